@@ -1,0 +1,1 @@
+//! Thin FFI to the DPDK of the system.

@@ -1,0 +1,1 @@
+//! Ports, header parsing, flow rules, Net-In and Net-Out.

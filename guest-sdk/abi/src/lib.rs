@@ -1,0 +1,200 @@
+//! The contract between a guest module and the node that runs it, version 1.
+//!
+//! This crate owns the layout of everything both sides touch and the names both sides call; it has no code
+//! beyond that, and no dependency, so that guests, the MMA and the runtime can all stand on it.
+//!
+//! ```text
+//!   guest linear memory
+//!   +---------------------------------------------------------------+
+//!   | PoolHeader   read once by the host, after `pinion_init`       |
+//!   |   |-> receive ring    host writes entries, guest reads them   |
+//!   |   |-> transmit ring   guest writes entries, host reads them   |
+//!   |   `-> slots           packet bytes, `slot_size` each          |
+//!   +---------------------------------------------------------------+
+//! ```
+//!
+//! **Who may touch what, when.** The host reads and writes the rings only while the guest is inside the
+//! [`IMPORT_WAIT`] call. A slot belongs to the host until the host names it in a receive descriptor; from then on
+//! it belongs to the guest, until the guest names it in a transmit descriptor. The host keeps its own copy of
+//! every index and of who owns each slot: what a guest writes here is a request, never a fact.
+//!
+//! **Waiting.** [`IMPORT_WAIT`] hands over what is in the transmit ring, publishes what has arrived, and
+//! returns the number of new receive descriptors. On zero the guest is suspended at its next loop or function
+//! boundary until something arrives, and calls again.
+//!
+//! All integers are little-endian, as WebAssembly's own memory is.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// The version of this contract. A module declares it by exporting a function named [`EXPORT_ABI_PREFIX`] followed
+/// by the number, so that it can be read without running the module.
+pub const ABI_VERSION: u32 = 1;
+
+/// Prefix of the marker export: `pinion_abi_v1` takes nothing, returns nothing and is never called.
+pub const EXPORT_ABI_PREFIX: &str = "pinion_abi_v";
+/// `pinion_init() -> i32`: reads the configuration and prepares the function; zero or an [`InitStatus`].
+pub const EXPORT_INIT: &str = "pinion_init";
+/// `pinion_pool() -> i32`: the address of the guest's [`PoolHeader`]. Called once, after `pinion_init`.
+pub const EXPORT_POOL: &str = "pinion_pool";
+/// `pinion_run()`: the function itself, one call that lasts as long as the instance.
+pub const EXPORT_RUN: &str = "pinion_run";
+/// The linear memory's export name.
+pub const EXPORT_MEMORY: &str = "memory";
+/// `_initialize()`: the reactor constructor of WASI modules, called first where it exists.
+pub const EXPORT_INITIALIZE: &str = "_initialize";
+
+/// The import module of everything Pinion offers itself.
+pub const IMPORT_MODULE: &str = "pinion";
+/// `wait() -> i32`: exchange rings with the host; the number of receive descriptors published.
+pub const IMPORT_WAIT: &str = "wait";
+/// `yield()`: let others run; returns at this instance's next turn, without exchanging rings.
+pub const IMPORT_YIELD: &str = "yield";
+/// `log(level: i32, ptr: i32, len: i32)`: one line of UTF-8 for the tenant's log, see [`LogLevel`]. Bounded by
+/// [`LOG_LINE_BYTES_MAX`]; what is longer is cut.
+pub const IMPORT_LOG: &str = "log";
+/// `clock() -> i64`: nanoseconds of a monotonic clock, in steps of [`CLOCK_STEP_NS`].
+pub const IMPORT_CLOCK: &str = "clock";
+/// `random(ptr: i32, len: i32) -> i32`: fills memory with random bytes, at most [`RANDOM_BYTES_MAX`] a call; an
+/// [`Errno`].
+pub const IMPORT_RANDOM: &str = "random";
+/// `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; its full
+/// length.
+pub const IMPORT_CONFIG: &str = "config";
+
+/// Longest log line kept, in bytes.
+pub const LOG_LINE_BYTES_MAX: u32 = 1024;
+/// Most random bytes one call gives.
+pub const RANDOM_BYTES_MAX: u32 = 4096;
+/// Longest configuration a stage may have, in bytes.
+pub const CONFIG_BYTES_MAX: u32 = 64 * 1024;
+/// Granularity of [`IMPORT_CLOCK`]: coarse, so that it is of little use as a side channel's stop-watch.
+pub const CLOCK_STEP_NS: u64 = 1_000;
+
+/// First word of a [`PoolHeader`]: `PIN1` in memory order.
+pub const POOL_MAGIC: u32 = u32::from_le_bytes(*b"PIN1");
+/// Slots a pool may have at most.
+pub const SLOT_COUNT_MAX: u32 = 1024;
+/// Smallest slot, in bytes: a full Ethernet frame (1,518) and the headroom, rounded up to cache lines.
+pub const SLOT_SIZE_MIN: u32 = 1600;
+/// Largest slot, in bytes: what a descriptor's 16-bit offsets can name.
+pub const SLOT_SIZE_MAX: u32 = 32 * 1024;
+/// Slots start on, and are sized in, multiples of this: a cache line.
+pub const SLOT_ALIGN: u32 = 64;
+/// Bytes the host leaves free before a received frame, for a guest that prepends a header.
+pub const RX_HEADROOM: u32 = 64;
+
+/// Transmit port: the next stage of the chain, or out of the node after the last one.
+pub const PORT_NEXT: u16 = 0;
+/// Transmit port: back out of the port the packet came in by, past the rest of the chain.
+pub const PORT_REPLY: u16 = 0xfffe;
+/// Transmit port: nowhere; the slot is given back.
+pub const PORT_DROP: u16 = 0xffff;
+
+/// Describes a guest's packet memory. `pinion_pool` returns its address; the host reads it once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolHeader {
+    /// [`POOL_MAGIC`].
+    pub magic: u32,
+    /// Slots in the pool, from 1 to [`SLOT_COUNT_MAX`].
+    pub slot_count: u32,
+    /// Bytes per slot, a multiple of [`SLOT_ALIGN`] from [`SLOT_SIZE_MIN`] to [`SLOT_SIZE_MAX`].
+    pub slot_size: u32,
+    /// Address of slot 0, a multiple of [`SLOT_ALIGN`].
+    pub slots: u32,
+    /// Entries of each ring: a power of two, at least `slot_count`.
+    pub ring_entries: u32,
+    /// Address of the receive ring: a [`RingHeader`] and `ring_entries` descriptors after it.
+    pub rx_ring: u32,
+    /// Address of the transmit ring, of the same shape.
+    pub tx_ring: u32,
+}
+
+/// The start of a ring. Indices count up for ever and wrap at 2^32; an entry's place is its index modulo
+/// `ring_entries`. The producer owns `tail`, the consumer owns `head`.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingHeader {
+    /// Index of the next entry to be consumed.
+    pub head: u32,
+    /// Index of the next entry to be produced.
+    pub tail: u32,
+    /// Zero.
+    pub reserved: [u32; 2],
+}
+
+/// One packet in a slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Which slot.
+    pub slot: u16,
+    /// Where in the slot the frame starts, in bytes.
+    pub offset: u16,
+    /// The frame's length, in bytes.
+    pub len: u16,
+    /// Received: index of the node's port it came in by. To send: [`PORT_NEXT`], [`PORT_REPLY`] or [`PORT_DROP`].
+    pub port: u16,
+    /// Zero.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Severity of a log line.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Something the tenant must act on.
+    Error = 1,
+    /// Something the tenant should know.
+    Warn = 2,
+    /// What happens in the normal course.
+    Info = 3,
+    /// What helps to find a fault.
+    Debug = 4,
+}
+
+impl LogLevel {
+    /// The level of a guest's number; what is out of range counts as the nearest level.
+    #[must_use]
+    pub const fn from_guest(level: i32) -> Self {
+        match level {
+            i32::MIN..=1 => Self::Error,
+            2 => Self::Warn,
+            3 => Self::Info,
+            _ => Self::Debug,
+        }
+    }
+}
+
+/// What `pinion_init` returns.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitStatus {
+    /// Ready to run.
+    Ready = 0,
+    /// The configuration was refused; the log says why.
+    ConfigRefused = 1,
+}
+
+/// What host calls that can be refused return.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errno {
+    /// Done.
+    Ok = 0,
+    /// An address range lies outside the guest's memory.
+    Fault = 1,
+    /// A length is over the call's bound.
+    TooLong = 2,
+}
+
+const _: () = {
+    assert!(core::mem::size_of::<PoolHeader>() == 28);
+    assert!(core::mem::size_of::<RingHeader>() == 16);
+    assert!(core::mem::size_of::<Descriptor>() == 16);
+    assert!(SLOT_SIZE_MIN.is_multiple_of(SLOT_ALIGN));
+    assert!(SLOT_SIZE_MAX <= u16::MAX as u32);
+};

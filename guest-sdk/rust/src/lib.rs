@@ -1,0 +1,1 @@
+//! What a tenant writes a Pinion function with.

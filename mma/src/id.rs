@@ -1,0 +1,28 @@
+//! Names of things that must not be mixed up.
+
+use std::fmt;
+
+/// An FWP of this node: a place in every table, and which of the FWPs that had this place over time.
+///
+/// A holder of an old id never reaches the place's next tenant: tables compare generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FwpId {
+    /// The place, below the node's maximum of FWPs.
+    pub index: u32,
+    /// Counts the place's tenants.
+    pub generation: u32,
+}
+
+impl fmt::Display for FwpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// A gateway port of this node, in the order of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortIndex(pub u16);
+
+/// A slot within one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotIndex(pub u16);

@@ -1,0 +1,82 @@
+//! The link between a gateway and the MMA: four rings, frames and buffers both ways.
+//!
+//! ```text
+//!   gateway                                         MMA
+//!     inbound  ----- Inbound: a received frame ---->  copies it into a slot
+//!     spent    <---- the frame's buffer -----------
+//!     empty    ----- an empty buffer -------------->  copies a slot into it
+//!     outbound <---- Outbound: a frame to transmit -
+//! ```
+//!
+//! A buffer is always in exactly one place. The gateway sizes the rings so that it never has more buffers on loan
+//! than they hold; so neither `spent` nor `outbound` can be full.
+
+use crate::buffer::Buffer;
+use crate::doorbell::Doorbell;
+use crate::id::{FwpId, PortIndex};
+use crate::spsc::{self, Consumer, Producer};
+
+/// A frame that Net-In has assigned to an FWP.
+#[derive(Debug)]
+pub struct Inbound {
+    /// Holds the frame from its first byte.
+    pub buffer: Buffer,
+    /// The frame's length in bytes.
+    pub len: u32,
+    /// The port it came in by.
+    pub port: PortIndex,
+    /// The first FWP of the chain instance that serves its flow.
+    pub target: FwpId,
+}
+
+/// A frame that Net-Out is to transmit.
+#[derive(Debug)]
+pub struct Outbound {
+    /// Holds the frame from its first byte.
+    pub buffer: Buffer,
+    /// The frame's length in bytes.
+    pub len: u32,
+    /// The port it leaves by.
+    pub port: PortIndex,
+}
+
+/// The gateway's end.
+pub struct GatewayLink {
+    /// Received frames, to MMA.
+    pub inbound: Producer<Inbound>,
+    /// Their buffers, back from MMA.
+    pub spent: Consumer<Buffer>,
+    /// Empty buffers, to MMA. Any port's buffer serves for a frame to any port.
+    pub empty: Producer<Buffer>,
+    /// Frames to transmit, from MMA.
+    pub outbound: Consumer<Outbound>,
+    /// Wakes the MMA's thread; to be rung after pushing to `inbound` or `empty`.
+    pub mma: Doorbell,
+}
+
+/// The MMA's end.
+pub struct MmaLink {
+    /// Received frames.
+    pub inbound: Consumer<Inbound>,
+    /// Their buffers, on the way back.
+    pub spent: Producer<Buffer>,
+    /// Empty buffers for transmission.
+    pub empty: Consumer<Buffer>,
+    /// Frames to transmit.
+    pub outbound: Producer<Outbound>,
+    /// Wakes the gateway's thread.
+    pub gateway: Doorbell,
+}
+
+/// Makes a link over which at most `buffers` received frames and as many to be transmitted are under way.
+#[must_use]
+pub fn link(buffers: usize, gateway: Doorbell, mma: Doorbell) -> (GatewayLink, MmaLink) {
+    let (inbound_tx, inbound_rx) = spsc::ring(buffers);
+    let (spent_tx, spent_rx) = spsc::ring(buffers);
+    let (empty_tx, empty_rx) = spsc::ring(buffers);
+    let (outbound_tx, outbound_rx) = spsc::ring(buffers);
+    (
+        GatewayLink { inbound: inbound_tx, spent: spent_rx, empty: empty_tx, outbound: outbound_rx, mma },
+        MmaLink { inbound: inbound_rx, spent: spent_tx, empty: empty_rx, outbound: outbound_tx, gateway },
+    )
+}

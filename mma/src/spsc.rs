@@ -1,0 +1,244 @@
+//! The ring between exactly two threads: single producer, single consumer, bounded, lock-free.
+//!
+//! Each side keeps its own index and a cached copy of the other's on a cache line of its own; a side reads the
+//! other's line only when its cached copy says full or empty. Operations never block and never allocate; a batch
+//! publishes its index once.
+#![allow(unsafe_code)] // Owns the uninitialised storage that the two indices guard.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+struct Shared<T> {
+    /// Next index to be read; written by the consumer alone.
+    head: CachePadded<AtomicUsize>,
+    /// Next index to be written; written by the producer alone.
+    tail: CachePadded<AtomicUsize>,
+    entries: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: an entry is touched only by the producer while its index is in `tail..head + capacity` and only by the
+// consumer while it is in `head..tail`; the indices are handed over with release and acquire.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: owns its entries.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn entry(&self, index: usize) -> *mut T {
+        self.entries[index & (self.entries.len() - 1)].get().cast()
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let (mut head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        while head != tail {
+            // SAFETY: entries in `head..tail` were written and not read; both sides are gone.
+            unsafe { self.entry(head).drop_in_place() };
+            head = head.wrapping_add(1);
+        }
+    }
+}
+
+/// The writing side.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    tail: usize,
+    head_cached: usize,
+}
+
+/// The reading side.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    head: usize,
+    tail_cached: usize,
+}
+
+/// Makes a ring for `capacity` entries, rounded up to a power of two.
+///
+/// # Panics
+/// If `capacity` is zero.
+#[must_use]
+pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    assert!(capacity > 0, "a ring needs room for at least one entry");
+    let entries = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+    let shared = Arc::new(Shared {
+        head: CachePadded::new(AtomicUsize::new(0)),
+        tail: CachePadded::new(AtomicUsize::new(0)),
+        entries,
+    });
+    (Producer { shared: Arc::clone(&shared), tail: 0, head_cached: 0 }, Consumer { shared, head: 0, tail_cached: 0 })
+}
+
+impl<T> Producer<T> {
+    /// Entries that can be pushed now. Looks at the consumer's index only if fewer than `wanted` seem free.
+    pub fn room(&mut self, wanted: usize) -> usize {
+        let capacity = self.shared.entries.len();
+        let mut room = capacity - self.tail.wrapping_sub(self.head_cached);
+        if room < wanted {
+            self.head_cached = self.shared.head.load(Ordering::Acquire);
+            room = capacity - self.tail.wrapping_sub(self.head_cached);
+        }
+        room
+    }
+
+    /// Appends one entry, or gives it back when the ring is full.
+    ///
+    /// # Errors
+    /// The value, if there was no room for it.
+    pub fn push(&mut self, value: T) -> Result<(), T> {
+        if self.room(1) == 0 {
+            return Err(value);
+        }
+        // SAFETY: there is room, so the consumer is done with this entry.
+        unsafe { self.shared.entry(self.tail).write(value) };
+        self.tail = self.tail.wrapping_add(1);
+        self.shared.tail.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+
+    /// Appends as many entries as there is room for, publishing them together; returns how many. What found no
+    /// room stays in the iterator.
+    pub fn push_batch(&mut self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
+        let count = self.room(values.len()).min(values.len());
+        for value in values.by_ref().take(count) {
+            // SAFETY: `count` entries are free.
+            unsafe { self.shared.entry(self.tail).write(value) };
+            self.tail = self.tail.wrapping_add(1);
+        }
+        self.shared.tail.store(self.tail, Ordering::Release);
+        count
+    }
+}
+
+impl<T> Consumer<T> {
+    /// Entries that can be popped now. Looks at the producer's index only if fewer than `wanted` seem there.
+    pub fn ready(&mut self, wanted: usize) -> usize {
+        let mut ready = self.tail_cached.wrapping_sub(self.head);
+        if ready < wanted {
+            self.tail_cached = self.shared.tail.load(Ordering::Acquire);
+            ready = self.tail_cached.wrapping_sub(self.head);
+        }
+        ready
+    }
+
+    /// Takes the oldest entry.
+    pub fn pop(&mut self) -> Option<T> {
+        if self.ready(1) == 0 {
+            return None;
+        }
+        // SAFETY: the producer has published this entry and will not touch it before `head` has passed it.
+        let value = unsafe { self.shared.entry(self.head).read() };
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.store(self.head, Ordering::Release);
+        Some(value)
+    }
+
+    /// Takes up to `max` of the oldest entries, giving their places back together; returns how many.
+    pub fn pop_batch(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
+        let count = self.ready(max).min(max);
+        for _ in 0..count {
+            // SAFETY: `count` entries are published.
+            let value = unsafe { self.shared.entry(self.head).read() };
+            // Before `take`, so that an unwinding `take` cannot lead to a second read of the entry.
+            self.head = self.head.wrapping_add(1);
+            take(value);
+        }
+        self.shared.head.store(self.head, Ordering::Release);
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn a_full_ring_gives_the_value_back() {
+        let (mut tx, mut rx) = ring(2);
+        tx.push(1).unwrap();
+        tx.push(2).unwrap();
+        assert_eq!(tx.push(3), Err(3));
+        assert_eq!(rx.pop(), Some(1));
+        tx.push(3).unwrap();
+        assert_eq!((rx.pop(), rx.pop(), rx.pop()), (Some(2), Some(3), None));
+    }
+
+    #[test]
+    fn entries_left_in_a_dropped_ring_are_dropped_once() {
+        let counted = Arc::new(());
+        let (mut tx, mut rx) = ring(8);
+        for _ in 0..5 {
+            tx.push(Arc::clone(&counted)).unwrap();
+        }
+        drop(rx.pop());
+        drop((tx, rx));
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn a_million_entries_cross_two_threads_in_order() {
+        let (mut tx, mut rx) = ring::<u32>(64);
+        let sender = std::thread::spawn(move || {
+            let mut values = 0..1_000_000_u32;
+            let mut batch = Vec::new();
+            while batch.len() + values.len() > 0 {
+                batch.extend(values.by_ref().take(7));
+                let mut iter = batch.drain(..);
+                if tx.push_batch(&mut iter) == 0 {
+                    std::thread::yield_now();
+                }
+                let rest: Vec<u32> = iter.collect();
+                batch = rest;
+            }
+        });
+        let mut expected = 0;
+        while expected < 1_000_000 {
+            let popped = rx.pop_batch(16, |value| {
+                assert_eq!(value, expected);
+                expected += 1;
+            });
+            if popped == 0 {
+                std::thread::yield_now();
+            }
+        }
+        sender.join().unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_of_operations_behaves_like_a_bounded_queue(
+            capacity_log2 in 0_u32..5,
+            start in prop_oneof![Just(0_usize), Just(usize::MAX - 3)],
+            operations in proptest::collection::vec((any::<bool>(), 0_usize..9), 0..200),
+        ) {
+            let capacity = 1 << capacity_log2;
+            let (mut tx, mut rx) = ring::<u32>(capacity);
+            // Start near the wrap of the index as well as at zero.
+            tx.shared.head.store(start, Ordering::Relaxed);
+            tx.shared.tail.store(start, Ordering::Relaxed);
+            (tx.tail, tx.head_cached, rx.head, rx.tail_cached) = (start, start, start, start);
+            let mut model = VecDeque::new();
+            let mut next = 0;
+            for (push, count) in operations {
+                if push {
+                    let values: Vec<u32> = (next..).take(count).collect();
+                    let pushed = tx.push_batch(&mut values.iter().copied());
+                    prop_assert_eq!(pushed, count.min(capacity - model.len()));
+                    model.extend(&values[..pushed]);
+                    next += pushed as u32;
+                } else {
+                    let mut popped = Vec::new();
+                    rx.pop_batch(count, |value| popped.push(value));
+                    let expected: Vec<u32> = model.drain(..count.min(model.len())).collect();
+                    prop_assert_eq!(popped, expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Validates and compiles modules, in a process of its own.

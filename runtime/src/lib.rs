@@ -1,0 +1,1 @@
+//! Engine, FWPs, workers, launcher and node; the piniond daemon.

@@ -1,0 +1,1 @@
+//! What crosses crates, processes and hosts.
