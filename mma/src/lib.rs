@@ -20,6 +20,12 @@
 pub mod buffer;
 pub mod counters;
 pub mod doorbell;
+pub mod fwp;
 pub mod id;
 pub mod link;
+pub mod mailbox;
+pub mod mover;
+pub mod notify;
+pub mod pool;
 pub mod spsc;
+pub mod wiring;

@@ -1,0 +1,66 @@
+//! Making an FWP's two sides: the worker's mailbox and the MMA's endpoint, joined by two rings.
+#![allow(unsafe_code)] // Hands guest memory to the two modules that touch it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::counters::FwpCounters;
+use crate::id::{FwpId, PortIndex, SlotIndex};
+use crate::mailbox::{Mailbox, MailboxParts, Notices};
+use crate::notify::ReadyQueue;
+use crate::pool::{PoolLayout, PoolRegion};
+use crate::spsc;
+use crate::wiring::{Edge, Endpoint};
+
+/// The threads that serve an FWP.
+#[derive(Clone)]
+pub struct Servants {
+    /// The MMA's queue: FWPs with output.
+    pub mma: ReadyQueue,
+    /// The worker's queue: FWPs with input.
+    pub worker: ReadyQueue,
+}
+
+/// Joins a new FWP, whose linear memory starts at `memory`, to a worker and the MMA.
+///
+/// # Safety
+/// * `layout` was checked against this memory.
+/// * The memory neither moves nor is unmapped until both sides are dropped. The MMA's side comes back, when detached, by
+///   [`crate::mover::MmaEvent::Detached`]: that is when the MMA has let go.
+/// * The mailbox is used only while the guest is not running.
+#[must_use]
+pub unsafe fn connect(
+    id: FwpId,
+    memory: NonNull<u8>,
+    layout: &PoolLayout,
+    servants: &Servants,
+    next: Edge,
+) -> (Mailbox, Box<Endpoint>) {
+    let slot_count = layout.header().slot_count;
+    let (deliver_tx, deliver_rx) = spsc::ring(slot_count as usize);
+    let (transmit_tx, transmit_rx) = spsc::ring(slot_count as usize);
+    let (notices, counters) = (Arc::new(Notices::default()), Arc::new(FwpCounters::default()));
+    let parts = MailboxParts {
+        id,
+        deliver: deliver_rx,
+        transmit: transmit_tx,
+        notices: Arc::clone(&notices),
+        mma: servants.mma.clone(),
+        counters: Arc::clone(&counters),
+    };
+    // SAFETY: the caller's promise is theirs.
+    let (mailbox, pool) = unsafe { (Mailbox::new(memory, layout, parts), PoolRegion::new(memory, layout)) };
+    let endpoint = Endpoint {
+        id,
+        pool,
+        next,
+        free: (0..slot_count as u16).rev().map(SlotIndex).collect(),
+        came_by: vec![PortIndex(0); slot_count as usize].into(),
+        deliver: deliver_tx,
+        transmit: transmit_rx,
+        notices,
+        worker: servants.worker.clone(),
+        counters,
+    };
+    (mailbox, Box::new(endpoint))
+}

@@ -1,0 +1,317 @@
+//! A worker's side of one FWP: the guest's rings, and who owns which slot.
+//!
+//! ```text
+//!        guest memory           |            host memory
+//!   receive ring  <-- publish --|-- [deliver ring]  <-- MMA
+//!   transmit ring --- collect --|-> [transmit ring] --> MMA
+//!                               |   granted: the slots the guest owns
+//! ```
+//!
+//! A worker calls [`Mailbox::collect`] and [`Mailbox::publish`] only while the guest is not running. Every value is read
+//! from guest memory once, then judged: indices against the mailbox's own, slots against what was granted. What does
+//! not hold is a [`Violation`], for which the FWP is stopped. No operation blocks or allocates; each is bounded by the
+//! ring's size.
+#![allow(unsafe_code)] // Owns the boundary between the worker and the rings in guest memory.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY, RingHeader};
+
+use crate::counters::FwpCounters;
+use crate::id::{FwpId, PortIndex, SlotIndex};
+use crate::notify::{Notice, ReadyQueue};
+use crate::pool::PoolLayout;
+use crate::spsc::{Consumer, Producer};
+
+/// A frame that MMA has copied into a slot, which thereby becomes the guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// Which slot.
+    pub slot: SlotIndex,
+    /// Where in the slot it starts, in bytes.
+    pub offset: u16,
+    /// Its length, in bytes.
+    pub len: u16,
+    /// The node's port it came in by.
+    pub port: PortIndex,
+}
+
+/// A slot that the guest has given up, and what becomes of the frame in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmission {
+    /// Which slot; the guest owned it.
+    pub slot: SlotIndex,
+    /// Where in the slot the frame starts, in bytes.
+    pub offset: u16,
+    /// Its length, in bytes; with `offset`, within the slot.
+    pub len: u16,
+    /// Where to.
+    pub to: Outlet,
+}
+
+/// Where a guest sends a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outlet {
+    /// Along the chain.
+    Next,
+    /// Back out of the port it came in by.
+    Reply,
+    /// Nowhere.
+    Drop,
+}
+
+/// What a guest did that no honest guest does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// The transmit ring's index moved further than the ring is long, or backwards.
+    #[error("its transmit index moved from {head} to {tail}, in a ring of {entries}")]
+    IndexJump {
+        /// Where the host had read to.
+        head: u32,
+        /// What the guest wrote.
+        tail: u32,
+        /// The ring's size.
+        entries: u32,
+    },
+    /// A descriptor for a slot that the guest does not own: another's, out of the pool, or given up before.
+    #[error("it sent slot {0}, which it does not own")]
+    SlotNotOwned(u16),
+    /// A descriptor that reaches beyond its slot, or is empty.
+    #[error("it sent {len} bytes at offset {offset} of a slot of {slot_size}")]
+    Range {
+        /// The frame's start.
+        offset: u16,
+        /// The frame's length.
+        len: u16,
+        /// The slot's size.
+        slot_size: u32,
+    },
+    /// A descriptor for an output that does not exist.
+    #[error("it sent to output {0}, which its chain does not have")]
+    UnknownOutput(u16),
+}
+
+/// Flags of one FWP, one per direction.
+#[derive(Debug, Default)]
+pub struct Notices {
+    /// The worker has something for MMA.
+    pub output: Notice,
+    /// MMA has something for the worker.
+    pub input: Notice,
+}
+
+/// The worker's side of one FWP.
+pub struct Mailbox {
+    id: FwpId,
+    rings: GuestRings,
+    granted: Granted,
+    slot_size: u32,
+    rx_tail: u32,
+    tx_head: u32,
+    deliver: Consumer<Delivery>,
+    transmit: Producer<Transmission>,
+    notices: Arc<Notices>,
+    mma: ReadyQueue,
+    counters: Arc<FwpCounters>,
+}
+
+/// What a mailbox is made of besides guest memory.
+pub(crate) struct MailboxParts {
+    pub(crate) id: FwpId,
+    pub(crate) deliver: Consumer<Delivery>,
+    pub(crate) transmit: Producer<Transmission>,
+    pub(crate) notices: Arc<Notices>,
+    pub(crate) mma: ReadyQueue,
+    pub(crate) counters: Arc<FwpCounters>,
+}
+
+impl Mailbox {
+    /// # Safety
+    /// As for [`crate::fwp::connect`].
+    pub(crate) unsafe fn new(memory: NonNull<u8>, layout: &PoolLayout, parts: MailboxParts) -> Self {
+        let header = layout.header();
+        let MailboxParts { id, deliver, transmit, notices, mma, counters } = parts;
+        Self {
+            id,
+            // SAFETY: the caller's promise.
+            rings: unsafe { GuestRings::new(memory, layout) },
+            granted: Granted::none(header.slot_count),
+            slot_size: header.slot_size,
+            rx_tail: 0,
+            tx_head: 0,
+            deliver,
+            transmit,
+            notices,
+            mma,
+            counters,
+        }
+    }
+
+    /// Takes what the guest has put into its transmit ring, judges each descriptor, and hands the good ones to MMA;
+    /// returns how many.
+    ///
+    /// # Errors
+    /// The first violation; descriptors before it have been handed over, none after it will be.
+    pub fn collect(&mut self) -> Result<u32, Violation> {
+        let tail = self.rings.tx_tail();
+        let count = tail.wrapping_sub(self.tx_head);
+        if count == 0 {
+            return Ok(0);
+        }
+        if count > self.rings.entries() {
+            return Err(Violation::IndexJump { head: self.tx_head, tail, entries: self.rings.entries() });
+        }
+        let mut judged = Ok(count);
+        for _ in 0..count {
+            match self.judge(self.rings.tx_entry(self.tx_head)) {
+                Ok(transmission) => {
+                    // One place per slot in the ring and each slot in it at most once: it cannot be full.
+                    let pushed = self.transmit.push(transmission);
+                    debug_assert!(pushed.is_ok());
+                }
+                Err(violation) => {
+                    judged = Err(violation);
+                    break;
+                }
+            }
+            self.tx_head = self.tx_head.wrapping_add(1);
+        }
+        self.rings.set_tx_head(self.tx_head);
+        self.notices.output.raise(self.id, &self.mma);
+        judged
+    }
+
+    fn judge(&mut self, descriptor: Descriptor) -> Result<Transmission, Violation> {
+        let Descriptor { slot, offset, len, port, .. } = descriptor;
+        let to = match port {
+            PORT_NEXT => Outlet::Next,
+            PORT_REPLY => Outlet::Reply,
+            PORT_DROP => Outlet::Drop,
+            other => return Err(Violation::UnknownOutput(other)),
+        };
+        let within = u32::from(offset) + u32::from(len) <= self.slot_size;
+        if to != Outlet::Drop && (!within || len == 0) {
+            return Err(Violation::Range { offset, len, slot_size: self.slot_size });
+        }
+        if !self.granted.revoke(SlotIndex(slot)) {
+            return Err(Violation::SlotNotOwned(slot));
+        }
+        if to == Outlet::Drop {
+            self.counters.guest.dropped.add(1);
+        }
+        Ok(Transmission { slot: SlotIndex(slot), offset, len, to })
+    }
+
+    /// Writes what MMA has delivered into the guest's receive ring; returns how many.
+    pub fn publish(&mut self) -> u32 {
+        self.notices.input.lower();
+        let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
+        let count = self.deliver.pop_batch(rings.entries() as usize, |delivery| {
+            let Delivery { slot, offset, len, port } = delivery;
+            granted.grant(slot);
+            rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags: 0, reserved: 0 });
+            *rx_tail = rx_tail.wrapping_add(1);
+        });
+        if count > 0 {
+            rings.set_rx_tail(*rx_tail);
+        }
+        count as u32
+    }
+
+    /// Whether MMA has delivered something that is not published yet.
+    pub fn has_deliveries(&mut self) -> bool {
+        self.deliver.ready(1) > 0
+    }
+
+    /// The FWP's counters.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<FwpCounters> {
+        &self.counters
+    }
+}
+
+/// Which slots the guest owns.
+struct Granted {
+    bits: Box<[u64]>,
+}
+
+impl Granted {
+    fn none(slot_count: u32) -> Self {
+        Self { bits: vec![0; slot_count.div_ceil(64) as usize].into() }
+    }
+
+    fn grant(&mut self, slot: SlotIndex) {
+        self.bits[usize::from(slot.0) / 64] |= 1 << (slot.0 % 64);
+    }
+
+    /// Takes the slot from the guest; false if it did not own it.
+    fn revoke(&mut self, slot: SlotIndex) -> bool {
+        let (word, bit) = (usize::from(slot.0) / 64, 1 << (slot.0 % 64));
+        match self.bits.get_mut(word) {
+            Some(bits) if *bits & bit != 0 => {
+                *bits &= !bit;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The two rings in guest memory, by raw pointer.
+struct GuestRings {
+    rx: NonNull<RingHeader>,
+    tx: NonNull<RingHeader>,
+    entries: u32,
+}
+
+// SAFETY: pointers into linear memory that outlives the value (contract of `new`), not bound to a thread.
+unsafe impl Send for GuestRings {}
+
+impl GuestRings {
+    /// # Safety
+    /// `layout` was checked against this memory, which neither moves nor is unmapped while the value exists; methods are
+    /// called only while the guest is not running.
+    unsafe fn new(memory: NonNull<u8>, layout: &PoolLayout) -> Self {
+        let header = layout.header();
+        // SAFETY: in bounds and aligned, as `layout` was checked against this memory, which itself is page-aligned.
+        let ring = |address: u32| unsafe { memory.add(address as usize).cast::<RingHeader>() };
+        Self { rx: ring(header.rx_ring), tx: ring(header.tx_ring), entries: header.ring_entries }
+    }
+
+    fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    fn entry(&self, ring: NonNull<RingHeader>, index: u32) -> *mut Descriptor {
+        let place = (index & (self.entries - 1)) as usize;
+        // SAFETY: `entries` descriptors follow the header, and `place` is below `entries`.
+        unsafe { ring.add(1).cast::<Descriptor>().add(place).as_ptr() }
+    }
+
+    fn tx_tail(&self) -> u32 {
+        // SAFETY: mapped and aligned; volatile, so that it is read exactly once.
+        unsafe { (&raw const (*self.tx.as_ptr()).tail).read_volatile() }
+    }
+
+    fn tx_entry(&self, index: u32) -> Descriptor {
+        // SAFETY: mapped and aligned; volatile, so that what is judged is what is used.
+        unsafe { self.entry(self.tx, index).read_volatile() }
+    }
+
+    fn set_tx_head(&self, head: u32) {
+        // SAFETY: mapped and aligned.
+        unsafe { (&raw mut (*self.tx.as_ptr()).head).write_volatile(head) }
+    }
+
+    fn set_rx_entry(&self, index: u32, descriptor: Descriptor) {
+        // SAFETY: mapped and aligned.
+        unsafe { self.entry(self.rx, index).write_volatile(descriptor) }
+    }
+
+    fn set_rx_tail(&self, tail: u32) {
+        // SAFETY: mapped and aligned.
+        unsafe { (&raw mut (*self.rx.as_ptr()).tail).write_volatile(tail) }
+    }
+}
