@@ -1,1 +1,184 @@
-//! What a tenant writes a Pinion function with.
+//! What a tenant writes a Pinion function in Rust with.
+//!
+//! A function is a type that implements [`Function`]: it is prepared once from its configuration and then gets
+//! packets in batches. [`export!`] makes a Wasm module of it. Each packet lies in a slot of the module's own memory
+//! and is read and changed in place; what becomes of it is said by [`Packet::send`] (on along the chain),
+//! [`Packet::reply`] (back to where it came from) or [`Packet::discard`]. A packet that goes out of scope without any
+//! of these is dropped, so no slot is ever lost.
+//!
+//! ```
+//! use pinion_sdk::{Batch, Function, InitError};
+//!
+//! /// Lets frames of one EtherType pass.
+//! struct OnlyType([u8; 2]);
+//!
+//! impl Function for OnlyType {
+//!     fn init(config: &[u8]) -> Result<Self, InitError> {
+//!         let wanted = config.try_into().map_err(|_| InitError::new("the configuration must be two bytes"))?;
+//!         Ok(Self(wanted))
+//!     }
+//!
+//!     fn handle(&mut self, batch: Batch<'_>) {
+//!         for packet in batch {
+//!             if packet.data().get(12..14) == Some(&self.0) {
+//!                 packet.send();
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! pinion_sdk::export!(OnlyType);
+//!
+//! // The same code runs natively in tests:
+//! use pinion_sdk::testing::{Harness, Outcome};
+//! let mut harness = Harness::<OnlyType>::new(&[0x08, 0x00]).unwrap();
+//! let mut frame = [0_u8; 60];
+//! frame[12] = 0x08;
+//! let verdicts = harness.deliver(&[&frame, &[0; 60]]);
+//! assert_eq!(verdicts[0].outcome, Outcome::Sent);
+//! assert_eq!(verdicts[1].outcome, Outcome::Dropped);
+//! ```
+//!
+//! Build with `cargo build --release --target wasm32-wasip1` and `crate-type = ["cdylib"]`, best with
+//! `panic = "abort"` and `lto = "fat"` in the profile.
+//!
+//! # Where things live
+//!
+//! ```text
+//!   function.rs   Function, InitError       what a tenant implements
+//!   packet.rs     Batch, Packet             views of slots, and their verdicts
+//!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
+//!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
+//!   guest.rs      init, run                 what the exported entry points do
+//!   testing.rs    Harness                   a fake node for native tests
+//! ```
+
+mod function;
+mod guest;
+mod host;
+mod packet;
+mod pool;
+
+pub mod checksum;
+pub mod clock;
+pub mod log;
+pub mod random;
+#[cfg(not(target_family = "wasm"))]
+pub mod testing;
+
+pub use function::{Function, InitError};
+pub use packet::{Batch, NoRoom, Packet};
+pub use pinion_abi::LogLevel;
+pub use pool::{SLOT_COUNT_DEFAULT, SLOT_SIZE};
+
+/// Most packets a [`Batch`] has.
+pub const BATCH_PACKETS_MAX: u32 = 64;
+
+/// Lets other instances of the same core run, and returns at this instance's next turn.
+///
+/// Nothing has to call this: a function that computes for long is preempted anyway. One that knows a good moment to
+/// pause gives its neighbours lower latency.
+///
+/// ```
+/// for part in [[0_u8; 512], [1; 512]] {
+///     let _ = pinion_sdk::checksum::of(&part);
+///     pinion_sdk::yield_now();
+/// }
+/// ```
+pub fn yield_now() {
+    host::yield_now();
+}
+
+/// Makes a Wasm module of a [`Function`]: gives it its pool and the exports that a node calls.
+///
+/// Used once per crate. `slots` sets the number of packets the module can hold at once, a power of two up to 1,024
+/// (64 without it); the node's memory is only used for slots that packets really came into.
+///
+/// ```
+/// use pinion_sdk::{Batch, Function, InitError};
+///
+/// struct Forward;
+///
+/// impl Function for Forward {
+///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+///         Ok(Self)
+///     }
+///
+///     fn handle(&mut self, batch: Batch<'_>) {
+///         batch.for_each(pinion_sdk::Packet::send);
+///     }
+/// }
+///
+/// const SLOTS: usize = 128;
+/// pinion_sdk::export!(Forward, slots = SLOTS);
+/// ```
+///
+/// A number of slots that the node would not take does not compile:
+///
+/// ```compile_fail,E0080
+/// # use pinion_sdk::{Batch, Function, InitError};
+/// # struct Forward;
+/// # impl Function for Forward {
+/// #     fn init(_config: &[u8]) -> Result<Self, InitError> { Ok(Self) }
+/// #     fn handle(&mut self, _batch: Batch<'_>) {}
+/// # }
+/// pinion_sdk::export!(Forward, slots = 100);
+/// ```
+#[macro_export]
+macro_rules! export {
+    ($function:ty) => {
+        $crate::export!($function, slots = $crate::SLOT_COUNT_DEFAULT);
+    };
+    ($function:ty, slots = $slots:expr) => {
+        const _: () = {
+            const __PINION_SLOTS: usize = $crate::__private::checked_slot_count($slots);
+
+            #[cfg(not(target_family = "wasm"))]
+            const _: fn(&[u8]) -> ::core::result::Result<$function, $crate::InitError> =
+                <$function as $crate::Function>::init;
+
+            #[cfg(target_family = "wasm")]
+            ::std::thread_local! {
+                static POOL: $crate::__private::PoolMemory<__PINION_SLOTS> = const { $crate::__private::PoolMemory::new() };
+                static FUNCTION: $crate::__private::FunctionCell<$function> =
+                    const { $crate::__private::FunctionCell::new(None) };
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "_initialize")]
+            extern "C" fn exported_initialize() {
+                $crate::__private::initialize();
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_abi_v1")]
+            extern "C" fn exported_abi_v1() {}
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_init")]
+            extern "C" fn exported_init() -> i32 {
+                FUNCTION.with($crate::__private::init)
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_pool")]
+            extern "C" fn exported_pool() -> u32 {
+                POOL.with($crate::__private::PoolMemory::publish)
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_run")]
+            extern "C" fn exported_run() {
+                FUNCTION.with(|function| POOL.with(|pool| $crate::__private::run(function, pool)))
+            }
+        };
+    };
+}
+
+/// What [`export!`] expands to calls of; no part of the interface.
+#[doc(hidden)]
+pub mod __private {
+    #[cfg(target_family = "wasm")]
+    pub use crate::guest::{FunctionCell, init, initialize, run};
+    pub use crate::pool::{PoolMemory, checked_slot_count};
+}

@@ -1,1 +1,56 @@
-//! Sample.
+//! Answers ICMP echo requests, which is what `ping` sends, over IPv4 and IPv6, for whatever address they are sent to.
+//!
+//! [`reply::turn`] makes a reply of a request, in place; this file is the function around it.
+
+#![forbid(unsafe_code)]
+
+pub mod reply;
+
+use pinion_sdk::{Batch, Function, InitError, clock, debug};
+use reply::Ignored;
+
+/// Time between two log lines about bad checksums.
+const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// The function.
+#[derive(Debug, Default)]
+pub struct IcmpEcho {
+    bad_checksums: u64,
+    reported_ns: Option<u64>,
+}
+
+impl Function for IcmpEcho {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        if !config.is_empty() {
+            return Err(InitError::new(format!(
+                "icmp-echo has no configuration, but was given {} bytes",
+                config.len()
+            )));
+        }
+        Ok(Self::default())
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        for mut packet in batch {
+            match reply::turn(packet.data_mut()) {
+                Ok(()) => packet.reply(),
+                Err(Ignored::BadChecksum) => self.count_bad_checksum(),
+                Err(_) => packet.discard(),
+            }
+        }
+    }
+}
+
+impl IcmpEcho {
+    /// Counts, and says so now and then: a faulty link or a hostile client must not fill the log.
+    fn count_bad_checksum(&mut self) {
+        self.bad_checksums += 1;
+        let now_ns = clock::now_ns();
+        if self.reported_ns.is_none_or(|reported_ns| now_ns - reported_ns >= REPORT_INTERVAL_NS) {
+            self.reported_ns = Some(now_ns);
+            debug!("{} messages with a bad checksum dropped so far", self.bad_checksums);
+        }
+    }
+}
+
+pinion_sdk::export!(IcmpEcho);

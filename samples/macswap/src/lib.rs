@@ -1,1 +1,32 @@
-//! Sample.
+//! Sends each frame on with its source and destination MAC addresses swapped: the simplest packet function there is.
+
+#![forbid(unsafe_code)]
+
+use pinion_sdk::{Batch, Function, InitError};
+
+/// The function. It has no state.
+#[derive(Debug)]
+pub struct MacSwap;
+
+impl Function for MacSwap {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        if !config.is_empty() {
+            return Err(InitError::new(format!("macswap has no configuration, but was given {} bytes", config.len())));
+        }
+        Ok(Self)
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        for mut packet in batch {
+            let Some((destination, source)) =
+                packet.data_mut().get_mut(..12).map(|addresses| addresses.split_at_mut(6))
+            else {
+                continue; // too short for addresses; dropped
+            };
+            destination.swap_with_slice(source);
+            packet.send();
+        }
+    }
+}
+
+pinion_sdk::export!(MacSwap);

@@ -1,1 +1,37 @@
-//! Guests.
+//! Guests that misbehave, each in its own way, for tests of what a node promises about them. Every file in `examples/`
+//! is one module:
+//!
+//! ```text
+//!   cargo build --profile guest --target wasm32-wasip1 -p pinion-hostile-guests --examples
+//! ```
+//!
+//! | module            | what it does                                                                               |
+//! |-------------------|--------------------------------------------------------------------------------------------|
+//! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
+//! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
+//! | `init_looper`     | never finishes `pinion_init`                                                               |
+//! | `log_flood`       | writes a thousand log lines per packet, or as many as configured, with control characters  |
+//! | `looper`          | loops for ever on its first packet                                                         |
+//! | `memory_bomb`     | takes all the memory it gets on its first packet, then answers as if nothing were          |
+//! | `returner`        | returns from `pinion_run` on its first packet                                              |
+//! | `trapper`         | panics, hence traps, on its first packet                                                   |
+//! | `wild_descriptor` | sends what it must not: the configuration says what                                        |
+//!
+//! "Answers" means: sends each frame back with its MAC addresses swapped.
+//!
+//! What several of them need is here. Nothing outside tests may use it.
+
+#[cfg(target_family = "wasm")]
+pub mod memory;
+#[cfg(target_family = "wasm")]
+pub mod raw;
+
+use pinion_sdk::Packet;
+
+/// Sends a frame back with its MAC addresses swapped, or drops what has none.
+pub fn answer(mut packet: Packet<'_>) {
+    if let Some(addresses) = packet.data_mut().get_mut(..12) {
+        addresses.rotate_left(6);
+        packet.reply();
+    }
+}

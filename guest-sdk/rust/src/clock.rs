@@ -1,0 +1,17 @@
+//! The node's clock: monotonic, and coarse, so that it is of little use for watching other tenants.
+
+use crate::host;
+
+/// Nanoseconds since some moment in the past, in steps of a microsecond. Never goes back.
+///
+/// In a test the clock stands still until [`testing::advance_clock_ns`](crate::testing::advance_clock_ns).
+///
+/// ```
+/// let started_ns = pinion_sdk::clock::now_ns();
+/// pinion_sdk::testing::advance_clock_ns(5_000);
+/// assert_eq!(pinion_sdk::clock::now_ns() - started_ns, 5_000);
+/// ```
+#[must_use]
+pub fn now_ns() -> u64 {
+    host::clock_ns()
+}

@@ -1,0 +1,74 @@
+//! What a module's exported entry points do. Called by what [`export!`](crate::export) generates, and, for
+//! [`serve`], by the fake node of [`crate::testing`].
+
+use crate::pool::Pool;
+use crate::{BATCH_PACKETS_MAX, Function};
+
+#[cfg(target_family = "wasm")]
+pub use entry::{FunctionCell, init, initialize, run};
+
+/// Hands `fresh` newly published packets to the function.
+pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) {
+    while fresh > 0 {
+        let count = fresh.min(BATCH_PACKETS_MAX);
+        function.handle(pool.batch(count));
+        fresh -= count;
+    }
+}
+
+#[cfg(target_family = "wasm")]
+mod entry {
+    use core::cell::RefCell;
+    use std::panic::{self, PanicHookInfo};
+
+    use pinion_abi::InitStatus;
+
+    use super::serve;
+    use crate::pool::PoolMemory;
+    use crate::{Function, error, host};
+
+    /// Where a module keeps its function between the node's calls.
+    pub type FunctionCell<F> = RefCell<Option<F>>;
+
+    /// `_initialize`. Exporting it also keeps the linker from running all constructors anew in each exported function.
+    pub fn initialize() {
+        host::initialize();
+    }
+
+    /// `pinion_init`.
+    pub fn init<F: Function>(cell: &FunctionCell<F>) -> i32 {
+        panic::set_hook(Box::new(log_and_trap));
+        match F::init(&host::config()) {
+            Ok(function) => {
+                cell.replace(Some(function));
+                InitStatus::Ready as i32
+            }
+            Err(refusal) => {
+                error!("{refusal}");
+                InitStatus::ConfigRefused as i32
+            }
+        }
+    }
+
+    /// `pinion_run`.
+    pub fn run<F: Function, const SLOTS: usize>(cell: &FunctionCell<F>, memory: &PoolMemory<SLOTS>) -> ! {
+        let mut cell = cell.borrow_mut();
+        let function = cell.as_mut().expect("`pinion_init` comes before `pinion_run`, and must succeed");
+        let pool = memory.open();
+        function.start();
+        loop {
+            let fresh = host::wait();
+            serve(function, &pool, fresh);
+        }
+    }
+
+    /// Leaves through a trap, so that the panic machinery does not go on to print to a standard error that isn't there.
+    fn log_and_trap(info: &PanicHookInfo<'_>) {
+        let message = info.payload_as_str().unwrap_or("(no message)");
+        match info.location() {
+            Some(place) => error!("panicked at {place}: {message}"),
+            None => error!("panicked: {message}"),
+        }
+        core::arch::wasm32::unreachable()
+    }
+}

@@ -1,0 +1,11 @@
+//! The calls a node offers its guests, the same to the rest of the crate under Wasm and natively.
+
+#[cfg(not(target_family = "wasm"))]
+mod fake;
+#[cfg(target_family = "wasm")]
+mod imports;
+
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use fake::{advance_clock_ns, clock_ns, log, random, take_log, yield_now};
+#[cfg(target_family = "wasm")]
+pub(crate) use imports::{clock_ns, config, initialize, log, random, wait, yield_now};

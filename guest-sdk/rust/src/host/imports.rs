@@ -1,0 +1,66 @@
+//! A real node's calls, imported from the module `pinion`.
+
+#![allow(unsafe_code)] // the boundary to the host
+
+use core::ptr;
+
+use pinion_abi::{Errno, LogLevel};
+
+mod raw {
+    #[link(wasm_import_module = "pinion")]
+    unsafe extern "C" {
+        pub(super) safe fn wait() -> i32;
+        #[link_name = "yield"]
+        pub(super) safe fn yield_now();
+        pub(super) fn log(level: i32, text: *const u8, len: usize);
+        pub(super) safe fn clock() -> i64;
+        pub(super) fn random(buffer: *mut u8, len: usize) -> i32;
+        pub(super) fn config(buffer: *mut u8, capacity: usize) -> i32;
+    }
+
+    unsafe extern "C" {
+        /// Made by the linker: runs the constructors of libc and of linked C code.
+        pub(super) fn __wasm_call_ctors();
+    }
+}
+
+/// Runs the module's constructors.
+pub(crate) fn initialize() {
+    // SAFETY: the function takes and returns nothing. It is to be called once, first of all, as `_initialize` is.
+    unsafe { raw::__wasm_call_ctors() }
+}
+
+/// Exchanges the rings; the number of new receive descriptors.
+pub(crate) fn wait() -> u32 {
+    u32::try_from(raw::wait()).unwrap_or(0)
+}
+
+pub(crate) fn yield_now() {
+    raw::yield_now();
+}
+
+pub(crate) fn log(level: LogLevel, text: &str) {
+    // SAFETY: the host reads `len` bytes at `text` during the call, and they are readable.
+    unsafe { raw::log(level as i32, text.as_ptr(), text.len()) }
+}
+
+pub(crate) fn clock_ns() -> u64 {
+    u64::try_from(raw::clock()).unwrap_or(0)
+}
+
+/// Fills `buffer`, which is at most as long as one call gives.
+pub(crate) fn random(buffer: &mut [u8]) {
+    // SAFETY: the host writes at most `len` bytes at `buffer` during the call, and they are writable.
+    let errno = unsafe { raw::random(buffer.as_mut_ptr(), buffer.len()) };
+    assert!(errno == Errno::Ok as i32, "the node gave no random bytes: errno {errno}");
+}
+
+/// The whole configuration.
+pub(crate) fn config() -> Vec<u8> {
+    // SAFETY: with no capacity nothing is written, so any address will do.
+    let len = unsafe { raw::config(ptr::null_mut(), 0) };
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    // SAFETY: the host writes at most `capacity` bytes at `buffer` during the call, and they are writable.
+    unsafe { raw::config(bytes.as_mut_ptr(), bytes.len()) };
+    bytes
+}

@@ -1,0 +1,117 @@
+//! Lines for the tenant's log: [`error!`](crate::error), [`warn!`](crate::warn), [`info!`](crate::info) and
+//! [`debug!`](crate::debug).
+//!
+//! A line is formatted on the stack and cut at 1,024 bytes. The node limits how much of it is kept and cleans it of
+//! control characters; on the path of each packet, log sparingly all the same.
+//!
+//! ```
+//! let table_entries = 17;
+//! pinion_sdk::info!("{table_entries} entries loaded");
+//!
+//! let log = pinion_sdk::testing::take_log();
+//! assert_eq!(log, [(pinion_sdk::LogLevel::Info, "17 entries loaded".to_owned())]);
+//! ```
+
+use core::fmt::{self, Write};
+
+use pinion_abi::{LOG_LINE_BYTES_MAX, LogLevel};
+
+use crate::host;
+
+const LINE_BYTES_MAX: usize = LOG_LINE_BYTES_MAX as usize;
+
+/// Logs a line; what the macros call.
+pub fn write(level: LogLevel, line: fmt::Arguments<'_>) {
+    if let Some(text) = line.as_str() {
+        return host::log(level, &text[..text.floor_char_boundary(LINE_BYTES_MAX)]);
+    }
+    let mut buffer = LineBuffer { bytes: [0; LINE_BYTES_MAX], len: 0 };
+    // An error means that a value's own formatting gave up; what there is until then is still worth logging.
+    let _ = buffer.write_fmt(line);
+    host::log(level, buffer.as_str());
+}
+
+/// Text up to the longest line, cut between characters.
+struct LineBuffer {
+    bytes: [u8; LINE_BYTES_MAX],
+    len: usize,
+}
+
+impl LineBuffer {
+    fn as_str(&self) -> &str {
+        str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+impl Write for LineBuffer {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let kept = text.floor_char_boundary(LINE_BYTES_MAX - self.len);
+        self.bytes[self.len..self.len + kept].copy_from_slice(&text.as_bytes()[..kept]);
+        self.len += kept;
+        Ok(())
+    }
+}
+
+/// Logs something the tenant must act on.
+///
+/// ```
+/// pinion_sdk::error!("no route for {}", "10.0.0.1");
+/// ```
+#[macro_export]
+macro_rules! error {
+    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Error, ::core::format_args!($($line)+)) };
+}
+
+/// Logs something the tenant should know.
+///
+/// ```
+/// pinion_sdk::warn!("table is {} % full", 90);
+/// ```
+#[macro_export]
+macro_rules! warn {
+    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Warn, ::core::format_args!($($line)+)) };
+}
+
+/// Logs what happens in the normal course.
+///
+/// ```
+/// pinion_sdk::info!("ready");
+/// ```
+#[macro_export]
+macro_rules! info {
+    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Info, ::core::format_args!($($line)+)) };
+}
+
+/// Logs what helps to find a fault.
+///
+/// ```
+/// pinion_sdk::debug!("dropped {} frames", 3);
+/// ```
+#[macro_export]
+macro_rules! debug {
+    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Debug, ::core::format_args!($($line)+)) };
+}
+
+#[cfg(all(test, not(target_family = "wasm")))]
+mod tests {
+    use crate::LogLevel;
+    use crate::testing::take_log;
+
+    #[test]
+    fn a_line_is_formatted_and_has_its_level() {
+        crate::warn!("{} of {}", 1, "two");
+        assert_eq!(take_log(), [(LogLevel::Warn, "1 of two".to_owned())]);
+    }
+
+    #[test]
+    fn a_formatted_line_is_cut_between_characters() {
+        crate::info!("{}{}", "a".repeat(1023), "é");
+        assert_eq!(take_log(), [(LogLevel::Info, "a".repeat(1023))]);
+    }
+
+    #[test]
+    fn nothing_follows_the_cut_but_what_fits() {
+        crate::info!("{}{}", "é".repeat(600), "tail");
+        assert_eq!(take_log(), [(LogLevel::Info, "é".repeat(512))]);
+    }
+}

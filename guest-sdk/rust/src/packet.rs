@@ -1,0 +1,285 @@
+//! What a function gets: a [`Batch`] of [`Packet`]s, each a view of one slot, and the verdict on each.
+//!
+//! No code here touches raw memory. Nothing here allocates or blocks; every operation but the copies a function
+//! asks for itself takes constant time. A packet must never be lost: whatever happens to it, its slot ends up in one
+//! transmit descriptor.
+
+use core::fmt;
+use core::iter::FusedIterator;
+
+use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY};
+
+use crate::pool::{Grants, Ring, SLOT_SIZE};
+
+/// The packets that have arrived since the last time, in order of arrival: an iterator over [`Packet`]s. What is not
+/// taken from it is dropped.
+///
+/// ```
+/// # use pinion_sdk::{Batch, Function, InitError, testing::Harness};
+/// # struct Police;
+/// # impl Function for Police {
+/// #     fn init(_config: &[u8]) -> Result<Self, InitError> { Ok(Self) }
+/// fn handle(&mut self, batch: Batch<'_>) {
+///     // Of each batch, ten packets may pass.
+///     for packet in batch.take(10) {
+///         packet.send();
+///     }
+/// }
+/// # }
+/// # let frames = [&[0_u8; 60][..]; 12];
+/// # let verdicts = Harness::<Police>::new(b"").unwrap().deliver(&frames);
+/// # assert_eq!(verdicts.iter().filter(|v| v.outcome == pinion_sdk::testing::Outcome::Dropped).count(), 2);
+/// ```
+pub struct Batch<'a> {
+    grants: Grants<'a>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(grants: Grants<'a>) -> Self {
+        Self { grants }
+    }
+
+    /// Whether all packets have been taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.grants.remaining() == 0
+    }
+}
+
+impl<'a> Iterator for Batch<'a> {
+    type Item = Packet<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Packet<'a>> {
+        self.grants.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let remaining = self.grants.remaining() as usize;
+        (remaining, Some(remaining))
+    }
+}
+
+impl ExactSizeIterator for Batch<'_> {}
+impl FusedIterator for Batch<'_> {}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("remaining", &self.grants.remaining()).finish_non_exhaustive()
+    }
+}
+
+/// A slot has not enough bytes left for a change of a packet's length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// Bytes asked for.
+    pub wanted: usize,
+    /// Bytes there were.
+    pub available: usize,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes asked for where the packet has {}", self.wanted, self.available)
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
+/// One frame, from its Ethernet header on, in a slot of its own. Dropped unless [sent](Packet::send) or
+/// [replied](Packet::reply).
+///
+/// ```
+/// # use pinion_sdk::{Batch, Function, InitError, testing::Harness};
+/// # struct Tag;
+/// # impl Function for Tag {
+/// #     fn init(_config: &[u8]) -> Result<Self, InitError> { Ok(Self) }
+/// fn handle(&mut self, batch: Batch<'_>) {
+///     for mut packet in batch {
+///         // Put a VLAN tag after the addresses: four bytes more in front, and the addresses moved there.
+///         if packet.len() < 14 || packet.prepend(4).is_err() {
+///             continue; // dropped
+///         }
+///         let frame = packet.data_mut();
+///         frame.copy_within(4..16, 0);
+///         frame[12..16].copy_from_slice(&[0x81, 0x00, 0x00, 0x07]);
+///         packet.send();
+///     }
+/// }
+/// # }
+/// # let verdicts = Harness::<Tag>::new(b"").unwrap().deliver(&[&[9; 60], &[9; 13]]);
+/// # assert_eq!(verdicts[0].bytes[..17], [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0x81, 0, 0, 7, 9]);
+/// # assert_eq!(verdicts[0].bytes.len(), 64);
+/// ```
+pub struct Packet<'a> {
+    tx: &'a Ring<'a>,
+    bytes: &'a mut [u8; SLOT_SIZE],
+    /// Invariant: `offset + len <= SLOT_SIZE`.
+    offset: usize,
+    len: usize,
+    slot: u16,
+    ingress_port: u16,
+}
+
+impl<'a> Packet<'a> {
+    pub(crate) fn new(tx: &'a Ring<'a>, bytes: &'a mut [u8; SLOT_SIZE], descriptor: Descriptor) -> Self {
+        Self {
+            tx,
+            bytes,
+            offset: usize::from(descriptor.offset),
+            len: usize::from(descriptor.len),
+            slot: descriptor.slot,
+            ingress_port: descriptor.port,
+        }
+    }
+
+    /// The frame.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[self.offset..self.offset + self.len]
+    }
+
+    /// The frame, to be changed in place.
+    #[inline]
+    #[must_use]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.offset..self.offset + self.len]
+    }
+
+    /// The frame's length in bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Index of the node's port that the packet came in by.
+    #[must_use]
+    pub fn ingress_port(&self) -> u16 {
+        self.ingress_port
+    }
+
+    /// Bytes free before the frame: what [`Packet::prepend`] can give.
+    #[must_use]
+    pub fn headroom(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes free after the frame: what [`Packet::set_len`] can add.
+    #[must_use]
+    pub fn tailroom(&self) -> usize {
+        SLOT_SIZE - self.offset - self.len
+    }
+
+    /// Cuts the frame's end off, or makes it longer by zeroes.
+    ///
+    /// # Errors
+    ///
+    /// The slot has no room for so many bytes; the packet is as it was.
+    pub fn set_len(&mut self, len: usize) -> Result<(), NoRoom> {
+        let available = SLOT_SIZE - self.offset;
+        if len > available {
+            return Err(NoRoom { wanted: len, available });
+        }
+        if let Some(grown) = self.bytes.get_mut(self.offset + self.len..self.offset + len) {
+            grown.fill(0);
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    /// Makes the frame longer by `count` zeroes in front, for a header to be written there.
+    ///
+    /// # Errors
+    ///
+    /// The slot has less [headroom](Packet::headroom); the packet is as it was.
+    pub fn prepend(&mut self, count: usize) -> Result<(), NoRoom> {
+        let available = self.headroom();
+        let offset = available.checked_sub(count).ok_or(NoRoom { wanted: count, available })?;
+        self.bytes[offset..self.offset].fill(0);
+        self.offset = offset;
+        self.len += count;
+        Ok(())
+    }
+
+    /// Cuts `count` bytes off the frame's front.
+    ///
+    /// # Errors
+    ///
+    /// The frame is shorter than that; the packet is as it was.
+    pub fn trim_front(&mut self, count: usize) -> Result<(), NoRoom> {
+        self.len = self.len.checked_sub(count).ok_or(NoRoom { wanted: count, available: self.len })?;
+        self.offset += count;
+        Ok(())
+    }
+
+    /// Sends the packet on: to the next stage of the chain, or out of the node after the last.
+    #[inline]
+    pub fn send(self) {
+        self.finish(PORT_NEXT);
+    }
+
+    /// Sends the packet back out of the port it came in by, past the rest of the chain. Turning the addresses round is
+    /// the function's task.
+    #[inline]
+    pub fn reply(self) {
+        self.finish(PORT_REPLY);
+    }
+
+    /// Drops the packet, as going out of scope does; for saying so.
+    #[inline]
+    pub fn discard(self) {
+        drop(self);
+    }
+
+    #[inline]
+    fn finish(self, port: u16) {
+        self.give_back(port);
+        core::mem::forget(self);
+    }
+
+    /// Called once per packet: the slot is the node's from here on.
+    #[inline]
+    fn give_back(&self, port: u16) {
+        // Both numbers are at most `SLOT_SIZE`, so they fit.
+        let descriptor = Descriptor {
+            slot: self.slot,
+            offset: self.offset as u16,
+            len: self.len as u16,
+            port,
+            flags: 0,
+            reserved: 0,
+        };
+        self.tx.push(descriptor);
+    }
+}
+
+impl Drop for Packet<'_> {
+    fn drop(&mut self) {
+        self.give_back(PORT_DROP);
+    }
+}
+
+impl fmt::Debug for Packet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("slot", &self.slot)
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("ingress_port", &self.ingress_port)
+            .finish_non_exhaustive()
+    }
+}

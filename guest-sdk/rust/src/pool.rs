@@ -1,0 +1,250 @@
+//! A guest's packet memory: the pool header, both rings and the slots, as the contract lays them out.
+//!
+//! Owns the one place where a slot's number becomes a reference to its bytes. Used by the exported entry points, and by
+//! the fake node of [`crate::testing`]; functions only ever see [`crate::Packet`]. It must never write to a slot
+//! that no packet is in: what was never touched costs the node no memory.
+//!
+//! ```text
+//!   PoolMemory   | header | open | rx ring: head, tail, entries | tx ring: likewise | slot 0 | slot 1 | ...
+//!                    ^                 host writes                  guest writes
+//!                    `-- `pinion_pool` fills it in
+//! ```
+//!
+//! Everything here is single-threaded, and all zero until used, so that it lies in the module's BSS.
+
+#![allow(unsafe_code)] // turns slot numbers into references
+
+use core::cell::{Cell, UnsafeCell};
+
+use pinion_abi::{Descriptor, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SLOT_COUNT_MAX, SLOT_SIZE_MIN};
+
+use crate::{Batch, Packet};
+
+/// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 1,984.
+pub const SLOT_SIZE: usize = 2048;
+
+/// Slots of a pool unless [`export!`](crate::export) says otherwise.
+pub const SLOT_COUNT_DEFAULT: usize = 64;
+
+/// The number of slots, if a node would take it; fails to compile otherwise.
+#[doc(hidden)]
+#[must_use]
+pub const fn checked_slot_count(count: usize) -> usize {
+    assert!(count.is_power_of_two(), "`slots` must be a power of two");
+    assert!(count <= SLOT_COUNT_MAX as usize, "`slots` must be at most 1024");
+    count
+}
+
+/// The bytes of one slot.
+#[repr(C, align(64))]
+struct Slot(UnsafeCell<[u8; SLOT_SIZE]>);
+
+/// A ring as it lies in memory: a [`RingHeader`] and the entries.
+#[repr(C, align(16))]
+struct RingMemory<const ENTRIES: usize> {
+    head: Cell<u32>,
+    tail: Cell<u32>,
+    reserved: [u32; 2],
+    entries: [Cell<Descriptor>; ENTRIES],
+}
+
+impl<const ENTRIES: usize> RingMemory<ENTRIES> {
+    const fn new() -> Self {
+        const EMPTY: Descriptor = Descriptor { slot: 0, offset: 0, len: 0, port: 0, flags: 0, reserved: 0 };
+        Self {
+            head: Cell::new(0),
+            tail: Cell::new(0),
+            reserved: [0; 2],
+            entries: [const { Cell::new(EMPTY) }; ENTRIES],
+        }
+    }
+
+    fn view(&self) -> Ring<'_> {
+        Ring { head: &self.head, tail: &self.tail, entries: &self.entries }
+    }
+}
+
+/// All the packet memory of a module with `SLOTS` slots. Rings have as many entries, so none can overflow: a slot is in
+/// a ring once at most.
+#[doc(hidden)]
+#[repr(C, align(64))]
+pub struct PoolMemory<const SLOTS: usize> {
+    header: Cell<PoolHeader>,
+    open: Cell<bool>,
+    rx: RingMemory<SLOTS>,
+    tx: RingMemory<SLOTS>,
+    slots: [Slot; SLOTS],
+}
+
+impl<const SLOTS: usize> PoolMemory<SLOTS> {
+    /// Memory with nothing in it.
+    #[must_use]
+    pub const fn new() -> Self {
+        const BLANK: PoolHeader =
+            PoolHeader { magic: 0, slot_count: 0, slot_size: 0, slots: 0, ring_entries: 0, rx_ring: 0, tx_ring: 0 };
+        Self {
+            header: Cell::new(BLANK),
+            open: Cell::new(false),
+            rx: RingMemory::new(),
+            tx: RingMemory::new(),
+            slots: [const { Slot(UnsafeCell::new([0; SLOT_SIZE])) }; SLOTS],
+        }
+    }
+
+    /// Fills in the header and returns its address, for the node to read.
+    ///
+    /// From here on the node writes to this memory during a wait; exposing the addresses tells the compiler so.
+    #[cfg(target_family = "wasm")]
+    pub fn publish(&self) -> u32 {
+        fn address<T>(place: &T) -> u32 {
+            let address = core::ptr::from_ref(place).expose_provenance();
+            u32::try_from(address).expect("Wasm addresses have 32 bits")
+        }
+        self.header.set(PoolHeader {
+            magic: pinion_abi::POOL_MAGIC,
+            slot_count: SLOTS as u32,
+            slot_size: SLOT_SIZE as u32,
+            slots: address(&self.slots),
+            ring_entries: SLOTS as u32,
+            rx_ring: address(&self.rx),
+            tx_ring: address(&self.tx),
+        });
+        address(self)
+    }
+
+    /// The one view of this memory.
+    ///
+    /// # Panics
+    ///
+    /// If there is one already.
+    pub(crate) fn open(&self) -> Pool<'_> {
+        assert!(!self.open.replace(true), "the pool is in use already: `pinion_run` was called twice");
+        Pool { open: &self.open, rx: self.rx.view(), tx: self.tx.view(), slots: &self.slots }
+    }
+}
+
+impl<const SLOTS: usize> Default for PoolMemory<SLOTS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One of the two rings.
+pub(crate) struct Ring<'m> {
+    head: &'m Cell<u32>,
+    tail: &'m Cell<u32>,
+    entries: &'m [Cell<Descriptor>],
+}
+
+impl Ring<'_> {
+    fn entry(&self, index: u32) -> &Cell<Descriptor> {
+        &self.entries[index as usize & (self.entries.len() - 1)]
+    }
+
+    /// Appends as the producer does. The caller knows that there is room.
+    pub(crate) fn push(&self, descriptor: Descriptor) {
+        let tail = self.tail.get();
+        self.entry(tail).set(descriptor);
+        self.tail.set(tail.wrapping_add(1));
+    }
+
+    /// Takes the next entry as the consumer does.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn pop(&self) -> Option<Descriptor> {
+        let head = self.head.get();
+        (head != self.tail.get()).then(|| {
+            self.head.set(head.wrapping_add(1));
+            self.entry(head).get()
+        })
+    }
+
+    /// Consumes `count` entries at once, and returns the index of the first.
+    fn advance(&self, count: u32) -> u32 {
+        let head = self.head.get();
+        self.head.set(head.wrapping_add(count));
+        head
+    }
+}
+
+/// A module's packet memory in use: there is one of it at a time.
+pub(crate) struct Pool<'m> {
+    open: &'m Cell<bool>,
+    rx: Ring<'m>,
+    tx: Ring<'m>,
+    slots: &'m [Slot],
+}
+
+impl<'m> Pool<'m> {
+    /// The next `count` packets that the node has published.
+    pub(crate) fn batch(&self, count: u32) -> Batch<'_> {
+        Batch::new(Grants { pool: self, next: self.rx.advance(count), remaining: count })
+    }
+
+    /// The host's side of the receive ring, for the fake node.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn receive_ring(&self) -> &Ring<'m> {
+        &self.rx
+    }
+
+    /// The host's side of the transmit ring, for the fake node.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn transmit_ring(&self) -> &Ring<'m> {
+        &self.tx
+    }
+
+    /// The bytes of a slot that the fake node owns.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn host_slot(&mut self, slot: u16) -> &mut [u8; SLOT_SIZE] {
+        // SAFETY: packets borrow the pool, so none is alive while it is borrowed mutably here.
+        unsafe { &mut *self.slots[usize::from(slot)].0.get() }
+    }
+}
+
+/// Receive descriptors that were taken off the ring and not yet looked at.
+pub(crate) struct Grants<'a> {
+    pool: &'a Pool<'a>,
+    next: u32,
+    remaining: u32,
+}
+
+impl<'a> Grants<'a> {
+    pub(crate) fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// The packet of the next descriptor.
+    ///
+    /// # Panics
+    ///
+    /// If the node named a slot or a range that does not exist.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Packet<'a>> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        let descriptor = self.pool.rx.entry(self.next).get();
+        self.next = self.next.wrapping_add(1);
+        let slot = &self.pool.slots[usize::from(descriptor.slot)];
+        assert!(usize::from(descriptor.offset) + usize::from(descriptor.len) <= SLOT_SIZE, "the node's descriptor");
+        // SAFETY: the node names a slot only when the slot is its own, and each descriptor is looked at once: taking
+        // it off the ring and counting it off here see to that. So no other reference to these bytes exists, until
+        // the packet made here is gone and its transmit descriptor has given the slot back. That descriptor is not
+        // acted upon before the next wait, by when no batch, hence no packet, is alive.
+        let bytes = unsafe { &mut *slot.0.get() };
+        Some(Packet::new(&self.pool.tx, bytes, descriptor))
+    }
+}
+
+impl Drop for Pool<'_> {
+    fn drop(&mut self) {
+        self.open.set(false);
+    }
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(offset_of!(RingMemory<1>, head) == offset_of!(RingHeader, head));
+    assert!(offset_of!(RingMemory<1>, tail) == offset_of!(RingHeader, tail));
+    assert!(offset_of!(RingMemory<1>, entries) == size_of::<RingHeader>());
+    assert!(size_of::<Slot>() == SLOT_SIZE);
+    assert!(align_of::<Slot>() == SLOT_ALIGN as usize);
+    assert!(SLOT_SIZE >= SLOT_SIZE_MIN as usize + RX_HEADROOM as usize);
+};

@@ -1,0 +1,21 @@
+//! Random bytes from the node, fit for keys.
+
+use pinion_abi::RANDOM_BYTES_MAX;
+
+use crate::host;
+
+/// Fills `buffer` with random bytes.
+///
+/// What is drawn in [`Function::init`](crate::Function::init) is the same in all instances of a template; draw keys in
+/// [`Function::start`](crate::Function::start). In a test the bytes are the same in each run.
+///
+/// ```
+/// let mut key = [0; 32];
+/// pinion_sdk::random::fill(&mut key);
+/// assert_ne!(key, [0; 32]);
+/// ```
+pub fn fill(buffer: &mut [u8]) {
+    for chunk in buffer.chunks_mut(RANDOM_BYTES_MAX as usize) {
+        host::random(chunk);
+    }
+}

@@ -1,0 +1,174 @@
+//! A fake node, so that `cargo test` of a function needs neither Wasm nor Pinion. Native targets only.
+//!
+//! [`Harness`] drives the same pool, rings and batches as a node does, and checks what the function hands back as a
+//! node would. Log, clock and random bytes belong to the test's thread.
+
+use pinion_abi::{Descriptor, LogLevel, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM};
+
+use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
+use crate::{Function, InitError, guest, host};
+
+/// What the function did with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Sent on along the chain.
+    Sent,
+    /// Sent back out of the port it came in by.
+    Replied,
+    /// Dropped, or let go out of scope.
+    Dropped,
+}
+
+/// What became of one packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which of the delivered frames it was.
+    pub frame: usize,
+    /// What the function did with it.
+    pub outcome: Outcome,
+    /// The frame as it was left.
+    pub bytes: Vec<u8>,
+}
+
+/// A function on a fake node.
+///
+/// ```
+/// use pinion_sdk::{Batch, Function, InitError};
+/// use pinion_sdk::testing::{Harness, Outcome};
+///
+/// struct Mirror;
+///
+/// impl Function for Mirror {
+///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+///         Ok(Self)
+///     }
+///     fn handle(&mut self, batch: Batch<'_>) {
+///         for mut packet in batch {
+///             packet.data_mut().reverse();
+///             packet.reply();
+///         }
+///     }
+/// }
+///
+/// let mut harness = Harness::<Mirror>::new(b"").unwrap();
+/// let verdicts = harness.deliver(&[&[1, 2, 3], &[4, 5]]);
+/// assert_eq!(verdicts[0].outcome, Outcome::Replied);
+/// assert_eq!(verdicts[0].bytes, [3, 2, 1]);
+/// assert_eq!(verdicts[1].bytes, [5, 4]);
+/// ```
+pub struct Harness<F> {
+    memory: Box<PoolMemory<SLOT_COUNT_DEFAULT>>,
+    /// The fake node's own record of who has each slot: the frame it was granted for.
+    granted: [Option<usize>; SLOT_COUNT_DEFAULT],
+    next_slot: u16,
+    function: F,
+}
+
+impl<F: Function> Harness<F> {
+    /// Prepares and starts the function as a node does.
+    ///
+    /// # Errors
+    ///
+    /// The function refuses the configuration.
+    pub fn new(config: &[u8]) -> Result<Self, InitError> {
+        let mut function = F::init(config)?;
+        function.start();
+        let memory = Box::new(PoolMemory::new());
+        Ok(Self { memory, granted: [None; SLOT_COUNT_DEFAULT], next_slot: 0, function })
+    }
+
+    /// Delivers frames from port 0; what the function did, in the order it did it.
+    ///
+    /// # Panics
+    ///
+    /// If a frame is longer than a slot has room for, or the function hands back what a node would stop it for.
+    pub fn deliver(&mut self, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_from(0, frames)
+    }
+
+    /// Delivers frames from the port of that index.
+    ///
+    /// # Panics
+    ///
+    /// As [`Harness::deliver`].
+    pub fn deliver_from(&mut self, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        let mut pool = self.memory.open();
+        let mut verdicts = Vec::with_capacity(frames.len());
+        let mut number = 0;
+        while number < frames.len() {
+            let mut fresh = 0;
+            while number < frames.len() {
+                let Some(slot) = free_slot(&self.granted, self.next_slot) else { break };
+                self.next_slot = slot + 1;
+                self.granted[usize::from(slot)] = Some(number);
+                publish(&mut pool, slot, ingress_port, frames[number]);
+                number += 1;
+                fresh += 1;
+            }
+            assert!(fresh > 0, "the function holds all {SLOT_COUNT_DEFAULT} slots for ever");
+            guest::serve(&mut self.function, &pool, fresh);
+            collect(&mut pool, &mut self.granted, &mut verdicts);
+        }
+        verdicts
+    }
+
+    /// The function itself.
+    pub fn function(&mut self) -> &mut F {
+        &mut self.function
+    }
+}
+
+/// Goes round, so that a test meets every slot.
+fn free_slot(granted: &[Option<usize>], from: u16) -> Option<u16> {
+    let count = granted.len();
+    let slot = (0..count).map(|step| (usize::from(from) + step) % count).find(|slot| granted[*slot].is_none())?;
+    u16::try_from(slot).ok()
+}
+
+fn publish(pool: &mut Pool<'_>, slot: u16, port: u16, frame: &[u8]) {
+    let offset = RX_HEADROOM as usize;
+    let room = SLOT_SIZE - offset;
+    assert!(frame.len() <= room, "a frame of {} bytes does not fit into a slot's {room}", frame.len());
+    pool.host_slot(slot)[offset..offset + frame.len()].copy_from_slice(frame);
+    let descriptor = Descriptor { slot, offset: offset as u16, len: frame.len() as u16, port, ..Descriptor::default() };
+    pool.receive_ring().push(descriptor);
+}
+
+fn collect(pool: &mut Pool<'_>, granted: &mut [Option<usize>], verdicts: &mut Vec<Verdict>) {
+    while let Some(descriptor) = pool.transmit_ring().pop() {
+        let owner = granted.get_mut(usize::from(descriptor.slot)).and_then(Option::take);
+        let frame = owner.unwrap_or_else(|| panic!("the function does not own the slot of {descriptor:?}"));
+        let outcome = match descriptor.port {
+            PORT_NEXT => Outcome::Sent,
+            PORT_REPLY => Outcome::Replied,
+            PORT_DROP => Outcome::Dropped,
+            port => panic!("there is no transmit port {port}"),
+        };
+        let start = usize::from(descriptor.offset);
+        let bytes = pool.host_slot(descriptor.slot).get(start..start + usize::from(descriptor.len));
+        let bytes = bytes.unwrap_or_else(|| panic!("{descriptor:?} is outside its slot")).to_vec();
+        verdicts.push(Verdict { frame, outcome, bytes });
+    }
+}
+
+/// The lines logged on this thread since the last call.
+///
+/// ```
+/// pinion_sdk::warn!("low on {}", "memory");
+/// let log = pinion_sdk::testing::take_log();
+/// assert_eq!(log, [(pinion_sdk::LogLevel::Warn, "low on memory".to_owned())]);
+/// ```
+#[must_use]
+pub fn take_log() -> Vec<(LogLevel, String)> {
+    host::take_log()
+}
+
+/// Lets time go by for this thread's [`clock`](crate::clock).
+///
+/// ```
+/// pinion_sdk::testing::advance_clock_ns(1_500);
+/// assert_eq!(pinion_sdk::clock::now_ns(), 1_000, "in steps of a microsecond");
+/// ```
+pub fn advance_clock_ns(duration_ns: u64) {
+    host::advance_clock_ns(duration_ns);
+}

@@ -1,0 +1,171 @@
+//! The interface a tenant uses, driven by the fake node.
+
+#![cfg(not(target_family = "wasm"))]
+
+use pinion_sdk::testing::{Harness, Outcome};
+use pinion_sdk::{BATCH_PACKETS_MAX, Batch, Function, InitError, NoRoom, Packet, SLOT_SIZE, random};
+use proptest::prelude::*;
+
+/// A function that is one closure, made at each call.
+macro_rules! function {
+    ($name:ident, |$batch:ident| $body:expr) => {
+        struct $name;
+        impl Function for $name {
+            fn init(_config: &[u8]) -> Result<Self, InitError> {
+                Ok(Self)
+            }
+            fn handle(&mut self, $batch: Batch<'_>) {
+                $body
+            }
+        }
+    };
+}
+
+/// Does with each frame what its first byte says.
+fn obey(packet: Packet<'_>) {
+    match packet.data().first() {
+        Some(0) => packet.send(),
+        Some(1) => packet.reply(),
+        Some(2) => packet.discard(),
+        _ => drop(packet),
+    }
+}
+
+function!(Obey, |batch| batch.for_each(obey));
+
+#[test]
+fn each_packet_gets_its_verdict_in_order() {
+    let verdicts = Harness::<Obey>::new(b"").unwrap().deliver(&[&[0, 9], &[1, 8], &[2, 7], &[3, 6], &[]]);
+    let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome).collect();
+    use Outcome::{Dropped, Replied, Sent};
+    assert_eq!(outcomes, [Sent, Replied, Dropped, Dropped, Dropped]);
+    assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == number));
+    assert_eq!(verdicts[1].bytes, [1, 8]);
+}
+
+function!(Neglect, |batch| drop(batch));
+
+#[test]
+fn packets_nobody_looked_at_are_dropped() {
+    let verdicts = Harness::<Neglect>::new(b"").unwrap().deliver(&[&[1; 60][..]; 100]);
+    assert_eq!(verdicts.len(), 100);
+    assert!(verdicts.iter().all(|verdict| verdict.outcome == Outcome::Dropped));
+}
+
+function!(Backwards, |batch| {
+    let packets: Vec<_> = batch.collect();
+    packets.into_iter().rev().for_each(Packet::send);
+});
+
+#[test]
+fn packets_can_be_held_together_and_sent_in_another_order() {
+    let verdicts = Harness::<Backwards>::new(b"").unwrap().deliver(&[&[1], &[2], &[3]]);
+    let order: Vec<_> = verdicts.iter().map(|verdict| (verdict.frame, verdict.bytes[0])).collect();
+    assert_eq!(order, [(2, 3), (1, 2), (0, 1)]);
+}
+
+function!(Resize, |batch| {
+    assert!(batch.len() <= BATCH_PACKETS_MAX as usize);
+    for mut packet in batch {
+        let len = packet.len();
+        assert_eq!((packet.headroom(), packet.tailroom()), (64, SLOT_SIZE - 64 - len));
+        assert_eq!(packet.ingress_port(), 7);
+
+        packet.set_len(len + 2).unwrap();
+        packet.prepend(3).unwrap();
+        packet.trim_front(1).unwrap();
+        assert_eq!(packet.data()[..2], [0, 0]);
+        assert_eq!(packet.data()[len + 2..], [0, 0]);
+
+        let room = SLOT_SIZE - 64 + 2;
+        assert_eq!(packet.set_len(room + 1), Err(NoRoom { wanted: room + 1, available: room }));
+        assert_eq!(packet.prepend(63), Err(NoRoom { wanted: 63, available: 62 }));
+        assert_eq!(packet.trim_front(usize::MAX), Err(NoRoom { wanted: usize::MAX, available: len + 4 }));
+        assert_eq!(packet.set_len(usize::MAX).unwrap_err().available, room);
+        packet.send();
+    }
+});
+
+#[test]
+fn a_frame_grows_by_zeroes_within_its_slot_and_no_further() {
+    let mut harness = Harness::<Resize>::new(b"").unwrap();
+    // The second round finds the first's bytes in the slots.
+    for fill in [0xff, 0x55] {
+        let verdicts = harness.deliver_from(7, &[&[fill; 100][..]; 64]);
+        assert!(verdicts.iter().all(|verdict| verdict.bytes[2..102] == [fill; 100] && verdict.bytes.len() == 104));
+    }
+}
+
+function!(Largest, |batch| {
+    for mut packet in batch {
+        packet.set_len(SLOT_SIZE - 64).unwrap();
+        packet.prepend(64).unwrap();
+        packet.send();
+    }
+});
+
+#[test]
+fn a_frame_can_fill_its_slot() {
+    let verdicts = Harness::<Largest>::new(b"").unwrap().deliver(&[&[1; 1984]]);
+    assert_eq!(verdicts[0].bytes.len(), SLOT_SIZE);
+}
+
+#[test]
+#[should_panic(expected = "a frame of 1985 bytes does not fit")]
+fn the_harness_refuses_frames_that_no_node_would_deliver() {
+    let _ = Harness::<Obey>::new(b"").unwrap().deliver(&[&[1; 1985]]);
+}
+
+function!(Leak, |batch| batch.for_each(std::mem::forget));
+
+#[test]
+#[should_panic(expected = "the function holds all 64 slots for ever")]
+fn a_function_that_forgets_packets_runs_out_of_slots() {
+    let _ = Harness::<Leak>::new(b"").unwrap().deliver(&[&[1; 60][..]; 65]);
+}
+
+struct Keyed {
+    key: [u8; 16],
+}
+
+impl Function for Keyed {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        if config.is_empty() { Err(InitError::new("no key length given")) } else { Ok(Self { key: [0; 16] }) }
+    }
+
+    fn start(&mut self) {
+        random::fill(&mut self.key);
+    }
+
+    fn handle(&mut self, _batch: Batch<'_>) {}
+}
+
+#[test]
+fn start_runs_after_init_and_a_refusal_carries_its_message() {
+    assert_ne!(Harness::<Keyed>::new(b"16").unwrap().function().key, [0; 16]);
+    assert_eq!(Harness::<Keyed>::new(b"").err().unwrap(), InitError::from("no key length given"));
+}
+
+#[test]
+fn random_bytes_of_any_length_are_filled() {
+    let mut bytes = vec![0; 10_001];
+    random::fill(&mut bytes);
+    assert!(bytes.windows(16).all(|window| window.iter().any(|byte| *byte != 0)));
+}
+
+proptest! {
+    #[test]
+    fn no_slot_is_lost_whatever_the_verdicts(rounds in proptest::collection::vec(
+        proptest::collection::vec(proptest::collection::vec(0_u8..5, 0..40), 0..150), 1..6,
+    )) {
+        let mut harness = Harness::<Obey>::new(b"").unwrap();
+        for frames in rounds {
+            let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+            let verdicts = harness.deliver(&frames);
+            prop_assert_eq!(verdicts.len(), frames.len());
+            for verdict in verdicts {
+                prop_assert_eq!(&verdict.bytes, frames[verdict.frame]);
+            }
+        }
+    }
+}

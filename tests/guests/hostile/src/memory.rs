@@ -1,0 +1,61 @@
+//! Linear memory as a guest without manners sees it: one range of bytes from zero to its end.
+
+#![allow(unsafe_code)] // reads and writes memory by address
+
+use core::arch::wasm32::{memory_grow, memory_size};
+use core::cell::Cell;
+use core::ops::Range;
+use core::ptr;
+
+/// Bytes of a Wasm page.
+pub const PAGE_BYTES: usize = 64 * 1024;
+
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// Equal words in a row that count as somebody's pattern, so that a copy on the stack doesn't.
+const RUN_WORDS_MIN: usize = 8;
+
+/// All of memory but its first words, which a null pointer may not name.
+#[must_use]
+pub fn all() -> Range<usize> {
+    64..memory_size::<0>() * PAGE_BYTES
+}
+
+/// Grows memory by `pages`; the range of addresses gained, or `None` if the host refuses.
+#[must_use]
+pub fn grow(pages: usize) -> Option<Range<usize>> {
+    let before = memory_grow::<0>(pages);
+    (before != usize::MAX).then(|| before * PAGE_BYTES..(before + pages) * PAGE_BYTES)
+}
+
+/// The addresses of cells, with leave to write there.
+#[must_use]
+pub fn range_of(cells: &[Cell<u64>]) -> Range<usize> {
+    let start = cells.as_ptr().expose_provenance();
+    start..start + size_of_val(cells)
+}
+
+/// Where in `range` the word `pattern` stands repeated.
+#[must_use]
+pub fn find(range: Range<usize>, pattern: u64) -> Option<usize> {
+    let mut run_words = 0;
+    for address in range.step_by(WORD_BYTES) {
+        // SAFETY: the caller's ranges come from the functions above, so the aligned word lies in memory; the access is
+        // volatile, so nothing is concluded from what the word belongs to.
+        let word = unsafe { ptr::with_exposed_provenance::<u64>(address).read_volatile() };
+        run_words = if word == pattern { run_words + 1 } else { 0 };
+        if run_words == RUN_WORDS_MIN {
+            return Some(address);
+        }
+    }
+    None
+}
+
+/// Writes `pattern` into every word of what [`grow`] or [`range_of`] gave.
+pub fn fill(range: Range<usize>, pattern: u64) {
+    for address in range.step_by(WORD_BYTES) {
+        // SAFETY: the aligned word lies in memory that was grown by `grow`, which no allocator knows of, or is one of
+        // the cells of `range_of`.
+        unsafe { ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(pattern) }
+    }
+}
