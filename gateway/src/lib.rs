@@ -1,1 +1,44 @@
-//! Ports, header parsing, flow rules, Net-In and Net-Out.
+//! Where frames enter and leave a node: ports, header parsing, flow rules, Net-In and Net-Out.
+//!
+//! ```text
+//!                 launcher (runtime)
+//!             Command |        ^ Event                    messages, outbox
+//!                     v        |
+//!   device --port--> gateway: Net-In --Inbound--> MMA
+//!                    |  headers   what is this frame, and whose?
+//!                    |  neighbor  ARP and neighbour discovery: answered at once
+//!                    |  assign    flow cache -> rules -> bound instance -> ready instance   (flows, rules)
+//!                    |  handover  batches to MMA, buffers on loan
+//!   device <-port--- gateway: Net-Out <-Outbound-- MMA
+//! ```
+//!
+//! | module | room |
+//! |---|---|
+//! | [`gateway`] | the loop of the gateway's thread, which ties the others together |
+//! | [`port`] | devices and the buffers that frames travel in |
+//! | [`headers`], [`neighbor`] | foreign bytes are read here, and only here |
+//! | [`rules`] | what traffic goes to which chain; made elsewhere, swapped whole |
+//! | [`flows`] | fixed tables: flow cache, instances, frames that wait |
+//! | [`messages`] | what launcher and gateway tell each other |
+//! | [`drops`], [`observer`] | what others can see |
+//!
+//! This crate copies no packet and runs no guest: it decides to whom a frame belongs and hands its buffer to MMA
+//! ([`pinion_mma::link`]). A gateway's thread never blocks and, once it is made, never allocates.
+
+mod assign;
+pub mod drops;
+#[cfg(feature = "dpdk")]
+pub mod eal;
+pub mod flows;
+pub mod gateway;
+mod handover;
+pub mod headers;
+pub mod id;
+pub mod messages;
+pub mod neighbor;
+pub mod observer;
+mod outbox;
+pub mod port;
+pub mod rules;
+#[cfg(test)]
+mod test_frames;

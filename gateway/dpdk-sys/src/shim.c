@@ -1,0 +1,101 @@
+#define _GNU_SOURCE /* fopencookie */
+#include "shim.h"
+
+#include <stdio.h>
+#include <sys/types.h>
+
+/* Ports have one queue each way. */
+#define QUEUE 0
+
+static inline void describe(struct rte_mbuf *mbuf, struct pinion_frame *frame)
+{
+	frame->data = rte_pktmbuf_mtod(mbuf, void *);
+	frame->len = rte_pktmbuf_data_len(mbuf);
+	frame->capacity = mbuf->buf_len - mbuf->data_off;
+}
+
+static inline int is_plain(const struct rte_mbuf *mbuf, const struct rte_mempool *pool)
+{
+	return mbuf->pool == pool && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1 &&
+	       (uint32_t)mbuf->data_off + mbuf->data_len <= mbuf->buf_len;
+}
+
+uint16_t pinion_rx_burst(uint16_t port, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
+			 struct pinion_frame *frames, uint16_t max, uint16_t *rejected)
+{
+	uint16_t received = rte_eth_rx_burst(port, QUEUE, mbufs, max);
+	uint16_t kept = 0;
+
+	for (uint16_t i = 0; i < received; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+
+		if (unlikely(!is_plain(mbuf, pool))) {
+			rte_pktmbuf_free(mbuf);
+			continue;
+		}
+		rte_prefetch0(rte_pktmbuf_mtod(mbuf, void *));
+		describe(mbuf, &frames[kept]);
+		mbufs[kept++] = mbuf;
+	}
+	*rejected = received - kept;
+	return kept;
+}
+
+uint16_t pinion_tx_burst(uint16_t port, struct rte_mbuf **mbufs, const uint32_t *lengths, uint16_t count)
+{
+	for (uint16_t i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+
+		mbuf->data_len = lengths[i];
+		mbuf->pkt_len = lengths[i];
+		/* What was noticed on receipt must not be taken for a wish on transmission. */
+		mbuf->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
+	}
+	return rte_eth_tx_burst(port, QUEUE, mbufs, count);
+}
+
+uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct rte_mbuf **mbufs, struct pinion_frame *frames,
+			    uint16_t count)
+{
+	uint16_t allocated = count;
+
+	if (unlikely(rte_pktmbuf_alloc_bulk(pool, mbufs, count) != 0)) {
+		for (allocated = 0; allocated < count; allocated++) {
+			mbufs[allocated] = rte_pktmbuf_alloc(pool);
+			if (mbufs[allocated] == NULL)
+				break;
+		}
+	}
+	for (uint16_t i = 0; i < allocated; i++)
+		describe(mbufs[i], &frames[i]);
+	return allocated;
+}
+
+void pinion_free_burst(struct rte_mbuf **mbufs, uint16_t count)
+{
+	rte_pktmbuf_free_bulk(mbufs, count);
+}
+
+int pinion_errno(void)
+{
+	return rte_errno;
+}
+
+static pinion_log_fn take_log;
+
+static ssize_t write_log(void *cookie, const char *text, size_t len)
+{
+	(void)cookie;
+	take_log(text, len, rte_log_cur_msg_loglevel());
+	return len;
+}
+
+int pinion_log_to(pinion_log_fn take)
+{
+	FILE *stream = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = write_log });
+
+	if (stream == NULL)
+		return -1;
+	take_log = take;
+	return rte_openlog_stream(stream);
+}

@@ -1,0 +1,50 @@
+/* What the gateway needs of DPDK that exists only as inline code, one call per burst. */
+#ifndef PINION_SHIM_H
+#define PINION_SHIM_H
+
+#include <rte_config.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+
+/* Where an mbuf's data lies: from `data` on, `len` bytes are the frame and `capacity` bytes may be used. */
+struct pinion_frame {
+	void *data;
+	uint32_t len;
+	uint32_t capacity;
+};
+
+/* Receives up to `max` frames. Those that do not lie in exactly one mbuf of `pool` are freed and counted in
+ * `rejected`; the others fill `mbufs` and `frames` from the start, and their number is returned. */
+uint16_t pinion_rx_burst(uint16_t port, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
+			 struct pinion_frame *frames, uint16_t max, uint16_t *rejected);
+
+/* Offers `count` mbufs with frames of these lengths to the device; returns how many of the first it took. */
+uint16_t pinion_tx_burst(uint16_t port, struct rte_mbuf **mbufs, const uint32_t *lengths, uint16_t count);
+
+/* Allocates up to `count` mbufs; returns how many. */
+uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct rte_mbuf **mbufs, struct pinion_frame *frames,
+			    uint16_t count);
+
+/* Frees `count` mbufs. */
+void pinion_free_burst(struct rte_mbuf **mbufs, uint16_t count);
+
+/* The calling thread's rte_errno. */
+int pinion_errno(void);
+
+/* Takes one message of DPDK's log; the level counts from 1 (emergency) to 8 (debug). Must not unwind. */
+typedef void (*pinion_log_fn)(const char *text, size_t len, uint32_t level);
+
+/* Hands DPDK's log to `take` instead of standard error and syslog. To be called once, before rte_eal_init. */
+int pinion_log_to(pinion_log_fn take);
+
+#endif

@@ -1,0 +1,223 @@
+//! Decides which chain instance a flow goes to: flow cache, then rules, then bound instances, then ready ones.
+//!
+//! Owned by the gateway; knows neither ports nor buffers. [`Assigner::assign`] is the fast path: it allocates nothing,
+//! takes no lock, calls no kernel. A hit costs one keyed hash, one bucket of the cache and one slot; a miss costs in
+//! addition a walk through the rules and two more hashes.
+//!
+//! A frame whose key waits for an instance can't overtake those that wait already: a chain has ready instances only
+//! while nobody waits for it, since [`Assigner::add_ready`] is followed by handing the instance to whoever waits.
+
+use std::sync::Arc;
+
+use pinion_mma::id::FwpId;
+
+use crate::drops::DropReason;
+use crate::flows::InstanceKey;
+use crate::flows::cache::FlowCache;
+use crate::flows::instances::{Instances, Refused, SlotRef};
+use crate::headers::FlowKey;
+use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
+use crate::messages::Event;
+use crate::outbox::Outbox;
+use crate::rules::RuleSet;
+
+/// A flow unseen for this long leaves the flow cache; should it go on, it is found again through the rules.
+const FLOW_IDLE_NS: u64 = 60_000_000_000;
+
+/// What is to be done with a flow's frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Assignment {
+    /// It goes to the instance with this entry.
+    To(FwpId),
+    /// It waits for an instance.
+    Wait(InstanceKey),
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+pub(crate) struct Assigner {
+    rules: Arc<RuleSet>,
+    rules_version: u32,
+    cache: FlowCache,
+    instances: Instances,
+    /// By chain: the launcher was told that an instance is wanted.
+    wanted: Box<[bool]>,
+    outbox: Outbox,
+    /// Whether this poll may cause events.
+    open: bool,
+}
+
+impl Assigner {
+    pub(crate) fn new(flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
+        Self {
+            rules: Arc::default(),
+            rules_version: 0,
+            cache: FlowCache::new(flows_max),
+            instances: Instances::new(instances_max),
+            wanted: vec![false; CHAINS_MAX as usize].into(),
+            outbox,
+            open: true,
+        }
+    }
+
+    /// To be called at the start of each poll: sends what was kept. Returns how many events that were.
+    pub(crate) fn begin_poll(&mut self) -> usize {
+        let sent = self.outbox.flush();
+        self.open = self.outbox.is_clear();
+        sent
+    }
+
+    /// Whether this poll may cause events.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(crate) fn flows(&self) -> usize {
+        self.cache.used()
+    }
+
+    pub(crate) fn bound(&self) -> usize {
+        self.instances.bound_count()
+    }
+
+    pub(crate) fn ready(&self) -> usize {
+        self.instances.ready_count()
+    }
+
+    /// Where a frame of the flow goes.
+    pub(crate) fn assign(&mut self, flow: &FlowKey, now_ns: u64) -> Assignment {
+        let hash = self.cache.hash(flow);
+        if let Some(slot) = self.cache.lookup(hash, flow, self.rules_version, now_ns)
+            && let Some(entry) = self.instances.entry(slot, now_ns)
+        {
+            return Assignment::To(entry);
+        }
+        self.assign_anew(hash, flow, now_ns)
+    }
+
+    // Apart from `assign`, so that the hit stays small.
+    #[inline(never)]
+    fn assign_anew(&mut self, hash: u64, flow: &FlowKey, now_ns: u64) -> Assignment {
+        let Some(rule) = self.rules.lookup(flow) else { return Assignment::Drop(DropReason::NoRule) };
+        let key = InstanceKey::new(rule, flow);
+        let Some(slot) = self.instances.bound_to(&key).or_else(|| self.bind(&key, now_ns)) else {
+            return self.want(&key);
+        };
+        self.cache.insert(hash, flow, slot, self.rules_version, now_ns);
+        match self.instances.entry(slot, now_ns) {
+            Some(entry) => Assignment::To(entry),
+            None => Assignment::Drop(DropReason::NoInstance),
+        }
+    }
+
+    /// Gives the key a ready instance of its chain, if there is one, and tells the launcher.
+    fn bind(&mut self, key: &InstanceKey, now_ns: u64) -> Option<SlotRef> {
+        if !self.open {
+            return None;
+        }
+        let (slot, instance) = self.instances.bind(key, now_ns)?;
+        self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
+        Some(slot)
+    }
+
+    fn want(&mut self, key: &InstanceKey) -> Assignment {
+        let wanted = &mut self.wanted[key.chain.0 as usize];
+        if !*wanted {
+            if !self.open {
+                return Assignment::Drop(DropReason::LauncherBusy);
+            }
+            *wanted = true;
+            self.outbox.send(Event::Wanted { chain: key.chain });
+        }
+        Assignment::Wait(*key)
+    }
+
+    /// Other rules hold from now on. All that was cached under the old ones is looked up again.
+    pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>) {
+        self.rules_version = self.rules_version.wrapping_add(1);
+        let old = std::mem::replace(&mut self.rules, rules);
+        // The launcher may have forgotten what was wanted together with the chains that are gone.
+        self.wanted.fill(false);
+        self.outbox.send(Event::RulesReplaced { old });
+    }
+
+    /// Takes a ready instance in; returns whether it is there now.
+    pub(crate) fn add_ready(&mut self, chain: ChainIndex, instance: InstanceId, entry: FwpId) -> bool {
+        let added = self.instances.add(chain, instance, entry);
+        if let Some(wanted) = self.wanted.get_mut(chain.0 as usize) {
+            // Even if there was no room: else nobody would ask again once there is.
+            *wanted = false;
+        }
+        match added {
+            Ok(()) => true,
+            Err(Refused::NoRoom) => {
+                self.outbox.send(Event::Withdrawn { chain, instance });
+                false
+            }
+            // A slip of the launcher's. Giving it back would end an instance that serves somebody.
+            Err(Refused::Known) => false,
+        }
+    }
+
+    /// Binds a ready instance to a key that waits; returns its entry.
+    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, now_ns: u64) -> Option<FwpId> {
+        let slot = self.bind(key, now_ns)?;
+        self.instances.entry(slot, now_ns)
+    }
+
+    /// Others wait for the chain still.
+    pub(crate) fn want_more(&mut self, key: &InstanceKey) {
+        self.want(key);
+    }
+
+    /// Gives back one ready instance of the chain; returns whether there was one.
+    pub(crate) fn withdraw(&mut self, chain: ChainIndex) -> bool {
+        let Some(released) = self.instances.withdraw(chain) else { return false };
+        self.outbox.send(Event::Withdrawn { chain: released.chain, instance: released.instance });
+        true
+    }
+
+    /// Forgets an instance.
+    pub(crate) fn unbind(&mut self, instance: InstanceId) {
+        self.instances.unbind(instance);
+        self.outbox.send(Event::Unbound { instance });
+    }
+
+    /// Looks at a part of the tables, the greater the longer the last time is past, and gives up what is idle; returns
+    /// how many instances that were.
+    pub(crate) fn sweep(&mut self, now_ns: u64, share: SweepShare, idle_max: usize) -> usize {
+        self.cache.sweep(share.of(self.cache.buckets()), now_ns.saturating_sub(FLOW_IDLE_NS));
+        if !self.open {
+            return 0;
+        }
+        let (mut left, mut idle) = (share.of(self.instances.slots()), 0);
+        while left > 0 && idle < idle_max {
+            let (looked_at, released) = self.instances.sweep(left, now_ns, |chain| self.rules.idle_timeout_ns(chain));
+            left -= looked_at;
+            if let Some(released) = released {
+                self.outbox.send(Event::Idle { chain: released.chain, instance: released.instance });
+                idle += 1;
+            }
+        }
+        idle
+    }
+}
+
+/// How much of a table to sweep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SweepShare {
+    /// Time since the last sweep.
+    pub(crate) elapsed_ns: u64,
+    /// Time in which all of the table is to be swept.
+    pub(crate) period_ns: u64,
+    /// Places to be looked at in one sweep at most.
+    pub(crate) places_max: usize,
+}
+
+impl SweepShare {
+    fn of(self, places: usize) -> usize {
+        let elapsed_ns = self.elapsed_ns.min(self.period_ns);
+        let due = (places as u64 * elapsed_ns).div_ceil(self.period_ns) as usize;
+        due.min(self.places_max).min(places)
+    }
+}

@@ -1,0 +1,150 @@
+//! Why the gateway drops frames, and how often it did: counted by the gateway's thread, read by anybody.
+//!
+//! No received frame vanishes without one of these reasons; frames that a device does not take for transmission are
+//! counted with the port ([`crate::port::PortCounters`]). The names are stable: they are what operators see and alert
+//! on.
+
+use std::fmt;
+
+use pinion_mma::counters::Counter;
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// Some header promises more bytes than came.
+    Truncated,
+    /// An IP version that contradicts the Ethernet type.
+    BadVersion,
+    /// A length field that contradicts another one.
+    BadLength,
+    /// Wrong checksum of the IPv4 header, or of a neighbour discovery message.
+    BadChecksum,
+    /// A source address that no sender can have (multicast, broadcast).
+    BadSource,
+    /// Neither ARP, IPv4 nor IPv6.
+    UnknownEthertype,
+    /// A VLAN tag: rules can't name a VLAN, and serving it as if untagged would join networks kept apart on purpose.
+    VlanTagged,
+    /// More IPv6 extension headers than anybody needs.
+    TooManyExtensions,
+    /// To another station's hardware address, or about an address that isn't this port's.
+    NotForUs,
+    /// A malformed ARP or neighbour discovery message.
+    BadNeighborMessage,
+    /// Another station claims an address of this port's.
+    AddressConflict,
+    /// No rule matches.
+    NoRule,
+    /// No chain instance came within the time a frame may wait for one.
+    NoInstance,
+    /// Too many frames wait for chain instances, in all or of one client.
+    PendingFull,
+    /// The launcher doesn't keep up with the gateway's events, so nothing new can be started.
+    LauncherBusy,
+    /// The MMA doesn't keep up: it holds as many frames as may be under way.
+    MmaBusy,
+}
+
+impl DropReason {
+    /// Every reason, in the order of declaration.
+    pub const ALL: [Self; 16] = [
+        Self::Truncated,
+        Self::BadVersion,
+        Self::BadLength,
+        Self::BadChecksum,
+        Self::BadSource,
+        Self::UnknownEthertype,
+        Self::VlanTagged,
+        Self::TooManyExtensions,
+        Self::NotForUs,
+        Self::BadNeighborMessage,
+        Self::AddressConflict,
+        Self::NoRule,
+        Self::NoInstance,
+        Self::PendingFull,
+        Self::LauncherBusy,
+        Self::MmaBusy,
+    ];
+
+    /// The reason's name in status reports and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::BadVersion => "bad-version",
+            Self::BadLength => "bad-length",
+            Self::BadChecksum => "bad-checksum",
+            Self::BadSource => "bad-source",
+            Self::UnknownEthertype => "unknown-ethertype",
+            Self::VlanTagged => "vlan-tagged",
+            Self::TooManyExtensions => "too-many-extensions",
+            Self::NotForUs => "not-for-us",
+            Self::BadNeighborMessage => "bad-neighbor-message",
+            Self::AddressConflict => "address-conflict",
+            Self::NoRule => "no-rule",
+            Self::NoInstance => "no-instance",
+            Self::PendingFull => "pending-full",
+            Self::LauncherBusy => "launcher-busy",
+            Self::MmaBusy => "mma-busy",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One port's dropped frames by reason. Written by the gateway's thread alone.
+#[derive(Debug, Default)]
+pub struct DropCounters {
+    counts: [Counter; DropReason::ALL.len()],
+}
+
+impl DropCounters {
+    /// Counts frames; only for the gateway that owns the port.
+    pub(crate) fn add(&self, reason: DropReason, count: u64) {
+        self.counts[reason as usize].add(count);
+    }
+
+    /// Frames dropped for this reason so far.
+    #[must_use]
+    pub fn count(&self, reason: DropReason) -> u64 {
+        self.counts[reason as usize].value()
+    }
+
+    /// Every reason with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.into_iter().map(|reason| (reason, self.count(reason)))
+    }
+
+    /// Frames dropped for any reason.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.iter().map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_reason_has_its_own_place_and_its_own_kebab_case_name() {
+        for (place, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place, "{reason}");
+            assert!(reason.name().bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase()), "{reason}");
+        }
+        let names: HashSet<_> = DropReason::ALL.map(DropReason::name).into();
+        assert_eq!(names.len(), DropReason::ALL.len());
+    }
+
+    #[test]
+    fn a_count_goes_to_its_reason_only() {
+        let drops = DropCounters::default();
+        drops.add(DropReason::NoRule, 3);
+        assert_eq!((drops.count(DropReason::NoRule), drops.total()), (3, 3));
+    }
+}

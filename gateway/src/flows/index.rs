@@ -1,0 +1,199 @@
+//! Two ways to find places in a table of fixed size: by hash and in order of arrival. Neither allocates after it was
+//! made.
+//!
+//! Both keep their links beside the table, so that an entry can be in several of them and be taken out from the
+//! middle: nothing is ever swept or rehashed.
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// Finds places by the hash of what they hold. Chained: an operation walks those places whose hashes fall together,
+/// which with keyed hashes are one or two.
+pub(crate) struct HashIndex {
+    heads: Box<[u32]>,
+    next: Box<[u32]>,
+}
+
+impl HashIndex {
+    /// For a table of `places`.
+    pub(crate) fn new(places: usize) -> Self {
+        let buckets = places.next_power_of_two();
+        Self { heads: vec![NONE; buckets].into(), next: vec![NONE; places].into() }
+    }
+
+    /// The place with this hash that `is_it`.
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let mut place = self.heads[self.bucket(hash)];
+        while place != NONE {
+            if is_it(place) {
+                return Some(place);
+            }
+            place = self.next[place as usize];
+        }
+        None
+    }
+
+    /// Adds a place that isn't in here.
+    pub(crate) fn insert(&mut self, hash: u64, place: u32) {
+        let bucket = self.bucket(hash);
+        self.next[place as usize] = self.heads[bucket];
+        self.heads[bucket] = place;
+    }
+
+    /// Takes a place out that was inserted with this hash.
+    pub(crate) fn remove(&mut self, hash: u64, place: u32) {
+        let bucket = self.bucket(hash);
+        let after = self.next[place as usize];
+        if self.heads[bucket] == place {
+            self.heads[bucket] = after;
+            return;
+        }
+        let mut before = self.heads[bucket];
+        while before != NONE {
+            if self.next[before as usize] == place {
+                self.next[before as usize] = after;
+                return;
+            }
+            before = self.next[before as usize];
+        }
+        debug_assert!(false, "place {place} was not in its bucket");
+    }
+
+    fn bucket(&self, hash: u64) -> usize {
+        hash as usize & (self.heads.len() - 1)
+    }
+}
+
+/// The links of any number of [`List`]s over one table; a place is in at most one of them at a time.
+pub(crate) struct Links {
+    before: Box<[u32]>,
+    after: Box<[u32]>,
+}
+
+impl Links {
+    /// For a table of `places`.
+    pub(crate) fn new(places: usize) -> Self {
+        Self { before: vec![NONE; places].into(), after: vec![NONE; places].into() }
+    }
+}
+
+/// Places in order of arrival.
+#[derive(Clone, Copy)]
+pub(crate) struct List {
+    first: u32,
+    last: u32,
+}
+
+impl List {
+    /// Nothing.
+    pub(crate) const fn new() -> Self {
+        Self { first: NONE, last: NONE }
+    }
+
+    /// All places of a table, in order.
+    pub(crate) fn all(links: &mut Links) -> Self {
+        let mut list = Self::new();
+        for place in 0..links.before.len() as u32 {
+            list.push_back(links, place);
+        }
+        list
+    }
+
+    /// The place that has been here longest.
+    pub(crate) fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    pub(crate) fn push_back(&mut self, links: &mut Links, place: u32) {
+        links.before[place as usize] = self.last;
+        links.after[place as usize] = NONE;
+        match self.last {
+            NONE => self.first = place,
+            last => links.after[last as usize] = place,
+        }
+        self.last = place;
+    }
+
+    pub(crate) fn pop_front(&mut self, links: &mut Links) -> Option<u32> {
+        let place = self.first()?;
+        self.remove(links, place);
+        Some(place)
+    }
+
+    /// Takes out a place that is in this list.
+    pub(crate) fn remove(&mut self, links: &mut Links, place: u32) {
+        let (before, after) = (links.before[place as usize], links.after[place as usize]);
+        match before {
+            NONE => self.first = after,
+            before => links.after[before as usize] = after,
+        }
+        match after {
+            NONE => self.last = before,
+            after => links.before[after as usize] = before,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, VecDeque};
+
+    proptest! {
+        #[test]
+        fn a_hash_index_holds_what_was_put_in_and_not_taken_out(
+            operations in proptest::collection::vec((0_u32..16, 0_u64..4, any::<bool>()), 0..200),
+        ) {
+            let mut index = HashIndex::new(16);
+            let mut model = BTreeMap::new();
+            for (place, hash, put) in operations {
+                match (put, model.get(&place).copied()) {
+                    (true, None) => {
+                        index.insert(hash, place);
+                        model.insert(place, hash);
+                    }
+                    (false, Some(hash)) => {
+                        index.remove(hash, place);
+                        model.remove(&place);
+                    }
+                    _ => {}
+                }
+                for place in 0..16 {
+                    for hash in 0..4 {
+                        let expected = (model.get(&place) == Some(&hash)).then_some(place);
+                        prop_assert_eq!(index.find(hash, |found| found == place), expected);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn lists_over_the_same_links_keep_their_order(
+            operations in proptest::collection::vec((0_usize..3, 0_u32..16), 0..200),
+        ) {
+            let mut links = Links::new(16);
+            let mut lists = [List::all(&mut links), List::new(), List::new()];
+            let mut models: [VecDeque<u32>; 3] = [(0..16).collect(), VecDeque::new(), VecDeque::new()];
+            for (to, place) in operations {
+                let from = models.iter().position(|model| model.contains(&place)).unwrap();
+                lists[from].remove(&mut links, place);
+                models[from].retain(|&other| other != place);
+                lists[to].push_back(&mut links, place);
+                models[to].push_back(place);
+                if let Some(first) = lists[0].pop_front(&mut links) {
+                    prop_assert_eq!(models[0].pop_front(), Some(first));
+                    lists[1].push_back(&mut links, first);
+                    models[1].push_back(first);
+                }
+                for (list, model) in lists.iter().zip(&models) {
+                    prop_assert_eq!(list.first(), model.front().copied());
+                }
+            }
+            for (list, model) in lists.iter_mut().zip(&models) {
+                let popped: Vec<u32> = std::iter::from_fn(|| list.pop_front(&mut links)).collect();
+                prop_assert_eq!(popped, model.iter().copied().collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Frames that wait for a chain instance: the first of a client for whom none was ready.
+//!
+//! Frames with the same key wait behind each other, so that a flow keeps its order; keys of the same chain are served
+//! in the order of their first frames. A key waits at most as long as [`Pending::expire`] is told, counted from its
+//! first frame. Owned by the gateway's thread; allocates nothing after it was made.
+
+use std::hash::{BuildHasher, RandomState};
+
+use pinion_mma::id::PortIndex;
+
+use crate::flows::InstanceKey;
+use crate::flows::index::{HashIndex, Links, List};
+use crate::id::{CHAINS_MAX, ChainIndex};
+use crate::port::Frame;
+
+/// Frames that may wait with one key: a client's first packet, and what it sends before it is answered.
+pub(crate) const FRAMES_PER_KEY: usize = 4;
+
+/// A frame and the port it came in by.
+pub(crate) struct Held {
+    pub(crate) frame: Frame,
+    pub(crate) port: PortIndex,
+}
+
+/// One key and its frames.
+struct Waiter {
+    key: Option<InstanceKey>,
+    since_ns: u64,
+    /// In order of arrival, from the first place on.
+    frames: [Option<Held>; FRAMES_PER_KEY],
+}
+
+pub(crate) struct Pending {
+    hasher: RandomState,
+    waiters: Box<[Waiter]>,
+    by_key: HashIndex,
+    /// Of the list of free places, and of the chains' lists of waiters.
+    links: Links,
+    free: List,
+    chains: Box<[List]>,
+    /// Of the list of all waiters.
+    order_links: Links,
+    order: List,
+    frames_max: usize,
+    frames: usize,
+}
+
+impl Pending {
+    /// Room for so many frames.
+    pub(crate) fn new(frames_max: usize) -> Self {
+        let mut links = Links::new(frames_max);
+        let free = List::all(&mut links);
+        let nobody = || Waiter { key: None, since_ns: 0, frames: [const { None }; FRAMES_PER_KEY] };
+        Self {
+            hasher: RandomState::new(),
+            waiters: (0..frames_max).map(|_| nobody()).collect(),
+            by_key: HashIndex::new(frames_max.max(1)),
+            links,
+            free,
+            chains: vec![List::new(); CHAINS_MAX as usize].into(),
+            order_links: Links::new(frames_max),
+            order: List::new(),
+            frames_max,
+            frames: 0,
+        }
+    }
+
+    /// Frames that wait.
+    pub(crate) fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Keeps a frame until there is an instance, or gives it back when too many wait.
+    pub(crate) fn hold(&mut self, key: &InstanceKey, held: Held, now_ns: u64) -> Result<(), Held> {
+        if self.frames == self.frames_max {
+            return Err(held);
+        }
+        let hash = self.hasher.hash_one(key);
+        let known = self.by_key.find(hash, |waiter| self.waiters[waiter as usize].key.as_ref() == Some(key));
+        let Some(waiter) = known.or_else(|| self.begin(key, hash, now_ns)) else { return Err(held) };
+        match self.waiters[waiter as usize].frames.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(held),
+            None => return Err(held),
+        }
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// The key that has waited longest for an instance of the chain.
+    pub(crate) fn next_key(&self, chain: ChainIndex) -> Option<InstanceKey> {
+        let waiter = self.chains.get(chain.0 as usize)?.first()?;
+        self.waiters[waiter as usize].key
+    }
+
+    /// Hands out the frames of the key that [`Pending::next_key`] named, in order.
+    pub(crate) fn release_next(&mut self, chain: ChainIndex, deliver: impl FnMut(Held)) {
+        if let Some(waiter) = self.chains.get(chain.0 as usize).and_then(List::first) {
+            self.end(waiter, deliver);
+        }
+    }
+
+    /// Gives up the key that has waited longest of all if it waits since `until_ns` or before, handing out its
+    /// frames; returns whether there was one.
+    pub(crate) fn expire(&mut self, until_ns: u64, give_up: impl FnMut(Held)) -> bool {
+        match self.order.first() {
+            Some(waiter) if self.waiters[waiter as usize].since_ns <= until_ns => {
+                self.end(waiter, give_up);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn begin(&mut self, key: &InstanceKey, hash: u64, now_ns: u64) -> Option<u32> {
+        let chain = self.chains.get_mut(key.chain.0 as usize)?;
+        let waiter = self.free.pop_front(&mut self.links)?;
+        chain.push_back(&mut self.links, waiter);
+        self.order.push_back(&mut self.order_links, waiter);
+        self.by_key.insert(hash, waiter);
+        let place = &mut self.waiters[waiter as usize];
+        (place.key, place.since_ns) = (Some(*key), now_ns);
+        Some(waiter)
+    }
+
+    fn end(&mut self, waiter: u32, mut hand_out: impl FnMut(Held)) {
+        let place = &mut self.waiters[waiter as usize];
+        let key = place.key.take().expect("a waiter in a list has a key");
+        for held in place.frames.iter_mut().map_while(Option::take) {
+            self.frames -= 1;
+            hand_out(held);
+        }
+        self.by_key.remove(self.hasher.hash_one(key), waiter);
+        self.order.remove(&mut self.order_links, waiter);
+        self.chains[key.chain.0 as usize].remove(&mut self.links, waiter);
+        self.free.push_back(&mut self.links, waiter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::ClientLabel;
+    use crate::port::BufferPool;
+    use crate::port::heap::HeapPool;
+    use std::net::Ipv4Addr;
+
+    fn key(chain: u32, client: u32) -> InstanceKey {
+        InstanceKey { chain: ChainIndex(chain), client: ClientLabel::Address(Ipv4Addr::from(client).into()) }
+    }
+
+    fn held(pool: &mut HeapPool, mark: u32) -> Held {
+        let mut buffers = Vec::new();
+        assert_eq!(pool.take(&mut buffers, 1), 1);
+        Held { frame: Frame { buffer: buffers.pop().unwrap(), len: mark }, port: PortIndex(0) }
+    }
+
+    fn give(pool: &mut HeapPool, held: Held) -> u32 {
+        pool.give(&mut vec![held.frame.buffer]);
+        held.frame.len
+    }
+
+    #[test]
+    fn frames_of_a_key_come_out_in_order_and_keys_in_the_order_of_their_first() {
+        let (mut pool, mut pending) = (HeapPool::new(16, 64), Pending::new(8));
+        for (client, mark) in [(1, 10), (2, 20), (1, 11), (2, 21), (1, 12)] {
+            let held = held(&mut pool, mark);
+            assert!(pending.hold(&key(0, client), held, 0).is_ok());
+        }
+        let mut out = Vec::new();
+        while let Some(key) = pending.next_key(ChainIndex(0)) {
+            pending.release_next(ChainIndex(0), |held| out.push((key, give(&mut pool, held))));
+        }
+        let (one, two) = (key(0, 1), key(0, 2));
+        assert_eq!(out, [(one, 10), (one, 11), (one, 12), (two, 20), (two, 21)]);
+        assert_eq!((pending.frames(), pool.available()), (0, 16));
+    }
+
+    #[test]
+    fn no_key_has_more_than_its_share_and_all_together_no_more_than_there_is_room_for() {
+        let (mut pool, mut pending) = (HeapPool::new(64, 64), Pending::new(10));
+        let mut taken = Vec::new();
+        for client in 0..4 {
+            for _ in 0..FRAMES_PER_KEY + 2 {
+                let held = held(&mut pool, client);
+                match pending.hold(&key(0, client), held, 0) {
+                    Ok(()) => taken.push(client),
+                    Err(held) => {
+                        give(&mut pool, held);
+                    }
+                }
+            }
+        }
+        assert_eq!(taken, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
+        while pending.expire(0, |held| _ = give(&mut pool, held)) {}
+        assert_eq!((pending.frames(), pool.available()), (0, 64));
+    }
+
+    #[test]
+    fn the_longest_waiting_key_of_all_chains_expires_first_and_only_when_it_is_time() {
+        let (mut pool, mut pending) = (HeapPool::new(16, 64), Pending::new(8));
+        for (chain, since_ns) in [(3, 100), (1, 200), (3, 300)] {
+            let held = held(&mut pool, chain);
+            assert!(pending.hold(&key(chain, since_ns), held, u64::from(since_ns)).is_ok());
+        }
+        let mut expired = Vec::new();
+        while pending.expire(200, |held| expired.push(give(&mut pool, held))) {}
+        assert_eq!(expired, [3, 1]);
+        assert_eq!(pending.next_key(ChainIndex(3)), Some(key(3, 300)));
+        assert_eq!(pending.next_key(ChainIndex(1)), None);
+        pending.release_next(ChainIndex(3), |held| _ = give(&mut pool, held));
+        assert_eq!(pool.available(), 16);
+    }
+}

@@ -1,0 +1,436 @@
+//! The gateway: one thread's loop over its ports, between the devices, the launcher and MMA.
+//!
+//! ```text
+//!             +--------------------------- Gateway::poll ---------------------------+
+//!   launcher ===commands==> [obey]                                                  |
+//!             |                |  ready instances, rules                            |
+//!   port ---receive---> [net_in: headers, Assigner] --To--> [Handover] ===inbound==> MMA
+//!             |           |        |        \--Wait--> [Pending] --Ready--^         |
+//!             |           |         \--Drop--> [Bin] --> pool  <------------spent== MMA
+//!             |        answer (ARP, ND)                                             |
+//!   port <--transmit--- [leaving] <---- [net_out] <------------------------outbound== MMA
+//!             +---------------------------------------------------------------------+
+//! ```
+//!
+//! The rules of the fast path, which all of `poll` is: after [`Gateway::new`] nothing is allocated or freed, no lock is
+//! taken and the kernel is not called, except by a port's device, by the launcher's channels (per command and event,
+//! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
+//! bounded: a burst in and a burst out per port, a few commands, a slice of the tables.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+use ipnet::IpNet;
+use pinion_mma::buffer::Buffer;
+use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::link::GatewayLink;
+use smoltcp::wire::EthernetAddress;
+
+use crate::assign::{Assigner, Assignment, SweepShare};
+use crate::drops::DropReason;
+use crate::flows::pending::{Held, Pending};
+use crate::handover::Handover;
+use crate::headers::{self, FlowKey, Headers};
+use crate::id::ChainIndex;
+use crate::messages::{Command, Event};
+use crate::neighbor::Neighbors;
+use crate::observer::Observer;
+use crate::outbox::Outbox;
+use crate::port::{BufferPool, Frame, Port};
+
+/// How long a frame may wait for a chain instance. In nanoseconds.
+pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
+
+const COMMANDS_PER_POLL: usize = 16;
+const WITHDRAWN_PER_POLL: usize = 32;
+const IDLE_PER_POLL: usize = 32;
+const EXPIRED_PER_POLL: usize = 32;
+const SWEEP_INTERVAL_NS: u64 = 1_000_000;
+const SWEEP_PERIOD_NS: u64 = 256_000_000;
+const SWEEP_PLACES_MAX: usize = 1024;
+
+/// A port, and what it answers for.
+pub struct PortSetup {
+    /// The port.
+    pub port: Box<dyn Port>,
+    /// Addresses that the gateway answers ARP and neighbour discovery for. Only the addresses themselves count, not the
+    /// rest of their prefixes.
+    pub addresses: Vec<IpNet>,
+}
+
+/// What a gateway is made of.
+pub struct GatewayConfig {
+    /// Its ports; the first one is `PortIndex(0)`.
+    pub ports: Vec<PortSetup>,
+    /// The pool from which all its ports take their buffers.
+    pub pool: Box<dyn BufferPool>,
+    /// Flows to remember. More of them can be under way; looking up those that were forgotten takes longer.
+    pub flows_max: usize,
+    /// Chain instances that may be ready or serving somebody, all chains together.
+    pub instances_max: usize,
+    /// Frames that may wait for a chain instance.
+    pub pending_max: usize,
+    /// Frames to be received from and transmitted by each port in one poll.
+    pub burst: usize,
+    /// Empty buffers that MMA is kept supplied with, as far as the link holds them.
+    pub empties_max: usize,
+    /// The gateway's end of the link with MMA.
+    pub link: GatewayLink,
+    /// From the launcher.
+    pub commands: Receiver<Command>,
+    /// To the launcher. Best with room for as many events as there may be instances.
+    pub events: Sender<Event>,
+}
+
+/// Why a gateway can't be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GatewayError {
+    /// No port at all, or more than can be told apart.
+    #[error("a gateway has 1 to {} ports, not {count}", u16::MAX)]
+    PortCount {
+        /// Ports given.
+        count: usize,
+    },
+    /// A size that makes no sense.
+    #[error("{setting} is {value}: it must be from 1 to {max}")]
+    Setting {
+        /// The field of [`GatewayConfig`].
+        setting: &'static str,
+        /// What it was.
+        value: usize,
+        /// What it may be.
+        max: usize,
+    },
+    /// Frames at MMA and waiting could leave the ports without buffers to receive into.
+    #[error(
+        "the buffer pool has {have} buffers, but {need} can be under way at once: enlarge the pool, or lower \
+         pending_max, empties_max, burst or the size of the link with MMA"
+    )]
+    PoolTooSmall {
+        /// Buffers in the pool.
+        have: usize,
+        /// Buffers that can be away from it.
+        need: usize,
+    },
+}
+
+/// A gateway. Made anywhere, then polled by one thread.
+pub struct Gateway {
+    ports: Box<[PortState]>,
+    assigner: Assigner,
+    pending: Pending,
+    handover: Handover,
+    bin: Bin,
+    commands: Receiver<Command>,
+    /// A `Withdraw` that is not yet done.
+    withdrawing: Option<ChainIndex>,
+    received: Vec<Frame>,
+    burst: usize,
+    /// The port that is polled first, so that none is always last.
+    first_port: usize,
+    swept_ns: u64,
+    started: Instant,
+}
+
+struct PortState {
+    port: Box<dyn Port>,
+    index: PortIndex,
+    neighbors: Neighbors,
+    /// Frames to transmit; at most a burst.
+    leaving: Vec<Frame>,
+}
+
+impl PortState {
+    fn transmit(&mut self, pool: &mut dyn BufferPool) {
+        if !self.leaving.is_empty() {
+            self.port.transmit(&mut self.leaving, pool);
+        }
+    }
+
+    fn leave(&mut self, frame: Frame, pool: &mut dyn BufferPool) {
+        if self.leaving.len() == self.leaving.capacity() {
+            self.transmit(pool);
+        }
+        self.leaving.push(frame);
+    }
+}
+
+/// Where buffers go when their frames are done with: back to the pool, in batches.
+struct Bin {
+    pool: Box<dyn BufferPool>,
+    buffers: Vec<Buffer>,
+    observer: Arc<Observer>,
+}
+
+impl Bin {
+    fn take(&mut self, buffer: Buffer) {
+        if self.buffers.len() == self.buffers.capacity() {
+            self.empty();
+        }
+        self.buffers.push(buffer);
+    }
+
+    fn drop_frame(&mut self, frame: Frame, port: PortIndex, reason: DropReason) {
+        self.observer.port(port).drops.add(reason, 1);
+        self.take(frame.buffer);
+    }
+
+    fn empty(&mut self) {
+        if !self.buffers.is_empty() {
+            self.pool.give(&mut self.buffers);
+        }
+    }
+}
+
+impl Gateway {
+    /// Makes a gateway and all memory that it will ever need.
+    ///
+    /// # Errors
+    /// If a size is out of range or the pool is too small for the others.
+    pub fn new(config: GatewayConfig) -> Result<Self, GatewayError> {
+        let GatewayConfig { ports, pool, flows_max, instances_max, pending_max, burst, .. } = config;
+        let port_count = ports.len();
+        if !(1..=usize::from(u16::MAX)).contains(&port_count) {
+            return Err(GatewayError::PortCount { count: port_count });
+        }
+        check("flows_max", flows_max, 1 << 28)?;
+        check("instances_max", instances_max, 1 << 24)?;
+        check("pending_max", pending_max, 1 << 24)?;
+        check("burst", burst, 4096)?;
+        check("empties_max", config.empties_max, 1 << 24)?;
+        let handover = Handover::new(config.link, burst, config.empties_max);
+        let (have, need) = (pool.capacity(), handover.lent_max() + pending_max + 2 * burst * port_count);
+        if have < need {
+            return Err(GatewayError::PoolTooSmall { have, need });
+        }
+        let ports: Box<[_]> =
+            (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
+        let observer = Arc::new(Observer::new(ports.iter().map(|state| state.port.name())));
+        let events_per_poll_max = burst * port_count + 2 * COMMANDS_PER_POLL + WITHDRAWN_PER_POLL + IDLE_PER_POLL;
+        let outbox = Outbox::new(config.events, events_per_poll_max);
+        Ok(Self {
+            ports,
+            assigner: Assigner::new(flows_max, instances_max, outbox),
+            pending: Pending::new(pending_max),
+            handover,
+            bin: Bin { pool, buffers: Vec::with_capacity(2 * burst), observer },
+            commands: config.commands,
+            withdrawing: None,
+            received: Vec::with_capacity(burst),
+            burst,
+            first_port: 0,
+            swept_ns: 0,
+            started: Instant::now(),
+        })
+    }
+
+    /// The gateway's state, for anybody to read.
+    #[must_use]
+    pub fn observer(&self) -> Arc<Observer> {
+        Arc::clone(&self.bin.observer)
+    }
+
+    /// Does what there is to do; returns how much that was, 0 if nothing.
+    pub fn poll(&mut self) -> usize {
+        let now_ns = self.started.elapsed().as_nanos() as u64;
+        self.poll_at(now_ns)
+    }
+
+    /// [`Gateway::poll`] with a clock of the caller's, which starts at 0 and never goes back.
+    pub fn poll_at(&mut self, now_ns: u64) -> usize {
+        let batch = self.burst * self.ports.len();
+        let mut done = self.assigner.begin_poll();
+        done += self.handover.take_spent(2 * batch, |buffer| self.bin.take(buffer));
+        done += self.obey(now_ns);
+        done += self.give_up_waiting(now_ns);
+        for turn in 0..self.ports.len() {
+            done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
+        }
+        self.first_port = (self.first_port + 1) % self.ports.len();
+        self.handover.hand_over();
+        done += self.net_out(batch);
+        done += self.sweep(now_ns);
+        self.bin.empty();
+        self.handover.lend_empties(&mut *self.bin.pool);
+        self.handover.ring();
+        self.report();
+        done
+    }
+
+    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: a gateway that sleeps must look
+    /// at them from time to time.
+    pub fn has_work(&mut self) -> bool {
+        self.handover.has_work() || !self.commands.is_empty() || self.withdrawing.is_some()
+    }
+
+    fn obey(&mut self, now_ns: u64) -> usize {
+        if !self.assigner.is_open() {
+            return 0;
+        }
+        let (mut done, mut withdrawn) = (0, 0);
+        while done < COMMANDS_PER_POLL {
+            if let Some(chain) = self.withdrawing {
+                while withdrawn < WITHDRAWN_PER_POLL && self.assigner.withdraw(chain) {
+                    withdrawn += 1;
+                }
+                if withdrawn == WITHDRAWN_PER_POLL {
+                    break;
+                }
+                self.withdrawing = None;
+            }
+            let Ok(command) = self.commands.try_recv() else { break };
+            done += 1;
+            match command {
+                Command::SetRules(rules) => self.assigner.set_rules(rules),
+                Command::Ready { chain, instance, entry } => {
+                    if self.assigner.add_ready(chain, instance, entry) {
+                        self.serve_waiting(chain, now_ns);
+                    }
+                }
+                Command::Withdraw { chain } => self.withdrawing = Some(chain),
+                Command::Unbind { instance } => {
+                    // What waited may just have been staged for it; after the answer nothing may name it any more.
+                    self.handover.hand_over();
+                    self.assigner.unbind(instance);
+                }
+            }
+        }
+        done + withdrawn
+    }
+
+    /// Gives the instance that has just become ready to whoever has waited longest for it.
+    fn serve_waiting(&mut self, chain: ChainIndex, now_ns: u64) {
+        let Some(key) = self.pending.next_key(chain) else { return };
+        let Some(entry) = self.assigner.bind_waiting(&key, now_ns) else { return };
+        let Self { pending, handover, bin, .. } = self;
+        pending.release_next(chain, |held| deliver(handover, bin, held, entry));
+        if let Some(next) = self.pending.next_key(chain) {
+            self.assigner.want_more(&next);
+        }
+    }
+
+    fn give_up_waiting(&mut self, now_ns: u64) -> usize {
+        let Some(until_ns) = now_ns.checked_sub(PENDING_TIMEOUT_NS) else { return 0 };
+        let Self { pending, bin, .. } = self;
+        let mut give_up = |held: Held| bin.drop_frame(held.frame, held.port, DropReason::NoInstance);
+        (0..EXPIRED_PER_POLL).take_while(|_| pending.expire(until_ns, &mut give_up)).count()
+    }
+
+    fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
+        let mut received = std::mem::take(&mut self.received);
+        let count = self.ports[port].port.receive(&mut received, self.burst);
+        for frame in received.drain(..) {
+            self.take_in(port, frame, now_ns);
+        }
+        self.received = received;
+        count
+    }
+
+    fn take_in(&mut self, port: usize, frame: Frame, now_ns: u64) {
+        let PortState { index, neighbors, .. } = &self.ports[port];
+        let index = *index;
+        match headers::parse(frame.buffer.bytes(frame.len), index, neighbors.station()) {
+            Ok(Headers::Flow(flow)) => self.forward(Held { frame, port: index }, &flow, now_ns),
+            Ok(Headers::Arp) => self.answer(port, frame, Neighbors::answer_arp),
+            Ok(Headers::NeighborDiscovery) => self.answer(port, frame, Neighbors::answer_solicitation),
+            Err(reason) => self.bin.drop_frame(frame, index, reason),
+        }
+    }
+
+    fn forward(&mut self, held: Held, flow: &FlowKey, now_ns: u64) {
+        match self.assigner.assign(flow, now_ns) {
+            Assignment::To(entry) => deliver(&mut self.handover, &mut self.bin, held, entry),
+            Assignment::Wait(key) => {
+                if let Err(held) = self.pending.hold(&key, held, now_ns) {
+                    self.bin.drop_frame(held.frame, held.port, DropReason::PendingFull);
+                }
+            }
+            Assignment::Drop(reason) => self.bin.drop_frame(held.frame, held.port, reason),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        port: usize,
+        mut frame: Frame,
+        write_answer: fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>,
+    ) {
+        let state = &mut self.ports[port];
+        let space = frame.buffer.bytes_mut(frame.buffer.capacity());
+        match write_answer(&state.neighbors, space, frame.len as usize) {
+            Ok(len) => {
+                frame.len = len as u32;
+                self.bin.observer.port(state.index).neighbors_answered.add(1);
+                state.leave(frame, &mut *self.bin.pool);
+            }
+            Err(reason) => self.bin.drop_frame(frame, state.index, reason),
+        }
+    }
+
+    fn net_out(&mut self, max: usize) -> usize {
+        let Self { ports, handover, bin, .. } = self;
+        let count = handover.take_outbound(max, |out| {
+            let frame = Frame { buffer: out.buffer, len: out.len };
+            match ports.get_mut(usize::from(out.port.0)) {
+                Some(state) => state.leave(frame, &mut *bin.pool),
+                None => {
+                    debug_assert!(false, "MMA names port {} of {}", out.port.0, ports.len());
+                    bin.take(frame.buffer);
+                }
+            }
+        });
+        for state in ports {
+            state.transmit(&mut *bin.pool);
+        }
+        count
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> usize {
+        let elapsed_ns = now_ns.saturating_sub(self.swept_ns);
+        if elapsed_ns < SWEEP_INTERVAL_NS {
+            return 0;
+        }
+        self.swept_ns = now_ns;
+        let share = SweepShare { elapsed_ns, period_ns: SWEEP_PERIOD_NS, places_max: SWEEP_PLACES_MAX };
+        self.assigner.sweep(now_ns, share, IDLE_PER_POLL)
+    }
+
+    fn report(&self) {
+        let Self { assigner, pending, bin, .. } = self;
+        bin.observer.set_gauges(assigner.flows(), assigner.bound(), assigner.ready(), pending.frames());
+    }
+}
+
+impl Drop for Gateway {
+    // Frames that wait go back to the pool. Those at MMA are MMA's, which may use them still.
+    fn drop(&mut self) {
+        let Self { pending, bin, .. } = self;
+        while pending.expire(u64::MAX, |held| bin.take(held.frame.buffer)) {}
+        for frame in self.ports.iter_mut().flat_map(|state| state.leaving.drain(..)) {
+            bin.take(frame.buffer);
+        }
+        bin.empty();
+    }
+}
+
+fn deliver(handover: &mut Handover, bin: &mut Bin, held: Held, entry: FwpId) {
+    let Held { frame, port } = held;
+    match handover.stage(frame, port, entry) {
+        Ok(()) => bin.observer.port(port).delivered.add(1),
+        Err(frame) => bin.drop_frame(frame, port, DropReason::MmaBusy),
+    }
+}
+
+fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
+    let PortSetup { port, addresses } = setup;
+    let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
+    PortState { port, index, neighbors, leaving: Vec::with_capacity(burst) }
+}
+
+fn check(setting: &'static str, value: usize, max: usize) -> Result<(), GatewayError> {
+    if (1..=max).contains(&value) { Ok(()) } else { Err(GatewayError::Setting { setting, value, max }) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,527 @@
+//! Tests of [`super`] and all that it ties together. The test plays MMA, the launcher and the stations on the wire.
+
+use super::*;
+use crate::flows::ClientLabel;
+use crate::id::InstanceId;
+use crate::port::heap::HeapPool;
+use crate::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
+use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use crate::test_frames::{self as frames, *};
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::link::{MmaLink, Outbound, link};
+use std::net::{IpAddr, Ipv4Addr};
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
+const POOL: usize = 1024;
+
+struct Rig {
+    gateway: Gateway,
+    peers: Vec<MemoryPeer>,
+    mma: MmaLink,
+    commands: Sender<Command>,
+    events: Receiver<Event>,
+    pool: HeapPool,
+    now_ns: u64,
+}
+
+/// Sizes that some test wants to be small.
+struct Sizes {
+    link: usize,
+    instances: usize,
+    pending: usize,
+    events: usize,
+}
+
+const AMPLE: Sizes = Sizes { link: 256, instances: 64, pending: 64, events: 256 };
+
+/// What MMA was given: the frame's target, where it came in, and itself.
+type Delivered = (FwpId, PortIndex, Vec<u8>);
+
+impl Rig {
+    fn new(ports: usize) -> Self {
+        Self::with(ports, AMPLE)
+    }
+
+    fn with(ports: usize, sizes: Sizes) -> Self {
+        let pool = HeapPool::new(POOL, 2048);
+        let (setups, peers) = (0..ports).map(|port| setup(port, &pool)).unzip();
+        let (gateway_end, mma) = link(sizes.link, Doorbell::default(), Doorbell::default());
+        let (commands, commands_end) = crossbeam_channel::bounded(256);
+        let (events_end, events) = crossbeam_channel::bounded(sizes.events);
+        let gateway = Gateway::new(GatewayConfig {
+            ports: setups,
+            pool: Box::new(pool.clone()),
+            flows_max: 256,
+            instances_max: sizes.instances,
+            pending_max: sizes.pending,
+            burst: 32,
+            empties_max: 64,
+            link: gateway_end,
+            commands: commands_end,
+            events: events_end,
+        });
+        Self { gateway: gateway.unwrap(), peers, mma, commands, events, pool, now_ns: 0 }
+    }
+
+    /// One chain for everything, under this policy.
+    fn with_policy(policy: Policy) -> Self {
+        let mut rig = Self::new(1);
+        rig.set_rules(vec![rule(policy, 0)]);
+        rig
+    }
+
+    fn set_rules(&mut self, rules: Vec<Rule>) {
+        let chains = [0, 1].map(|chain| ChainSettings { chain: ChainIndex(chain), idle_timeout_ns: IDLE_TIMEOUT_NS });
+        self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
+        assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));
+    }
+
+    fn command(&mut self, command: Command) {
+        self.commands.send(command).unwrap();
+        self.poll();
+    }
+
+    fn ready(&mut self, chain: u32, instance: u64) {
+        self.command(Command::Ready {
+            chain: ChainIndex(chain),
+            instance: InstanceId(instance),
+            entry: entry(instance),
+        });
+    }
+
+    fn poll(&mut self) -> usize {
+        self.gateway.poll_at(self.now_ns)
+    }
+
+    /// Polls long enough for every part of the tables to be swept, `after_ns` from now.
+    fn sweep(&mut self, after_ns: u64) {
+        self.now_ns += after_ns;
+        for _ in 0..4 {
+            self.now_ns += SWEEP_PERIOD_NS;
+            self.poll();
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.peers[0].send(frame).unwrap();
+    }
+
+    fn send_and_poll(&mut self, frames: &[Vec<u8>]) {
+        frames.iter().for_each(|frame| self.send(frame));
+        self.poll();
+    }
+
+    fn delivered(&mut self) -> Vec<Delivered> {
+        std::iter::from_fn(|| {
+            let inbound = self.mma.inbound.pop()?;
+            let delivered = (inbound.target, inbound.port, inbound.buffer.bytes(inbound.len).to_vec());
+            self.mma.spent.push(inbound.buffer).unwrap();
+            Some(delivered)
+        })
+        .collect()
+    }
+
+    /// The instances that frames were delivered to, by the number of their entry.
+    fn targets(&mut self) -> Vec<u32> {
+        self.delivered().into_iter().map(|(target, ..)| target.index).collect()
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.events.try_iter().collect()
+    }
+
+    fn drops(&self, reason: DropReason) -> u64 {
+        self.gateway.observer().ports().map(|port| port.drops.count(reason)).sum()
+    }
+
+    /// Ends everything and counts the buffers.
+    fn assert_no_buffer_leaked(mut self) {
+        self.delivered();
+        self.poll();
+        let mut buffers: Vec<_> = std::iter::from_fn(|| self.mma.empty.pop()).collect();
+        assert!(self.mma.inbound.pop().is_none());
+        self.pool.give(&mut buffers);
+        drop(self.gateway);
+        assert_eq!(self.pool.available(), POOL);
+    }
+}
+
+fn setup(port: usize, pool: &HeapPool) -> (PortSetup, MemoryPeer) {
+    let mut mac = STATION;
+    mac[4] = port as u8;
+    let config = MemoryPortConfig { mac, ..MemoryPortConfig::named(&format!("port{port}")) };
+    let (memory, peer) = MemoryPort::pair(config, pool.clone());
+    let addresses = vec!["10.77.0.2/24".parse().unwrap(), "fd77::2/64".parse().unwrap()];
+    (PortSetup { port: Box::new(memory), addresses }, peer)
+}
+
+fn entry(instance: u64) -> FwpId {
+    FwpId { index: instance as u32, generation: 1 }
+}
+
+fn rule(policy: Policy, chain: u32) -> Rule {
+    Rule { matches: Match::default(), policy, chain: ChainIndex(chain), priority: 0 }
+}
+
+fn client(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, 100 + number)
+}
+
+/// A datagram of a client's, told from its others by `from_port` and `mark`.
+fn datagram(number: u8, from_port: u16, mark: u8) -> Vec<u8> {
+    to_station(&ipv4(client(number), SERVER, UDP, &udp(from_port, 7, &[mark])))
+}
+
+fn ping(number: u8, sequence: u16) -> Vec<u8> {
+    to_station(&ipv4(client(number), SERVER, 1, &icmp_echo(sequence)))
+}
+
+fn taken(instance: u64, client: ClientLabel) -> Event {
+    Event::Taken { chain: ChainIndex(0), instance: InstanceId(instance), client }
+}
+
+fn address(number: u8) -> ClientLabel {
+    ClientLabel::Address(client(number).into())
+}
+
+const WANTED: Event = Event::Wanted { chain: ChainIndex(0) };
+
+#[test]
+fn per_client_gives_each_client_an_instance_of_its_own() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..14).for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1), ping(1, 2), datagram(3, 9, 0), datagram(1, 9, 0)]);
+    assert_eq!(rig.targets(), [10, 11, 10, 12, 10]);
+    assert_eq!(rig.events(), [taken(10, address(1)), taken(11, address(2)), taken(12, address(3))]);
+    let observer = rig.gateway.observer();
+    assert_eq!((observer.instances_bound(), observer.instances_ready(), observer.flows()), (3, 1, 4));
+    assert_eq!(observer.ports().next().unwrap().delivered.value(), 5);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn per_flow_gives_each_flow_an_instance_of_its_own() {
+    let mut rig = Rig::with_policy(Policy::PerFlow);
+    (10..14).for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&[datagram(1, 50, 0), datagram(1, 51, 0), datagram(1, 50, 1), datagram(2, 50, 0)]);
+    assert_eq!(rig.targets(), [10, 11, 10, 12]);
+    let Event::Taken { client: ClientLabel::Flow(flow), .. } = rig.events()[1] else { panic!("not for a flow") };
+    assert_eq!(flow.to_string(), "udp 10.77.0.101:51 -> 10.77.0.2:7");
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn shared_gives_everybody_the_same_instance() {
+    let mut rig = Rig::with_policy(Policy::Shared);
+    (10..12).for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1), datagram(3, 1, 1)]);
+    assert_eq!(rig.targets(), [10, 10, 10]);
+    assert_eq!(rig.events(), [taken(10, ClientLabel::Everybody)]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn frames_are_delivered_whole_and_with_the_port_they_came_by() {
+    let mut rig = Rig::new(2);
+    rig.set_rules(vec![rule(Policy::Shared, 0)]);
+    rig.ready(0, 10);
+    let mut frame = ping(1, 1);
+    frame[4] = 1;
+    rig.peers[1].send(&frame).unwrap();
+    rig.poll();
+    assert_eq!(rig.delivered(), [(entry(10), PortIndex(1), frame)]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn frames_that_find_no_instance_wait_and_are_delivered_in_order() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.send_and_poll(&[datagram(1, 5, 1), datagram(2, 5, 1), datagram(1, 6, 2)]);
+    rig.send_and_poll(&[datagram(1, 5, 3), datagram(2, 5, 2)]);
+    assert_eq!((rig.targets(), rig.events()), (vec![], vec![WANTED]));
+    assert_eq!(rig.gateway.observer().frames_pending(), 5);
+    // The next frame arrives in the same poll as the instance, and must stay behind those that wait.
+    rig.send(&datagram(1, 5, 4));
+    rig.ready(0, 10);
+    assert_eq!(rig.events(), [taken(10, address(1)), WANTED]);
+    let marks: Vec<_> = rig.delivered().into_iter().map(|(to, _, frame)| (to.index, *frame.last().unwrap())).collect();
+    assert_eq!(marks, [(10, 1), (10, 2), (10, 3), (10, 4)]);
+    rig.ready(0, 11);
+    assert_eq!((rig.targets(), rig.events()), (vec![11, 11], vec![taken(11, address(2))]));
+    assert_eq!(rig.gateway.observer().frames_pending(), 0);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn frames_that_wait_for_too_long_are_dropped_and_counted() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
+    rig.now_ns = PENDING_TIMEOUT_NS - 1;
+    rig.send_and_poll(&[ping(1, 2), ping(3, 1)]);
+    assert_eq!(rig.drops(DropReason::NoInstance), 0);
+    rig.now_ns = PENDING_TIMEOUT_NS;
+    rig.poll();
+    assert_eq!((rig.drops(DropReason::NoInstance), rig.gateway.observer().frames_pending()), (3, 1));
+    rig.ready(0, 10);
+    assert_eq!((rig.targets(), rig.events()), (vec![10], vec![WANTED, taken(10, address(3))]));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn no_more_frames_wait_than_there_is_room_for() {
+    let mut rig = Rig::with(1, Sizes { pending: 6, ..AMPLE });
+    rig.set_rules(vec![rule(Policy::PerClient, 0)]);
+    rig.send_and_poll(&vec![ping(1, 1); 10]);
+    rig.send_and_poll(&[ping(2, 1), ping(3, 1), ping(4, 1)]);
+    assert_eq!((rig.gateway.observer().frames_pending(), rig.drops(DropReason::PendingFull)), (6, 7));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn an_unbound_instance_is_never_named_again() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..13).for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&[ping(1, 1), datagram(1, 5, 1)]);
+    assert_eq!((rig.targets(), rig.events().len()), (vec![10, 10], 1));
+    // One that serves, one that was ready, one that nobody knows.
+    for instance in [10, 11, 99] {
+        rig.command(Command::Unbind { instance: InstanceId(instance) });
+        assert_eq!(rig.events(), [Event::Unbound { instance: InstanceId(instance) }]);
+    }
+    rig.send_and_poll(&[ping(1, 2), datagram(1, 5, 2), ping(1, 3)]);
+    assert_eq!((rig.targets(), rig.events()), (vec![12, 12, 12], vec![taken(12, address(1))]));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn an_instance_that_sees_nothing_is_unbound_and_told_idle_and_one_that_sees_something_is_not() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..13).for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
+    assert_eq!((rig.targets(), rig.events().len()), (vec![10, 11], 2));
+    rig.sweep(IDLE_TIMEOUT_NS / 2);
+    rig.send_and_poll(&[ping(2, 2)]);
+    rig.sweep(IDLE_TIMEOUT_NS / 2);
+    assert_eq!(rig.events(), [Event::Idle { chain: ChainIndex(0), instance: InstanceId(10) }]);
+    rig.send_and_poll(&[ping(1, 2), ping(2, 3)]);
+    assert_eq!(rig.targets(), [11, 12, 11]);
+    assert_eq!(rig.events(), [taken(12, address(1))]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn withdrawn_instances_come_back_and_the_chain_has_none_left() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..60).for_each(|instance| rig.ready(0, instance));
+    rig.ready(1, 90);
+    rig.commands.send(Command::Withdraw { chain: ChainIndex(0) }).unwrap();
+    rig.commands.send(Command::Unbind { instance: InstanceId(5) }).unwrap();
+    (0..4).for_each(|_| _ = rig.poll());
+    let withdrawn = |instance| Event::Withdrawn { chain: ChainIndex(0), instance: InstanceId(instance) };
+    let expected: Vec<_> = (10..60).map(withdrawn).chain([Event::Unbound { instance: InstanceId(5) }]).collect();
+    assert_eq!(rig.events(), expected);
+    rig.send_and_poll(&[ping(1, 1)]);
+    assert_eq!((rig.targets(), rig.events()), (vec![], vec![WANTED]));
+    assert_eq!(rig.gateway.observer().instances_ready(), 1);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn an_instance_for_which_there_is_no_room_comes_back() {
+    let mut rig = Rig::with(1, Sizes { instances: 2, ..AMPLE });
+    (10..13).for_each(|instance| rig.ready(0, instance));
+    assert_eq!(rig.events(), [Event::Withdrawn { chain: ChainIndex(0), instance: InstanceId(12) }]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn clients_keep_their_instances_when_the_rules_change_but_still_lead_them_there() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..13).for_each(|instance| rig.ready(0, instance));
+    (20..23).for_each(|instance| rig.ready(1, instance));
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
+    assert_eq!((rig.targets(), rig.events().len()), (vec![10, 11], 2));
+    let second = Match { source: Some(IpAddr::V4(client(2)).into()), ..Match::default() };
+    let moved = Rule { matches: second, priority: 9, ..rule(Policy::PerClient, 1) };
+    rig.set_rules(vec![rule(Policy::PerClient, 0), moved]);
+    rig.send_and_poll(&[ping(1, 2), ping(2, 2)]);
+    assert_eq!(rig.targets(), [10, 20]);
+    assert_eq!(rig.events().len(), 1);
+    // Back again: the first instance is still bound to its client.
+    rig.set_rules(vec![rule(Policy::PerClient, 0)]);
+    rig.send_and_poll(&[ping(2, 3)]);
+    assert_eq!((rig.targets(), rig.events()), (vec![11], vec![]));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn flows_whose_rule_has_gone_are_dropped_and_instances_whose_chain_has_gone_are_idle() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.ready(0, 10);
+    rig.send_and_poll(&[ping(1, 1)]);
+    assert_eq!((rig.targets(), rig.events().len()), (vec![10], 1));
+    rig.set_rules(vec![]);
+    rig.send_and_poll(&[ping(1, 2)]);
+    assert_eq!((rig.targets(), rig.drops(DropReason::NoRule)), (vec![], 1));
+    rig.sweep(0);
+    assert_eq!(rig.events(), []);
+    rig.command(Command::SetRules(Arc::default()));
+    rig.sweep(0);
+    let idle = Event::Idle { chain: ChainIndex(0), instance: InstanceId(10) };
+    assert!(matches!(&rig.events()[..], [Event::RulesReplaced { .. }, last] if *last == idle));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn malformed_frames_are_counted_by_reason_and_change_nothing_else() {
+    let mut rig = Rig::with_policy(Policy::PerFlow);
+    rig.ready(0, 10);
+    let mut wrong_sum = ping(1, 1);
+    wrong_sum[14 + 10] ^= 1;
+    let lldp = ethernet([0xff; 6], CLIENT, 0x88cc, &[0; 46]);
+    let mut strangers = ping(1, 1);
+    strangers[5] = 9;
+    let bad = [
+        (ping(1, 1)[..30].to_vec(), DropReason::Truncated),
+        (vec![7; 5], DropReason::Truncated),
+        (wrong_sum, DropReason::BadChecksum),
+        (lldp, DropReason::UnknownEthertype),
+        (strangers, DropReason::NotForUs),
+        (arp_request((CLIENT, client(1)), client(2)), DropReason::NotForUs),
+    ];
+    for (frame, reason) in bad {
+        let before = rig.gateway.observer().ports().map(|port| port.drops.iter().collect()).collect::<Vec<Vec<_>>>();
+        rig.send_and_poll(&[frame]);
+        let after: Vec<_> = rig.gateway.observer().ports().next().unwrap().drops.iter().collect();
+        for ((name, before), (_, after)) in before[0].iter().zip(after) {
+            assert_eq!(after - before, u64::from(*name == reason), "{name} after a {reason}");
+        }
+    }
+    let observer = rig.gateway.observer();
+    assert_eq!((observer.flows(), observer.instances_bound(), observer.frames_pending()), (0, 0, 0));
+    assert_eq!((rig.targets(), rig.events()), (vec![], vec![]));
+    assert!(rig.peers[0].receive().is_none());
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn who_asks_for_the_ports_addresses_is_answered_on_that_port_without_any_rule() {
+    let mut rig = Rig::new(2);
+    let mut station = STATION;
+    station[4] = 1;
+    let (asker, asker_v6) = ((CLIENT, client(1)), "fd77::9".parse().unwrap());
+    rig.peers[1].send(&arp_request(asker, SERVER)).unwrap();
+    rig.peers[1].send(&frames::solicitation(asker_v6, "fd77::2".parse().unwrap())).unwrap();
+    rig.poll();
+    let expected = ethernet(CLIENT, station, ARP, &arp(2, (station, SERVER), asker));
+    assert_eq!(rig.peers[1].receive(), Some(expected));
+    let advertisement = rig.peers[1].receive().unwrap();
+    assert_eq!((advertisement.len(), &advertisement[..6], advertisement[54]), (86, &CLIENT[..], 136));
+    assert!(rig.peers[0].receive().is_none() && rig.peers[1].receive().is_none());
+    let answered: Vec<_> = rig.gateway.observer().ports().map(|port| port.neighbors_answered.value()).collect();
+    assert_eq!((answered, rig.targets()), (vec![0, 2], vec![]));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn what_mma_sends_leaves_by_its_port_in_order() {
+    let mut rig = Rig::new(2);
+    rig.poll();
+    for number in 0..100_u8 {
+        let mut buffer = rig.mma.empty.pop().expect("MMA is kept supplied with empty buffers");
+        buffer.bytes_mut(60).fill(number);
+        rig.mma.outbound.push(Outbound { buffer, len: 60, port: PortIndex(u16::from(number % 2)) }).unwrap();
+        if number % 40 == 39 {
+            rig.poll();
+        }
+    }
+    rig.poll();
+    for parity in 0..2 {
+        let left: Vec<_> = std::iter::from_fn(|| rig.peers[parity].receive()).map(|frame| frame[59]).collect();
+        assert_eq!(left, (0..100).filter(|number| usize::from(number % 2) == parity).collect::<Vec<u8>>());
+    }
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn mma_is_lent_as_many_empty_buffers_as_configured_and_no_more() {
+    let mut rig = Rig::new(1);
+    (0..5).for_each(|_| _ = rig.poll());
+    let mut lent: Vec<_> = std::iter::from_fn(|| rig.mma.empty.pop()).collect();
+    assert_eq!(lent.len(), 64);
+    rig.poll();
+    assert!(rig.mma.empty.pop().is_none());
+    for buffer in lent.drain(..10) {
+        rig.mma.outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+    }
+    rig.poll();
+    lent.extend(std::iter::from_fn(|| rig.mma.empty.pop()));
+    assert_eq!(lent.len(), 64);
+    rig.pool.give(&mut lent);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn frames_are_dropped_and_counted_while_mma_holds_as_many_as_it_may() {
+    let mut rig = Rig::with(1, Sizes { link: 16, ..AMPLE });
+    rig.set_rules(vec![rule(Policy::Shared, 0)]);
+    rig.ready(0, 10);
+    rig.send_and_poll(&(0..20).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
+    assert_eq!(rig.drops(DropReason::MmaBusy), 4);
+    assert_eq!(rig.targets(), [10; 16]);
+    // Their buffers are on their way back: MMA may hold as many again.
+    rig.send_and_poll(&(0..16).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
+    assert_eq!((rig.targets(), rig.drops(DropReason::MmaBusy)), (vec![10; 16], 4));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn no_event_is_lost_and_nothing_new_begins_while_the_launcher_does_not_listen() {
+    let mut rig = Rig::with(1, Sizes { events: 4, ..AMPLE });
+    rig.set_rules(vec![rule(Policy::PerClient, 0)]);
+    (10..30).for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&(0..10).map(|number| ping(number, 1)).collect::<Vec<_>>());
+    assert_eq!(rig.targets().len(), 10);
+    // Old clients are served, new ones turned away, commands left in their channel, and nobody given up.
+    rig.commands.send(Command::Unbind { instance: InstanceId(10) }).unwrap();
+    rig.send_and_poll(&[ping(3, 2), ping(50, 1)]);
+    assert_eq!((rig.targets(), rig.drops(DropReason::LauncherBusy)), (vec![13], 1));
+    rig.sweep(2 * IDLE_TIMEOUT_NS);
+    let mut events = Vec::new();
+    while events.len() < 20 {
+        events.extend(rig.events());
+        rig.sweep(0);
+    }
+    let begun = (0..10).map(|number| taken(10 + u64::from(number), address(number)));
+    let idle = |instance| Event::Idle { chain: ChainIndex(0), instance: InstanceId(instance) };
+    let unbound = Event::Unbound { instance: InstanceId(10) };
+    assert_eq!(events, begun.chain([unbound]).chain((11..20).map(idle)).collect::<Vec<_>>());
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn impossible_sizes_are_refused_by_name() {
+    let make = |change: fn(&mut GatewayConfig)| {
+        let pool = HeapPool::new(512, 2048);
+        let mut config = GatewayConfig {
+            ports: vec![setup(0, &pool).0],
+            pool: Box::new(pool),
+            flows_max: 256,
+            instances_max: 16,
+            pending_max: 64,
+            burst: 32,
+            empties_max: 64,
+            link: link(256, Doorbell::default(), Doorbell::default()).0,
+            commands: crossbeam_channel::bounded(1).1,
+            events: crossbeam_channel::bounded(1).0,
+        };
+        change(&mut config);
+        Gateway::new(config).err()
+    };
+    assert_eq!(make(|_| ()), None);
+    assert_eq!(make(|config| config.ports.clear()), Some(GatewayError::PortCount { count: 0 }));
+    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 584 }));
+    let message = make(|config| config.burst = 0).unwrap().to_string();
+    assert_eq!(message, "burst is 0: it must be from 1 to 4096");
+}

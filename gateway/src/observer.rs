@@ -1,0 +1,97 @@
+//! What a gateway lets others see of itself, at any time and without waiting for it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+use pinion_mma::counters::Counter;
+use pinion_mma::id::PortIndex;
+
+use crate::drops::DropCounters;
+
+/// A gateway's state as numbers, shared with whoever reports it. Written by the gateway's thread alone.
+#[derive(Debug)]
+pub struct Observer {
+    ports: Box<[CachePadded<PortObserver>]>,
+    gauges: CachePadded<Gauges>,
+}
+
+/// What became of one port's frames. What the device itself counts is in [`crate::port::PortCounters`].
+#[derive(Debug)]
+pub struct PortObserver {
+    name: String,
+    /// Received frames that were dropped, by reason.
+    pub drops: DropCounters,
+    /// Received frames that went to a chain instance.
+    pub delivered: Counter,
+    /// ARP requests and neighbour solicitations answered.
+    pub neighbors_answered: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Gauges {
+    flows: AtomicUsize,
+    bound: AtomicUsize,
+    ready: AtomicUsize,
+    pending: AtomicUsize,
+}
+
+impl PortObserver {
+    /// The port's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Observer {
+    pub(crate) fn new<'a>(port_names: impl Iterator<Item = &'a str>) -> Self {
+        let observer = |name: &str| PortObserver {
+            name: name.to_owned(),
+            drops: DropCounters::default(),
+            delivered: Counter::default(),
+            neighbors_answered: Counter::default(),
+        };
+        let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
+        Self { ports, gauges: CachePadded::default() }
+    }
+
+    /// The gateway's ports, in the order of the configuration.
+    pub fn ports(&self) -> impl ExactSizeIterator<Item = &PortObserver> {
+        self.ports.iter().map(|port| &**port)
+    }
+
+    /// Flows in the flow cache; one that has ended is counted until it was unseen for a while.
+    #[must_use]
+    pub fn flows(&self) -> usize {
+        self.gauges.flows.load(Ordering::Relaxed)
+    }
+
+    /// Chain instances that serve somebody.
+    #[must_use]
+    pub fn instances_bound(&self) -> usize {
+        self.gauges.bound.load(Ordering::Relaxed)
+    }
+
+    /// Chain instances that wait to be taken.
+    #[must_use]
+    pub fn instances_ready(&self) -> usize {
+        self.gauges.ready.load(Ordering::Relaxed)
+    }
+
+    /// Frames that wait for a chain instance.
+    #[must_use]
+    pub fn frames_pending(&self) -> usize {
+        self.gauges.pending.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn port(&self, port: PortIndex) -> &PortObserver {
+        &self.ports[usize::from(port.0)]
+    }
+
+    pub(crate) fn set_gauges(&self, flows: usize, bound: usize, ready: usize, pending: usize) {
+        self.gauges.flows.store(flows, Ordering::Relaxed);
+        self.gauges.bound.store(bound, Ordering::Relaxed);
+        self.gauges.ready.store(ready, Ordering::Relaxed);
+        self.gauges.pending.store(pending, Ordering::Relaxed);
+    }
+}

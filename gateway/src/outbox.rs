@@ -1,0 +1,92 @@
+//! Events on their way to the launcher. Sending never blocks the gateway, and no event is lost.
+//!
+//! What the channel has no room for is kept and tried again at the next poll, before anything else. As long as
+//! something is kept the gateway does nothing that would cause another event (it reads no commands, starts nothing,
+//! gives up nothing), so no more can be kept than a single poll causes, and that is known beforehand: the outbox is
+//! made in this size.
+//!
+//! The channel takes a lock inside, for a moment, only to wake a launcher that sleeps; that is per event, never per
+//! packet.
+
+use std::collections::VecDeque;
+
+use crossbeam_channel::{Sender, TrySendError};
+
+use crate::messages::Event;
+
+pub(crate) struct Outbox {
+    sender: Sender<Event>,
+    kept: VecDeque<Event>,
+    events_per_poll_max: usize,
+}
+
+impl Outbox {
+    pub(crate) fn new(sender: Sender<Event>, events_per_poll_max: usize) -> Self {
+        Self { sender, kept: VecDeque::with_capacity(events_per_poll_max), events_per_poll_max }
+    }
+
+    /// Whether everything so far has been sent.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Sends an event, or keeps it.
+    pub(crate) fn send(&mut self, event: Event) {
+        debug_assert!(self.kept.len() < self.events_per_poll_max, "more events in a poll than were thought possible");
+        self.kept.push_back(event);
+        self.flush();
+    }
+
+    /// Sends what was kept as far as there is room; returns how many events that were.
+    pub(crate) fn flush(&mut self) -> usize {
+        let mut sent = 0;
+        while let Some(event) = self.kept.pop_front() {
+            match self.sender.try_send(event) {
+                // Without a launcher there is nobody to be told.
+                Ok(()) | Err(TrySendError::Disconnected(_)) => sent += 1,
+                Err(TrySendError::Full(event)) => {
+                    self.kept.push_front(event);
+                    break;
+                }
+            }
+        }
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::InstanceId;
+
+    fn event(number: u64) -> Event {
+        Event::Unbound { instance: InstanceId(number) }
+    }
+
+    #[test]
+    fn events_keep_their_order_when_the_channel_is_full_for_a_while() {
+        let (sender, receiver) = crossbeam_channel::bounded(2);
+        let mut outbox = Outbox::new(sender, 8);
+        for number in 0..5 {
+            outbox.send(event(number));
+        }
+        assert!(!outbox.is_clear());
+        let mut received = Vec::new();
+        while received.len() < 5 {
+            received.extend(receiver.try_iter());
+            outbox.flush();
+        }
+        assert_eq!(received, (0..5).map(event).collect::<Vec<_>>());
+        assert!(outbox.is_clear());
+    }
+
+    #[test]
+    fn nothing_is_kept_for_a_launcher_that_has_gone() {
+        let (sender, _) = crossbeam_channel::bounded(1);
+        let mut outbox = Outbox::new(sender, 1);
+        for number in 0..5 {
+            outbox.send(event(number));
+        }
+        assert!(outbox.is_clear());
+    }
+}

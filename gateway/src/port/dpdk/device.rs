@@ -1,0 +1,125 @@
+//! Device strings: `NAME[,KEY=VALUE]...`, where the name is a driver's with a number, or a PCI address.
+
+use std::ffi::CString;
+
+use super::error::DpdkError;
+
+/// DPDK's limit for a device's name, its terminator included.
+const NAME_LEN_MAX: usize = 64;
+
+/// What drivers take that ignore all their arguments when they do not know one.
+const CARELESS_DRIVERS: [(&str, &[&str]); 2] =
+    [("net_tap", &["iface", "mac", "persist", "remote"]), ("net_ring", &["internal", "nodeaction"])];
+
+/// A device as the configuration names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    text: CString,
+}
+
+impl Device {
+    pub(crate) fn parse(text: &str) -> Result<Self, DpdkError> {
+        let malformed = || DpdkError::Malformed { device: text.to_owned() };
+        let name = text.split(',').next().unwrap_or_default();
+        if name.is_empty() || name.len() >= NAME_LEN_MAX || text.contains(|c: char| c.is_whitespace() || c.is_control())
+        {
+            return Err(malformed());
+        }
+        let device = Self { text: CString::new(text).map_err(|_| malformed())? };
+        device.check_arguments()?;
+        Ok(device)
+    }
+
+    fn check_arguments(&self) -> Result<(), DpdkError> {
+        let known =
+            CARELESS_DRIVERS.iter().find(|(driver, _)| self.name().starts_with(driver)).map(|(_, known)| *known);
+        let keys = self.text().split(',').skip(1).map(|pair| pair.split_once('=').map_or(pair, |(key, _)| key));
+        match known.and_then(|known| Some((known, keys.into_iter().find(|key| !known.contains(key))?))) {
+            Some((known, argument)) => Err(DpdkError::UnknownArgument {
+                device: self.text().to_owned(),
+                argument: argument.to_owned(),
+                known: known.join(", "),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The whole string.
+    pub(crate) fn text(&self) -> &str {
+        self.text.to_str().unwrap_or_default()
+    }
+
+    /// The same for C.
+    pub(crate) fn as_c(&self) -> &CString {
+        &self.text
+    }
+
+    /// What comes before the arguments.
+    pub(crate) fn name(&self) -> &str {
+        self.text().split(',').next().unwrap_or_default()
+    }
+
+    /// The value of an argument.
+    pub(crate) fn argument(&self, key: &str) -> Option<&str> {
+        self.text().split(',').skip(1).filter_map(|pair| pair.split_once('=')).find(|(k, _)| *k == key).map(|(_, v)| v)
+    }
+
+    /// Whether the name is a PCI address: `[domain:]bus:device.function`.
+    pub(crate) fn is_pci(&self) -> bool {
+        let is_hex = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let fields: Vec<&str> = self.name().split([':', '.']).collect();
+        self.name().contains(':')
+            && self.name().contains('.')
+            && matches!(fields.len(), 3 | 4)
+            && fields.into_iter().all(is_hex)
+    }
+
+    /// The kernel interface on which the device sits and which must be there beforehand.
+    pub(crate) fn underlying_interface(&self) -> Option<&str> {
+        let sits_on_one = ["net_af_packet", "net_af_xdp"].iter().any(|driver| self.name().starts_with(driver));
+        self.argument("iface").filter(|_| sits_on_one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(text: &str) -> Device {
+        Device::parse(text).unwrap()
+    }
+
+    #[test]
+    fn names_and_arguments_are_told_apart() {
+        let tap = device("net_tap0,iface=pinion0,mac=02:00:00:00:00:01");
+        assert_eq!(tap.name(), "net_tap0");
+        assert_eq!(tap.argument("iface"), Some("pinion0"));
+        assert_eq!(tap.argument("mac"), Some("02:00:00:00:00:01"));
+        assert_eq!(tap.argument("remote"), None);
+        assert_eq!(tap.underlying_interface(), None);
+        assert_eq!(device("net_af_xdp1,iface=veth0").underlying_interface(), Some("veth0"));
+    }
+
+    #[test]
+    fn pci_addresses_are_recognised() {
+        for address in ["0000:00:04.0", "00:04.0", "0000:af:1f.7,representor=[0-3]"] {
+            assert!(device(address).is_pci(), "{address}");
+        }
+        for other in ["net_ring0", "net_tap0,mac=02:00:00:00:00:01", "00:04", "4.0", "zz:04.0"] {
+            assert!(!device(other).is_pci(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_argument_is_not_ignored() {
+        let error = Device::parse("net_tap0,ifcae=pinion0").err().unwrap();
+        assert!(matches!(&error, DpdkError::UnknownArgument { argument, .. } if argument == "ifcae"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_device_string_is_refused() {
+        for text in ["", ",iface=x", "net_tap0, iface=x", "net_tap0\0", &"x".repeat(64)] {
+            assert!(matches!(Device::parse(text), Err(DpdkError::Malformed { .. })), "{text:?}");
+        }
+    }
+}

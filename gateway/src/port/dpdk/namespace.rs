@@ -1,0 +1,47 @@
+//! Doing something inside another network namespace.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::error::DpdkError;
+
+/// The network namespace in which a device lives: the process's own, or another that is kept open.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Namespace(Option<Arc<Other>>);
+
+#[derive(Debug)]
+struct Other {
+    path: PathBuf,
+    file: File,
+}
+
+impl Namespace {
+    /// Opens the namespace at `path` (such as `/run/netns/NAME`), or names the present one.
+    pub(super) fn open(path: Option<&Path>) -> Result<Self, DpdkError> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        match File::open(path) {
+            Ok(file) => Ok(Self(Some(Arc::new(Other { path: path.to_owned(), file })))),
+            Err(error) => Err(DpdkError::Namespace { path: path.to_owned(), error }),
+        }
+    }
+
+    /// Does something inside the namespace, on a thread that ends with it, so that no other thread changes its own.
+    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, DpdkError> {
+        let Some(other) = &self.0 else { return Ok(work()) };
+        let error = |error| DpdkError::Namespace { path: other.path.clone(), error };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, || {
+                move_into_link_name_space(other.file.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(work())
+            });
+            let inside = thread.map_err(error)?.join();
+            inside
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                .map_err(|e: rustix::io::Errno| error(e.into()))
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! The mbufs that frames lie in, as buffers.
+//!
+//! ```text
+//!   mempool  [ rte_mbuf | headroom 128 | data 2048 ] [ rte_mbuf | ... ] ...
+//!                                        ^ Buffer::data
+//!             ^ Buffer::token
+//! ```
+//!
+//! The pool's memory stays while any buffer is out: it is freed with the last handle if all buffers are back, and never
+//! otherwise.
+#![allow(unsafe_code)] // Turns mbufs into buffers and back.
+
+use std::ffi::{CString, c_uint, c_void};
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pinion_dpdk_sys as sys;
+use pinion_mma::buffer::Buffer;
+
+use super::error::{DpdkError, last_reason};
+use crate::eal::Eal;
+use crate::port::BufferPool;
+
+/// Bytes of a frame that a buffer of the pool holds, at least.
+pub const BUFFER_LEN: u16 = 2048;
+/// Memory per buffer, DPDK's own of it included, rounded up.
+pub(crate) const BUFFER_FOOTPRINT: u64 = 2560;
+
+/// Most mbufs that move in one call.
+pub(super) const BURST: usize = 64;
+
+const CACHE_BUFFERS: u32 = 256;
+const ANY_SOCKET: i32 = -1;
+
+/// A handle of a gateway's pool of mbufs.
+///
+/// Handles may be used from several threads; each handle from one at a time.
+pub struct DpdkPool {
+    mempool: Arc<Mempool>,
+    mbufs: Box<[*mut sys::rte_mbuf; BURST]>,
+    frames: Box<[sys::pinion_frame; BURST]>,
+}
+
+// SAFETY: the arrays are room for one call's arguments and hold nothing between calls.
+unsafe impl Send for DpdkPool {}
+
+/// A mempool, and where its mbufs lie.
+#[derive(Debug)]
+pub(super) struct Mempool {
+    raw: NonNull<sys::rte_mempool>,
+    /// The pieces of memory that hold its mbufs and nothing else; in ordinary operation there is one.
+    pieces: Vec<Range<usize>>,
+    buffers: u32,
+    /// Keeps DPDK running, and goes after the pool.
+    eal: Option<Eal>,
+}
+
+// SAFETY: a mempool may be used by any thread; DPDK synchronises access to it.
+unsafe impl Send for Mempool {}
+// SAFETY: as above.
+unsafe impl Sync for Mempool {}
+
+/// An array to fill with mbufs.
+pub(super) fn no_mbufs() -> Box<[*mut sys::rte_mbuf; BURST]> {
+    Box::new([null_mut(); BURST])
+}
+
+/// An array to fill with descriptions of mbufs.
+pub(super) fn no_frames() -> Box<[sys::pinion_frame; BURST]> {
+    Box::new(std::array::from_fn(|_| sys::pinion_frame { data: null_mut(), len: 0, capacity: 0 }))
+}
+
+/// The buffer that an mbuf is.
+///
+/// # Safety
+/// The mbuf must be the caller's alone, plain (one segment, not shared), and described by `frame`.
+pub(super) unsafe fn buffer(mbuf: *mut sys::rte_mbuf, frame: &sys::pinion_frame) -> Buffer {
+    let (data, token) = (NonNull::new(frame.data.cast()), NonNull::new(mbuf.cast()));
+    let (data, token) = data.zip(token).expect("DPDK hands out no null pointers in a burst");
+    // SAFETY: the data area belongs to the mbuf, which the caller gives away.
+    unsafe { Buffer::from_raw_parts(data, frame.capacity, token) }
+}
+
+impl DpdkPool {
+    /// Makes a pool of `buffers` buffers. One less than a power of two uses memory best.
+    ///
+    /// # Errors
+    /// If there is not enough of the memory that DPDK was started with.
+    pub fn new(eal: &Eal, buffers: u32) -> Result<Self, DpdkError> {
+        static POOLS: AtomicU32 = AtomicU32::new(0);
+        let name = CString::new(format!("pinion{}", POOLS.fetch_add(1, Ordering::Relaxed))).expect("no zero byte");
+        let room = BUFFER_LEN + u16::try_from(sys::RTE_PKTMBUF_HEADROOM).expect("DPDK's headroom is small");
+        let cache = CACHE_BUFFERS.min(buffers / 2);
+        // SAFETY: DPDK is running; it copies the name.
+        let raw = unsafe { sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, cache, 0, room, ANY_SOCKET) };
+        let raw = NonNull::new(raw).ok_or_else(|| DpdkError::Pool { buffers, reason: last_reason() })?;
+        let mut pieces = Vec::<Range<usize>>::new();
+        // SAFETY: `note_piece` takes a vector behind the pointer, which is to one that outlives the call.
+        unsafe { sys::rte_mempool_mem_iter(raw.as_ptr(), Some(note_piece), (&raw mut pieces).cast()) };
+        Ok(Self::of(Arc::new(Mempool { raw, pieces: joined(pieces), buffers, eal: Some(eal.clone()) })))
+    }
+
+    fn of(mempool: Arc<Mempool>) -> Self {
+        Self { mempool, mbufs: no_mbufs(), frames: no_frames() }
+    }
+
+    /// The mempool behind this handle.
+    pub(super) fn mempool(&self) -> &Arc<Mempool> {
+        &self.mempool
+    }
+
+    /// Buffers that are in the pool now, caches included.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.mempool.available() as usize
+    }
+}
+
+/// Appends the piece's addresses to the vector behind `pieces`.
+unsafe extern "C" fn note_piece(
+    _: *mut sys::rte_mempool,
+    pieces: *mut c_void,
+    piece: *mut sys::rte_mempool_memhdr,
+    _: c_uint,
+) {
+    // SAFETY: `DpdkPool::new` passes a vector that nobody else uses meanwhile; DPDK passes a valid piece.
+    let (pieces, piece) = unsafe { (&mut *pieces.cast::<Vec<Range<usize>>>(), &*piece) };
+    let start = piece.addr.addr();
+    pieces.push(start..start + piece.len);
+}
+
+/// The same addresses in as few ranges as possible.
+fn joined(mut pieces: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    pieces.sort_by_key(|piece| piece.start);
+    let mut whole: Vec<Range<usize>> = Vec::new();
+    for piece in pieces {
+        match whole.last_mut() {
+            Some(last) if last.end == piece.start => last.end = piece.end,
+            _ => whole.push(piece),
+        }
+    }
+    whole
+}
+
+impl Mempool {
+    pub(super) fn raw(&self) -> *mut sys::rte_mempool {
+        self.raw.as_ptr()
+    }
+
+    /// Whether the buffer is an mbuf of this pool: whether it lies in memory that only these have.
+    pub(super) fn owns(&self, buffer: &Buffer) -> bool {
+        let data = buffer.bytes(0).as_ptr().addr();
+        self.pieces.iter().any(|piece| piece.contains(&data))
+    }
+
+    fn available(&self) -> u32 {
+        // SAFETY: the pool is alive.
+        unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
+    }
+}
+
+impl Drop for Mempool {
+    fn drop(&mut self) {
+        let available = self.available();
+        if available == self.buffers {
+            // SAFETY: all buffers are back and this is the last handle.
+            unsafe { sys::rte_mempool_free(self.raw.as_ptr()) };
+        } else {
+            let out = self.buffers - available;
+            tracing::debug!(out, "a pool stays, since some of its buffers were not given back");
+            // Whoever has them may use them: DPDK must not be stopped either.
+            std::mem::forget(self.eal.take());
+        }
+    }
+}
+
+impl Clone for DpdkPool {
+    fn clone(&self) -> Self {
+        Self::of(Arc::clone(&self.mempool))
+    }
+}
+
+impl BufferPool for DpdkPool {
+    fn take(&mut self, buffers: &mut Vec<Buffer>, count: usize) -> usize {
+        let mut taken = 0;
+        while taken < count {
+            let wanted = (count - taken).min(BURST);
+            let (mbufs, frames) = (self.mbufs.as_mut_ptr(), self.frames.as_mut_ptr());
+            // SAFETY: both arrays have room for `BURST`.
+            let got = unsafe { sys::pinion_alloc_burst(self.mempool.raw(), mbufs, frames, wanted as u16) } as usize;
+            // SAFETY: freshly allocated, and described by the frame of the same place.
+            buffers.extend(
+                self.mbufs.iter().zip(&*self.frames).take(got).map(|(mbuf, frame)| unsafe { buffer(*mbuf, frame) }),
+            );
+            taken += got;
+            if got < wanted {
+                break;
+            }
+        }
+        taken
+    }
+
+    fn give(&mut self, buffers: &mut Vec<Buffer>) {
+        let mut count = 0;
+        for buffer in buffers.drain(..) {
+            assert!(self.mempool.owns(&buffer), "{buffer:?} is not of this pool");
+            self.mbufs[count] = buffer.into_token().cast().as_ptr();
+            count += 1;
+            if count == BURST {
+                // SAFETY: `count` mbufs of this pool, which their buffers gave up.
+                unsafe { sys::pinion_free_burst(self.mbufs.as_mut_ptr(), count as u16) };
+                count = 0;
+            }
+        }
+        if count > 0 {
+            // SAFETY: as above.
+            unsafe { sys::pinion_free_burst(self.mbufs.as_mut_ptr(), count as u16) };
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        self.mempool.buffers as usize
+    }
+
+    fn buffer_len_max(&self) -> u32 {
+        BUFFER_LEN.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjoining_pieces_are_joined() {
+        assert_eq!(joined(vec![30..40, 0..10, 10..20, 20..25]), [0..25, 30..40]);
+        assert_eq!(joined(Vec::new()), []);
+    }
+}

@@ -1,0 +1,98 @@
+//! Devices whose far side is a kernel: real pings in a namespace.
+
+use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
+use pinion_gateway::port::{LinkState, Port};
+
+use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, ip, ip_succeeds, unique};
+
+const PINGS: u32 = 100;
+
+/// Pings with small and with full frames, all of which must be answered, and the counters agree.
+fn pings_pass(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
+    for payload_len in [56, 1472] {
+        let before = (port.counters().received.bytes.value(), port.counters().sent.frames.value());
+        let pinger = namespace.ping(PINGS, payload_len);
+        assert!(lab.answer_pings(port, pinger), "pings of {payload_len} bytes are answered; {:?}", port.counters());
+        let received = port.counters().received.bytes.value() - before.0;
+        let sent = port.counters().sent.frames.value() - before.1;
+        assert!(received >= u64::from(PINGS * (payload_len + 42)));
+        assert_eq!(sent, u64::from(PINGS));
+    }
+    assert_eq!(port.counters().sent.dropped_full.value(), 0);
+    assert_eq!(port.facts().missed, 0);
+}
+
+/// The signals from 34 on for which the process has handlers, as a bit mask.
+fn caught_real_time_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> 33
+}
+
+#[test]
+fn a_tap_moved_into_a_namespace_carries_frames_both_ways_and_disappears_with_its_port() {
+    let mut lab = Lab::enter();
+    let (namespace, interface) = (NetworkNamespace::new("t"), unique("t"));
+    let before = lab.pool.available();
+    let mut port = lab.open(&format!("net_tap0,iface={interface},mac=02:00:00:00:00:08"));
+    assert_eq!(port.facts().mac, [2, 0, 0, 0, 0, 9]);
+    assert_eq!(port.facts().link, LinkState::Up);
+    ip(&format!("link set {interface} netns {}", namespace.name));
+    assert_eq!(port.facts().link, LinkState::Unknown);
+    namespace.address(&interface, port.facts().mac);
+    assert_eq!(caught_real_time_signals(), 0, "frames do not interrupt threads");
+    pings_pass(&mut lab, &mut port, &namespace);
+    drop(port);
+    assert!(!ip_succeeds(&format!("-n {} link show {interface}", namespace.name)));
+    assert_eq!(lab.pool.available(), before);
+}
+
+#[test]
+fn a_tap_can_be_opened_inside_a_namespace() {
+    let mut lab = Lab::enter();
+    let (namespace, interface) = (NetworkNamespace::new("i"), unique("i"));
+    let device = format!("net_tap0,iface={interface}");
+    let config =
+        PortConfig { network_namespace: Some(namespace.path()), mtu: 1504, ..PortConfig::new("inside", &device) };
+    let mut port = DpdkPort::open(&config, &lab.pool).unwrap();
+    assert!(!ip_succeeds(&format!("link show {interface}")), "it never was outside");
+    namespace.address(&interface, port.facts().mac);
+    assert_eq!((port.facts().link, port.facts().mtu), (LinkState::Up, 1504));
+    pings_pass(&mut lab, &mut port, &namespace);
+    ip(&format!("-n {} link set {interface} down", namespace.name));
+    assert_eq!(port.facts().link, LinkState::Down);
+    drop(port);
+    assert!(!ip_succeeds(&format!("-n {} link show {interface}", namespace.name)));
+}
+
+#[test]
+fn af_packet_carries_frames_both_ways() {
+    let mut lab = Lab::enter();
+    let veth = Veth::new("p");
+    veth.set_up();
+    let before = lab.pool.available();
+    let mut port = lab.open(&format!("net_af_packet0,iface={}", veth.near));
+    veth.namespace.address(&veth.far, port.facts().mac);
+    assert_eq!(port.facts().link, LinkState::Up);
+    pings_pass(&mut lab, &mut port, &veth.namespace);
+    drop(port);
+    assert_eq!(lab.pool.available(), before);
+}
+
+#[test]
+fn af_xdp_carries_frames_both_ways_and_takes_its_program_away() {
+    let mut lab = Lab::enter();
+    let veth = Veth::new("x");
+    veth.set_up();
+    let before = lab.pool.available();
+    let mut port = lab.open(&format!("net_af_xdp0,iface={}", veth.near));
+    veth.namespace.address(&veth.far, port.facts().mac);
+    pings_pass(&mut lab, &mut port, &veth.namespace);
+    drop(port);
+    let gone = before - lab.pool.available();
+    assert!(gone <= 2048 + 64, "{gone} buffers are gone, more than the fill ring and a burst");
+    assert!(!ip_succeeds(&format!("link show {} xdp", veth.near)));
+    // The interface is free for another port.
+    let port = lab.open(&format!("net_af_packet0,iface={}", veth.near));
+    assert_eq!(port.facts().link, LinkState::Up);
+}

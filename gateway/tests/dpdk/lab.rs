@@ -1,0 +1,213 @@
+//! DPDK, started once for all tests of the process, and namespaces and veth pairs that vanish with the test.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, Eal, EalConfig, PortConfig};
+use pinion_gateway::port::{BufferPool, Frame, Port};
+
+/// How long anything here may take before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const BUFFERS: u32 = 16_383;
+
+/// DPDK, for one test at a time.
+pub(crate) struct Lab {
+    pub(crate) pool: DpdkPool,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    pub(crate) fn enter() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        static DPDK: OnceLock<(Eal, Mutex<DpdkPool>)> = OnceLock::new();
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            rustix::process::geteuid().is_root() && std::path::Path::new("/dev/net/tun").exists(),
+            "the port tests make devices and network namespaces: run them as root, where /dev/net/tun exists"
+        );
+        let (_, pool) = DPDK.get_or_init(|| {
+            let config = EalConfig {
+                devices: vec!["net_tap0".to_owned(), "net_af_xdp0".to_owned(), "net_ring0".to_owned()],
+                buffers: BUFFERS,
+                huge_pages: crate::HUGE_PAGES,
+                core: None,
+            };
+            let eal = Eal::start(&config).expect("DPDK starts");
+            let pool = DpdkPool::new(&eal, BUFFERS).expect("there is memory for the pool");
+            (eal, Mutex::new(pool))
+        });
+        Self { pool: pool.lock().unwrap_or_else(PoisonError::into_inner).clone(), _turn: turn }
+    }
+
+    pub(crate) fn open(&self, device: &str) -> DpdkPort {
+        DpdkPort::open(&PortConfig::new("port", device), &self.pool).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Frames made of these bytes, in buffers of the pool.
+    pub(crate) fn frames(&mut self, contents: &[Vec<u8>]) -> Vec<Frame> {
+        let mut buffers = Vec::new();
+        assert_eq!(self.pool.take(&mut buffers, contents.len()), contents.len());
+        let fill = |(mut buffer, bytes): (pinion_mma::buffer::Buffer, &Vec<u8>)| {
+            let len = bytes.len() as u32;
+            buffer.bytes_mut(len).copy_from_slice(bytes);
+            Frame { buffer, len }
+        };
+        buffers.into_iter().zip(contents).map(fill).collect()
+    }
+
+    /// The bytes of the frames, whose buffers go back to the pool.
+    pub(crate) fn contents(&mut self, frames: Vec<Frame>) -> Vec<Vec<u8>> {
+        let contents = frames.iter().map(|frame| frame.buffer.bytes(frame.len).to_vec()).collect();
+        let mut buffers = frames.into_iter().map(|frame| frame.buffer).collect();
+        self.pool.give(&mut buffers);
+        contents
+    }
+
+    /// Receives until there are `count` frames.
+    pub(crate) fn receive(&mut self, port: &mut DpdkPort, count: usize) -> Vec<Vec<u8>> {
+        let (mut frames, started) = (Vec::new(), Instant::now());
+        while frames.len() < count {
+            assert!(started.elapsed() < PATIENCE, "{} of {count} frames came", frames.len());
+            port.receive(&mut frames, 32);
+        }
+        self.contents(frames)
+    }
+
+    /// Answers echo requests until the process that sends them ends; returns whether it was content.
+    pub(crate) fn answer_pings(&mut self, port: &mut DpdkPort, mut pinger: Child) -> bool {
+        let (mut frames, started) = (Vec::with_capacity(64), Instant::now());
+        loop {
+            if let Some(status) = pinger.try_wait().expect("the pinger can be waited for") {
+                return status.success();
+            }
+            if started.elapsed() > PATIENCE {
+                let _ = pinger.kill();
+                let _ = pinger.wait();
+                return false;
+            }
+            port.receive(&mut frames, 64);
+            let (mut replies, mut others) = (Vec::new(), Vec::new());
+            for mut frame in frames.drain(..) {
+                if turn_into_reply(frame.buffer.bytes_mut(frame.len)) {
+                    replies.push(frame);
+                } else {
+                    others.push(frame.buffer);
+                }
+            }
+            port.transmit(&mut replies, &mut self.pool);
+            self.pool.give(&mut others);
+        }
+    }
+}
+
+/// Makes an echo reply out of an IPv4 echo request; leaves anything else alone.
+fn turn_into_reply(frame: &mut [u8]) -> bool {
+    let is_request =
+        frame.len() >= 42 && frame[12..14] == [8, 0] && frame[14] == 0x45 && frame[23] == 1 && frame[34] == 8;
+    if is_request {
+        let (destination, source) = frame[..12].split_at_mut(6);
+        destination.swap_with_slice(source);
+        let (source, destination) = frame[26..34].split_at_mut(4);
+        source.swap_with_slice(destination);
+        frame[34] = 0;
+        // The checksum grows by what the type field lost (RFC 1624).
+        let sum = u32::from(u16::from_be_bytes([frame[36], frame[37]])) + 0x0800;
+        let folded = (sum & 0xffff) + (sum >> 16);
+        frame[36..38].copy_from_slice(&(folded as u16).to_be_bytes());
+    }
+    is_request
+}
+
+/// Runs `ip` with these arguments.
+pub(crate) fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2 is installed");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Whether `ip` with these arguments succeeds.
+pub(crate) fn ip_succeeds(arguments: &str) -> bool {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2 is installed");
+    output.status.success()
+}
+
+/// A network namespace that is deleted on drop, with the interfaces in it.
+pub(crate) struct NetworkNamespace {
+    pub(crate) name: String,
+}
+
+impl NetworkNamespace {
+    pub(crate) fn new(label: &str) -> Self {
+        let namespace = Self { name: unique(label) };
+        ip(&format!("netns add {}", namespace.name));
+        // No frames but those of the test.
+        namespace.exec("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+        namespace
+    }
+
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        format!("/run/netns/{}", self.name).into()
+    }
+
+    fn exec(&self, command: &str) {
+        ip(&format!("netns exec {} {command}", self.name));
+    }
+
+    /// Gives `interface` an address and a neighbour 10.201.0.2 at `mac`.
+    pub(crate) fn address(&self, interface: &str, mac: [u8; 6]) {
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+        let name = &self.name;
+        ip(&format!("-n {name} addr add 10.201.0.1/24 dev {interface}"));
+        ip(&format!("-n {name} link set {interface} up"));
+        ip(&format!("-n {name} neigh replace 10.201.0.2 lladdr {mac} dev {interface} nud permanent"));
+    }
+
+    /// Starts pinging 10.201.0.2 with this much payload.
+    pub(crate) fn ping(&self, count: u32, payload_len: u32) -> Child {
+        let arguments =
+            format!("netns exec {} ping -n -q -c {count} -i 0.005 -W 5 -s {payload_len} 10.201.0.2", self.name);
+        Command::new("ip").args(arguments.split_whitespace()).stdout(Stdio::null()).spawn().expect("ping is installed")
+    }
+}
+
+impl Drop for NetworkNamespace {
+    fn drop(&mut self) {
+        ip_succeeds(&format!("netns del {}", self.name));
+    }
+}
+
+/// A veth pair with its far end in a namespace of its own. Deleted on drop.
+pub(crate) struct Veth {
+    pub(crate) near: String,
+    pub(crate) far: String,
+    pub(crate) namespace: NetworkNamespace,
+}
+
+impl Veth {
+    pub(crate) fn new(label: &str) -> Self {
+        let namespace = NetworkNamespace::new(label);
+        let veth = Self { near: unique("n"), far: unique("f"), namespace };
+        ip(&format!("link add {} type veth peer name {} netns {}", veth.near, veth.far, veth.namespace.name));
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", veth.near), "1").expect("root may do this");
+        veth
+    }
+
+    pub(crate) fn set_up(&self) {
+        ip(&format!("link set {} up", self.near));
+        ip(&format!("-n {} link set {} up", self.namespace.name, self.far));
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        ip_succeeds(&format!("link del {}", self.near));
+    }
+}
+
+/// A name that no other process, and no other call, uses. Fits an interface.
+pub(crate) fn unique(label: &str) -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("pt{label}{}x{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,232 @@
+//! Holds the promise that a gateway, once it is made, allocates and frees nothing: a hundred thousand packets, clients
+//! that come and go, changes of the rules, ARP, and chain instances being given up included.
+#![allow(unsafe_code)] // A counting global allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender};
+use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
+use pinion_gateway::id::{ChainIndex, InstanceId};
+use pinion_gateway::messages::{Command, Event};
+use pinion_gateway::port::heap::HeapPool;
+use pinion_gateway::port::{BufferPool, Frame, LinkState, Port, PortCounters, PortFacts};
+use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use pinion_mma::buffer::Buffer;
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::id::FwpId;
+use pinion_mma::link::{MmaLink, Outbound, link};
+
+struct CountingAllocator;
+
+/// Calls of the allocator by threads while they count.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    // Constant and without a destructor, so that reading it does not allocate itself.
+    static COUNTING: Cell<bool> = const { Cell::new(false) };
+}
+
+fn note() {
+    if COUNTING.get() {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: hands everything to the system's allocator, unchanged.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note();
+        // SAFETY: the caller's promises are the system allocator's demands.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        note();
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        note();
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn calls_during<T>(work: impl FnOnce() -> T) -> (u64, T) {
+    let before = CALLS.load(Ordering::Relaxed);
+    COUNTING.set(true);
+    let result = work();
+    COUNTING.set(false);
+    (CALLS.load(Ordering::Relaxed) - before, result)
+}
+
+const BURST: usize = 32;
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// A port on which the same frames come again and again, made without allocating, as a device's port would.
+struct Fountain {
+    templates: Vec<Vec<u8>>,
+    next: usize,
+    pool: HeapPool,
+    buffers: Vec<Buffer>,
+    counters: Arc<PortCounters>,
+}
+
+impl Port for Fountain {
+    fn name(&self) -> &str {
+        "fountain"
+    }
+
+    fn device(&self) -> &str {
+        "none"
+    }
+
+    fn facts(&self) -> PortFacts {
+        PortFacts { mac: STATION, mtu: 1500, link: LinkState::Up, missed: 0 }
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize {
+        let count = self.pool.take(&mut self.buffers, max);
+        for mut buffer in self.buffers.drain(..) {
+            let template = &self.templates[self.next % self.templates.len()];
+            self.next += 1;
+            let len = template.len() as u32;
+            buffer.bytes_mut(len).copy_from_slice(template);
+            frames.push(Frame { buffer, len });
+        }
+        count
+    }
+
+    fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize {
+        let count = frames.len();
+        self.counters.sent.frames.add(count as u64);
+        self.buffers.extend(frames.drain(..).map(|frame| frame.buffer));
+        pool.give(&mut self.buffers);
+        count
+    }
+
+    fn counters(&self) -> &Arc<PortCounters> {
+        &self.counters
+    }
+}
+
+fn internet_checksum(bytes: &[u8]) -> [u8; 2] {
+    let mut sum: u32 = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}
+
+fn datagram(client: u8) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, client, 10, 0, 1, 1];
+    let sum = internet_checksum(&header);
+    header[10..12].copy_from_slice(&sum);
+    let ethernet = [&STATION[..], &[2, 0, 0, 0, 1, client], &[8, 0]].concat();
+    [&ethernet[..], &header, &[0, 9, 0, 9, 0, 12, 0, 0], b"data"].concat()
+}
+
+fn arp_request() -> Vec<u8> {
+    let head = [&[0xff; 6][..], &[2, 0, 0, 0, 1, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
+    [&head[..], &[2, 0, 0, 0, 1, 1, 10, 0, 0, 1], &[0; 6], &[10, 0, 1, 1]].concat()
+}
+
+/// Sends every frame back to where it came from, from another buffer.
+fn play_mma(mma: &mut MmaLink) -> usize {
+    let mut echoed = 0;
+    while let Some(inbound) = mma.inbound.pop() {
+        if let Some(mut buffer) = mma.empty.pop() {
+            buffer.bytes_mut(inbound.len).copy_from_slice(inbound.buffer.bytes(inbound.len));
+            mma.outbound.push(Outbound { buffer, len: inbound.len, port: inbound.port }).unwrap();
+            echoed += 1;
+        }
+        mma.spent.push(inbound.buffer).unwrap();
+    }
+    echoed
+}
+
+fn rules(policy: Policy) -> Arc<RuleSet> {
+    let rule = Rule { matches: Match::default(), policy, chain: ChainIndex(0), priority: 0 };
+    let chain = ChainSettings { chain: ChainIndex(0), idle_timeout_ns: 1_000_000_000 };
+    Arc::new(RuleSet::new(vec![rule], &[chain]).unwrap())
+}
+
+/// Keeps instances ready and unbinds one of those that serve from time to time; returns how many were taken.
+fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events: &Receiver<Event>) -> u64 {
+    let (mut taken, mut wanted) = (0, 0);
+    for event in events.try_iter() {
+        match event {
+            Event::Taken { .. } => (taken, wanted) = (taken + 1, wanted + 1),
+            Event::Wanted { .. } => wanted += 1,
+            _ => {}
+        }
+    }
+    for _ in 0..wanted {
+        *next += 1;
+        let entry = FwpId { index: *next as u32, generation: 0 };
+        commands.send(Command::Ready { chain: ChainIndex(0), instance: InstanceId(*next), entry }).unwrap();
+    }
+    if round.is_multiple_of(50) {
+        commands.send(Command::Unbind { instance: InstanceId(next.saturating_sub(round % 64)) }).unwrap();
+    }
+    if round.is_multiple_of(500) {
+        let policy = if round.is_multiple_of(1000) { Policy::PerFlow } else { Policy::PerClient };
+        commands.send(Command::SetRules(rules(policy))).unwrap();
+    }
+    taken
+}
+
+#[test]
+fn a_gateway_at_work_allocates_and_frees_nothing() {
+    let pool = HeapPool::new(4096, 2048);
+    let templates = (0..64).map(datagram).chain([arp_request()]).collect();
+    let port = Fountain {
+        templates,
+        next: 0,
+        pool: pool.clone(),
+        buffers: Vec::with_capacity(2 * BURST),
+        counters: Arc::default(),
+    };
+    let sent = Arc::clone(port.counters());
+    let address = Ipv4Addr::new(10, 0, 1, 1);
+    let (gateway_link, mut mma) = link(512, Doorbell::default(), Doorbell::default());
+    let (commands, commands_end) = crossbeam_channel::bounded(1024);
+    let (events_end, events) = crossbeam_channel::bounded(1024);
+    let mut gateway = Gateway::new(GatewayConfig {
+        ports: vec![PortSetup { port: Box::new(port), addresses: vec![std::net::IpAddr::V4(address).into()] }],
+        pool: Box::new(pool.clone()),
+        flows_max: 1024,
+        instances_max: 256,
+        pending_max: 128,
+        burst: BURST,
+        empties_max: 512,
+        link: gateway_link,
+        commands: commands_end,
+        events: events_end,
+    })
+    .unwrap();
+    let observer = gateway.observer();
+    commands.send(Command::SetRules(rules(Policy::PerClient))).unwrap();
+
+    assert!(calls_during(|| drop(std::hint::black_box(Box::new(1)))).0 > 0, "the allocator's calls are not counted");
+    let (mut round, mut next_instance, mut taken, mut echoed) = (0, 0, 0, 0);
+    while echoed < 100_000 {
+        round += 1;
+        let (calls, _) = calls_during(|| gateway.poll_at(round * 1_000_000));
+        assert_eq!(calls, 0, "calls of the allocator in round {round}");
+        echoed += play_mma(&mut mma);
+        taken += play_launcher(round, &mut next_instance, &commands, &events);
+    }
+    let port = observer.ports().next().unwrap();
+    assert!(taken > 100, "only {taken} instances were taken: the test tests too little");
+    assert!(port.neighbors_answered.value() > 1000);
+    assert!(sent.sent.frames.value() > 100_000);
+}
