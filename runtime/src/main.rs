@@ -1,2 +1,84 @@
-//! Entry point.
-fn main() {}
+//! `piniond`: a Pinion node. Reads one configuration file, runs until it is told to stop.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Parser;
+use pinion_control::{Control, Server, Store};
+use pinion_runtime::assembly::{self, AssemblyError};
+use pinion_runtime::config::{ConfigError, NodeConfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Exit status for what the operator can mend: configuration, devices, machine settings.
+const EXIT_BAD_INPUT: u8 = 2;
+
+/// A Pinion node: runs tenants' network functions, each client's in an instance of its own.
+#[derive(Parser)]
+#[command(name = "piniond", version)]
+struct Arguments {
+    /// The configuration file; runtime/piniond.example.toml has every key.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Checks the configuration file and exits.
+    #[arg(long)]
+    check: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_env("PINION_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            let is_bad_input =
+                error.is::<ConfigError>() || matches!(error.downcast_ref(), Some(AssemblyError::Unfit(_)));
+            if is_bad_input { ExitCode::from(EXIT_BAD_INPUT) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let config = NodeConfig::read(&arguments.config)?;
+    if arguments.check {
+        return Ok(());
+    }
+    // The socket first: it is what tells that another piniond runs here.
+    let server = Server::bind(&config.socket)?;
+    let state_dir = &config.state_dir;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir)
+        .with_context(|| state_dir.display().to_string())?;
+    let store = Arc::new(Store::open(&state_dir.join("pinion.redb"))?);
+    let node = assembly::assemble(&config)?;
+    let control = Arc::new(Control::open(store, Arc::clone(&node.data_plane) as _)?);
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    threads.block_on(async {
+        let shutdown = stop_signal()?;
+        tracing::info!(socket = %config.socket.display(), "piniond is up");
+        server.serve(control, shutdown).await?;
+        anyhow::Ok(())
+    })?;
+    tracing::info!("piniond stops");
+    Ok(())
+}
+
+/// Done when somebody tells the process to stop.
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,294 @@
+//! Puts a node together from its configuration, starts its threads, and takes it apart again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use pinion_control::model::PortName;
+use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::fwp::Servants;
+use pinion_mma::id::PortIndex;
+use pinion_mma::link::link;
+use pinion_mma::mover::Mma;
+use pinion_mma::notify::ReadyQueue;
+use wasmtime::Engine;
+
+use crate::artifacts::Artifacts;
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::config::NodeConfig;
+use crate::launcher::{Catalogue, Ears, Launcher, Lines, Order, Places, Shelf, WorkerLine, per_worker};
+use crate::lines::line;
+use crate::log::LogHub;
+use crate::node::{DataPlane, DataPlaneParts, PortRecord};
+use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
+use crate::ports::{GatewayThread, Opened};
+use crate::roles::{self, Idle, Role};
+use crate::worker::Worker;
+use crate::{engine, imports, log, ports};
+
+/// Frames taken from and given to a port at once.
+const BURST: usize = 32;
+/// Mappings a process needs beside those of FWPs, and those of one FWP.
+const MAPPINGS_BASE: u64 = 4096;
+const MAPPINGS_PER_FWP: u64 = 6;
+
+/// Why a node can't be put together: a sentence naming the value and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssemblyError {
+    /// The operator's configuration does not fit the machine.
+    #[error("{0}")]
+    Unfit(String),
+    /// The machine failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A node at work.
+pub struct Assembled {
+    /// What the control plane talks to.
+    pub data_plane: Arc<DataPlane>,
+    stop: Arc<AtomicBool>,
+    bells: Vec<Doorbell>,
+    orders: Sender<Order>,
+    log: LogHub,
+    launcher: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Assembled {
+    /// Stops every thread and waits for it: the launcher first, then the roles, whose ports close with them.
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::Stop);
+        let joined = |thread: JoinHandle<()>| {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the data plane had panicked");
+            }
+        };
+        self.launcher.take().into_iter().for_each(joined);
+        self.log.end();
+        self.stop.store(true, Ordering::SeqCst);
+        self.bells.iter().for_each(Doorbell::ring);
+        self.threads.drain(..).for_each(joined);
+    }
+}
+
+/// One thread of the core plan while it is being put together.
+struct Seat {
+    core: CoreId,
+    bell: Doorbell,
+    roles: Vec<Role>,
+}
+
+struct Seats(Vec<Seat>);
+
+impl Seats {
+    fn new(plan: &CorePlan) -> Self {
+        let seat = |(core, _)| Seat { core, bell: Doorbell::default(), roles: Vec::new() };
+        Self(plan.by_core().into_iter().map(seat).collect())
+    }
+
+    fn at(&mut self, core: CoreId) -> &mut Seat {
+        self.0.iter_mut().find(|seat| seat.core == core).expect("every core of the plan has a seat")
+    }
+
+    fn bell(&mut self, core: CoreId) -> Doorbell {
+        self.at(core).bell.clone()
+    }
+}
+
+/// Puts a node together and starts it.
+///
+/// # Errors
+/// What does not fit or fails, before anything runs.
+pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| AssemblyError::Failed(format!("{what}: {error}"));
+    let cores = available_cores().map_err(|error| failed("the cores of this process", &error))?;
+    let plan = CorePlan::new(&config.cores, &cores).map_err(|error| AssemblyError::Unfit(error.to_string()))?;
+    let fwps_max = config.limits.fwps_max as usize;
+    let engines = engines(fwps_max, plan.workers.len())?;
+    let artifacts = Artifacts::open(config.state_dir.join("artifacts"), builder(config)?, &engines[0])
+        .map_err(|error| failed("compiled modules", &error))?;
+    let artifacts = Arc::new(artifacts);
+    let Opened { ports, pool, thread } = ports::open(config, plan.gateway).map_err(AssemblyError::Unfit)?;
+    let port_records = port_records(config, &ports);
+
+    let mut seats = Seats::new(&plan);
+    let (gateway_bell, mma_bell) = (seats.bell(plan.gateway), seats.bell(plan.mma));
+    let (gateway_commands, gateway_reads) = line(&gateway_bell);
+    let (mma_commands, mma_reads) = line(&mma_bell);
+    // Room for every event that can be outstanding per FWP, and for answers to all commands under way.
+    let (gateway_events, gateway_heard) = crossbeam_channel::bounded(4 * fwps_max + 4096);
+    let (mma_events, mma_heard) = crossbeam_channel::bounded(fwps_max + 1);
+    let (worker_events, worker_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
+
+    // A quarter of the buffers may be under way in each direction; the rest is for the devices and for frames that wait.
+    let lent = (config.limits.buffers / 4) as usize;
+    let (gateway_link, mma_link) = link(lent.next_power_of_two() / 2, gateway_bell, mma_bell.clone());
+    let setup =
+        |(port, config): (_, &crate::config::PortConfig)| PortSetup { port, addresses: config.addresses.clone() };
+    let gateway = Gateway::new(GatewayConfig {
+        ports: ports.into_iter().zip(&config.ports).map(setup).collect(),
+        pool,
+        flows_max: config.limits.flows_max as usize,
+        instances_max: fwps_max,
+        pending_max: lent / 2,
+        burst: BURST,
+        empties_max: lent / 2,
+        link: gateway_link,
+        commands: gateway_reads,
+        events: gateway_events,
+    });
+    let gateway = gateway.map_err(|error| AssemblyError::Unfit(error.to_string()))?;
+    let observer = gateway.observer();
+    seats.at(plan.gateway).roles.push(Role::Gateway(Box::new(gateway)));
+
+    let outputs = ReadyQueue::new(fwps_max, mma_bell);
+    let mma = Mma::new(fwps_max, outputs.clone(), mma_link, mma_reads, mma_events);
+    seats.at(plan.mma).roles.push(Role::Mma(Box::new(mma)));
+
+    let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
+    let worker_lines = workers(&mut seats, &plan, fwps_max, &engines, &mut clock, &outputs, &worker_events);
+
+    let board = Arc::new(Board::default());
+    let (log_hub, log_drain) = log::hub();
+    let (orders, orders_heard) = crossbeam_channel::unbounded();
+    let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
+    let launcher = Launcher::new(
+        Catalogue::new(Arc::clone(&artifacts), by_name, shelves(&engines)?),
+        Places::new(fwps_max, plan.workers.len()),
+        Lines { gateway: gateway_commands, mma: mma_commands, workers: worker_lines },
+        Ears { orders: orders_heard, gateway: gateway_heard, mma: mma_heard, workers: worker_heard },
+        Arc::clone(&board),
+        log_hub.clone(),
+    );
+    let data_plane = DataPlane::new(DataPlaneParts {
+        artifacts,
+        board,
+        orders: orders.clone(),
+        observer,
+        ports: port_records,
+        plan,
+        warnings: warnings(fwps_max),
+    });
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut bells: Vec<Doorbell> = seats.0.iter().map(|seat| seat.bell.clone()).collect();
+    bells.push(clock.bell());
+    let mut node = Assembled {
+        data_plane: Arc::new(data_plane),
+        stop: Arc::clone(&stop),
+        bells,
+        orders,
+        log: log_hub,
+        launcher: None,
+        threads: Vec::new(),
+    };
+    node.launcher = Some(spawn("launcher", move || launcher.run())?);
+    node.threads.push(spawn("guest-log", move || log_drain.run())?);
+    let ticking = Arc::clone(&stop);
+    node.threads.push(spawn("ticker", move || clock.run(&ticking))?);
+    start_roles(&mut node, seats, thread, config.idle)?;
+    Ok(node)
+}
+
+fn engines(fwps_max: usize, workers: usize) -> Result<Vec<Engine>, AssemblyError> {
+    let engine = |_| {
+        engine::engine(per_worker(fwps_max, workers)).map_err(|error| {
+            AssemblyError::Unfit(format!("limits.fwps_max = {fwps_max} does not fit this process: {error:#}"))
+        })
+    };
+    (0..workers).map(engine).collect()
+}
+
+fn shelves(engines: &[Engine]) -> Result<Vec<Shelf>, AssemblyError> {
+    let shelf = |engine| imports::linker(engine).map(Shelf::new);
+    engines.iter().map(shelf).collect::<Result<_, _>>().map_err(|error| AssemblyError::Failed(format!("{error:#}")))
+}
+
+fn workers(
+    seats: &mut Seats,
+    plan: &CorePlan,
+    fwps_max: usize,
+    engines: &[Engine],
+    clock: &mut Clock,
+    outputs: &ReadyQueue,
+    events: &Sender<crate::worker::WorkerEvent>,
+) -> Vec<WorkerLine> {
+    let mut lines = Vec::new();
+    for (&core, engine) in plan.workers.iter().zip(engines) {
+        let seat = seats.at(core);
+        let inputs = ReadyQueue::new(fwps_max, seat.bell.clone());
+        let (commands, reads) = line(&seat.bell);
+        let worker = Worker::new(fwps_max, inputs.clone(), reads, events.clone(), clock.slot(engine));
+        seat.roles.push(Role::Worker(Box::new(worker)));
+        let servants = Servants { mma: outputs.clone(), worker: inputs };
+        lines.push(WorkerLine { core, commands, servants, clock: clock.slot(engine) });
+    }
+    lines
+}
+
+fn start_roles(node: &mut Assembled, seats: Seats, thread: GatewayThread, idle: Idle) -> Result<(), AssemblyError> {
+    let mut gateway_thread = Some(thread);
+    let (report, reports): (Sender<Result<(), String>>, Receiver<_>) = crossbeam_channel::unbounded();
+    for Seat { core, bell, mut roles } in seats.0 {
+        let has_gateway = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
+        let thread = if has_gateway { gateway_thread.take() } else { None };
+        let (stop, report) = (Arc::clone(&node.stop), report.clone());
+        node.threads.push(spawn(&format!("core-{}", core.0), move || {
+            let pinned = pin_here(core).map_err(|error| format!("core {}: {error}", core.0));
+            let registered = pinned.and_then(|()| thread.as_ref().map(GatewayThread::register).transpose());
+            let _ = report.send(registered.as_ref().map(|_| ()).map_err(Clone::clone));
+            drop(report);
+            if registered.is_ok() {
+                roles::run(&mut roles, &bell, idle, &stop);
+            }
+            // Ports close before the thread is unknown to their driver.
+            drop(roles);
+            drop(registered);
+        })?);
+    }
+    drop(report);
+    reports.iter().collect::<Result<(), String>>().map_err(AssemblyError::Failed)
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, AssemblyError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|error| AssemblyError::Failed(format!("thread {name}: {error}")))
+}
+
+fn builder(config: &NodeConfig) -> Result<PathBuf, AssemblyError> {
+    let beside_us = || Some(std::env::current_exe().ok()?.parent()?.join("pinion-builder"));
+    let program = config.builder.clone().or_else(beside_us).unwrap_or_else(|| "pinion-builder".into());
+    if program.is_file() {
+        return Ok(program);
+    }
+    let path = program.display();
+    Err(AssemblyError::Unfit(format!("there is no builder at {path}: set `builder` to the path of pinion-builder")))
+}
+
+fn port_records(config: &NodeConfig, ports: &[Box<dyn pinion_gateway::port::Port>]) -> Vec<PortRecord> {
+    let record = |(port, config): (&Box<dyn pinion_gateway::port::Port>, &crate::config::PortConfig)| PortRecord {
+        name: PortName::new(config.name.clone()).expect("checked with the configuration"),
+        device: config.device.clone(),
+        facts: port.facts(),
+        counters: Arc::clone(port.counters()),
+    };
+    ports.iter().zip(&config.ports).map(record).collect()
+}
+
+/// What an operator ought to change about the machine.
+fn warnings(fwps_max: usize) -> Vec<String> {
+    let needed = MAPPINGS_BASE + MAPPINGS_PER_FWP * fwps_max as u64;
+    let allowed = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
+    match allowed {
+        Some(allowed) if needed > allowed => vec![format!(
+            "vm.max_map_count is {allowed}, and {fwps_max} FWPs can need {needed}: run `sysctl -w vm.max_map_count={needed}`"
+        )],
+        _ => Vec::new(),
+    }
+}

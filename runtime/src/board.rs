@@ -1,0 +1,236 @@
+//! The board: what operators and tenants see of the data plane. Written by the launcher, read by the control threads; no
+//! data-plane thread ever takes its lock. Traffic counters are shared with their writers and read as they stand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use pinion_control::model::{ChainName, ModuleName, TenantName};
+use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus};
+use pinion_gateway::flows::ClientLabel;
+use pinion_gateway::id::InstanceId;
+use pinion_mma::id::FwpId;
+
+use crate::fwp::{Fwp, FwpShared};
+use crate::plan::CoreId;
+
+/// Instances that have ended and are still listed, the latest of all chains.
+const ENDED_LISTED: usize = 256;
+
+/// See the module.
+#[derive(Default)]
+pub struct Board {
+    entries: Mutex<Entries>,
+}
+
+/// What is on the board.
+#[derive(Default)]
+pub struct Entries {
+    instances: BTreeMap<InstanceId, InstanceEntry>,
+    ended: VecDeque<InstanceEntry>,
+    /// How chains are doing, in the order of their names.
+    pub chains: BTreeMap<(TenantName, ChainName), ChainHealth>,
+    /// The version of the desired state that is in effect.
+    pub followed_version: u64,
+    /// What could not be followed, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// How a chain is doing.
+#[derive(Debug, Clone, Default)]
+pub struct ChainHealth {
+    /// Instances that ended by a fault of theirs, or could not be made.
+    pub failures: u64,
+    /// The latest of these.
+    pub last_failure: Option<String>,
+}
+
+/// One chain instance.
+pub struct InstanceEntry {
+    /// Its id.
+    pub id: InstanceId,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// What it is a copy of.
+    pub chain: ChainName,
+    /// Its worker's core.
+    pub core: CoreId,
+    /// Whom it serves; none while it is cached.
+    pub client: Option<ClientLabel>,
+    /// Its FWPs, stage by stage.
+    pub fwps: Vec<FwpEntry>,
+    /// When it was made.
+    pub made: Instant,
+    /// Why it ended.
+    pub ended_because: Option<String>,
+}
+
+/// One FWP.
+pub struct FwpEntry {
+    id: FwpId,
+    module: ModuleName,
+    shared: Arc<FwpShared>,
+    counters: Arc<pinion_mma::counters::FwpCounters>,
+}
+
+impl FwpEntry {
+    /// An entry for an FWP made from this module.
+    #[must_use]
+    pub fn new(fwp: &Fwp, module: ModuleName) -> Self {
+        Self { id: fwp.id(), module, shared: Arc::clone(fwp.shared()), counters: Arc::clone(fwp.counters()) }
+    }
+
+    fn counters(&self) -> FwpCounters {
+        let (moved, guest) = (&self.counters.moved, &self.counters.guest);
+        FwpCounters {
+            received: moved.received.value(),
+            received_bytes: moved.received_bytes.value(),
+            sent: moved.sent.value(),
+            sent_bytes: moved.sent_bytes.value(),
+            dropped_by_guest: guest.dropped.value(),
+            dropped_no_slot: moved.dropped_no_slot.value(),
+            dropped_too_long: moved.dropped_too_long.value(),
+            dropped_egress: moved.dropped_egress.value(),
+            dropped_gone: moved.dropped_gone.value(),
+            activations: guest.activations.value(),
+            preemptions: guest.preemptions.value(),
+            cpu_us: guest.cpu_ns.value() / 1000,
+        }
+    }
+}
+
+impl InstanceEntry {
+    fn state(&self) -> FwpState {
+        match (&self.ended_because, &self.client) {
+            (Some(_), _) => FwpState::Terminated,
+            (None, None) => FwpState::Cached,
+            (None, Some(_)) if self.fwps.iter().all(|fwp| fwp.shared.waits()) => FwpState::Blocked,
+            (None, Some(_)) => FwpState::Active,
+        }
+    }
+
+    fn fwp_state(&self, fwp: &FwpEntry) -> FwpState {
+        match self.state() {
+            FwpState::Active if fwp.shared.waits() => FwpState::Blocked,
+            state => state,
+        }
+    }
+
+    fn client(&self) -> Option<String> {
+        self.client.filter(|client| *client != ClientLabel::Everybody).map(|client| client.to_string())
+    }
+
+    fn age_ms(&self) -> u64 {
+        self.made.elapsed().as_millis() as u64
+    }
+
+    fn status(&self) -> ChainInstanceStatus {
+        ChainInstanceStatus {
+            id: self.id.0,
+            tenant: self.tenant.clone(),
+            chain: self.chain.clone(),
+            state: self.state(),
+            client: self.client(),
+            fwp_ids: self.fwps.iter().map(|fwp| fwp.id.to_string()).collect(),
+            worker_core: u32::from(self.core.0),
+            age_ms: self.age_ms(),
+            ended_because: self.ended_because.clone(),
+        }
+    }
+
+    fn fwp_statuses(&self) -> impl Iterator<Item = FwpStatus> {
+        self.fwps.iter().enumerate().map(|(stage, fwp)| FwpStatus {
+            id: fwp.id.to_string(),
+            tenant: self.tenant.clone(),
+            chain: self.chain.clone(),
+            module: fwp.module.clone(),
+            stage: stage as u32,
+            chain_instance: self.id.0,
+            client: self.client(),
+            state: self.fwp_state(fwp),
+            worker_core: u32::from(self.core.0),
+            memory_kib: fwp.shared.memory_bytes() / 1024,
+            age_ms: self.age_ms(),
+            counters: fwp.counters(),
+        })
+    }
+}
+
+impl Entries {
+    /// Adds an instance.
+    pub fn add(&mut self, entry: InstanceEntry) {
+        self.instances.insert(entry.id, entry);
+    }
+
+    /// Notes whom an instance serves.
+    pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
+        if let Some(entry) = self.instances.get_mut(&id) {
+            entry.client = Some(client);
+        }
+    }
+
+    /// Whose an instance is, and of which chain.
+    #[must_use]
+    pub fn name_of(&self, id: InstanceId) -> Option<(TenantName, ChainName)> {
+        self.instances.get(&id).map(|entry| (entry.tenant.clone(), entry.chain.clone()))
+    }
+
+    /// Moves an instance to those that ended.
+    pub fn ended(&mut self, id: InstanceId, because: String) {
+        if let Some(mut entry) = self.instances.remove(&id) {
+            entry.ended_because = Some(because);
+            self.ended.truncate(ENDED_LISTED - 1);
+            self.ended.push_front(entry);
+        }
+    }
+
+    /// Notes a chain's failure.
+    pub fn failed(&mut self, tenant: &TenantName, chain: &ChainName, because: String) {
+        let health = self.chains.entry((tenant.clone(), chain.clone())).or_default();
+        health.failures += 1;
+        health.last_failure = Some(because);
+    }
+
+    fn all(&self) -> impl Iterator<Item = &InstanceEntry> {
+        self.instances.values().chain(&self.ended)
+    }
+
+    /// All chain instances, the ended ones last.
+    #[must_use]
+    pub fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
+        self.all().map(InstanceEntry::status).collect()
+    }
+
+    /// All FWPs, the ended ones last.
+    #[must_use]
+    pub fn fwps(&self) -> Vec<FwpStatus> {
+        self.all().flat_map(InstanceEntry::fwp_statuses).collect()
+    }
+
+    /// How the chains are doing.
+    #[must_use]
+    pub fn chain_statuses(&self) -> Vec<ChainStatus> {
+        let count = |tenant: &TenantName, chain: &ChainName, serving: bool| {
+            let of_chain = |entry: &&InstanceEntry| {
+                entry.tenant == *tenant && entry.chain == *chain && entry.client.is_some() == serving
+            };
+            self.instances.values().filter(of_chain).count() as u32
+        };
+        let status = |((tenant, chain), health): (&(TenantName, ChainName), &ChainHealth)| ChainStatus {
+            tenant: tenant.clone(),
+            chain: chain.clone(),
+            ready: count(tenant, chain, false),
+            active: count(tenant, chain, true),
+            failures: health.failures,
+            last_failure: health.last_failure.clone(),
+        };
+        self.chains.iter().map(status).collect()
+    }
+}
+
+impl Board {
+    /// The entries, locked. What a panicking writer left behind is still true line by line.
+    pub fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,220 @@
+//! A node's configuration file.
+
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use crate::engine::FWPS_MAX;
+use crate::plan::CoreWishes;
+use crate::roles::Idle;
+
+/// What an operator writes; see `runtime/piniond.example.toml`, which has every key.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Where desired state and compiled modules are kept.
+    #[serde(default = "default_state_dir")]
+    pub state_dir: PathBuf,
+    /// The Unix socket of the control API.
+    #[serde(default = "default_socket")]
+    pub socket: PathBuf,
+    /// The builder; by default the `pinion-builder` beside `piniond`.
+    pub builder: Option<PathBuf>,
+    /// What data-plane threads do when there is nothing to do.
+    #[serde(default)]
+    pub idle: Idle,
+    /// How long a guest runs before another has its turn, in microseconds.
+    #[serde(default = "default_quantum_us")]
+    pub quantum_us: u32,
+    /// Roles to cores.
+    #[serde(default)]
+    pub cores: CoreWishes,
+    /// Sizes that are fixed at start.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The gateway's ports.
+    #[serde(default, rename = "port")]
+    pub ports: Vec<PortConfig>,
+}
+
+/// Sizes that are fixed at start: nothing on the data path allocates later.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// FWPs at a time.
+    pub fwps_max: u32,
+    /// Flows in the flow table.
+    pub flows_max: u32,
+    /// Packet buffers of the gateway.
+    pub buffers: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { fwps_max: 4096, flows_max: 65_536, buffers: 8192 }
+    }
+}
+
+/// One port of the gateway.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// Its name in rules and chains.
+    pub name: String,
+    /// The device: a PCI address, or a DPDK virtual device with its arguments.
+    pub device: String,
+    /// The network namespace the device is opened in, by its name for `ip netns`; the node's own, if none is given.
+    pub namespace: Option<String>,
+    /// Addresses the node answers ARP and neighbour discovery for, with their networks' prefix lengths.
+    #[serde(default)]
+    pub addresses: Vec<IpNet>,
+    /// The largest packet, without the Ethernet header, in bytes.
+    #[serde(default = "default_mtu_bytes")]
+    pub mtu_bytes: u16,
+}
+
+fn default_state_dir() -> PathBuf {
+    "/var/lib/pinion".into()
+}
+
+fn default_socket() -> PathBuf {
+    "/run/pinion/pinion.sock".into()
+}
+
+fn default_quantum_us() -> u32 {
+    100
+}
+
+fn default_mtu_bytes() -> u16 {
+    1500
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It is no TOML, or a key or value is wrong.
+    #[error("{}, line {line}: {message}", path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Where.
+        line: usize,
+        /// What is wrong, naming the key or value.
+        message: String,
+    },
+    /// A value that cannot be.
+    #[error("{}: {message}", path.display())]
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, naming key and value.
+        message: String,
+    },
+}
+
+impl NodeConfig {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// What is wrong with it and where.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
+        let config: Self = toml::from_str(&text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            // A sentence, whatever the parser's own layout.
+            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            ConfigError::Malformed { path: path.to_owned(), line, message }
+        })?;
+        config.check().map_err(|message| ConfigError::Unusable { path: path.to_owned(), message })?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let within = |key: &str, value: u32, range: std::ops::RangeInclusive<u32>| {
+            if range.contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{key} = {value}: from {} to {} is possible", range.start(), range.end()))
+        };
+        within("quantum_us", self.quantum_us, 5..=100_000)?;
+        within("limits.fwps_max", self.limits.fwps_max, 1..=FWPS_MAX as u32)?;
+        within("limits.flows_max", self.limits.flows_max, 16..=16_777_216)?;
+        within("limits.buffers", self.limits.buffers, 1024..=1_048_576)?;
+        if self.ports.is_empty() {
+            return Err("there is no [[port]]: a node needs at least one".to_owned());
+        }
+        for (i, port) in self.ports.iter().enumerate() {
+            let name = &port.name;
+            pinion_control::model::PortName::new(name.clone()).map_err(|error| format!("port.name: {error}"))?;
+            within(&format!("port {name}: mtu_bytes"), u32::from(port.mtu_bytes), 576..=1500)?;
+            if self.ports[..i].iter().any(|other| other.name == *name) {
+                return Err(format!("two ports are named {name}"));
+            }
+            if let Some(other) = self.ports[..i].iter().find(|other| other.device == port.device) {
+                return Err(format!("ports {} and {name} share the device {}", other.name, port.device));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(text: &str) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let error = NodeConfig::read(file.path()).unwrap_err().to_string();
+        error.replace(file.path().to_str().unwrap(), "FILE")
+    }
+
+    const PORT: &str = "[[port]]\nname = \"lan\"\ndevice = \"net_tap0\"\n";
+
+    #[test]
+    fn the_example_configuration_is_valid_and_says_the_defaults() {
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("piniond.example.toml");
+        let example = NodeConfig::read(&example).unwrap();
+        let minimal: NodeConfig = toml::from_str(PORT).unwrap();
+        assert_eq!(example.state_dir, minimal.state_dir);
+        assert_eq!(example.socket, minimal.socket);
+        assert_eq!(example.quantum_us, minimal.quantum_us);
+        assert_eq!(example.limits.fwps_max, minimal.limits.fwps_max);
+        assert_eq!(example.limits.flows_max, minimal.limits.flows_max);
+        assert_eq!(example.limits.buffers, minimal.limits.buffers);
+        assert_eq!(example.ports[0].mtu_bytes, minimal.ports[0].mtu_bytes);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_with_its_line() {
+        let error = error_of(&format!("{PORT}adresses = []\n"));
+        assert!(error.starts_with("FILE, line 4: unknown field `adresses`"), "{error}");
+    }
+
+    #[test]
+    fn impossible_values_are_named() {
+        let cases = [
+            (format!("quantum_us = 1\n{PORT}"), "FILE: quantum_us = 1: from 5 to 100000 is possible"),
+            (String::new(), "FILE: there is no [[port]]: a node needs at least one"),
+            (format!("{PORT}{PORT}"), "FILE: two ports are named lan"),
+            (format!("{PORT}{}", PORT.replace("lan", "wan")), "FILE: ports lan and wan share the device net_tap0"),
+            (format!("{PORT}mtu_bytes = 9000\n"), "FILE: port lan: mtu_bytes = 9000: from 576 to 1500 is possible"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(error_of(&text), expected);
+        }
+        let error = error_of(&format!("{PORT}addresses = [\"10.77.0.300/24\"]\n"));
+        assert!(error.starts_with("FILE, line 4: invalid IP address syntax"), "{error}");
+    }
+}

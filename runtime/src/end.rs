@@ -1,0 +1,99 @@
+//! Why an FWP, and with it its chain instance, ended.
+
+use pinion_mma::mailbox::Violation;
+use pinion_mma::pool::PoolError;
+use wasmtime::Trap;
+
+/// Why an FWP ended. Shown to its tenant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// Its function returned, which is not a fault.
+    #[error("its run function returned")]
+    Returned,
+    /// It called `proc_exit`.
+    #[error("it exited with status {0}")]
+    Exited(i32),
+    /// It trapped; wasmtime's account, with symbol names where the module has them.
+    #[error("it trapped: {0}")]
+    Trapped(String),
+    /// It broke the rules of its rings.
+    #[error("it was stopped: {0}")]
+    Violation(#[from] Violation),
+    /// It waited before it was initialised.
+    #[error("it called pinion.wait during its initialisation")]
+    WaitInInit,
+    /// Its pool cannot be used.
+    #[error("its packet pool is unusable: {0}")]
+    Pool(PoolError),
+    /// Its `pinion_init` refused; its log says why.
+    #[error("its pinion_init refused with status {0}; see its log")]
+    InitRefused(i32),
+    /// It did not come to its first wait in time.
+    #[error("it did not reach its first wait within {} ms", crate::fwp::INIT_TIME_MAX.as_millis())]
+    InitTime,
+    /// It could not be instantiated: its memory is over its chain's limit, for one.
+    #[error("it could not be instantiated: {0}")]
+    NotInstantiated(String),
+    /// An export is not what the builder saw.
+    #[error("its exports are not what was admitted: {0}")]
+    Broken(String),
+    /// Nothing came for as long as its chain allows.
+    #[error("nothing came for its chain's idle time")]
+    Idle,
+    /// Another FWP of its chain instance ended.
+    #[error("another stage of its chain instance ended")]
+    Peer,
+    /// Its chain was deleted or replaced, or the node stops.
+    #[error("its chain was deleted or replaced")]
+    Withdrawn,
+}
+
+/// What an import makes a guest end with.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Stop(pub(crate) EndReason);
+
+impl EndReason {
+    /// The reason behind the outcome of a guest's call.
+    #[must_use]
+    pub fn of(outcome: wasmtime::Result<()>) -> Self {
+        match outcome {
+            Ok(()) => Self::Returned,
+            Err(error) => match error.downcast_ref::<Stop>() {
+                Some(stop) => stop.0.clone(),
+                None => Self::Trapped(account(&error)),
+            },
+        }
+    }
+
+    pub(crate) fn broken(error: wasmtime::Error) -> Self {
+        Self::Broken(format!("{error:#}"))
+    }
+
+    pub(crate) fn not_instantiated(error: &wasmtime::Error) -> Self {
+        Self::NotInstantiated(format!("{error:#}"))
+    }
+
+    /// Whether its tenant should look into it.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::Returned | Self::Exited(0) | Self::Idle | Self::Peer | Self::Withdrawn)
+    }
+}
+
+/// Longest account of a trap that is kept, in bytes.
+const ACCOUNT_BYTES_MAX: usize = 2048;
+
+fn account(error: &wasmtime::Error) -> String {
+    let trap = error.downcast_ref::<Trap>().map(ToString::to_string);
+    let mut account = match trap {
+        Some(trap) => format!("{trap}; {error}"),
+        None => format!("{error:#}"),
+    };
+    if account.len() > ACCOUNT_BYTES_MAX {
+        let cut = (0..=ACCOUNT_BYTES_MAX).rev().find(|&i| account.is_char_boundary(i)).unwrap_or(0);
+        account.truncate(cut);
+    }
+    account
+}

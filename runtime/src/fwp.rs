@@ -1,0 +1,302 @@
+//! A feather-weight process: one instance, its fiber, its pool.
+//!
+//! ```text
+//!   prepare (launcher)       resume, again and again (worker)         dismantle (launcher)
+//!   instantiate, init,  -->  poll the `run` future: it waits,   -->   needs the MMA's endpoint as proof
+//!   run to first wait        is preempted, or ends                    that nobody touches the pool any more
+//! ```
+//!
+//! The guest's whole life is one call of its `pinion_run`, as a future that owns the store; polling it resumes the fiber.
+//! The store is never dropped by accident: its memory is what the MMA copies into. Only [`Fwp::dismantle`] does.
+#![allow(unsafe_code)] // Lends linear memory to the MMA for as long as the FWP exists.
+
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pinion_abi::{EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader};
+use pinion_mma::counters::FwpCounters;
+use pinion_mma::fwp::{Servants, connect};
+use pinion_mma::id::FwpId;
+use pinion_mma::mailbox::Mailbox;
+use pinion_mma::pool::PoolLayout;
+use pinion_mma::wiring::{Edge, Endpoint};
+use wasmtime::{Instance, Memory, ResourceLimiter, Store};
+
+use crate::clock::RunSlot;
+use crate::end::EndReason;
+use crate::log::GuestLog;
+use crate::template::Template;
+
+/// How long a guest may take from its instantiation to its first wait.
+pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// What a store holds besides the instance: all that host calls need.
+pub struct FwpContext {
+    /// The rings; none until the pool is known, after init.
+    pub(crate) mailbox: Option<Mailbox>,
+    pub(crate) shared: Arc<FwpShared>,
+    pub(crate) config: Arc<[u8]>,
+    pub(crate) log: GuestLog,
+    limit: MemoryLimit,
+}
+
+/// What is known of an FWP outside its worker.
+#[derive(Debug, Default)]
+pub struct FwpShared {
+    /// It waits for packets. Written by its worker.
+    waiting: AtomicBool,
+    memory_bytes: AtomicU64,
+}
+
+impl FwpShared {
+    /// Whether it waits for packets.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it waits; called by the `wait` import, and when it is resumed.
+    pub(crate) fn set_waiting(&self, waiting: bool) {
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Size of its linear memory, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Holds a guest's memory to what its chain grants.
+struct MemoryLimit {
+    bytes_max: usize,
+    shared: Arc<FwpShared>,
+}
+
+impl ResourceLimiter for MemoryLimit {
+    fn memory_growing(&mut self, _now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        let granted = wanted <= self.bytes_max;
+        if granted {
+            self.shared.memory_bytes.store(wanted as u64, Ordering::Relaxed);
+        }
+        Ok(granted)
+    }
+
+    fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        // Tables are part of the engine's reservation; a guest lives with the one its module declares.
+        Ok(now == 0 || wanted == now)
+    }
+}
+
+/// What one turn on the core came to.
+pub enum Turn {
+    /// It waits for packets.
+    Waiting,
+    /// It was preempted, or yielded, and wants to go on.
+    Preempted,
+    /// It will never run again.
+    Ended(EndReason),
+}
+
+type RunFuture = Pin<Box<dyn Future<Output = (Store<FwpContext>, wasmtime::Result<()>)> + Send>>;
+
+enum Life {
+    Running(RunFuture),
+    /// Kept, as the MMA still copies into its memory.
+    Over(#[allow(dead_code)] Box<Store<FwpContext>>),
+}
+
+/// One FWP. See the module.
+pub struct Fwp {
+    id: FwpId,
+    life: ManuallyDrop<Life>,
+    shared: Arc<FwpShared>,
+    counters: Arc<FwpCounters>,
+    /// Whether it is in its worker's run queue.
+    pub(crate) queued: bool,
+}
+
+/// Where a new FWP will live.
+pub struct Berth<'a> {
+    /// Its id.
+    pub id: FwpId,
+    /// Its worker and the MMA.
+    pub servants: &'a Servants,
+    /// Where its output goes.
+    pub next: Edge,
+    /// The preparing thread's entry in the clock of the engine.
+    pub clock: &'a RunSlot,
+}
+
+impl Fwp {
+    /// Instantiates a template, runs its init, joins its pool to worker and MMA, and runs it to its first wait.
+    ///
+    /// # Errors
+    /// What became of it instead; whatever was made is gone again.
+    pub fn prepare(template: &Template, berth: &Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
+        let deadline = Instant::now() + INIT_TIME_MAX;
+        let shared = Arc::new(FwpShared::default());
+        let context = FwpContext {
+            mailbox: None,
+            shared: Arc::clone(&shared),
+            config: Arc::clone(&template.config),
+            log,
+            limit: MemoryLimit { bytes_max: template.memory_bytes_max, shared: Arc::clone(&shared) },
+        };
+        let mut store = Store::new(template.engine(), context);
+        store.limiter(|context| &mut context.limit);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_async_yield_and_update(1);
+        let (instance, layout) = drive(berth.clock, deadline, initialise(template, &mut store))??;
+
+        let memory = linear_memory(&instance, &mut store)?;
+        let base = NonNull::new(memory.data_ptr(&store)).expect("a linear memory has an address");
+        // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
+        // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by the
+        // `wait` import, during which the guest does not run.
+        let (mailbox, endpoint) = unsafe { connect(berth.id, base, &layout, berth.servants, berth.next) };
+        let counters = Arc::clone(mailbox.counters());
+        store.data_mut().mailbox = Some(mailbox);
+
+        let run = instance.get_typed_func::<(), ()>(&mut store, EXPORT_RUN).map_err(EndReason::broken)?;
+        let future: RunFuture = Box::pin(async move {
+            let outcome = run.call_async(&mut store, ()).await;
+            (store, outcome)
+        });
+        let life = ManuallyDrop::new(Life::Running(future));
+        let mut fwp = Self { id: berth.id, life, shared, counters, queued: false };
+        match fwp.run_to_first_wait(berth.clock, deadline) {
+            Ok(()) => Ok((fwp, endpoint)),
+            Err(reason) => {
+                fwp.dismantle(endpoint);
+                Err(reason)
+            }
+        }
+    }
+
+    fn run_to_first_wait(&mut self, clock: &RunSlot, deadline: Instant) -> Result<(), EndReason> {
+        loop {
+            match self.resume(clock) {
+                Turn::Waiting => return Ok(()),
+                Turn::Ended(reason) => return Err(reason),
+                Turn::Preempted if Instant::now() > deadline => return Err(EndReason::InitTime),
+                Turn::Preempted => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Runs it until it waits, has had its quantum, or ends. Allocates nothing, locks nothing; bounded by the quantum and
+    /// by the longest stretch of guest code without a loop or call.
+    pub fn resume(&mut self, clock: &RunSlot) -> Turn {
+        let Life::Running(future) = &mut *self.life else {
+            return Turn::Ended(EndReason::Returned);
+        };
+        self.shared.set_waiting(false);
+        let started_ns = clock.start();
+        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let guest = &self.counters.guest;
+        guest.cpu_ns.add(clock.stop().saturating_sub(started_ns));
+        guest.activations.add(1);
+        match polled {
+            Poll::Pending if self.shared.waits() => Turn::Waiting,
+            Poll::Pending => {
+                guest.preemptions.add(1);
+                Turn::Preempted
+            }
+            Poll::Ready((store, outcome)) => {
+                *self.life = Life::Over(Box::new(store));
+                Turn::Ended(EndReason::of(outcome))
+            }
+        }
+    }
+
+    /// Ends it for good and gives its memory back. The endpoint proves that the MMA has let go of the pool.
+    ///
+    /// Unwinds a suspended fiber and unmaps memory: never on a worker.
+    ///
+    /// # Panics
+    /// If the endpoint is another FWP's.
+    pub fn dismantle(mut self, endpoint: Box<Endpoint>) {
+        assert_eq!(endpoint.id(), self.id, "the endpoint of another FWP is no proof");
+        drop(endpoint);
+        // SAFETY: `self` is consumed, so `life` is never used again; the MMA has let go of the memory.
+        unsafe { ManuallyDrop::drop(&mut self.life) };
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> FwpId {
+        self.id
+    }
+
+    /// What is known of it outside its worker.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<FwpShared> {
+        &self.shared
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<FwpCounters> {
+        &self.counters
+    }
+}
+
+/// Instantiates and initialises; the pool that the guest has laid out, checked.
+async fn initialise(template: &Template, store: &mut Store<FwpContext>) -> Result<(Instance, PoolLayout), EndReason> {
+    let instance = template.instantiate(store).await.map_err(|error| EndReason::not_instantiated(&error))?;
+    if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
+        initialize.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    }
+    let init = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_INIT).map_err(EndReason::broken)?;
+    let status = init.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    if status != InitStatus::Ready as i32 {
+        return Err(EndReason::InitRefused(status));
+    }
+    let pool = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_POOL).map_err(EndReason::broken)?;
+    let address = pool.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    let memory = linear_memory(&instance, store)?;
+    let header = read_header(&memory, store, address as u32)?;
+    let layout = PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)?;
+    Ok((instance, layout))
+}
+
+fn linear_memory(instance: &Instance, store: &mut Store<FwpContext>) -> Result<Memory, EndReason> {
+    instance
+        .get_memory(store, EXPORT_MEMORY)
+        .ok_or_else(|| EndReason::broken(wasmtime::Error::msg("it exports no memory")))
+}
+
+fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Result<PoolHeader, EndReason> {
+    let mut words = [0_u32; size_of::<PoolHeader>() / 4];
+    for (i, word) in words.iter_mut().enumerate() {
+        let mut bytes = [0; 4];
+        memory
+            .read(store, address as usize + i * 4, &mut bytes)
+            .map_err(|_| EndReason::Pool(pinion_mma::pool::PoolError::Range { part: "pool header", address }))?;
+        *word = u32::from_le_bytes(bytes);
+    }
+    let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring] = words;
+    Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring })
+}
+
+/// Polls a guest's call to its end on this thread, giving way each time it has had its quantum, until the deadline.
+fn drive<F: Future>(clock: &RunSlot, deadline: Instant, future: F) -> Result<F::Output, EndReason> {
+    let mut future = std::pin::pin!(future);
+    loop {
+        clock.start();
+        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        clock.stop();
+        match polled {
+            Poll::Ready(output) => return Ok(output),
+            Poll::Pending if Instant::now() > deadline => return Err(EndReason::InitTime),
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Chain instances, from their making to their end, and the order in which everybody must let go of one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pinion_gateway::flows::ClientLabel;
+use pinion_gateway::id::{ChainIndex, InstanceId};
+use pinion_gateway::messages::Command;
+use pinion_gateway::rules::RuleSet;
+use pinion_mma::id::FwpId;
+use pinion_mma::mover::MmaCommand;
+use pinion_mma::wiring::{Edge, Endpoint};
+
+use super::Lines;
+use super::catalogue::ChainEntry;
+use super::places::{Places, WorkerIndex};
+use crate::board::{Board, FwpEntry, InstanceEntry};
+use crate::end::EndReason;
+use crate::fwp::{Berth, Fwp};
+use crate::log::{LogHub, Origin};
+use crate::worker::WorkerCommand;
+
+/// How far an instance has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for a client.
+    Cached,
+    /// Serves one.
+    Serving,
+    /// The gateway has been told to forget it.
+    Unbinding,
+    /// MMA and worker have been told to let go of its FWPs.
+    LettingGo,
+}
+
+struct Instance {
+    chain: ChainIndex,
+    worker: WorkerIndex,
+    fwps: Vec<FwpId>,
+    phase: Phase,
+}
+
+/// An FWP on its way out: what has come back of it.
+#[derive(Default)]
+struct Remains {
+    fwp: Option<Box<Fwp>>,
+    endpoint: Option<Box<Endpoint>>,
+}
+
+/// See the module.
+pub struct Instances {
+    places: Places,
+    lines: Lines,
+    board: Arc<Board>,
+    log: LogHub,
+    instances: HashMap<InstanceId, Instance>,
+    by_fwp: HashMap<FwpId, InstanceId>,
+    remains: HashMap<FwpId, Remains>,
+    next_id: u64,
+}
+
+impl Instances {
+    /// None yet.
+    #[must_use]
+    pub fn new(places: Places, lines: Lines, board: Arc<Board>, log: LogHub) -> Self {
+        Self {
+            places,
+            lines,
+            board,
+            log,
+            instances: HashMap::new(),
+            by_fwp: HashMap::new(),
+            remains: HashMap::new(),
+            next_id: 1,
+        }
+    }
+
+    /// Tells the gateway the rules.
+    pub fn set_rules(&self, rules: Arc<RuleSet>) {
+        self.lines.gateway.command(Command::SetRules(rules));
+    }
+
+    /// Makes an instance of a chain and puts it into the gateway's cache.
+    ///
+    /// # Errors
+    /// A sentence for the chain's tenant; nothing is left behind.
+    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry) -> Result<(), String> {
+        let stages = chain.spec.stages.len();
+        let Some((worker, ids)) = self.places.take(stages) else {
+            return Err(format!("the node has no place for {stages} more FWPs (limits.fwps_max)"));
+        };
+        let made = self.make_fwps(chain, worker, &ids);
+        let fwps = match made {
+            Ok(fwps) => fwps,
+            Err(problem) => {
+                ids.into_iter().for_each(|id| self.places.give_back(worker, id));
+                return Err(problem);
+            }
+        };
+        let id = InstanceId(self.next_id);
+        self.next_id += 1;
+        self.list(id, chain, worker, &fwps);
+        // In this order: whoever is told later finds the FWP with those told before.
+        for (fwp, endpoint) in fwps {
+            self.by_fwp.insert(fwp.id(), id);
+            self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(Box::new(fwp)));
+            self.lines.mma.command(MmaCommand::Attach(endpoint));
+        }
+        self.lines.gateway.command(Command::Ready { chain: index, instance: id, entry: ids[0] });
+        self.instances.insert(id, Instance { chain: index, worker, fwps: ids, phase: Phase::Cached });
+        Ok(())
+    }
+
+    fn make_fwps(
+        &self,
+        chain: &ChainEntry,
+        worker: WorkerIndex,
+        ids: &[FwpId],
+    ) -> Result<Vec<(Fwp, Box<Endpoint>)>, String> {
+        let line = &self.lines.workers[worker.0];
+        let exit = chain.egress.map_or(Edge::EgressWhereItCame, Edge::Egress);
+        let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
+        for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
+            let next = ids.get(stage + 1).map_or(exit, |&next| Edge::Fwp(next));
+            let berth = Berth { id, servants: &line.servants, next, clock: &line.clock };
+            let log = self.log.log(Origin {
+                tenant: chain.spec.tenant.to_string(),
+                chain: chain.spec.name.to_string(),
+                module: chain.module(stage).to_string(),
+                fwp: id.to_string(),
+            });
+            match Fwp::prepare(template, &berth, log) {
+                Ok(fwp) => made.push(fwp),
+                Err(reason) => {
+                    made.into_iter().for_each(|(fwp, endpoint)| fwp.dismantle(endpoint));
+                    return Err(format!("stage {stage} ({}): {reason}", chain.module(stage)));
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn list(&self, id: InstanceId, chain: &ChainEntry, worker: WorkerIndex, fwps: &[(Fwp, Box<Endpoint>)]) {
+        let entry = |(stage, (fwp, _)): (usize, &(Fwp, Box<Endpoint>))| FwpEntry::new(fwp, chain.module(stage).clone());
+        self.board.entries().add(InstanceEntry {
+            id,
+            tenant: chain.spec.tenant.clone(),
+            chain: chain.spec.name.clone(),
+            core: self.lines.workers[worker.0].core,
+            client: None,
+            fwps: fwps.iter().enumerate().map(entry).collect(),
+            made: Instant::now(),
+            ended_because: None,
+        });
+    }
+
+    /// The gateway has given an instance to a client.
+    pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
+        if let Some(instance) = self.instances.get_mut(&id)
+            && instance.phase == Phase::Cached
+        {
+            instance.phase = Phase::Serving;
+        }
+        self.board.entries().taken(id, client);
+    }
+
+    /// The gateway has given up an instance of its own accord, and forgotten it.
+    pub fn given_up(&mut self, id: InstanceId, reason: &EndReason) {
+        let ends = self.instances.get(&id).is_some_and(|instance| instance.phase != Phase::LettingGo);
+        if ends {
+            self.board.entries().ended(id, reason.to_string());
+            self.let_go(id);
+        }
+    }
+
+    /// The gateway has forgotten an instance, as it was told to.
+    pub fn unbound(&mut self, id: InstanceId) {
+        if self.instances.get(&id).is_some_and(|instance| instance.phase == Phase::Unbinding) {
+            self.let_go(id);
+        }
+    }
+
+    /// An FWP has ended by itself, and with it its instance; the instance's chain, and whether it was still cached.
+    pub fn fwp_ended(&mut self, fwp: FwpId, reason: &EndReason) -> Option<(ChainIndex, bool)> {
+        let id = *self.by_fwp.get(&fwp)?;
+        let instance = self.instances.get(&id)?;
+        let belongs = (instance.chain, instance.phase == Phase::Cached);
+        if matches!(instance.phase, Phase::Cached | Phase::Serving) {
+            let mut board = self.board.entries();
+            if reason.is_failure()
+                && let Some((tenant, chain)) = board.name_of(id)
+            {
+                tracing::warn!(%tenant, %chain, instance = %id, %fwp, "{reason}");
+                board.failed(&tenant, &chain, reason.to_string());
+            }
+            drop(board);
+            self.end(id, reason);
+        }
+        Some(belongs)
+    }
+
+    /// Ends all instances of a chain.
+    pub fn end_chain(&mut self, chain: ChainIndex, reason: &EndReason) {
+        let of_chain = |(id, instance): (&InstanceId, &Instance)| (instance.chain == chain).then_some(*id);
+        for id in self.instances.iter().filter_map(of_chain).collect::<Vec<_>>() {
+            self.end(id, reason);
+        }
+    }
+
+    fn end(&mut self, id: InstanceId, reason: &EndReason) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        if matches!(instance.phase, Phase::Cached | Phase::Serving) {
+            instance.phase = Phase::Unbinding;
+            self.lines.gateway.command(Command::Unbind { instance: id });
+            self.board.entries().ended(id, reason.to_string());
+        }
+    }
+
+    /// The gateway names it no more: MMA and worker are to let go.
+    fn let_go(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        instance.phase = Phase::LettingGo;
+        for &fwp in &instance.fwps {
+            self.remains.insert(fwp, Remains::default());
+            self.lines.mma.command(MmaCommand::Detach(fwp));
+            self.lines.workers[instance.worker.0].commands.command(WorkerCommand::Release(fwp));
+        }
+    }
+
+    /// The MMA has let go of an FWP.
+    pub fn detached(&mut self, endpoint: Box<Endpoint>) {
+        let id = endpoint.id();
+        if let Some(remains) = self.remains.get_mut(&id) {
+            remains.endpoint = Some(endpoint);
+        }
+        self.dismantle_if_whole(id);
+    }
+
+    /// The worker has let go of an FWP.
+    pub fn released(&mut self, fwp: Box<Fwp>) {
+        let id = fwp.id();
+        if let Some(remains) = self.remains.get_mut(&id) {
+            remains.fwp = Some(fwp);
+        }
+        self.dismantle_if_whole(id);
+    }
+
+    fn dismantle_if_whole(&mut self, id: FwpId) {
+        let Some(Remains { fwp: Some(_), endpoint: Some(_) }) = self.remains.get(&id) else { return };
+        let Some(Remains { fwp: Some(fwp), endpoint: Some(endpoint) }) = self.remains.remove(&id) else { return };
+        fwp.dismantle(endpoint);
+        let Some(instance_id) = self.by_fwp.remove(&id) else { return };
+        let Some(instance) = self.instances.get_mut(&instance_id) else { return };
+        instance.fwps.retain(|&fwp| fwp != id);
+        self.places.give_back(instance.worker, id);
+        if instance.fwps.is_empty() {
+            self.instances.remove(&instance_id);
+        }
+    }
+}

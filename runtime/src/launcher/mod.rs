@@ -1,0 +1,222 @@
+//! The launcher (EdgeOS's FWP manager): prepares chain instances ahead of their clients, and ends them.
+//!
+//! ```text
+//!             prepare          Adopt -> Attach -> Ready              Taken
+//!   restoring -------> (made) -------------------------> cached ---------------> active, blocked, ...
+//!                                                                                    |
+//!   gone <-- dismantle <-- Detached and Released <-- Detach, Release <-- Unbound <-- Unbind
+//! ```
+//!
+//! One thread, never a data-plane one. It follows the desired state, keeps each chain's cache filled in steps of one
+//! instance, and drops a store only when gateway, MMA and worker have all let go, in this order.
+
+mod catalogue;
+mod instances;
+mod places;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, select};
+use pinion_control::model::DesiredState;
+use pinion_gateway::messages::{Command, Event};
+use pinion_mma::fwp::Servants;
+use pinion_mma::mover::{MmaCommand, MmaEvent};
+
+pub use self::catalogue::{Catalogue, Shelf};
+pub use self::instances::Instances;
+pub use self::places::{Places, per_worker};
+use crate::board::Board;
+use crate::clock::RunSlot;
+use crate::end::EndReason;
+use crate::lines::Line;
+use crate::log::LogHub;
+use crate::plan::CoreId;
+use crate::worker::{WorkerCommand, WorkerEvent};
+
+/// What the node asks of the launcher.
+pub enum Order {
+    /// Follows this state; answers when new clients meet it.
+    Follow(Arc<DesiredState>, Sender<()>),
+    /// Ends the launcher's thread.
+    Stop,
+}
+
+/// How the launcher reaches one worker, and the thread's entry in that worker's engine's clock.
+pub struct WorkerLine {
+    /// The worker's core.
+    pub core: CoreId,
+    /// Commands to it.
+    pub commands: Line<WorkerCommand>,
+    /// Who serves its FWPs.
+    pub servants: Servants,
+    /// For guests that the launcher itself runs, up to their first wait.
+    pub clock: RunSlot,
+}
+
+/// Everything the launcher commands.
+pub struct Lines {
+    /// The gateway.
+    pub gateway: Line<Command>,
+    /// The MMA.
+    pub mma: Line<MmaCommand>,
+    /// The workers, in the order of the core plan.
+    pub workers: Vec<WorkerLine>,
+}
+
+/// Everything the launcher hears.
+pub struct Ears {
+    /// The node.
+    pub orders: Receiver<Order>,
+    /// The gateway.
+    pub gateway: Receiver<Event>,
+    /// The MMA.
+    pub mma: Receiver<MmaEvent>,
+    /// The workers.
+    pub workers: Receiver<WorkerEvent>,
+}
+
+/// See the module.
+pub struct Launcher {
+    catalogue: Catalogue,
+    instances: Instances,
+    board: Arc<Board>,
+    ears: Ears,
+}
+
+enum Heard {
+    Order(Order),
+    Gateway(Event),
+    Mma(MmaEvent),
+    Worker(WorkerEvent),
+    Nothing,
+}
+
+impl Launcher {
+    /// A launcher with nothing to do yet.
+    #[must_use]
+    pub fn new(catalogue: Catalogue, places: Places, lines: Lines, ears: Ears, board: Arc<Board>, log: LogHub) -> Self {
+        let instances = Instances::new(places, lines, Arc::clone(&board), log);
+        Self { catalogue, instances, board, ears }
+    }
+
+    /// The launcher's loop, until it is told to stop.
+    pub fn run(mut self) {
+        loop {
+            let prepared = self.prepare_one();
+            let wait = if prepared { Duration::ZERO } else { self.rest() };
+            match self.listen(wait) {
+                Heard::Order(Order::Stop) => return,
+                heard => self.heed(heard),
+            }
+        }
+    }
+
+    fn listen(&self, wait: Duration) -> Heard {
+        let ears = &self.ears;
+        select! {
+            recv(ears.orders) -> order => order.map_or(Heard::Order(Order::Stop), Heard::Order),
+            recv(ears.gateway) -> event => event.map_or(Heard::Nothing, Heard::Gateway),
+            recv(ears.mma) -> event => event.map_or(Heard::Nothing, Heard::Mma),
+            recv(ears.workers) -> event => event.map_or(Heard::Nothing, Heard::Worker),
+            default(wait) => Heard::Nothing,
+        }
+    }
+
+    /// How long there is nothing to do unless something is heard: until a chain that failed may be tried again.
+    fn rest(&self) -> Duration {
+        let now = Instant::now();
+        let resume = self.catalogue.chains().filter_map(|(_, chain)| chain.resume_at()).filter(|at| *at > now).min();
+        resume.map_or(Duration::from_secs(1), |at| at - now)
+    }
+
+    fn heed(&mut self, heard: Heard) {
+        match heard {
+            Heard::Order(Order::Follow(state, done)) => {
+                self.follow(&state);
+                let _ = done.send(());
+            }
+            Heard::Gateway(Event::Taken { chain, instance, client }) => {
+                self.instances.taken(instance, client);
+                if let Some(chain) = self.catalogue.chain_mut(chain) {
+                    chain.ready = chain.ready.saturating_sub(1);
+                    chain.wanted = false;
+                }
+            }
+            Heard::Gateway(Event::Wanted { chain }) => {
+                if let Some(chain) = self.catalogue.chain_mut(chain) {
+                    chain.wanted = true;
+                }
+            }
+            Heard::Gateway(Event::Idle { instance, .. }) => self.instances.given_up(instance, &EndReason::Idle),
+            Heard::Gateway(Event::Withdrawn { chain, instance }) => {
+                self.instances.given_up(instance, &EndReason::Withdrawn);
+                if let Some(chain) = self.catalogue.chain_mut(chain) {
+                    chain.ready = chain.ready.saturating_sub(1);
+                }
+            }
+            // Freed here, not on the gateway's thread.
+            Heard::Gateway(Event::RulesReplaced { old }) => drop(old),
+            Heard::Gateway(Event::Unbound { instance }) => self.instances.unbound(instance),
+            Heard::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
+            Heard::Worker(WorkerEvent::Released(fwp)) => self.instances.released(fwp),
+            Heard::Worker(WorkerEvent::Ended { id, reason }) => self.ended(id, reason),
+            Heard::Order(Order::Stop) | Heard::Nothing => {}
+        }
+    }
+
+    fn follow(&mut self, state: &DesiredState) {
+        let followed = self.catalogue.follow(state);
+        for warning in &followed.warnings {
+            tracing::warn!("{warning}");
+        }
+        self.instances.set_rules(followed.rules);
+        for chain in followed.retired {
+            self.instances.end_chain(chain, &EndReason::Withdrawn);
+        }
+        let mut board = self.board.entries();
+        board.chains.retain(|name, _| state.chains().contains_key(name));
+        for name in state.chains().keys() {
+            board.chains.entry(name.clone()).or_default();
+        }
+        board.warnings = followed.warnings;
+        board.followed_version = state.version();
+    }
+
+    /// Prepares an instance of the chain that lacks the most; whether there was one to prepare.
+    fn prepare_one(&mut self) -> bool {
+        let now = Instant::now();
+        let lacking = self.catalogue.chains().filter(|(_, chain)| chain.wants_instance(now));
+        let Some(index) = lacking.max_by_key(|(_, chain)| (chain.wanted, !chain.ready)).map(|(index, _)| index) else {
+            return false;
+        };
+        let Some(chain) = self.catalogue.chain_mut(index) else { return false };
+        match self.instances.prepare(index, chain) {
+            Ok(()) => {
+                chain.ready += 1;
+                chain.wanted = false;
+                true
+            }
+            Err(problem) => {
+                chain.failed(now);
+                let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
+                tracing::warn!(%tenant, chain = %name, "no instance could be prepared: {problem}");
+                self.board.entries().failed(tenant, name, problem);
+                true
+            }
+        }
+    }
+
+    fn ended(&mut self, fwp: pinion_mma::id::FwpId, reason: EndReason) {
+        let Some((chain, was_ready)) = self.instances.fwp_ended(fwp, &reason) else { return };
+        let Some(entry) = self.catalogue.chain_mut(chain) else { return };
+        if was_ready {
+            entry.ready = entry.ready.saturating_sub(1);
+        }
+        if reason.is_failure() {
+            entry.failed(Instant::now());
+        } else {
+            entry.succeeded();
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Lines of command from the launcher to the roles: a bounded channel each, and the doorbell of the thread that reads it.
+
+use crossbeam_channel::{Receiver, Sender};
+use pinion_mma::doorbell::Doorbell;
+
+/// Commands under way to one role.
+const COMMANDS: usize = 1024;
+
+/// The commanding end.
+pub struct Line<T> {
+    commands: Sender<T>,
+    bell: Doorbell,
+}
+
+/// Makes a line to a role whose thread sleeps at `bell`.
+#[must_use]
+pub fn line<T>(bell: &Doorbell) -> (Line<T>, Receiver<T>) {
+    let (tx, rx) = crossbeam_channel::bounded(COMMANDS);
+    (Line { commands: tx, bell: bell.clone() }, rx)
+}
+
+impl<T> Line<T> {
+    /// Commands, and wakes the role. Waits while the line is full: roles always read on, and never wait for the launcher. A
+    /// role that is gone gets nothing; then the node is stopping.
+    pub fn command(&self, command: T) {
+        let _ = self.commands.send(command);
+        self.bell.ring();
+    }
+}

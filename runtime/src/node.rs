@@ -1,0 +1,170 @@
+//! The node as the control plane sees it: admits modules, checks and follows desired states, reports.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+use pinion_control::model::{DesiredState, Digest, PortName};
+use pinion_control::node::{
+    ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, Node, NodeStatus, PortStatus, Refusal,
+};
+use pinion_gateway::observer::Observer;
+use pinion_gateway::port::{LinkState, PortCounters, PortFacts};
+
+use crate::artifacts::{ArtifactError, Artifacts};
+use crate::board::Board;
+use crate::launcher::Order;
+use crate::plan::CorePlan;
+
+/// A port as it was opened.
+pub struct PortRecord {
+    /// Its name.
+    pub name: PortName,
+    /// Its device.
+    pub device: String,
+    /// Its facts when it was opened.
+    pub facts: PortFacts,
+    /// Its traffic.
+    pub counters: Arc<PortCounters>,
+}
+
+/// The control plane's view of this node.
+pub struct DataPlane {
+    artifacts: Arc<Artifacts>,
+    board: Arc<Board>,
+    orders: Sender<Order>,
+    observer: Arc<Observer>,
+    ports: Vec<PortRecord>,
+    plan: CorePlan,
+    warnings: Vec<String>,
+    started: Instant,
+}
+
+/// What a [`DataPlane`] is made of.
+pub struct DataPlaneParts {
+    /// Compiled modules.
+    pub artifacts: Arc<Artifacts>,
+    /// What the launcher writes down.
+    pub board: Arc<Board>,
+    /// The launcher.
+    pub orders: Sender<Order>,
+    /// The gateway's counters.
+    pub observer: Arc<Observer>,
+    /// The ports, in the order of the configuration.
+    pub ports: Vec<PortRecord>,
+    /// The core plan.
+    pub plan: CorePlan,
+    /// What was found at start that an operator ought to know.
+    pub warnings: Vec<String>,
+}
+
+impl DataPlane {
+    /// See the module.
+    #[must_use]
+    pub fn new(parts: DataPlaneParts) -> Self {
+        let DataPlaneParts { artifacts, board, orders, observer, ports, plan, warnings } = parts;
+        Self { artifacts, board, orders, observer, ports, plan, warnings, started: Instant::now() }
+    }
+
+    fn port_known(&self, port: Option<&PortName>, object: &dyn std::fmt::Display) -> Result<(), Refusal> {
+        let Some(port) = port else { return Ok(()) };
+        if self.ports.iter().any(|record| record.name == *port) {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.ports.iter().map(|record| record.name.as_str()).collect();
+        Err(Refusal::Unfit(format!("{object}: this node has no port {port}; it has {}", known.join(", "))))
+    }
+
+    fn port_status(&self, index: usize) -> PortStatus {
+        let record = &self.ports[index];
+        let (received, sent) = (&record.counters.received, &record.counters.sent);
+        let device_drops = [
+            ("malformed-by-device", received.dropped_malformed.value()),
+            ("transmit-full", sent.dropped_full.value()),
+            ("transmit-unfit", sent.dropped_unfit.value()),
+        ];
+        let parsed = self.observer.ports().nth(index);
+        let parsed_drops = parsed.into_iter().flat_map(|port| port.drops.iter());
+        let drops = parsed_drops
+            .map(|(reason, count)| (reason.name(), count))
+            .chain(device_drops)
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| DropCount { reason: reason.to_owned(), count })
+            .collect();
+        let mac = record.facts.mac.map(|byte| format!("{byte:02x}")).join(":");
+        PortStatus {
+            name: record.name.clone(),
+            device: record.device.clone(),
+            mac,
+            mtu: u32::from(record.facts.mtu),
+            link_up: record.facts.link != LinkState::Down,
+            received: received.frames.value(),
+            sent: sent.frames.value(),
+            drops,
+        }
+    }
+}
+
+impl Node for DataPlane {
+    fn admit(&self, digest: &Digest, wasm: &[u8]) -> Result<(), Refusal> {
+        self.artifacts.admit(digest, wasm).map_err(|error| match error {
+            ArtifactError::Refused(_) | ArtifactError::Limits(_) => Refusal::Invalid(error.to_string()),
+            _ => Refusal::Failed(error.to_string()),
+        })
+    }
+
+    fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
+        for ((tenant, name), chain) in state.chains() {
+            self.port_known(chain.egress.as_ref(), &format_args!("chain {tenant}/{name}"))?;
+        }
+        for ((tenant, name), rule) in state.rules() {
+            self.port_known(rule.matcher.port.as_ref(), &format_args!("rule {tenant}/{name}"))?;
+        }
+        for ((tenant, name), module) in state.modules() {
+            if !self.artifacts.has(&module.digest).map_err(|error| Refusal::Failed(error.to_string()))? {
+                return Err(Refusal::Unfit(format!("module {tenant}/{name}: {} was not admitted", module.digest)));
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&self, state: Arc<DesiredState>) {
+        let (done, followed) = crossbeam_channel::bounded(1);
+        if self.orders.send(Order::Follow(state, done)).is_ok() {
+            // An error means that the launcher has ended: the node is stopping.
+            let _ = followed.recv();
+        }
+    }
+
+    fn forget(&self, digest: &Digest) {
+        if let Err(error) = self.artifacts.forget(digest) {
+            tracing::warn!(%digest, "an artifact stays: {error}");
+        }
+    }
+
+    fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
+        self.board.entries().chain_instances()
+    }
+
+    fn fwps(&self) -> Vec<FwpStatus> {
+        self.board.entries().fwps()
+    }
+
+    fn status(&self) -> NodeStatus {
+        let cores = self.plan.by_core().into_iter().map(|(core, roles)| CoreStatus {
+            core: u32::from(core.0),
+            roles: roles.into_iter().map(str::to_owned).collect(),
+        });
+        let ports = (0..self.ports.len()).map(|index| self.port_status(index)).collect();
+        let entries = self.board.entries();
+        NodeStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            followed_version: entries.followed_version,
+            cores: cores.collect(),
+            ports,
+            chains: entries.chain_statuses(),
+            warnings: self.warnings.iter().chain(&entries.warnings).cloned().collect(),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The core plan: which core each role runs on.
+
+use serde::Deserialize;
+
+/// A core of the machine, by the kernel's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+pub struct CoreId(pub u16);
+
+/// Roles to cores. Roles with the same core share one thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CorePlan {
+    /// Net-In and Net-Out.
+    pub gateway: CoreId,
+    /// The memory movement accelerator.
+    pub mma: CoreId,
+    /// The workers, each with FWPs of its own.
+    pub workers: Vec<CoreId>,
+}
+
+/// What an operator may say about cores; what is left out is chosen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreWishes {
+    /// Net-In's and Net-Out's core.
+    pub gateway: Option<CoreId>,
+    /// The MMA's core.
+    pub mma: Option<CoreId>,
+    /// The workers' cores.
+    pub workers: Option<Vec<CoreId>>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A core that this process may not use.
+    #[error("cores.{role} = {}: this process may run on cores {available:?} only", core.0)]
+    NoSuchCore {
+        /// The key.
+        role: &'static str,
+        /// Its value.
+        core: CoreId,
+        /// What there is.
+        available: Vec<u16>,
+    },
+    /// No worker.
+    #[error("cores.workers is empty: FWPs need at least one worker")]
+    NoWorkers,
+    /// One core twice among the workers.
+    #[error("cores.workers names core {} twice: a core has one worker", .0.0)]
+    WorkerTwice(CoreId),
+    /// No core at all.
+    #[error("this process may run on no core")]
+    NoCores,
+}
+
+impl CorePlan {
+    /// A plan from the operator's wishes and the cores this process may run on, in ascending order.
+    ///
+    /// By default, one core does everything; of two, one has gateway and MMA and the other the worker; from three on each
+    /// role has its own; from four on the last core is left to launcher, builder and control threads, and all in
+    /// between are workers.
+    ///
+    /// # Errors
+    /// What is wrong with the wishes.
+    pub fn new(wishes: &CoreWishes, available: &[CoreId]) -> Result<Self, PlanError> {
+        let &first = available.first().ok_or(PlanError::NoCores)?;
+        let (mma, workers) = match available {
+            [one] => (*one, vec![*one]),
+            [one, two] => (*one, vec![*two]),
+            [_, two, three] => (*two, vec![*three]),
+            [_, two, workers @ .., _rest] => (*two, workers.to_vec()),
+            [] => return Err(PlanError::NoCores),
+        };
+        let plan = Self {
+            gateway: wishes.gateway.unwrap_or(first),
+            mma: wishes.mma.unwrap_or(mma),
+            workers: wishes.workers.clone().unwrap_or(workers),
+        };
+        plan.check(available)?;
+        Ok(plan)
+    }
+
+    fn check(&self, available: &[CoreId]) -> Result<(), PlanError> {
+        let named = [("gateway", self.gateway), ("mma", self.mma)];
+        for (role, core) in named.into_iter().chain(self.workers.iter().map(|&core| ("workers", core))) {
+            if !available.contains(&core) {
+                let available = available.iter().map(|core| core.0).collect();
+                return Err(PlanError::NoSuchCore { role, core, available });
+            }
+        }
+        if self.workers.is_empty() {
+            return Err(PlanError::NoWorkers);
+        }
+        for (i, core) in self.workers.iter().enumerate() {
+            if self.workers[..i].contains(core) {
+                return Err(PlanError::WorkerTwice(*core));
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan's cores, ascending, each with the names of its roles.
+    #[must_use]
+    pub fn by_core(&self) -> Vec<(CoreId, Vec<&'static str>)> {
+        let mut cores: Vec<CoreId> = self.workers.iter().copied().chain([self.gateway, self.mma]).collect();
+        cores.sort_unstable();
+        cores.dedup();
+        let roles = |core| {
+            let has = [
+                ("gateway", core == self.gateway),
+                ("mma", core == self.mma),
+                ("worker", self.workers.contains(&core)),
+            ];
+            has.into_iter().filter_map(|(role, here)| here.then_some(role)).collect()
+        };
+        cores.into_iter().map(|core| (core, roles(core))).collect()
+    }
+}
+
+/// The cores this process may run on, ascending.
+///
+/// # Errors
+/// The operating system's.
+pub fn available_cores() -> std::io::Result<Vec<CoreId>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU as u16).filter(|&core| set.is_set(usize::from(core))).map(CoreId).collect())
+}
+
+/// Binds the calling thread to a core.
+///
+/// # Errors
+/// The operating system's.
+pub fn pin_here(core: CoreId) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(usize::from(core.0));
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cores(count: u16) -> Vec<CoreId> {
+        (0..count).map(CoreId).collect()
+    }
+
+    fn plan(gateway: u16, mma: u16, workers: &[u16]) -> CorePlan {
+        CorePlan { gateway: CoreId(gateway), mma: CoreId(mma), workers: workers.iter().copied().map(CoreId).collect() }
+    }
+
+    #[test]
+    fn the_default_fits_the_machine() {
+        let default = |count| CorePlan::new(&CoreWishes::default(), &cores(count)).unwrap();
+        assert_eq!(default(1), plan(0, 0, &[0]));
+        assert_eq!(default(2), plan(0, 0, &[1]));
+        assert_eq!(default(3), plan(0, 1, &[2]));
+        assert_eq!(default(4), plan(0, 1, &[2]));
+        assert_eq!(default(8), plan(0, 1, &[2, 3, 4, 5, 6]));
+    }
+
+    #[test]
+    fn wishes_override_the_default_and_are_checked() {
+        let wish = |workers: &[u16]| CoreWishes {
+            workers: Some(workers.iter().copied().map(CoreId).collect()),
+            ..CoreWishes::default()
+        };
+        assert_eq!(CorePlan::new(&wish(&[0, 1]), &cores(2)), Ok(plan(0, 0, &[0, 1])));
+        assert_eq!(CorePlan::new(&wish(&[]), &cores(2)), Err(PlanError::NoWorkers));
+        assert_eq!(CorePlan::new(&wish(&[1, 1]), &cores(2)), Err(PlanError::WorkerTwice(CoreId(1))));
+        let error = CorePlan::new(&wish(&[7]), &cores(2)).unwrap_err().to_string();
+        assert_eq!(error, "cores.workers = 7: this process may run on cores [0, 1] only");
+    }
+
+    #[test]
+    fn roles_of_a_shared_core_are_listed_together() {
+        assert_eq!(plan(0, 0, &[1]).by_core(), [(CoreId(0), vec!["gateway", "mma"]), (CoreId(1), vec!["worker"])]);
+    }
+}

@@ -1,0 +1,126 @@
+//! The WASI preview 1 functions that libc and std call at start-up, on panic, and for hashing: answered by the node itself,
+//! in bounded time, or with an errno. No files, no sockets, no environment, no ambient authority.
+
+use std::time::Instant;
+
+use pinion_abi::{Errno, LOG_LINE_BYTES_MAX, LogLevel};
+use pinion_builder::admission::WASI_MODULE;
+use wasmtime::{Caller, Linker};
+
+use crate::end::{EndReason, Stop};
+use crate::fwp::FwpContext;
+use crate::imports::{coarse_ns, fill_random, read, write};
+
+const SUCCESS: i32 = 0;
+const BADF: i32 = 8;
+const FAULT: i32 = 21;
+const INVAL: i32 = 28;
+const SPIPE: i32 = 70;
+
+const STDOUT: i32 = 1;
+const STDERR: i32 = 2;
+const FILETYPE_CHARACTER_DEVICE: u8 = 2;
+/// Vectors of one `fd_write` that are looked at.
+const IOVECS_MAX: i32 = 16;
+
+type Context<'a> = Caller<'a, FwpContext>;
+
+/// Adds the functions to a linker. `origin` is the guest's zero of time.
+///
+/// # Errors
+/// wasmtime's, if a name were defined twice.
+pub(crate) fn define(linker: &mut Linker<FwpContext>, origin: Instant) -> wasmtime::Result<()> {
+    let nothing = |mut caller: Context<'_>, count: i32, bytes: i32| -> i32 {
+        let zero = 0_u32.to_le_bytes();
+        errno(write(&mut caller, count, &zero).and_then(|()| write(&mut caller, bytes, &zero)))
+    };
+    linker
+        .func_wrap(WASI_MODULE, "args_sizes_get", nothing)?
+        .func_wrap(WASI_MODULE, "environ_sizes_get", nothing)?
+        .func_wrap(WASI_MODULE, "args_get", |_: i32, _: i32| SUCCESS)?
+        .func_wrap(WASI_MODULE, "environ_get", |_: i32, _: i32| SUCCESS)?
+        .func_wrap(WASI_MODULE, "clock_res_get", |mut caller: Context<'_>, _clock: i32, out: i32| {
+            errno(write(&mut caller, out, &pinion_abi::CLOCK_STEP_NS.to_le_bytes()))
+        })?
+        .func_wrap(WASI_MODULE, "clock_time_get", move |mut caller: Context<'_>, _clock: i32, _step: i64, out: i32| {
+            errno(write(&mut caller, out, &coarse_ns(origin).to_le_bytes()))
+        })?
+        .func_wrap(WASI_MODULE, "random_get", |mut caller: Context<'_>, ptr: i32, len: i32| {
+            match fill_random(&mut caller, ptr, len) {
+                Errno::Ok => SUCCESS,
+                Errno::Fault => FAULT,
+                Errno::TooLong => INVAL,
+            }
+        })?
+        .func_wrap(WASI_MODULE, "sched_yield", |caller: Context<'_>| {
+            caller.engine().increment_epoch();
+            SUCCESS
+        })?
+        .func_wrap(WASI_MODULE, "proc_exit", |status: i32| -> wasmtime::Result<()> {
+            Err(Stop(EndReason::Exited(status)).into())
+        })?;
+    define_files(linker)
+}
+
+/// The three standard streams, of which two go to the log; every other descriptor is bad.
+fn define_files(linker: &mut Linker<FwpContext>) -> wasmtime::Result<()> {
+    linker
+        .func_wrap(WASI_MODULE, "fd_write", fd_write)?
+        .func_wrap(WASI_MODULE, "fd_read", |mut caller: Context<'_>, fd: i32, _: i32, _: i32, out: i32| match fd {
+            0 => errno(write(&mut caller, out, &0_u32.to_le_bytes())),
+            _ => BADF,
+        })?
+        .func_wrap(WASI_MODULE, "fd_fdstat_get", |mut caller: Context<'_>, fd: i32, out: i32| {
+            if !(0..=STDERR).contains(&fd) {
+                return BADF;
+            }
+            let mut stat = [0; 24];
+            stat[0] = FILETYPE_CHARACTER_DEVICE;
+            errno(write(&mut caller, out, &stat))
+        })?
+        .func_wrap(WASI_MODULE, "fd_close", |_: i32| BADF)?
+        .func_wrap(
+            WASI_MODULE,
+            "fd_seek",
+            |fd: i32, _: i64, _: i32, _: i32| {
+                if (0..=STDERR).contains(&fd) { SPIPE } else { BADF }
+            },
+        )?
+        .func_wrap(WASI_MODULE, "fd_prestat_get", |_: i32, _: i32| BADF)?
+        .func_wrap(WASI_MODULE, "fd_prestat_dir_name", |_: i32, _: i32, _: i32| BADF)?;
+    Ok(())
+}
+
+/// One log line per call, cut at the bound; everything counts as written, so that nobody tries the rest again.
+fn fd_write(mut caller: Context<'_>, fd: i32, iovecs: i32, count: i32, out: i32) -> i32 {
+    let level = match fd {
+        STDOUT => LogLevel::Info,
+        STDERR => LogLevel::Error,
+        _ => return BADF,
+    };
+    let mut line = [0; LOG_LINE_BYTES_MAX as usize];
+    let (mut kept, mut written) = (0, 0_u32);
+    for i in 0..count.clamp(0, IOVECS_MAX) {
+        let mut iovec = [0; 8];
+        if read(&mut caller, iovecs.wrapping_add(i * 8), &mut iovec).is_none() {
+            return FAULT;
+        }
+        let [a, b, c, d, e, f, g, h] = iovec;
+        let (ptr, len) = (i32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        let take = (len as usize).min(line.len() - kept);
+        if read(&mut caller, ptr, &mut line[kept..kept + take]).is_none() {
+            return FAULT;
+        }
+        kept += take;
+        written = written.saturating_add(len);
+    }
+    let text = line[..kept].trim_ascii_end();
+    if !text.is_empty() {
+        caller.data_mut().log.line(level, text);
+    }
+    errno(write(&mut caller, out, &written.to_le_bytes()))
+}
+
+fn errno(done: Option<()>) -> i32 {
+    if done.is_some() { SUCCESS } else { FAULT }
+}

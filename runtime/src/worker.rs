@@ -1,0 +1,150 @@
+//! A worker: the loop that runs one core's FWPs, in turn, a quantum each.
+//!
+//! A worker owns its FWPs; they do not migrate. It learns from the MMA who has input, runs who is runnable round robin,
+//! and never looks at the rest. Its poll allocates nothing, locks nothing, and calls no kernel except to wake a
+//! sleeping thread.
+
+use std::collections::VecDeque;
+
+use crossbeam_channel::{Receiver, Sender};
+use pinion_mma::id::FwpId;
+use pinion_mma::notify::ReadyQueue;
+
+use crate::clock::RunSlot;
+use crate::end::EndReason;
+use crate::fwp::{Fwp, Turn};
+
+/// Turns given per poll: other roles of the thread wait no longer than as many quanta.
+const TURNS: usize = 16;
+/// Notifications taken per poll.
+const NOTICES: usize = 64;
+
+/// What the launcher tells a worker.
+pub enum WorkerCommand {
+    /// Takes charge of an FWP. The MMA must learn of it later.
+    Adopt(Box<Fwp>),
+    /// Gives an FWP back, whether or not it has ended.
+    Release(FwpId),
+}
+
+/// What a worker tells the launcher.
+pub enum WorkerEvent {
+    /// This FWP will never run again; the worker keeps it until it is released.
+    Ended {
+        /// Which.
+        id: FwpId,
+        /// Why.
+        reason: EndReason,
+    },
+    /// This FWP is the launcher's again.
+    Released(Box<Fwp>),
+}
+
+/// One worker; its thread polls it.
+pub struct Worker {
+    inputs: ReadyQueue,
+    commands: Receiver<WorkerCommand>,
+    events: Sender<WorkerEvent>,
+    clock: RunSlot,
+    /// By index of the node's FWPs; another worker's places stay empty here.
+    fwps: Vec<Option<Box<Fwp>>>,
+    run_queue: VecDeque<FwpId>,
+    /// Ids taken from `inputs` in this poll.
+    noticed: Vec<FwpId>,
+}
+
+impl Worker {
+    /// A worker for FWPs of index below `fwps_max`. `events` must have room for two events per FWP.
+    #[must_use]
+    pub fn new(
+        fwps_max: usize,
+        inputs: ReadyQueue,
+        commands: Receiver<WorkerCommand>,
+        events: Sender<WorkerEvent>,
+        clock: RunSlot,
+    ) -> Self {
+        Self {
+            inputs,
+            commands,
+            events,
+            clock,
+            fwps: (0..fwps_max).map(|_| None).collect(),
+            // Each FWP is in it at most once, and an id that has ended until its turn.
+            run_queue: VecDeque::with_capacity(fwps_max * 2),
+            noticed: Vec::with_capacity(NOTICES),
+        }
+    }
+
+    /// Does what there is to do, up to a number of turns; returns how much it did.
+    pub fn poll(&mut self) -> usize {
+        // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
+        // is in the table afterwards.
+        self.noticed.extend(std::iter::from_fn(|| self.inputs.pop()).take(NOTICES));
+        let mut done = self.follow_commands() + self.noticed.len();
+        while let Some(id) = self.noticed.pop() {
+            self.enqueue(id);
+        }
+        for _ in 0..TURNS {
+            let Some(id) = self.run_queue.pop_front() else { break };
+            self.give_turn(id);
+            done += 1;
+        }
+        done
+    }
+
+    /// Whether a poll would find something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.run_queue.is_empty() || !self.inputs.is_empty() || !self.commands.is_empty()
+    }
+
+    fn follow_commands(&mut self) -> usize {
+        let mut done = 0;
+        while let Ok(command) = self.commands.try_recv() {
+            done += 1;
+            match command {
+                WorkerCommand::Adopt(fwp) => {
+                    let index = fwp.id().index as usize;
+                    debug_assert!(self.fwps[index].is_none());
+                    self.fwps[index] = Some(fwp);
+                }
+                WorkerCommand::Release(id) => {
+                    if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
+                        self.report(WorkerEvent::Released(fwp));
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    fn fwp(&mut self, id: FwpId) -> Option<&mut Fwp> {
+        self.fwps[id.index as usize].as_deref_mut().filter(|fwp| fwp.id() == id)
+    }
+
+    fn enqueue(&mut self, id: FwpId) {
+        let Some(fwp) = self.fwp(id) else { return };
+        if !std::mem::replace(&mut fwp.queued, true) {
+            self.run_queue.push_back(id);
+        }
+    }
+
+    fn give_turn(&mut self, id: FwpId) {
+        let Some(fwp) = self.fwps[id.index as usize].as_deref_mut().filter(|fwp| fwp.id() == id) else { return };
+        fwp.queued = false;
+        match fwp.resume(&self.clock) {
+            Turn::Waiting => {}
+            Turn::Preempted => self.enqueue(id),
+            Turn::Ended(reason) => {
+                // Stays marked as queued, so that no notice gives it another turn.
+                fwp.queued = true;
+                self.report(WorkerEvent::Ended { id, reason });
+            }
+        }
+    }
+
+    fn report(&self, event: WorkerEvent) {
+        // Room for both events of every FWP: only a launcher that is gone does not take it.
+        let _ = self.events.try_send(event);
+    }
+}
