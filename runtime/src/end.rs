@@ -2,7 +2,9 @@
 
 use pinion_mma::mailbox::Violation;
 use pinion_mma::pool::PoolError;
-use wasmtime::Trap;
+use wasmtime::WasmBacktrace;
+
+use crate::log::escaped;
 
 /// Why an FWP ended. Shown to its tenant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,9 +16,14 @@ pub enum EndReason {
     /// It called `proc_exit`.
     #[error("it exited with status {0}")]
     Exited(i32),
-    /// It trapped; wasmtime's account, with symbol names where the module has them.
-    #[error("it trapped: {0}")]
-    Trapped(String),
+    /// It trapped.
+    #[error("it trapped: {message}")]
+    Trapped {
+        /// What happened.
+        message: String,
+        /// Where, a line per frame, with symbol names where the module has them.
+        backtrace: String,
+    },
     /// It broke the rules of its rings.
     #[error("it was stopped: {0}")]
     Violation(#[from] Violation),
@@ -62,7 +69,7 @@ impl EndReason {
             Ok(()) => Self::Returned,
             Err(error) => match error.downcast_ref::<Stop>() {
                 Some(stop) => stop.0.clone(),
-                None => Self::Trapped(account(&error)),
+                None => trapped(&error),
             },
         }
     }
@@ -75,6 +82,15 @@ impl EndReason {
         Self::NotInstantiated(format!("{error:#}"))
     }
 
+    /// All that is known, for whoever looks into it: the sentence, and a trap's backtrace.
+    #[must_use]
+    pub fn account(&self) -> String {
+        match self {
+            Self::Trapped { backtrace, .. } if !backtrace.is_empty() => format!("{self}\n{backtrace}"),
+            _ => self.to_string(),
+        }
+    }
+
     /// Whether its tenant should look into it.
     #[must_use]
     pub fn is_failure(&self) -> bool {
@@ -82,18 +98,15 @@ impl EndReason {
     }
 }
 
-/// Longest account of a trap that is kept, in bytes.
-const ACCOUNT_BYTES_MAX: usize = 2048;
+/// Longest backtrace that is kept, in bytes.
+const BACKTRACE_BYTES_MAX: usize = 4096;
 
-fn account(error: &wasmtime::Error) -> String {
-    let trap = error.downcast_ref::<Trap>().map(ToString::to_string);
-    let mut account = match trap {
-        Some(trap) => format!("{trap}; {error}"),
-        None => format!("{error:#}"),
-    };
-    if account.len() > ACCOUNT_BYTES_MAX {
-        let cut = (0..=ACCOUNT_BYTES_MAX).rev().find(|&i| account.is_char_boundary(i)).unwrap_or(0);
-        account.truncate(cut);
-    }
-    account
+fn trapped(error: &wasmtime::Error) -> EndReason {
+    let message = error.root_cause().to_string();
+    let backtrace = error.downcast_ref::<WasmBacktrace>().map(ToString::to_string).unwrap_or_default();
+    let kept = backtrace.lines().scan(0, |bytes, line| {
+        *bytes += line.len();
+        (*bytes <= BACKTRACE_BYTES_MAX).then(|| escaped(line.as_bytes()))
+    });
+    EndReason::Trapped { message: escaped(message.as_bytes()), backtrace: kept.collect::<Vec<_>>().join("\n") }
 }

@@ -109,7 +109,8 @@ impl GuestLog {
     }
 }
 
-fn escaped(text: &[u8]) -> String {
+/// Text from a tenant, made fit for a log: no control characters.
+pub(crate) fn escaped(text: &[u8]) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in String::from_utf8_lossy(text).chars() {
         if c.is_control() {

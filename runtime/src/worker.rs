@@ -14,8 +14,8 @@ use crate::clock::RunSlot;
 use crate::end::EndReason;
 use crate::fwp::{Fwp, Turn};
 
-/// Turns given per poll: other roles of the thread wait no longer than as many quanta.
-const TURNS: usize = 16;
+/// Turns given per poll, as long as none takes its whole quantum.
+const TURNS: usize = 32;
 /// Notifications taken per poll.
 const NOTICES: usize = 64;
 
@@ -38,6 +38,13 @@ pub enum WorkerEvent {
     },
     /// This FWP is the launcher's again.
     Released(Box<Fwp>),
+}
+
+/// How much of its quantum a turn took.
+#[derive(PartialEq, Eq)]
+enum Took {
+    WholeQuantum,
+    Less,
 }
 
 /// One worker; its thread polls it.
@@ -75,7 +82,7 @@ impl Worker {
         }
     }
 
-    /// Does what there is to do, up to a number of turns; returns how much it did.
+    /// Does what there is to do, up to a number of turns or one whole quantum; returns how much it did.
     pub fn poll(&mut self) -> usize {
         // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
         // is in the table afterwards.
@@ -86,8 +93,11 @@ impl Worker {
         }
         for _ in 0..TURNS {
             let Some(id) = self.run_queue.pop_front() else { break };
-            self.give_turn(id);
             done += 1;
+            if self.give_turn(id) == Took::WholeQuantum {
+                // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
+                break;
+            }
         }
         done
     }
@@ -129,16 +139,21 @@ impl Worker {
         }
     }
 
-    fn give_turn(&mut self, id: FwpId) {
-        let Some(fwp) = self.fwps[id.index as usize].as_deref_mut().filter(|fwp| fwp.id() == id) else { return };
+    fn give_turn(&mut self, id: FwpId) -> Took {
+        let place = self.fwps[id.index as usize].as_deref_mut();
+        let Some(fwp) = place.filter(|fwp| fwp.id() == id) else { return Took::Less };
         fwp.queued = false;
         match fwp.resume(&self.clock) {
-            Turn::Waiting => {}
-            Turn::Preempted => self.enqueue(id),
+            Turn::Waiting => Took::Less,
+            Turn::Preempted => {
+                self.enqueue(id);
+                Took::WholeQuantum
+            }
             Turn::Ended(reason) => {
                 // Stays marked as queued, so that no notice gives it another turn.
                 fwp.queued = true;
                 self.report(WorkerEvent::Ended { id, reason });
+                Took::Less
             }
         }
     }

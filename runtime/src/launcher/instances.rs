@@ -169,7 +169,7 @@ impl Instances {
     pub fn given_up(&mut self, id: InstanceId, reason: &EndReason) {
         let ends = self.instances.get(&id).is_some_and(|instance| instance.phase != Phase::LettingGo);
         if ends {
-            self.board.entries().ended(id, reason.to_string());
+            self.board.entries().ended(id, reason.account());
             self.let_go(id);
         }
     }
@@ -213,7 +213,7 @@ impl Instances {
         if matches!(instance.phase, Phase::Cached | Phase::Serving) {
             instance.phase = Phase::Unbinding;
             self.lines.gateway.command(Command::Unbind { instance: id });
-            self.board.entries().ended(id, reason.to_string());
+            self.board.entries().ended(id, reason.account());
         }
     }
 

@@ -198,7 +198,7 @@ impl Launcher {
                 true
             }
             Err(problem) => {
-                chain.failed(now);
+                chain.failed(Instant::now());
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
                 tracing::warn!(%tenant, chain = %name, "no instance could be prepared: {problem}");
                 self.board.entries().failed(tenant, name, problem);
