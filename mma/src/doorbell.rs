@@ -1,9 +1,9 @@
 //! How one thread wakes another that has gone to sleep for want of work, without a system call while it is awake.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use crate::sync::{Arc, AtomicBool, Ordering, Thread, current, fence, park_timeout};
 
 /// Rings at one sleeper; cheap to clone and to ring while the sleeper is awake (a fence and a load).
 ///
@@ -25,7 +25,7 @@ impl Doorbell {
     /// Makes the calling thread the one that this doorbell wakes. To be called once, by the sleeper, before
     /// [`Doorbell::sleep`].
     pub fn answer_here(&self) {
-        let _ = self.shared.sleeper.set(std::thread::current());
+        let _ = self.shared.sleeper.set(current());
     }
 
     /// Wakes the sleeper if it sleeps. Calls the kernel only then.
@@ -43,13 +43,13 @@ impl Doorbell {
         self.shared.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_work() {
-            std::thread::park_timeout(timeout);
+            park_timeout(timeout);
         }
         self.shared.sleeping.store(false, Ordering::Relaxed);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
@@ -77,5 +77,61 @@ mod tests {
             bell.ring();
         }
         sleeper.join().unwrap();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{AtomicUsize, explore};
+    use loom::thread;
+
+    /// Loom's park has no timeout: a wake-up that is lost is a deadlock.
+    const NEVER: Duration = Duration::MAX;
+
+    #[test]
+    fn work_before_a_ring_is_never_slept_through() {
+        explore(|| {
+            let (bell, work) = (Doorbell::default(), Arc::new(AtomicUsize::new(0)));
+            let worker = thread::spawn({
+                let (bell, work) = (bell.clone(), Arc::clone(&work));
+                move || {
+                    for done in 1..=2 {
+                        work.store(done, Ordering::Relaxed);
+                        bell.ring();
+                    }
+                }
+            });
+            bell.answer_here();
+            let mut done = 0;
+            while done < 2 {
+                bell.sleep(NEVER, || work.load(Ordering::Relaxed) > done);
+                done = work.load(Ordering::Relaxed);
+            }
+            worker.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_ringers_wake_one_sleeper() {
+        explore(|| {
+            let (bell, work) = (Doorbell::default(), Arc::new(AtomicUsize::new(0)));
+            let ringers = [(); 2].map(|()| {
+                let (bell, work) = (bell.clone(), Arc::clone(&work));
+                thread::spawn(move || {
+                    work.fetch_add(1, Ordering::Relaxed);
+                    bell.ring();
+                })
+            });
+            bell.answer_here();
+            let mut done = 0;
+            while done < 2 {
+                bell.sleep(NEVER, || work.load(Ordering::Relaxed) > done);
+                done = work.load(Ordering::Relaxed);
+            }
+            for ringer in ringers {
+                ringer.join().unwrap();
+            }
+        });
     }
 }

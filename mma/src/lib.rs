@@ -28,4 +28,5 @@ pub mod mover;
 pub mod notify;
 pub mod pool;
 pub mod spsc;
+mod sync;
 pub mod wiring;

@@ -315,3 +315,145 @@ impl GuestRings {
         unsafe { (&raw mut (*self.rx.as_ptr()).tail).write_volatile(tail) }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::doorbell::Doorbell;
+    use crate::fwp::{Servants, connect};
+    use crate::wiring::{Edge, Endpoint};
+    use pinion_abi::{POOL_MAGIC, PoolHeader};
+
+    const ENTRIES: u32 = 8;
+    const HEADER: PoolHeader = PoolHeader {
+        magic: POOL_MAGIC,
+        slot_count: 5,
+        slot_size: 1600,
+        slots: 1024,
+        ring_entries: ENTRIES,
+        rx_ring: 256,
+        tx_ring: 512,
+    };
+
+    /// Both sides of an FWP, and a guest that plays by the rules.
+    struct Played {
+        mailbox: Mailbox,
+        endpoint: Box<Endpoint>,
+        received: u32,
+        sent: u32,
+        _memory: Box<[u128]>,
+    }
+
+    impl Played {
+        /// All indices start at `start`, as if that many frames had gone before.
+        fn starting_at(start: u32) -> Self {
+            let mut memory = vec![0_u128; 1024].into_boxed_slice();
+            let bytes = size_of_val(&*memory);
+            let layout = PoolLayout::check(HEADER, bytes).unwrap();
+            let queue = ReadyQueue::new(1, Doorbell::default());
+            let servants = Servants { mma: queue.clone(), worker: queue };
+            let id = FwpId { index: 0, generation: 0 };
+            let place = NonNull::from(&mut *memory).cast();
+            // SAFETY: the layout was checked against this memory, which lives as long as the two sides, and is aligned as
+            // the rings are; the guest is played by the same thread.
+            let (mut mailbox, endpoint) = unsafe { connect(id, place, &layout, &servants, Edge::EgressWhereItCame) };
+            (mailbox.rx_tail, mailbox.tx_head) = (start, start);
+            mailbox.rings.set_rx_tail(start);
+            mailbox.rings.set_tx_head(start);
+            let played = Self { mailbox, endpoint, received: start, sent: start, _memory: memory };
+            played.set_tx_tail(start);
+            played
+        }
+
+        fn rings(&self) -> &GuestRings {
+            &self.mailbox.rings
+        }
+
+        fn set_tx_tail(&self, tail: u32) {
+            // SAFETY: mapped and aligned.
+            unsafe { (&raw mut (*self.rings().tx.as_ptr()).tail).write_volatile(tail) }
+        }
+
+        fn deliver(&mut self, frames: u32) {
+            for _ in 0..frames {
+                assert!(self.endpoint.accept(100, PortIndex(0), |_, _, _| ()));
+            }
+        }
+
+        /// Takes what was published, as a guest does.
+        fn receive(&mut self) -> Vec<Descriptor> {
+            // SAFETY: mapped and aligned.
+            let tail = unsafe { (&raw const (*self.rings().rx.as_ptr()).tail).read_volatile() };
+            let mut descriptors = Vec::new();
+            while self.received != tail {
+                // SAFETY: mapped and aligned.
+                descriptors.push(unsafe { self.rings().entry(self.rings().rx, self.received).read_volatile() });
+                self.received = self.received.wrapping_add(1);
+            }
+            descriptors
+        }
+
+        fn send(&mut self, descriptor: Descriptor) {
+            // SAFETY: mapped and aligned.
+            unsafe { self.rings().entry(self.rings().tx, self.sent).write_volatile(descriptor) };
+            self.sent = self.sent.wrapping_add(1);
+            self.set_tx_tail(self.sent);
+        }
+
+        /// Frees what was collected, as the MMA does.
+        fn move_output(&mut self) {
+            while let Some(sent) = self.endpoint.transmit.pop() {
+                self.endpoint.free.push(sent.slot);
+            }
+        }
+    }
+
+    #[test]
+    fn both_rings_go_on_over_the_wrap_of_their_indices() {
+        for before in 0..2 * ENTRIES {
+            let mut played = Played::starting_at(0_u32.wrapping_sub(before));
+            for round in 0..20 {
+                let frames = 1 + round % HEADER.slot_count;
+                played.deliver(frames);
+                assert_eq!(played.mailbox.publish(), frames);
+                let received = played.receive();
+                assert_eq!(received.len(), frames as usize, "{before} before the wrap, round {round}");
+                for descriptor in received {
+                    played.send(Descriptor { port: PORT_REPLY, ..descriptor });
+                }
+                assert_eq!(played.mailbox.collect(), Ok(frames), "{before} before the wrap, round {round}");
+                played.move_output();
+            }
+            assert_eq!(played.mailbox.tx_head, played.sent);
+            assert!(played.sent < 1 << 16, "it has wrapped");
+        }
+    }
+
+    #[test]
+    fn a_jump_of_the_transmit_index_is_one_on_either_side_of_the_wrap() {
+        for start in [u32::MAX - 20, u32::MAX - 8, u32::MAX - 7, u32::MAX - 3, u32::MAX, 0, 3] {
+            for jump in [ENTRIES + 1, ENTRIES + 2, 1 << 16, 1 << 31, u32::MAX - ENTRIES, u32::MAX - 1, u32::MAX] {
+                let mut played = Played::starting_at(start);
+                played.deliver(1);
+                played.mailbox.publish();
+                let tail = start.wrapping_add(jump);
+                played.set_tx_tail(tail);
+                let expected = Violation::IndexJump { head: start, tail, entries: ENTRIES };
+                assert_eq!(played.mailbox.collect(), Err(expected));
+                assert_eq!(played.endpoint.transmit.pop(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_delivered_over_the_wrap_while_the_guest_holds_slots_overwrites_no_entry() {
+        let mut played = Played::starting_at(u32::MAX - 2);
+        played.deliver(3);
+        assert_eq!(played.mailbox.publish(), 3);
+        played.deliver(2);
+        assert_eq!(played.mailbox.publish(), 2);
+        let mut slots: Vec<u16> = played.receive().iter().map(|descriptor| descriptor.slot).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, [0, 1, 2, 3, 4]);
+    }
+}

@@ -38,6 +38,9 @@ pub struct Mma {
     link: MmaLink,
     commands: Receiver<MmaCommand>,
     events: Sender<MmaEvent>,
+    /// An empty buffer that the last frame for it did not fit: it serves the next. `spent` is not its way back, for the
+    /// gateway counts what returns there as buffers of received frames.
+    spare: Option<Buffer>,
     counters: Arc<MmaCounters>,
 }
 
@@ -57,6 +60,7 @@ impl Mma {
             link,
             commands,
             events,
+            spare: None,
             counters: Arc::new(MmaCounters::default()),
         }
     }
@@ -106,7 +110,9 @@ impl Mma {
                     }
                 }
                 MmaCommand::Detach(id) => {
-                    self.move_output(id);
+                    if self.move_output(id) > 0 {
+                        self.link.gateway.ring();
+                    }
                     if let Some(endpoint) = self.table.take(id) {
                         self.report(MmaEvent::Detached(endpoint));
                     }
@@ -187,26 +193,26 @@ impl Mma {
 
     fn copy_to_gateway(&mut self, from: &Endpoint, sent: Transmission, port: PortIndex) -> bool {
         let len = u32::from(sent.len);
-        let Some(mut buffer) = self.link.empty.pop() else {
+        let Some(mut buffer) = self.spare.take().or_else(|| self.link.empty.pop()) else {
             from.counters.moved.dropped_egress.add(1);
             return false;
         };
         if len > buffer.capacity() {
             from.counters.moved.dropped_too_long.add(1);
-            give_back(&mut self.link, buffer);
+            self.spare = Some(buffer);
             return false;
         }
         from.pool.copy_out(sent.slot, sent.offset, buffer.bytes_mut(len));
         if let Err(refused) = self.link.outbound.push(Outbound { buffer, len, port }) {
             from.counters.moved.dropped_egress.add(1);
-            give_back(&mut self.link, refused.buffer);
+            self.spare = Some(refused.buffer);
             return false;
         }
         true
     }
 }
 
-/// Returns a buffer to the gateway. The ring holds every buffer that can be on loan, so there is room.
+/// Returns a received frame's buffer to the gateway. The ring holds every buffer that can be on loan, so there is room.
 fn give_back(link: &mut MmaLink, buffer: Buffer) {
     let pushed = link.spent.push(buffer);
     debug_assert!(pushed.is_ok(), "more buffers on loan than the link was made for");

@@ -5,12 +5,11 @@
 //! publishes its index once.
 #![allow(unsafe_code)] // Owns the uninitialised storage that the two indices guard.
 
-use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
+
+use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
 struct Shared<T> {
     /// Next index to be read; written by the consumer alone.
@@ -27,8 +26,22 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
-    fn entry(&self, index: usize) -> *mut T {
-        self.entries[index & (self.entries.len() - 1)].get().cast()
+    fn entry(&self, index: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        &self.entries[index & (self.entries.len() - 1)]
+    }
+
+    /// # Safety
+    /// The caller is the producer, and the consumer is done with this entry.
+    unsafe fn write(&self, index: usize, value: T) {
+        // SAFETY: nobody else touches the entry, as the caller promises.
+        self.entry(index).with_mut(|entry| unsafe { (*entry).write(value) });
+    }
+
+    /// # Safety
+    /// The caller is the consumer, the producer has published this entry, and it is read once.
+    unsafe fn read(&self, index: usize) -> T {
+        // SAFETY: the entry was written and nobody else touches it, as the caller promises.
+        self.entry(index).with(|entry| unsafe { (*entry).assume_init_read() })
     }
 }
 
@@ -37,7 +50,7 @@ impl<T> Drop for Shared<T> {
         let (mut head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         while head != tail {
             // SAFETY: entries in `head..tail` were written and not read; both sides are gone.
-            unsafe { self.entry(head).drop_in_place() };
+            drop(unsafe { self.read(head) });
             head = head.wrapping_add(1);
         }
     }
@@ -94,7 +107,7 @@ impl<T> Producer<T> {
             return Err(value);
         }
         // SAFETY: there is room, so the consumer is done with this entry.
-        unsafe { self.shared.entry(self.tail).write(value) };
+        unsafe { self.shared.write(self.tail, value) };
         self.tail = self.tail.wrapping_add(1);
         self.shared.tail.store(self.tail, Ordering::Release);
         Ok(())
@@ -106,7 +119,7 @@ impl<T> Producer<T> {
         let count = self.room(values.len()).min(values.len());
         for value in values.by_ref().take(count) {
             // SAFETY: `count` entries are free.
-            unsafe { self.shared.entry(self.tail).write(value) };
+            unsafe { self.shared.write(self.tail, value) };
             self.tail = self.tail.wrapping_add(1);
         }
         self.shared.tail.store(self.tail, Ordering::Release);
@@ -131,7 +144,7 @@ impl<T> Consumer<T> {
             return None;
         }
         // SAFETY: the producer has published this entry and will not touch it before `head` has passed it.
-        let value = unsafe { self.shared.entry(self.head).read() };
+        let value = unsafe { self.shared.read(self.head) };
         self.head = self.head.wrapping_add(1);
         self.shared.head.store(self.head, Ordering::Release);
         Some(value)
@@ -142,7 +155,7 @@ impl<T> Consumer<T> {
         let count = self.ready(max).min(max);
         for _ in 0..count {
             // SAFETY: `count` entries are published.
-            let value = unsafe { self.shared.entry(self.head).read() };
+            let value = unsafe { self.shared.read(self.head) };
             // Before `take`, so that an unwinding `take` cannot lead to a second read of the entry.
             self.head = self.head.wrapping_add(1);
             take(value);
@@ -152,7 +165,14 @@ impl<T> Consumer<T> {
     }
 }
 
-#[cfg(test)]
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        // What a `take` that unwound has taken must not be dropped again with the ring.
+        self.shared.head.store(self.head, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -177,6 +197,19 @@ mod tests {
             tx.push(Arc::clone(&counted)).unwrap();
         }
         drop(rx.pop());
+        drop((tx, rx));
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn an_entry_whose_taker_panics_is_dropped_once() {
+        let counted = Arc::new(());
+        let (mut tx, mut rx) = ring(4);
+        for _ in 0..3 {
+            tx.push(Arc::clone(&counted)).unwrap();
+        }
+        let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rx.pop_batch(3, |_| panic!("taker"))));
+        assert!(taken.is_err());
         drop((tx, rx));
         assert_eq!(Arc::strong_count(&counted), 1);
     }
@@ -240,5 +273,84 @@ mod tests {
                 }
             }
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::explore;
+    use loom::thread::{self, yield_now};
+
+    /// A value on the heap, so that loom also sees each entry dropped once and none lost.
+    fn value(number: u32) -> Arc<u32> {
+        Arc::new(number)
+    }
+
+    #[test]
+    fn entries_cross_one_by_one_in_order() {
+        explore(|| {
+            let (mut tx, mut rx) = ring(2);
+            let sender = thread::spawn(move || {
+                for number in 0..4 {
+                    let mut pending = value(number);
+                    while let Err(refused) = tx.push(pending) {
+                        pending = refused;
+                        yield_now();
+                    }
+                }
+            });
+            for expected in 0..4 {
+                let got = loop {
+                    match rx.pop() {
+                        Some(got) => break got,
+                        None => yield_now(),
+                    }
+                };
+                assert_eq!(*got, expected);
+            }
+            assert!(rx.pop().is_none());
+            sender.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn entries_cross_in_batches_in_order() {
+        explore(|| {
+            let (mut tx, mut rx) = ring(2);
+            let sender = thread::spawn(move || {
+                let mut numbers = (0..4).map(value);
+                while numbers.len() > 0 {
+                    if tx.push_batch(&mut numbers) == 0 {
+                        yield_now();
+                    }
+                }
+            });
+            let mut expected = 0;
+            while expected < 4 {
+                let popped = rx.pop_batch(2, |got| {
+                    assert_eq!(*got, expected);
+                    expected += 1;
+                });
+                if popped == 0 {
+                    yield_now();
+                }
+            }
+            sender.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn whichever_side_goes_first_what_is_left_is_dropped_once() {
+        explore(|| {
+            let (mut tx, mut rx) = ring(2);
+            let sender = thread::spawn(move || (0..3).filter(|&number| tx.push(value(number)).is_ok()).count());
+            let mut taken = 0;
+            while taken < 2 && rx.pop_batch(1, |got| assert_eq!(*got, taken)) == 1 {
+                taken += 1;
+            }
+            drop(rx);
+            assert!(sender.join().unwrap() >= 2);
+        });
     }
 }

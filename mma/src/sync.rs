@@ -1,0 +1,112 @@
+//! What the lock-free parts of this crate are built on: the standard library's, or loom's when they are being
+//! model-checked (`RUSTFLAGS="--cfg loom" cargo test -p pinion-mma --release --lib loom`).
+//!
+//! Only [`crate::spsc`], [`crate::notify`] and [`crate::doorbell`] import from here. Loom's types work within a model
+//! only, so under loom the ordinary unit tests of these modules, and of those above them, are left out.
+
+#[cfg(not(all(test, loom)))]
+pub(crate) use self::real::*;
+
+#[cfg(all(test, loom))]
+pub(crate) use self::model::*;
+
+#[cfg(not(all(test, loom)))]
+mod real {
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use std::thread::{Thread, current, park_timeout};
+
+    pub(crate) use crossbeam_queue::ArrayQueue;
+
+    /// The standard library's cell with loom's way of getting at it.
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Calls `read` with a pointer that it may read through.
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        /// Calls `write` with a pointer that it may read and write through.
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use loom::sync::{Mutex, Notify};
+
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+    loom::thread_local! {
+        static WAKE_UP: Arc<Notify> = Arc::new(Notify::new());
+    }
+
+    /// A thread that can be woken. Loom's own wakes a thread from whatever it waits for, a join or a lock included.
+    pub(crate) struct Thread(Arc<Notify>);
+
+    impl Thread {
+        pub(crate) fn unpark(&self) {
+            self.0.notify();
+        }
+    }
+
+    pub(crate) fn current() -> Thread {
+        Thread(WAKE_UP.with(Arc::clone))
+    }
+
+    /// Sleeps without a timeout: a lost wake-up becomes a deadlock, which loom reports.
+    pub(crate) fn park_timeout(_timeout: Duration) {
+        current().0.wait();
+    }
+
+    /// Runs `model` in every interleaving that takes a thread off its core, where it could go on, at most three times:
+    /// nearly all bugs need two, and without a bound it takes hours.
+    pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    /// Stands for crossbeam's queue, which loom cannot see into.
+    pub(crate) struct ArrayQueue<T> {
+        entries: Mutex<VecDeque<T>>,
+        capacity: usize,
+    }
+
+    impl<T> ArrayQueue<T> {
+        pub(crate) fn new(capacity: usize) -> Self {
+            Self { entries: Mutex::new(VecDeque::new()), capacity }
+        }
+
+        pub(crate) fn push(&self, value: T) -> Result<(), T> {
+            let mut entries = self.entries.lock().unwrap();
+            if entries.len() == self.capacity {
+                return Err(value);
+            }
+            entries.push_back(value);
+            Ok(())
+        }
+
+        pub(crate) fn pop(&self) -> Option<T> {
+            self.entries.lock().unwrap().pop_front()
+        }
+
+        pub(crate) fn is_empty(&self) -> bool {
+            self.entries.lock().unwrap().is_empty()
+        }
+    }
+}

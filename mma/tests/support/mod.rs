@@ -1,0 +1,470 @@
+//! The three parties around the MMA, played by one thread: guests on memory of their own, honest or not; a gateway with
+//! buffers on the heap; and a [`House`] that joins them to a real [`Mma`], which moves only when it is polled.
+#![allow(unsafe_code)] // Plays the guest's side of the rings, and hands heap memory to the crate under test.
+#![allow(dead_code)] // Every test binary uses another part.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::num::NonZero;
+use std::ptr::{self, NonNull};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use pinion_abi::{
+    Descriptor, POOL_MAGIC, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader, SLOT_SIZE_MIN,
+};
+use pinion_mma::buffer::Buffer;
+use pinion_mma::counters::MovedCounters;
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::fwp::{Servants, connect};
+use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::link::{GatewayLink, Inbound, link};
+use pinion_mma::mailbox::{Mailbox, Violation};
+use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
+use pinion_mma::notify::ReadyQueue;
+use pinion_mma::pool::PoolLayout;
+use pinion_mma::wiring::{Edge, Endpoint};
+
+/// Zeroed memory that does not move, aligned as a page.
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Memory {
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes, 4096).unwrap();
+        assert!(bytes > 0);
+        // SAFETY: the layout is not of size zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+        Self { start: start.unwrap_or_else(|| handle_alloc_error(layout)), layout }
+    }
+
+    fn check<T>(&self, address: usize, count: usize) -> *mut T {
+        assert!(address.is_multiple_of(align_of::<T>()), "{address:#x} is misaligned");
+        assert!(address + count * size_of::<T>() <= self.layout.size(), "{address:#x} is outside");
+        // SAFETY: in bounds by the assertion.
+        unsafe { self.start.as_ptr().add(address).cast() }
+    }
+
+    fn read<T: Copy>(&self, address: usize) -> T {
+        // SAFETY: in bounds and aligned by `check`, initialised since it was allocated; `T` is one of the ABI's structs of
+        // integers or an integer.
+        unsafe { self.check::<T>(address, 1).read_volatile() }
+    }
+
+    fn write<T: Copy>(&self, address: usize, value: T) {
+        // SAFETY: in bounds and aligned by `check`; one thread plays all parties, and nobody holds a reference into it.
+        unsafe { self.check::<T>(address, 1).write_volatile(value) }
+    }
+
+    fn bytes(&self, address: usize, len: usize) -> Vec<u8> {
+        let mut copy = vec![0; len];
+        // SAFETY: in bounds by `check`; the copy is memory of its own.
+        unsafe { ptr::copy_nonoverlapping(self.check::<u8>(address, len), copy.as_mut_ptr(), len) };
+        copy
+    }
+
+    fn set_bytes(&self, address: usize, bytes: &[u8]) {
+        // SAFETY: in bounds by `check`; a slice never lies in this memory.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.check::<u8>(address, bytes.len()), bytes.len()) };
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// How large a guest's pool is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) slot_count: u32,
+    pub(crate) slot_size: u32,
+    pub(crate) ring_entries: u32,
+}
+
+impl Shape {
+    /// The smallest slots, and rings that just hold them.
+    pub(crate) fn slots(slot_count: u32) -> Self {
+        Self { slot_count, slot_size: SLOT_SIZE_MIN, ring_entries: slot_count.next_power_of_two() }
+    }
+
+    /// Longest frame that fits after the headroom.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        (self.slot_size - RX_HEADROOM) as usize
+    }
+}
+
+/// A guest: what the code inside a linear memory could do, and nothing else.
+pub(crate) struct Guest {
+    memory: Memory,
+    header: PoolHeader,
+    rx_head: u32,
+    tx_tail: u32,
+}
+
+/// Fields of a ring's header, by their offset.
+#[derive(Clone, Copy)]
+pub(crate) enum Index {
+    Head = 0,
+    Tail = 4,
+}
+
+impl Guest {
+    fn new(shape: Shape) -> Self {
+        let Shape { slot_count, slot_size, ring_entries } = shape;
+        let ring_bytes = size_of::<RingHeader>() as u32 + ring_entries * size_of::<Descriptor>() as u32;
+        let rx_ring = 1024_u32;
+        let tx_ring = (rx_ring + ring_bytes).next_multiple_of(64);
+        let slots = (tx_ring + ring_bytes).next_multiple_of(64);
+        let header = PoolHeader { magic: POOL_MAGIC, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring };
+        let memory = Memory::new((slots + slot_count * slot_size) as usize + 1024);
+        Self { memory, header, rx_head: 0, tx_tail: 0 }
+    }
+
+    fn layout(&self) -> PoolLayout {
+        PoolLayout::check(self.header, self.memory.layout.size()).unwrap()
+    }
+
+    fn entry(&self, ring: u32, index: u32) -> usize {
+        let place = (index % self.header.ring_entries) as usize;
+        ring as usize + size_of::<RingHeader>() + place * size_of::<Descriptor>()
+    }
+
+    /// Takes the next descriptor from the receive ring, as an honest guest does.
+    pub(crate) fn receive(&mut self) -> Option<Descriptor> {
+        if self.rx_head == self.memory.read::<u32>(self.header.rx_ring as usize + Index::Tail as usize) {
+            return None;
+        }
+        let descriptor = self.memory.read(self.entry(self.header.rx_ring, self.rx_head));
+        self.rx_head = self.rx_head.wrapping_add(1);
+        self.set_rx(Index::Head, self.rx_head);
+        Some(descriptor)
+    }
+
+    /// Takes all there is.
+    pub(crate) fn receive_all(&mut self) -> Vec<Descriptor> {
+        std::iter::from_fn(|| self.receive()).collect()
+    }
+
+    /// Appends a descriptor to the transmit ring, whatever it says.
+    pub(crate) fn send(&mut self, descriptor: Descriptor) {
+        self.write_entry(self.tx_tail, descriptor);
+        self.tx_tail = self.tx_tail.wrapping_add(1);
+        self.set_tx(Index::Tail, self.tx_tail);
+    }
+
+    /// Sends a received frame as it is.
+    pub(crate) fn pass(&mut self, received: Descriptor, port: u16) {
+        self.send(Descriptor { port, ..received });
+    }
+
+    /// Overwrites a place of the transmit ring.
+    pub(crate) fn write_entry(&self, index: u32, descriptor: Descriptor) {
+        self.memory.write(self.entry(self.header.tx_ring, index), descriptor);
+    }
+
+    pub(crate) fn set_tx(&self, field: Index, value: u32) {
+        self.memory.write(self.header.tx_ring as usize + field as usize, value);
+    }
+
+    pub(crate) fn set_rx(&self, field: Index, value: u32) {
+        self.memory.write(self.header.rx_ring as usize + field as usize, value);
+    }
+
+    fn place(&self, slot: u16, offset: u16) -> usize {
+        self.header.slots as usize + usize::from(slot) * self.header.slot_size as usize + usize::from(offset)
+    }
+
+    pub(crate) fn frame(&self, descriptor: &Descriptor) -> Vec<u8> {
+        self.memory.bytes(self.place(descriptor.slot, descriptor.offset), usize::from(descriptor.len))
+    }
+
+    pub(crate) fn write_frame(&self, slot: u16, offset: u16, bytes: &[u8]) {
+        self.memory.set_bytes(self.place(slot, offset), bytes);
+    }
+
+    /// All of its memory, as it is now.
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
+        self.memory.bytes(0, self.memory.layout.size())
+    }
+
+    /// All of its slots, as they are now.
+    pub(crate) fn slots(&self) -> Vec<u8> {
+        self.memory.bytes(self.header.slots as usize, (self.header.slot_count * self.header.slot_size) as usize)
+    }
+}
+
+/// A frame that has left the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) port: u16,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The gateway's half of the link, with buffers on the heap. Lends as the real one does: never more received frames than
+/// the link was made for, nor more empty buffers; and insists that each comes back by its own way.
+pub(crate) struct Gateway {
+    link: GatewayLink,
+    pieces: Vec<Piece>,
+    frames_max: usize,
+    empties_max: usize,
+}
+
+struct Piece {
+    memory: Memory,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Home,
+    LentWithFrame,
+    LentEmpty,
+}
+
+impl Gateway {
+    fn new(link: GatewayLink, frames_max: usize, buffer_bytes: usize) -> Self {
+        let piece = |_| Piece { memory: Memory::new(buffer_bytes), place: Place::Home };
+        Self { link, pieces: (0..2 * frames_max).map(piece).collect(), frames_max, empties_max: frames_max }
+    }
+
+    fn count(&self, place: Place) -> usize {
+        self.pieces.iter().filter(|piece| piece.place == place).count()
+    }
+
+    fn lend(&mut self, place: Place) -> Buffer {
+        let number = self.pieces.iter().position(|piece| piece.place == Place::Home).unwrap();
+        let piece = &mut self.pieces[number];
+        piece.place = place;
+        let token = NonNull::without_provenance(NonZero::new(number + 1).unwrap());
+        // SAFETY: the memory outlives the MMA (order of `House`'s fields) and is not touched here while it is lent.
+        unsafe { Buffer::from_raw_parts(piece.memory.start, piece.memory.layout.size() as u32, token) }
+    }
+
+    fn take_back(&mut self, buffer: Buffer, lent_as: Place) {
+        let piece = &mut self.pieces[buffer.into_token().addr().get() - 1];
+        assert_eq!(piece.place, lent_as, "a buffer came back by the wrong way, or twice");
+        piece.place = Place::Home;
+    }
+
+    /// Buffers that MMA holds with or after a received frame.
+    pub(crate) fn frames_lent(&self) -> usize {
+        self.count(Place::LentWithFrame)
+    }
+
+    /// Buffers that MMA holds for frames to transmit.
+    pub(crate) fn empties_lent(&self) -> usize {
+        self.count(Place::LentEmpty)
+    }
+
+    /// Hands a received frame to MMA.
+    pub(crate) fn inject(&mut self, frame: &[u8], port: u16, target: FwpId) {
+        assert!(self.frames_lent() < self.frames_max, "a gateway lends no more than the link holds");
+        let mut buffer = self.lend(Place::LentWithFrame);
+        buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
+        let frame = Inbound { buffer, len: frame.len() as u32, port: PortIndex(port), target };
+        self.link.inbound.push(frame).expect("room for every frame lent");
+        self.link.mma.ring();
+    }
+
+    /// Lends empty buffers; returns how many it could.
+    pub(crate) fn lend_empties(&mut self, wanted: usize) -> usize {
+        let count = wanted.min(self.empties_max - self.empties_lent());
+        for _ in 0..count {
+            let buffer = self.lend(Place::LentEmpty);
+            self.link.empty.push(buffer).expect("room for every buffer lent");
+        }
+        count
+    }
+
+    /// Takes what MMA gives back: the frames to transmit, and buffers.
+    pub(crate) fn collect(&mut self) -> Vec<Left> {
+        while let Some(buffer) = self.link.spent.pop() {
+            self.take_back(buffer, Place::LentWithFrame);
+        }
+        let mut left = Vec::new();
+        while let Some(frame) = self.link.outbound.pop() {
+            left.push(Left { port: frame.port.0, bytes: frame.buffer.bytes(frame.len).to_vec() });
+            self.take_back(frame.buffer, Place::LentEmpty);
+        }
+        left
+    }
+}
+
+/// One FWP as its worker has it.
+pub(crate) struct Fwp {
+    pub(crate) id: FwpId,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) guest: Guest,
+}
+
+impl Fwp {
+    /// What the MMA counted for it.
+    pub(crate) fn moved(&self) -> &MovedCounters {
+        &self.mailbox.counters().moved
+    }
+
+    /// Publishes, and has the guest take everything.
+    pub(crate) fn publish_all(&mut self) -> Vec<Descriptor> {
+        self.mailbox.publish();
+        self.guest.receive_all()
+    }
+
+    /// Publishes, and has the guest send everything to `port`; returns how many frames.
+    pub(crate) fn pass_all(&mut self, port: u16) -> usize {
+        let received = self.publish_all();
+        for &descriptor in &received {
+            self.guest.pass(descriptor, port);
+        }
+        assert_eq!(self.mailbox.collect(), Ok(received.len() as u32));
+        received.len()
+    }
+}
+
+/// What a house is made for.
+pub(crate) struct Plan {
+    pub(crate) fwps_max: usize,
+    pub(crate) buffers: usize,
+    pub(crate) buffer_bytes: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { fwps_max: 16, buffers: 64, buffer_bytes: 2048 }
+    }
+}
+
+/// One MMA, one gateway, one worker, and what they use. Fields are dropped in this order: the MMA, which knows everybody's
+/// memory, before the memory.
+pub(crate) struct House {
+    pub(crate) mma: Mma,
+    pub(crate) gateway: Gateway,
+    pub(crate) gateway_bell: Doorbell,
+    pub(crate) worker_queue: ReadyQueue,
+    servants: Servants,
+    commands: Sender<MmaCommand>,
+    events: Receiver<MmaEvent>,
+    pub(crate) fwps: Vec<Fwp>,
+}
+
+impl House {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let (gateway_bell, mma_bell) = (Doorbell::default(), Doorbell::default());
+        let (gateway_link, mma_link) = link(plan.buffers, gateway_bell.clone(), mma_bell.clone());
+        let outputs = ReadyQueue::new(plan.fwps_max, mma_bell);
+        let worker_queue = ReadyQueue::new(plan.fwps_max, Doorbell::default());
+        let (commands, mma_reads) = unbounded();
+        let (mma_says, events) = unbounded();
+        Self {
+            mma: Mma::new(plan.fwps_max, outputs.clone(), mma_link, mma_reads, mma_says),
+            gateway: Gateway::new(gateway_link, plan.buffers, plan.buffer_bytes),
+            gateway_bell,
+            worker_queue: worker_queue.clone(),
+            servants: Servants { mma: outputs, worker: worker_queue },
+            commands,
+            events,
+            fwps: Vec::new(),
+        }
+    }
+
+    /// Makes an FWP without telling the MMA; its place in `fwps`, and the MMA's side of it.
+    pub(crate) fn make(&mut self, id: FwpId, shape: Shape, next: Edge) -> (usize, Box<Endpoint>) {
+        let guest = Guest::new(shape);
+        // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
+        // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
+        let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, next) };
+        self.fwps.push(Fwp { id, mailbox, guest });
+        (self.fwps.len() - 1, endpoint)
+    }
+
+    /// Makes an FWP and tells the MMA, which has yet to be polled.
+    pub(crate) fn attach(&mut self, id: FwpId, shape: Shape, next: Edge) -> usize {
+        let (fwp, endpoint) = self.make(id, shape, next);
+        self.command(MmaCommand::Attach(endpoint));
+        fwp
+    }
+
+    /// A chain of FWPs in places 0, 1, ...; the last one's output goes by `last`.
+    pub(crate) fn chain(plan: &Plan, stages: u32, shape: Shape, last: Edge) -> Self {
+        let mut house = Self::new(plan);
+        for stage in 0..stages {
+            let next = if stage + 1 < stages { Edge::Fwp(id(stage + 1)) } else { last };
+            house.attach(id(stage), shape, next);
+        }
+        house.mma.poll();
+        house
+    }
+
+    pub(crate) fn command(&self, command: MmaCommand) {
+        self.commands.send(command).unwrap();
+    }
+
+    /// The endpoint that the MMA has handed back, if it has.
+    pub(crate) fn detached(&self) -> Option<Box<Endpoint>> {
+        self.events.try_recv().ok().map(|MmaEvent::Detached(endpoint)| endpoint)
+    }
+
+    /// Injects one frame for the first FWP and polls.
+    pub(crate) fn receive(&mut self, frame: &[u8], port: u16) {
+        self.gateway.inject(frame, port, self.fwps[0].id);
+        self.mma.poll();
+    }
+
+    /// Bytes that the MMA has copied, in all.
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        self.mma.counters().copied_bytes.value()
+    }
+
+    /// Has FWP `fwp` collected and the MMA polled.
+    pub(crate) fn collect_and_move(&mut self, fwp: usize) -> Result<u32, Violation> {
+        let collected = self.fwps[fwp].mailbox.collect();
+        self.mma.poll();
+        collected
+    }
+
+    /// Whom the MMA has notified the worker of.
+    pub(crate) fn noticed(&self) -> Vec<FwpId> {
+        std::iter::from_fn(|| self.worker_queue.pop()).collect()
+    }
+
+    /// Doorbell that the MMA rings for the gateway, shared so that it can be slept at while the house is used.
+    pub(crate) fn bell(&self) -> Doorbell {
+        self.gateway_bell.clone()
+    }
+
+    /// Checks that FWP `fwp`'s slots are all free: exactly that many frames fit.
+    pub(crate) fn assert_all_slots_free(&mut self, fwp: usize, shape: Shape) {
+        let id = self.fwps[fwp].id;
+        let (received, refused) = {
+            let moved = self.fwps[fwp].moved();
+            (moved.received.value(), moved.dropped_no_slot.value())
+        };
+        for _ in 0..=shape.slot_count {
+            self.gateway.inject(b"probe", 0, id);
+            self.mma.poll();
+            self.gateway.collect();
+        }
+        let moved = self.fwps[fwp].moved();
+        assert_eq!(moved.received.value() - received, u64::from(shape.slot_count));
+        assert_eq!(moved.dropped_no_slot.value() - refused, 1);
+        assert_eq!(self.fwps[fwp].pass_all(PORT_DROP), shape.slot_count as usize);
+        self.mma.poll();
+    }
+}
+
+/// The first tenant of a place.
+pub(crate) fn id(index: u32) -> FwpId {
+    FwpId { index, generation: 0 }
+}
+
+/// A frame whose every byte depends on `seed` and its place.
+pub(crate) fn frame(seed: u32, len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|place| (place.wrapping_mul(31) ^ seed.wrapping_mul(0x9e37_79b9).rotate_right(place % 32)) as u8)
+        .collect()
+}
+
+/// Every output there is.
+pub(crate) const KNOWN_PORTS: [u16; 3] = [PORT_NEXT, PORT_REPLY, PORT_DROP];
