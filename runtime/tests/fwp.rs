@@ -1,0 +1,132 @@
+//! One FWP's life: preparation, turns, and every way in which it can end.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use pinion_runtime::end::EndReason;
+use pinion_runtime::fwp::Turn;
+use support::{Bench, QUANTUM, buffer};
+
+const ECHO: &str = include_str!("support/echo.wat");
+const MEMORY_BYTES_MAX: usize = 1 << 20;
+
+/// A module like the echo, with other code in one of its functions.
+fn guest(init: &str, run: &str) -> String {
+    format!(
+        r#"(module
+            (import "pinion" "wait" (func $wait (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
+            (func (export "pinion_abi_v1"))
+            (func (export "pinion_init") (result i32) {init})
+            (func (export "pinion_pool") (result i32) (i32.const 16))
+            (func $deep (param i32) (result i32)
+                (i32.add (i32.const 1) (call $deep (i32.add (local.get 0) (i32.const 1)))))
+            (func (export "pinion_run") {run}))"#
+    )
+}
+
+const READY: &str = "(i32.const 0)";
+const WAIT_ONCE: &str = "(loop $again (br_if $again (i32.eqz (call $wait))))";
+
+/// Runs a guest past its first wait and says how it ends.
+fn end_of(run: &str) -> EndReason {
+    let mut bench = Bench::new();
+    let mut fwp = bench.launch(&guest(READY, &format!("{WAIT_ONCE} {run}")), MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    let reason = loop {
+        match fwp.resume(&bench.clock) {
+            Turn::Ended(reason) => break reason,
+            Turn::Preempted => {}
+            Turn::Waiting => panic!("it waits"),
+        }
+    };
+    bench.dismantle(fwp);
+    reason
+}
+
+#[test]
+fn a_packet_comes_back_as_it_went_in() {
+    let mut bench = Bench::new();
+    let mut fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
+    let mut frame = buffer();
+    frame.bytes_mut(60).iter_mut().zip(0..).for_each(|(byte, i)| *byte = i);
+    bench.gateway.empty.push(buffer()).unwrap();
+    bench.send(frame, 60);
+    assert!(matches!(fwp.resume(&bench.clock), Turn::Waiting));
+    bench.mma.poll();
+    let out = bench.gateway.outbound.pop().expect("nothing came out");
+    assert!(out.buffer.bytes(out.len).iter().copied().eq(0..60));
+    bench.dismantle(fwp);
+}
+
+#[test]
+fn a_looping_guest_loses_the_core_when_its_quantum_is_over() {
+    let mut bench = Bench::new();
+    let looping = guest(READY, &format!("{WAIT_ONCE} (loop $l (br $l))"));
+    let mut fwp = bench.launch(&looping, MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    let mut turns: Vec<Duration> = (0..200)
+        .map(|_| {
+            let started = Instant::now();
+            assert!(matches!(fwp.resume(&bench.clock), Turn::Preempted));
+            started.elapsed()
+        })
+        .collect();
+    turns.sort_unstable();
+    assert!(turns[0] >= QUANTUM / 2, "it was preempted after {:?} of {QUANTUM:?}", turns[0]);
+    // The median, as this machine may take the ticker's core away now and then.
+    assert!(turns[100] <= QUANTUM * 20, "it ran for {:?} of {QUANTUM:?}", turns[100]);
+    bench.dismantle(fwp);
+}
+
+#[test]
+fn each_end_has_its_reason() {
+    assert_eq!(end_of(""), EndReason::Returned);
+    assert_eq!(end_of("(call $exit (i32.const 3))"), EndReason::Exited(3));
+    let trapped = end_of("unreachable").account();
+    assert!(trapped.starts_with("it trapped: wasm trap: wasm `unreachable` instruction executed\n"), "{trapped}");
+    let deep = end_of("(drop (call $deep (i32.const 0)))").to_string();
+    assert_eq!(deep, "it trapped: wasm trap: call stack exhausted");
+    // A transmit index of its own invention.
+    let wild = end_of("(i32.store (i32.const 2052) (i32.const 77)) (drop (call $wait))").to_string();
+    assert_eq!(wild, "it was stopped: its transmit index moved from 0 to 77, in a ring of 4");
+}
+
+#[test]
+fn what_cannot_be_prepared_says_why() {
+    let refusal = |wat: &str| Bench::new().launch(wat, MEMORY_BYTES_MAX).err().map(|reason| reason.to_string());
+    let why = |wat: &str| refusal(wat).unwrap_or_else(|| "it was prepared".to_owned());
+    assert_eq!(why(&guest("(i32.const 1)", "")), "its pinion_init refused with status 1; see its log");
+    assert_eq!(why(&guest("(drop (call $wait)) (i32.const 0)", "")), "it called pinion.wait during its initialisation");
+    assert_eq!(why(&guest("(loop $l (br $l)) (i32.const 0)", "")), "it did not reach its first wait within 500 ms");
+    assert_eq!(why(&guest(READY, "(loop $l (br $l))")), "it did not reach its first wait within 500 ms");
+    assert_eq!(why(&guest(READY, "")), "its run function returned");
+    let no_pool = guest(READY, WAIT_ONCE).replace("PIN1", "NOPE");
+    assert!(why(&no_pool).starts_with("its packet pool is unusable: pinion_pool names"), "{}", why(&no_pool));
+    let too_large = guest(READY, WAIT_ONCE).replace("\"memory\") 1", "\"memory\") 17");
+    assert!(why(&too_large).starts_with("it could not be instantiated"), "{}", why(&too_large));
+}
+
+#[test]
+fn memory_grows_up_to_the_limit_and_no_further() {
+    // Exits with the number of pages it got.
+    let grow = "(block $full (loop $more
+                  (br_if $full (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br $more)))
+                (call $exit (memory.size))";
+    assert_eq!(end_of(grow), EndReason::Exited((MEMORY_BYTES_MAX / 65_536) as i32));
+}
+
+#[test]
+fn a_guest_that_waits_twice_in_one_breath_keeps_its_packets() {
+    // Two waits without a loop between them; packets that the second one hands over must not wait for more packets.
+    let run = format!("{WAIT_ONCE} (drop (call $wait)) (drop (call $wait)) (loop $l (br $l))");
+    let mut bench = Bench::new();
+    let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    assert!(matches!(fwp.resume(&bench.clock), Turn::Waiting));
+    assert!(matches!(fwp.resume(&bench.clock), Turn::Preempted), "it was taken for waiting while it ran");
+    bench.dismantle(fwp);
+}

@@ -1,0 +1,56 @@
+//! The steady state of an FWP allocates nothing: not the resume, not the wait, not the exchange of rings.
+#![allow(unsafe_code)] // A counting allocator.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use pinion_runtime::fwp::Turn;
+use support::{Bench, buffer};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: hands everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_hundred_thousand_packets_through_an_fwp_allocate_nothing() {
+    let mut bench = Bench::new();
+    let mut fwp = bench.launch(include_str!("support/echo.wat"), 1 << 20).unwrap();
+    bench.gateway.empty.push(buffer()).unwrap();
+    let mut next = Some(buffer());
+    let mut round = |bench: &mut Bench| {
+        bench.send(next.take().unwrap(), 60);
+        assert!(matches!(fwp.resume(&bench.clock), Turn::Waiting | Turn::Preempted));
+        bench.mma.poll();
+        next = bench.gateway.spent.pop();
+        if let Some(sent) = bench.gateway.outbound.pop() {
+            bench.gateway.empty.push(sent.buffer).unwrap();
+        }
+    };
+    (0..1000).for_each(|_| round(&mut bench));
+    let before = ALLOCATIONS.get();
+    (0..100_000).for_each(|_| round(&mut bench));
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    bench.dismantle(fwp);
+}

@@ -1,0 +1,113 @@
+//! One FWP, its worker's half and a real MMA, without gateway, threads or a control plane.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use pinion_mma::buffer::Buffer;
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::fwp::Servants;
+use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::link::{GatewayLink, Inbound, link};
+use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
+use pinion_mma::notify::ReadyQueue;
+use pinion_mma::wiring::Edge;
+use pinion_runtime::clock::{Clock, RunSlot};
+use pinion_runtime::end::EndReason;
+use pinion_runtime::fwp::{Berth, Fwp};
+use pinion_runtime::log::{Origin, hub};
+use pinion_runtime::template::Template;
+use pinion_runtime::{engine, imports, template};
+use wasmtime::Engine;
+
+pub(crate) const QUANTUM: Duration = Duration::from_micros(100);
+pub(crate) const ID: FwpId = FwpId { index: 0, generation: 0 };
+
+/// See the module.
+pub(crate) struct Bench {
+    engine: Engine,
+    servants: Servants,
+    pub(crate) clock: RunSlot,
+    pub(crate) mma: Mma,
+    pub(crate) gateway: GatewayLink,
+    commands: Sender<MmaCommand>,
+    events: Receiver<MmaEvent>,
+    stop: Arc<AtomicBool>,
+    ticker: Option<JoinHandle<()>>,
+    ticker_bell: Doorbell,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let engine = engine::engine(4).unwrap();
+        let mut clock = Clock::new(QUANTUM);
+        let (slot, ticker_bell) = (clock.slot(&engine), clock.bell());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let ticker = std::thread::spawn(move || clock.run(&stopped));
+        let queue = || ReadyQueue::new(4, Doorbell::default());
+        let servants = Servants { mma: queue(), worker: queue() };
+        let (gateway, mma_link) = link(8, Doorbell::default(), Doorbell::default());
+        let (commands, reads) = crossbeam_channel::bounded(8);
+        let (reports, events) = crossbeam_channel::bounded(8);
+        let mma = Mma::new(4, servants.mma.clone(), mma_link, reads, reports);
+        Self { engine, servants, clock: slot, mma, gateway, commands, events, stop, ticker: Some(ticker), ticker_bell }
+    }
+
+    /// An FWP of a module in text form, attached to the MMA.
+    pub(crate) fn launch(&mut self, wat: &str, memory_bytes_max: usize) -> Result<Fwp, EndReason> {
+        let template = self.template(wat, memory_bytes_max);
+        let berth = Berth { id: ID, servants: &self.servants, next: Edge::EgressWhereItCame, clock: &self.clock };
+        let word = || "test".to_owned();
+        let log = hub().0.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
+        let (fwp, endpoint) = Fwp::prepare(&template, &berth, log)?;
+        self.commands.send(MmaCommand::Attach(endpoint)).unwrap();
+        self.mma.poll();
+        Ok(fwp)
+    }
+
+    fn template(&self, wat: &str, memory_bytes_max: usize) -> Template {
+        let compiler = Engine::new(&pinion_builder::settings::config()).unwrap();
+        let artifact = pinion_builder::admission::build(&compiler, &wat::parse_str(wat).unwrap()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), artifact).unwrap();
+        let module = template::load(&self.engine, file.path()).unwrap();
+        let linker = imports::linker(&self.engine).unwrap();
+        Template::new(&linker, &module, Arc::new([]), memory_bytes_max).unwrap()
+    }
+
+    /// Ends an FWP as the launcher does: only when the MMA has let go.
+    pub(crate) fn dismantle(&mut self, fwp: Fwp) {
+        self.commands.send(MmaCommand::Detach(ID)).unwrap();
+        self.mma.poll();
+        let MmaEvent::Detached(endpoint) = self.events.try_recv().unwrap();
+        fwp.dismantle(endpoint);
+    }
+
+    /// Hands the MMA a frame for the FWP.
+    pub(crate) fn send(&mut self, buffer: Buffer, len: u32) {
+        self.gateway.inbound.push(Inbound { buffer, len, port: PortIndex(0), target: ID }).unwrap();
+        self.mma.poll();
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.ticker_bell.ring();
+        if let Some(ticker) = self.ticker.take() {
+            ticker.join().unwrap();
+        }
+    }
+}
+
+/// A buffer of its own for a test that ends before the process does.
+#[allow(unsafe_code)]
+pub(crate) fn buffer() -> Buffer {
+    let bytes = Box::leak(vec![0_u8; 2048].into_boxed_slice());
+    // SAFETY: leaked, and nobody else knows it.
+    unsafe { Buffer::from_raw_parts(NonNull::from(&mut bytes[0]), 2048, NonNull::dangling()) }
+}
