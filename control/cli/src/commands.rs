@@ -1,0 +1,82 @@
+//! One file per command; what they share is here.
+
+mod apply;
+mod delete;
+mod describe;
+mod get;
+mod status;
+
+use std::path::PathBuf;
+
+use pinion_control::Client;
+use pinion_control::client::Filter;
+use pinion_control::control::Changed;
+use pinion_control::manifest::Bundle;
+use pinion_control::model::TenantName;
+
+use crate::args::{Args, Command, Format};
+use crate::output;
+
+/// What somebody typed leads nowhere.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadInput {
+    /// There is no such thing.
+    #[error("there is no {kind} {name:?} of tenant {tenant}")]
+    NotFoundOf { kind: &'static str, name: String, tenant: TenantName },
+    /// There is no such thing of any tenant.
+    #[error("there is no {kind} {name:?}")]
+    NotFound { kind: &'static str, name: String },
+    /// Manifests with nothing in them.
+    #[error("{}: no module, chain or rule is in there", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    Empty(Vec<PathBuf>),
+    /// Not the number of a chain instance.
+    #[error("{0:?} is not a chain instance: these have numbers, see pinion get instances")]
+    InstanceId(String),
+}
+
+/// Does what the command line asks.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let Args { socket, output, command } = args;
+    match command {
+        Command::Apply { files } => apply::run(&socket, &files, output).await,
+        Command::Get { kind, name, tenant } => {
+            let mut client = Client::connect(&socket).await?;
+            get::run(&mut client, kind, Filter { tenant, name }, output).await
+        }
+        Command::Describe { kind, name, owner } => {
+            let mut client = Client::connect(&socket).await?;
+            describe::run(&mut client, kind, name, owner.tenant, output).await
+        }
+        Command::Delete { kind, name, files, owner } => {
+            let objects = match kind.zip(name) {
+                Some((kind, name)) => vec![delete::object(kind, name, owner.tenant)?],
+                None => read_manifests(&files)?.objects(),
+            };
+            let changed = Client::connect(&socket).await?.delete(&objects).await?;
+            print_changed(&changed, output)
+        }
+        Command::Status => {
+            let report = Client::connect(&socket).await?.status().await?;
+            status::print(&report, output)
+        }
+    }
+}
+
+/// Manifests that say something.
+fn read_manifests(files: &[PathBuf]) -> anyhow::Result<Bundle> {
+    let bundle = Bundle::read(files)?;
+    if bundle.objects().is_empty() {
+        return Err(BadInput::Empty(files.to_vec()).into());
+    }
+    Ok(bundle)
+}
+
+/// `chain/echo created`, one in a line.
+fn print_changed(changed: &Changed, format: Format) -> anyhow::Result<()> {
+    if format == Format::Json {
+        return output::json(changed);
+    }
+    changed.outcomes.iter().try_for_each(|outcome| {
+        output::print(&format!("{}/{} {}", outcome.object.kind(), outcome.object.name(), outcome.effect))
+    })
+}

@@ -1,0 +1,25 @@
+//! `pinion delete`: which object a kind and a name mean.
+
+use pinion_control::model::{ChainName, ModuleName, ObjectRef, RuleName, TenantName};
+
+use super::BadInput;
+use crate::args::Deletable;
+
+/// A name that no object can have is one that none has.
+pub(super) fn object(kind: Deletable, name: String, tenant: TenantName) -> Result<ObjectRef, BadInput> {
+    let not_found = |kind, tenant| BadInput::NotFoundOf { kind, name: name.clone(), tenant };
+    match kind {
+        Deletable::Module => match ModuleName::new(name.as_str()) {
+            Ok(name) => Ok(ObjectRef::Module { tenant, name }),
+            Err(_) => Err(not_found("module", tenant)),
+        },
+        Deletable::Chain => match ChainName::new(name.as_str()) {
+            Ok(name) => Ok(ObjectRef::Chain { tenant, name }),
+            Err(_) => Err(not_found("chain", tenant)),
+        },
+        Deletable::Rule => match RuleName::new(name.as_str()) {
+            Ok(name) => Ok(ObjectRef::Rule { tenant, name }),
+            Err(_) => Err(not_found("rule", tenant)),
+        },
+    }
+}

@@ -1,0 +1,126 @@
+//! `pinion describe`: one thing and what belongs to it.
+
+use pinion_control::Client;
+use pinion_control::client::Filter;
+use pinion_control::model::{Chain, Module, Rule, TenantName};
+use pinion_control::node::{ChainStatus, FwpStatus};
+use serde::Serialize;
+
+use super::BadInput;
+use crate::args::{Described, Format};
+use crate::output::{self, age, or_dash, size};
+
+pub(super) async fn run(
+    client: &mut Client,
+    kind: Described,
+    name: String,
+    tenant: TenantName,
+    format: Format,
+) -> anyhow::Result<()> {
+    let all = Filter { tenant: Some(tenant.clone()), name: None };
+    let one = Filter { tenant: Some(tenant.clone()), name: Some(name.clone()) };
+    let not_found = |kind| BadInput::NotFoundOf { kind, name, tenant };
+    match kind {
+        Described::Module => {
+            let module = client.modules(one).await?.pop().ok_or_else(|| not_found("module"))?;
+            let chains = client.chains(all).await?;
+            print(&module, format, |module| describe_module(module, &chains))
+        }
+        Described::Chain => {
+            let chain = client.chains(one).await?.pop().ok_or_else(|| not_found("chain"))?;
+            let rules = client.rules(all).await?;
+            let status = client.status().await?.node.chains;
+            print(&chain, format, |chain| describe_chain(chain, &rules, &status))
+        }
+        Described::Rule => {
+            let rule = client.rules(one).await?.pop().ok_or_else(|| not_found("rule"))?;
+            print(&rule, format, describe_rule)
+        }
+        Described::Fwp => {
+            let fwp = client.fwps(one).await?.pop().ok_or_else(|| not_found("fwp"))?;
+            print(&fwp, format, describe_fwp)
+        }
+    }
+}
+
+fn print<T: Serialize>(value: &T, format: Format, describe: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+    match format {
+        Format::Json => output::json(value),
+        Format::Table => output::print(&describe(value)),
+    }
+}
+
+/// Names one under another, or a dash for none.
+fn names(names: impl Iterator<Item = String>) -> String {
+    or_dash(names.reduce(|all, name| format!("{all}\n{name}")))
+}
+
+fn describe_module(module: &Module, chains: &[Chain]) -> String {
+    let users = chains.iter().filter(|chain| chain.stages.iter().any(|stage| stage.module == module.name));
+    output::description([
+        ("Tenant", module.tenant.to_string()),
+        ("Name", module.name.to_string()),
+        ("Digest", module.digest.to_string()),
+        ("Size", size(module.size_bytes)),
+        ("Chains", names(users.map(|chain| chain.name.to_string()))),
+    ])
+}
+
+fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> String {
+    let status = status.iter().find(|status| status.tenant == chain.tenant && status.chain == chain.name);
+    let stages = chain.stages.iter().enumerate();
+    let stages = stages.map(|(at, s)| format!("{at}. {}, config of {}", s.module, size(s.config.len() as u64)));
+    let egress = chain.egress.as_ref().map_or("the port that a packet came in by".into(), |port| port.to_string());
+    output::description([
+        ("Tenant", chain.tenant.to_string()),
+        ("Name", chain.name.to_string()),
+        ("Stages", names(stages)),
+        ("Egress", egress),
+        ("Memory limit", size(u64::from(chain.memory_limit_kib) << 10)),
+        ("Idle timeout", format!("{} ms", chain.idle_timeout_ms)),
+        ("Kept ready", chain.cache_min.to_string()),
+        ("Rules", names(rules.iter().filter(|rule| rule.chain == chain.name).map(|rule| rule.name.to_string()))),
+        ("Ready", or_dash(status.map(|status| status.ready))),
+        ("Active", or_dash(status.map(|status| status.active))),
+        ("Failures", or_dash(status.map(|status| status.failures))),
+        ("Last failure", or_dash(status.and_then(|status| status.last_failure.as_ref()))),
+    ])
+}
+
+fn describe_rule(rule: &Rule) -> String {
+    output::description([
+        ("Tenant", rule.tenant.to_string()),
+        ("Name", rule.name.to_string()),
+        ("Priority", rule.priority.to_string()),
+        ("Match", rule.matcher.to_string().replace(", ", "\n")),
+        ("Policy", rule.policy.to_string()),
+        ("Chain", rule.chain.to_string()),
+    ])
+}
+
+fn describe_fwp(fwp: &FwpStatus) -> String {
+    let counters = &fwp.counters;
+    output::description([
+        ("Tenant", fwp.tenant.to_string()),
+        ("FWP", fwp.id.clone()),
+        ("Chain", fwp.chain.to_string()),
+        ("Chain instance", fwp.chain_instance.to_string()),
+        ("Stage", fwp.stage.to_string()),
+        ("Module", fwp.module.to_string()),
+        ("State", fwp.state.to_string()),
+        ("Client", or_dash(fwp.client.as_ref())),
+        ("Worker core", fwp.worker_core.to_string()),
+        ("Memory", size(fwp.memory_kib << 10)),
+        ("Age", age(fwp.age_ms)),
+        ("Received", format!("{} packets, {} bytes", counters.received, counters.received_bytes)),
+        ("Sent", format!("{} packets, {} bytes", counters.sent, counters.sent_bytes)),
+        ("Dropped by the function", counters.dropped_by_guest.to_string()),
+        ("Dropped, no free slot", counters.dropped_no_slot.to_string()),
+        ("Dropped, too long", counters.dropped_too_long.to_string()),
+        ("Dropped at egress", counters.dropped_egress.to_string()),
+        ("Dropped, next gone", counters.dropped_gone.to_string()),
+        ("Activations", counters.activations.to_string()),
+        ("Preemptions", counters.preemptions.to_string()),
+        ("CPU time", format!("{} us", counters.cpu_us)),
+    ])
+}

@@ -1,0 +1,133 @@
+//! `pinion get`: lists.
+
+use pinion_control::Client;
+use pinion_control::client::Filter;
+use pinion_control::model::{Chain, Module, Rule};
+use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus};
+use serde::Serialize;
+
+use super::BadInput;
+use crate::args::{Format, Listed};
+use crate::output::{self, age, or_dash, size};
+
+pub(super) async fn run(client: &mut Client, kind: Listed, filter: Filter, format: Format) -> anyhow::Result<()> {
+    let wanted = filter.clone();
+    match kind {
+        Listed::Modules => print(client.modules(filter).await?, "module", wanted, format, modules),
+        Listed::Rules => print(client.rules(filter).await?, "rule", wanted, format, rules),
+        Listed::Fwps => print(client.fwps(filter).await?, "fwp", wanted, format, fwps),
+        Listed::Chains => {
+            let status = client.status().await?.node.chains;
+            print(client.chains(filter).await?, "chain", wanted, format, |all| chains(all, &status))
+        }
+        Listed::Instances => {
+            let id = filter.name.map(|name| name.parse().map_err(|_| BadInput::InstanceId(name))).transpose()?;
+            print(client.chain_instances(filter.tenant, id).await?, "instance", wanted, format, instances)
+        }
+    }
+}
+
+fn print<T: Serialize>(
+    found: Vec<T>,
+    kind: &'static str,
+    wanted: Filter,
+    format: Format,
+    table: impl FnOnce(&[T]) -> String,
+) -> anyhow::Result<()> {
+    match wanted {
+        Filter { name: Some(name), tenant: Some(tenant) } if found.is_empty() => {
+            return Err(BadInput::NotFoundOf { kind, name, tenant }.into());
+        }
+        Filter { name: Some(name), tenant: None } if found.is_empty() => {
+            return Err(BadInput::NotFound { kind, name }.into());
+        }
+        _ => {}
+    }
+    match format {
+        Format::Json => output::json(&found),
+        Format::Table if found.is_empty() => {
+            eprintln!("There is no {kind}.");
+            Ok(())
+        }
+        Format::Table => output::print(&table(&found)),
+    }
+}
+
+fn modules(modules: &[Module]) -> String {
+    let row = |m: &Module| [m.tenant.to_string(), m.name.to_string(), m.digest.to_string(), size(m.size_bytes)];
+    output::table(["TENANT", "NAME", "DIGEST", "SIZE"], modules.iter().map(row))
+}
+
+fn chains(chains: &[Chain], status: &[ChainStatus]) -> String {
+    let row = |chain: &Chain| {
+        let status = status.iter().find(|status| status.tenant == chain.tenant && status.chain == chain.name);
+        let stages: Vec<&str> = chain.stages.iter().map(|stage| stage.module.as_str()).collect();
+        [
+            chain.tenant.to_string(),
+            chain.name.to_string(),
+            stages.join(","),
+            or_dash(chain.egress.as_ref()),
+            or_dash(status.map(|status| status.ready)),
+            or_dash(status.map(|status| status.active)),
+            or_dash(status.map(|status| status.failures)),
+        ]
+    };
+    output::table(["TENANT", "NAME", "STAGES", "EGRESS", "READY", "ACTIVE", "FAILURES"], chains.iter().map(row))
+}
+
+fn rules(rules: &[Rule]) -> String {
+    let row = |rule: &Rule| {
+        [
+            rule.tenant.to_string(),
+            rule.name.to_string(),
+            rule.priority.to_string(),
+            rule.policy.to_string(),
+            rule.chain.to_string(),
+            rule.matcher.to_string(),
+        ]
+    };
+    output::table(["TENANT", "NAME", "PRIORITY", "POLICY", "CHAIN", "MATCH"], rules.iter().map(row))
+}
+
+fn fwps(fwps: &[FwpStatus]) -> String {
+    let headings = [
+        "TENANT", "CHAIN", "INSTANCE", "FWP", "MODULE", "STATE", "CLIENT", "CORE", "RECEIVED", "SENT", "DROPPED",
+        "MEMORY", "AGE",
+    ];
+    let row = |fwp: &FwpStatus| {
+        [
+            fwp.tenant.to_string(),
+            fwp.chain.to_string(),
+            fwp.chain_instance.to_string(),
+            fwp.id.clone(),
+            fwp.module.to_string(),
+            fwp.state.to_string(),
+            or_dash(fwp.client.as_ref()),
+            fwp.worker_core.to_string(),
+            fwp.counters.received.to_string(),
+            fwp.counters.sent.to_string(),
+            fwp.counters.dropped().to_string(),
+            size(fwp.memory_kib << 10),
+            age(fwp.age_ms),
+        ]
+    };
+    output::table(headings, fwps.iter().map(row))
+}
+
+fn instances(instances: &[ChainInstanceStatus]) -> String {
+    let row = |instance: &ChainInstanceStatus| {
+        [
+            instance.tenant.to_string(),
+            instance.chain.to_string(),
+            instance.id.to_string(),
+            instance.state.to_string(),
+            or_dash(instance.client.as_ref()),
+            instance.fwp_ids.join(","),
+            instance.worker_core.to_string(),
+            age(instance.age_ms),
+            or_dash(instance.ended_because.as_ref()),
+        ]
+    };
+    let headings = ["TENANT", "CHAIN", "INSTANCE", "STATE", "CLIENT", "FWPS", "CORE", "AGE", "ENDED"];
+    output::table(headings, instances.iter().map(row))
+}

@@ -1,0 +1,113 @@
+//! How things look on a terminal: tables and descriptions as people know them from kubectl, or JSON.
+//!
+//! Text from elsewhere, such as why a tenant's function failed, is printed without control characters.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, Table, presets};
+use serde::Serialize;
+
+/// Prints values as indented JSON.
+pub(crate) fn json(value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
+    print(&serde_json::to_string_pretty(value)?)
+}
+
+/// Prints text and a line feed.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(io::stdout().lock(), "{text}")?)
+}
+
+/// Columns under headings, without borders.
+pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(headings);
+    table.add_rows(rows.into_iter().map(|row| row.map(|text| Cell::new(printable(&text)))));
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 3));
+    });
+    table.trim_fmt()
+}
+
+/// `Key:   value`, one in a line.
+pub(crate) fn description<const N: usize>(lines: [(&str, String); N]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.add_rows(lines.into_iter().map(|(key, value)| [format!("{key}:"), printable_lines(&value)]));
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table.trim_fmt()
+}
+
+/// What there is, or a dash.
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+/// `42s`, `3m12s`, `5h2m`, `3d4h`.
+pub(crate) fn age(age_ms: u64) -> String {
+    let seconds = age_ms / 1000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match () {
+        () if days > 0 => format!("{days}d{}h", hours % 24),
+        () if hours > 0 => format!("{hours}h{}m", minutes % 60),
+        () if minutes > 0 => format!("{minutes}m{}s", seconds % 60),
+        () => format!("{seconds}s"),
+    }
+}
+
+/// `512B`, `64.0KiB`, `1.1MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes}B"),
+        1024..0x10_0000 => format!("{:.1}KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1}MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+/// The text without what a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_plain_columns_and_no_trailing_spaces() {
+        let rows = [["demo".to_owned(), "1".to_owned()], ["a-longer-name".to_owned(), "2".to_owned()]];
+        assert_eq!(table(["TENANT", "N"], rows), "TENANT          N\ndemo            1\na-longer-name   2");
+    }
+
+    #[test]
+    fn a_description_aligns_its_values() {
+        let lines = [("Name", "echo".to_owned()), ("Stages", "1. a\n2. b".to_owned())];
+        assert_eq!(description(lines), "Name:    echo\nStages:  1. a\n         2. b");
+    }
+
+    #[test]
+    fn ages_have_their_two_largest_units() {
+        for (age_ms, text) in
+            [(0, "0s"), (59_999, "59s"), (192_000, "3m12s"), (18_120_000, "5h2m"), (273_600_000, "3d4h")]
+        {
+            assert_eq!(age(age_ms), text);
+        }
+    }
+
+    #[test]
+    fn sizes_have_a_unit_that_fits() {
+        for (bytes, text) in [(0, "0B"), (1023, "1023B"), (65536, "64.0KiB"), (1_153_434, "1.1MiB")] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        assert_eq!(printable("a\u{1b}[31mred\n"), "a\u{fffd}[31mred\u{fffd}");
+    }
+}

@@ -1,0 +1,271 @@
+//! The built `pinion` command against a served control plane whose data plane only remembers.
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use support::{Served, wasm};
+use tokio::process::Command;
+
+const MANIFEST: &str = r#"version = "pinion.v1"
+tenant = "demo"
+
+[[module]]
+name = "icmp-echo"
+path = "echo.wasm"
+
+[[chain]]
+name = "echo"
+
+[[chain.stage]]
+module = "icmp-echo"
+config = "hello"
+
+[[rule]]
+name = "ping"
+priority = 100
+policy = "per-client"
+chain = "echo"
+
+[rule.match]
+destination = "10.77.0.2/32"
+protocol = "icmp"
+"#;
+
+async fn pinion(socket: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
+    command.env("PINION_SOCKET", socket).args(arguments).output().await.unwrap()
+}
+
+/// What it prints when all goes well.
+async fn ok(served: &Served, arguments: &[&str]) -> String {
+    let output = pinion(&served.socket, arguments).await;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The exit code and the error, which has to be one line.
+async fn fails(socket: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = pinion(socket, arguments).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.starts_with("error: ") && error.trim_end().lines().count() == 1, "{error}");
+    assert_eq!(output.stdout, b"");
+    (output.status.code().unwrap(), error.trim_end().to_owned())
+}
+
+/// Writes the manifest and its module beside the server's files.
+fn write_manifest(served: &Served, text: &str) -> String {
+    fs::write(served.folder.path().join("echo.wasm"), wasm("echo")).unwrap();
+    let path = served.folder.path().join("demo.toml");
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn apply_says_what_became_of_each_object() {
+    let served = Served::start().await;
+    let manifest = write_manifest(&served, MANIFEST);
+    let created = "module/icmp-echo created\nchain/echo created\nrule/ping created\n";
+    assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created);
+    assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created.replace("created", "unchanged"));
+    let manifest = write_manifest(&served, &MANIFEST.replace("priority = 100", "priority = 50"));
+    let configured = "module/icmp-echo unchanged\nchain/echo unchanged\nrule/ping configured\n";
+    assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, configured);
+    let json: serde_json::Value =
+        serde_json::from_str(&ok(&served, &["apply", "-o", "json", "-f", &manifest]).await).unwrap();
+    assert_eq!(json["version"], 2);
+    assert_eq!(
+        json["outcomes"][2],
+        serde_json::json!({"kind": "rule", "tenant": "demo", "name": "ping", "effect": "unchanged"})
+    );
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn several_manifests_and_folders_are_one_change() {
+    let served = Served::start().await;
+    write_manifest(&served, MANIFEST);
+    let (module, rest) = MANIFEST.split_once("[[chain]]\n").unwrap();
+    let more = served.folder.path().join("more");
+    fs::create_dir(&more).unwrap();
+    fs::write(more.join("chain.toml"), format!("version = \"pinion.v1\"\ntenant = \"demo\"\n[[chain]]\n{rest}"))
+        .unwrap();
+    let module = write_manifest(&served, module);
+    let more = more.display().to_string();
+    let (code, error) = fails(&served.socket, &["apply", "-f", &more]).await;
+    assert_eq!(code, 2);
+    assert!(error.starts_with("error: chain demo/echo: stage 1 names the module icmp-echo"), "{error}");
+    let printed = ok(&served, &["apply", "-f", &more, "-f", &module]).await;
+    assert_eq!(printed, "module/icmp-echo created\nchain/echo created\nrule/ping created\n");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_misspelt_key_is_bad_input_with_file_line_and_key() {
+    let served = Served::start().await;
+    let manifest = write_manifest(&served, &MANIFEST.replace("priority", "prioritty"));
+    let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
+    assert_eq!(code, 2);
+    assert!(error.starts_with(&format!("error: {manifest}:17: unknown key `prioritty`")), "{error}");
+    assert_eq!(ok(&served, &["get", "modules", "-o", "json"]).await, "[]\n");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_refused_is_bad_input_and_leaves_nothing_behind() {
+    let served = Served::start().await;
+    for (from, to, problem) in [
+        ("\"pinion.v1\"", "\"pinion.v9\"", ":1: version is \"pinion.v9\": this pinion reads version = \"pinion.v1\""),
+        ("chain = \"echo\"", "chain = \"nope\"", "rule demo/ping names chain demo/nope, which does not exist"),
+        ("module = \"icmp-echo\"", "module = \"nope\"", "chain demo/echo: stage 1 names the module nope"),
+        ("name = \"echo\"\n", "name = \"echo\"\negress = \"wan\"\n", "chain demo/echo: this node has no port wan"),
+        ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", ":22: destination: 10.77.0.2/24 has bits set"),
+        ("\"echo.wasm\"", "\"nope.wasm\"", ":6: path names "),
+        ("\"echo.wasm\"", "\"demo.toml\"", "this is not a WebAssembly module"),
+    ] {
+        let manifest = write_manifest(&served, &MANIFEST.replacen(from, to, 1));
+        let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains(problem), "{error}");
+    }
+    let manifest = write_manifest(&served, "version = \"pinion.v1\"\n");
+    let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
+    assert_eq!((code, error), (2, format!("error: {manifest}: no module, chain or rule is in there")));
+    for kind in ["modules", "chains", "rules"] {
+        assert_eq!(ok(&served, &["get", kind, "-o", "json"]).await, "[]\n");
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn lists_are_plain_tables() {
+    let served = Served::start().await;
+    ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
+    assert_eq!(
+        ok(&served, &["get", "fwps"]).await,
+        "TENANT   CHAIN   INSTANCE   FWP   MODULE      STATE    CLIENT        CORE   RECEIVED   SENT   DROPPED   MEMORY   AGE\n\
+         demo     echo    0          0.0   icmp-echo   active   10.77.0.101   1      7          5      2         1.1MiB   1m5s\n"
+    );
+    assert_eq!(
+        ok(&served, &["get", "rules", "ping", "--tenant", "demo"]).await,
+        "TENANT   NAME   PRIORITY   POLICY       CHAIN   MATCH\n\
+         demo     ping   100        per-client   echo    destination 10.77.0.2/32, protocol icmp\n"
+    );
+    assert_eq!(
+        ok(&served, &["get", "chains"]).await,
+        "TENANT   NAME   STAGES      EGRESS   READY   ACTIVE   FAILURES\n\
+         demo     echo   icmp-echo   -        4       1        0\n"
+    );
+    assert_eq!(
+        ok(&served, &["get", "instances", "0"]).await,
+        "TENANT   CHAIN   INSTANCE   STATE    CLIENT        FWPS   CORE   AGE    ENDED\n\
+         demo     echo    0          active   10.77.0.101   0.0    1      1m5s   -\n"
+    );
+    assert!(ok(&served, &["get", "module"]).await.contains("icmp-echo   sha256:"));
+    assert_eq!(ok(&served, &["get", "rules", "--tenant", "other"]).await, "");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn json_shows_whole_objects() {
+    let served = Served::start().await;
+    ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
+    let json = async |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&ok(&served, arguments).await).unwrap()
+    };
+    let rule = json(&["get", "rules", "-o", "json"]).await;
+    assert_eq!(
+        rule[0]["match"],
+        serde_json::json!({"port": null, "source": null, "destination": "10.77.0.2/32", "protocol": "icmp",
+            "source_ports": null, "destination_ports": null})
+    );
+    assert_eq!(rule[0]["policy"], "per-client");
+    let chain = json(&["describe", "chain", "echo", "--tenant", "demo", "-o", "json"]).await;
+    assert_eq!(chain["stages"][0], serde_json::json!({"module": "icmp-echo", "config": {"text": "hello"}}));
+    let fwp = json(&["get", "fwps", "-o", "json"]).await;
+    assert_eq!((&fwp[0]["state"], &fwp[0]["counters"]["received"]), (&"active".into(), &7.into()));
+    let status = json(&["status", "-o", "json"]).await;
+    assert_eq!((&status["desired_version"], &status["ports"][0]["name"]), (&1.into(), &"lan".into()));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn describe_and_status_show_what_belongs_together() {
+    let served = Served::start().await;
+    ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
+    let chain = ok(&served, &["describe", "chains", "echo", "--tenant", "demo"]).await;
+    assert!(chain.contains("\nStages:        0. icmp-echo, config of 5B\n"), "{chain}");
+    assert!(chain.contains("\nRules:         ping\n"), "{chain}");
+    let module = ok(&served, &["describe", "module", "icmp-echo", "--tenant", "demo"]).await;
+    assert!(module.ends_with("\nChains:  echo\n"), "{module}");
+    let fwp = ok(&served, &["describe", "fwp", "0.0", "--tenant", "demo"]).await;
+    assert!(fwp.contains("Received:                 7 packets, 0 bytes\n"), "{fwp}");
+    let status = ok(&served, &["status"]).await;
+    assert!(status.contains("version 1, version 1 in effect"), "{status}");
+    assert!(
+        status.contains("lan    net_tap0   02:00:00:00:00:01   1500   up     12         10     bad-checksum=2"),
+        "{status}"
+    );
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn delete_takes_names_or_manifests() {
+    let served = Served::start().await;
+    let manifest = write_manifest(&served, MANIFEST);
+    ok(&served, &["apply", "-f", &manifest]).await;
+    let (code, error) = fails(&served.socket, &["delete", "chain", "echo", "--tenant", "demo"]).await;
+    assert_eq!(code, 2);
+    assert!(error.starts_with("error: chain demo/echo is in use by rule demo/ping"), "{error}");
+    assert_eq!(ok(&served, &["delete", "rules", "ping", "--tenant", "demo"]).await, "rule/ping deleted\n");
+    let (code, error) = fails(&served.socket, &["delete", "-f", &manifest]).await;
+    assert_eq!((code, error.as_str()), (2, "error: there is no rule demo/ping"));
+    ok(&served, &["apply", "-f", &manifest]).await;
+    fs::remove_file(served.folder.path().join("echo.wasm")).unwrap();
+    let deleted = "module/icmp-echo deleted\nchain/echo deleted\nrule/ping deleted\n";
+    assert_eq!(ok(&served, &["delete", "-f", &manifest]).await, deleted);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_that_nothing_has_is_bad_input() {
+    let served = Served::start().await;
+    for (arguments, problem) in [
+        (&["get", "rule", "nope"][..], "there is no rule \"nope\""),
+        (
+            &["get", "instances", "nope"],
+            "\"nope\" is not a chain instance: these have numbers, see pinion get instances",
+        ),
+        (&["describe", "chain", "nope"], "there is no chain \"nope\" of tenant default"),
+        (&["delete", "module", "No_Name"], "there is no module \"No_Name\" of tenant default"),
+        (&["delete", "module", "nope"], "there is no module default/nope"),
+    ] {
+        assert_eq!(fails(&served.socket, arguments).await, (2, format!("error: {problem}")));
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_node_the_error_says_so_after_the_manifest_was_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none.sock");
+    let (code, error) = fails(&socket, &["status"]).await;
+    assert_eq!((code, error), (1, format!("error: no piniond at {}: is it running?", socket.display())));
+    let manifest = folder.path().join("bad.toml");
+    fs::write(&manifest, "version = \"pinion.v1\"\nnope = 1\n").unwrap();
+    assert_eq!(fails(&socket, &["apply", "-f", manifest.to_str().unwrap()]).await.0, 2);
+}
+
+#[tokio::test]
+async fn a_command_line_that_makes_no_sense_is_bad_input() {
+    let nowhere = Path::new("/nonexistent");
+    for arguments in
+        [&["get", "rulez"][..], &["apply"], &["delete", "chain"], &["delete", "-f", "x", "--tenant", "t"], &[]]
+    {
+        let output = pinion(nowhere, arguments).await;
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}

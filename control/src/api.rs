@@ -1,0 +1,199 @@
+//! The gRPC service `pinion.v1.Control`.
+//!
+//! Called by [`crate::server`]. Turns messages into values, has [`Control`] do the work on a thread that may block,
+//! and turns what comes of it into messages and status codes. Decides nothing itself.
+
+mod status;
+mod upload;
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::control::{ApplyRequest, Control, ControlError, NamedUpload};
+use crate::model::{ObjectRef, TenantName};
+use crate::proto;
+use crate::proto::control_server::ControlServer;
+use crate::wire::BadMessage;
+use status::{node_panicked, to_status};
+
+/// The largest message that either side takes: a change with all that it sets.
+pub const MESSAGE_BYTES_MAX: usize = 96 << 20;
+/// So many uploads may be held in memory at a time; more wait.
+const UPLOADS_AT_ONCE: usize = 4;
+
+/// The service, ready to be added to a server.
+pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
+    ControlServer::new(ControlService { control, uploads: Semaphore::new(UPLOADS_AT_ONCE) })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+pub(crate) struct ControlService {
+    control: Arc<Control>,
+    uploads: Semaphore,
+}
+
+/// A list that was complete when it was asked for.
+type Items<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+fn items<T>(messages: impl Iterator<Item = T>) -> Response<Items<T>> {
+    let messages: Vec<_> = messages.map(Ok).collect();
+    Response::new(tokio_stream::iter(messages))
+}
+
+/// Whether a value passes a filter, which lets everything pass when absent.
+fn passes<T: PartialEq<U>, U>(filter: &Option<T>, value: U) -> bool {
+    filter.as_ref().is_none_or(|wanted| *wanted == value)
+}
+
+fn parse_all<M, T: TryFrom<M, Error = BadMessage>>(messages: Vec<M>) -> Result<Vec<T>, Status> {
+    let values: Result<_, BadMessage> = messages.into_iter().map(T::try_from).collect();
+    values.map_err(bad_message)
+}
+
+fn bad_message(bad: BadMessage) -> Status {
+    Status::invalid_argument(bad.to_string())
+}
+
+impl ControlService {
+    /// Runs to its end even if the client goes away meanwhile.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let control = self.control.clone();
+        match tokio::task::spawn_blocking(move || work(&control)).await {
+            Ok(done) => done.map_err(to_status),
+            Err(panicked) => Err(node_panicked(panicked)),
+        }
+    }
+
+    /// Collects what a change may have left, after its answer and without holding it up.
+    fn collect_garbage_later(&self) {
+        let control = self.control.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = control.collect_garbage() {
+                tracing::error!(%error, "unused modules could not be removed from the store");
+            }
+        });
+    }
+}
+
+#[tonic::async_trait]
+impl proto::control_server::Control for ControlService {
+    type ListModulesStream = Items<proto::Module>;
+    type ListChainsStream = Items<proto::Chain>;
+    type ListRulesStream = Items<proto::Rule>;
+    type ListFwpsStream = Items<proto::Fwp>;
+    type ListChainInstancesStream = Items<proto::ChainInstance>;
+
+    async fn upload_module(
+        &self,
+        request: Request<Streaming<proto::UploadModuleRequest>>,
+    ) -> Result<Response<proto::UploadModuleResponse>, Status> {
+        let _place = self.uploads.acquire().await.map_err(|_| Status::unavailable("the node is shutting down"))?;
+        let upload = upload::receive(request.into_inner()).await?;
+        let (digest, size_bytes) = (upload.digest, upload.wasm.len() as u64);
+        self.blocking(move |control| control.upload(&upload.tenant, &upload.digest, &upload.wasm)).await?;
+        Ok(Response::new(proto::UploadModuleResponse { digest: digest.to_string(), size_bytes }))
+    }
+
+    async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::ApplyResponse>, Status> {
+        let request = request.into_inner();
+        let modules: Vec<crate::model::Module> = parse_all(request.modules)?;
+        let named = |m: crate::model::Module| NamedUpload { tenant: m.tenant, name: m.name, digest: m.digest };
+        let request = ApplyRequest {
+            modules: modules.into_iter().map(named).collect(),
+            chains: parse_all(request.chains)?,
+            rules: parse_all(request.rules)?,
+        };
+        let changed = self.blocking(|control| control.apply(request)).await?;
+        let outcomes = changed.outcomes.iter().map(Into::into).collect();
+        Ok(Response::new(proto::ApplyResponse { version: changed.version, outcomes }))
+    }
+
+    async fn delete(&self, request: Request<proto::DeleteRequest>) -> Result<Response<proto::DeleteResponse>, Status> {
+        let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
+        let changed = self.blocking(|control| control.delete(objects)).await?;
+        self.collect_garbage_later();
+        let outcomes = changed.outcomes.iter().map(Into::into).collect();
+        Ok(Response::new(proto::DeleteResponse { version: changed.version, outcomes }))
+    }
+
+    async fn list_modules(
+        &self,
+        request: Request<proto::ListModulesRequest>,
+    ) -> Result<Response<Self::ListModulesStream>, Status> {
+        let proto::ListModulesRequest { tenant, name } = request.into_inner();
+        let tenant = tenant_filter(tenant)?;
+        let desired = self.control.desired();
+        let modules = desired.modules().values();
+        let modules = modules.filter(|m| passes(&tenant, m.tenant.clone()) && passes(&name, m.name.as_str()));
+        Ok(items(modules.map(|module| (&**module).into())))
+    }
+
+    async fn list_chains(
+        &self,
+        request: Request<proto::ListChainsRequest>,
+    ) -> Result<Response<Self::ListChainsStream>, Status> {
+        let proto::ListChainsRequest { tenant, name } = request.into_inner();
+        let tenant = tenant_filter(tenant)?;
+        let desired = self.control.desired();
+        let chains = desired.chains().values();
+        let chains = chains.filter(|c| passes(&tenant, c.tenant.clone()) && passes(&name, c.name.as_str()));
+        Ok(items(chains.map(|chain| (&**chain).into())))
+    }
+
+    async fn list_rules(
+        &self,
+        request: Request<proto::ListRulesRequest>,
+    ) -> Result<Response<Self::ListRulesStream>, Status> {
+        let proto::ListRulesRequest { tenant, name } = request.into_inner();
+        let tenant = tenant_filter(tenant)?;
+        let desired = self.control.desired();
+        let rules = desired.rules().values();
+        let rules = rules.filter(|r| passes(&tenant, r.tenant.clone()) && passes(&name, r.name.as_str()));
+        Ok(items(rules.map(|rule| (&**rule).into())))
+    }
+
+    async fn list_fwps(
+        &self,
+        request: Request<proto::ListFwpsRequest>,
+    ) -> Result<Response<Self::ListFwpsStream>, Status> {
+        let proto::ListFwpsRequest { tenant, chain, id } = request.into_inner();
+        let tenant = tenant_filter(tenant)?;
+        let fwps = self.blocking(|control| Ok(control.fwps())).await?.into_iter();
+        let fwps = fwps.filter(|fwp| {
+            passes(&tenant, fwp.tenant.clone()) && passes(&chain, fwp.chain.as_str()) && passes(&id, fwp.id.as_str())
+        });
+        Ok(items(fwps.map(Into::into)))
+    }
+
+    async fn list_chain_instances(
+        &self,
+        request: Request<proto::ListChainInstancesRequest>,
+    ) -> Result<Response<Self::ListChainInstancesStream>, Status> {
+        let proto::ListChainInstancesRequest { tenant, chain, id } = request.into_inner();
+        let tenant = tenant_filter(tenant)?;
+        let instances = self.blocking(|control| Ok(control.chain_instances())).await?.into_iter();
+        let instances = instances.filter(|instance| {
+            passes(&tenant, instance.tenant.clone())
+                && passes(&chain, instance.chain.as_str())
+                && passes(&id, instance.id)
+        });
+        Ok(items(instances.map(Into::into)))
+    }
+
+    async fn get_status(&self, _: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {
+        let (desired_version, node) =
+            self.blocking(|control| Ok((control.desired().version(), control.status()))).await?;
+        Ok(Response::new(proto::Status::new(desired_version, node)))
+    }
+}
+
+/// A misspelt tenant would otherwise look like one that has nothing.
+fn tenant_filter(tenant: Option<String>) -> Result<Option<TenantName>, Status> {
+    tenant.map(TenantName::new).transpose().map_err(|bad| Status::invalid_argument(bad.to_string()))
+}

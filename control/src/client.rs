@@ -1,0 +1,228 @@
+//! A client of `pinion.v1` on a Unix socket, in the model's own values.
+//!
+//! Used by the `pinion` command and by tests. Keeps no state but the connection.
+
+use std::error::Error as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+use crate::api::MESSAGE_BYTES_MAX;
+use crate::control::{ApplyRequest, Changed};
+use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName};
+use crate::node::{ChainInstanceStatus, FwpStatus, NodeStatus};
+use crate::proto::control_client::ControlClient;
+use crate::proto::upload_module_request::{Header, Part};
+use crate::proto::{self, UploadModuleRequest};
+use crate::wire::BadMessage;
+
+const CHUNK_BYTES: usize = 256 << 10;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a request was not answered as hoped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error("no piniond at {}: is it running?", socket.display())]
+    NotRunning {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// Somebody may be there and can't be reached.
+    #[error("cannot reach piniond at {}: {reason}", socket.display())]
+    Unreachable {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The node would not do it: the request is wrong, or does not fit it. Asking again does not help.
+    #[error("{message}")]
+    Refused {
+        /// Which kind of refusal.
+        code: Code,
+        /// The node's sentence.
+        message: String,
+    },
+    /// The node or the connection failed.
+    #[error("piniond failed ({code}): {message}")]
+    Failed {
+        /// Which kind of failure.
+        code: Code,
+        /// What it says.
+        message: String,
+    },
+    /// The node speaks another version.
+    #[error("piniond answered something that this version does not understand: {0}")]
+    BadAnswer(#[from] BadMessage),
+}
+
+impl From<Status> for ClientError {
+    fn from(status: Status) -> Self {
+        let (code, message) = (status.code(), status.message().to_owned());
+        match code {
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::ResourceExhausted
+            | Code::OutOfRange => Self::Refused { code, message },
+            _ => Self::Failed { code, message },
+        }
+    }
+}
+
+/// The node as a whole, and the state that it ought to follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeReport {
+    /// The version of the desired state that is durable.
+    pub desired_version: u64,
+    /// The node's own report.
+    #[serde(flatten)]
+    pub node: NodeStatus,
+}
+
+/// Which objects to list. Absent filters let everything through.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only this tenant's.
+    pub tenant: Option<TenantName>,
+    /// Only the one with this name, or this id.
+    pub name: Option<String>,
+}
+
+/// A connection to a node.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: ControlClient<Channel>,
+}
+
+impl Client {
+    /// Connects to the node that serves this socket.
+    pub async fn connect(socket: &Path) -> Result<Self, ClientError> {
+        let path = socket.to_owned();
+        let connector = tower::service_fn(move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // The connector ignores the address, and HTTP/2 wants one.
+        let endpoint = Endpoint::from_static("http://piniond").connect_timeout(CONNECT_TIMEOUT);
+        let channel = endpoint.connect_with_connector(connector).await.map_err(|error| unreachable(socket, &error))?;
+        let inner = ControlClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        Ok(Self { inner })
+    }
+
+    /// Uploads a module's bytes for a tenant and returns their digest, by which [`Client::apply`] can name them.
+    pub async fn upload(&mut self, tenant: &TenantName, wasm: Vec<u8>) -> Result<Digest, ClientError> {
+        let digest = Digest::of(&wasm);
+        let header = Header { tenant: tenant.to_string(), digest: digest.to_string(), size_bytes: wasm.len() as u64 };
+        let chunks = (0..wasm.len()).step_by(CHUNK_BYTES);
+        let chunks = chunks.map(move |at| Part::Chunk(wasm[at..wasm.len().min(at + CHUNK_BYTES)].to_vec()));
+        let parts = std::iter::once(Part::Header(header)).chain(chunks);
+        let messages = parts.map(|part| UploadModuleRequest { part: Some(part) });
+        self.inner.upload_module(tokio_stream::iter(messages)).await?;
+        Ok(digest)
+    }
+
+    /// Makes the objects be there as given, all of them or none.
+    pub async fn apply(&mut self, request: ApplyRequest) -> Result<Changed, ClientError> {
+        let modules = request.modules.into_iter().map(|module| proto::Module {
+            tenant: module.tenant.to_string(),
+            name: module.name.to_string(),
+            digest: module.digest.to_string(),
+            size_bytes: 0,
+        });
+        let message = proto::ApplyRequest {
+            modules: modules.collect(),
+            chains: request.chains.iter().map(Into::into).collect(),
+            rules: request.rules.iter().map(Into::into).collect(),
+        };
+        let answer = self.inner.apply(message).await?.into_inner();
+        Ok(Changed { version: answer.version, outcomes: outcomes(answer.outcomes)? })
+    }
+
+    /// Deletes the objects, all of them or none.
+    pub async fn delete(&mut self, objects: &[ObjectRef]) -> Result<Changed, ClientError> {
+        let message = proto::DeleteRequest { objects: objects.iter().map(Into::into).collect() };
+        let answer = self.inner.delete(message).await?.into_inner();
+        Ok(Changed { version: answer.version, outcomes: outcomes(answer.outcomes)? })
+    }
+
+    /// Modules by tenant and name.
+    pub async fn modules(&mut self, filter: Filter) -> Result<Vec<Module>, ClientError> {
+        let Filter { tenant, name } = filter;
+        let request = proto::ListModulesRequest { tenant: tenant.map(Into::into), name };
+        collect(self.inner.list_modules(request).await?.into_inner()).await
+    }
+
+    /// Chains by tenant and name.
+    pub async fn chains(&mut self, filter: Filter) -> Result<Vec<Chain>, ClientError> {
+        let Filter { tenant, name } = filter;
+        let request = proto::ListChainsRequest { tenant: tenant.map(Into::into), name };
+        collect(self.inner.list_chains(request).await?.into_inner()).await
+    }
+
+    /// Rules by tenant and name.
+    pub async fn rules(&mut self, filter: Filter) -> Result<Vec<Rule>, ClientError> {
+        let Filter { tenant, name } = filter;
+        let request = proto::ListRulesRequest { tenant: tenant.map(Into::into), name };
+        collect(self.inner.list_rules(request).await?.into_inner()).await
+    }
+
+    /// The FWPs of the node; the filter's name is an FWP's id.
+    pub async fn fwps(&mut self, filter: Filter) -> Result<Vec<FwpStatus>, ClientError> {
+        let Filter { tenant, name: id } = filter;
+        let request = proto::ListFwpsRequest { tenant: tenant.map(Into::into), chain: None, id };
+        collect(self.inner.list_fwps(request).await?.into_inner()).await
+    }
+
+    /// The running copies of chains.
+    pub async fn chain_instances(
+        &mut self,
+        tenant: Option<TenantName>,
+        id: Option<u64>,
+    ) -> Result<Vec<ChainInstanceStatus>, ClientError> {
+        let request = proto::ListChainInstancesRequest { tenant: tenant.map(Into::into), chain: None, id };
+        collect(self.inner.list_chain_instances(request).await?.into_inner()).await
+    }
+
+    /// The node as a whole.
+    pub async fn status(&mut self) -> Result<NodeReport, ClientError> {
+        let status = self.inner.get_status(proto::GetStatusRequest {}).await?.into_inner();
+        Ok(NodeReport { desired_version: status.desired_version, node: status.try_into()? })
+    }
+}
+
+fn outcomes(messages: Vec<proto::Outcome>) -> Result<Vec<Outcome>, BadMessage> {
+    messages.into_iter().map(Outcome::try_from).collect()
+}
+
+async fn collect<M, T: TryFrom<M, Error = BadMessage>>(mut messages: Streaming<M>) -> Result<Vec<T>, ClientError> {
+    let mut values = Vec::new();
+    while let Some(message) = messages.message().await? {
+        values.push(T::try_from(message)?);
+    }
+    Ok(values)
+}
+
+/// Finds what the operating system said beneath the transport's own words.
+fn unreachable(socket: &Path, error: &tonic::transport::Error) -> ClientError {
+    let socket = socket.to_owned();
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    match causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
+        Some(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            ClientError::NotRunning { socket }
+        }
+        Some(cause) => ClientError::Unreachable { socket, reason: cause.to_string() },
+        None => ClientError::Unreachable { socket, reason: error.to_string() },
+    }
+}

@@ -1,0 +1,251 @@
+//! [`Control`]: the order in which a change happens, and the only holder of the store and the node.
+//!
+//! Called by the API from threads that may block; nothing here is async, so a client that goes away can't leave a
+//! change half done. Knows nothing of sockets and messages.
+//!
+//! ```text
+//!   change:  lock -> model: what would it be? -> node: could you? -> store: durable -> node: do it -> unlock
+//!   upload:  one at a time: digest right? -> node: admit -> store
+//!   garbage: no upload under way, lock -> store: forget -> node: forget
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::model::{
+    Applied, Chain, Change, DesiredState, Digest, Invalid, MODULE_BYTES_MAX, Module, ModuleName, ObjectRef, Outcome,
+    Rule, TenantName,
+};
+use crate::node::{ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
+use crate::store::{Store, StoreError};
+
+/// Why something asked of [`Control`] was not done. Nothing of it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The desired state would be wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The node would not do it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A module names bytes that its tenant did not upload.
+    #[error("{module}: its tenant has uploaded nothing with the digest {digest}: upload the module first")]
+    NotUploaded {
+        /// The module.
+        module: ObjectRef,
+        /// The digest without bytes.
+        digest: Digest,
+    },
+    /// The bytes that came are not those that were announced.
+    #[error("the bytes have the digest {found}, announced was {announced}: upload the module again")]
+    WrongDigest {
+        /// What was announced.
+        announced: Digest,
+        /// What came.
+        found: Digest,
+    },
+    /// The module is larger than the node takes.
+    #[error("the module has {size_bytes} bytes: at most {MODULE_BYTES_MAX} are allowed")]
+    TooLarge {
+        /// How large it is.
+        size_bytes: u64,
+    },
+    /// The store did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Modules, chains and rules that somebody wants to be there.
+#[derive(Clone, Debug, Default)]
+pub struct ApplyRequest {
+    /// Modules by the digest of bytes that were uploaded before.
+    pub modules: Vec<NamedUpload>,
+    /// Chains to be there like this.
+    pub chains: Vec<Chain>,
+    /// Rules to be there like this.
+    pub rules: Vec<Rule>,
+}
+
+/// A name for bytes that were uploaded before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedUpload {
+    /// Who owns the module, and uploaded it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: ModuleName,
+    /// What was uploaded.
+    pub digest: Digest,
+}
+
+/// What a change did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// The version of the desired state after it.
+    pub version: u64,
+    /// One outcome for each object named, in the order they were named.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Holds the desired state, makes it durable, and has the node follow it.
+pub struct Control {
+    store: Arc<Store>,
+    node: Arc<dyn Node>,
+    /// Held through a whole change, so that changes come one after another.
+    changing: Mutex<()>,
+    /// Held through a whole upload: compiling one module at a time bounds what uploads take from the node, and
+    /// garbage can't be collected between an admission and its upload being stored.
+    admitting: Mutex<()>,
+    /// What is durable. Held for the time of a pointer copy only.
+    desired: RwLock<Arc<DesiredState>>,
+    /// Stored modules that the node did not admit when it started, and why.
+    refused_at_start: Mutex<BTreeMap<Digest, String>>,
+}
+
+impl Control {
+    /// Restores the desired state from the store, admits its modules, and has the node follow it.
+    ///
+    /// A module that the node does not admit any more is reported, here and in every [`Control::status`], and does
+    /// not keep the rest from starting.
+    pub fn open(store: Arc<Store>, node: Arc<dyn Node>) -> Result<Self, StoreError> {
+        let desired = Arc::new(store.load()?);
+        let control = Self {
+            store,
+            node,
+            changing: Mutex::new(()),
+            admitting: Mutex::new(()),
+            desired: RwLock::new(desired.clone()),
+            refused_at_start: Mutex::default(),
+        };
+        control.collect_garbage()?;
+        control.admit_all(&desired);
+        tracing::info!(
+            version = desired.version(),
+            modules = desired.modules().len(),
+            chains = desired.chains().len(),
+            rules = desired.rules().len(),
+            "desired state restored"
+        );
+        control.node.follow(desired);
+        Ok(control)
+    }
+
+    fn admit_all(&self, desired: &DesiredState) {
+        let mut seen = BTreeSet::new();
+        for module in desired.modules().values().filter(|module| seen.insert(module.digest)) {
+            let object = ObjectRef::from(&**module);
+            let admitted = match self.store.wasm(module) {
+                Ok(wasm) => self.node.admit(&module.digest, &wasm).map_err(|refusal| refusal.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(reason) = admitted {
+                tracing::error!(%object, digest = %module.digest, reason, "a stored module was not admitted");
+                let warning = format!("{object} was not admitted when the node started: {reason}");
+                lock(&self.refused_at_start).insert(module.digest, warning);
+            }
+        }
+    }
+
+    /// The desired state as it is durable now.
+    pub fn desired(&self) -> Arc<DesiredState> {
+        self.desired.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the node admit a module's bytes and keeps them for the tenant. May take seconds.
+    pub fn upload(&self, tenant: &TenantName, announced: &Digest, wasm: &[u8]) -> Result<(), ControlError> {
+        check_module_size(wasm.len() as u64)?;
+        let found = Digest::of(wasm);
+        if found != *announced {
+            return Err(ControlError::WrongDigest { announced: *announced, found });
+        }
+        let _one_at_a_time = lock(&self.admitting);
+        self.node.admit(&found, wasm)?;
+        lock(&self.refused_at_start).remove(&found);
+        let stored = self.store.put_upload(tenant, &found, wasm, SystemTime::now());
+        if stored.is_err() && !self.desired().modules().values().any(|module| module.digest == found) {
+            self.node.forget(&found);
+        }
+        Ok(stored?)
+    }
+
+    /// Makes the objects be there as given, all of them or none.
+    pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
+        let changing = lock(&self.changing);
+        let modules = request.modules.into_iter().map(|named| self.module(named)).collect::<Result<_, _>>()?;
+        let change = Change { modules, chains: request.chains, rules: request.rules, delete: Vec::new() };
+        self.change(&changing, &change)
+    }
+
+    /// Deletes the objects, all of them or none.
+    pub fn delete(&self, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
+        self.change(&lock(&self.changing), &Change { delete: objects, ..Change::default() })
+    }
+
+    fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {
+        let NamedUpload { tenant, name, digest } = named;
+        match self.store.upload_size_bytes(&tenant, &digest)? {
+            Some(size_bytes) => Ok(Module { tenant, name, digest, size_bytes }),
+            None => Err(ControlError::NotUploaded { module: ObjectRef::Module { tenant, name }, digest }),
+        }
+    }
+
+    /// The one way from a desired state to the next.
+    fn change(&self, _changing: &MutexGuard<'_, ()>, change: &Change) -> Result<Changed, ControlError> {
+        let applied = self.desired().apply(change)?;
+        if applied.changed() {
+            self.node.check(&applied.state)?;
+            self.store.commit(&applied)?;
+        }
+        let changed = applied.changed();
+        let Applied { state, outcomes } = applied;
+        let version = state.version();
+        if changed {
+            let state = Arc::new(state);
+            *self.desired.write().unwrap_or_else(PoisonError::into_inner) = state.clone();
+            self.node.follow(state);
+            tracing::info!(version, objects = outcomes.len(), "desired state changed");
+        }
+        Ok(Changed { version, outcomes })
+    }
+
+    /// Forgets uploads that no module names and that are older than an hour. Waits for uploads under way.
+    pub fn collect_garbage(&self) -> Result<(), StoreError> {
+        let _no_upload = lock(&self.admitting);
+        let _no_change = lock(&self.changing);
+        for digest in self.store.collect_garbage(&self.desired(), SystemTime::now())? {
+            self.node.forget(&digest);
+            lock(&self.refused_at_start).remove(&digest);
+        }
+        Ok(())
+    }
+
+    /// The node's own report, with what is known here beside it.
+    pub fn status(&self) -> NodeStatus {
+        let mut status = self.node.status();
+        status.warnings.extend(lock(&self.refused_at_start).values().cloned());
+        status
+    }
+
+    /// The FWPs of the node.
+    pub fn fwps(&self) -> Vec<FwpStatus> {
+        self.node.fwps()
+    }
+
+    /// The running copies of chains.
+    pub fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
+        self.node.chain_instances()
+    }
+}
+
+/// Refuses what is larger than a module may be, as soon as that is known.
+pub(crate) fn check_module_size(size_bytes: u64) -> Result<(), ControlError> {
+    if size_bytes > MODULE_BYTES_MAX { Err(ControlError::TooLarge { size_bytes }) } else { Ok(()) }
+}
+
+/// No lock here guards data that a panic could leave half changed, so a poisoned one is as good as any.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,272 @@
+//! TOML manifests: what people write, read into the values of [`crate::model`].
+//!
+//! Called by the `pinion` command. Every error names the file, and the line and key where there is one; a key that
+//! nobody knows is an error. Manifests read together make one change. Never talks to a node.
+
+mod document;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::model::{CONFIG_BYTES_MAX, Chain, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, Stage, TenantName};
+
+/// What the key `version` has to say.
+pub const VERSION: &str = "pinion.v1";
+/// Whose things they are when a manifest or a command does not say.
+pub const DEFAULT_TENANT: &str = "default";
+/// The longest manifest.
+const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+
+/// Why manifests can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// A file can't be read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that a manifest names can't be read.
+    #[error("{manifest}: {key} names {}, which cannot be read: {source}", path.display())]
+    ReadNamed {
+        /// Where the manifest names it.
+        manifest: Place,
+        /// The key that names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is longer than anything of its kind may be.
+    #[error("{} is longer than the {bytes_max} bytes that {what} may have", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// What it is read as.
+        what: &'static str,
+        /// How long that may be.
+        bytes_max: u64,
+    },
+    /// A folder without a manifest.
+    #[error("{}: there is no .toml file in this folder", path.display())]
+    EmptyFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Nothing is said of which manifests these are.
+    #[error("{}: the key version is missing: this pinion reads version = \"{VERSION}\"", path.display())]
+    NoVersion {
+        /// The manifest.
+        path: PathBuf,
+    },
+    /// A manifest of another version.
+    #[error("{place}: version is {found:?}: this pinion reads version = \"{VERSION}\"")]
+    OtherVersion {
+        /// Where it says so.
+        place: Place,
+        /// What it says.
+        found: String,
+    },
+    /// Something in a manifest is wrong.
+    #[error("{place}: {problem}")]
+    Wrong {
+        /// Where.
+        place: Place,
+        /// What, with the key.
+        problem: String,
+    },
+    /// Two entries for one object.
+    #[error("{second}: {object} is there already, at {first}")]
+    Twice {
+        /// The object.
+        object: ObjectRef,
+        /// The entry read first.
+        first: Place,
+        /// The entry read second.
+        second: Place,
+    },
+}
+
+pub use place::Place;
+
+/// Everything that some manifests say, before the files that they name are read.
+#[derive(Debug, Default)]
+pub struct Bundle {
+    modules: Vec<ModuleEntry>,
+    chains: Vec<ChainEntry>,
+    rules: Vec<Rule>,
+    places: BTreeMap<ObjectRef, Place>,
+}
+
+#[derive(Debug)]
+struct ModuleEntry {
+    tenant: TenantName,
+    name: ModuleName,
+    wasm: NamedFile,
+}
+
+/// A chain whose stages may still lack the configuration that lies in files.
+#[derive(Debug)]
+struct ChainEntry {
+    chain: Chain,
+    config_files: Vec<(usize, NamedFile)>,
+}
+
+/// A file, and where a manifest names it.
+#[derive(Debug)]
+struct NamedFile {
+    path: PathBuf,
+    named_at: Place,
+}
+
+/// Everything that some manifests say, with what was in the files they name.
+#[derive(Debug)]
+pub struct Contents {
+    /// Modules and their bytes.
+    pub modules: Vec<ModuleFile>,
+    /// Chains.
+    pub chains: Vec<Chain>,
+    /// Rules.
+    pub rules: Vec<Rule>,
+}
+
+/// A module that a manifest names.
+#[derive(Debug)]
+pub struct ModuleFile {
+    /// Who shall own it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: ModuleName,
+    /// Where its bytes were read.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub wasm: Vec<u8>,
+}
+
+impl Bundle {
+    /// Reads manifests; of a folder, all that end in `.toml`, by name.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, ManifestError> {
+        let mut bundle = Self::default();
+        for path in paths {
+            for manifest in manifests_in(path)? {
+                let text = read_text(&manifest)?;
+                document::read(&manifest, &text, &mut bundle)?;
+            }
+        }
+        Ok(bundle)
+    }
+
+    /// The objects that the manifests speak of: modules, chains, rules.
+    pub fn objects(&self) -> Vec<ObjectRef> {
+        let module = |m: &ModuleEntry| ObjectRef::Module { tenant: m.tenant.clone(), name: m.name.clone() };
+        let modules = self.modules.iter().map(module);
+        let chains = self.chains.iter().map(|entry| ObjectRef::from(&entry.chain));
+        modules.chain(chains).chain(self.rules.iter().map(ObjectRef::from)).collect()
+    }
+
+    /// Reads the files that the manifests name.
+    pub fn load(self) -> Result<Contents, ManifestError> {
+        let load_module = |entry: ModuleEntry| {
+            let wasm = entry.wasm.read("path", "a module", MODULE_BYTES_MAX)?;
+            Ok(ModuleFile { tenant: entry.tenant, name: entry.name, path: entry.wasm.path, wasm })
+        };
+        let load_chain = |mut entry: ChainEntry| {
+            for (stage, file) in &entry.config_files {
+                entry.chain.stages[*stage].config = file.read("config_path", "a config", CONFIG_BYTES_MAX as u64)?;
+            }
+            Ok(entry.chain)
+        };
+        Ok(Contents {
+            modules: self.modules.into_iter().map(load_module).collect::<Result<_, ManifestError>>()?,
+            chains: self.chains.into_iter().map(load_chain).collect::<Result<_, ManifestError>>()?,
+            rules: self.rules,
+        })
+    }
+
+    fn add_place(&mut self, object: ObjectRef, place: &Place) -> Result<(), ManifestError> {
+        match self.places.insert(object.clone(), place.clone()) {
+            Some(first) => Err(ManifestError::Twice { object, first, second: place.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn add_module(&mut self, place: &Place, module: ModuleEntry) -> Result<(), ManifestError> {
+        let object = ObjectRef::Module { tenant: module.tenant.clone(), name: module.name.clone() };
+        self.modules.push(module);
+        self.add_place(object, place)
+    }
+
+    fn add_chain(&mut self, place: &Place, chain: ChainEntry) -> Result<(), ManifestError> {
+        let object = ObjectRef::from(&chain.chain);
+        self.chains.push(chain);
+        self.add_place(object, place)
+    }
+
+    fn add_rule(&mut self, place: &Place, rule: Rule) -> Result<(), ManifestError> {
+        let object = ObjectRef::from(&rule);
+        self.rules.push(rule);
+        self.add_place(object, place)
+    }
+}
+
+impl NamedFile {
+    fn read(&self, key: &'static str, what: &'static str, bytes_max: u64) -> Result<Vec<u8>, ManifestError> {
+        let path = self.path.clone();
+        match read_at_most(&self.path, bytes_max) {
+            Ok(Some(bytes)) => Ok(bytes),
+            Ok(None) => Err(ManifestError::TooLong { path, what, bytes_max }),
+            Err(source) => Err(ManifestError::ReadNamed { manifest: self.named_at.clone(), key, path, source }),
+        }
+    }
+}
+
+fn manifests_in(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+    let read_error = |source| ManifestError::Read { path: path.to_owned(), source };
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut manifests = Vec::new();
+    for entry in path.read_dir().map_err(read_error)? {
+        let found = entry.map_err(read_error)?.path();
+        if found.extension().is_some_and(|extension| extension == "toml") && found.is_file() {
+            manifests.push(found);
+        }
+    }
+    if manifests.is_empty() {
+        return Err(ManifestError::EmptyFolder { path: path.to_owned() });
+    }
+    manifests.sort();
+    Ok(manifests)
+}
+
+fn read_text(path: &Path) -> Result<String, ManifestError> {
+    let read_error = |source| ManifestError::Read { path: path.to_owned(), source };
+    let bytes = read_at_most(path, MANIFEST_BYTES_MAX).map_err(read_error)?;
+    let bytes = bytes.ok_or_else(|| ManifestError::TooLong {
+        path: path.to_owned(),
+        what: "a manifest",
+        bytes_max: MANIFEST_BYTES_MAX,
+    })?;
+    String::from_utf8(bytes).map_err(|error| read_error(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))
+}
+
+/// None if there is more.
+fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
+}
+
+/// A stage whose configuration may come later.
+fn stage(module: ModuleName, config: Option<String>) -> Stage {
+    Stage { module, config: config.map(String::into_bytes).unwrap_or_default() }
+}

@@ -1,0 +1,237 @@
+//! The shape of one manifest, and how it becomes entries of a [`Bundle`].
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::de::{DeserializeOwned, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::place::{Place, Text};
+use super::{Bundle, ChainEntry, DEFAULT_TENANT, ManifestError, ModuleEntry, NamedFile, VERSION, stage};
+use crate::model::{
+    Chain, ChainName, ChainProblem, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName,
+    TenantName,
+};
+
+/// Adds what a manifest says to the bundle.
+pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), ManifestError> {
+    let text = Text { path, text };
+    check_version(text)?;
+    let document: Document = parse(text)?;
+    let reader = Reader { text, tenant: document.tenant.unwrap_or_else(default_tenant) };
+    document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
+    document.chain.into_iter().try_for_each(|chain| reader.chain(chain, bundle))?;
+    document.rule.into_iter().try_for_each(|rule| reader.rule(rule, bundle))
+}
+
+fn default_tenant() -> TenantName {
+    TenantName::new(DEFAULT_TENANT).expect("the default tenant has a valid name")
+}
+
+/// First of all, since a manifest of another version may have other keys.
+fn check_version(text: Text<'_>) -> Result<(), ManifestError> {
+    let version = parse::<VersionOnly>(text)?.version;
+    let version = version.ok_or_else(|| ManifestError::NoVersion { path: text.path.to_owned() })?;
+    let place = text.place(&version.span());
+    match version.into_inner() {
+        found if found == VERSION => Ok(()),
+        found => Err(ManifestError::OtherVersion { place, found }),
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: Text<'_>) -> Result<T, ManifestError> {
+    toml::from_str(text.text).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        let problem = error.message().replace("unknown field", "unknown key").replace("missing field", "missing key");
+        let problem = match text.key_of(&span) {
+            Some(key) => format!("{key}: {problem}"),
+            None => problem,
+        };
+        ManifestError::Wrong { place: text.place(&span), problem: problem.replace('\n', ", ") }
+    })
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(rename = "version")]
+    _version: String,
+    tenant: Option<TenantName>,
+    #[serde(default)]
+    module: Vec<ModuleTable>,
+    #[serde(default)]
+    chain: Vec<ChainTable>,
+    #[serde(default)]
+    rule: Vec<RuleTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModuleTable {
+    name: Spanned<ModuleName>,
+    path: Spanned<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChainTable {
+    name: Spanned<ChainName>,
+    stage: Vec<StageTable>,
+    egress: Option<PortName>,
+    memory_limit_kib: Option<Spanned<u32>>,
+    idle_timeout_ms: Option<Spanned<u64>>,
+    cache_min: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StageTable {
+    module: ModuleName,
+    config: Option<Spanned<String>>,
+    config_path: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleTable {
+    name: Spanned<RuleName>,
+    #[serde(default)]
+    priority: u32,
+    policy: Policy,
+    chain: ChainName,
+    #[serde(rename = "match")]
+    matcher: Option<Spanned<MatchTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MatchTable {
+    port: Option<PortName>,
+    #[serde(default, deserialize_with = "from_text")]
+    source: Option<Prefix>,
+    #[serde(default, deserialize_with = "from_text")]
+    destination: Option<Prefix>,
+    #[serde(default, deserialize_with = "from_text")]
+    protocol: Option<Protocol>,
+    #[serde(default, deserialize_with = "from_text")]
+    source_ports: Option<PortRange>,
+    #[serde(default, deserialize_with = "from_text")]
+    destination_ports: Option<PortRange>,
+}
+
+/// Takes text or a number, so that `protocol = 89` and `destination_ports = 80` need no quotes.
+fn from_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    struct TextOrNumber<T>(PhantomData<T>);
+
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for TextOrNumber<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("text or a number")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+    }
+
+    deserializer.deserialize_any(TextOrNumber(PhantomData)).map(Some)
+}
+
+/// What the entries of one manifest share.
+struct Reader<'a> {
+    text: Text<'a>,
+    tenant: TenantName,
+}
+
+impl Reader<'_> {
+    fn module(&self, table: ModuleTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
+        let place = self.place(&table.name);
+        let wasm = self.file(table.path);
+        bundle.add_module(&place, ModuleEntry { tenant: self.tenant.clone(), name: table.name.into_inner(), wasm })
+    }
+
+    fn chain(&self, table: ChainTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
+        let place = self.place(&table.name);
+        let memory_limit_place = table.memory_limit_kib.as_ref().map(|it| self.place(it));
+        let cache_place = table.cache_min.as_ref().map(|it| self.place(it));
+        let idle_timeout_place = table.idle_timeout_ms.as_ref().map(|it| self.place(it));
+
+        let mut stages = Vec::new();
+        let mut config_files = Vec::new();
+        for (at, table) in table.stage.into_iter().enumerate() {
+            if let (Some(config), Some(_)) = (&table.config, &table.config_path) {
+                let place = self.place(config);
+                return Err(wrong(place, "config and config_path exclude each other: give one of them"));
+            }
+            if let Some(path) = table.config_path {
+                config_files.push((at, self.file(path)));
+            }
+            stages.push(stage(table.module, table.config.map(Spanned::into_inner)));
+        }
+
+        let mut chain = Chain::new(self.tenant.clone(), table.name.into_inner(), stages);
+        chain.egress = table.egress;
+        chain.memory_limit_kib = table.memory_limit_kib.map_or(chain.memory_limit_kib, Spanned::into_inner);
+        chain.idle_timeout_ms = table.idle_timeout_ms.map_or(chain.idle_timeout_ms, Spanned::into_inner);
+        chain.cache_min = table.cache_min.map_or(chain.cache_min, Spanned::into_inner);
+        if let Err(problem) = chain.check() {
+            let key_place = match problem {
+                ChainProblem::MemoryLimit(_) => memory_limit_place,
+                ChainProblem::IdleTimeout(_) => idle_timeout_place,
+                ChainProblem::CacheMin(_) => cache_place,
+                ChainProblem::Stages(_) | ChainProblem::Config { .. } => None,
+            };
+            return Err(wrong(key_place.unwrap_or(place), format!("chain {}: {problem}", chain.name)));
+        }
+        bundle.add_chain(&place, ChainEntry { chain, config_files })
+    }
+
+    fn rule(&self, table: RuleTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
+        let place = self.place(&table.name);
+        let match_place = table.matcher.as_ref().map_or_else(|| place.clone(), |matcher| self.place(matcher));
+        let RuleTable { name, priority, policy, chain, matcher } = table;
+        let name = name.into_inner();
+        let matcher = matcher.map(|matcher| Match::from(matcher.into_inner())).unwrap_or_default();
+        matcher.check().map_err(|problem| wrong(match_place, format!("rule {name}: match: {problem}")))?;
+        bundle.add_rule(&place, Rule { tenant: self.tenant.clone(), name, priority, matcher, policy, chain })
+    }
+
+    fn place<T>(&self, value: &Spanned<T>) -> Place {
+        self.text.place(&value.span())
+    }
+
+    /// A file named relative to the manifest.
+    fn file(&self, path: Spanned<PathBuf>) -> NamedFile {
+        let named_at = self.place(&path);
+        let folder = self.text.path.parent().unwrap_or(Path::new(""));
+        NamedFile { path: folder.join(path.into_inner()), named_at }
+    }
+}
+
+fn wrong(place: Place, problem: impl Into<String>) -> ManifestError {
+    ManifestError::Wrong { place, problem: problem.into() }
+}
+
+impl From<MatchTable> for Match {
+    fn from(table: MatchTable) -> Self {
+        let MatchTable { port, source, destination, protocol, source_ports, destination_ports } = table;
+        Self { port, source, destination, protocol, source_ports, destination_ports }
+    }
+}

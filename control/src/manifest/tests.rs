@@ -1,0 +1,198 @@
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+use crate::model::{Policy, Protocol};
+
+const GOOD: &str = r#"version = "pinion.v1"
+tenant = "demo"
+
+[[module]]
+name = "icmp-echo"
+path = "icmp_echo.wasm"
+
+[[chain]]
+name = "echo"
+egress = "lan"
+idle_timeout_ms = 1000
+memory_limit_kib = 1024
+cache_min = 2
+
+[[chain.stage]]
+module = "icmp-echo"
+config = "greeting = hello"
+
+[[chain.stage]]
+module = "icmp-echo"
+config_path = "second.conf"
+
+[[rule]]
+name = "ping"
+priority = 100
+policy = "per-client"
+chain = "echo"
+
+[rule.match]
+destination = "10.77.0.2/32"
+protocol = "icmp"
+
+[[rule]]
+name = "web"
+policy = "per-flow"
+chain = "echo"
+match = { destination = "10.77.0.0/24", protocol = 6, destination_ports = 80, source_ports = "1024-2047" }
+"#;
+
+fn read(text: &str) -> Result<Bundle, ManifestError> {
+    let mut bundle = Bundle::default();
+    document::read(Path::new("demo.toml"), text, &mut bundle)?;
+    Ok(bundle)
+}
+
+fn refused(text: &str) -> String {
+    read(text).unwrap_err().to_string()
+}
+
+/// The good manifest with one thing replaced.
+fn refused_with(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    refused(&GOOD.replacen(from, to, 1))
+}
+
+#[test]
+fn a_manifest_says_modules_chains_and_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("demo.toml"), GOOD).unwrap();
+    fs::write(folder.path().join("icmp_echo.wasm"), b"wasm").unwrap();
+    fs::write(folder.path().join("second.conf"), [0, 255]).unwrap();
+    let bundle = Bundle::read(&[folder.path().join("demo.toml")]).unwrap();
+    let objects: Vec<String> = bundle.objects().iter().map(ObjectRef::to_string).collect();
+    assert_eq!(objects, ["module demo/icmp-echo", "chain demo/echo", "rule demo/ping", "rule demo/web"]);
+
+    let contents = bundle.load().unwrap();
+    assert_eq!(contents.modules[0].wasm, b"wasm");
+    let chain = &contents.chains[0];
+    assert_eq!((chain.idle_timeout_ms, chain.memory_limit_kib, chain.cache_min), (1000, 1024, 2));
+    assert_eq!(chain.egress.as_ref().unwrap().as_str(), "lan");
+    assert_eq!(chain.stages[0].config, b"greeting = hello");
+    assert_eq!(chain.stages[1].config, [0, 255]);
+    let [ping, web] = &contents.rules[..] else { panic!("{:?}", contents.rules) };
+    assert_eq!((ping.priority, ping.policy), (100, Policy::PerClient));
+    assert_eq!(ping.matcher.to_string(), "destination 10.77.0.2/32, protocol icmp");
+    assert_eq!(web.matcher.protocol, Some(Protocol::TCP));
+    assert_eq!(web.matcher.destination_ports.unwrap().to_string(), "80");
+}
+
+#[test]
+fn without_a_tenant_things_are_the_default_tenants() {
+    let bundle = read("version = \"pinion.v1\"\n[[module]]\nname = \"m\"\npath = \"m.wasm\"\n").unwrap();
+    assert_eq!(bundle.objects()[0].to_string(), "module default/m");
+}
+
+#[test]
+fn an_unknown_key_is_refused_by_line_and_name() {
+    let message = refused_with("priority = 100", "prioritty = 100");
+    assert!(message.starts_with("demo.toml:25: unknown key `prioritty`, expected one of `name`,"), "{message}");
+    let message = refused_with("protocol = \"icmp\"", "protocoll = \"icmp\"");
+    assert!(message.starts_with("demo.toml:31: unknown key `protocoll`"), "{message}");
+    let message = refused_with("tenant =", "tennant =");
+    assert!(message.starts_with("demo.toml:2: unknown key `tennant`"), "{message}");
+    let message = refused_with("[[chain]]", "[[chian]]");
+    assert!(message.starts_with("demo.toml:8: unknown key `chian`"), "{message}");
+    let message = refused_with("config =", "cofnig =");
+    assert!(message.starts_with("demo.toml:17: unknown key `cofnig`"), "{message}");
+}
+
+#[test]
+fn a_bad_value_is_refused_by_line_and_key() {
+    for (from, to, start) in [
+        ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", "demo.toml:30: destination: 10.77.0.2/24 has bits set"),
+        ("\"icmp\"\n", "\"icmpp\"\n", "demo.toml:31: protocol: \"icmpp\" is not a protocol"),
+        ("protocol = 6", "protocol = 600", "demo.toml:37: protocol: \"600\" is not a protocol"),
+        ("_ports = 80", "_ports = \"90-80\"", "demo.toml:37: destination_ports: the port range 90-80 is empty"),
+        ("\"per-client\"", "\"per-clent\"", "demo.toml:26: policy: unknown variant `per-clent`, expected one of"),
+        ("priority = 100", "priority = -1", "demo.toml:25: priority: invalid value: integer `-1`, expected u32"),
+        ("name = \"echo\"", "name = \"Echo\"", "demo.toml:9: name: \"Echo\" is not a chain name"),
+        ("idle_timeout_ms = 1000", "idle_timeout_ms = 1", "demo.toml:11: chain echo: idle_timeout_ms is 1: it must be"),
+        ("cache_min = 2", "cache_min = 0", "demo.toml:13: chain echo: cache_min is 0: it must be from 1 to 1024"),
+        ("memory_limit_kib = 1024", "memory_limit_kib = 1", "demo.toml:12: chain echo: memory_limit_kib is 1: it must"),
+        ("egress = \"lan\"", "egress = 5", "demo.toml:10: egress: invalid type: integer `5`, expected a string"),
+    ] {
+        let message = refused_with(from, to);
+        assert!(message.starts_with(start), "{to}: {message}");
+        assert!(!message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn what_is_wrong_between_keys_is_refused_by_line() {
+    let message = refused_with("protocol = 6, ", "");
+    assert!(message.starts_with("demo.toml:37: rule web: match: it matches ports of any protocol"), "{message}");
+    let message = refused_with("config = \"greeting = hello\"", "config = \"a\"\nconfig_path = \"b\"");
+    assert!(message.starts_with("demo.toml:17: config and config_path exclude each other"), "{message}");
+    let message = refused_with("name = \"web\"", "name = \"ping\"");
+    assert_eq!(message, "demo.toml:34: rule demo/ping is there already, at demo.toml:24");
+}
+
+#[test]
+fn a_missing_key_is_refused_by_line() {
+    let message = refused_with("policy = \"per-flow\"\n", "");
+    assert!(message.starts_with("demo.toml:33: missing key `policy`"), "{message}");
+}
+
+#[test]
+fn text_that_is_not_toml_is_refused_by_line() {
+    let message = refused("version = \"pinion.v1\"\ntenant = \"demo\n");
+    assert!(message.starts_with("demo.toml:2: "), "{message}");
+    assert!(!message.contains('\n'), "{message}");
+}
+
+#[test]
+fn a_manifest_of_another_version_is_refused_whatever_its_keys() {
+    let message = refused("new_key = 1\nversion = \"pinion.v2\"\n");
+    assert_eq!(message, "demo.toml:2: version is \"pinion.v2\": this pinion reads version = \"pinion.v1\"");
+    let message = refused("tenant = \"demo\"\n");
+    assert_eq!(message, "demo.toml: the key version is missing: this pinion reads version = \"pinion.v1\"");
+}
+
+#[test]
+fn a_folder_is_all_its_manifests_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = |module: &str| format!("version = \"pinion.v1\"\n[[module]]\nname = \"{module}\"\npath = \"m\"\n");
+    fs::write(folder.path().join("20.toml"), manifest("second")).unwrap();
+    fs::write(folder.path().join("10.toml"), manifest("first")).unwrap();
+    fs::write(folder.path().join("notes.txt"), "no manifest").unwrap();
+    let bundle = Bundle::read(&[folder.path().to_owned()]).unwrap();
+    let names: Vec<String> = bundle.objects().iter().map(|object| object.name().to_owned()).collect();
+    assert_eq!(names, ["first", "second"]);
+
+    let both = [folder.path().join("10.toml"), folder.path().to_owned()];
+    assert!(matches!(Bundle::read(&both).unwrap_err(), ManifestError::Twice { .. }));
+}
+
+#[test]
+fn files_that_are_not_there_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.toml");
+    let message = Bundle::read(std::slice::from_ref(&missing)).unwrap_err().to_string();
+    assert!(message.starts_with(&format!("{}: cannot be read: No such file", missing.display())), "{message}");
+    let message = Bundle::read(&[folder.path().to_owned()]).unwrap_err().to_string();
+    assert!(message.ends_with("there is no .toml file in this folder"), "{message}");
+
+    let manifest = folder.path().join("demo.toml");
+    fs::write(&manifest, GOOD).unwrap();
+    let message = Bundle::read(&[manifest]).unwrap().load().unwrap_err().to_string();
+    assert!(message.contains("demo.toml:6: path names ") && message.contains("icmp_echo.wasm"), "{message}");
+}
+
+#[test]
+fn files_that_are_too_long_are_refused_without_being_read_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let wasm = folder.path().join("m.wasm");
+    fs::File::create(&wasm).unwrap().set_len(1 << 40).unwrap();
+    let manifest = folder.path().join("demo.toml");
+    fs::write(&manifest, "version = \"pinion.v1\"\n[[module]]\nname = \"m\"\npath = \"m.wasm\"\n").unwrap();
+    let paths: [PathBuf; 1] = [manifest];
+    let message = Bundle::read(&paths).unwrap().load().unwrap_err().to_string();
+    assert!(message.ends_with("m.wasm is longer than the 16777216 bytes that a module may have"), "{message}");
+}

@@ -1,0 +1,46 @@
+//! What the node ought to do: modules, chains and rules of all tenants, as plain checked values.
+//!
+//! Called by everything else in this crate. Never reads a file, a clock or the network: a change is a pure
+//! function from one [`DesiredState`] to the next, and it happens whole or not at all.
+//!
+//! One file per thing:
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`RuleName`], [`PortName`] |
+//! | `digest` | [`Digest`], by which a module's bytes are known |
+//! | `chain` | [`Module`], [`Stage`], [`Chain`] and their bounds |
+//! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
+//! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
+//! | `invalid` | [`Invalid`]: why a change was not made |
+
+mod chain;
+mod digest;
+mod invalid;
+mod names;
+mod rule;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use chain::{
+    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX,
+    MEMORY_LIMIT_KIB_MIN, MODULE_BYTES_MAX, Module, STAGES_MAX, Stage,
+};
+pub use digest::{BadDigest, Digest};
+pub use invalid::{ChainProblem, Invalid, RuleProblem};
+pub use names::{BadName, ChainName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, TenantName};
+pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule};
+pub use state::{
+    Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, MODULES_MAX, ObjectRef, Outcome,
+    RULES_MAX,
+};
+
+/// Foreign text as it may stand in a message: quoted, without control characters, cut when long.
+pub(crate) fn quoted(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}

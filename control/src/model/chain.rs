@@ -1,0 +1,118 @@
+//! Modules, and the chains made of them.
+
+use base64::Engine as _;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, TenantName};
+
+/// The largest module that may be uploaded.
+pub const MODULE_BYTES_MAX: u64 = 16 << 20;
+/// The most stages of a chain; the least is 1.
+pub const STAGES_MAX: usize = 16;
+/// The longest configuration of one stage.
+pub const CONFIG_BYTES_MAX: usize = 64 << 10;
+/// The smallest memory limit of an FWP: one Wasm page.
+pub const MEMORY_LIMIT_KIB_MIN: u32 = 64;
+/// The largest memory limit of an FWP.
+pub const MEMORY_LIMIT_KIB_MAX: u32 = 64 << 10;
+/// The shortest idle time after which a chain instance may be ended.
+pub const IDLE_TIMEOUT_MS_MIN: u64 = 100;
+/// The longest idle time after which a chain instance may be ended: a week.
+pub const IDLE_TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+/// The most chain instances to be kept ready; the least is 1, since clients are served from these alone.
+pub const CACHE_INSTANCES_MAX: u32 = 1024;
+
+/// What a tenant uploaded, under the tenant's name for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Module {
+    /// Who owns it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: ModuleName,
+    /// The bytes it stands for now.
+    pub digest: Digest,
+    /// How many bytes these are.
+    pub size_bytes: u64,
+}
+
+/// One place in a chain: a module, and the configuration it is pre-initialised with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stage {
+    /// A module of the chain's tenant.
+    pub module: ModuleName,
+    /// Given to the function at initialisation, as it is.
+    #[serde(serialize_with = "serialize_config")]
+    pub config: Vec<u8>,
+}
+
+/// What serves a class of traffic: stages that a packet passes one after another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Chain {
+    /// Who owns it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: ChainName,
+    /// 1 to [`STAGES_MAX`] of them, in the order packets pass them.
+    pub stages: Vec<Stage>,
+    /// The port that packets leave by; none means the port that each came in by.
+    pub egress: Option<PortName>,
+    /// The most linear memory of each FWP of the chain.
+    pub memory_limit_kib: u32,
+    /// A chain instance that saw no packet for this long is ended.
+    pub idle_timeout_ms: u64,
+    /// How many chain instances are kept ready for clients to come.
+    pub cache_min: u32,
+}
+
+impl Chain {
+    /// [`Chain::memory_limit_kib`] when nothing else is said.
+    pub const MEMORY_LIMIT_KIB: u32 = 16 << 10;
+    /// [`Chain::idle_timeout_ms`] when nothing else is said: five minutes.
+    pub const IDLE_TIMEOUT_MS: u64 = 300_000;
+    /// [`Chain::cache_min`] when nothing else is said.
+    pub const CACHE_MIN: u32 = 4;
+
+    /// A chain with the defaults for all that is not named here.
+    pub fn new(tenant: TenantName, name: ChainName, stages: Vec<Stage>) -> Self {
+        Self {
+            tenant,
+            name,
+            stages,
+            egress: None,
+            memory_limit_kib: Self::MEMORY_LIMIT_KIB,
+            idle_timeout_ms: Self::IDLE_TIMEOUT_MS,
+            cache_min: Self::CACHE_MIN,
+        }
+    }
+
+    /// Whether every number is within its bounds. Says nothing of the modules named.
+    pub fn check(&self) -> Result<(), ChainProblem> {
+        if !(1..=STAGES_MAX).contains(&self.stages.len()) {
+            return Err(ChainProblem::Stages(self.stages.len()));
+        }
+        if let Some((at, stage)) = self.stages.iter().enumerate().find(|(_, s)| s.config.len() > CONFIG_BYTES_MAX) {
+            return Err(ChainProblem::Config { stage: at + 1, bytes: stage.config.len() });
+        }
+        if !(MEMORY_LIMIT_KIB_MIN..=MEMORY_LIMIT_KIB_MAX).contains(&self.memory_limit_kib) {
+            return Err(ChainProblem::MemoryLimit(self.memory_limit_kib));
+        }
+        if !(IDLE_TIMEOUT_MS_MIN..=IDLE_TIMEOUT_MS_MAX).contains(&self.idle_timeout_ms) {
+            return Err(ChainProblem::IdleTimeout(self.idle_timeout_ms));
+        }
+        if !(1..=CACHE_INSTANCES_MAX).contains(&self.cache_min) {
+            return Err(ChainProblem::CacheMin(self.cache_min));
+        }
+        Ok(())
+    }
+}
+
+/// Text stays readable, anything else becomes base64; the key says which.
+fn serialize_config<S: Serializer>(config: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(1))?;
+    match std::str::from_utf8(config) {
+        Ok(text) => map.serialize_entry("text", text)?,
+        Err(_) => map.serialize_entry("base64", &base64::engine::general_purpose::STANDARD.encode(config))?,
+    }
+    map.end()
+}

@@ -1,0 +1,144 @@
+//! Why a change was not made.
+
+use super::chain::{
+    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX,
+    MEMORY_LIMIT_KIB_MIN, STAGES_MAX,
+};
+use super::{ModuleName, ObjectRef, Prefix, Protocol};
+
+/// A change that would leave the desired state wrong. Nothing of it was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// A chain is wrong in itself.
+    #[error("{chain}: {problem}")]
+    Chain {
+        /// The chain.
+        chain: ObjectRef,
+        /// What is wrong.
+        problem: ChainProblem,
+    },
+    /// A rule is wrong in itself.
+    #[error("{rule}: {problem}")]
+    Rule {
+        /// The rule.
+        rule: ObjectRef,
+        /// What is wrong.
+        problem: RuleProblem,
+    },
+    /// A chain names a module that its tenant does not have.
+    #[error(
+        "{chain}: stage {stage} names the module {module}, which its tenant does not have: apply the module first or with it"
+    )]
+    UnknownModule {
+        /// The chain.
+        chain: ObjectRef,
+        /// Which stage, from 1.
+        stage: usize,
+        /// The name that leads nowhere.
+        module: ModuleName,
+    },
+    /// A rule names a chain that its tenant does not have.
+    #[error("{rule} names {chain}, which does not exist: apply the chain first or with it")]
+    UnknownChain {
+        /// The rule.
+        rule: ObjectRef,
+        /// The chain that is not there.
+        chain: ObjectRef,
+    },
+    /// Two rules that nothing could choose between.
+    #[error("{first} and {second} are alike: both match {what} at priority {priority}; change one's match or priority")]
+    Alike {
+        /// One of them.
+        first: ObjectRef,
+        /// The other.
+        second: ObjectRef,
+        /// What both match.
+        what: String,
+        /// The priority of both.
+        priority: u32,
+    },
+    /// Something to be deleted that something else needs.
+    #[error("{object} is in use by {user}: delete or change that first, or both together")]
+    InUse {
+        /// What was to be deleted.
+        object: ObjectRef,
+        /// Who needs it.
+        user: ObjectRef,
+    },
+    /// Something to be deleted that is not there.
+    #[error("there is no {0}")]
+    NoSuch(ObjectRef),
+    /// One change that speaks of a thing twice.
+    #[error("the change names {0} twice")]
+    Twice(ObjectRef),
+    /// More objects of a kind than the node takes.
+    #[error("the node takes at most {max} {kind}, this change would make it {count}")]
+    TooMany {
+        /// Of what.
+        kind: &'static str,
+        /// How many there would be.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// More configuration than the node takes.
+    #[error("the node takes at most {max_kib} KiB of stage configuration in all, this change would make it {kib} KiB")]
+    TooMuchConfig {
+        /// How much there would be.
+        kib: usize,
+        /// How much there may be.
+        max_kib: usize,
+    },
+}
+
+/// What is wrong with a chain in itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainProblem {
+    /// None, or too many stages.
+    #[error("it has {0} stages: a chain has 1 to {STAGES_MAX}")]
+    Stages(usize),
+    /// A stage's configuration is too long.
+    #[error("the config of stage {stage} is {bytes} bytes long: at most {CONFIG_BYTES_MAX} are allowed")]
+    Config {
+        /// Which stage, from 1.
+        stage: usize,
+        /// How long its configuration is.
+        bytes: usize,
+    },
+    /// A memory limit out of bounds.
+    #[error("memory_limit_kib is {0}: it must be from {MEMORY_LIMIT_KIB_MIN} to {MEMORY_LIMIT_KIB_MAX}")]
+    MemoryLimit(u32),
+    /// An idle time out of bounds.
+    #[error("idle_timeout_ms is {0}: it must be from {IDLE_TIMEOUT_MS_MIN} to {IDLE_TIMEOUT_MS_MAX}")]
+    IdleTimeout(u64),
+    /// A cache size out of bounds.
+    #[error("cache_min is {0}: it must be from 1 to {CACHE_INSTANCES_MAX}")]
+    CacheMin(u32),
+}
+
+/// What is wrong with a rule in itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleProblem {
+    /// A source of one IP version and a destination of the other.
+    #[error("no packet goes from {from} to {to}: give both in the same IP version")]
+    MixedFamilies {
+        /// The source as given.
+        from: Prefix,
+        /// The destination as given.
+        to: Prefix,
+    },
+    /// Ports of a protocol that has none.
+    #[error("it matches ports of {}: ports need protocol tcp or udp", .0.map_or("any protocol".into(), |p| format!("protocol {p}")))]
+    PortsWithoutProtocol(Option<Protocol>),
+    /// The other IP version's ICMP.
+    #[error("no packet with {prefix} has protocol {protocol}: it is icmp with IPv4 and icmpv6 with IPv6")]
+    WrongIcmp {
+        /// The protocol as given.
+        protocol: Protocol,
+        /// The prefix that does not go with it.
+        prefix: Prefix,
+    },
+}

@@ -1,0 +1,280 @@
+//! Flow rules: which packets go to which chain, and who shares an instance of it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{ChainName, PortName, RuleName, RuleProblem, TenantName, quoted};
+
+/// Sends what matches to a chain of the same tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// Who owns it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: RuleName,
+    /// The matching rule with the highest priority wins.
+    pub priority: u32,
+    /// Which packets it is about.
+    #[serde(rename = "match")]
+    pub matcher: Match,
+    /// Who shares a chain instance.
+    pub policy: Policy,
+    /// Where matching packets go.
+    pub chain: ChainName,
+}
+
+/// Conditions on a packet; all that are given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Match {
+    /// The port it came in by.
+    pub port: Option<PortName>,
+    /// Where it comes from.
+    pub source: Option<Prefix>,
+    /// Where it goes to.
+    pub destination: Option<Prefix>,
+    /// What it carries.
+    pub protocol: Option<Protocol>,
+    /// The TCP or UDP ports it may come from.
+    pub source_ports: Option<PortRange>,
+    /// The TCP or UDP ports it may go to.
+    pub destination_ports: Option<PortRange>,
+}
+
+impl Match {
+    /// Whether any packet at all could match.
+    pub fn check(&self) -> Result<(), RuleProblem> {
+        if let (Some(source), Some(destination)) = (self.source, self.destination)
+            && source.is_ipv4() != destination.is_ipv4()
+        {
+            return Err(RuleProblem::MixedFamilies { from: source, to: destination });
+        }
+        let with_ports = self.source_ports.or(self.destination_ports);
+        if with_ports.is_some() && !self.protocol.is_some_and(Protocol::has_ports) {
+            return Err(RuleProblem::PortsWithoutProtocol(self.protocol));
+        }
+        if let (Some(protocol), Some(prefix)) = (self.protocol, self.source.or(self.destination))
+            && protocol == (if prefix.is_ipv4() { Protocol::ICMPV6 } else { Protocol::ICMP })
+        {
+            return Err(RuleProblem::WrongIcmp { protocol, prefix });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Match {
+    /// `destination 10.77.0.2/32, protocol icmp`, or `everything`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let conditions: [(&str, Option<&dyn fmt::Display>); 6] = [
+            ("port", self.port.as_ref().map(|v| v as _)),
+            ("source", self.source.as_ref().map(|v| v as _)),
+            ("destination", self.destination.as_ref().map(|v| v as _)),
+            ("protocol", self.protocol.as_ref().map(|v| v as _)),
+            ("source-ports", self.source_ports.as_ref().map(|v| v as _)),
+            ("destination-ports", self.destination_ports.as_ref().map(|v| v as _)),
+        ];
+        let mut comma = "";
+        for (name, value) in conditions {
+            if let Some(value) = value {
+                write!(f, "{comma}{name} {value}")?;
+                comma = ", ";
+            }
+        }
+        if comma.is_empty() { f.write_str("everything") } else { Ok(()) }
+    }
+}
+
+/// Who shares a chain instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// One instance for all that matches.
+    Shared,
+    /// One for each source address.
+    PerClient,
+    /// One for each 5-tuple.
+    PerFlow,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Policy::Shared => "shared",
+            Policy::PerClient => "per-client",
+            Policy::PerFlow => "per-flow",
+        })
+    }
+}
+
+/// Text that was meant to be a condition of a match and is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadMatch {
+    /// Neither an address nor a prefix.
+    #[error("{} is not an IP prefix: write one like 10.77.0.0/24, 10.77.0.2 or fd00::/64", quoted(.0))]
+    Prefix(String),
+    /// A prefix that says more than its length lets it.
+    #[error("{given} has bits set beyond its prefix length: write {given_trunc} if you mean all of these", given_trunc = .given.trunc())]
+    HostBits {
+        /// The prefix as given.
+        given: IpNet,
+    },
+    /// Neither a known name nor a number.
+    #[error("{} is not a protocol: use tcp, udp, icmp, icmpv6 or a number from 0 to 255", quoted(.0))]
+    Protocol(String),
+    /// Neither a port nor a range of ports.
+    #[error("{} is not a port or a range of ports: write one like 80 or 8000-8999", quoted(.0))]
+    PortRange(String),
+    /// A range whose end lies before its start.
+    #[error("the port range {first}-{last} is empty: write the lower port first")]
+    EmptyPortRange {
+        /// The lower end as given.
+        first: u16,
+        /// The upper end as given.
+        last: u16,
+    },
+    /// A range that excludes nothing, which is written by leaving it out.
+    #[error("0-65535 is every port: leave the key out")]
+    EveryPort,
+}
+
+/// An IP prefix without host bits, so that equal prefixes compare equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prefix(IpNet);
+
+impl Prefix {
+    /// Refuses a prefix with bits set beyond its length.
+    pub fn new(net: IpNet) -> Result<Self, BadMatch> {
+        if net == net.trunc() { Ok(Self(net)) } else { Err(BadMatch::HostBits { given: net }) }
+    }
+
+    /// The prefix as a network.
+    pub fn net(self) -> IpNet {
+        self.0
+    }
+
+    /// Whether it is a prefix of IPv4 addresses.
+    pub fn is_ipv4(self) -> bool {
+        matches!(self.0, IpNet::V4(_))
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = BadMatch;
+
+    /// Takes a prefix, or an address for the prefix of that address alone.
+    fn from_str(text: &str) -> Result<Self, BadMatch> {
+        let net =
+            text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|address: std::net::IpAddr| address.into()));
+        Self::new(net.ok_or_else(|| BadMatch::Prefix(text.to_owned()))?)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// An IP protocol number; those that people know have names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// ICMP for IPv4.
+    pub const ICMP: Protocol = Protocol(1);
+    /// TCP.
+    pub const TCP: Protocol = Protocol(6);
+    /// UDP.
+    pub const UDP: Protocol = Protocol(17);
+    /// ICMP for IPv6.
+    pub const ICMPV6: Protocol = Protocol(58);
+
+    const NAMES: [(&'static str, Protocol); 4] =
+        [("icmp", Self::ICMP), ("tcp", Self::TCP), ("udp", Self::UDP), ("icmpv6", Self::ICMPV6)];
+
+    /// Whether packets of it have a source and a destination port that rules can speak of.
+    pub fn has_ports(self) -> bool {
+        matches!(self, Self::TCP | Self::UDP)
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = BadMatch;
+
+    fn from_str(text: &str) -> Result<Self, BadMatch> {
+        let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, protocol)| *protocol);
+        named.or_else(|| text.parse().ok().map(Protocol)).ok_or_else(|| BadMatch::Protocol(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::NAMES.iter().find(|(_, protocol)| protocol == self) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// TCP or UDP ports from the first to the last, both included. Never empty, never all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// The ports from `first` to `last`.
+    pub fn new(first: u16, last: u16) -> Result<Self, BadMatch> {
+        match (first, last) {
+            (0, u16::MAX) => Err(BadMatch::EveryPort),
+            _ if first > last => Err(BadMatch::EmptyPortRange { first, last }),
+            _ => Ok(Self { first, last }),
+        }
+    }
+
+    /// The lowest port.
+    pub fn first(self) -> u16 {
+        self.first
+    }
+
+    /// The highest port.
+    pub fn last(self) -> u16 {
+        self.last
+    }
+
+    /// Whether the port lies in the range.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = BadMatch;
+
+    fn from_str(text: &str) -> Result<Self, BadMatch> {
+        let bad = |_| BadMatch::PortRange(text.to_owned());
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        Self::new(first.parse().map_err(bad)?, last.parse().map_err(bad)?)
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
+    }
+}
+
+macro_rules! serialize_as_text {
+    ($($type:ty),*) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+serialize_as_text!(Prefix, Protocol, PortRange);

@@ -1,0 +1,348 @@
+//! The desired state of a node, and how one change makes the next of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Chain, ChainName, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName};
+
+/// The most modules of a node.
+pub const MODULES_MAX: usize = 1024;
+/// The most chains of a node.
+pub const CHAINS_MAX: usize = 4096;
+/// The most rules of a node.
+pub const RULES_MAX: usize = 16384;
+/// The most stage configuration of a node, all chains together.
+pub const CONFIG_BYTES_TOTAL_MAX: usize = 64 << 20;
+
+/// Names one object of any kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum ObjectRef {
+    /// A module.
+    Module {
+        /// Who owns it.
+        tenant: TenantName,
+        /// Its name within the tenant.
+        name: ModuleName,
+    },
+    /// A chain.
+    Chain {
+        /// Who owns it.
+        tenant: TenantName,
+        /// Its name within the tenant.
+        name: ChainName,
+    },
+    /// A rule.
+    Rule {
+        /// Who owns it.
+        tenant: TenantName,
+        /// Its name within the tenant.
+        name: RuleName,
+    },
+}
+
+impl ObjectRef {
+    /// `module`, `chain` or `rule`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ObjectRef::Module { .. } => "module",
+            ObjectRef::Chain { .. } => "chain",
+            ObjectRef::Rule { .. } => "rule",
+        }
+    }
+
+    /// The name within the tenant.
+    pub fn name(&self) -> &str {
+        match self {
+            ObjectRef::Module { name, .. } => name.as_str(),
+            ObjectRef::Chain { name, .. } => name.as_str(),
+            ObjectRef::Rule { name, .. } => name.as_str(),
+        }
+    }
+
+    /// The owner.
+    pub fn tenant(&self) -> &TenantName {
+        match self {
+            ObjectRef::Module { tenant, .. } | ObjectRef::Chain { tenant, .. } | ObjectRef::Rule { tenant, .. } => {
+                tenant
+            }
+        }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    /// `chain demo/echo`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind(), self.tenant(), self.name())
+    }
+}
+
+impl From<&Module> for ObjectRef {
+    fn from(module: &Module) -> Self {
+        ObjectRef::Module { tenant: module.tenant.clone(), name: module.name.clone() }
+    }
+}
+
+impl From<&Chain> for ObjectRef {
+    fn from(chain: &Chain) -> Self {
+        ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }
+    }
+}
+
+impl From<&Rule> for ObjectRef {
+    fn from(rule: &Rule) -> Self {
+        ObjectRef::Rule { tenant: rule.tenant.clone(), name: rule.name.clone() }
+    }
+}
+
+/// What somebody wants changed, all of it or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Modules to be there like this.
+    pub modules: Vec<Module>,
+    /// Chains to be there like this.
+    pub chains: Vec<Chain>,
+    /// Rules to be there like this.
+    pub rules: Vec<Rule>,
+    /// Objects not to be there any more.
+    pub delete: Vec<ObjectRef>,
+}
+
+impl Change {
+    fn sets(&self) -> impl Iterator<Item = ObjectRef> + '_ {
+        let modules = self.modules.iter().map(ObjectRef::from);
+        let chains = self.chains.iter().map(ObjectRef::from);
+        modules.chain(chains).chain(self.rules.iter().map(ObjectRef::from))
+    }
+
+    fn check_named_once(&self) -> Result<(), Invalid> {
+        let mut seen = BTreeSet::new();
+        match self.sets().chain(self.delete.iter().cloned()).find(|object| !seen.insert(object.clone())) {
+            Some(object) => Err(Invalid::Twice(object)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a change did to one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// It was not there before.
+    Created,
+    /// It was there and is different now.
+    Configured,
+    /// It was there just like this.
+    Unchanged,
+    /// It is gone.
+    Deleted,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Effect::Created => "created",
+            Effect::Configured => "configured",
+            Effect::Unchanged => "unchanged",
+            Effect::Deleted => "deleted",
+        })
+    }
+}
+
+/// One object of a change and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The object.
+    #[serde(flatten)]
+    pub object: ObjectRef,
+    /// What became of it.
+    pub effect: Effect,
+}
+
+/// The state after a change, and what the change did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The state after it. Its version is the old one if nothing changed, else the next.
+    pub state: DesiredState,
+    /// One outcome for each object that the change names, in its order: modules, chains, rules, deletes.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Applied {
+    /// Whether the new state differs from the old.
+    pub fn changed(&self) -> bool {
+        self.outcomes.iter().any(|outcome| outcome.effect != Effect::Unchanged)
+    }
+}
+
+/// All modules, chains and rules that the node ought to have. Always consistent; cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DesiredState {
+    version: u64,
+    modules: BTreeMap<(TenantName, ModuleName), Arc<Module>>,
+    chains: BTreeMap<(TenantName, ChainName), Arc<Chain>>,
+    rules: BTreeMap<(TenantName, RuleName), Arc<Rule>>,
+}
+
+impl DesiredState {
+    /// The state with this version and just these objects, checked as any change is.
+    pub fn restore(version: u64, objects: Change) -> Result<Self, Invalid> {
+        let applied = Self::default().apply(&objects)?;
+        Ok(Self { version, ..applied.state })
+    }
+
+    /// Counts the changes since the store was made.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All modules, by tenant and name.
+    pub fn modules(&self) -> &BTreeMap<(TenantName, ModuleName), Arc<Module>> {
+        &self.modules
+    }
+
+    /// All chains, by tenant and name.
+    pub fn chains(&self) -> &BTreeMap<(TenantName, ChainName), Arc<Chain>> {
+        &self.chains
+    }
+
+    /// All rules, by tenant and name.
+    pub fn rules(&self) -> &BTreeMap<(TenantName, RuleName), Arc<Rule>> {
+        &self.rules
+    }
+
+    /// The module that a stage of this tenant's chain names.
+    pub fn module(&self, tenant: &TenantName, name: &ModuleName) -> Option<&Arc<Module>> {
+        self.modules.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// The chain that a rule of this tenant names.
+    pub fn chain(&self, tenant: &TenantName, name: &ChainName) -> Option<&Arc<Chain>> {
+        self.chains.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// The state after the change, or why it can't be made. The state itself stays as it is.
+    pub fn apply(&self, change: &Change) -> Result<Applied, Invalid> {
+        change.check_named_once()?;
+        let mut state = self.clone();
+        let mut outcomes = Vec::new();
+        for module in &change.modules {
+            let key = (module.tenant.clone(), module.name.clone());
+            outcomes.push(Outcome { object: module.into(), effect: set(&mut state.modules, key, module) });
+        }
+        for chain in &change.chains {
+            let key = (chain.tenant.clone(), chain.name.clone());
+            outcomes.push(Outcome { object: chain.into(), effect: set(&mut state.chains, key, chain) });
+        }
+        for rule in &change.rules {
+            let key = (rule.tenant.clone(), rule.name.clone());
+            outcomes.push(Outcome { object: rule.into(), effect: set(&mut state.rules, key, rule) });
+        }
+        for object in &change.delete {
+            if !state.remove(object) {
+                return Err(Invalid::NoSuch(object.clone()));
+            }
+            outcomes.push(Outcome { object: object.clone(), effect: Effect::Deleted });
+        }
+        state.check(&change.delete)?;
+        let mut applied = Applied { state, outcomes };
+        applied.state.version += u64::from(applied.changed());
+        Ok(applied)
+    }
+
+    fn remove(&mut self, object: &ObjectRef) -> bool {
+        match object.clone() {
+            ObjectRef::Module { tenant, name } => self.modules.remove(&(tenant, name)).is_some(),
+            ObjectRef::Chain { tenant, name } => self.chains.remove(&(tenant, name)).is_some(),
+            ObjectRef::Rule { tenant, name } => self.rules.remove(&(tenant, name)).is_some(),
+        }
+    }
+
+    /// Whether everything fits together. `deleted` tells a thing that was taken away from one that never was.
+    fn check(&self, deleted: &[ObjectRef]) -> Result<(), Invalid> {
+        self.check_sizes()?;
+        self.chains.values().try_for_each(|chain| self.check_chain(chain, deleted))?;
+        self.rules.values().try_for_each(|rule| self.check_rule(rule, deleted))?;
+        self.check_alike()
+    }
+
+    fn check_sizes(&self) -> Result<(), Invalid> {
+        for (kind, count, max) in [
+            ("modules", self.modules.len(), MODULES_MAX),
+            ("chains", self.chains.len(), CHAINS_MAX),
+            ("rules", self.rules.len(), RULES_MAX),
+        ] {
+            if count > max {
+                return Err(Invalid::TooMany { kind, count, max });
+            }
+        }
+        let config_bytes: usize = self.chains.values().flat_map(|c| &c.stages).map(|stage| stage.config.len()).sum();
+        if config_bytes > CONFIG_BYTES_TOTAL_MAX {
+            return Err(Invalid::TooMuchConfig {
+                kib: config_bytes.div_ceil(1024),
+                max_kib: CONFIG_BYTES_TOTAL_MAX >> 10,
+            });
+        }
+        Ok(())
+    }
+
+    fn check_chain(&self, chain: &Chain, deleted: &[ObjectRef]) -> Result<(), Invalid> {
+        chain.check().map_err(|problem| Invalid::Chain { chain: chain.into(), problem })?;
+        for (at, stage) in chain.stages.iter().enumerate() {
+            if self.module(&chain.tenant, &stage.module).is_none() {
+                let object = ObjectRef::Module { tenant: chain.tenant.clone(), name: stage.module.clone() };
+                return Err(match deleted.contains(&object) {
+                    true => Invalid::InUse { object, user: chain.into() },
+                    false => {
+                        Invalid::UnknownModule { chain: chain.into(), stage: at + 1, module: stage.module.clone() }
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rule(&self, rule: &Rule, deleted: &[ObjectRef]) -> Result<(), Invalid> {
+        rule.matcher.check().map_err(|problem| Invalid::Rule { rule: rule.into(), problem })?;
+        if self.chain(&rule.tenant, &rule.chain).is_some() {
+            return Ok(());
+        }
+        let object = ObjectRef::Chain { tenant: rule.tenant.clone(), name: rule.chain.clone() };
+        Err(match deleted.contains(&object) {
+            true => Invalid::InUse { object, user: rule.into() },
+            false => Invalid::UnknownChain { rule: rule.into(), chain: object },
+        })
+    }
+
+    fn check_alike(&self) -> Result<(), Invalid> {
+        let mut seen: HashMap<(u32, &Match), &Rule> = HashMap::with_capacity(self.rules.len());
+        for rule in self.rules.values() {
+            if let Some(first) = seen.insert((rule.priority, &rule.matcher), rule) {
+                return Err(Invalid::Alike {
+                    first: first.into(),
+                    second: (&**rule).into(),
+                    what: rule.matcher.to_string(),
+                    priority: rule.priority,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set<K: Ord, V: Clone + PartialEq>(objects: &mut BTreeMap<K, Arc<V>>, key: K, value: &V) -> Effect {
+    match objects.get_mut(&key) {
+        Some(there) if **there == *value => Effect::Unchanged,
+        Some(there) => {
+            *there = Arc::new(value.clone());
+            Effect::Configured
+        }
+        None => {
+            objects.insert(key, Arc::new(value.clone()));
+            Effect::Created
+        }
+    }
+}

@@ -1,0 +1,313 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn tenant(name: &str) -> TenantName {
+    TenantName::new(name).unwrap()
+}
+
+fn module_of(tenant_name: &str, name: &str) -> Module {
+    Module {
+        tenant: tenant(tenant_name),
+        name: ModuleName::new(name).unwrap(),
+        digest: Digest::of(name.as_bytes()),
+        size_bytes: 8,
+    }
+}
+
+fn chain_of(tenant_name: &str, name: &str, modules: &[&str]) -> Chain {
+    let stage = |module: &&str| Stage { module: ModuleName::new(*module).unwrap(), config: Vec::new() };
+    Chain::new(tenant(tenant_name), ChainName::new(name).unwrap(), modules.iter().map(stage).collect())
+}
+
+fn rule_of(tenant_name: &str, name: &str, chain: &str, destination: &str) -> Rule {
+    Rule {
+        tenant: tenant(tenant_name),
+        name: RuleName::new(name).unwrap(),
+        priority: 0,
+        matcher: Match { destination: Some(destination.parse().unwrap()), ..Match::default() },
+        policy: Policy::PerClient,
+        chain: ChainName::new(chain).unwrap(),
+    }
+}
+
+/// Module `m`, chain `c` of it, rule `r` to that, all of tenant `t`.
+fn small() -> Change {
+    Change {
+        modules: vec![module_of("t", "m")],
+        chains: vec![chain_of("t", "c", &["m"])],
+        rules: vec![rule_of("t", "r", "c", "10.0.0.1")],
+        delete: Vec::new(),
+    }
+}
+
+fn deleting(objects: &[ObjectRef]) -> Change {
+    Change { delete: objects.to_vec(), ..Change::default() }
+}
+
+fn effects(applied: &Applied) -> Vec<String> {
+    applied.outcomes.iter().map(|outcome| format!("{} {}", outcome.object, outcome.effect)).collect()
+}
+
+fn refusal(state: &DesiredState, change: &Change) -> String {
+    state.apply(change).unwrap_err().to_string()
+}
+
+#[test]
+fn applying_a_change_twice_says_created_and_then_unchanged() {
+    let first = DesiredState::default().apply(&small()).unwrap();
+    assert_eq!(effects(&first), ["module t/m created", "chain t/c created", "rule t/r created"]);
+    assert_eq!(first.state.version(), 1);
+    let second = first.state.apply(&small()).unwrap();
+    assert_eq!(effects(&second), ["module t/m unchanged", "chain t/c unchanged", "rule t/r unchanged"]);
+    assert!(!second.changed());
+    assert_eq!(second.state, first.state);
+}
+
+#[test]
+fn a_different_object_under_the_same_name_says_configured() {
+    let state = DesiredState::default().apply(&small()).unwrap().state;
+    let mut change = small();
+    change.chains[0].cache_min = 9;
+    let applied = state.apply(&change).unwrap();
+    assert_eq!(effects(&applied), ["module t/m unchanged", "chain t/c configured", "rule t/r unchanged"]);
+    assert_eq!(applied.state.version(), 2);
+}
+
+#[test]
+fn a_chain_that_names_an_unknown_module_is_refused_even_if_another_tenant_has_one() {
+    let change = Change {
+        modules: vec![module_of("other", "m")],
+        chains: vec![chain_of("t", "c", &["m"])],
+        ..Change::default()
+    };
+    let message = refusal(&DesiredState::default(), &change);
+    assert!(message.starts_with("chain t/c: stage 1 names the module m, which its tenant does not have"), "{message}");
+}
+
+#[test]
+fn a_rule_that_names_an_unknown_chain_is_refused() {
+    let change = Change { rules: vec![rule_of("t", "r", "nope", "10.0.0.1")], ..Change::default() };
+    let message = refusal(&DesiredState::default(), &change);
+    assert!(message.starts_with("rule t/r names chain t/nope, which does not exist"), "{message}");
+}
+
+#[test]
+fn two_rules_alike_are_refused_by_both_names_whoever_owns_them() {
+    let mut change = small();
+    change.modules.push(module_of("u", "m"));
+    change.chains.push(chain_of("u", "c", &["m"]));
+    change.rules.push(rule_of("u", "s", "c", "10.0.0.1/32"));
+    let message = refusal(&DesiredState::default(), &change);
+    assert!(message.starts_with("rule t/r and rule u/s are alike: both match destination 10.0.0.1/32"), "{message}");
+    change.rules[1].priority = 1;
+    assert!(DesiredState::default().apply(&change).is_ok());
+}
+
+#[test]
+fn deleting_something_in_use_names_its_user() {
+    let state = DesiredState::default().apply(&small()).unwrap().state;
+    let module = ObjectRef::from(&module_of("t", "m"));
+    let chain = ObjectRef::from(&chain_of("t", "c", &["m"]));
+    let rule = ObjectRef::from(&rule_of("t", "r", "c", "10.0.0.1"));
+    assert!(refusal(&state, &deleting(std::slice::from_ref(&module))).starts_with("module t/m is in use by chain t/c"));
+    assert!(refusal(&state, &deleting(std::slice::from_ref(&chain))).starts_with("chain t/c is in use by rule t/r"));
+    let applied = state.apply(&deleting(&[module, chain, rule])).unwrap();
+    assert_eq!(effects(&applied), ["module t/m deleted", "chain t/c deleted", "rule t/r deleted"]);
+    assert_eq!(applied.state, DesiredState::restore(2, Change::default()).unwrap());
+}
+
+#[test]
+fn deleting_something_that_is_not_there_is_refused() {
+    let message = refusal(&DesiredState::default(), &deleting(&[ObjectRef::from(&module_of("t", "m"))]));
+    assert_eq!(message, "there is no module t/m");
+}
+
+#[test]
+fn a_change_that_names_an_object_twice_is_refused() {
+    let mut change = small();
+    change.delete.push(ObjectRef::from(&change.chains[0]));
+    assert_eq!(refusal(&DesiredState::default(), &change), "the change names chain t/c twice");
+}
+
+#[test]
+fn a_chain_out_of_bounds_is_refused_with_the_bounds() {
+    let refused = |alter: fn(&mut Chain)| {
+        let mut change = small();
+        alter(&mut change.chains[0]);
+        refusal(&DesiredState::default(), &change)
+    };
+    assert_eq!(refused(|c| c.stages.clear()), "chain t/c: it has 0 stages: a chain has 1 to 16");
+    assert_eq!(
+        refused(|c| c.stages = vec![c.stages[0].clone(); 17]),
+        "chain t/c: it has 17 stages: a chain has 1 to 16"
+    );
+    assert_eq!(
+        refused(|c| c.stages[0].config = vec![0; 65537]),
+        "chain t/c: the config of stage 1 is 65537 bytes long: at most 65536 are allowed"
+    );
+    assert_eq!(refused(|c| c.memory_limit_kib = 63), "chain t/c: memory_limit_kib is 63: it must be from 64 to 65536");
+    assert_eq!(refused(|c| c.cache_min = 0), "chain t/c: cache_min is 0: it must be from 1 to 1024");
+    assert_eq!(
+        refused(|c| c.idle_timeout_ms = 99),
+        "chain t/c: idle_timeout_ms is 99: it must be from 100 to 604800000"
+    );
+}
+
+#[test]
+fn a_match_that_no_packet_could_have_is_refused() {
+    let refused = |alter: fn(&mut Match)| {
+        let mut matcher = Match::default();
+        alter(&mut matcher);
+        matcher.check().unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(|m| m.source_ports = Some(PortRange::new(80, 80).unwrap())),
+        "it matches ports of any protocol: ports need protocol tcp or udp"
+    );
+    assert_eq!(
+        refused(|m| {
+            m.protocol = Some(Protocol::ICMP);
+            m.destination_ports = Some(PortRange::new(80, 90).unwrap());
+        }),
+        "it matches ports of protocol icmp: ports need protocol tcp or udp"
+    );
+    assert_eq!(
+        refused(|m| {
+            m.source = Some("10.0.0.0/8".parse().unwrap());
+            m.destination = Some("fd00::/8".parse().unwrap());
+        }),
+        "no packet goes from 10.0.0.0/8 to fd00::/8: give both in the same IP version"
+    );
+    assert_eq!(
+        refused(|m| {
+            m.destination = Some("fd00::1".parse().unwrap());
+            m.protocol = Some(Protocol::ICMP);
+        }),
+        "no packet with fd00::1/128 has protocol icmp: it is icmp with IPv4 and icmpv6 with IPv6"
+    );
+}
+
+#[test]
+fn more_configuration_than_the_node_takes_is_refused() {
+    let mut change = Change { modules: vec![module_of("t", "m")], ..Change::default() };
+    for at in 0..65 {
+        let mut chain = chain_of("t", &format!("c{at}"), &["m"; 16]);
+        chain.stages.iter_mut().for_each(|stage| stage.config = vec![0; CONFIG_BYTES_MAX]);
+        change.chains.push(chain);
+    }
+    let message = refusal(&DesiredState::default(), &change);
+    assert!(message.starts_with("the node takes at most 65536 KiB of stage configuration in all"), "{message}");
+}
+
+#[test]
+fn a_prefix_with_host_bits_is_refused_with_the_corrected_form() {
+    let message = "10.77.0.2/24".parse::<Prefix>().unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "10.77.0.2/24 has bits set beyond its prefix length: write 10.77.0.0/24 if you mean all of these"
+    );
+    assert_eq!("10.77.0.2".parse::<Prefix>().unwrap().to_string(), "10.77.0.2/32");
+    assert!("10.77.0.300".parse::<Prefix>().unwrap_err().to_string().contains("is not an IP prefix"));
+}
+
+#[test]
+fn port_ranges_are_refused_when_empty_or_everything() {
+    assert_eq!("80".parse::<PortRange>().unwrap().to_string(), "80");
+    assert_eq!("8000-8999".parse::<PortRange>().unwrap().to_string(), "8000-8999");
+    assert!("90-80".parse::<PortRange>().unwrap_err().to_string().contains("write the lower port first"));
+    assert!("0-65535".parse::<PortRange>().unwrap_err().to_string().contains("leave the key out"));
+    assert!("http".parse::<PortRange>().unwrap_err().to_string().contains("\"http\" is not a port"));
+}
+
+#[test]
+fn a_bad_name_is_quoted_and_cut() {
+    let long = "x".repeat(1000);
+    let message = TenantName::new(format!("\u{1b}{long}")).unwrap_err().to_string();
+    assert!(message.starts_with("\"\\u{1b}xxx") && message.len() < 250, "{message}");
+}
+
+#[test]
+fn protocols_have_names_where_people_know_them() {
+    assert_eq!("tcp".parse::<Protocol>().unwrap(), "6".parse().unwrap());
+    assert_eq!(Protocol(89).to_string(), "89");
+    assert_eq!(Protocol(58).to_string(), "icmpv6");
+    assert!("256".parse::<Protocol>().unwrap_err().to_string().contains("is not a protocol"));
+}
+
+proptest! {
+    #[test]
+    fn a_digest_reads_back_as_printed(bytes: [u8; 32]) {
+        let digest = Digest::from_bytes(bytes);
+        prop_assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+    }
+
+    #[test]
+    fn a_digest_is_read_in_one_spelling_only(text in "sha256:[0-9a-fA-F]{62,66}") {
+        if let Ok(digest) = text.parse::<Digest>() {
+            prop_assert_eq!(digest.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn names_are_exactly_what_they_are_said_to_be(text in "[-a-zA-Z0-9._]{0,66}") {
+        let label = text.len() <= 63
+            && text.split('-').next().is_some_and(|first| !first.is_empty())
+            && text.rsplit('-').next().is_some_and(|last| !last.is_empty())
+            && text.chars().all(|c| c == '-' || c.is_ascii_lowercase() || c.is_ascii_digit());
+        prop_assert_eq!(ChainName::new(text).is_ok(), label);
+    }
+
+    #[test]
+    fn a_prefix_reads_back_as_printed(address: u32, length in 0u8..=32) {
+        let net = ipnet::Ipv4Net::new(address.into(), length).unwrap().trunc();
+        let prefix = Prefix::new(net.into()).unwrap();
+        prop_assert_eq!(prefix.to_string().parse::<Prefix>().unwrap(), prefix);
+    }
+
+    /// Whatever is thrown at it: a refused change leaves no trace, a made one leaves a state that restores to itself
+    /// and that the same change leaves unchanged.
+    #[test]
+    fn any_row_of_changes_leaves_a_consistent_state(changes in prop::collection::vec(any_change(), 1..12)) {
+        let mut state = DesiredState::default();
+        for change in &changes {
+            let before = state.clone();
+            let Ok(applied) = state.apply(change) else {
+                prop_assert_eq!(&state, &before);
+                continue;
+            };
+            state = applied.state;
+            prop_assert_eq!(state.version(), before.version() + u64::from(state != before));
+            let objects = Change {
+                modules: state.modules().values().map(|m| (**m).clone()).collect(),
+                chains: state.chains().values().map(|c| (**c).clone()).collect(),
+                rules: state.rules().values().map(|r| (**r).clone()).collect(),
+                delete: Vec::new(),
+            };
+            prop_assert_eq!(&DesiredState::restore(state.version(), objects.clone()).unwrap(), &state);
+            prop_assert!(!state.apply(&objects).unwrap().changed());
+        }
+    }
+}
+
+/// Changes over so few names that they meet each other.
+fn any_change() -> impl Strategy<Value = Change> {
+    let name = || prop::sample::select(vec!["a", "b", "c"]);
+    let owner = || prop::sample::select(vec!["t", "u"]);
+    let module = (owner(), name()).prop_map(|(t, n)| module_of(t, n));
+    let chain = (owner(), name(), prop::collection::vec(name(), 0..3)).prop_map(|(t, n, m)| chain_of(t, n, &m));
+    let addresses = || prop::sample::select(vec!["10.0.0.1", "10.0.0.2", "::1"]);
+    let rule = (owner(), name(), name(), addresses()).prop_map(|(t, n, c, d)| rule_of(t, n, c, d));
+    let gone = (owner(), name(), 0..3).prop_map(|(t, n, kind)| match kind {
+        0 => ObjectRef::from(&module_of(t, n)),
+        1 => ObjectRef::from(&chain_of(t, n, &[])),
+        _ => ObjectRef::from(&rule_of(t, n, "a", "::1")),
+    });
+    (
+        prop::collection::vec(module, 0..4),
+        prop::collection::vec(chain, 0..3),
+        prop::collection::vec(rule, 0..3),
+        prop::collection::vec(gone, 0..2),
+    )
+        .prop_map(|(modules, chains, rules, delete)| Change { modules, chains, rules, delete })
+}

@@ -1,0 +1,274 @@
+//! What this crate asks of a data plane: the [`Node`] trait, and what a node reports of itself.
+//!
+//! Implemented by the runtime, called by [`crate::Control`]. This module holds no logic and must never learn what
+//! a packet, a ring or a Wasm engine is.
+//!
+//! ```text
+//!   upload      admit(digest, wasm)       compile; the bytes are stored only if this says yes
+//!   change      check(state)              could the node do it? nothing is changed yet
+//!               -- the state becomes durable --
+//!               follow(state)             do it; states come one after another, versions only grow
+//!   collection  forget(digest)            nobody can name this digest any more
+//! ```
+//!
+//! All methods are called from threads that may block, `admit` one at a time, `check` and `follow` one after
+//! another, the reports at any time and from many threads at once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::model::{ChainName, DesiredState, Digest, ModuleName, PortName, TenantName};
+
+/// A data plane that follows a desired state.
+pub trait Node: Send + Sync + 'static {
+    /// Validates and compiles a module, and keeps the result under its digest; may take seconds.
+    ///
+    /// Called before the module is stored, and for each stored module when the node starts: an implementation
+    /// caches what it compiled. Admitting a digest again does no harm. A refusal is a sentence for the tenant,
+    /// without the digest or the name of the module.
+    fn admit(&self, digest: &Digest, wasm: &[u8]) -> Result<(), Refusal>;
+
+    /// Could the node follow this state? Port names that the node does not have, a module that was not admitted, a
+    /// configuration that a function refuses: all that [`DesiredState::apply`] can't know.
+    ///
+    /// Must change nothing that a client could notice: the state may still be thrown away. May prepare templates
+    /// ahead of `follow`. A refusal names the object, as [`crate::model::ObjectRef`] prints it.
+    fn check(&self, state: &DesiredState) -> Result<(), Refusal>;
+
+    /// Follows the state from now on. It passed `check` and is durable, so this can't be refused.
+    ///
+    /// Called once when the node starts, with the restored state, whatever `check` would say of it by now (the
+    /// operator may have taken a port away): what can't be followed is left out and said in
+    /// [`NodeStatus::warnings`]. The call returns when the state has been taken over; new clients meet it from
+    /// then on, while [`NodeStatus::followed_version`] says when all of it is in effect.
+    fn follow(&self, state: Arc<DesiredState>);
+
+    /// Nobody can name this digest any more: what was compiled from it may go once no FWP runs it.
+    fn forget(&self, digest: &Digest);
+
+    /// All chain instances there are, and those that ended of late.
+    fn chain_instances(&self) -> Vec<ChainInstanceStatus>;
+
+    /// All FWPs there are, and those that ended of late.
+    fn fwps(&self) -> Vec<FwpStatus>;
+
+    /// The node as a whole.
+    fn status(&self) -> NodeStatus;
+}
+
+/// Why a node would not do something: a sentence for whoever asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// What was asked for is wrong in itself, on every node: not a Wasm module, another ABI, a bad configuration.
+    #[error("{0}")]
+    Invalid(String),
+    /// This node can't do it as it is now: it has no such port, it did not admit the module.
+    #[error("{0}")]
+    Unfit(String),
+    /// The node has no room left for it.
+    #[error("{0}")]
+    Exhausted(String),
+    /// The node failed; whoever asked can't help it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Where an FWP or a chain instance is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FwpState {
+    /// Being made from its template.
+    Restoring,
+    /// Ready, has run to its first wait, belongs to no client.
+    Cached,
+    /// Serves a client.
+    Active,
+    /// Serves a client and can't go on until something other than a packet comes.
+    Blocked,
+    /// Over; listed a while longer so that people see why.
+    Terminated,
+}
+
+impl FwpState {
+    /// All of them, in the order of a life.
+    pub const ALL: [FwpState; 5] =
+        [FwpState::Restoring, FwpState::Cached, FwpState::Active, FwpState::Blocked, FwpState::Terminated];
+}
+
+impl fmt::Display for FwpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FwpState::Restoring => "restoring",
+            FwpState::Cached => "cached",
+            FwpState::Active => "active",
+            FwpState::Blocked => "blocked",
+            FwpState::Terminated => "terminated",
+        })
+    }
+}
+
+/// One feather-weight process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FwpStatus {
+    /// The node's name for it, never given twice.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// The chain it is part of.
+    pub chain: ChainName,
+    /// What it runs.
+    pub module: ModuleName,
+    /// Its place in the chain, from 0.
+    pub stage: u32,
+    /// The chain instance it is part of.
+    pub chain_instance: u64,
+    /// The address or flow it serves; none while it is cached or serves all that matches.
+    pub client: Option<String>,
+    /// Where it is in its life.
+    pub state: FwpState,
+    /// The core whose worker runs it.
+    pub worker_core: u32,
+    /// Its linear memory as it stands.
+    pub memory_kib: u64,
+    /// Since it was made.
+    pub age_ms: u64,
+    /// What it did so far.
+    pub counters: FwpCounters,
+}
+
+/// What an FWP did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FwpCounters {
+    /// Packets put into its pool.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets it sent that went on to the next stage or out.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that the function dropped.
+    pub dropped_by_guest: u64,
+    /// Packets for it that found no free slot in its pool.
+    pub dropped_no_slot: u64,
+    /// Packets for it that were longer than a slot.
+    pub dropped_too_long: u64,
+    /// Packets it sent that the egress port did not take.
+    pub dropped_egress: u64,
+    /// Packets it sent to a stage that was gone.
+    pub dropped_gone: u64,
+    /// How often its worker resumed it with packets.
+    pub activations: u64,
+    /// How often it was preempted.
+    pub preemptions: u64,
+    /// The time it ran.
+    pub cpu_us: u64,
+}
+
+impl FwpCounters {
+    /// Packets dropped for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_by_guest + self.dropped_no_slot + self.dropped_too_long + self.dropped_egress + self.dropped_gone
+    }
+}
+
+/// One running copy of a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainInstanceStatus {
+    /// The node's number for it, never given twice.
+    pub id: u64,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// What it is a copy of.
+    pub chain: ChainName,
+    /// Where it is in its life.
+    pub state: FwpState,
+    /// The address or flow it serves; none while it is cached or serves all that matches.
+    pub client: Option<String>,
+    /// Its FWPs, stage by stage.
+    pub fwp_ids: Vec<String>,
+    /// The core whose worker runs them.
+    pub worker_core: u32,
+    /// Since it was made.
+    pub age_ms: u64,
+    /// Why it ended, if it did: a sentence.
+    pub ended_because: Option<String>,
+}
+
+/// The node as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeStatus {
+    /// The version of the software.
+    pub version: String,
+    /// Since the node started.
+    pub uptime_ms: u64,
+    /// The version of the desired state that is wholly in effect.
+    pub followed_version: u64,
+    /// What each core in use does.
+    pub cores: Vec<CoreStatus>,
+    /// The gateway's ports, in the order of the operator's configuration.
+    pub ports: Vec<PortStatus>,
+    /// The chains that the node follows.
+    pub chains: Vec<ChainStatus>,
+    /// What an operator ought to know, each a sentence.
+    pub warnings: Vec<String>,
+}
+
+/// What one core does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CoreStatus {
+    /// The core's number.
+    pub core: u32,
+    /// Its roles, such as `gateway`, `mma`, `worker`, `control`.
+    pub roles: Vec<String>,
+}
+
+/// A port of the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PortStatus {
+    /// Its name in rules and chains.
+    pub name: PortName,
+    /// The device string it was opened with.
+    pub device: String,
+    /// Its Ethernet address.
+    pub mac: String,
+    /// Its largest payload of a frame.
+    pub mtu: u32,
+    /// Whether it has a link.
+    pub link_up: bool,
+    /// Frames that came in.
+    pub received: u64,
+    /// Frames that went out.
+    pub sent: u64,
+    /// Frames that were dropped, by reason; reasons that never occurred are left out.
+    pub drops: Vec<DropCount>,
+}
+
+/// How many frames were dropped for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DropCount {
+    /// Why, in a word or two.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// How one chain is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainStatus {
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub chain: ChainName,
+    /// Instances that wait for a client.
+    pub ready: u32,
+    /// Instances that serve one.
+    pub active: u32,
+    /// Instances that ended by a fault of theirs, or could not be made.
+    pub failures: u64,
+    /// The latest of these: a sentence.
+    pub last_failure: Option<String>,
+}

@@ -1,0 +1,47 @@
+//! Forgets uploads that no module names, and bytes that no upload stands for.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use redb::ReadableTable;
+
+use super::{BLOBS, Store, StoreError, UPLOADS, seconds};
+use crate::model::{DesiredState, Digest};
+
+/// For so long an upload waits for a module to name it.
+pub const UPLOAD_LIFETIME: Duration = Duration::from_secs(3600);
+
+impl Store {
+    /// Removes what nothing stands on, and returns the digests whose bytes are gone.
+    ///
+    /// Uploads of the last hour stay. So do those from the future, which a clock that was set back leaves, until
+    /// the clock has caught up.
+    pub fn collect_garbage(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
+        let named: BTreeSet<(&str, &[u8; 32])> =
+            desired.modules().values().map(|module| (module.tenant.as_str(), module.digest.as_bytes())).collect();
+        let spared_from = seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs());
+
+        let write = self.database.begin_write().map_err(|e| self.failed(e))?;
+        let mut gone = Vec::new();
+        {
+            let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+            uploads.retain(|key, time| named.contains(&key) || time > spared_from).map_err(|e| self.failed(e))?;
+            let mut kept = BTreeSet::new();
+            for entry in uploads.iter().map_err(|e| self.failed(e))? {
+                kept.insert(*entry.map_err(|e| self.failed(e))?.0.value().1);
+            }
+            let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;
+            for entry in blobs.iter().map_err(|e| self.failed(e))? {
+                let digest = *entry.map_err(|e| self.failed(e))?.0.value();
+                if !kept.contains(&digest) {
+                    gone.push(Digest::from_bytes(digest));
+                }
+            }
+            for digest in &gone {
+                blobs.remove(digest.as_bytes()).map_err(|e| self.failed(e))?;
+            }
+        }
+        write.commit().map_err(|e| self.failed(e))?;
+        Ok(gone)
+    }
+}

@@ -1,0 +1,217 @@
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::*;
+use crate::model::{Chain, Match, Policy, Rule, Stage};
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn demo() -> TenantName {
+    "demo".parse().unwrap()
+}
+
+fn wasm(name: &str) -> Vec<u8> {
+    format!("\0asm {name} {}", "x".repeat(9000)).into_bytes()
+}
+
+fn module(name: &str) -> Module {
+    let wasm = wasm(name);
+    Module { tenant: demo(), name: name.parse().unwrap(), digest: Digest::of(&wasm), size_bytes: wasm.len() as u64 }
+}
+
+fn whole_change(name: &str) -> Change {
+    let stage = Stage { module: name.parse().unwrap(), config: vec![0, 159, 146, 150] };
+    let mut chain = Chain::new(demo(), "echo".parse().unwrap(), vec![stage]);
+    chain.egress = Some("lan".parse().unwrap());
+    let rule = Rule {
+        tenant: demo(),
+        name: "ping".parse().unwrap(),
+        priority: 100,
+        matcher: Match { destination: Some("10.77.0.2".parse().unwrap()), ..Match::default() },
+        policy: Policy::PerClient,
+        chain: chain.name.clone(),
+    };
+    Change { modules: vec![module(name)], chains: vec![chain], rules: vec![rule], delete: Vec::new() }
+}
+
+/// Commits the change on top of what is there, its modules uploaded at second 1000.
+fn commit(store: &Store, change: &Change) -> DesiredState {
+    for module in &change.modules {
+        store.put_upload(&module.tenant, &module.digest, &wasm(module.name.as_str()), at(1000)).unwrap();
+    }
+    let applied = store.load().unwrap().apply(change).unwrap();
+    store.commit(&applied).unwrap();
+    applied.state
+}
+
+#[test]
+fn what_was_committed_is_there_when_the_store_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.load().unwrap(), DesiredState::default());
+    let state = commit(&store, &whole_change("m"));
+    drop(store);
+
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.load().unwrap(), state);
+    assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"));
+    assert_eq!(store.upload_size_bytes(&demo(), &module("m").digest).unwrap(), Some(wasm("m").len() as u64));
+
+    let delete = Change { delete: vec![ObjectRef::from(&whole_change("m").rules[0])], ..Change::default() };
+    let state = commit(&store, &delete);
+    drop(store);
+    assert_eq!(Store::open(&path).unwrap().load().unwrap(), state);
+    assert_eq!((state.version(), state.rules().len()), (2, 0));
+}
+
+#[test]
+fn a_file_copied_while_in_use_opens_like_after_a_power_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let state = commit(&store, &whole_change("m"));
+    let copy = folder.path().join("copy");
+    fs::copy(store.path(), &copy).unwrap();
+    assert_eq!(Store::open(&copy).unwrap().load().unwrap(), state);
+}
+
+#[test]
+fn only_the_owner_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    assert_eq!(fs::metadata(store.path()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_store_in_use_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let _store = Store::open(&path).unwrap();
+    let message = Store::open(&path).unwrap_err().to_string();
+    assert!(message.ends_with("is in use by another process: is another piniond running on it?"), "{message}");
+}
+
+#[test]
+fn an_upload_belongs_to_the_tenant_that_made_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
+    assert_eq!(store.upload_size_bytes(&"other".parse().unwrap(), &module("m").digest).unwrap(), None);
+}
+
+#[test]
+fn garbage_is_what_no_module_names_and_no_one_uploaded_of_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let state = commit(&store, &whole_change("m"));
+    store.put_upload(&demo(), &module("unused").digest, &wasm("unused"), at(1000)).unwrap();
+    store.put_upload(&demo(), &module("fresh").digest, &wasm("fresh"), at(4000)).unwrap();
+    store.put_upload(&"other".parse().unwrap(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
+
+    assert_eq!(store.collect_garbage(&state, at(4599)).unwrap(), []);
+    assert_eq!(store.collect_garbage(&state, at(4600)).unwrap(), [module("unused").digest]);
+    assert_eq!(store.upload_size_bytes(&demo(), &module("unused").digest).unwrap(), None);
+    assert!(store.upload_size_bytes(&demo(), &module("fresh").digest).unwrap().is_some());
+    assert_eq!(store.upload_size_bytes(&"other".parse().unwrap(), &module("m").digest).unwrap(), None);
+    assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"));
+    assert_eq!(store.collect_garbage(&DesiredState::default(), at(9000)).unwrap().len(), 2);
+}
+
+#[test]
+fn uploading_again_renews_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
+    store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(4000)).unwrap();
+    assert_eq!(store.collect_garbage(&DesiredState::default(), at(5000)).unwrap(), []);
+}
+
+#[test]
+fn a_file_of_something_else_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    for content in [b"tiny".to_vec(), b"no database\n".repeat(10_000)] {
+        fs::write(&path, &content).unwrap();
+        let message = Store::open(&path).unwrap_err().to_string();
+        assert!(message.contains("store"), "{message}");
+        assert_eq!(fs::read(&path).unwrap(), content);
+    }
+    assert!(matches!(Store::open(folder.path()).unwrap_err(), StoreError::Open { .. }));
+    assert!(matches!(Store::open(&path.join("below")).unwrap_err(), StoreError::Open { .. }));
+    assert!(matches!(Store::open(std::path::Path::new("/dev/null")).unwrap_err(), StoreError::Foreign { .. }));
+}
+
+#[test]
+fn a_database_of_another_program_is_refused() {
+    const OTHER: TableDefinition<&str, &str> = TableDefinition::new("other");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let database = Database::create(&path).unwrap();
+    let write = database.begin_write().unwrap();
+    write.open_table(OTHER).unwrap().insert("key", "value").unwrap();
+    write.commit().unwrap();
+    drop(database);
+    let message = Store::open(&path).unwrap_err().to_string();
+    assert!(message.contains("is not a store of Pinion's (it is a database of another program)"), "{message}");
+}
+
+#[test]
+fn a_store_of_another_format_is_refused_with_both_formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    let write = store.database.begin_write().unwrap();
+    write.open_table(META).unwrap().insert("format", 2).unwrap();
+    write.commit().unwrap();
+    drop(store);
+    let message = Store::open(&path).unwrap_err().to_string();
+    assert!(message.contains("has format 2, this piniond reads format 1: run the version that wrote it"), "{message}");
+}
+
+/// Opens and reads everything, as a daemon does at its start.
+fn read_all(path: &Path) -> Result<(DesiredState, Vec<Vec<u8>>), StoreError> {
+    let store = Store::open(path)?;
+    let state = store.load()?;
+    let wasm = state.modules().values().map(|module| store.wasm(module)).collect::<Result<_, _>>()?;
+    Ok((state, wasm))
+}
+
+#[test]
+fn a_torn_file_is_an_error_or_an_earlier_state_and_never_a_wrong_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    let states = [DesiredState::default(), commit(&store, &whole_change("m")), commit(&store, &whole_change("n"))];
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    assert_eq!(read_all(&path).unwrap().0, states[2]);
+
+    let (mut refused, mut read) = (0, 0);
+    let torn = folder.path().join("torn");
+    for length in (1..whole.len()).step_by(whole.len() / 23) {
+        fs::write(&torn, &whole[..length]).unwrap();
+        match catch_unwind(|| read_all(&torn)).unwrap_or_else(|_| panic!("torn at {length}")) {
+            Ok((state, _)) => assert!(states.contains(&state), "torn at {length}"),
+            Err(_) => refused += 1,
+        }
+    }
+    for page in 0..whole.len() / 4096 {
+        fs::write(&torn, &whole).unwrap();
+        let mut file = OpenOptions::new().write(true).open(&torn).unwrap();
+        file.seek(SeekFrom::Start(page as u64 * 4096 + 64)).unwrap();
+        file.write_all(&[0xa5; 512]).unwrap();
+        match catch_unwind(AssertUnwindSafe(|| read_all(&torn))).unwrap_or_else(|_| panic!("page {page}")) {
+            Ok((state, _)) => {
+                assert!(states.contains(&state), "page {page} damaged");
+                read += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 0 && read > 0, "{refused} refused, {read} read");
+}

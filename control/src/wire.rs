@@ -1,0 +1,45 @@
+//! Between the messages of `pinion.v1` and the checked values of [`crate::model`] and [`crate::node`].
+//!
+//! Called by the API and its client at both ends of the socket, and by the store, which keeps objects as these same
+//! messages. What comes in is foreign: a message becomes a value only if every field of it is well-formed. Whether
+//! values fit each other is not decided here.
+
+mod objects;
+mod reports;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+
+/// A message with a field that is not what it has to be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {problem}")]
+pub struct BadMessage {
+    at: String,
+    problem: String,
+}
+
+impl BadMessage {
+    fn new(at: impl Display, problem: impl Display) -> Self {
+        Self { at: at.to_string(), problem: problem.to_string() }
+    }
+
+    /// The same, seen from the message that holds this one.
+    fn within(self, at: impl Display) -> Self {
+        Self { at: format!("{at}.{}", self.at), ..self }
+    }
+}
+
+/// Puts the field's name to whatever may be wrong with it.
+fn field<T, E: Display>(at: &str, result: Result<T, E>) -> Result<T, BadMessage> {
+    result.map_err(|problem| BadMessage::new(at, problem))
+}
+
+/// Like [`field`], for one that may be absent.
+fn optional<S, T, E: Display>(
+    at: &str,
+    value: Option<S>,
+    parse: impl FnOnce(S) -> Result<T, E>,
+) -> Result<Option<T>, BadMessage> {
+    value.map(|value| field(at, parse(value))).transpose()
+}

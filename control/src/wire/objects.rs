@@ -1,0 +1,208 @@
+//! Modules, chains, rules, and what a change did to them.
+
+use super::{BadMessage, field, optional};
+use crate::model::{
+    Chain, ChainName, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Policy, PortName, PortRange, Prefix,
+    Protocol, Rule, RuleName, Stage, TenantName,
+};
+use crate::proto;
+
+impl From<&Module> for proto::Module {
+    fn from(module: &Module) -> Self {
+        Self {
+            tenant: module.tenant.to_string(),
+            name: module.name.to_string(),
+            digest: module.digest.to_string(),
+            size_bytes: module.size_bytes,
+        }
+    }
+}
+
+impl TryFrom<proto::Module> for Module {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Module) -> Result<Self, BadMessage> {
+        Ok(Self {
+            tenant: field("module.tenant", TenantName::new(message.tenant))?,
+            name: field("module.name", ModuleName::new(message.name))?,
+            digest: field("module.digest", message.digest.parse())?,
+            size_bytes: message.size_bytes,
+        })
+    }
+}
+
+impl From<&Chain> for proto::Chain {
+    fn from(chain: &Chain) -> Self {
+        let stage = |stage: &Stage| proto::Stage { module: stage.module.to_string(), config: stage.config.clone() };
+        Self {
+            tenant: chain.tenant.to_string(),
+            name: chain.name.to_string(),
+            stages: chain.stages.iter().map(stage).collect(),
+            egress: chain.egress.as_ref().map(PortName::to_string),
+            memory_limit_kib: Some(chain.memory_limit_kib),
+            idle_timeout_ms: Some(chain.idle_timeout_ms),
+            cache_min: Some(chain.cache_min),
+        }
+    }
+}
+
+impl TryFrom<proto::Chain> for Chain {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Chain) -> Result<Self, BadMessage> {
+        let stage = |(at, stage): (usize, proto::Stage)| {
+            let module = field(&format!("chain.stages[{at}].module"), ModuleName::new(stage.module))?;
+            Ok(Stage { module, config: stage.config })
+        };
+        Ok(Self {
+            tenant: field("chain.tenant", TenantName::new(message.tenant))?,
+            name: field("chain.name", ChainName::new(message.name))?,
+            stages: message.stages.into_iter().enumerate().map(stage).collect::<Result<_, BadMessage>>()?,
+            egress: optional("chain.egress", message.egress, PortName::new)?,
+            memory_limit_kib: message.memory_limit_kib.unwrap_or(Self::MEMORY_LIMIT_KIB),
+            idle_timeout_ms: message.idle_timeout_ms.unwrap_or(Self::IDLE_TIMEOUT_MS),
+            cache_min: message.cache_min.unwrap_or(Self::CACHE_MIN),
+        })
+    }
+}
+
+impl From<&Rule> for proto::Rule {
+    fn from(rule: &Rule) -> Self {
+        Self {
+            tenant: rule.tenant.to_string(),
+            name: rule.name.to_string(),
+            priority: rule.priority,
+            r#match: Some((&rule.matcher).into()),
+            policy: proto::Policy::from(rule.policy).into(),
+            chain: rule.chain.to_string(),
+        }
+    }
+}
+
+impl TryFrom<proto::Rule> for Rule {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Rule) -> Result<Self, BadMessage> {
+        let matcher = Match::try_from(message.r#match.clone().unwrap_or_default());
+        Ok(Self {
+            policy: field("rule.policy", policy(message.policy()))?,
+            tenant: field("rule.tenant", TenantName::new(message.tenant))?,
+            name: field("rule.name", RuleName::new(message.name))?,
+            priority: message.priority,
+            matcher: matcher.map_err(|bad| bad.within("rule"))?,
+            chain: field("rule.chain", ChainName::new(message.chain))?,
+        })
+    }
+}
+
+impl From<Policy> for proto::Policy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Shared => proto::Policy::Shared,
+            Policy::PerClient => proto::Policy::PerClient,
+            Policy::PerFlow => proto::Policy::PerFlow,
+        }
+    }
+}
+
+fn policy(message: proto::Policy) -> Result<Policy, &'static str> {
+    match message {
+        proto::Policy::Shared => Ok(Policy::Shared),
+        proto::Policy::PerClient => Ok(Policy::PerClient),
+        proto::Policy::PerFlow => Ok(Policy::PerFlow),
+        proto::Policy::Unspecified => Err("say one of shared, per-client, per-flow"),
+    }
+}
+
+impl From<&Match> for proto::Match {
+    fn from(matcher: &Match) -> Self {
+        let ports = |range: PortRange| proto::PortRange { first: range.first().into(), last: range.last().into() };
+        Self {
+            port: matcher.port.as_ref().map(PortName::to_string),
+            source: matcher.source.map(|prefix| prefix.to_string()),
+            destination: matcher.destination.map(|prefix| prefix.to_string()),
+            protocol: matcher.protocol.map(|protocol| protocol.0.into()),
+            source_ports: matcher.source_ports.map(ports),
+            destination_ports: matcher.destination_ports.map(ports),
+        }
+    }
+}
+
+impl TryFrom<proto::Match> for Match {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Match) -> Result<Self, BadMessage> {
+        let prefix = |text: String| text.parse::<Prefix>();
+        let protocol = |number: u32| match u8::try_from(number) {
+            Ok(number) => Ok(Protocol(number)),
+            Err(_) => Err(format!("{number} is not a protocol number: it must be from 0 to 255")),
+        };
+        Ok(Self {
+            port: optional("match.port", message.port, PortName::new)?,
+            source: optional("match.source", message.source, prefix)?,
+            destination: optional("match.destination", message.destination, prefix)?,
+            protocol: optional("match.protocol", message.protocol, protocol)?,
+            source_ports: optional("match.source_ports", message.source_ports, port_range)?,
+            destination_ports: optional("match.destination_ports", message.destination_ports, port_range)?,
+        })
+    }
+}
+
+fn port_range(message: proto::PortRange) -> Result<PortRange, String> {
+    let port = |number: u32| u16::try_from(number).map_err(|_| format!("{number} is not a port number"));
+    PortRange::new(port(message.first)?, port(message.last)?).map_err(|bad| bad.to_string())
+}
+
+impl From<&ObjectRef> for proto::ObjectRef {
+    fn from(object: &ObjectRef) -> Self {
+        let kind = match object {
+            ObjectRef::Module { .. } => proto::Kind::Module,
+            ObjectRef::Chain { .. } => proto::Kind::Chain,
+            ObjectRef::Rule { .. } => proto::Kind::Rule,
+        };
+        Self { kind: kind.into(), tenant: object.tenant().to_string(), name: object.name().to_owned() }
+    }
+}
+
+impl TryFrom<proto::ObjectRef> for ObjectRef {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::ObjectRef) -> Result<Self, BadMessage> {
+        let kind = message.kind();
+        let tenant = field("object.tenant", TenantName::new(message.tenant))?;
+        Ok(match kind {
+            proto::Kind::Module => Self::Module { tenant, name: field("object.name", ModuleName::new(message.name))? },
+            proto::Kind::Chain => Self::Chain { tenant, name: field("object.name", ChainName::new(message.name))? },
+            proto::Kind::Rule => Self::Rule { tenant, name: field("object.name", RuleName::new(message.name))? },
+            proto::Kind::Unspecified => return Err(BadMessage::new("object.kind", "say one of module, chain, rule")),
+        })
+    }
+}
+
+impl From<&Outcome> for proto::Outcome {
+    fn from(outcome: &Outcome) -> Self {
+        let effect = match outcome.effect {
+            Effect::Created => proto::outcome::Effect::Created,
+            Effect::Configured => proto::outcome::Effect::Configured,
+            Effect::Unchanged => proto::outcome::Effect::Unchanged,
+            Effect::Deleted => proto::outcome::Effect::Deleted,
+        };
+        Self { object: Some((&outcome.object).into()), effect: effect.into() }
+    }
+}
+
+impl TryFrom<proto::Outcome> for Outcome {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Outcome) -> Result<Self, BadMessage> {
+        let effect = match message.effect() {
+            proto::outcome::Effect::Created => Effect::Created,
+            proto::outcome::Effect::Configured => Effect::Configured,
+            proto::outcome::Effect::Unchanged => Effect::Unchanged,
+            proto::outcome::Effect::Deleted => Effect::Deleted,
+            proto::outcome::Effect::Unspecified => return Err(BadMessage::new("outcome.effect", "it is missing")),
+        };
+        let object = message.object.ok_or_else(|| BadMessage::new("outcome.object", "it is missing"))?;
+        Ok(Self { object: object.try_into()?, effect })
+    }
+}

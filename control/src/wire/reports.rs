@@ -1,0 +1,234 @@
+//! What a node reports of itself.
+
+use super::{BadMessage, field};
+use crate::model::{ChainName, ModuleName, PortName, TenantName};
+use crate::node::{
+    ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, NodeStatus, PortStatus,
+};
+use crate::proto;
+
+impl From<FwpState> for proto::FwpState {
+    fn from(state: FwpState) -> Self {
+        match state {
+            FwpState::Restoring => proto::FwpState::Restoring,
+            FwpState::Cached => proto::FwpState::Cached,
+            FwpState::Active => proto::FwpState::Active,
+            FwpState::Blocked => proto::FwpState::Blocked,
+            FwpState::Terminated => proto::FwpState::Terminated,
+        }
+    }
+}
+
+fn fwp_state(message: proto::FwpState) -> Result<FwpState, &'static str> {
+    match message {
+        proto::FwpState::Restoring => Ok(FwpState::Restoring),
+        proto::FwpState::Cached => Ok(FwpState::Cached),
+        proto::FwpState::Active => Ok(FwpState::Active),
+        proto::FwpState::Blocked => Ok(FwpState::Blocked),
+        proto::FwpState::Terminated => Ok(FwpState::Terminated),
+        proto::FwpState::Unspecified => Err("the node reports a state that this version does not know"),
+    }
+}
+
+impl From<FwpStatus> for proto::Fwp {
+    fn from(fwp: FwpStatus) -> Self {
+        Self {
+            id: fwp.id,
+            tenant: fwp.tenant.into(),
+            chain: fwp.chain.into(),
+            module: fwp.module.into(),
+            stage: fwp.stage,
+            chain_instance: fwp.chain_instance,
+            client: fwp.client,
+            state: proto::FwpState::from(fwp.state).into(),
+            worker_core: fwp.worker_core,
+            memory_kib: fwp.memory_kib,
+            age_ms: fwp.age_ms,
+            counters: Some(fwp.counters.into()),
+        }
+    }
+}
+
+impl TryFrom<proto::Fwp> for FwpStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Fwp) -> Result<Self, BadMessage> {
+        Ok(Self {
+            state: field("fwp.state", fwp_state(message.state()))?,
+            id: message.id,
+            tenant: field("fwp.tenant", TenantName::new(message.tenant))?,
+            chain: field("fwp.chain", ChainName::new(message.chain))?,
+            module: field("fwp.module", ModuleName::new(message.module))?,
+            stage: message.stage,
+            chain_instance: message.chain_instance,
+            client: message.client,
+            worker_core: message.worker_core,
+            memory_kib: message.memory_kib,
+            age_ms: message.age_ms,
+            counters: message.counters.unwrap_or_default().into(),
+        })
+    }
+}
+
+/// Two structs with the same fields, either way.
+macro_rules! same_fields {
+    ($here:ident, $there:ident { $($field:ident),* $(,)? }) => {
+        impl From<$here> for proto::$there {
+            fn from(value: $here) -> Self {
+                let $here { $($field),* } = value;
+                Self { $($field),* }
+            }
+        }
+        impl From<proto::$there> for $here {
+            fn from(message: proto::$there) -> Self {
+                let proto::$there { $($field),* } = message;
+                Self { $($field),* }
+            }
+        }
+    };
+}
+same_fields!(
+    FwpCounters,
+    FwpCounters {
+        received,
+        received_bytes,
+        sent,
+        sent_bytes,
+        dropped_by_guest,
+        dropped_no_slot,
+        dropped_too_long,
+        dropped_egress,
+        dropped_gone,
+        activations,
+        preemptions,
+        cpu_us,
+    }
+);
+same_fields!(CoreStatus, Core { core, roles });
+same_fields!(DropCount, DropCount { reason, count });
+
+impl From<ChainInstanceStatus> for proto::ChainInstance {
+    fn from(instance: ChainInstanceStatus) -> Self {
+        Self {
+            id: instance.id,
+            tenant: instance.tenant.into(),
+            chain: instance.chain.into(),
+            state: proto::FwpState::from(instance.state).into(),
+            client: instance.client,
+            fwp_ids: instance.fwp_ids,
+            worker_core: instance.worker_core,
+            age_ms: instance.age_ms,
+            ended_because: instance.ended_because,
+        }
+    }
+}
+
+impl TryFrom<proto::ChainInstance> for ChainInstanceStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::ChainInstance) -> Result<Self, BadMessage> {
+        Ok(Self {
+            state: field("chain_instance.state", fwp_state(message.state()))?,
+            id: message.id,
+            tenant: field("chain_instance.tenant", TenantName::new(message.tenant))?,
+            chain: field("chain_instance.chain", ChainName::new(message.chain))?,
+            client: message.client,
+            fwp_ids: message.fwp_ids,
+            worker_core: message.worker_core,
+            age_ms: message.age_ms,
+            ended_because: message.ended_because,
+        })
+    }
+}
+
+impl proto::Status {
+    /// The node's own report, beside the version of the desired state that it ought to follow.
+    pub(crate) fn new(desired_version: u64, node: NodeStatus) -> Self {
+        Self {
+            version: node.version,
+            uptime_ms: node.uptime_ms,
+            desired_version,
+            followed_version: node.followed_version,
+            cores: node.cores.into_iter().map(Into::into).collect(),
+            ports: node.ports.into_iter().map(Into::into).collect(),
+            chains: node.chains.into_iter().map(Into::into).collect(),
+            warnings: node.warnings,
+        }
+    }
+}
+
+impl TryFrom<proto::Status> for NodeStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Status) -> Result<Self, BadMessage> {
+        Ok(Self {
+            version: message.version,
+            uptime_ms: message.uptime_ms,
+            followed_version: message.followed_version,
+            cores: message.cores.into_iter().map(Into::into).collect(),
+            ports: message.ports.into_iter().map(PortStatus::try_from).collect::<Result<_, _>>()?,
+            chains: message.chains.into_iter().map(ChainStatus::try_from).collect::<Result<_, _>>()?,
+            warnings: message.warnings,
+        })
+    }
+}
+
+impl From<PortStatus> for proto::Port {
+    fn from(port: PortStatus) -> Self {
+        Self {
+            name: port.name.into(),
+            device: port.device,
+            mac: port.mac,
+            mtu: port.mtu,
+            link_up: port.link_up,
+            received: port.received,
+            sent: port.sent,
+            drops: port.drops.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::Port> for PortStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Port) -> Result<Self, BadMessage> {
+        Ok(Self {
+            name: field("port.name", PortName::new(message.name))?,
+            device: message.device,
+            mac: message.mac,
+            mtu: message.mtu,
+            link_up: message.link_up,
+            received: message.received,
+            sent: message.sent,
+            drops: message.drops.into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+impl From<ChainStatus> for proto::ChainStatus {
+    fn from(chain: ChainStatus) -> Self {
+        Self {
+            tenant: chain.tenant.into(),
+            chain: chain.chain.into(),
+            ready: chain.ready,
+            active: chain.active,
+            failures: chain.failures,
+            last_failure: chain.last_failure,
+        }
+    }
+}
+
+impl TryFrom<proto::ChainStatus> for ChainStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::ChainStatus) -> Result<Self, BadMessage> {
+        Ok(Self {
+            tenant: field("chain_status.tenant", TenantName::new(message.tenant))?,
+            chain: field("chain_status.chain", ChainName::new(message.chain))?,
+            ready: message.ready,
+            active: message.active,
+            failures: message.failures,
+            last_failure: message.last_failure,
+        })
+    }
+}

@@ -1,0 +1,85 @@
+use crate::model::{Chain, Match, Module, Outcome, Policy, Rule, Stage};
+use crate::node::{FwpCounters, FwpState, FwpStatus};
+use crate::proto;
+
+fn full_rule() -> Rule {
+    Rule {
+        tenant: "demo".parse().unwrap(),
+        name: "web".parse().unwrap(),
+        priority: 7,
+        matcher: Match {
+            port: Some("lan".parse().unwrap()),
+            source: Some("10.0.0.0/8".parse().unwrap()),
+            destination: Some("10.77.0.2/32".parse().unwrap()),
+            protocol: Some("tcp".parse().unwrap()),
+            source_ports: Some("1024-65535".parse().unwrap()),
+            destination_ports: Some("80".parse().unwrap()),
+        },
+        policy: Policy::PerFlow,
+        chain: "echo".parse().unwrap(),
+    }
+}
+
+#[test]
+fn objects_come_through_messages_as_they_were() {
+    let rule = full_rule();
+    assert_eq!(Rule::try_from(proto::Rule::from(&rule)).unwrap(), rule);
+
+    let stage = Stage { module: "m".parse().unwrap(), config: vec![0, 255] };
+    let mut chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage]);
+    chain.egress = Some("wan".parse().unwrap());
+    chain.cache_min = 1;
+    assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
+}
+
+#[test]
+fn an_fwp_comes_through_messages_as_it_was() {
+    for state in FwpState::ALL {
+        let fwp = FwpStatus {
+            id: "3.1".into(),
+            tenant: "demo".parse().unwrap(),
+            chain: "echo".parse().unwrap(),
+            module: "m".parse().unwrap(),
+            stage: 2,
+            chain_instance: 9,
+            client: Some("10.0.0.1".into()),
+            state,
+            worker_core: 1,
+            memory_kib: 64,
+            age_ms: 5,
+            counters: FwpCounters { received: 1, dropped_gone: 2, cpu_us: 3, ..FwpCounters::default() },
+        };
+        assert_eq!(FwpStatus::try_from(proto::Fwp::from(fwp.clone())).unwrap(), fwp);
+    }
+}
+
+#[test]
+fn absent_limits_of_a_chain_take_their_defaults() {
+    let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), ..proto::Chain::default() };
+    let chain = Chain::try_from(message).unwrap();
+    assert_eq!((chain.memory_limit_kib, chain.idle_timeout_ms, chain.cache_min), (16384, 300_000, 4));
+}
+
+#[test]
+fn a_bad_field_is_named_with_its_value() {
+    let mut message = proto::Rule::from(&full_rule());
+    message.r#match.as_mut().unwrap().source = Some("10.0.0.1/8".into());
+    let error = Rule::try_from(message).unwrap_err().to_string();
+    assert!(error.starts_with("rule.match.source: 10.0.0.1/8 has bits set"), "{error}");
+
+    let mut message = proto::Rule::from(&full_rule());
+    message.r#match.as_mut().unwrap().protocol = Some(256);
+    let error = Rule::try_from(message).unwrap_err().to_string();
+    assert_eq!(error, "rule.match.protocol: 256 is not a protocol number: it must be from 0 to 255");
+
+    let mut message = proto::Rule::from(&full_rule());
+    message.policy = 99;
+    let error = Rule::try_from(message).unwrap_err().to_string();
+    assert_eq!(error, "rule.policy: say one of shared, per-client, per-flow");
+
+    let message = proto::Module { tenant: "demo".into(), name: "M".into(), ..proto::Module::default() };
+    let error = Module::try_from(message).unwrap_err().to_string();
+    assert!(error.starts_with("module.name: \"M\" is not a module name"), "{error}");
+
+    assert!(Outcome::try_from(proto::Outcome::default()).is_err());
+}

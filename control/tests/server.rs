@@ -1,0 +1,342 @@
+//! The control plane over a real Unix socket, with a data plane that only remembers.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pinion_control::client::{ClientError, Filter};
+use pinion_control::control::{ApplyRequest, NamedUpload};
+use pinion_control::model::{Digest, ObjectRef, Rule, TenantName};
+use pinion_control::server::ServeError;
+use pinion_control::{Client, Control, Server, Store, proto};
+use support::{Served, TestNode, echo_chain, rule_to_echo, wasm};
+use tonic::Code;
+
+fn demo() -> TenantName {
+    "demo".parse().unwrap()
+}
+
+fn named(name: &str, digest: Digest) -> NamedUpload {
+    NamedUpload { tenant: demo(), name: name.parse().unwrap(), digest }
+}
+
+/// Uploads module `m` and applies a chain of it with rule `ping`.
+async fn apply_small(client: &mut Client) -> Vec<String> {
+    let digest = client.upload(&demo(), wasm("m")).await.unwrap();
+    let request = ApplyRequest {
+        modules: vec![named("m", digest)],
+        chains: vec![echo_chain("m")],
+        rules: vec![rule_to_echo("ping", "10.77.0.2")],
+    };
+    let changed = client.apply(request).await.unwrap();
+    changed.outcomes.iter().map(|outcome| format!("{} {}", outcome.object, outcome.effect)).collect()
+}
+
+fn rules_only(rules: Vec<Rule>) -> ApplyRequest {
+    ApplyRequest { rules, ..ApplyRequest::default() }
+}
+
+fn refused(error: ClientError) -> (Code, String) {
+    match error {
+        ClientError::Refused { code, message } => (code, message),
+        other => panic!("not a refusal: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn upload_apply_list_and_delete_go_round() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    assert_eq!(
+        apply_small(&mut client).await,
+        ["module demo/m created", "chain demo/echo created", "rule demo/ping created"]
+    );
+    assert_eq!(served.node.take_calls(), ["follow 0", "admit", "check 1", "follow 1"]);
+
+    let modules = client.modules(Filter::default()).await.unwrap();
+    assert_eq!((modules.len(), modules[0].size_bytes), (1, wasm("m").len() as u64));
+    assert_eq!(client.chains(Filter::default()).await.unwrap(), [echo_chain("m")]);
+    assert_eq!(client.rules(Filter::default()).await.unwrap(), [rule_to_echo("ping", "10.77.0.2")]);
+    assert_eq!(client.fwps(Filter::default()).await.unwrap()[0].counters.received, 7);
+    assert_eq!(client.chain_instances(None, None).await.unwrap().len(), 1);
+    let status = client.status().await.unwrap();
+    assert_eq!((status.desired_version, status.node.followed_version), (1, 1));
+
+    let rule = ObjectRef::from(&rule_to_echo("ping", "10.77.0.2"));
+    let chain = ObjectRef::from(&echo_chain("m"));
+    let (code, message) = refused(client.delete(std::slice::from_ref(&chain)).await.unwrap_err());
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(message.starts_with("chain demo/echo is in use by rule demo/ping"), "{message}");
+    client.delete(&[chain, rule.clone()]).await.unwrap();
+    assert_eq!(client.chains(Filter::default()).await.unwrap(), []);
+    let (code, message) = refused(client.delete(&[rule]).await.unwrap_err());
+    assert_eq!((code, message.as_str()), (Code::NotFound, "there is no rule demo/ping"));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn applying_again_is_unchanged_and_does_not_reach_the_node() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.take_calls();
+    assert_eq!(
+        apply_small(&mut client).await,
+        ["module demo/m unchanged", "chain demo/echo unchanged", "rule demo/ping unchanged"]
+    );
+    assert_eq!(served.node.take_calls(), ["admit"]);
+    assert_eq!(client.status().await.unwrap().desired_version, 1);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn filters_choose_by_tenant_and_name() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let filter = |tenant: Option<&str>, name: Option<&str>| Filter {
+        tenant: tenant.map(|tenant| tenant.parse().unwrap()),
+        name: name.map(Into::into),
+    };
+    assert_eq!(client.rules(filter(Some("demo"), Some("ping"))).await.unwrap().len(), 1);
+    assert_eq!(client.rules(filter(Some("other"), None)).await.unwrap().len(), 0);
+    assert_eq!(client.chains(filter(None, Some("nope"))).await.unwrap().len(), 0);
+    assert_eq!(client.fwps(filter(None, Some("0.0"))).await.unwrap().len(), 1);
+    assert_eq!(client.chain_instances(None, Some(5)).await.unwrap().len(), 0);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_change_leaves_nothing_behind() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.take_calls();
+
+    let mut elsewhere = rule_to_echo("other", "10.77.0.3");
+    elsewhere.chain = "nope".parse().unwrap();
+    let both = vec![rule_to_echo("good", "10.77.0.4"), elsewhere];
+    let (code, message) = refused(client.apply(rules_only(both)).await.unwrap_err());
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(message.starts_with("rule demo/other names chain demo/nope, which does not exist"), "{message}");
+
+    let alike = rules_only(vec![rule_to_echo("twin", "10.77.0.2")]);
+    let (_, message) = refused(client.apply(alike).await.unwrap_err());
+    assert!(message.starts_with("rule demo/ping and rule demo/twin are alike"), "{message}");
+
+    let unknown = ApplyRequest { chains: vec![echo_chain("nope")], ..ApplyRequest::default() };
+    let (_, message) = refused(client.apply(unknown).await.unwrap_err());
+    assert!(message.starts_with("chain demo/echo: stage 1 names the module nope"), "{message}");
+
+    let never = ApplyRequest { modules: vec![named("n", Digest::of(b"never"))], ..ApplyRequest::default() };
+    let (code, message) = refused(client.apply(never).await.unwrap_err());
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(message.starts_with("module demo/n: its tenant has uploaded nothing with the digest sha256:"), "{message}");
+    assert_eq!(served.node.take_calls(), Vec::<String>::new());
+
+    let mut chain = echo_chain("m");
+    chain.egress = Some("wan".parse().unwrap());
+    let request =
+        ApplyRequest { chains: vec![chain], rules: vec![rule_to_echo("good", "10.77.0.4")], ..ApplyRequest::default() };
+    let (code, message) = refused(client.apply(request).await.unwrap_err());
+    assert_eq!((code, message.as_str()), (Code::FailedPrecondition, "chain demo/echo: this node has no port wan"));
+    assert_eq!(served.node.take_calls(), ["check 2"]);
+
+    assert_eq!(client.rules(Filter::default()).await.unwrap().len(), 1);
+    assert_eq!(client.status().await.unwrap().desired_version, 1);
+    let served = Served::start_in(served.stop().await).await;
+    assert_eq!(served.node.take_calls(), ["admit", "follow 1"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn the_desired_state_comes_back_after_a_restart() {
+    let served = Served::start().await;
+    apply_small(&mut Client::connect(&served.socket).await.unwrap()).await;
+    let served = Served::start_in(served.stop().await).await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    assert_eq!(served.node.take_calls(), ["admit", "follow 1"]);
+    assert_eq!(client.rules(Filter::default()).await.unwrap().len(), 1);
+    assert!(client.status().await.unwrap().node.warnings.is_empty());
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_module_refused_at_start_is_a_warning_until_it_is_admitted() {
+    let served = Served::start().await;
+    apply_small(&mut Client::connect(&served.socket).await.unwrap()).await;
+    let folder = served.stop().await;
+
+    let node = Arc::new(TestNode::default());
+    node.refuses_modules.store(true, Ordering::Relaxed);
+    let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
+    let control = Control::open(store, node.clone()).unwrap();
+    assert_eq!(node.take_calls(), ["admit", "follow 1"]);
+    assert_eq!(
+        control.status().warnings,
+        ["module demo/m was not admitted when the node started: this node has lost its taste for modules"]
+    );
+    node.refuses_modules.store(false, Ordering::Relaxed);
+    control.upload(&demo(), &Digest::of(&wasm("m")), &wasm("m")).unwrap();
+    assert!(control.status().warnings.is_empty());
+}
+
+#[tokio::test]
+async fn a_module_that_the_node_refuses_is_not_kept() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let (code, message) = refused(client.upload(&demo(), b"ELF".to_vec()).await.unwrap_err());
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(message.starts_with("this is not a WebAssembly module"), "{message}");
+    let request = ApplyRequest { modules: vec![named("m", Digest::of(b"ELF"))], ..ApplyRequest::default() };
+    assert_eq!(refused(client.apply(request).await.unwrap_err()).0, Code::FailedPrecondition);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn another_tenants_upload_can_not_be_named() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let digest = client.upload(&"other".parse().unwrap(), wasm("m")).await.unwrap();
+    let request = ApplyRequest { modules: vec![named("m", digest)], ..ApplyRequest::default() };
+    assert_eq!(refused(client.apply(request).await.unwrap_err()).0, Code::FailedPrecondition);
+    served.stop().await;
+}
+
+async fn channel(socket: &std::path::Path) -> tonic::transport::Channel {
+    let uri = format!("unix://{}", socket.display());
+    tonic::transport::Endpoint::from_shared(uri).unwrap().connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn an_upload_that_is_not_as_announced_is_refused() {
+    use proto::upload_module_request::{Header, Part};
+    let served = Served::start().await;
+    let mut client = proto::control_client::ControlClient::new(channel(&served.socket).await);
+    let bytes = wasm("m");
+    let header = |digest: Digest, size_bytes: u64| {
+        Part::Header(Header { tenant: "demo".into(), digest: digest.to_string(), size_bytes })
+    };
+    let chunk = || Part::Chunk(wasm("m"));
+    let right = Digest::of(&bytes);
+    let size_bytes = bytes.len() as u64;
+    for (parts, problem) in [
+        (vec![chunk()], "the first message of an upload must be its header"),
+        (vec![], "the first message of an upload must be its header"),
+        (vec![header(right, size_bytes), header(right, size_bytes)], "an upload has one header, this has two"),
+        (vec![header(right, size_bytes), chunk(), chunk()], "6 bytes were announced and more came"),
+        (vec![header(right, 7), chunk()], "7 bytes were announced and fewer came"),
+        (vec![header(right, 1 << 40)], "the module has 1099511627776 bytes: at most 16777216 are allowed"),
+        (vec![header(Digest::of(b"x"), size_bytes), chunk()], "the bytes have the digest sha256:"),
+    ] {
+        let messages: Vec<_> = parts.into_iter().map(|part| proto::UploadModuleRequest { part: Some(part) }).collect();
+        let status = client.upload_module(tokio_stream::iter(messages)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{problem}");
+        assert!(status.message().starts_with(problem), "{}", status.message());
+    }
+    assert_eq!(served.node.take_calls(), ["follow 0"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_module_of_many_chunks_arrives_whole() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let mut bytes = wasm("large");
+    bytes.resize(16 << 20, 7);
+    let digest = client.upload(&demo(), bytes.clone()).await.unwrap();
+    assert_eq!(digest, Digest::of(&bytes));
+    bytes.push(7);
+    assert_eq!(refused(client.upload(&demo(), bytes).await.unwrap_err()).0, Code::InvalidArgument);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn health_and_reflection_answer() {
+    use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+
+    let served = Served::start().await;
+    let mut health = HealthClient::new(channel(&served.socket).await);
+    for service in ["", "pinion.v1.Control"] {
+        let answer = health.check(HealthCheckRequest { service: service.into() }).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving);
+    }
+    // Never ends by itself; the server must end all the same.
+    let _watch = health.watch(HealthCheckRequest { service: String::new() }).await.unwrap();
+
+    let mut reflection = ServerReflectionClient::new(channel(&served.socket).await);
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices("*".into())),
+    };
+    let mut answers = reflection.server_reflection_info(tokio_stream::iter([request])).await.unwrap().into_inner();
+    let ServerReflectionResponse { message_response: Some(MessageResponse::ListServicesResponse(list)), .. } =
+        answers.message().await.unwrap().unwrap()
+    else {
+        panic!("no list of services")
+    };
+    let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+    assert!(names.contains(&"pinion.v1.Control".into()), "{names:?}");
+    assert!(names.contains(&"grpc.health.v1.Health".into()), "{names:?}");
+    tokio::time::timeout(Duration::from_secs(20), served.stop()).await.expect("the server ends");
+}
+
+#[tokio::test]
+async fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
+    let served = Served::start().await;
+    let mode = std::fs::metadata(&served.socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let socket = served.socket.clone();
+    let folder = served.stop().await;
+    assert!(!socket.exists());
+    let left: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["store"]);
+    let message = Client::connect(&socket).await.unwrap_err().to_string();
+    assert_eq!(message, format!("no piniond at {}: is it running?", socket.display()));
+}
+
+#[tokio::test]
+async fn a_socket_that_is_answered_on_is_left_alone() {
+    let served = Served::start().await;
+    let error = Server::bind(&served.socket).unwrap_err();
+    assert!(matches!(error, ServeError::InUse { .. }));
+    assert!(error.to_string().starts_with(&format!("another piniond answers on {}", served.socket.display())));
+    Client::connect(&served.socket).await.unwrap().status().await.unwrap();
+    served.stop().await;
+}
+
+#[test]
+fn a_socket_that_a_dead_daemon_left_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("pinion.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists());
+    let server = Server::bind(&socket).unwrap();
+    assert!(matches!(Server::bind(&socket).unwrap_err(), ServeError::InUse { .. }));
+    drop(server);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_missing_folder_is_made_and_removed_and_a_file_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("run");
+    let server = Server::bind(&below.join("pinion.sock")).unwrap();
+    assert!(below.is_dir());
+    drop(server);
+    assert!(!below.exists());
+
+    let file = folder.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    assert!(matches!(Server::bind(&file).unwrap_err(), ServeError::NotASocket { .. }));
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    assert!(matches!(Server::bind(&below.join("a/pinion.sock")).unwrap_err(), ServeError::Bind { .. }));
+}

@@ -1,0 +1,209 @@
+//! A data plane that moves no packet and remembers what it was asked, for tests of what lies above the data plane.
+
+#![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use pinion_control::model::{Chain, DesiredState, Digest, Match, Policy, Rule, Stage};
+use pinion_control::node::{
+    ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, Node, NodeStatus,
+    PortStatus, Refusal,
+};
+use pinion_control::{Control, Server, Store};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// The only port of the test node.
+pub const PORT: &str = "lan";
+
+/// Knows one port, admits what begins like a Wasm module, and runs one FWP for each stage of each chain.
+#[derive(Default)]
+pub struct TestNode {
+    /// What it was asked, such as `admit`, `check 3`, `follow 3`, `forget`.
+    pub calls: Mutex<Vec<String>>,
+    /// Has it refuse every module.
+    pub refuses_modules: AtomicBool,
+    state: Mutex<Arc<DesiredState>>,
+}
+
+impl TestNode {
+    /// What it was asked since the last call of this.
+    pub fn take_calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    fn note(&self, call: impl Into<String>) {
+        self.calls.lock().unwrap().push(call.into());
+    }
+
+    fn chains(&self) -> Vec<Arc<Chain>> {
+        self.state.lock().unwrap().chains().values().cloned().collect()
+    }
+}
+
+impl Node for TestNode {
+    fn admit(&self, _: &Digest, wasm: &[u8]) -> Result<(), Refusal> {
+        self.note("admit");
+        if self.refuses_modules.load(Ordering::Relaxed) {
+            return Err(Refusal::Invalid("this node has lost its taste for modules".into()));
+        }
+        if !wasm.starts_with(b"\0asm") {
+            return Err(Refusal::Invalid("this is not a WebAssembly module: it does not begin with \\0asm".into()));
+        }
+        Ok(())
+    }
+
+    fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
+        self.note(format!("check {}", state.version()));
+        for chain in state.chains().values() {
+            if let Some(port) = chain.egress.as_ref().filter(|port| port.as_str() != PORT) {
+                let (tenant, name) = (&chain.tenant, &chain.name);
+                return Err(Refusal::Unfit(format!("chain {tenant}/{name}: this node has no port {port}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&self, state: Arc<DesiredState>) {
+        self.note(format!("follow {}", state.version()));
+        *self.state.lock().unwrap() = state;
+    }
+
+    fn forget(&self, _: &Digest) {
+        self.note("forget");
+    }
+
+    fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
+        let instance = |(id, chain): (usize, Arc<Chain>)| ChainInstanceStatus {
+            id: id as u64,
+            tenant: chain.tenant.clone(),
+            chain: chain.name.clone(),
+            state: FwpState::Active,
+            client: Some("10.77.0.101".into()),
+            fwp_ids: (0..chain.stages.len()).map(|stage| format!("{id}.{stage}")).collect(),
+            worker_core: 1,
+            age_ms: 65_000,
+            ended_because: None,
+        };
+        self.chains().into_iter().enumerate().map(instance).collect()
+    }
+
+    fn fwps(&self) -> Vec<FwpStatus> {
+        let mut fwps = Vec::new();
+        for (id, chain) in self.chains().into_iter().enumerate() {
+            for (at, stage) in chain.stages.iter().enumerate() {
+                fwps.push(FwpStatus {
+                    id: format!("{id}.{at}"),
+                    tenant: chain.tenant.clone(),
+                    chain: chain.name.clone(),
+                    module: stage.module.clone(),
+                    stage: at as u32,
+                    chain_instance: id as u64,
+                    client: Some("10.77.0.101".into()),
+                    state: FwpState::Active,
+                    worker_core: 1,
+                    memory_kib: 1088,
+                    age_ms: 65_000,
+                    counters: FwpCounters { received: 7, sent: 5, dropped_by_guest: 2, ..FwpCounters::default() },
+                });
+            }
+        }
+        fwps
+    }
+
+    fn status(&self) -> NodeStatus {
+        let chain_status = |chain: Arc<Chain>| ChainStatus {
+            tenant: chain.tenant.clone(),
+            chain: chain.name.clone(),
+            ready: chain.cache_min,
+            active: 1,
+            failures: 0,
+            last_failure: None,
+        };
+        let followed_version = self.state.lock().unwrap().version();
+        NodeStatus {
+            version: "0.0.0-test".into(),
+            uptime_ms: 1500,
+            followed_version,
+            cores: vec![CoreStatus { core: 1, roles: vec!["gateway".into(), "worker".into()] }],
+            ports: vec![PortStatus {
+                name: PORT.parse().unwrap(),
+                device: "net_tap0".into(),
+                mac: "02:00:00:00:00:01".into(),
+                mtu: 1500,
+                link_up: true,
+                received: 12,
+                sent: 10,
+                drops: vec![DropCount { reason: "bad-checksum".into(), count: 2 }],
+            }],
+            chains: self.chains().into_iter().map(chain_status).collect(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// A served control plane in a folder of its own.
+pub struct Served {
+    /// The data plane beneath.
+    pub node: Arc<TestNode>,
+    /// Where it is served.
+    pub socket: PathBuf,
+    /// For files of the test; holds the store and the socket too.
+    pub folder: tempfile::TempDir,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Served {
+    /// Starts on an empty folder.
+    pub async fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    /// Starts on the folder of one that ended.
+    pub async fn start_in(folder: tempfile::TempDir) -> Self {
+        let node = Arc::new(TestNode::default());
+        let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
+        let control = Arc::new(Control::open(store, node.clone()).unwrap());
+        let socket = folder.path().join("pinion.sock");
+        let server = Server::bind(&socket).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(async move {
+            let shutdown = async move { drop(stopped.await) };
+            server.serve(control, shutdown).await.unwrap();
+        });
+        Self { node, socket, folder, stop, serving }
+    }
+
+    /// Shuts down and returns the folder.
+    pub async fn stop(self) -> tempfile::TempDir {
+        drop(self.stop);
+        self.serving.await.unwrap();
+        self.folder
+    }
+}
+
+/// Bytes that the test node admits.
+pub fn wasm(name: &str) -> Vec<u8> {
+    format!("\0asm {name}").into_bytes()
+}
+
+/// A chain `demo/echo` of one stage with this module.
+pub fn echo_chain(module: &str) -> Chain {
+    let stage = Stage { module: module.parse().unwrap(), config: b"hello".to_vec() };
+    Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage])
+}
+
+/// A rule of tenant `demo` that sends what goes to the address to the chain `echo`.
+pub fn rule_to_echo(name: &str, destination: &str) -> Rule {
+    Rule {
+        tenant: "demo".parse().unwrap(),
+        name: name.parse().unwrap(),
+        priority: 100,
+        matcher: Match { destination: Some(destination.parse().unwrap()), ..Match::default() },
+        policy: Policy::PerClient,
+        chain: "echo".parse().unwrap(),
+    }
+}
