@@ -115,7 +115,7 @@ impl Artifacts {
     /// # Errors
     /// If it is not there, altered, or not for this engine.
     pub fn load(&self, engine: &Engine, digest: &Digest) -> Result<Module, ArtifactError> {
-        let path = self.find(digest)?.ok_or_else(|| ArtifactError::Missing(digest.clone()))?;
+        let path = self.find(digest)?.ok_or(ArtifactError::Missing(*digest))?;
         let bytes = fs::read(&path).map_err(|error| ArtifactError::File { path: path.clone(), error })?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if !name.ends_with(&format!(".{}.cwasm", Digest::of(&bytes).hex())) {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_control::model::PortName;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
+use pinion_gateway::observer::Observer;
+use pinion_gateway::port::{BufferPool, Port};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::fwp::Servants;
 use pinion_mma::id::PortIndex;
@@ -20,7 +22,7 @@ use wasmtime::Engine;
 use crate::artifacts::Artifacts;
 use crate::board::Board;
 use crate::clock::Clock;
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, PortConfig};
 use crate::launcher::{Catalogue, Ears, Launcher, Lines, Order, Places, Shelf, WorkerLine, per_worker};
 use crate::lines::line;
 use crate::log::LogHub;
@@ -107,7 +109,6 @@ impl Seats {
 /// # Errors
 /// What does not fit or fails, before anything runs.
 pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| AssemblyError::Failed(format!("{what}: {error}"));
     let cores = available_cores().map_err(|error| failed("the cores of this process", &error))?;
     let plan = CorePlan::new(&config.cores, &cores).map_err(|error| AssemblyError::Unfit(error.to_string()))?;
     let fwps_max = config.limits.fwps_max as usize;
@@ -118,28 +119,77 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     let Opened { ports, pool, thread } = ports::open(config, plan.gateway).map_err(AssemblyError::Unfit)?;
     let port_records = port_records(config, &ports);
 
+    let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
     let mut seats = Seats::new(&plan);
+    let (lines, ears, orders, observer) = data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
+    let board = Arc::new(Board::default());
+    let (log, log_drain) = log::hub();
+    let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
+    let catalogue = Catalogue::new(Arc::clone(&artifacts), by_name, shelves(&engines)?);
+    let places = Places::new(fwps_max, plan.workers.len());
+    let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&board), log.clone());
+    let data_plane = DataPlane::new(DataPlaneParts {
+        artifacts,
+        board,
+        orders: orders.clone(),
+        observer,
+        ports: port_records,
+        plan,
+        warnings: warnings(fwps_max),
+    });
+    let mut node = Assembled {
+        data_plane: Arc::new(data_plane),
+        stop: Arc::default(),
+        bells: seats.0.iter().map(|seat| seat.bell.clone()).chain([clock.bell()]).collect(),
+        orders,
+        log,
+        launcher: None,
+        threads: Vec::new(),
+    };
+    node.launcher = Some(spawn("launcher", move || launcher.run())?);
+    node.threads.push(spawn("guest-log", move || log_drain.run())?);
+    let stop = Arc::clone(&node.stop);
+    node.threads.push(spawn("ticker", move || clock.run(&stop))?);
+    start_roles(&mut node, seats, thread, config.idle)?;
+    Ok(node)
+}
+
+fn failed(what: &str, error: &dyn std::fmt::Display) -> AssemblyError {
+    AssemblyError::Failed(format!("{what}: {error}"))
+}
+
+/// Seats gateway, MMA and workers, and joins them to each other and to the launcher.
+fn data_plane(
+    config: &NodeConfig,
+    plan: &CorePlan,
+    seats: &mut Seats,
+    engines: &[Engine],
+    clock: &mut Clock,
+    ports: Vec<Box<dyn Port>>,
+    pool: Box<dyn BufferPool>,
+) -> Result<(Lines, Ears, Sender<Order>, Arc<Observer>), AssemblyError> {
+    let fwps_max = config.limits.fwps_max as usize;
     let (gateway_bell, mma_bell) = (seats.bell(plan.gateway), seats.bell(plan.mma));
-    let (gateway_commands, gateway_reads) = line(&gateway_bell);
-    let (mma_commands, mma_reads) = line(&mma_bell);
+    let (gateway_line, gateway_reads) = line(&gateway_bell);
+    let (mma_line, mma_reads) = line(&mma_bell);
     // Room for every event that can be outstanding per FWP, and for answers to all commands under way.
     let (gateway_events, gateway_heard) = crossbeam_channel::bounded(4 * fwps_max + 4096);
-    let (mma_events, mma_heard) = crossbeam_channel::bounded(fwps_max + 1);
+    let (mma_events, mma_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
     let (worker_events, worker_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
+    let (orders, orders_heard) = crossbeam_channel::unbounded();
 
-    // A quarter of the buffers may be under way in each direction; the rest is for the devices and for frames that wait.
-    let lent = (config.limits.buffers / 4) as usize;
-    let (gateway_link, mma_link) = link(lent.next_power_of_two() / 2, gateway_bell, mma_bell.clone());
-    let setup =
-        |(port, config): (_, &crate::config::PortConfig)| PortSetup { port, addresses: config.addresses.clone() };
+    // A quarter of the buffers may be lent to MMA, half of it each way; the rest is for devices and frames that wait.
+    let lent_each_way = (config.limits.buffers / 8) as usize;
+    let (gateway_link, mma_link) = link(lent_each_way, gateway_bell, mma_bell.clone());
+    let setup = |(port, config): (_, &PortConfig)| PortSetup { port, addresses: config.addresses.clone() };
     let gateway = Gateway::new(GatewayConfig {
         ports: ports.into_iter().zip(&config.ports).map(setup).collect(),
         pool,
         flows_max: config.limits.flows_max as usize,
         instances_max: fwps_max,
-        pending_max: lent / 2,
+        pending_max: lent_each_way,
         burst: BURST,
-        empties_max: lent / 2,
+        empties_max: lent_each_way,
         link: gateway_link,
         commands: gateway_reads,
         events: gateway_events,
@@ -151,49 +201,11 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     let outputs = ReadyQueue::new(fwps_max, mma_bell);
     let mma = Mma::new(fwps_max, outputs.clone(), mma_link, mma_reads, mma_events);
     seats.at(plan.mma).roles.push(Role::Mma(Box::new(mma)));
+    let workers = workers(seats, plan, fwps_max, engines, clock, &outputs, &worker_events);
 
-    let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
-    let worker_lines = workers(&mut seats, &plan, fwps_max, &engines, &mut clock, &outputs, &worker_events);
-
-    let board = Arc::new(Board::default());
-    let (log_hub, log_drain) = log::hub();
-    let (orders, orders_heard) = crossbeam_channel::unbounded();
-    let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
-    let launcher = Launcher::new(
-        Catalogue::new(Arc::clone(&artifacts), by_name, shelves(&engines)?),
-        Places::new(fwps_max, plan.workers.len()),
-        Lines { gateway: gateway_commands, mma: mma_commands, workers: worker_lines },
-        Ears { orders: orders_heard, gateway: gateway_heard, mma: mma_heard, workers: worker_heard },
-        Arc::clone(&board),
-        log_hub.clone(),
-    );
-    let data_plane = DataPlane::new(DataPlaneParts {
-        artifacts,
-        board,
-        orders: orders.clone(),
-        observer,
-        ports: port_records,
-        plan,
-        warnings: warnings(fwps_max),
-    });
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut bells: Vec<Doorbell> = seats.0.iter().map(|seat| seat.bell.clone()).collect();
-    bells.push(clock.bell());
-    let mut node = Assembled {
-        data_plane: Arc::new(data_plane),
-        stop: Arc::clone(&stop),
-        bells,
-        orders,
-        log: log_hub,
-        launcher: None,
-        threads: Vec::new(),
-    };
-    node.launcher = Some(spawn("launcher", move || launcher.run())?);
-    node.threads.push(spawn("guest-log", move || log_drain.run())?);
-    let ticking = Arc::clone(&stop);
-    node.threads.push(spawn("ticker", move || clock.run(&ticking))?);
-    start_roles(&mut node, seats, thread, config.idle)?;
-    Ok(node)
+    let lines = Lines { gateway: gateway_line, mma: mma_line, workers };
+    let ears = Ears { orders: orders_heard, gateway: gateway_heard, mma: mma_heard, workers: worker_heard };
+    Ok((lines, ears, orders, observer))
 }
 
 fn engines(fwps_max: usize, workers: usize) -> Result<Vec<Engine>, AssemblyError> {
@@ -258,7 +270,7 @@ fn start_roles(node: &mut Assembled, seats: Seats, thread: GatewayThread, idle: 
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, AssemblyError> {
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    thread.map_err(|error| AssemblyError::Failed(format!("thread {name}: {error}")))
+    thread.map_err(|error| failed(&format!("thread {name}"), &error))
 }
 
 fn builder(config: &NodeConfig) -> Result<PathBuf, AssemblyError> {
@@ -271,14 +283,14 @@ fn builder(config: &NodeConfig) -> Result<PathBuf, AssemblyError> {
     Err(AssemblyError::Unfit(format!("there is no builder at {path}: set `builder` to the path of pinion-builder")))
 }
 
-fn port_records(config: &NodeConfig, ports: &[Box<dyn pinion_gateway::port::Port>]) -> Vec<PortRecord> {
-    let record = |(port, config): (&Box<dyn pinion_gateway::port::Port>, &crate::config::PortConfig)| PortRecord {
+fn port_records(config: &NodeConfig, ports: &[Box<dyn Port>]) -> Vec<PortRecord> {
+    let record = |(port, config): (&dyn Port, &PortConfig)| PortRecord {
         name: PortName::new(config.name.clone()).expect("checked with the configuration"),
         device: config.device.clone(),
         facts: port.facts(),
         counters: Arc::clone(port.counters()),
     };
-    ports.iter().zip(&config.ports).map(record).collect()
+    ports.iter().map(|port| &**port).zip(&config.ports).map(record).collect()
 }
 
 /// What an operator ought to change about the machine.

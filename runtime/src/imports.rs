@@ -93,7 +93,7 @@ pub(crate) fn coarse_ns(origin: Instant) -> u64 {
     now_ns - now_ns % CLOCK_STEP_NS
 }
 
-fn memory<'a>(caller: &'a mut Caller<'_, FwpContext>) -> Option<wasmtime::Memory> {
+fn memory(caller: &mut Caller<'_, FwpContext>) -> Option<wasmtime::Memory> {
     match caller.get_export(EXPORT_MEMORY) {
         Some(Extern::Memory(memory)) => Some(memory),
         _ => None,

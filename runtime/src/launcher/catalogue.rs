@@ -99,7 +99,7 @@ impl Shelf {
             return Ok(module.clone());
         }
         let module = artifacts.load(self.linker.engine(), digest)?;
-        self.modules.insert(digest.clone(), module.clone());
+        self.modules.insert(*digest, module.clone());
         Ok(module)
     }
 }
@@ -278,6 +278,6 @@ impl Catalogue {
 }
 
 fn digests(state: &DesiredState, chain: &model::Chain) -> Option<Vec<Digest>> {
-    let digest = |stage: &model::Stage| Some(state.module(&chain.tenant, &stage.module)?.digest.clone());
+    let digest = |stage: &model::Stage| Some(state.module(&chain.tenant, &stage.module)?.digest);
     chain.stages.iter().map(digest).collect()
 }
