@@ -55,28 +55,43 @@ pub enum AssemblyError {
 pub struct Assembled {
     /// What the control plane talks to.
     pub data_plane: Arc<DataPlane>,
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stop>,
     bells: Vec<Doorbell>,
+    ticker_bell: Doorbell,
     orders: Sender<Order>,
     log: LogHub,
     launcher: Option<JoinHandle<()>>,
-    threads: Vec<JoinHandle<()>>,
+    roles: Vec<JoinHandle<()>>,
+    /// The ticker and the guests' log.
+    others: Vec<JoinHandle<()>>,
+}
+
+/// Who is to stop.
+#[derive(Default)]
+struct Stop {
+    roles: AtomicBool,
+    ticker: AtomicBool,
+}
+
+fn join(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        tracing::error!("a thread of the data plane had panicked");
+    }
 }
 
 impl Drop for Assembled {
-    /// Stops every thread and waits for it: the launcher first, then the roles, whose ports close with them.
+    /// Stops every thread and waits for it: the launcher first, then the roles, whose ports close with them, and the ticker
+    /// last: until then a worker may be in a guest that nothing else would take off the core.
     fn drop(&mut self) {
         let _ = self.orders.send(Order::Stop);
-        let joined = |thread: JoinHandle<()>| {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the data plane had panicked");
-            }
-        };
-        self.launcher.take().into_iter().for_each(joined);
-        self.log.end();
-        self.stop.store(true, Ordering::SeqCst);
+        self.launcher.take().into_iter().for_each(join);
+        self.stop.roles.store(true, Ordering::SeqCst);
         self.bells.iter().for_each(Doorbell::ring);
-        self.threads.drain(..).for_each(joined);
+        self.roles.drain(..).for_each(join);
+        self.log.end();
+        self.stop.ticker.store(true, Ordering::SeqCst);
+        self.ticker_bell.ring();
+        self.others.drain(..).for_each(join);
     }
 }
 
@@ -140,16 +155,18 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     let mut node = Assembled {
         data_plane: Arc::new(data_plane),
         stop: Arc::default(),
-        bells: seats.0.iter().map(|seat| seat.bell.clone()).chain([clock.bell()]).collect(),
+        bells: seats.0.iter().map(|seat| seat.bell.clone()).collect(),
+        ticker_bell: clock.bell(),
         orders,
         log,
         launcher: None,
-        threads: Vec::new(),
+        roles: Vec::new(),
+        others: Vec::new(),
     };
     node.launcher = Some(spawn("launcher", move || launcher.run())?);
-    node.threads.push(spawn("guest-log", move || log_drain.run())?);
+    node.others.push(spawn("guest-log", move || log_drain.run())?);
     let stop = Arc::clone(&node.stop);
-    node.threads.push(spawn("ticker", move || clock.run(&stop))?);
+    node.others.push(spawn("ticker", move || clock.run(&stop.ticker))?);
     start_roles(&mut node, seats, thread, config.idle)?;
     Ok(node)
 }
@@ -251,13 +268,13 @@ fn start_roles(node: &mut Assembled, seats: Seats, thread: GatewayThread, idle: 
         let has_gateway = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
         let thread = if has_gateway { gateway_thread.take() } else { None };
         let (stop, report) = (Arc::clone(&node.stop), report.clone());
-        node.threads.push(spawn(&format!("core-{}", core.0), move || {
+        node.roles.push(spawn(&format!("core-{}", core.0), move || {
             let pinned = pin_here(core).map_err(|error| format!("core {}: {error}", core.0));
             let registered = pinned.and_then(|()| thread.as_ref().map(GatewayThread::register).transpose());
             let _ = report.send(registered.as_ref().map(|_| ()).map_err(Clone::clone));
             drop(report);
             if registered.is_ok() {
-                roles::run(&mut roles, &bell, idle, &stop);
+                roles::run(&mut roles, &bell, idle, &stop.roles);
             }
             // Ports close before the thread is unknown to their driver.
             drop(roles);
