@@ -1,1 +1,28 @@
-//! What crosses crates, processes and hosts.
+//! The testbed: real nodes, real clients, in network namespaces of their own.
+//!
+//! ```text
+//!   namespace "switch"                            namespaces "client1", "client2", ...
+//!   +---------------------------------------+     +---------------------------------------+
+//!   | piniond's port --- bridge --- client1 |-----| eth0  10.77.0.11/24  fd77::11/64      |
+//!   |                        \----- client2 |-----| eth0  10.77.0.12/24  fd77::12/64      |
+//!   +---------------------------------------+     +---------------------------------------+
+//! ```
+//!
+//! A [`bed::Bed`] is all of that; its parts can be had alone. Whatever a value makes, namespace, process or file, goes
+//! when the value is dropped, on a panic too; what a killed run left behind, the next one removes.
+//!
+//! For `integration/`, and nothing else. Everything here panics with a sentence rather than return an error, and
+//! nothing sends a packet anywhere but into namespaces made here.
+#![forbid(unsafe_code)]
+
+pub mod bed;
+pub mod build;
+pub mod cli;
+pub mod frames;
+mod leftovers;
+pub mod manifest;
+pub mod namespace;
+pub mod node;
+pub mod ping;
+pub mod process;
+pub mod until;

@@ -1,0 +1,85 @@
+# make            builds everything there is to run
+# make run        a tour: a node, three clients, and the FWP that each gets; HOST=1 puts it on the host's own network
+# make test       everything that is to hold, as it is run before a change is taken
+# make help       the rest
+
+SHELL := /bin/bash
+# Where rustup puts Rust, for shells that have not heard of it.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+# INSTALL=no leaves the machine as it is.
+INSTALL ?= yes
+# TEST=NAME has test-unit and test-integration run only the tests whose names contain it.
+TEST ?=
+
+BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
+GUESTS := tests/setup/build-guests.sh
+
+.DEFAULT_GOAL := build
+.PHONY: build run test check test-unit test-integration loom install install-test guests fmt doc clean help
+
+build: install
+	cargo build --release $(BINARIES)
+	$(GUESTS)
+
+run: build
+	@exec samples/tour/run.sh
+
+# One after the other, the quick ones first.
+test: install-test
+	$(MAKE) --no-print-directory check
+	cargo build --release $(BINARIES)
+	$(GUESTS) --with-hostile
+	cargo test --release --workspace
+	$(MAKE) --no-print-directory loom doc
+
+check:
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+
+test-unit: install-test
+	cargo test --release --workspace --exclude pinion-tests -- $(TEST)
+
+test-integration: install-test
+	cargo build --release $(BINARIES)
+	$(GUESTS) --with-hostile
+	cargo test --release --package pinion-tests -- $(TEST)
+
+# The lock-free parts, in every order that threads could run in.
+loom:
+	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom --package pinion-mma --lib loom
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
+
+install:
+ifneq ($(INSTALL),no)
+	@tests/setup/install.sh
+endif
+
+install-test:
+ifneq ($(INSTALL),no)
+	@tests/setup/install.sh test
+endif
+
+guests: install
+	$(GUESTS) --with-hostile
+
+fmt:
+	cargo fmt --all
+
+clean:
+	cargo clean
+
+help:
+	@echo "make build              piniond, pinion, pinion-builder, and the sample functions"
+	@echo "make run [HOST=1]       a tour: a node, three clients, and the FWP that each gets"
+	@echo "make test               formatting, lints, all tests, models of the lock-free parts, documentation"
+	@echo "make check              formatting and lints only"
+	@echo "make test-unit          tests beside the code; TEST=NAME for some of them"
+	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them"
+	@echo "make loom               models of the lock-free parts only"
+	@echo "make guests             the sample functions, and those that tests misbehave with"
+	@echo "make doc                the documentation of all crates, in target/doc"
+	@echo "make install            what building and running takes, from Debian and rustup; INSTALL=no prevents it"
+	@echo "make fmt, make clean    formats the code; removes what was built"

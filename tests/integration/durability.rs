@@ -1,0 +1,94 @@
+//! What a node has acknowledged outlives its crash.
+#![forbid(unsafe_code)]
+
+use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT, echo, turn};
+use pinion_tests::build;
+use pinion_tests::cli::Cli;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::node::Node;
+use pinion_tests::ping::ping;
+use serde_json::Value;
+
+fn desired(cli: &Cli) -> [Vec<Value>; 3] {
+    ["modules", "chains", "rules"].map(|kind| cli.get(kind))
+}
+
+fn pings_are_answered_again_after_a_crash(device: Device) {
+    let mut bed = Bed::new(device);
+    bed.apply_echo("per-client");
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    let before = desired(&bed.node.cli());
+    assert!(before.iter().all(|kind| !kind.is_empty()), "{before:?}");
+
+    bed.node.kill();
+    bed.start_node();
+
+    assert_eq!(desired(&bed.node.cli()), before);
+    for client in &bed.clients {
+        ping(&client.namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+        ping(&client.namespace, &format!("-c 3 -i 0.01 {NODE_V6}")).assert_all(3);
+    }
+}
+
+#[test]
+fn pings_are_answered_again_after_a_crash_on_tap() {
+    pings_are_answered_again_after_a_crash(Device::Tap);
+}
+
+#[test]
+fn pings_are_answered_again_after_a_crash_on_af_packet() {
+    pings_are_answered_again_after_a_crash(Device::AfPacket);
+}
+
+#[test]
+fn a_module_is_there_after_a_crash_right_after_its_upload() {
+    let mut bed = Bed::new(Device::AfPacket);
+    let modules = Manifest::of(TENANT).module("icmp-echo", &build::sample("icmp-echo"));
+    bed.node.apply(modules.text());
+    bed.node.kill();
+    bed.start_node();
+    let listed = bed.node.cli().get("modules");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    let size_bytes = std::fs::metadata(build::sample("icmp-echo")).expect("it was uploaded").len();
+    assert_eq!((&listed[0]["name"], &listed[0]["size_bytes"]), (&"icmp-echo".into(), &size_bytes.into()));
+    let chains = Manifest::of(TENANT).chain("echo", "icmp-echo", "").ping_rule("ping", "echo", "per-client", NODE);
+    bed.node.apply(chains.text());
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+}
+
+#[test]
+fn each_of_many_acknowledged_changes_is_there_after_a_crash() {
+    let _turn = turn();
+    let mut node = Node::without_devices();
+    node.apply(echo("per-client").text());
+    for crash in 1..=3 {
+        let rules = 10 * crash;
+        for number in 0..rules {
+            let rule = Manifest::of(TENANT).ping_rule(
+                &format!("rule{number}"),
+                "echo",
+                "shared",
+                &format!("10.{crash}.0.{number}"),
+            );
+            node.apply(rule.text());
+        }
+        let before = desired(&node.cli());
+        node.kill();
+        node.start();
+        assert_eq!(desired(&node.cli()), before, "after crash {crash}");
+    }
+}
+
+#[test]
+fn a_deleted_chain_does_not_come_back() {
+    let _turn = turn();
+    let mut node = Node::without_devices();
+    node.apply(echo("per-client").text());
+    for (kind, name) in [("rule", "ping"), ("rule", "ping-v6"), ("chain", "echo")] {
+        node.cli().run(&["delete", kind, name, "--tenant", TENANT]);
+    }
+    node.kill();
+    node.start();
+    let [modules, chains, rules] = desired(&node.cli());
+    assert_eq!((modules.len(), chains.len(), rules.len()), (1, 0, 0));
+}

@@ -1,0 +1,87 @@
+//! A node that is told to stop leaves nothing behind.
+#![forbid(unsafe_code)]
+
+use std::fs;
+
+use pinion_tests::bed::{Bed, Device, NODE, turn};
+use pinion_tests::node::Node;
+use pinion_tests::ping::{flood, ping};
+use rustix::process::Pid;
+
+/// Processes of a group, by what the kernel says of each: `PID (NAME) STATE PARENT GROUP ...`.
+fn processes_of_group(group: Pid) -> Vec<String> {
+    let stats = fs::read_dir("/proc").expect("there is /proc").filter_map(|entry| {
+        let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+        let of_group = stat.rsplit_once(") ")?.1.split(' ').nth(2)? == group.as_raw_nonzero().to_string();
+        of_group.then_some(stat)
+    });
+    stats.collect()
+}
+
+fn a_node_told_to_stop_leaves_nothing(device: Device, interfaces_left: &[&str]) {
+    let mut bed = Bed::new(device);
+    bed.apply_echo("per-client");
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    let (socket, group) = (bed.node.socket(), bed.node.process());
+    assert!(socket.exists());
+    assert!(!processes_of_group(group).is_empty());
+
+    bed.node.stop();
+
+    assert!(!socket.exists(), "{} is still there", socket.display());
+    assert_eq!(processes_of_group(group), Vec::<String>::new());
+    let mut interfaces = bed.switch().interfaces();
+    interfaces.retain(|name| !name.starts_with("client"));
+    interfaces.sort_unstable();
+    assert_eq!(interfaces, interfaces_left);
+}
+
+#[test]
+fn on_tap_it_leaves_no_socket_process_or_device() {
+    a_node_told_to_stop_leaves_nothing(Device::Tap, &["bridge0"]);
+}
+
+#[test]
+fn on_af_packet_it_leaves_no_socket_or_process_and_the_interface_as_it_was() {
+    a_node_told_to_stop_leaves_nothing(Device::AfPacket, &["bridge0", "port0", "port0-far"]);
+}
+
+#[test]
+fn it_leaves_nothing_in_the_folders_of_temporary_files() {
+    let _turn = turn();
+    let list = |folder: &str| -> Vec<_> {
+        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        entries.filter(|path| path.to_string_lossy().contains("pinion")).collect()
+    };
+    let folders = || ["/tmp", "/run", "/var/run/dpdk", "/dev/hugepages"].map(list);
+    let mut node = Node::started("[[port]]\nname = \"lan\"\ndevice = \"net_ring0\"\n");
+    let group = node.process();
+    let before = folders();
+    node.stop();
+    assert_eq!(processes_of_group(group), Vec::<String>::new());
+    for (before, after) in before.into_iter().zip(folders()) {
+        assert!(after.iter().all(|path| before.contains(path)), "new: {after:?}, before: {before:?}");
+        let dpdk = format!("pinion-{}", group.as_raw_nonzero());
+        assert!(!after.iter().any(|path| path.to_string_lossy().contains(&dpdk)), "{after:?}");
+    }
+    let mut left: Vec<_> = fs::read_dir(node.path("")).expect("its folder").flatten().map(|e| e.file_name()).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["log", "piniond.toml", "state"]);
+}
+
+#[test]
+fn it_can_be_stopped_and_started_under_traffic() {
+    let mut bed = Bed::new(Device::AfPacket);
+    bed.apply_echo("per-client");
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            let client = &bed.clients[0].namespace;
+            let traffic = scope.spawn(|| ping(client, &format!("-q -f -w 1 {NODE}")));
+            flood(&bed.clients[1].namespace, NODE, 500).assert_all(500);
+            bed.node.stop();
+            traffic.join().expect("ping runs to its end")
+        });
+        bed.start_node();
+    }
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+}

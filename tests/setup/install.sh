@@ -1,0 +1,84 @@
+#!/bin/bash
+# Installs what building, running and testing Pinion takes on Debian 12, and says what it does. If nothing is missing, it
+# does nothing, and needs no rights for that.
+set -euo pipefail
+. "$(dirname "$0")/guest-toolchain.sh"
+
+# What the kernel's and DPDK's side of the build needs, and the programs that tests and the tour run.
+packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping)
+# Compiles guests where rustup cannot get its own target.
+guest_packages=(rustc-web cargo-web rust-web-src rust-web-llvm wasi-libc)
+
+say() { echo "install: $*"; }
+die() {
+    echo "install: $*" >&2
+    exit 2
+}
+
+missing_of() {
+    comm -23 <(printf '%s\n' "$@" | sort) \
+        <(dpkg-query --show --showformat '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p' | sort)
+}
+
+updated=no
+apt_install() {
+    [ "$(id -u)" = 0 ] || die "these packages are missing, which takes root to install: $*"
+    say "packages: $*"
+    if [ $updated = no ]; then
+        apt_get update || say "apt-get update failed; trying with what apt knows"
+        updated=yes
+    fi
+    apt_get install --yes --no-install-recommends "$@" || die "apt-get could not install $*; its own words are above"
+}
+apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >/dev/null; }
+
+install_packages() {
+    command -v dpkg-query apt-get >/dev/null || die "this is no Debian, where these packages would be installed:" \
+        "${packages[*]}; install their like by hand and pass INSTALL=no to make"
+    local missing
+    mapfile -t missing < <(missing_of "${packages[@]}")
+    [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
+    pkg-config --atleast-version=22.11 libdpdk \
+        || die "libdpdk-dev is version $(pkg-config --modversion libdpdk), and Pinion needs 22.11, which Debian 12 has"
+}
+
+check_rust() {
+    command -v cargo rustc >/dev/null || die "there is no Rust here: install it as https://rustup.rs says, and try again"
+    rust_is_recent rustc \
+        || die "$(rustc --version) is too old, Pinion needs $(rust_version_min): \`rustup update stable\` gets it"
+}
+
+# rustup_add WHAT...: false if rustup is not here or can't get it.
+rustup_add() {
+    command -v rustup >/dev/null || return 1
+    say "rustup $*"
+    timeout 300 rustup --quiet "$@"
+}
+
+install_guest_toolchain() {
+    [ -z "$(guest_toolchain)" ] || return 0
+    if rustup_add target add $guest_target && [ -n "$(guest_toolchain)" ]; then
+        return 0
+    fi
+    say "rustup cannot get the target $guest_target; Debian's compiler for it will do"
+    apt_install "${guest_packages[@]}"
+    # The package has a link to a linker of another package, whose version changes with it.
+    local linker
+    linker=$(basename "$(readlink "$(dpkg-query --listfiles rust-web-llvm | grep '/bin/rust-lld$')")")
+    command -v rust-lld >/dev/null || apt_install "$linker"
+    [ -n "$(guest_toolchain)" ] || die "guests cannot be compiled here: neither rustup nor Debian has" \
+        "a Rust of at least $(rust_version_min) for $guest_target"
+}
+
+install_component() {
+    cargo "$1" --version >/dev/null 2>&1 || rustup_add component add "$2" || die "$2 is missing, and rustup cannot get it"
+}
+
+check_rust
+install_packages
+install_guest_toolchain
+# The tests need these, and nothing else does.
+if [ "${1:-}" = test ]; then
+    install_component fmt rustfmt
+    install_component clippy clippy
+fi

@@ -1,0 +1,192 @@
+//! A whole test bed: a node, a switch and clients; see the crate's picture.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::build;
+use crate::manifest::Manifest;
+use crate::namespace::Namespace;
+use crate::node::Node;
+use crate::process::require_root;
+
+/// The node's own addresses.
+pub const NODE: &str = "10.77.0.2";
+/// The same for IPv6.
+pub const NODE_V6: &str = "fd77::2";
+/// The tenant whose chain answers pings to these.
+pub const TENANT: &str = "demo";
+/// The kernel's side of a tap device.
+const TAP: &str = "pinion0";
+/// Clients remember the port's address, so that it has to be the same after a restart.
+const TAP_MAC: &str = "02:70:69:6e:00:10";
+/// Where a device that sits on a kernel interface sits, and the far end of that interface's cable.
+const PORT: &str = "port0";
+const PORT_FAR_END: &str = "port0-far";
+const BRIDGE: &str = "bridge0";
+
+/// One bed at a time: they compete for cores.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A turn at what only one test at a time should do; it ends when the value is dropped.
+pub fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What kind of port the node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// `net_tap`.
+    Tap,
+    /// `net_af_packet` on a virtual cable.
+    AfPacket,
+    /// `net_af_xdp` on a virtual cable.
+    AfXdp,
+}
+
+impl Device {
+    fn text(self) -> String {
+        match self {
+            Self::Tap => format!("net_tap0,iface={TAP},mac={TAP_MAC}"),
+            Self::AfPacket => format!("net_af_packet0,iface={PORT}"),
+            Self::AfXdp => format!("net_af_xdp0,iface={PORT}"),
+        }
+    }
+}
+
+/// A node, running, and three clients that reach it.
+#[derive(Debug)]
+pub struct Bed {
+    /// The node.
+    pub node: Node,
+    /// The clients.
+    pub clients: Vec<Client>,
+    switch: Namespace,
+    device: Device,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A machine that knows nothing of Pinion.
+#[derive(Debug)]
+pub struct Client {
+    /// Its network namespace, with the interface `eth0`.
+    pub namespace: Namespace,
+    /// Its address.
+    pub address: String,
+    /// The same for IPv6.
+    pub address_v6: String,
+}
+
+impl Bed {
+    /// A bed whose node answers ARP for [`NODE`] and [`NODE_V6`] only.
+    ///
+    /// # Panics
+    /// If it can't be had.
+    #[track_caller]
+    #[must_use]
+    pub fn new(device: Device) -> Self {
+        Self::with_addresses(device, &[])
+    }
+
+    /// A bed whose node has further addresses.
+    ///
+    /// # Panics
+    /// If it can't be had.
+    #[track_caller]
+    #[must_use]
+    pub fn with_addresses(device: Device, more: &[&str]) -> Self {
+        require_root();
+        let turn = turn();
+        let switch = Namespace::new("switch");
+        switch.ip(&format!("link add {BRIDGE} type bridge forward_delay 0 mcast_snooping 0"));
+        switch.ip(&format!("link set {BRIDGE} up"));
+        let clients = (1..=3).map(|number| client(number, &switch)).collect();
+        if device != Device::Tap {
+            switch.connect(PORT, &switch, PORT_FAR_END);
+            switch.ip(&format!("link set {PORT_FAR_END} master {BRIDGE}"));
+        }
+        let node = Node::new(&config(device, &switch, more));
+        let mut bed = Self { node, clients, switch, device, _turn: turn };
+        bed.start_node();
+        bed
+    }
+
+    /// Starts the node, after it was stopped or killed.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start_node(&mut self) {
+        self.node.start();
+        if self.device == Device::Tap {
+            self.switch.ip(&format!("link set {TAP} master {BRIDGE} up"));
+        }
+    }
+
+    /// The namespace that the node's device is in.
+    #[must_use]
+    pub fn switch(&self) -> &Namespace {
+        &self.switch
+    }
+
+    /// The interface in [`Self::switch`] that leads to the node's port and nowhere else.
+    #[must_use]
+    pub fn wire(&self) -> &'static str {
+        if self.device == Device::Tap { TAP } else { PORT_FAR_END }
+    }
+
+    /// Has `icmp-echo` answer pings to the node's addresses.
+    ///
+    /// # Panics
+    /// If the node does not take it.
+    #[track_caller]
+    pub fn apply_echo(&self, policy: &str) {
+        self.node.apply(echo(policy).text());
+    }
+}
+
+/// `icmp-echo` for pings to the node's addresses, as [`TENANT`]'s.
+///
+/// # Panics
+/// If it has not been built.
+#[track_caller]
+#[must_use]
+pub fn echo(policy: &str) -> Manifest {
+    Manifest::of(TENANT)
+        .module("icmp-echo", &build::sample("icmp-echo"))
+        .chain("echo", "icmp-echo", "")
+        .ping_rule("ping", "echo", policy, NODE)
+        .ping_rule("ping-v6", "echo", policy, NODE_V6)
+}
+
+#[track_caller]
+fn client(number: u32, switch: &Namespace) -> Client {
+    let client = Client {
+        namespace: Namespace::new(&format!("client{number}")),
+        address: format!("10.77.0.{}", 10 + number),
+        address_v6: format!("fd77::{}", 10 + number),
+    };
+    let port = format!("client{number}");
+    client.namespace.connect("eth0", switch, &port);
+    switch.ip(&format!("link set {port} master {BRIDGE}"));
+    client.namespace.ip(&format!("address add {}/24 dev eth0", client.address));
+    client.namespace.ip(&format!("address add {}/64 dev eth0 nodad", client.address_v6));
+    client
+}
+
+fn config(device: Device, switch: &Namespace, more: &[&str]) -> String {
+    let mut addresses = vec![format!("{NODE}/24"), format!("{NODE_V6}/64")];
+    addresses.extend(more.iter().map(|address| format!("{address}/24")));
+    let (device, namespace) = (device.text(), switch.name());
+    format!(
+        "{}\n[[port]]\nname = \"lan\"\ndevice = {device:?}\nnamespace = {namespace:?}\naddresses = {addresses:?}\n",
+        one_worker()
+    )
+}
+
+/// One worker, whatever the machine has: what all FWPs have to share is then the same everywhere.
+fn one_worker() -> String {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("a process may ask for its cores");
+    let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let first = cores.next().expect("a process runs on some core");
+    let worker = cores.next().unwrap_or(first);
+    format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{worker}]\n")
+}

@@ -1,0 +1,56 @@
+//! Where the programs and guests under test are. Never builds anything: `make` does, before it runs tests.
+
+use std::path::{Path, PathBuf};
+
+/// The workspace's folder.
+#[must_use]
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the workspace")
+}
+
+/// A program of the workspace.
+///
+/// # Panics
+/// If it has not been built.
+#[track_caller]
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    artifact(&Path::new("release").join(name))
+}
+
+/// A sample's module, by its package's name.
+///
+/// # Panics
+/// If it has not been built.
+#[track_caller]
+#[must_use]
+pub fn sample(name: &str) -> PathBuf {
+    artifact(&guests().join(name.replace('-', "_")).with_extension("wasm"))
+}
+
+/// A hostile guest's module.
+///
+/// # Panics
+/// If it has not been built.
+#[track_caller]
+#[must_use]
+pub fn hostile(name: &str) -> PathBuf {
+    artifact(&guests().join("examples").join(name).with_extension("wasm"))
+}
+
+fn guests() -> &'static Path {
+    Path::new("wasm32-wasip1/guest")
+}
+
+/// Looks where this test was built, then in the workspace's own target folder.
+#[track_caller]
+fn artifact(within_target: &Path) -> PathBuf {
+    let test = std::env::current_exe().expect("a running program has a path");
+    // target/release/deps/TEST
+    let own = test.ancestors().nth(3).map(Path::to_owned);
+    let targets: Vec<PathBuf> = own.into_iter().chain([workspace().join("target")]).collect();
+    let found = targets.iter().map(|target| target.join(within_target)).find(|path| path.is_file());
+    found.unwrap_or_else(|| {
+        panic!("there is no {} in {targets:?}: build it with `make build guests`", within_target.display())
+    })
+}

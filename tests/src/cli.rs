@@ -1,0 +1,144 @@
+//! The `pinion` command, as people and scripts use it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::build;
+use crate::process::{errors, output, run};
+
+/// `pinion`, talking to one node.
+#[derive(Clone, Debug)]
+pub struct Cli {
+    socket: PathBuf,
+}
+
+impl Cli {
+    /// For the node whose API is at this socket.
+    #[must_use]
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(build::program("pinion"));
+        command.arg("--socket").arg(&self.socket).args(words).env_remove("PINION_SOCKET");
+        command
+    }
+
+    /// Whether the node answers at all.
+    ///
+    /// # Panics
+    /// If the command can't be run.
+    #[track_caller]
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        output(&mut self.command(&["status"])).status.success()
+    }
+
+    /// Runs the command with these words to its end, whatever that is.
+    ///
+    /// # Panics
+    /// If it can't be run.
+    #[track_caller]
+    #[must_use]
+    pub fn output(&self, words: &[&str]) -> Output {
+        output(&mut self.command(words))
+    }
+
+    /// Runs the command with these words; what it wrote.
+    ///
+    /// # Panics
+    /// If it fails.
+    #[track_caller]
+    pub fn run(&self, words: &[&str]) -> String {
+        run(&mut self.command(words))
+    }
+
+    /// Applies a manifest.
+    ///
+    /// # Panics
+    /// If the node does not take it.
+    #[track_caller]
+    pub fn apply(&self, manifest: &Path) {
+        let output = self.try_apply(manifest);
+        assert!(output.status.success(), "{} was not applied: {}", manifest.display(), errors(&output));
+    }
+
+    /// Applies a manifest that may be refused.
+    ///
+    /// # Panics
+    /// If the command can't be run.
+    #[track_caller]
+    #[must_use]
+    pub fn try_apply(&self, manifest: &Path) -> Output {
+        let mut command = self.command(&["apply", "-f"]);
+        output(command.arg(manifest))
+    }
+
+    /// All there is of one kind: `modules`, `chains`, `rules`, `instances`, `fwps`.
+    ///
+    /// # Panics
+    /// If they can't be had, or are no list.
+    #[track_caller]
+    #[must_use]
+    pub fn get(&self, kind: &str) -> Vec<Value> {
+        match json(&self.run(&["get", kind, "-o", "json"])) {
+            Value::Array(all) => all,
+            other => panic!("`pinion get {kind} -o json` wrote no list, but {other}"),
+        }
+    }
+
+    /// FWPs that serve a client, or all that matches.
+    ///
+    /// # Panics
+    /// If they can't be had.
+    #[track_caller]
+    #[must_use]
+    pub fn serving_fwps(&self) -> Vec<Value> {
+        let serves = |fwp: &Value| matches!(fwp["state"].as_str(), Some("active" | "blocked"));
+        self.get("fwps").into_iter().filter(serves).collect()
+    }
+
+    /// The node as a whole.
+    ///
+    /// # Panics
+    /// If it can't be had.
+    #[track_caller]
+    #[must_use]
+    pub fn status(&self) -> Value {
+        json(&self.run(&["status", "-o", "json"]))
+    }
+
+    /// How a chain is doing.
+    ///
+    /// # Panics
+    /// If the node does not know it.
+    #[track_caller]
+    #[must_use]
+    pub fn chain_status(&self, tenant: &str, chain: &str) -> Value {
+        let status = self.status();
+        let found = status["chains"]
+            .as_array()
+            .and_then(|all| all.iter().find(|entry| entry["tenant"] == tenant && entry["chain"] == chain).cloned());
+        found.unwrap_or_else(|| panic!("the status has no chain {tenant}/{chain}: {status}"))
+    }
+
+    /// Why frames were dropped at the node's first port, and how many for this reason.
+    ///
+    /// # Panics
+    /// If the status can't be had.
+    #[track_caller]
+    #[must_use]
+    pub fn drops(&self, reason: &str) -> u64 {
+        let status = self.status();
+        let drops = status["ports"][0]["drops"].as_array().into_iter().flatten();
+        drops.filter(|drop| drop["reason"] == reason).filter_map(|drop| drop["count"].as_u64()).sum()
+    }
+}
+
+#[track_caller]
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("pinion wrote no JSON ({error}): {text}"))
+}

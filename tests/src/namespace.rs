@@ -1,0 +1,90 @@
+//! Network namespaces, and virtual cables between them.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::leftovers::{NAMESPACES, prefix, remove_namespace};
+use crate::process::{require_root, run};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A network namespace, removed when dropped, with all its interfaces.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// An empty one, with its loopback up and no address made up by the kernel for any interface.
+    ///
+    /// # Panics
+    /// If it can't be made; not being root is one reason.
+    #[track_caller]
+    #[must_use]
+    pub fn new(role: &str) -> Self {
+        require_root();
+        let name = format!("{}{}-{role}", prefix(), NEXT.fetch_add(1, Ordering::Relaxed));
+        run(Command::new("ip").args(["netns", "add", &name]));
+        let namespace = Self { name };
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// Its name for `ip netns`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that stands for it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(NAMESPACES).join(&self.name)
+    }
+
+    /// A program to be run inside.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command
+    }
+
+    /// Runs `ip` on it, with these words; what it says.
+    ///
+    /// # Panics
+    /// If it fails.
+    #[track_caller]
+    pub fn ip(&self, words: &str) -> String {
+        run(Command::new("ip").args(["-n", &self.name]).args(words.split_whitespace()))
+    }
+
+    /// Its interfaces' names, but for the loopback's.
+    ///
+    /// # Panics
+    /// If they can't be listed.
+    #[track_caller]
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<String> {
+        let name = |line: &str| Some(line.split_whitespace().nth(1)?.split(['@', ':']).next()?.to_owned());
+        self.ip("-oneline link show").lines().filter_map(name).filter(|name| name != "lo").collect()
+    }
+
+    /// Lays a cable from an interface here to one in another namespace, both up.
+    ///
+    /// # Panics
+    /// If it can't be made.
+    #[track_caller]
+    pub fn connect(&self, here: &str, other: &Self, there: &str) {
+        self.ip(&format!("link add {here} type veth peer name {there} netns {}", other.name));
+        self.ip(&format!("link set {here} up"));
+        other.ip(&format!("link set {there} up"));
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        remove_namespace(&self.name);
+    }
+}
