@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Parser;
+use pinion_control::server::ServeError;
 use pinion_control::{Control, Server, Store};
 use pinion_runtime::assembly::{self, AssemblyError};
 use pinion_runtime::config::{ConfigError, NodeConfig};
@@ -33,13 +35,15 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("PINION_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let is_terminal = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal).with_writer(std::io::stderr).init();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            let is_bad_input =
-                error.is::<ConfigError>() || matches!(error.downcast_ref(), Some(AssemblyError::Unfit(_)));
+            let is_bad_input = error.is::<ConfigError>()
+                || matches!(error.downcast_ref(), Some(AssemblyError::Unfit(_)))
+                || matches!(error.downcast_ref(), Some(ServeError::InUse { .. } | ServeError::NotASocket { .. }));
             if is_bad_input { ExitCode::from(EXIT_BAD_INPUT) } else { ExitCode::FAILURE }
         }
     }

@@ -150,6 +150,25 @@ fn a_chain_instance_that_sees_no_packet_for_its_idle_time_ends() {
 }
 
 #[test]
+fn a_chain_of_several_functions_passes_packets_from_one_to_the_next() {
+    let bed = Bed::new(Device::AfPacket);
+    // An even number of swaps: the echo sees the frame as it came.
+    let stages = "{ module = \"macswap\" }, { module = \"macswap\" }, { module = \"icmp-echo\" }";
+    let manifest = Manifest::of(TENANT)
+        .module("icmp-echo", &build::sample("icmp-echo"))
+        .module("macswap", &build::sample("macswap"))
+        .with(format_args!("[[chain]]\nname = \"long\"\nstage = [{stages}]\n"))
+        .ping_rule("ping", "long", "per-client", NODE);
+    bed.node.apply(manifest.text());
+    flood(&bed.clients[0].namespace, NODE, 1_000).assert_all(1_000);
+    let fwps = bed.node.cli().serving_fwps();
+    let passed: Vec<_> = fwps.iter().map(|fwp| (&fwp["module"], &fwp["counters"]["sent"])).collect();
+    let thousand = serde_json::Value::from(1_000);
+    let expected = ["macswap", "macswap", "icmp-echo"].map(serde_json::Value::from);
+    assert_eq!(passed, expected.iter().map(|module| (module, &thousand)).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_rule_that_is_deleted_serves_nobody_any_more() {
     let bed = Bed::new(Device::AfPacket);
     bed.node.apply(echo("per-client").text());

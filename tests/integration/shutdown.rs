@@ -4,8 +4,11 @@
 use std::fs;
 
 use pinion_tests::bed::{Bed, Device, NODE, turn};
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
 use pinion_tests::node::Node;
-use pinion_tests::ping::{flood, ping};
+use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::until::{SOON, until};
 use rustix::process::Pid;
 
 /// Processes of a group, by what the kernel says of each: `PID (NAME) STATE PARENT GROUP ...`.
@@ -44,6 +47,19 @@ fn on_tap_it_leaves_no_socket_process_or_device() {
 #[test]
 fn on_af_packet_it_leaves_no_socket_or_process_and_the_interface_as_it_was() {
     a_node_told_to_stop_leaves_nothing(Device::AfPacket, &["bridge0", "port0", "port0-far"]);
+}
+
+#[test]
+fn a_function_that_loops_for_ever_does_not_keep_it_from_stopping() {
+    let bed = &mut Bed::new(Device::AfPacket);
+    let looping = Manifest::of("mallory").module("looper", &build::hostile("looper")).chain("loop", "looper", "");
+    bed.node.apply(looping.ping_rule("loop", "loop", "per-client", NODE).text());
+    poke(&bed.clients[0].namespace, NODE);
+    until("function that loops", SOON, || {
+        let fwps = bed.node.cli().serving_fwps();
+        fwps.iter().any(|fwp| fwp["counters"]["preemptions"].as_u64() > Some(10)).then_some(())
+    });
+    bed.node.stop();
 }
 
 #[test]

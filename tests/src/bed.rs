@@ -93,6 +93,17 @@ impl Bed {
     #[track_caller]
     #[must_use]
     pub fn with_addresses(device: Device, more: &[&str]) -> Self {
+        Self::with_settings(device, more, &one_worker())
+    }
+
+    /// A bed whose node has these roles on these cores: the lines of the configuration's `[cores]`, and any settings
+    /// that go before it.
+    ///
+    /// # Panics
+    /// If it can't be had.
+    #[track_caller]
+    #[must_use]
+    pub fn with_settings(device: Device, more: &[&str], settings: &str) -> Self {
         require_root();
         let turn = turn();
         let switch = Namespace::new("switch");
@@ -103,7 +114,7 @@ impl Bed {
             switch.connect(PORT, &switch, PORT_FAR_END);
             switch.ip(&format!("link set {PORT_FAR_END} master {BRIDGE}"));
         }
-        let node = Node::new(&config(device, &switch, more));
+        let node = Node::new(&config(device, &switch, more, settings));
         let mut bed = Self { node, clients, switch, device, _turn: turn };
         bed.start_node();
         bed
@@ -172,21 +183,29 @@ fn client(number: u32, switch: &Namespace) -> Client {
     client
 }
 
-fn config(device: Device, switch: &Namespace, more: &[&str]) -> String {
+fn config(device: Device, switch: &Namespace, more: &[&str], settings: &str) -> String {
     let mut addresses = vec![format!("{NODE}/24"), format!("{NODE_V6}/64")];
     addresses.extend(more.iter().map(|address| format!("{address}/24")));
     let (device, namespace) = (device.text(), switch.name());
     format!(
-        "{}\n[[port]]\nname = \"lan\"\ndevice = {device:?}\nnamespace = {namespace:?}\naddresses = {addresses:?}\n",
-        one_worker()
+        "{settings}\n[[port]]\nname = \"lan\"\ndevice = {device:?}\nnamespace = {namespace:?}\naddresses = {addresses:?}\n"
     )
 }
 
 /// One worker, whatever the machine has: what all FWPs have to share is then the same everywhere.
 fn one_worker() -> String {
+    let (first, second) = two_cores();
+    format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{second}]\n")
+}
+
+/// Two cores that this process may use; the same twice if there is but one.
+///
+/// # Panics
+/// If the kernel does not tell.
+#[must_use]
+pub fn two_cores() -> (usize, usize) {
     let allowed = rustix::thread::sched_getaffinity(None).expect("a process may ask for its cores");
     let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     let first = cores.next().expect("a process runs on some core");
-    let worker = cores.next().unwrap_or(first);
-    format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{worker}]\n")
+    (first, cores.next().unwrap_or(first))
 }
