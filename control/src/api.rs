@@ -110,6 +110,7 @@ impl proto::control_server::Control for ControlService {
             rules: parse_all(request.rules)?,
         };
         let changed = self.blocking(|control| control.apply(request)).await?;
+        self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
         Ok(Response::new(proto::ApplyResponse { version: changed.version, outcomes }))
     }

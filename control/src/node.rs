@@ -86,7 +86,7 @@ pub enum FwpState {
     Cached,
     /// Serves a client.
     Active,
-    /// Serves a client and can't go on until something other than a packet comes.
+    /// Serves a client and waits for packets.
     Blocked,
     /// Over; listed a while longer so that people see why.
     Terminated,
@@ -160,8 +160,8 @@ pub struct FwpCounters {
     pub dropped_egress: u64,
     /// Packets it sent to a stage that was gone.
     pub dropped_gone: u64,
-    /// How often its worker resumed it with packets.
-    pub activations: u64,
+    /// How often its worker resumed it, with packets or after a preemption.
+    pub resumes: u64,
     /// How often it was preempted.
     pub preemptions: u64,
     /// The time it ran.

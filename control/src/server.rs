@@ -65,15 +65,6 @@ pub struct Server {
     place: Place,
 }
 
-/// Binds and serves in one; see [`Server::bind`] and [`Server::serve`].
-pub async fn serve(
-    socket: &Path,
-    control: Arc<Control>,
-    shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), ServeError> {
-    Server::bind(socket)?.serve(control, shutdown).await
-}
-
 impl Server {
     /// Takes the socket. One that a dead daemon left is replaced, one that somebody answers on is not.
     ///

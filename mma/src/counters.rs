@@ -57,7 +57,7 @@ pub struct GuestCounters {
     /// Frames the guest dropped.
     pub dropped: Counter,
     /// Times it was resumed.
-    pub activations: Counter,
+    pub resumes: Counter,
     /// Times it was preempted.
     pub preemptions: Counter,
     /// Time it ran, in nanoseconds.

@@ -220,11 +220,6 @@ impl Mailbox {
         count as u32
     }
 
-    /// Whether MMA has delivered something that is not published yet.
-    pub fn has_deliveries(&mut self) -> bool {
-        self.deliver.ready(1) > 0
-    }
-
     /// The FWP's counters.
     #[must_use]
     pub fn counters(&self) -> &Arc<FwpCounters> {

@@ -47,17 +47,6 @@ impl Endpoint {
         self.id
     }
 
-    /// Where its output goes.
-    #[must_use]
-    pub fn next(&self) -> Edge {
-        self.next
-    }
-
-    /// Sets where its output goes; before it is attached.
-    pub fn set_next(&mut self, next: Edge) {
-        self.next = next;
-    }
-
     /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and hands it to the worker. Drops it, counted,
     /// if it is too long or no slot is free.
     pub(crate) fn accept(&mut self, len: u32, port: PortIndex, copy: impl FnOnce(&PoolRegion, SlotIndex, u16)) -> bool {

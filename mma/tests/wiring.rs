@@ -197,21 +197,6 @@ fn detaching_nobody_is_nothing() {
 }
 
 #[test]
-fn an_endpoint_is_wired_before_it_is_attached() {
-    let shape = Shape::slots(1);
-    let mut house = House::new(&Plan::default());
-    let (first, mut endpoint) = house.make(id(0), shape, Edge::EgressWhereItCame);
-    assert_eq!((endpoint.id(), endpoint.next()), (id(0), Edge::EgressWhereItCame));
-    endpoint.set_next(Edge::Egress(PortIndex(4)));
-    house.command(MmaCommand::Attach(endpoint));
-    house.gateway.lend_empties(1);
-    house.receive(b"frame", 1);
-    house.fwps[first].pass_all(PORT_NEXT);
-    house.mma.poll();
-    assert_eq!(house.gateway.collect()[0].port, 4);
-}
-
-#[test]
 fn a_frame_for_a_sleeping_gateway_rings_once_it_is_there() {
     let mut house = House::chain(&Plan::default(), 1, Shape::slots(4), Edge::EgressWhereItCame);
     let bell = house.bell();

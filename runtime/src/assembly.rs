@@ -145,6 +145,7 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&board), log.clone());
     let data_plane = DataPlane::new(DataPlaneParts {
         artifacts,
+        linker: imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?,
         board,
         orders: orders.clone(),
         observer,

@@ -92,7 +92,7 @@ impl FwpEntry {
             dropped_too_long: moved.dropped_too_long.value(),
             dropped_egress: moved.dropped_egress.value(),
             dropped_gone: moved.dropped_gone.value(),
-            activations: guest.activations.value(),
+            resumes: guest.resumes.value(),
             preemptions: guest.preemptions.value(),
             cpu_us: guest.cpu_ns.value() / 1000,
         }

@@ -202,7 +202,7 @@ impl Fwp {
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let guest = &self.counters.guest;
         guest.cpu_ns.add(clock.stop().saturating_sub(started_ns));
-        guest.activations.add(1);
+        guest.resumes.add(1);
         match polled {
             Poll::Pending if self.shared.waits() => Turn::Waiting,
             Poll::Pending => {

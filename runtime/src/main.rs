@@ -54,7 +54,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.check {
         return Ok(());
     }
-    // The socket first: it is what tells that another piniond runs here.
+    // Whoever tells the process to stop while it starts is heard once it has started, and it cleans up.
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let shutdown = threads.block_on(async { stop_signal() })?;
+    // The socket before the devices: it is what tells that another piniond runs here.
     let server = Server::bind(&config.socket)?;
     let state_dir = &config.state_dir;
     fs::DirBuilder::new()
@@ -65,13 +68,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let store = Arc::new(Store::open(&state_dir.join("pinion.redb"))?);
     let node = assembly::assemble(&config)?;
     let control = Arc::new(Control::open(store, Arc::clone(&node.data_plane) as _)?);
-    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     threads.block_on(async {
-        let shutdown = stop_signal()?;
         tracing::info!(socket = %config.socket.display(), "piniond is up");
         server.serve(control, shutdown).await?;
         anyhow::Ok(())
     })?;
+    // A change under way ends first: it needs the node.
+    drop(threads);
     tracing::info!("piniond stops");
     Ok(())
 }
@@ -79,10 +82,12 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// Done when somebody tells the process to stop.
 fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
         }
     })
 }

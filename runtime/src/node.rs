@@ -1,20 +1,33 @@
 //! The node as the control plane sees it: admits modules, checks and follows desired states, reports.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use pinion_control::model::{DesiredState, Digest, PortName};
+use pinion_control::model::{Chain, DesiredState, Digest, PortName};
 use pinion_control::node::{
     ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, Node, NodeStatus, PortStatus, Refusal,
 };
 use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{LinkState, PortCounters, PortFacts};
 
+use wasmtime::Linker;
+
 use crate::artifacts::{ArtifactError, Artifacts};
 use crate::board::Board;
+use crate::fwp::FwpContext;
 use crate::launcher::Order;
 use crate::plan::CorePlan;
+
+/// How long a change waits for the gateway to go by it.
+const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10);
+
+const WASM_PAGE_BYTES: u64 = 64 * 1024;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A port as it was opened.
 pub struct PortRecord {
@@ -31,6 +44,10 @@ pub struct PortRecord {
 /// The control plane's view of this node.
 pub struct DataPlane {
     artifacts: Arc<Artifacts>,
+    /// Of any of the workers' engines: they are alike.
+    linker: Linker<FwpContext>,
+    /// Memory that FWPs of an admitted module start with.
+    memory_bytes: Mutex<HashMap<Digest, u64>>,
     board: Arc<Board>,
     orders: Sender<Order>,
     observer: Arc<Observer>,
@@ -44,6 +61,8 @@ pub struct DataPlane {
 pub struct DataPlaneParts {
     /// Compiled modules.
     pub artifacts: Arc<Artifacts>,
+    /// What guests may import, for any of the workers' engines.
+    pub linker: Linker<FwpContext>,
     /// What the launcher writes down.
     pub board: Arc<Board>,
     /// The launcher.
@@ -62,8 +81,34 @@ impl DataPlane {
     /// See the module.
     #[must_use]
     pub fn new(parts: DataPlaneParts) -> Self {
-        let DataPlaneParts { artifacts, board, orders, observer, ports, plan, warnings } = parts;
-        Self { artifacts, board, orders, observer, ports, plan, warnings, started: Instant::now() }
+        let DataPlaneParts { artifacts, linker, board, orders, observer, ports, plan, warnings } = parts;
+        let (memory_bytes, started) = (Mutex::default(), Instant::now());
+        Self { artifacts, linker, memory_bytes, board, orders, observer, ports, plan, warnings, started }
+    }
+
+    /// Loads an admitted module as a worker would, and joins it to its imports: whatever would fail there fails here. The
+    /// memory that an FWP of it starts with, in bytes.
+    fn try_out(&self, digest: &Digest) -> Result<u64, String> {
+        let module = self.artifacts.load(self.linker.engine(), digest).map_err(|error| error.to_string())?;
+        self.linker.instantiate_pre(&module).map_err(|error| format!("{error:#}"))?;
+        Ok(module.resources_required().max_initial_memory_size.unwrap_or(0) * WASM_PAGE_BYTES)
+    }
+
+    fn memory_suffices(&self, state: &DesiredState, chain: &Chain) -> Result<(), Refusal> {
+        let known = lock(&self.memory_bytes);
+        for stage in &chain.stages {
+            let Some(module) = state.module(&chain.tenant, &stage.module) else { continue };
+            let needed_kib = known.get(&module.digest).map_or(0, |bytes| bytes / 1024);
+            if needed_kib > u64::from(chain.memory_limit_kib) {
+                let (tenant, name, limit_kib) = (&chain.tenant, &chain.name, chain.memory_limit_kib);
+                return Err(Refusal::Invalid(format!(
+                    "chain {tenant}/{name}: module {} starts with {needed_kib} KiB of memory, and memory_limit_kib is \
+                     {limit_kib}: raise it",
+                    module.name
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn port_known(&self, port: Option<&PortName>, object: &dyn std::fmt::Display) -> Result<(), Refusal> {
@@ -110,12 +155,23 @@ impl Node for DataPlane {
         self.artifacts.admit(digest, wasm).map_err(|error| match error {
             ArtifactError::Refused(_) | ArtifactError::Limits(_) => Refusal::Invalid(error.to_string()),
             _ => Refusal::Failed(error.to_string()),
-        })
+        })?;
+        match self.try_out(digest) {
+            Ok(memory_bytes) => {
+                lock(&self.memory_bytes).insert(*digest, memory_bytes);
+                Ok(())
+            }
+            Err(reason) => {
+                self.forget(digest);
+                Err(Refusal::Invalid(format!("it cannot run on this node: {reason}")))
+            }
+        }
     }
 
     fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
         for ((tenant, name), chain) in state.chains() {
             self.port_known(chain.egress.as_ref(), &format_args!("chain {tenant}/{name}"))?;
+            self.memory_suffices(state, chain)?;
         }
         for ((tenant, name), rule) in state.rules() {
             self.port_known(rule.matcher.port.as_ref(), &format_args!("rule {tenant}/{name}"))?;
@@ -131,12 +187,13 @@ impl Node for DataPlane {
     fn follow(&self, state: Arc<DesiredState>) {
         let (done, followed) = crossbeam_channel::bounded(1);
         if self.orders.send(Order::Follow(state, done)).is_ok() {
-            // An error means that the launcher has ended: the node is stopping.
-            let _ = followed.recv();
+            // Fails when the launcher has ended, as the node is stopping, or the gateway is stuck: then the status tells.
+            let _ = followed.recv_timeout(FOLLOW_TIME_MAX);
         }
     }
 
     fn forget(&self, digest: &Digest) {
+        lock(&self.memory_bytes).remove(digest);
         if let Err(error) = self.artifacts.forget(digest) {
             tracing::warn!(%digest, "an artifact stays: {error}");
         }

@@ -30,10 +30,10 @@ pub use without_dpdk::GatewayThread;
 /// # Errors
 /// A sentence naming the device and what to do.
 pub fn open(config: &NodeConfig, core: CoreId) -> Result<Opened, String> {
-    let is_memory = |port: &PortConfig| port.device.starts_with(MEMORY_DEVICE);
+    let is_memory = |port: &PortConfig| is_memory_device(&port.device);
     if config.ports.iter().all(is_memory) {
         let pool = HeapPool::new(config.limits.buffers as usize, HEAP_BUFFER_BYTES);
-        let ports = config.ports.iter().map(|port| memory_port(port, &pool)).collect();
+        let ports = config.ports.iter().map(|port| memory_port(port, &pool)).collect::<Result<_, _>>()?;
         return Ok(Opened { ports, pool: Box::new(pool), thread: GatewayThread::default() });
     }
     if let Some(port) = config.ports.iter().find(|port| is_memory(port)) {
@@ -44,8 +44,18 @@ pub fn open(config: &NodeConfig, core: CoreId) -> Result<Opened, String> {
 
 const HEAP_BUFFER_BYTES: u32 = 2048;
 
-fn memory_port(port: &PortConfig, pool: &HeapPool) -> Box<dyn Port> {
-    Box::new(MemoryPort::pair(MemoryPortConfig::named(&port.name), pool.clone()).0)
+fn is_memory_device(device: &str) -> bool {
+    device
+        .strip_prefix(MEMORY_DEVICE)
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn memory_port(port: &PortConfig, pool: &HeapPool) -> Result<Box<dyn Port>, String> {
+    if let Some(namespace) = &port.namespace {
+        return Err(format!("port {}: namespace = {namespace}: a memory port is in no network namespace", port.name));
+    }
+    let config = MemoryPortConfig { mtu: port.mtu_bytes, ..MemoryPortConfig::named(&port.name) };
+    Ok(Box::new(MemoryPort::pair(config, pool.clone()).0))
 }
 
 #[cfg(feature = "dpdk")]
@@ -127,7 +137,7 @@ mod without_dpdk {
     }
 
     pub(super) fn open_devices(config: &NodeConfig, _core: CoreId) -> Result<Opened, String> {
-        let device = config.ports.iter().find(|port| !port.device.starts_with(super::MEMORY_DEVICE));
+        let device = config.ports.iter().find(|port| !super::is_memory_device(&port.device));
         let device = device.map(|port| port.device.as_str()).unwrap_or_default();
         Err(format!("device {device}: this piniond was built without DPDK and has memory ports only"))
     }

@@ -99,7 +99,7 @@ same_fields!(
         dropped_too_long,
         dropped_egress,
         dropped_gone,
-        activations,
+        resumes,
         preemptions,
         cpu_us,
     }

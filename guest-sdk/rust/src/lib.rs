@@ -182,3 +182,8 @@ pub mod __private {
     pub use crate::guest::{FunctionCell, init, initialize, run};
     pub use crate::pool::{PoolMemory, checked_slot_count};
 }
+
+/// The function shown in the project's README, so that it stays one that compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

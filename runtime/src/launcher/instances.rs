@@ -155,14 +155,17 @@ impl Instances {
         });
     }
 
-    /// The gateway has given an instance to a client.
-    pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
-        if let Some(instance) = self.instances.get_mut(&id)
-            && instance.phase == Phase::Cached
-        {
-            instance.phase = Phase::Serving;
-        }
+    /// The gateway has given an instance to a client; whether it counted as ready until now, which one that has ended
+    /// meanwhile no longer does.
+    pub fn taken(&mut self, id: InstanceId, client: ClientLabel) -> bool {
         self.board.entries().taken(id, client);
+        match self.instances.get_mut(&id) {
+            Some(instance) if instance.phase == Phase::Cached => {
+                instance.phase = Phase::Serving;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The gateway has given up an instance of its own accord, and forgotten it.

@@ -14,6 +14,7 @@ mod catalogue;
 mod instances;
 mod places;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,14 @@ pub struct Launcher {
     instances: Instances,
     board: Arc<Board>,
     ears: Ears,
+    /// States whose rules are on their way to the gateway, the oldest first.
+    following: VecDeque<Following>,
+}
+
+/// A state that is in effect once the gateway has its rules.
+struct Following {
+    version: u64,
+    done: Sender<()>,
 }
 
 enum Heard {
@@ -97,7 +106,7 @@ impl Launcher {
     #[must_use]
     pub fn new(catalogue: Catalogue, places: Places, lines: Lines, ears: Ears, board: Arc<Board>, log: LogHub) -> Self {
         let instances = Instances::new(places, lines, Arc::clone(&board), log);
-        Self { catalogue, instances, board, ears }
+        Self { catalogue, instances, board, ears, following: VecDeque::new() }
     }
 
     /// The launcher's loop, until it is told to stop.
@@ -134,11 +143,13 @@ impl Launcher {
         match heard {
             Heard::Order(Order::Follow(state, done)) => {
                 self.follow(&state);
-                let _ = done.send(());
+                self.following.push_back(Following { version: state.version(), done });
             }
             Heard::Gateway(Event::Taken { chain, instance, client }) => {
-                self.instances.taken(instance, client);
-                if let Some(chain) = self.catalogue.chain_mut(chain) {
+                let was_ready = self.instances.taken(instance, client);
+                if let Some(chain) = self.catalogue.chain_mut(chain)
+                    && was_ready
+                {
                     chain.ready = chain.ready.saturating_sub(1);
                     chain.wanted = false;
                 }
@@ -155,8 +166,11 @@ impl Launcher {
                     chain.ready = chain.ready.saturating_sub(1);
                 }
             }
-            // Freed here, not on the gateway's thread.
-            Heard::Gateway(Event::RulesReplaced { old }) => drop(old),
+            Heard::Gateway(Event::RulesReplaced { old }) => {
+                // Freed here, not on the gateway's thread.
+                drop(old);
+                self.followed();
+            }
             Heard::Gateway(Event::Unbound { instance }) => self.instances.unbound(instance),
             Heard::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
             Heard::Worker(WorkerEvent::Released(fwp)) => self.instances.released(fwp),
@@ -180,7 +194,14 @@ impl Launcher {
             board.chains.entry(name.clone()).or_default();
         }
         board.warnings = followed.warnings;
-        board.followed_version = state.version();
+    }
+
+    /// The gateway goes by the rules of the oldest state on its way there.
+    fn followed(&mut self) {
+        let Some(Following { version, done }) = self.following.pop_front() else { return };
+        self.board.entries().followed_version = version;
+        // Nobody may be waiting any more, which is no loss.
+        let _ = done.send(());
     }
 
     /// Prepares an instance of the chain that lacks the most; whether there was one to prepare.

@@ -119,7 +119,7 @@ fn describe_fwp(fwp: &FwpStatus) -> String {
         ("Dropped, too long", counters.dropped_too_long.to_string()),
         ("Dropped at egress", counters.dropped_egress.to_string()),
         ("Dropped, next gone", counters.dropped_gone.to_string()),
-        ("Activations", counters.activations.to_string()),
+        ("Resumes", counters.resumes.to_string()),
         ("Preemptions", counters.preemptions.to_string()),
         ("CPU time", format!("{} us", counters.cpu_us)),
     ])
