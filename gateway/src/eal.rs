@@ -132,6 +132,15 @@ impl Drop for RegisteredThread {
     }
 }
 
+/// Keeps the process's open files from programs that it starts. Drivers open taps and raw sockets that children would inherit.
+pub(crate) fn keep_files_from_children() {
+    // SAFETY: sets a flag on descriptors and closes none.
+    let code = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as c_int) };
+    if code != 0 {
+        tracing::warn!("open files can be inherited by the builder: {}", std::io::Error::last_os_error());
+    }
+}
+
 /// What must be so before DPDK starts.
 fn prepare_process() {
     // AF_XDP locks the pool in memory. If raising the limit is not allowed, the driver says so when it matters.

@@ -12,6 +12,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -72,10 +73,20 @@ pub enum ArtifactError {
     },
 }
 
+/// Whether a module was compiled by this call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admitted {
+    /// It was there.
+    Before,
+    /// It was compiled.
+    Now,
+}
+
 /// The directory of artifacts.
 pub struct Artifacts {
     directory: PathBuf,
     builder: PathBuf,
+    build_time_max: Duration,
     /// Names the engine settings and release that artifacts must be made with.
     settings: String,
 }
@@ -91,23 +102,24 @@ impl Artifacts {
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).map_err(at)?;
         let mut hasher = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut hasher);
-        Ok(Self { directory, builder, settings: format!("{:016x}", hasher.finish()) })
+        Ok(Self { directory, builder, build_time_max: BUILD_TIME_MAX, settings: format!("{:016x}", hasher.finish()) })
     }
 
-    /// Compiles a module unless its artifact is there.
+    /// Compiles a module unless its artifact is there; which of both.
     ///
     /// # Errors
     /// Why there is no artifact.
-    pub fn admit(&self, digest: &Digest, wasm: &[u8]) -> Result<(), ArtifactError> {
+    pub fn admit(&self, digest: &Digest, wasm: &[u8]) -> Result<Admitted, ArtifactError> {
         if self.find(digest)?.is_some() {
-            return Ok(());
+            return Ok(Admitted::Before);
         }
         let artifact = self.build(wasm)?;
         let path = self.directory.join(format!("{}{}.cwasm", self.prefix(digest), Digest::of(&artifact).hex()));
         let partial = path.with_extension("partial");
         write_durably(&partial, &artifact)
             .and_then(|()| fs::rename(&partial, &path))
-            .map_err(|error| ArtifactError::File { path, error })
+            .map_err(|error| ArtifactError::File { path, error })?;
+        Ok(Admitted::Now)
     }
 
     /// Maps a module's artifact into an engine, having compared its digest.
@@ -116,12 +128,16 @@ impl Artifacts {
     /// If it is not there, altered, or not for this engine.
     pub fn load(&self, engine: &Engine, digest: &Digest) -> Result<Module, ArtifactError> {
         let path = self.find(digest)?.ok_or(ArtifactError::Missing(*digest))?;
-        let bytes = fs::read(&path).map_err(|error| ArtifactError::File { path: path.clone(), error })?;
+        // Opened once: what is mapped is what was read.
+        let at = |error| ArtifactError::File { path: path.clone(), error };
+        let mut file = fs::File::open(&path).map_err(at)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(at)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if !name.ends_with(&format!(".{}.cwasm", Digest::of(&bytes).hex())) {
             return Err(ArtifactError::Altered(path));
         }
-        template::load(engine, &path).map_err(|error| ArtifactError::Load { path, error: format!("{error:#}") })
+        template::load(engine, file).map_err(|error| ArtifactError::Load { path, error: format!("{error:#}") })
     }
 
     /// Whether the module was admitted.
@@ -165,6 +181,8 @@ impl Artifacts {
             |error: std::io::Error| ArtifactError::Builder { program: self.builder.clone(), error: error.to_string() };
         let mut child = Command::new(&self.builder)
             .env_clear()
+            // One thread of low priority: the cores are the data plane's.
+            .env("RAYON_NUM_THREADS", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -175,7 +193,7 @@ impl Artifacts {
             scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(wasm)));
             let artifact = scope.spawn(move || read_at_most(stdout, ARTIFACT_BYTES_MAX));
             let refusal = scope.spawn(move || read_at_most(stderr, REFUSAL_BYTES_MAX));
-            let status = wait_at_most(&mut child, BUILD_TIME_MAX);
+            let status = wait_at_most(&mut child, self.build_time_max);
             let joined = |read: thread::ScopedJoinHandle<'_, Vec<u8>>| read.join().unwrap_or_default();
             (joined(artifact), joined(refusal), status)
         });
@@ -183,8 +201,11 @@ impl Artifacts {
         match status.map_err(failed)? {
             Some(status) if status.success() => Ok(artifact),
             Some(status) if status.code() == Some(EXIT_REFUSED) => Err(ArtifactError::Refused(refusal)),
-            Some(status) => Err(ArtifactError::Limits(format!("the builder ended with {status}: {refusal}"))),
-            None => Err(ArtifactError::Limits(format!("over {} s", BUILD_TIME_MAX.as_secs()))),
+            Some(status) if status.signal().is_some() => {
+                Err(ArtifactError::Limits(format!("the builder ended with {status}: {refusal}")))
+            }
+            Some(status) => Err(failed(std::io::Error::other(format!("it ended with {status}: {refusal}")))),
+            None => Err(ArtifactError::Limits(format!("over {} s", self.build_time_max.as_secs()))),
         }
     }
 }
@@ -220,5 +241,57 @@ fn wait_at_most(child: &mut std::process::Child, time: Duration) -> std::io::Res
             return Ok(None);
         }
         thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Artifacts whose builder is this shell script.
+    fn artifacts(folder: &Path, script: &str) -> Artifacts {
+        let builder = folder.join("builder");
+        fs::write(&builder, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&builder, fs::Permissions::from_mode(0o700)).unwrap();
+        Artifacts::open(folder.join("artifacts"), builder, &crate::engine::engine(1).unwrap()).unwrap()
+    }
+
+    const WASM: &[u8] = b"a module";
+
+    #[test]
+    fn an_artifact_that_was_altered_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let artifacts = artifacts(folder.path(), "cat");
+        let digest = Digest::of(WASM);
+        assert_eq!(artifacts.admit(&digest, WASM).unwrap(), Admitted::Now);
+        assert_eq!(artifacts.admit(&digest, WASM).unwrap(), Admitted::Before);
+        let path = artifacts.find(&digest).unwrap().unwrap();
+        fs::write(&path, "native code of somebody else's").unwrap();
+        let engine = crate::engine::engine(1).unwrap();
+        assert!(matches!(artifacts.load(&engine, &digest), Err(ArtifactError::Altered(altered)) if altered == path));
+    }
+
+    #[test]
+    fn nobody_else_may_enter_the_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = fs::metadata(&artifacts(folder.path(), "cat").directory).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_builder_that_takes_too_long_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut artifacts = artifacts(folder.path(), "exec sleep 600");
+        artifacts.build_time_max = Duration::from_millis(50);
+        let error = artifacts.admit(&Digest::of(WASM), WASM).unwrap_err();
+        assert!(matches!(error, ArtifactError::Limits(_)), "{error}");
+    }
+
+    #[test]
+    fn a_refusal_is_the_builders_own_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let artifacts = artifacts(folder.path(), "echo it is too blue >&2; exit 2");
+        let error = artifacts.admit(&Digest::of(WASM), WASM).unwrap_err();
+        assert!(matches!(&error, ArtifactError::Refused(sentence) if sentence == "it is too blue"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! Puts a node together from its configuration, starts its threads, and takes it apart again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,9 +75,8 @@ struct Stop {
 }
 
 fn join(thread: JoinHandle<()>) {
-    if thread.join().is_err() {
-        tracing::error!("a thread of the data plane had panicked");
-    }
+    // A panic has ended the process: see `spawn`.
+    let _ = thread.join();
 }
 
 impl Drop for Assembled {
@@ -286,8 +286,17 @@ fn start_roles(node: &mut Assembled, seats: Seats, thread: GatewayThread, idle: 
     reports.iter().collect::<Result<(), String>>().map_err(AssemblyError::Failed)
 }
 
+/// Starts a thread without which the node is none: should it panic, the process ends rather than go on with clients that
+/// nobody serves, and whoever supervises it starts it again.
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, AssemblyError> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    let named = name.to_owned();
+    let guarded = move || {
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            tracing::error!("thread {named} has panicked; the node can't go on");
+            std::process::abort();
+        }
+    };
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(guarded);
     thread.map_err(|error| failed(&format!("thread {name}"), &error))
 }
 

@@ -2,7 +2,7 @@
 
 use pinion_mma::mailbox::Violation;
 use pinion_mma::pool::PoolError;
-use wasmtime::WasmBacktrace;
+use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
 use crate::log::escaped;
 
@@ -67,19 +67,26 @@ impl EndReason {
     pub fn of(outcome: wasmtime::Result<()>) -> Self {
         match outcome {
             Ok(()) => Self::Returned,
-            Err(error) => match error.downcast_ref::<Stop>() {
-                Some(stop) => stop.0.clone(),
-                None => trapped(&error),
-            },
+            Err(error) => Self::stopped(&error).unwrap_or_else(|| trapped(&error)),
         }
     }
 
-    pub(crate) fn broken(error: wasmtime::Error) -> Self {
-        Self::Broken(format!("{error:#}"))
+    /// The reason that an import gave, if it was one that made the guest end.
+    fn stopped(error: &wasmtime::Error) -> Option<Self> {
+        error.downcast_ref::<Stop>().map(|stop| stop.0.clone())
     }
 
+    pub(crate) fn broken(error: wasmtime::Error) -> Self {
+        Self::Broken(cause(&error))
+    }
+
+    /// The reason behind a failed instantiation, which runs the module's start function too.
     pub(crate) fn not_instantiated(error: &wasmtime::Error) -> Self {
-        Self::NotInstantiated(format!("{error:#}"))
+        match Self::stopped(error) {
+            Some(reason) => reason,
+            None if error.is::<Trap>() => trapped(error),
+            None => Self::NotInstantiated(cause(error)),
+        }
     }
 
     /// All that is known, for whoever looks into it: the sentence, and a trap's backtrace.
@@ -98,15 +105,44 @@ impl EndReason {
     }
 }
 
-/// Longest backtrace that is kept, in bytes.
-const BACKTRACE_BYTES_MAX: usize = 4096;
+/// Frames of a backtrace that are kept, and the longest symbol and sentence, in bytes. All of them are a tenant's text:
+/// as long as a module, if nobody cuts them, and with whatever in them.
+const FRAMES_MAX: usize = 32;
+const SYMBOL_BYTES_MAX: usize = 128;
+const CAUSE_BYTES_MAX: usize = 512;
 
 fn trapped(error: &wasmtime::Error) -> EndReason {
-    let message = error.root_cause().to_string();
-    let backtrace = error.downcast_ref::<WasmBacktrace>().map(ToString::to_string).unwrap_or_default();
-    let kept = backtrace.lines().scan(0, |bytes, line| {
-        *bytes += line.len();
-        (*bytes <= BACKTRACE_BYTES_MAX).then(|| escaped(line.as_bytes()))
-    });
-    EndReason::Trapped { message: escaped(message.as_bytes()), backtrace: kept.collect::<Vec<_>>().join("\n") }
+    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
+    let line = |(number, frame): (usize, &FrameInfo)| {
+        let symbol = frame
+            .func_name()
+            .map_or_else(|| format!("function {}", frame.func_index()), |name| cut(name, SYMBOL_BYTES_MAX));
+        match frame.module_offset() {
+            Some(offset) => format!("{number:>4}: {offset:#8x} {symbol}"),
+            None => format!("{number:>4}: {symbol}"),
+        }
+    };
+    let lines: Vec<String> = frames.iter().take(FRAMES_MAX).enumerate().map(line).collect();
+    EndReason::Trapped { message: cause(error), backtrace: lines.join("\n") }
+}
+
+/// What is at the bottom of an error, without wasmtime's own rendering of the backtrace around it.
+fn cause(error: &wasmtime::Error) -> String {
+    cut(&error.root_cause().to_string(), CAUSE_BYTES_MAX)
+}
+
+/// The start of a text, made fit for a log.
+fn cut(text: &str, bytes_max: usize) -> String {
+    escaped(&text.as_bytes()[..text.floor_char_boundary(bytes_max)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenants_text_is_cut_and_made_fit_for_a_log() {
+        assert_eq!(cut("a\n\u{1b}[2J", 64), "a\\n\\u{1b}[2J");
+        assert_eq!(cut(&"ä".repeat(100), 33), "ä".repeat(16));
+    }
 }

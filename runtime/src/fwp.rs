@@ -15,7 +15,7 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,15 @@ pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
     memory_bytes: AtomicU64,
+    /// Bytes that host calls may still move in this turn. Written by its worker.
+    allowance_bytes: AtomicU32,
 }
+
+/// Bytes that host calls move in one turn. Guest code is interrupted at loops and function entries only, so without a bound
+/// a long straight line of calls would hold the core.
+const ALLOWANCE_BYTES: u32 = 256 * 1024;
+/// What a call costs beside the bytes it moves.
+const CALL_BYTES: u32 = 256;
 
 impl FwpShared {
     /// Whether it waits for packets.
@@ -61,9 +69,22 @@ impl FwpShared {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Notes whether it waits; called by the `wait` import, and when it is resumed.
+    /// Notes whether it waits; called by the `wait` import.
     pub(crate) fn set_waiting(&self, waiting: bool) {
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Charges a host call that moves so many bytes; false if this turn's allowance does not cover it.
+    pub(crate) fn charge(&self, bytes: u32) -> bool {
+        let left = self.allowance_bytes.load(Ordering::Relaxed).checked_sub(bytes.saturating_add(CALL_BYTES));
+        self.allowance_bytes.store(left.unwrap_or(0), Ordering::Relaxed);
+        left.is_some()
+    }
+
+    /// A new turn begins.
+    fn begin_turn(&self) {
+        self.set_waiting(false);
+        self.allowance_bytes.store(ALLOWANCE_BYTES, Ordering::Relaxed);
     }
 
     /// Size of its linear memory, in bytes.
@@ -153,7 +174,7 @@ impl Fwp {
         store.limiter(|context| &mut context.limit);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
-        let (instance, layout) = drive(berth.clock, deadline, initialise(template, &mut store))??;
+        let (instance, layout) = drive(berth.clock, &shared, deadline, initialise(template, &mut store))??;
 
         let memory = linear_memory(&instance, &mut store)?;
         let base = NonNull::new(memory.data_ptr(&store)).expect("a linear memory has an address");
@@ -197,7 +218,7 @@ impl Fwp {
         let Life::Running(future) = &mut *self.life else {
             return Turn::Ended(EndReason::Returned);
         };
-        self.shared.set_waiting(false);
+        self.shared.begin_turn();
         let started_ns = clock.start();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let guest = &self.counters.guest;
@@ -287,9 +308,10 @@ fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Resu
 }
 
 /// Polls a guest's call to its end on this thread, giving way each time it has had its quantum, until the deadline.
-fn drive<F: Future>(clock: &RunSlot, deadline: Instant, future: F) -> Result<F::Output, EndReason> {
+fn drive<F: Future>(clock: &RunSlot, shared: &FwpShared, deadline: Instant, future: F) -> Result<F::Output, EndReason> {
     let mut future = std::pin::pin!(future);
     loop {
+        shared.begin_turn();
         clock.start();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         clock.stop();

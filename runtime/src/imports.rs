@@ -1,6 +1,6 @@
 //! What a guest may call: the `pinion` imports and the few WASI functions that libc and std need.
 //!
-//! Each is bounded in time by a constant; none blocks, and none gives a guest anything that its chain was not granted. The
+//! Each is bounded in time by a constant, and all of one turn together by an allowance of bytes; none blocks, and none gives a guest anything that its chain was not granted. The
 //! list is the builder's [`pinion_builder::admission`]: what is not on it is refused before it gets here.
 
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
     let origin = Instant::now();
     linker
         .func_wrap(IMPORT_MODULE, IMPORT_WAIT, wait)?
-        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| caller.engine().increment_epoch())?
+        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| give_way(&caller))?
         .func_wrap(IMPORT_MODULE, IMPORT_LOG, log)?
         .func_wrap(IMPORT_MODULE, IMPORT_CLOCK, move |_: Caller<'_, FwpContext>| coarse_ns(origin) as i64)?
         .func_wrap(IMPORT_MODULE, IMPORT_RANDOM, random)?
@@ -49,10 +49,18 @@ fn wait(mut caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
     Ok(published as i32)
 }
 
+/// Ends the guest's turn at its next boundary. Before it has joined its worker it has no turn to end: the epoch it would
+/// move on is the worker's, and somebody else's turn.
+pub(crate) fn give_way(caller: &Caller<'_, FwpContext>) {
+    if caller.data().mailbox.is_some() {
+        caller.engine().increment_epoch();
+    }
+}
+
 fn log(mut caller: Caller<'_, FwpContext>, level: i32, ptr: i32, len: i32) {
     let mut line = [0; LOG_LINE_BYTES_MAX as usize];
     let kept = (len as u32 as usize).min(line.len());
-    if read(&mut caller, ptr, &mut line[..kept]).is_some() {
+    if caller.data().shared.charge(LOG_LINE_BYTES_MAX) && read(&mut caller, ptr, &mut line[..kept]).is_some() {
         caller.data_mut().log.line(LogLevel::from_guest(level), &line[..kept]);
     }
 }
@@ -64,7 +72,7 @@ fn random(mut caller: Caller<'_, FwpContext>, ptr: i32, len: i32) -> i32 {
 /// Fills guest memory with random bytes.
 pub(crate) fn fill_random(caller: &mut Caller<'_, FwpContext>, ptr: i32, len: i32) -> Errno {
     let len = len as u32;
-    if len > RANDOM_BYTES_MAX {
+    if len > RANDOM_BYTES_MAX || !caller.data().shared.charge(len) {
         return Errno::TooLong;
     }
     let mut bytes = [0; RANDOM_BYTES_MAX as usize];
@@ -81,6 +89,9 @@ pub(crate) fn fill_random(caller: &mut Caller<'_, FwpContext>, ptr: i32, len: i3
 fn config(mut caller: Caller<'_, FwpContext>, ptr: i32, capacity: i32) -> i32 {
     let config = std::sync::Arc::clone(&caller.data().config);
     let fits = config.len().min(capacity as u32 as usize);
+    if !caller.data().shared.charge(fits as u32) {
+        return 0;
+    }
     match write(&mut caller, ptr, &config[..fits]) {
         Some(()) => config.len() as i32,
         None => 0,

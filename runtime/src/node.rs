@@ -14,7 +14,7 @@ use pinion_gateway::port::{LinkState, PortCounters, PortFacts};
 
 use wasmtime::Linker;
 
-use crate::artifacts::{ArtifactError, Artifacts};
+use crate::artifacts::{Admitted, ArtifactError, Artifacts};
 use crate::board::Board;
 use crate::fwp::FwpContext;
 use crate::launcher::Order;
@@ -152,7 +152,7 @@ impl DataPlane {
 
 impl Node for DataPlane {
     fn admit(&self, digest: &Digest, wasm: &[u8]) -> Result<(), Refusal> {
-        self.artifacts.admit(digest, wasm).map_err(|error| match error {
+        let admitted = self.artifacts.admit(digest, wasm).map_err(|error| match error {
             ArtifactError::Refused(_) | ArtifactError::Limits(_) => Refusal::Invalid(error.to_string()),
             _ => Refusal::Failed(error.to_string()),
         })?;
@@ -161,10 +161,12 @@ impl Node for DataPlane {
                 lock(&self.memory_bytes).insert(*digest, memory_bytes);
                 Ok(())
             }
-            Err(reason) => {
+            Err(reason) if admitted == Admitted::Now => {
                 self.forget(digest);
                 Err(Refusal::Invalid(format!("it cannot run on this node: {reason}")))
             }
+            // It ran here before, so the fault is not the module's; and it may be in use.
+            Err(reason) => Err(Refusal::Failed(format!("it cannot be loaded now: {reason}"))),
         }
     }
 

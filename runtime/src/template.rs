@@ -1,6 +1,6 @@
 //! Templates: a module made ready for one engine, with the configuration and limits of the stage it serves.
 
-use std::path::Path;
+use std::fs::File;
 use std::sync::Arc;
 
 use wasmtime::{Engine, Instance, InstancePre, Linker, Module, Store};
@@ -46,8 +46,8 @@ impl Template {
 /// # Errors
 /// wasmtime's, if the file is not there or was made with other settings or another release.
 #[allow(unsafe_code)] // Maps native code.
-pub fn load(engine: &Engine, artifact: &Path) -> wasmtime::Result<Module> {
+pub fn load(engine: &Engine, artifact: File) -> wasmtime::Result<Module> {
     // SAFETY: the file is the builder's own output: it lies in a directory that only the node's user can write to, and the
-    // caller has just compared its digest with the one recorded when it was made.
-    unsafe { Module::deserialize_file(engine, artifact) }
+    // caller has compared its digest, read through this very file, with the one recorded when it was made.
+    unsafe { Module::deserialize_open_file(engine, artifact) }
 }

@@ -9,9 +9,10 @@ use wasmtime::{Caller, Linker};
 
 use crate::end::{EndReason, Stop};
 use crate::fwp::FwpContext;
-use crate::imports::{coarse_ns, fill_random, read, write};
+use crate::imports::{coarse_ns, fill_random, give_way, read, write};
 
 const SUCCESS: i32 = 0;
+const AGAIN: i32 = 6;
 const BADF: i32 = 8;
 const FAULT: i32 = 21;
 const INVAL: i32 = 28;
@@ -53,7 +54,7 @@ pub(crate) fn define(linker: &mut Linker<FwpContext>, origin: Instant) -> wasmti
             }
         })?
         .func_wrap(WASI_MODULE, "sched_yield", |caller: Context<'_>| {
-            caller.engine().increment_epoch();
+            give_way(&caller);
             SUCCESS
         })?
         .func_wrap(WASI_MODULE, "proc_exit", |status: i32| -> wasmtime::Result<()> {
@@ -98,6 +99,9 @@ fn fd_write(mut caller: Context<'_>, fd: i32, iovecs: i32, count: i32, out: i32)
         STDERR => LogLevel::Error,
         _ => return BADF,
     };
+    if !caller.data().shared.charge(LOG_LINE_BYTES_MAX) {
+        return AGAIN;
+    }
     let mut line = [0; LOG_LINE_BYTES_MAX as usize];
     let (mut kept, mut written) = (0, 0_u32);
     for i in 0..count.clamp(0, IOVECS_MAX) {

@@ -16,6 +16,7 @@ fn guest(init: &str, run: &str) -> String {
     format!(
         r#"(module
             (import "pinion" "wait" (func $wait (result i32)))
+            (import "pinion" "random" (func $random (param i32 i32) (result i32)))
             (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
             (memory (export "memory") 1)
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
@@ -117,6 +118,33 @@ fn memory_grows_up_to_the_limit_and_no_further() {
                   (br_if $full (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br $more)))
                 (call $exit (memory.size))";
     assert_eq!(end_of(grow), EndReason::Exited((MEMORY_BYTES_MAX / 65_536) as i32));
+}
+
+#[test]
+fn symbols_in_an_account_are_cut_and_forge_no_line() {
+    let name = format!("evil\\n2026 ERROR forged\\1b[2J{}", "x".repeat(100_000));
+    let run = format!("{WAIT_ONCE} unreachable) (func (@name \"{name}\")");
+    let mut bench = Bench::new();
+    let wat =
+        guest(READY, &run).replace(r#"(export "pinion_run")"#, &format!("(@name \"{name}\") (export \"pinion_run\")"));
+    let mut fwp = bench.launch(&wat, MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    let Turn::Ended(reason) = fwp.resume(&bench.clock) else { panic!("it did not trap") };
+    bench.dismantle(fwp);
+    let account = reason.account();
+    assert_eq!(account.lines().count(), 2, "{account}");
+    assert!(account.contains("evil\\n2026 ERROR forged\\u{1b}[2Jxxx"), "{account}");
+    assert!(account.len() < 1000, "an account of {} bytes", account.len());
+}
+
+#[test]
+fn a_long_straight_line_of_host_calls_moves_no_more_than_a_turn_allows() {
+    let random = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(100);
+    let last = "(call $exit (call $random (i32.const 8192) (i32.const 4096)))";
+    assert_eq!(end_of(&format!("{random} {last}")), EndReason::Exited(pinion_abi::Errno::TooLong as i32));
+    // The same in a loop that gives way is no more than slow.
+    let patient = "(loop $again (br_if $again (call $random (i32.const 8192) (i32.const 4096))))".repeat(100);
+    assert_eq!(end_of(&format!("{patient} (call $exit (i32.const 0))")), EndReason::Exited(0));
 }
 
 #[test]

@@ -4,7 +4,6 @@
 #
 #   HOST=1   the device is put on the host's own network instead of a network namespace of its own
 set -euo pipefail
-cd "$(dirname "$0")/../.."
 
 pinion=target/release/pinion
 piniond=target/release/piniond
@@ -62,6 +61,7 @@ clean_up() {
 
 check_machine() {
     [ "$(id -u)" = 0 ] || die "a network device takes root to make: run this as root"
+    cd "$(dirname "$0")/../.."
     for program in ip ping setpriv; do
         command -v $program >/dev/null || die "there is no $program here: \`make install\` installs it"
     done

@@ -187,7 +187,7 @@ pub enum Errno {
     Ok = 0,
     /// An address range lies outside the guest's memory.
     Fault = 1,
-    /// A length is over the call's bound.
+    /// A length is over the call's bound, or over what all calls of one turn may move together: a loop may try again.
     TooLong = 2,
 }
 

@@ -7,7 +7,10 @@ pub const CPU_SECONDS_MAX: u64 = 30;
 /// Address space, in bytes: a compiler's working set for the largest module with room to spare.
 pub const MEMORY_BYTES_MAX: u64 = 4 << 30;
 
-/// Gives up, for good, everything above the limits: processor time, memory, files, core dumps.
+/// The lowest priority there is.
+const NICENESS: i32 = 19;
+
+/// Gives up everything above the limits: processor time, memory, files, core dumps, priority.
 ///
 /// # Errors
 /// The operating system's, if it refuses.
@@ -18,5 +21,7 @@ pub fn impose() -> std::io::Result<()> {
     limit(Resource::Cpu, CPU_SECONDS_MAX)?;
     limit(Resource::As, MEMORY_BYTES_MAX)?;
     limit(Resource::Fsize, 0)?;
-    limit(Resource::Core, 0)
+    limit(Resource::Core, 0)?;
+    // Whatever else the machine does comes first.
+    rustix::process::nice(NICENESS).map(|_| ()).map_err(std::io::Error::from)
 }

@@ -20,6 +20,10 @@ use crate::template::Template;
 const BACK_OFF_MIN: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
+/// An instance that takes longer than this to prepare is slow, and its chain then rests this many times as long.
+const SLOW: Duration = Duration::from_millis(20);
+const SLOW_REST_FACTOR: u32 = 4;
+
 /// A chain in force.
 pub struct ChainEntry {
     /// What was asked for.
@@ -66,18 +70,22 @@ impl ChainEntry {
 
     /// Notes a failure; each in a row doubles the rest before the next try.
     pub fn failed(&mut self, now: Instant) {
-        if self.resume_at.is_some_and(|at| now > at + BACK_OFF_MAX) {
-            self.failures_in_a_row = 0;
-        }
         let rest = BACK_OFF_MIN.saturating_mul(1 << self.failures_in_a_row.min(16)).min(BACK_OFF_MAX);
         self.failures_in_a_row += 1;
         self.resume_at = Some(now + rest);
     }
 
-    /// Notes that an instance did what it should.
-    pub fn succeeded(&mut self) {
+    /// Notes that an instance was prepared, which took from `since` until `now`: the launcher is everybody's, so a chain that
+    /// takes long rests in proportion.
+    pub fn prepared(&mut self, since: Instant, now: Instant) {
         self.failures_in_a_row = 0;
-        self.resume_at = None;
+        let taken = now.duration_since(since);
+        self.resume_at = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
+    }
+
+    /// Leaves the chain alone until then.
+    pub fn rest_until(&mut self, then: Instant) {
+        self.resume_at = Some(then);
     }
 }
 

@@ -48,6 +48,14 @@ struct Remains {
     endpoint: Option<Box<Endpoint>>,
 }
 
+/// Why an instance was not prepared.
+pub enum Unprepared {
+    /// The node has as many FWPs as it may have (`limits.fwps_max`).
+    NoPlace,
+    /// A stage of it failed: a sentence for the chain's tenant.
+    Failed(String),
+}
+
 /// See the module.
 pub struct Instances {
     places: Places,
@@ -84,18 +92,15 @@ impl Instances {
     /// Makes an instance of a chain and puts it into the gateway's cache.
     ///
     /// # Errors
-    /// A sentence for the chain's tenant; nothing is left behind.
-    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry) -> Result<(), String> {
-        let stages = chain.spec.stages.len();
-        let Some((worker, ids)) = self.places.take(stages) else {
-            return Err(format!("the node has no place for {stages} more FWPs (limits.fwps_max)"));
-        };
+    /// Why there is none; nothing is left behind.
+    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry) -> Result<(), Unprepared> {
+        let (worker, ids) = self.places.take(chain.spec.stages.len()).ok_or(Unprepared::NoPlace)?;
         let made = self.make_fwps(chain, worker, &ids);
         let fwps = match made {
             Ok(fwps) => fwps,
             Err(problem) => {
                 ids.into_iter().for_each(|id| self.places.give_back(worker, id));
-                return Err(problem);
+                return Err(Unprepared::Failed(problem));
             }
         };
         let id = InstanceId(self.next_id);

@@ -26,6 +26,7 @@ use pinion_mma::mover::{MmaCommand, MmaEvent};
 
 pub use self::catalogue::{Catalogue, Shelf};
 pub use self::instances::Instances;
+use self::instances::Unprepared;
 pub use self::places::{Places, per_worker};
 use crate::board::Board;
 use crate::clock::RunSlot;
@@ -34,6 +35,12 @@ use crate::lines::Line;
 use crate::log::LogHub;
 use crate::plan::CoreId;
 use crate::worker::{WorkerCommand, WorkerEvent};
+
+/// How long a chain for which there is no place waits before it looks again.
+const FULL_REST: Duration = Duration::from_millis(100);
+
+/// Messages heeded before another instance is prepared.
+const HEARD_PER_INSTANCE: usize = 1024;
 
 /// What the node asks of the launcher.
 pub enum Order {
@@ -112,11 +119,15 @@ impl Launcher {
     /// The launcher's loop, until it is told to stop.
     pub fn run(mut self) {
         loop {
-            let prepared = self.prepare_one();
-            let wait = if prepared { Duration::ZERO } else { self.rest() };
-            match self.listen(wait) {
-                Heard::Order(Order::Stop) => return,
-                heard => self.heed(heard),
+            let mut wait = if self.prepare_one() { Duration::ZERO } else { self.rest() };
+            // All that was said meanwhile comes before the next instance: ends and orders do not wait for a slow guest.
+            for _ in 0..HEARD_PER_INSTANCE {
+                match self.listen(wait) {
+                    Heard::Order(Order::Stop) => return,
+                    Heard::Nothing => break,
+                    heard => self.heed(heard),
+                }
+                wait = Duration::ZERO;
             }
         }
     }
@@ -216,9 +227,14 @@ impl Launcher {
             Ok(()) => {
                 chain.ready += 1;
                 chain.wanted = false;
+                chain.prepared(now, Instant::now());
                 true
             }
-            Err(problem) => {
+            Err(Unprepared::NoPlace) => {
+                chain.rest_until(now + FULL_REST);
+                true
+            }
+            Err(Unprepared::Failed(problem)) => {
                 chain.failed(Instant::now());
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
                 tracing::warn!(%tenant, chain = %name, "no instance could be prepared: {problem}");
@@ -231,13 +247,11 @@ impl Launcher {
     fn ended(&mut self, fwp: pinion_mma::id::FwpId, reason: EndReason) {
         let Some((chain, was_ready)) = self.instances.fwp_ended(fwp, &reason) else { return };
         let Some(entry) = self.catalogue.chain_mut(chain) else { return };
+        // One that ends while it serves a client is that client's doing as much as the chain's: it is counted, but does not
+        // keep others waiting.
         if was_ready {
             entry.ready = entry.ready.saturating_sub(1);
-        }
-        if reason.is_failure() {
             entry.failed(Instant::now());
-        } else {
-            entry.succeeded();
         }
     }
 }

@@ -74,7 +74,7 @@ impl Bench {
         let artifact = pinion_builder::admission::build(&compiler, &wat::parse_str(wat).unwrap()).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), artifact).unwrap();
-        let module = template::load(&self.engine, file.path()).unwrap();
+        let module = template::load(&self.engine, std::fs::File::open(file.path()).unwrap()).unwrap();
         let linker = imports::linker(&self.engine).unwrap();
         Template::new(&linker, &module, Arc::new([]), memory_bytes_max).unwrap()
     }

@@ -117,7 +117,9 @@ impl DpdkPort {
         let (inside, pool) = (namespace.clone(), pool.clone());
         let _collector = log::Collector::start();
         let _signals = device.name().starts_with("net_tap").then(NoFreeSignals::take);
-        namespace.run(move || Self::open_inside(config, device, inside, pool))?
+        let port = namespace.run(move || Self::open_inside(config, device, inside, pool))?;
+        crate::eal::keep_files_from_children();
+        port
     }
 
     fn open_inside(
