@@ -16,13 +16,14 @@ BINARIES := --package pinion-runtime --package pinion-cli --package pinion-build
 GUESTS := tests/setup/build-guests.sh
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom install install-test guests fmt doc clean help
+.PHONY: build run test check test-unit test-integration loom install install-run install-test guests fmt doc clean help
 
 build: install
 	cargo build --release $(BINARIES)
 	$(GUESTS)
 
-run: build
+run: install-run
+	$(MAKE) --no-print-directory build INSTALL=no
 	@exec samples/tour/run.sh
 
 # One after the other, the quick ones first.
@@ -36,6 +37,7 @@ test: install-test
 check:
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --release --package pinion-gateway --package pinion-runtime --no-default-features --all-targets -- -D warnings
 
 test-unit: install-test
 	cargo test --release --workspace --exclude pinion-tests -- $(TEST)
@@ -57,9 +59,9 @@ ifneq ($(INSTALL),no)
 	@tests/setup/install.sh
 endif
 
-install-test:
+install-run install-test: install-%:
 ifneq ($(INSTALL),no)
-	@tests/setup/install.sh test
+	@tests/setup/install.sh $*
 endif
 
 guests: install

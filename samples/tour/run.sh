@@ -55,7 +55,7 @@ clean_up() {
         rm -f $socket
     fi
     [ $had_socket_folder = yes ] || rmdir "$(dirname $socket)" 2>/dev/null || true
-    [ $made_namespace = no ] || ip netns del $namespace
+    [ $made_namespace = no ] || ip netns del $namespace || true
     [ -z "$folder" ] || rm -rf "$folder"
 }
 

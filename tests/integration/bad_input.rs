@@ -173,6 +173,18 @@ fn what_is_no_module_of_this_abi_is_refused_with_its_reason() {
     applied.assert_module_refused("no ABI", &module("(module)"), &["pinion_abi_v1"]);
     let imports = exports("pinion_abi_v1", "(import \"env\" \"system\" (func))");
     applied.assert_module_refused("foreign import", &imports, &["env.system"]);
+    let mistyped = exports("pinion_abi_v1", "(import \"wasi_snapshot_preview1\" \"random_get\" (func))");
+    applied.assert_module_refused("mistyped import", &mistyped, &["random_get"]);
+    let tables = exports("pinion_abi_v1", "(table 1 funcref) (table 1 funcref)");
+    applied.assert_module_refused("two tables", &tables, &["table"]);
+}
+
+#[test]
+fn a_chain_whose_memory_limit_is_too_low_for_its_module_is_refused() {
+    let _turn = turn();
+    let applied = Applied::new();
+    let chain = good().chain("small", "good", "memory_limit_kib = 64");
+    applied.assert_refused("small chain", chain.text(), &["small", "good", "memory_limit_kib", "64"]);
 }
 
 #[test]

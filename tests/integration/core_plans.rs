@@ -1,7 +1,7 @@
 //! Whatever roles share a core, every ping is answered, and the node says who runs where.
 #![forbid(unsafe_code)]
 
-use std::thread;
+use std::fs;
 
 use pinion_tests::bed::{Bed, Device, NODE, two_cores};
 use pinion_tests::ping::flood;
@@ -13,12 +13,26 @@ const PINGS: u64 = 2_000;
 fn cores_of_a_node_that_answers(settings: &str) -> Value {
     let bed = Bed::with_settings(Device::Tap, &[], settings);
     bed.apply_echo("per-client");
-    thread::scope(|scope| {
-        for client in &bed.clients {
-            scope.spawn(|| flood(&client.namespace, NODE, PINGS).assert_all(PINGS));
-        }
-    });
-    bed.node.cli().status()["cores"].clone()
+    bed.assert_floods_are_answered(PINGS);
+    let cores = bed.node.cli().status()["cores"].clone();
+    for core in cores.as_array().into_iter().flatten() {
+        let core = core["core"].as_u64().expect("a core has a number");
+        assert_eq!(allowed_cores(&bed, &format!("core-{core}")), core.to_string());
+    }
+    cores
+}
+
+/// Where the kernel lets the node's thread of this name run.
+fn allowed_cores(bed: &Bed, thread: &str) -> String {
+    let tasks = format!("/proc/{}/task", bed.node.process().as_raw_nonzero());
+    let statuses = fs::read_dir(tasks)
+        .expect("the node has threads")
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
+    let field =
+        |status: &str, name: &str| status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
+    let found = statuses.into_iter().find(|status| field(status, "Name:").as_deref() == Some(thread));
+    let status = found.unwrap_or_else(|| panic!("the node has no thread {thread}"));
+    field(&status, "Cpus_allowed_list:").expect("the kernel says where a thread may run")
 }
 
 #[test]

@@ -21,7 +21,11 @@ const INIT_MAX: Duration = Duration::from_secs(30);
 /// A bed where pings to [`NODE`] are answered for each client, and those to [`THEIRS`] go to a chain `wild` of this
 /// module; `chain` are further keys of the chain's.
 fn bed_with(module: &str, chain: &str) -> Bed {
-    let bed = Bed::with_addresses(Device::AfPacket, &[THEIRS]);
+    bed_on(Device::AfPacket, module, chain)
+}
+
+fn bed_on(device: Device, module: &str, chain: &str) -> Bed {
+    let bed = Bed::with_addresses(device, &[THEIRS]);
     bed.apply_echo("per-client");
     let manifest = Manifest::of(TENANT).module("wild", &build::hostile(module)).chain("wild", "wild", chain).ping_rule(
         "wild",
@@ -69,6 +73,24 @@ fn a_function_that_loops_for_ever_costs_others_no_ping() {
     let (before, after) = grown("preemptions");
     assert!(after > before, "it was not preempted: {before:?}, then {after:?} times");
     assert!(ended(&bed, "wild").is_empty());
+}
+
+fn no_ping_is_lost_of_three_floods_beside_a_loop(device: Device) {
+    let bed = bed_on(device, "looper", "");
+    poke(&bed.clients[0].namespace, THEIRS);
+    until("FWP that loops", SOON, || serving(&bed).pop());
+    bed.assert_floods_are_answered(20_000);
+    assert!(ended(&bed, "wild").is_empty());
+}
+
+#[test]
+fn no_ping_is_lost_of_three_floods_beside_a_loop_on_af_packet() {
+    no_ping_is_lost_of_three_floods_beside_a_loop(Device::AfPacket);
+}
+
+#[test]
+fn no_ping_is_lost_of_three_floods_beside_a_loop_on_tap() {
+    no_ping_is_lost_of_three_floods_beside_a_loop(Device::Tap);
 }
 
 #[test]

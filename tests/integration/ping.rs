@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::thread;
 
 use pinion_tests::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT, echo};
 use pinion_tests::build;
@@ -48,16 +47,7 @@ fn each_client_is_served_by_an_fwp_of_its_own(device: Device) {
 fn no_ping_is_lost_of_three_floods_at_once(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
-    thread::scope(|scope| {
-        let start = |client: &'static str, from| (client, scope.spawn(move || flood(from, NODE, FLOOD_PINGS)));
-        let names = ["the first", "the second", "the third"];
-        let floods: Vec<_> = names.into_iter().zip(&bed.clients).map(|(n, c)| start(n, &c.namespace)).collect();
-        for (name, flood) in floods {
-            let summary = flood.join().expect("ping runs to its end");
-            println!("{device:?}, {name} client: {summary:?}");
-            summary.assert_all(FLOOD_PINGS);
-        }
-    });
+    bed.assert_floods_are_answered(FLOOD_PINGS);
     assert_eq!(bed.node.cli().serving_fwps().len(), bed.clients.len());
 }
 

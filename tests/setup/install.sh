@@ -74,6 +74,10 @@ install_component() {
     cargo "$1" --version >/dev/null 2>&1 || rustup_add component add "$2" || die "$2 is missing, and rustup cannot get it"
 }
 
+# Devices and network namespaces take root: better said now than after the build.
+case "${1:-}" in
+run | test) [ "$(id -u)" = 0 ] || die "make $1 makes network devices and namespaces, which takes root: run it as root" ;;
+esac
 check_rust
 install_packages
 install_guest_toolchain

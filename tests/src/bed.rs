@@ -1,11 +1,13 @@
 //! A whole test bed: a node, a switch and clients; see the crate's picture.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use crate::build;
 use crate::manifest::Manifest;
 use crate::namespace::Namespace;
 use crate::node::Node;
+use crate::ping::flood;
 use crate::process::require_root;
 
 /// The node's own addresses.
@@ -142,6 +144,23 @@ impl Bed {
     #[must_use]
     pub fn wire(&self) -> &'static str {
         if self.device == Device::Tap { TAP } else { PORT_FAR_END }
+    }
+
+    /// Floods the node with so many pings from each client at once.
+    ///
+    /// # Panics
+    /// If one is lost.
+    #[track_caller]
+    pub fn assert_floods_are_answered(&self, pings: u64) {
+        thread::scope(|scope| {
+            let start = |client: &'_ Client| (client.address.clone(), flood(&client.namespace, NODE, pings));
+            let floods: Vec<_> = self.clients.iter().map(|client| scope.spawn(move || start(client))).collect();
+            for flood in floods {
+                let (client, summary) = flood.join().expect("ping runs to its end");
+                println!("{:?}, client {client}: {summary:?}", self.device);
+                summary.assert_all(pings);
+            }
+        });
     }
 
     /// Has `icmp-echo` answer pings to the node's addresses.
