@@ -46,6 +46,8 @@ const COMMANDS_PER_POLL: usize = 16;
 const WITHDRAWN_PER_POLL: usize = 32;
 const IDLE_PER_POLL: usize = 32;
 const EXPIRED_PER_POLL: usize = 32;
+/// Asking a device may call the kernel: rarely enough not to matter.
+const FACTS_INTERVAL_NS: u64 = 1_000_000_000;
 const SWEEP_INTERVAL_NS: u64 = 1_000_000;
 const SWEEP_PERIOD_NS: u64 = 256_000_000;
 const SWEEP_PLACES_MAX: usize = 1024;
@@ -130,6 +132,8 @@ pub struct Gateway {
     /// The port that is polled first, so that none is always last.
     first_port: usize,
     swept_ns: u64,
+    /// When the ports' facts were last asked for.
+    facts_ns: u64,
     started: Instant,
 }
 
@@ -221,6 +225,7 @@ impl Gateway {
             burst,
             first_port: 0,
             swept_ns: 0,
+            facts_ns: 0,
             started: Instant::now(),
         })
     }
@@ -254,7 +259,7 @@ impl Gateway {
         self.bin.empty();
         self.handover.lend_empties(&mut *self.bin.pool);
         self.handover.ring();
-        self.report();
+        self.report(now_ns);
         done
     }
 
@@ -396,9 +401,15 @@ impl Gateway {
         self.assigner.sweep(now_ns, share, IDLE_PER_POLL)
     }
 
-    fn report(&self) {
+    fn report(&mut self, now_ns: u64) {
         let Self { assigner, pending, bin, .. } = self;
         bin.observer.set_gauges(assigner.flows(), assigner.bound(), assigner.ready(), pending.frames());
+        if now_ns.saturating_sub(self.facts_ns) >= FACTS_INTERVAL_NS {
+            self.facts_ns = now_ns;
+            for state in &self.ports {
+                bin.observer.port(state.index).set_facts(&state.port.facts());
+            }
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! What a gateway lets others see of itself, at any time and without waiting for it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use pinion_mma::counters::Counter;
 use pinion_mma::id::PortIndex;
 
 use crate::drops::DropCounters;
+use crate::port::{LinkState, PortFacts};
 
 /// A gateway's state as numbers, shared with whoever reports it. Written by the gateway's thread alone.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct PortObserver {
     pub delivered: Counter,
     /// ARP requests and neighbour solicitations answered.
     pub neighbors_answered: Counter,
+    link_up: AtomicBool,
+    missed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +44,23 @@ impl PortObserver {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Whether frames could pass when the port was last asked, at most a second ago. A port that does not tell counts as up.
+    #[must_use]
+    pub fn link_up(&self) -> bool {
+        self.link_up.load(Ordering::Relaxed)
+    }
+
+    /// Frames that were lost before the gateway saw them, as far as the device counts them; likewise.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_facts(&self, facts: &PortFacts) {
+        self.link_up.store(facts.link != LinkState::Down, Ordering::Relaxed);
+        self.missed.store(facts.missed, Ordering::Relaxed);
+    }
 }
 
 impl Observer {
@@ -50,6 +70,8 @@ impl Observer {
             drops: DropCounters::default(),
             delivered: Counter::default(),
             neighbors_answered: Counter::default(),
+            link_up: AtomicBool::new(true),
+            missed: AtomicU64::new(0),
         };
         let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
         Self { ports, gauges: CachePadded::default() }

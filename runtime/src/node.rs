@@ -9,8 +9,8 @@ use pinion_control::model::{Chain, DesiredState, Digest, PortName};
 use pinion_control::node::{
     ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, Node, NodeStatus, PortStatus, Refusal,
 };
-use pinion_gateway::observer::Observer;
-use pinion_gateway::port::{LinkState, PortCounters, PortFacts};
+use pinion_gateway::observer::{Observer, PortObserver};
+use pinion_gateway::port::{PortCounters, PortFacts};
 
 use wasmtime::Linker;
 
@@ -123,13 +123,14 @@ impl DataPlane {
     fn port_status(&self, index: usize) -> PortStatus {
         let record = &self.ports[index];
         let (received, sent) = (&record.counters.received, &record.counters.sent);
+        let observed = self.observer.ports().nth(index);
         let device_drops = [
+            ("missed-by-device", observed.map_or(0, PortObserver::missed)),
             ("malformed-by-device", received.dropped_malformed.value()),
             ("transmit-full", sent.dropped_full.value()),
             ("transmit-unfit", sent.dropped_unfit.value()),
         ];
-        let parsed = self.observer.ports().nth(index);
-        let parsed_drops = parsed.into_iter().flat_map(|port| port.drops.iter());
+        let parsed_drops = observed.into_iter().flat_map(|port| port.drops.iter());
         let drops = parsed_drops
             .map(|(reason, count)| (reason.name(), count))
             .chain(device_drops)
@@ -142,7 +143,7 @@ impl DataPlane {
             device: record.device.clone(),
             mac,
             mtu: u32::from(record.facts.mtu),
-            link_up: record.facts.link != LinkState::Down,
+            link_up: observed.is_none_or(PortObserver::link_up),
             received: received.frames.value(),
             sent: sent.frames.value(),
             drops,

@@ -124,7 +124,7 @@ mod without_dpdk {
 
     /// What the gateway's thread does before and after its loop: nothing, without DPDK.
     #[derive(Default)]
-    pub struct GatewayThread;
+    pub struct GatewayThread(());
 
     impl GatewayThread {
         /// Does nothing.

@@ -15,6 +15,7 @@ namespace=pinion
 clients=(10.77.0.1 10.77.0.11 10.77.0.12)
 client_v6=fd77::1
 node=10.77.0.2
+detour=10.77.0.3
 node_v6=fd77::2
 # The longest that anything may take that a healthy machine does in a second.
 patience_s=30
@@ -99,7 +100,7 @@ socket = "$socket"
 name = "lan"
 device = "net_tap0,iface=$device"
 $where
-addresses = ["$node/24", "$node_v6/64"]
+addresses = ["$node/24", "$detour/24", "$node_v6/64"]
 CONFIG
     # In a group of its own, so that Ctrl-C reaches this script first; and gone with it, whatever ends it.
     setsid setpriv --pdeathsig TERM $piniond --config "$folder/piniond.toml" >"$folder/log" 2>&1 &
@@ -158,6 +159,7 @@ say_what_next() {
 The node stays up until Ctrl-C. From another terminal, in this folder:
 
   $(typed_inside ping $node)
+  $(typed_inside ping $detour)      # the same through a chain of three functions
   $(typed_inside ping -f -c 10000 -I "${clients[1]}" $node)
   $pinion get fwps
   $pinion get instances

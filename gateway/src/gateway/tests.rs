@@ -3,6 +3,8 @@
 use super::*;
 use crate::flows::ClientLabel;
 use crate::id::InstanceId;
+use crate::observer::PortObserver;
+use crate::port::LinkState;
 use crate::port::heap::HeapPool;
 use crate::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
 use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
@@ -524,4 +526,18 @@ fn impossible_sizes_are_refused_by_name() {
     assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 584 }));
     let message = make(|config| config.burst = 0).unwrap().to_string();
     assert_eq!(message, "burst is 0: it must be from 1 to 4096");
+}
+
+#[test]
+fn a_link_that_goes_down_shows_within_a_second_and_so_does_one_that_comes_back() {
+    let mut rig = Rig::new(2);
+    let up = |rig: &Rig| -> Vec<bool> { rig.gateway.observer().ports().map(PortObserver::link_up).collect() };
+    rig.peers[1].set_link(LinkState::Down);
+    rig.now_ns += FACTS_INTERVAL_NS;
+    rig.poll();
+    assert_eq!(up(&rig), [true, false]);
+    rig.peers[1].set_link(LinkState::Up);
+    rig.now_ns += FACTS_INTERVAL_NS;
+    rig.poll();
+    assert_eq!(up(&rig), [true, true]);
 }
