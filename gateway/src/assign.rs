@@ -170,13 +170,6 @@ impl Assigner {
         self.want(key);
     }
 
-    /// Gives back one ready instance of the chain; returns whether there was one.
-    pub(crate) fn withdraw(&mut self, chain: ChainIndex) -> bool {
-        let Some(released) = self.instances.withdraw(chain) else { return false };
-        self.outbox.send(Event::Withdrawn { chain: released.chain, instance: released.instance });
-        true
-    }
-
     /// Forgets an instance.
     pub(crate) fn unbind(&mut self, instance: InstanceId) {
         self.instances.unbind(instance);

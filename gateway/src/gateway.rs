@@ -43,7 +43,6 @@ use crate::port::{BufferPool, Frame, Port};
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
 
 const COMMANDS_PER_POLL: usize = 16;
-const WITHDRAWN_PER_POLL: usize = 32;
 const IDLE_PER_POLL: usize = 32;
 const EXPIRED_PER_POLL: usize = 32;
 /// Asking a device may call the kernel: rarely enough not to matter.
@@ -125,8 +124,6 @@ pub struct Gateway {
     handover: Handover,
     bin: Bin,
     commands: Receiver<Command>,
-    /// A `Withdraw` that is not yet done.
-    withdrawing: Option<ChainIndex>,
     received: Vec<Frame>,
     burst: usize,
     /// The port that is polled first, so that none is always last.
@@ -211,7 +208,7 @@ impl Gateway {
         let ports: Box<[_]> =
             (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
         let observer = Arc::new(Observer::new(ports.iter().map(|state| state.port.name())));
-        let events_per_poll_max = burst * port_count + 2 * COMMANDS_PER_POLL + WITHDRAWN_PER_POLL + IDLE_PER_POLL;
+        let events_per_poll_max = burst * port_count + 2 * COMMANDS_PER_POLL + IDLE_PER_POLL;
         let outbox = Outbox::new(config.events, events_per_poll_max);
         Ok(Self {
             ports,
@@ -220,7 +217,6 @@ impl Gateway {
             handover,
             bin: Bin { pool, buffers: Vec::with_capacity(2 * burst), observer },
             commands: config.commands,
-            withdrawing: None,
             received: Vec::with_capacity(burst),
             burst,
             first_port: 0,
@@ -266,24 +262,15 @@ impl Gateway {
     /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: a gateway that sleeps must look
     /// at them from time to time.
     pub fn has_work(&mut self) -> bool {
-        self.handover.has_work() || !self.commands.is_empty() || self.withdrawing.is_some()
+        self.handover.has_work() || !self.commands.is_empty()
     }
 
     fn obey(&mut self, now_ns: u64) -> usize {
         if !self.assigner.is_open() {
             return 0;
         }
-        let (mut done, mut withdrawn) = (0, 0);
+        let mut done = 0;
         while done < COMMANDS_PER_POLL {
-            if let Some(chain) = self.withdrawing {
-                while withdrawn < WITHDRAWN_PER_POLL && self.assigner.withdraw(chain) {
-                    withdrawn += 1;
-                }
-                if withdrawn == WITHDRAWN_PER_POLL {
-                    break;
-                }
-                self.withdrawing = None;
-            }
             let Ok(command) = self.commands.try_recv() else { break };
             done += 1;
             match command {
@@ -293,7 +280,6 @@ impl Gateway {
                         self.serve_waiting(chain, now_ns);
                     }
                 }
-                Command::Withdraw { chain } => self.withdrawing = Some(chain),
                 Command::Unbind { instance } => {
                     // What waited may just have been staged for it; after the answer nothing may name it any more.
                     self.handover.hand_over();
@@ -301,7 +287,7 @@ impl Gateway {
                 }
             }
         }
-        done + withdrawn
+        done
     }
 
     /// Gives the instance that has just become ready to whoever has waited longest for it.

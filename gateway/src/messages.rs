@@ -39,11 +39,6 @@ pub enum Command {
         /// The FWP that its frames go to first.
         entry: FwpId,
     },
-    /// Gives back all ready instances of the chain, each with a [`Event::Withdrawn`].
-    Withdraw {
-        /// The chain.
-        chain: ChainIndex,
-    },
     /// The instance has ended or is to end: the gateway forgets it, whether ready or bound, and answers with
     /// [`Event::Unbound`] even if it didn't know it.
     Unbind {
@@ -74,7 +69,7 @@ pub enum Event {
         /// The chain.
         chain: ChainIndex,
     },
-    /// A ready instance comes back unused: asked for by [`Command::Withdraw`], or there was no room for it.
+    /// A ready instance comes back unused: there was no room for it.
     Withdrawn {
         /// The chain.
         chain: ChainIndex,

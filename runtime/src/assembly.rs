@@ -150,6 +150,7 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
         orders: orders.clone(),
         observer,
         ports: port_records,
+        fwps_per_worker: per_worker(fwps_max, plan.workers.len()),
         plan,
         warnings: warnings(fwps_max),
     });

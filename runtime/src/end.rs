@@ -48,9 +48,6 @@ pub enum EndReason {
     /// Nothing came for as long as its chain allows.
     #[error("nothing came for its chain's idle time")]
     Idle,
-    /// Another FWP of its chain instance ended.
-    #[error("another stage of its chain instance ended")]
-    Peer,
     /// Its chain was deleted or replaced, or the node stops.
     #[error("its chain was deleted or replaced")]
     Withdrawn,
@@ -101,7 +98,7 @@ impl EndReason {
     /// Whether its tenant should look into it.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        !matches!(self, Self::Returned | Self::Exited(0) | Self::Idle | Self::Peer | Self::Withdrawn)
+        !matches!(self, Self::Returned | Self::Exited(0) | Self::Idle | Self::Withdrawn)
     }
 }
 

@@ -53,6 +53,7 @@ pub struct DataPlane {
     observer: Arc<Observer>,
     ports: Vec<PortRecord>,
     plan: CorePlan,
+    fwps_per_worker: usize,
     warnings: Vec<String>,
     started: Instant,
 }
@@ -73,6 +74,8 @@ pub struct DataPlaneParts {
     pub ports: Vec<PortRecord>,
     /// The core plan.
     pub plan: CorePlan,
+    /// FWPs that a worker has places for.
+    pub fwps_per_worker: usize,
     /// What was found at start that an operator ought to know.
     pub warnings: Vec<String>,
 }
@@ -81,9 +84,22 @@ impl DataPlane {
     /// See the module.
     #[must_use]
     pub fn new(parts: DataPlaneParts) -> Self {
-        let DataPlaneParts { artifacts, linker, board, orders, observer, ports, plan, warnings } = parts;
+        let DataPlaneParts { artifacts, linker, board, orders, observer, ports, plan, fwps_per_worker, warnings } =
+            parts;
         let (memory_bytes, started) = (Mutex::default(), Instant::now());
-        Self { artifacts, linker, memory_bytes, board, orders, observer, ports, plan, warnings, started }
+        Self {
+            artifacts,
+            linker,
+            memory_bytes,
+            board,
+            orders,
+            observer,
+            ports,
+            plan,
+            fwps_per_worker,
+            warnings,
+            started,
+        }
     }
 
     /// Loads an admitted module as a worker would, and joins it to its imports: whatever would fail there fails here. The
@@ -175,6 +191,13 @@ impl Node for DataPlane {
         for ((tenant, name), chain) in state.chains() {
             self.port_known(chain.egress.as_ref(), &format_args!("chain {tenant}/{name}"))?;
             self.memory_suffices(state, chain)?;
+            if chain.stages.len() > self.fwps_per_worker {
+                let (stages, places) = (chain.stages.len(), self.fwps_per_worker);
+                return Err(Refusal::Exhausted(format!(
+                    "chain {tenant}/{name}: its {stages} stages need as many places on one worker, and each has {places}: \
+                     raise limits.fwps_max"
+                )));
+            }
         }
         for ((tenant, name), rule) in state.rules() {
             self.port_known(rule.matcher.port.as_ref(), &format_args!("rule {tenant}/{name}"))?;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
-use pinion_tests::bed::{TENANT, echo, turn};
+use pinion_tests::bed::{TENANT, echo, turn, two_cores};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::namespace::Namespace;
@@ -112,7 +112,10 @@ struct Applied {
 
 impl Applied {
     fn new() -> Self {
-        let node = Node::without_devices();
+        Self::to(Node::without_devices())
+    }
+
+    fn to(node: Node) -> Self {
         node.apply(echo("per-client").text());
         let before = desired(&node);
         Self { node, before }
@@ -185,6 +188,17 @@ fn a_chain_whose_memory_limit_is_too_low_for_its_module_is_refused() {
     let applied = Applied::new();
     let chain = good().chain("small", "good", "memory_limit_kib = 64");
     applied.assert_refused("small chain", chain.text(), &["small", "good", "memory_limit_kib", "64"]);
+}
+
+#[test]
+fn a_chain_of_more_stages_than_a_worker_has_places_is_refused() {
+    let _turn = turn();
+    let (core, _) = two_cores();
+    let plan = format!("[cores]\ngateway = {core}\nmma = {core}\nworkers = [{core}]\n[limits]\nfwps_max = 2\n");
+    let node = Node::started(&format!("{plan}[[port]]\nname = \"lan\"\ndevice = \"memory0\"\n"));
+    let stages = "{ module = \"good\" }, ".repeat(3);
+    let chain = good().with(format_args!("[[chain]]\nname = \"long\"\nstage = [{stages}]\n"));
+    Applied::to(node).assert_refused("long chain", chain.text(), &["long", "3 stages", "2", "limits.fwps_max"]);
 }
 
 #[test]

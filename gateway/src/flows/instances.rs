@@ -158,12 +158,6 @@ impl Instances {
         Some((self.slot_ref(slot), self.cold[slot as usize].instance))
     }
 
-    /// Lets go of one ready instance of the chain.
-    pub(crate) fn withdraw(&mut self, chain: ChainIndex) -> Option<Released> {
-        let slot = self.ready.get(chain.0 as usize)?.first()?;
-        Some(self.release(slot))
-    }
-
     /// Lets go of an instance, ready or bound, if it is here.
     pub(crate) fn unbind(&mut self, instance: InstanceId) -> Option<Released> {
         let slot = self.find(instance)?;
@@ -275,16 +269,6 @@ mod tests {
         assert_eq!(instances.unbind(InstanceId(11)), None);
         let bound: Vec<_> = (0..3).filter_map(|client| Some(instances.bind(&key(0, client), 0)?.1)).collect();
         assert_eq!(bound, [InstanceId(10), InstanceId(12)]);
-    }
-
-    #[test]
-    fn withdrawing_lets_go_of_ready_instances_only() {
-        let mut instances = with_ready(4, &[(0, 10), (0, 11), (1, 12), (0, 13)]);
-        instances.bind(&key(0, 1), 0).unwrap();
-        let withdrawn: Vec<_> =
-            std::iter::from_fn(|| instances.withdraw(ChainIndex(0))).map(|released| released.instance).collect();
-        assert_eq!(withdrawn, [InstanceId(11), InstanceId(13)]);
-        assert_eq!((instances.ready_count(), instances.bound_count()), (1, 1));
     }
 
     #[test]

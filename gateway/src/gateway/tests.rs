@@ -313,23 +313,6 @@ fn an_instance_that_sees_nothing_is_unbound_and_told_idle_and_one_that_sees_some
 }
 
 #[test]
-fn withdrawn_instances_come_back_and_the_chain_has_none_left() {
-    let mut rig = Rig::with_policy(Policy::PerClient);
-    (10..60).for_each(|instance| rig.ready(0, instance));
-    rig.ready(1, 90);
-    rig.commands.send(Command::Withdraw { chain: ChainIndex(0) }).unwrap();
-    rig.commands.send(Command::Unbind { instance: InstanceId(5) }).unwrap();
-    (0..4).for_each(|_| _ = rig.poll());
-    let withdrawn = |instance| Event::Withdrawn { chain: ChainIndex(0), instance: InstanceId(instance) };
-    let expected: Vec<_> = (10..60).map(withdrawn).chain([Event::Unbound { instance: InstanceId(5) }]).collect();
-    assert_eq!(rig.events(), expected);
-    rig.send_and_poll(&[ping(1, 1)]);
-    assert_eq!((rig.targets(), rig.events()), (vec![], vec![WANTED]));
-    assert_eq!(rig.gateway.observer().instances_ready(), 1);
-    rig.assert_no_buffer_leaked();
-}
-
-#[test]
 fn an_instance_for_which_there_is_no_room_comes_back() {
     let mut rig = Rig::with(1, Sizes { instances: 2, ..AMPLE });
     (10..13).for_each(|instance| rig.ready(0, instance));
