@@ -31,7 +31,7 @@ test: install-test
 	$(MAKE) --no-print-directory check
 	cargo build --release $(BINARIES)
 	$(GUESTS) --with-hostile
-	cargo test --release --workspace
+	cargo test --release --workspace --no-fail-fast
 	$(MAKE) --no-print-directory loom doc
 
 check:
@@ -45,7 +45,7 @@ test-unit: install-test
 test-integration: install-test
 	cargo build --release $(BINARIES)
 	$(GUESTS) --with-hostile
-	cargo test --release --package pinion-tests -- $(TEST)
+	cargo test --release --package pinion-tests --no-fail-fast -- $(TEST)
 
 # The lock-free parts, in every order that threads could run in.
 loom:

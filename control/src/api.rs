@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::control::{ApplyRequest, Control, ControlError, NamedUpload};
-use crate::model::{ObjectRef, TenantName};
+use crate::model::{Effect, ObjectRef, Outcome, TenantName};
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
@@ -110,7 +110,10 @@ impl proto::control_server::Control for ControlService {
             rules: parse_all(request.rules)?,
         };
         let changed = self.blocking(|control| control.apply(request)).await?;
-        self.collect_garbage_later();
+        let replaces = |it: &Outcome| matches!(it.object, ObjectRef::Module { .. }) && it.effect == Effect::Configured;
+        if changed.outcomes.iter().any(replaces) {
+            self.collect_garbage_later();
+        }
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
         Ok(Response::new(proto::ApplyResponse { version: changed.version, outcomes }))
     }
