@@ -2,8 +2,9 @@
 //!
 //! Each thread that runs guests has a [`RunSlot`] and writes into it when a guest starts to run. The ticker thread looks
 //! at the slots every half quantum and advances the epoch of an engine whose guest has had its time; the guest
-//! then yields at its next loop or function boundary. So a guest gets at least a quantum, and nobody is interrupted
-//! early. When no guest has run for a while, the ticker sleeps: an idle node has no tick.
+//! then yields at its next loop or function boundary. So a guest that the ticker interrupts has had its quantum. An
+//! instance that comes to its first wait on the launcher moves the epoch of its future worker's engine as well, which can end
+//! one turn there early. When no guest has run for a while, the ticker sleeps: an idle node has no tick.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

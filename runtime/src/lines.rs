@@ -20,8 +20,8 @@ pub fn line<T>(bell: &Doorbell) -> (Line<T>, Receiver<T>) {
 }
 
 impl<T> Line<T> {
-    /// Commands, and wakes the role. Waits while the line is full: roles always read on, and never wait for the launcher. A
-    /// role that is gone gets nothing; then the node is stopping.
+    /// Commands, and wakes the role. Waits while the line is full: roles read on as long as the launcher's channels have
+    /// room for their events, for which these are made large enough. A role that is gone gets nothing; then the node is stopping.
     pub fn command(&self, command: T) {
         let _ = self.commands.send(command);
         self.bell.ring();
