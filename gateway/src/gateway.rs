@@ -74,10 +74,10 @@ pub struct GatewayConfig {
     pub pending_max: usize,
     /// Frames to be received from and transmitted by each port in one poll.
     pub burst: usize,
-    /// Empty buffers that MMA is kept supplied with, as far as the link holds them.
+    /// Empty buffers that each MMA is kept supplied with, as far as its link holds them.
     pub empties_max: usize,
-    /// The gateway's end of the link with MMA.
-    pub link: GatewayLink,
+    /// The gateway's ends of its links with the MMAs, in their order.
+    pub links: Vec<GatewayLink>,
     /// From the launcher.
     pub commands: Receiver<Command>,
     /// To the launcher. Best with room for as many events as there may be instances.
@@ -200,7 +200,7 @@ impl Gateway {
         check("pending_max", pending_max, 1 << 24)?;
         check("burst", burst, 4096)?;
         check("empties_max", config.empties_max, 1 << 24)?;
-        let handover = Handover::new(config.link, burst, config.empties_max);
+        let handover = Handover::new(config.links, config.empties_max);
         let (have, need) = (pool.capacity(), handover.lent_max() + pending_max + 2 * burst * port_count);
         if have < need {
             return Err(GatewayError::PoolTooSmall { have, need });

@@ -1,9 +1,9 @@
-//! The gateway's end of its link with MMA: frames handed over in batches, and account kept of every buffer on loan.
+//! The gateway's end of its links with the MMAs: frames handed over in batches, and account kept of every buffer on loan.
 //!
-//! A buffer is lent in two ways, and neither may exceed what the link's rings hold, for MMA counts on room in the rings
-//! by which it gives buffers back:
-//! * with a received frame, pushed to `inbound` and back from `spent`;
-//! * empty, pushed to `empty` and back from `outbound` with a frame to transmit.
+//! A buffer is lent with a received frame or empty, and comes back spent or with a frame to transmit; the MMA may send one
+//! frame out in the buffer that another came in, so what counts is the sum. It never exceeds what a link's rings hold, for
+//! MMA counts on room in the rings by which it gives buffers back. Received frames leave enough of it to empty buffers:
+//! frames that wait in the MMA for room can then never keep others from leaving, and so from making room.
 //!
 //! Allocates nothing after it was made; every operation is bounded by the batch it is given.
 
@@ -13,101 +13,125 @@ use pinion_mma::link::{GatewayLink, Inbound, Outbound};
 
 use crate::port::{BufferPool, Frame};
 
+/// All links of a gateway, by the MMA at their other end.
 pub(crate) struct Handover {
+    loans: Box<[Loan]>,
+}
+
+/// One link and what is lent by it.
+struct Loan {
     link: GatewayLink,
-    staged: Vec<Inbound>,
-    /// Received frames at MMA, the staged ones included.
-    frames_lent: usize,
-    frames_lent_max: usize,
+    /// Buffers at MMA, the staged ones included.
+    lent: usize,
+    lent_max: usize,
     empties: Vec<Buffer>,
-    empties_lent: usize,
-    empties_lent_max: usize,
-    /// Whether something was pushed since the bell was rung.
-    pushed: bool,
+    empties_max: usize,
+    /// Whether something was staged since it was published and the bell rung.
+    staged: bool,
 }
 
 impl Handover {
-    /// Stages up to `burst` frames at a time; lends `empties_max` empty buffers, or as many as the link holds.
-    pub(crate) fn new(mut link: GatewayLink, burst: usize, empties_max: usize) -> Self {
-        let frames_lent_max = link.inbound.room(usize::MAX);
-        let empties_lent_max = link.empty.room(usize::MAX).min(empties_max);
-        Self {
-            link,
-            staged: Vec::with_capacity(burst),
-            frames_lent: 0,
-            frames_lent_max,
-            empties: Vec::with_capacity(empties_lent_max),
-            empties_lent: 0,
-            empties_lent_max,
-            pushed: false,
-        }
+    /// Keeps each MMA supplied with `empties_max` empty buffers, or with half of what its link holds.
+    pub(crate) fn new(links: Vec<GatewayLink>, empties_max: usize) -> Self {
+        Self { loans: links.into_iter().map(|link| Loan::new(link, empties_max)).collect() }
     }
 
-    /// Buffers that MMA can hold at most.
+    /// Buffers that the MMAs can hold at most.
     pub(crate) fn lent_max(&self) -> usize {
-        self.frames_lent_max + self.empties_lent_max
+        self.loans.iter().map(|loan| loan.lent_max).sum()
     }
 
     /// Puts a frame into the next batch, or gives it back when MMA holds as many as it may.
+    #[inline]
     pub(crate) fn stage(&mut self, frame: Frame, port: PortIndex, target: FwpId) -> Result<(), Frame> {
-        if self.frames_lent == self.frames_lent_max {
+        let mma = target.mma(self.loans.len());
+        self.loans[mma.0].stage(frame, port, target)
+    }
+
+    /// Publishes what was staged.
+    pub(crate) fn hand_over(&mut self) {
+        for loan in self.loans.iter_mut().filter(|loan| loan.staged) {
+            loan.link.inbound.publish();
+        }
+    }
+
+    /// Takes back buffers that are done with, up to `max` of each MMA's; returns how many.
+    pub(crate) fn take_spent(&mut self, max: usize, mut take: impl FnMut(Buffer)) -> usize {
+        self.loans.iter_mut().map(|loan| loan.take_spent(max, &mut take)).sum()
+    }
+
+    /// Takes frames to transmit, up to `max` of each MMA's; returns how many.
+    pub(crate) fn take_outbound(&mut self, max: usize, mut take: impl FnMut(Outbound)) -> usize {
+        self.loans.iter_mut().map(|loan| loan.take_outbound(max, &mut take)).sum()
+    }
+
+    /// Supplies the MMAs with empty buffers, as far as the pool has some.
+    pub(crate) fn lend_empties(&mut self, pool: &mut dyn BufferPool) {
+        for loan in &mut self.loans {
+            loan.lend_empties(pool);
+        }
+    }
+
+    /// Wakes those MMAs that were given something since the last time.
+    pub(crate) fn ring(&mut self) {
+        for loan in &mut self.loans {
+            if std::mem::take(&mut loan.staged) {
+                loan.link.mma.ring();
+            }
+        }
+    }
+
+    /// Whether an MMA has given something back.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.loans.iter_mut().any(|loan| loan.link.outbound.ready(1) > 0 || loan.link.spent.ready(1) > 0)
+    }
+}
+
+impl Loan {
+    fn new(mut link: GatewayLink, empties_max: usize) -> Self {
+        let lent_max = link.inbound.room(usize::MAX);
+        let empties_max = empties_max.min(lent_max / 2);
+        Self { link, lent: 0, lent_max, empties: Vec::with_capacity(empties_max), empties_max, staged: false }
+    }
+
+    #[inline]
+    fn stage(&mut self, frame: Frame, port: PortIndex, target: FwpId) -> Result<(), Frame> {
+        if self.lent + self.empties_max >= self.lent_max {
             return Err(frame);
         }
-        if self.staged.len() == self.staged.capacity() {
-            self.hand_over();
+        let Frame { buffer, len } = frame;
+        match self.link.inbound.stage(Inbound { buffer, len, port, target }) {
+            Ok(()) => {
+                self.lent += 1;
+                self.staged = true;
+                Ok(())
+            }
+            Err(Inbound { buffer, len, .. }) => Err(Frame { buffer, len }),
         }
-        self.frames_lent += 1;
-        self.staged.push(Inbound { buffer: frame.buffer, len: frame.len, port, target });
-        Ok(())
     }
 
-    /// Pushes the batch.
-    pub(crate) fn hand_over(&mut self) {
-        if self.staged.is_empty() {
-            return;
-        }
-        let count = self.staged.len();
-        let pushed = self.link.inbound.push_batch(&mut self.staged.drain(..));
-        debug_assert_eq!(pushed, count, "no more frames are lent than the ring holds");
-        self.pushed = true;
-    }
-
-    /// Takes back buffers of received frames; returns how many.
-    pub(crate) fn take_spent(&mut self, max: usize, take: impl FnMut(Buffer)) -> usize {
+    fn take_spent(&mut self, max: usize, take: impl FnMut(Buffer)) -> usize {
         let count = self.link.spent.pop_batch(max, take);
-        self.frames_lent -= count;
+        self.lent -= count;
         count
     }
 
-    /// Takes frames to transmit; returns how many.
-    pub(crate) fn take_outbound(&mut self, max: usize, take: impl FnMut(Outbound)) -> usize {
+    fn take_outbound(&mut self, max: usize, take: impl FnMut(Outbound)) -> usize {
         let count = self.link.outbound.pop_batch(max, take);
-        self.empties_lent -= count;
+        self.lent -= count;
         count
     }
 
-    /// Lends empty buffers again up to the maximum, as far as the pool has some.
-    pub(crate) fn lend_empties(&mut self, pool: &mut dyn BufferPool) {
-        let wanted = self.empties_lent_max - self.empties_lent;
+    fn lend_empties(&mut self, pool: &mut dyn BufferPool) {
+        let there = self.link.empty.capacity() - self.link.empty.room(self.link.empty.capacity());
+        let wanted = self.empties_max.saturating_sub(there).min(self.lent_max - self.lent);
         if wanted == 0 || pool.take(&mut self.empties, wanted) == 0 {
             return;
         }
         let count = self.empties.len();
         let pushed = self.link.empty.push_batch(&mut self.empties.drain(..));
         debug_assert_eq!(pushed, count, "no more buffers are lent than the ring holds");
-        self.empties_lent += count;
-        self.pushed = true;
-    }
-
-    /// Wakes MMA if it was given something since the last time.
-    pub(crate) fn ring(&mut self) {
-        if std::mem::take(&mut self.pushed) {
-            self.link.mma.ring();
-        }
-    }
-
-    /// Whether MMA has given something back.
-    pub(crate) fn has_work(&mut self) -> bool {
-        self.link.outbound.ready(1) > 0 || self.link.spent.ready(1) > 0
+        self.lent += count;
+        self.staged = true;
     }
 }

@@ -24,12 +24,14 @@ impl Buffer {
     /// `data` must be valid for reads and writes of `capacity` bytes from any thread, and nobody else may touch
     /// them, until the buffer is taken apart by [`Buffer::into_token`].
     #[must_use]
+    #[inline]
     pub unsafe fn from_raw_parts(data: NonNull<u8>, capacity: u32, token: NonNull<()>) -> Self {
         Self { data, capacity, token }
     }
 
     /// Bytes that fit.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -39,6 +41,7 @@ impl Buffer {
     /// # Panics
     /// If `len` is over the capacity.
     #[must_use]
+    #[inline]
     pub fn bytes(&self, len: u32) -> &[u8] {
         assert!(len <= self.capacity, "{len} bytes of a buffer of {}", self.capacity);
         // SAFETY: in bounds by the assertion; valid and exclusive by the contract of `from_raw_parts`.
@@ -49,14 +52,22 @@ impl Buffer {
     ///
     /// # Panics
     /// If `len` is over the capacity.
+    #[inline]
     pub fn bytes_mut(&mut self, len: u32) -> &mut [u8] {
         assert!(len <= self.capacity, "{len} bytes of a buffer of {}", self.capacity);
         // SAFETY: in bounds by the assertion; valid and exclusive by the contract of `from_raw_parts`.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), len as usize) }
     }
 
+    /// Has the processor bring the first bytes nearer.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        crate::copy::prefetch(self.data.as_ptr());
+    }
+
     /// Gives the memory back to whoever knows the token.
     #[must_use]
+    #[inline]
     pub fn into_token(self) -> NonNull<()> {
         self.token
     }

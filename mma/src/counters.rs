@@ -10,6 +10,7 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds. A plain load and store, not an atomic addition: only one thread may add to a counter.
+    #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }

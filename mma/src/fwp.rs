@@ -5,12 +5,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::counters::FwpCounters;
-use crate::id::{FwpId, PortIndex, SlotIndex};
+use crate::id::FwpId;
 use crate::mailbox::{Mailbox, MailboxParts, Notices};
 use crate::notify::ReadyQueue;
 use crate::pool::{PoolLayout, PoolRegion};
 use crate::spsc;
-use crate::wiring::{Edge, Endpoint};
+use crate::wiring::{Endpoint, EndpointParts, Wiring};
 
 /// The threads that serve an FWP.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub unsafe fn connect(
     memory: NonNull<u8>,
     layout: &PoolLayout,
     servants: &Servants,
-    next: Edge,
+    wiring: Wiring,
 ) -> (Mailbox, Box<Endpoint>) {
     let slot_count = layout.header().slot_count;
     let (deliver_tx, deliver_rx) = spsc::ring(slot_count as usize);
@@ -42,6 +42,7 @@ pub unsafe fn connect(
     let (notices, counters) = (Arc::new(Notices::default()), Arc::new(FwpCounters::default()));
     let parts = MailboxParts {
         id,
+        outputs: wiring.outputs(),
         deliver: deliver_rx,
         transmit: transmit_tx,
         notices: Arc::clone(&notices),
@@ -50,17 +51,7 @@ pub unsafe fn connect(
     };
     // SAFETY: the caller's promise is theirs.
     let (mailbox, pool) = unsafe { (Mailbox::new(memory, layout, parts), PoolRegion::new(memory, layout)) };
-    let endpoint = Endpoint {
-        id,
-        pool,
-        next,
-        free: (0..slot_count as u16).rev().map(SlotIndex).collect(),
-        came_by: vec![PortIndex(0); slot_count as usize].into(),
-        deliver: deliver_tx,
-        transmit: transmit_rx,
-        notices,
-        worker: servants.worker.clone(),
-        counters,
-    };
-    (mailbox, Box::new(endpoint))
+    let worker = servants.worker.clone();
+    let parts = EndpointParts { id, pool, deliver: deliver_tx, transmit: transmit_rx, notices, worker, counters };
+    (mailbox, Box::new(Endpoint::new(parts, wiring)))
 }

@@ -19,6 +19,20 @@ impl fmt::Display for FwpId {
     }
 }
 
+/// One of the node's MMAs, by its order in the core plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MmaIndex(pub usize);
+
+impl FwpId {
+    /// Which of the node's `mmas` MMAs moves this FWP's packets: its place tells, so that nobody has to look it up.
+    #[must_use]
+    #[inline]
+    pub fn mma(self, mmas: usize) -> MmaIndex {
+        // One is what most nodes have, and a division what most packets can do without.
+        MmaIndex(if mmas == 1 { 0 } else { self.index as usize % mmas })
+    }
+}
+
 /// A gateway port of this node, in the order of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);

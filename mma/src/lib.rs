@@ -18,7 +18,9 @@
 //! FWP is made, allocation-free.
 
 pub mod buffer;
+mod copy;
 pub mod counters;
+mod dock;
 pub mod doorbell;
 pub mod fwp;
 pub mod id;

@@ -8,8 +8,8 @@
 //!     outbound <---- Outbound: a frame to transmit -
 //! ```
 //!
-//! A buffer is always in exactly one place. The gateway sizes the rings so that it never has more buffers on loan
-//! than they hold; so neither `spent` nor `outbound` can be full.
+//! A buffer is always in exactly one place. The MMA may send a frame out in the buffer that another came in, so what is
+//! on loan is one sum; the gateway never lends more than `spent` and `outbound` hold each, so neither can be full.
 
 use crate::buffer::Buffer;
 use crate::doorbell::Doorbell;
@@ -44,7 +44,7 @@ pub struct Outbound {
 pub struct GatewayLink {
     /// Received frames, to MMA.
     pub inbound: Producer<Inbound>,
-    /// Their buffers, back from MMA.
+    /// Buffers that MMA is done with.
     pub spent: Consumer<Buffer>,
     /// Empty buffers, to MMA. Any port's buffer serves for a frame to any port.
     pub empty: Producer<Buffer>,
@@ -58,7 +58,7 @@ pub struct GatewayLink {
 pub struct MmaLink {
     /// Received frames.
     pub inbound: Consumer<Inbound>,
-    /// Their buffers, on the way back.
+    /// Buffers on the way back.
     pub spent: Producer<Buffer>,
     /// Empty buffers for transmission.
     pub empty: Consumer<Buffer>,
@@ -68,7 +68,7 @@ pub struct MmaLink {
     pub gateway: Doorbell,
 }
 
-/// Makes a link over which at most `buffers` received frames and as many to be transmitted are under way.
+/// Makes a link over which at most `buffers` buffers are on loan to the MMA, received frames and empty ones together.
 #[must_use]
 pub fn link(buffers: usize, gateway: Doorbell, mma: Doorbell) -> (GatewayLink, MmaLink) {
     let (inbound_tx, inbound_rx) = spsc::ring(buffers);

@@ -16,7 +16,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY, RingHeader};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RingHeader};
 
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
@@ -53,8 +53,8 @@ pub struct Transmission {
 /// Where a guest sends a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlet {
-    /// Along the chain.
-    Next,
+    /// By one of the stage's outputs; the mailbox has seen that there is such a one.
+    Output(u8),
     /// Back out of the port it came in by.
     Reply,
     /// Nowhere.
@@ -108,6 +108,8 @@ pub struct Mailbox {
     rings: GuestRings,
     granted: Granted,
     slot_size: u32,
+    /// Outputs that its chain gives the FWP.
+    outputs: u16,
     rx_tail: u32,
     tx_head: u32,
     deliver: Consumer<Delivery>,
@@ -120,6 +122,7 @@ pub struct Mailbox {
 /// What a mailbox is made of besides guest memory.
 pub(crate) struct MailboxParts {
     pub(crate) id: FwpId,
+    pub(crate) outputs: u16,
     pub(crate) deliver: Consumer<Delivery>,
     pub(crate) transmit: Producer<Transmission>,
     pub(crate) notices: Arc<Notices>,
@@ -132,13 +135,14 @@ impl Mailbox {
     /// As for [`crate::fwp::connect`].
     pub(crate) unsafe fn new(memory: NonNull<u8>, layout: &PoolLayout, parts: MailboxParts) -> Self {
         let header = layout.header();
-        let MailboxParts { id, deliver, transmit, notices, mma, counters } = parts;
+        let MailboxParts { id, outputs, deliver, transmit, notices, mma, counters } = parts;
         Self {
             id,
             // SAFETY: the caller's promise.
             rings: unsafe { GuestRings::new(memory, layout) },
             granted: Granted::none(header.slot_count),
             slot_size: header.slot_size,
+            outputs,
             rx_tail: 0,
             tx_head: 0,
             deliver,
@@ -168,8 +172,8 @@ impl Mailbox {
             match self.judge(self.rings.tx_entry(self.tx_head)) {
                 Ok(transmission) => {
                     // One place per slot in the ring and each slot in it at most once: it cannot be full.
-                    let pushed = self.transmit.push(transmission);
-                    debug_assert!(pushed.is_ok());
+                    let staged = self.transmit.stage(transmission);
+                    debug_assert!(staged.is_ok());
                 }
                 Err(violation) => {
                     judged = Err(violation);
@@ -178,6 +182,7 @@ impl Mailbox {
             }
             self.tx_head = self.tx_head.wrapping_add(1);
         }
+        self.transmit.publish();
         self.rings.set_tx_head(self.tx_head);
         self.notices.output.raise(self.id, &self.mma);
         judged
@@ -186,7 +191,7 @@ impl Mailbox {
     fn judge(&mut self, descriptor: Descriptor) -> Result<Transmission, Violation> {
         let Descriptor { slot, offset, len, port, .. } = descriptor;
         let to = match port {
-            PORT_NEXT => Outlet::Next,
+            output if output < self.outputs => Outlet::Output(output as u8),
             PORT_REPLY => Outlet::Reply,
             PORT_DROP => Outlet::Drop,
             other => return Err(Violation::UnknownOutput(other)),
@@ -211,6 +216,7 @@ impl Mailbox {
         let count = self.deliver.pop_batch(rings.entries() as usize, |delivery| {
             let Delivery { slot, offset, len, port } = delivery;
             granted.grant(slot);
+            rings.prefetch_payload(slot, offset);
             rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags: 0, reserved: 0 });
             *rx_tail = rx_tail.wrapping_add(1);
         });
@@ -259,6 +265,8 @@ struct GuestRings {
     rx: NonNull<RingHeader>,
     tx: NonNull<RingHeader>,
     entries: u32,
+    slots: NonNull<u8>,
+    slot_size: u32,
 }
 
 // SAFETY: pointers into linear memory that outlives the value (contract of `new`), not bound to a thread.
@@ -272,7 +280,20 @@ impl GuestRings {
         let header = layout.header();
         // SAFETY: in bounds and aligned, as `layout` was checked against this memory, which itself is page-aligned.
         let ring = |address: u32| unsafe { memory.add(address as usize).cast::<RingHeader>() };
-        Self { rx: ring(header.rx_ring), tx: ring(header.tx_ring), entries: header.ring_entries }
+        Self {
+            rx: ring(header.rx_ring),
+            tx: ring(header.tx_ring),
+            entries: header.ring_entries,
+            // SAFETY: in bounds, as `layout` was checked against this memory.
+            slots: unsafe { memory.add(header.slots as usize) },
+            slot_size: header.slot_size,
+        }
+    }
+
+    /// Has the frame's first bytes brought to this core while the guest is still on its way to them.
+    fn prefetch_payload(&self, slot: SlotIndex, offset: u16) {
+        let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
+        crate::copy::prefetch(self.slots.as_ptr().wrapping_add(distance));
     }
 
     fn entries(&self) -> u32 {
@@ -316,7 +337,7 @@ mod tests {
     use super::*;
     use crate::doorbell::Doorbell;
     use crate::fwp::{Servants, connect};
-    use crate::wiring::{Edge, Endpoint};
+    use crate::wiring::{Accepted, Edge, Endpoint, Wiring};
     use pinion_abi::{POOL_MAGIC, PoolHeader};
 
     const ENTRIES: u32 = 8;
@@ -351,7 +372,8 @@ mod tests {
             let place = NonNull::from(&mut *memory).cast();
             // SAFETY: the layout was checked against this memory, which lives as long as the two sides, and is aligned as
             // the rings are; the guest is played by the same thread.
-            let (mut mailbox, endpoint) = unsafe { connect(id, place, &layout, &servants, Edge::EgressWhereItCame) };
+            let (mut mailbox, endpoint) =
+                unsafe { connect(id, place, &layout, &servants, Wiring::to(Edge::EgressWhereItCame)) };
             (mailbox.rx_tail, mailbox.tx_head) = (start, start);
             mailbox.rings.set_rx_tail(start);
             mailbox.rings.set_tx_head(start);
@@ -371,7 +393,9 @@ mod tests {
 
         fn deliver(&mut self, frames: u32) {
             for _ in 0..frames {
-                assert!(self.endpoint.accept(100, PortIndex(0), |_, _, _| ()));
+                let accepted = self.endpoint.inlet.open().accept(100, PortIndex(0), |_, _, _| ());
+                assert_eq!(accepted, Accepted::Yes);
+                self.endpoint.inlet.deliver.publish();
             }
         }
 
@@ -398,7 +422,7 @@ mod tests {
         /// Frees what was collected, as the MMA does.
         fn move_output(&mut self) {
             while let Some(sent) = self.endpoint.transmit.pop() {
-                self.endpoint.free.push(sent.slot);
+                self.endpoint.inlet.free.push(sent.slot);
             }
         }
     }

@@ -1,21 +1,37 @@
 //! The MMA's loop: takes frames from the gateway and from FWPs' outputs, copies each once, and passes the slot or
 //! buffer on. Allocates nothing, locks nothing, calls no kernel except to wake a sleeping thread, and does a bounded
 //! amount of work per poll.
+//!
+//! ```text
+//!   gateway --Inbound--> [Dock] --deliver--> slot of the target's pool --told at the end of a batch--> worker
+//!                          ^  \--held, if the target has no slot and its chain holds
+//!                          |
+//!                          +--send--- move_output <-- who has output <-- worker
+//!                                       \--copy--> slot of the next stage's pool
+//! ```
+//!
+//! A node may have several MMAs; each has a link of its own with the gateway, and all FWPs of a chain instance are with the
+//! same one ([`crate::id::MmaIndex`]).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::buffer::Buffer;
 use crate::counters::MmaCounters;
+use crate::dock::{Dock, Stuck};
 use crate::id::{FwpId, PortIndex};
-use crate::link::{Inbound, MmaLink, Outbound};
+use crate::link::{Inbound, MmaLink};
 use crate::mailbox::{Outlet, Transmission};
 use crate::notify::ReadyQueue;
-use crate::wiring::{Edge, Endpoint, EndpointTable};
+use crate::pool::PoolRegion;
+use crate::spsc::Taking;
+use crate::wiring::{Accepted, Edge, Endpoint, EndpointTable, Inlet, Intake};
 
 /// Frames taken from the gateway, and FWPs whose output is moved, per poll.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
+/// How many frames ahead of the one being copied memory is asked for.
+const AHEAD: usize = 4;
 
 /// A change to the wiring.
 pub enum MmaCommand {
@@ -35,17 +51,59 @@ pub enum MmaEvent {
 pub struct Mma {
     table: EndpointTable,
     outputs: ReadyQueue,
-    link: MmaLink,
+    dock: Dock,
     commands: Receiver<MmaCommand>,
     events: Sender<MmaEvent>,
-    /// An empty buffer that the last frame for it did not fit: it serves the next. `spent` is not its way back, for the
-    /// gateway counts what returns there as buffers of received frames.
-    spare: Option<Buffer>,
+    /// FWPs that were delivered something in this batch, whose workers are to be told.
+    untold: Vec<FwpId>,
+    /// FWPs whose output waited for a slot, and there is one now.
+    unblocked: VecDeque<FwpId>,
+    /// FWPs whose output waits for a buffer of the gateway's.
+    without_buffer: VecDeque<FwpId>,
+    /// Frames that all endpoints hold together, and how many that may be.
+    held: usize,
+    held_max: usize,
     counters: Arc<MmaCounters>,
+}
+
+/// Frames copied into or out of one pool, to be counted together.
+#[derive(Default)]
+struct Moved {
+    frames: u64,
+    bytes: u64,
+}
+
+impl Moved {
+    #[inline(always)]
+    fn add(&mut self, len: u32) {
+        self.frames += 1;
+        self.bytes += u64::from(len);
+    }
+
+    #[inline]
+    fn count_received(&self, into: &Endpoint) {
+        into.counters.moved.received.add(self.frames);
+        into.counters.moved.received_bytes.add(self.bytes);
+    }
+
+    #[inline]
+    fn count_sent(&self, from: &Endpoint) {
+        from.counters.moved.sent.add(self.frames);
+        from.counters.moved.sent_bytes.add(self.bytes);
+    }
+}
+
+/// What stopped an FWP's output.
+enum Halt {
+    /// The next FWP has no slot.
+    Slot(FwpId),
+    /// There is no buffer.
+    Buffer,
 }
 
 impl Mma {
     /// An MMA for at most `fwps_max` FWPs, which notify it by `outputs`. `events` must have room for an event per FWP.
+    /// Of the link's buffers, half may hold frames that wait for slots.
     #[must_use]
     pub fn new(
         fwps_max: usize,
@@ -54,13 +112,18 @@ impl Mma {
         commands: Receiver<MmaCommand>,
         events: Sender<MmaEvent>,
     ) -> Self {
+        let held_max = link.inbound.capacity() / 2;
         Self {
             table: EndpointTable::new(fwps_max),
             outputs,
-            link,
+            dock: Dock::new(link),
             commands,
             events,
-            spare: None,
+            untold: Vec::with_capacity(fwps_max),
+            unblocked: VecDeque::with_capacity(fwps_max),
+            without_buffer: VecDeque::with_capacity(fwps_max),
+            held: 0,
+            held_max,
             counters: Arc::new(MmaCounters::default()),
         }
     }
@@ -75,28 +138,29 @@ impl Mma {
     pub fn poll(&mut self) -> usize {
         // Counted before commands are followed: an FWP is attached before the gateway learns of it, so whatever these
         // frames are for is in the table by the time they are moved.
-        let inbound = self.link.inbound.ready(BATCH).min(BATCH);
-        let mut done = self.follow_commands();
-        for _ in 0..inbound {
-            if let Some(frame) = self.link.inbound.pop() {
-                self.deliver(frame);
-            }
+        let inbound = self.dock.waiting(BATCH);
+        let mut done = inbound + self.follow_commands();
+        let mut left = inbound;
+        while left > 0 {
+            left -= self.deliver_run(left);
         }
-        let mut sent = 0;
+        self.tell_workers();
         for _ in 0..BATCH {
             let Some(id) = self.outputs.pop() else { break };
-            sent += self.move_output(id);
+            done += self.move_output(id);
+            self.tell_workers();
         }
-        if inbound + sent > 0 {
-            self.link.gateway.ring();
-        }
-        done += inbound + sent;
+        done += self.go_on();
+        self.dock.publish();
         done
     }
 
     /// Whether a poll would find something to do.
     pub fn has_work(&mut self) -> bool {
-        self.link.inbound.ready(1) > 0 || !self.outputs.is_empty() || !self.commands.is_empty()
+        self.dock.has_work()
+            || !self.outputs.is_empty()
+            || !self.commands.is_empty()
+            || (!self.without_buffer.is_empty() && self.dock.has_empty())
     }
 
     fn follow_commands(&mut self) -> usize {
@@ -109,17 +173,27 @@ impl Mma {
                         self.report(MmaEvent::Detached(refused));
                     }
                 }
-                MmaCommand::Detach(id) => {
-                    if self.move_output(id) > 0 {
-                        self.link.gateway.ring();
-                    }
-                    if let Some(endpoint) = self.table.take(id) {
-                        self.report(MmaEvent::Detached(endpoint));
-                    }
-                }
+                MmaCommand::Detach(id) => self.detach(id),
             }
         }
         done
+    }
+
+    fn detach(&mut self, id: FwpId) {
+        self.move_output(id);
+        self.tell_workers();
+        let Some(mut endpoint) = self.table.take(id) else { return };
+        let moved = &endpoint.counters.moved;
+        for frame in endpoint.held.drain(..) {
+            self.held -= 1;
+            moved.dropped_gone.add(1);
+            self.dock.keep(frame.buffer);
+        }
+        // Sent, but held up by a successor that had no room for it.
+        moved.dropped_gone.add(endpoint.transmit.pop_batch(usize::MAX, |_| ()) as u64);
+        // Their frames for it are dropped as soon as it is seen to be gone.
+        self.unblocked.extend(endpoint.upstream.drain(..));
+        self.report(MmaEvent::Detached(endpoint));
     }
 
     fn report(&self, event: MmaEvent) {
@@ -127,93 +201,291 @@ impl Mma {
         let _ = self.events.try_send(event);
     }
 
-    /// Net-In's frame into the first FWP's pool; the buffer goes back whatever becomes of the frame.
-    fn deliver(&mut self, frame: Inbound) {
-        let Inbound { buffer, len, port, target } = frame;
-        match self.table.get_mut(target) {
-            Some(endpoint) => {
-                if endpoint.accept(len, port, |pool, slot, offset| pool.copy_in(slot, offset, buffer.bytes(len))) {
-                    self.counters.copied_bytes.add(u64::from(len));
-                    endpoint.notify_worker();
-                }
+    /// Takes the first of `max` waiting frames and those right behind it for the same FWP into its pool; returns how many.
+    fn deliver_run(&mut self, max: usize) -> usize {
+        let Self { table, dock, counters, untold, held, held_max, .. } = self;
+        let (mut frames, mut shelf) = dock.intake(max);
+        let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
+        let Some(endpoint) = table.get_mut(target) else {
+            counters.dropped_gone.add(1);
+            frames.take().into_iter().for_each(|frame| shelf.keep(frame.buffer));
+            return 1;
+        };
+        let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
+        let (mut taken, mut moved) = (0, Moved::default());
+        let mut intake = inlet.open();
+        while let Some(next) = frames.peek(0).map(|frame| frame.target)
+            && next == target
+            && let Some(frame) = frames.take()
+        {
+            taken += 1;
+            if let Some(ahead) = frames.peek(AHEAD) {
+                ahead.buffer.prefetch();
             }
-            None => self.counters.dropped_gone.add(1),
+            // Behind those that wait already, a frame waits too.
+            match if waiting.is_empty() { accept(&mut intake, &frame) } else { Accepted::NoSlot } {
+                Accepted::Yes => moved.add(frame.len),
+                Accepted::NoSlot if waiting.len() < *waiting_max && *held < *held_max => {
+                    *held += 1;
+                    waiting.push_back(frame);
+                    continue;
+                }
+                Accepted::NoSlot => own.moved.dropped_no_slot.add(1),
+                Accepted::TooLong => own.moved.dropped_too_long.add(1),
+            }
+            shelf.keep(frame.buffer);
         }
-        give_back(&mut self.link, buffer);
+        drop(intake);
+        let next = frames.peek(0).map(|frame| frame.target);
+        if moved.frames > 0 {
+            counters.copied_bytes.add(moved.bytes);
+            moved.count_received(endpoint);
+            note_untold(endpoint, untold);
+        }
+        if let Some(next) = next {
+            table.prefetch(next);
+        }
+        taken
     }
 
-    /// Moves all that an FWP has sent; returns how many frames. Bounded by the FWP's slots.
+    /// Moves what an FWP has sent, as far as there is room; returns how many frames. Bounded by the FWP's slots.
     fn move_output(&mut self, id: FwpId) -> usize {
         let Some(mut from) = self.table.take(id) else { return 0 };
         from.notices.output.lower();
-        let waiting = from.transmit.ready(usize::MAX);
-        for _ in 0..waiting {
-            let Some(sent) = from.transmit.pop() else { break };
-            self.forward(&from, sent);
-            from.free.push(sent.slot);
+        let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
+        let waiting = left;
+        while left > 0 {
+            let Some(to) = from.transmit.peek(0).map(|sent| sent.to) else { break };
+            let (taken, halt) = match from.edge(to) {
+                None => (self.drop_run(&mut from, to, left), None),
+                Some(Edge::Fwp(next)) => self.run_to_fwp(&mut from, to, left, next),
+                Some(Edge::Egress(port)) => self.run_to_gateway(&mut from, to, left, Some(port)),
+                Some(Edge::EgressWhereItCame) => self.run_to_gateway(&mut from, to, left, None),
+            };
+            left -= taken;
+            if let Some(halt) = halt {
+                self.block(&mut from, halt);
+                break;
+            }
         }
-        if let Edge::Fwp(next) = from.next
-            && let Some(next) = self.table.get_mut(next)
-            && next.deliver_pending()
-        {
-            next.notify_worker();
+        let moved = waiting - left;
+        if moved > 0 {
+            from.transmit.release();
+            self.slots_freed(&mut from);
         }
         self.table.put_back(from);
-        waiting
+        moved
     }
 
-    fn forward(&mut self, from: &Endpoint, sent: Transmission) {
-        let came_by = from.came_by[usize::from(sent.slot.0)];
-        let edge = match sent.to {
-            Outlet::Drop => return,
-            Outlet::Reply => Edge::EgressWhereItCame,
-            Outlet::Next => from.next,
-        };
-        let moved = match edge {
-            Edge::Fwp(next) => self.copy_to_fwp(from, sent, came_by, next),
-            Edge::Egress(port) => self.copy_to_gateway(from, sent, port),
-            Edge::EgressWhereItCame => self.copy_to_gateway(from, sent, came_by),
-        };
-        if moved {
-            from.counters.moved.sent.add(1);
-            from.counters.moved.sent_bytes.add(u64::from(sent.len));
-            self.counters.copied_bytes.add(u64::from(sent.len));
+    /// Frees the slots of the next frames, up to `max`, that go nowhere; returns how many.
+    fn drop_run(&mut self, from: &mut Endpoint, to: Outlet, max: usize) -> usize {
+        let mut sent = from.transmit.taking(max);
+        let mut taken = 0;
+        while let Some(next) = sent.peek(0)
+            && next.to == to
+        {
+            from.inlet.free.push(next.slot);
+            sent.take();
+            taken += 1;
         }
+        taken
     }
 
-    fn copy_to_fwp(&mut self, from: &Endpoint, sent: Transmission, came_by: PortIndex, next: FwpId) -> bool {
-        let Some(next) = self.table.get_mut(next) else {
+    /// Copies the next frames, up to `max`, that go by one output into another FWP's pool; returns how many it took, and
+    /// what stopped it.
+    fn run_to_fwp(&mut self, from: &mut Endpoint, to: Outlet, max: usize, id: FwpId) -> (usize, Option<Halt>) {
+        let Inlet { pool, free, came_by, .. } = &mut from.inlet;
+        let mut row = from.transmit.taking(max);
+        prefetch_payloads(&row, pool);
+        let Some(next) = self.table.get_mut(id) else {
+            row.take().into_iter().for_each(|sent| free.push(sent.slot));
             from.counters.moved.dropped_gone.add(1);
-            return false;
+            return (1, None);
         };
-        next.accept(u32::from(sent.len), came_by, |pool, slot, offset| {
-            from.pool.copy_across((sent.slot, sent.offset), sent.len, pool, (slot, offset));
-        })
+        let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
+        let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
+        let mut intake = next.inlet.open();
+        while let Some(&sent) = row.peek(0)
+            && sent.to == to
+        {
+            prefetch_payload(&row, pool);
+            let accepted =
+                intake.accept(u32::from(sent.len), came_by[usize::from(sent.slot.0)], |into, slot, offset| {
+                    pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
+                });
+            match accepted {
+                Accepted::Yes => moved.add(u32::from(sent.len)),
+                Accepted::NoSlot if may_halt => {
+                    halt = Some(Halt::Slot(id));
+                    break;
+                }
+                Accepted::NoSlot => next.counters.moved.dropped_no_slot.add(1),
+                Accepted::TooLong => next.counters.moved.dropped_too_long.add(1),
+            }
+            row.take();
+            free.push(sent.slot);
+            taken += 1;
+        }
+        drop(intake);
+        drop(row);
+        if moved.frames > 0 {
+            self.counters.copied_bytes.add(moved.bytes);
+            moved.count_received(next);
+            moved.count_sent(from);
+            note_untold(next, &mut self.untold);
+        }
+        (taken, halt)
     }
 
-    fn copy_to_gateway(&mut self, from: &Endpoint, sent: Transmission, port: PortIndex) -> bool {
-        let len = u32::from(sent.len);
-        let Some(mut buffer) = self.spare.take().or_else(|| self.link.empty.pop()) else {
-            from.counters.moved.dropped_egress.add(1);
-            return false;
-        };
-        if len > buffer.capacity() {
-            from.counters.moved.dropped_too_long.add(1);
-            self.spare = Some(buffer);
-            return false;
+    /// Copies the next frames, up to `max`, that go by one output into buffers, to leave by `port`, or where they came in;
+    /// returns how many it took, and what stopped it.
+    fn run_to_gateway(
+        &mut self,
+        from: &mut Endpoint,
+        to: Outlet,
+        max: usize,
+        port: Option<PortIndex>,
+    ) -> (usize, Option<Halt>) {
+        let Inlet { pool, free, came_by, .. } = &mut from.inlet;
+        let mut row = from.transmit.taking(max);
+        prefetch_payloads(&row, pool);
+        let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
+        let mut exit = self.dock.outlet();
+        while let Some(&sent) = row.peek(0)
+            && sent.to == to
+        {
+            prefetch_payload(&row, pool);
+            let port = port.unwrap_or_else(|| came_by[usize::from(sent.slot.0)]);
+            let fill = |frame: &mut [u8]| pool.copy_out(sent.slot, sent.offset, frame);
+            match exit.send(u32::from(sent.len), port, fill) {
+                Ok(()) => moved.add(u32::from(sent.len)),
+                Err(Stuck::NoBuffer) if from.holds => {
+                    halt = Some(Halt::Buffer);
+                    break;
+                }
+                Err(Stuck::NoBuffer) => from.counters.moved.dropped_egress.add(1),
+                Err(Stuck::TooLong) => from.counters.moved.dropped_too_long.add(1),
+            }
+            row.take();
+            free.push(sent.slot);
+            taken += 1;
         }
-        from.pool.copy_out(sent.slot, sent.offset, buffer.bytes_mut(len));
-        if let Err(refused) = self.link.outbound.push(Outbound { buffer, len, port }) {
-            from.counters.moved.dropped_egress.add(1);
-            self.spare = Some(refused.buffer);
-            return false;
+        drop(exit);
+        drop(row);
+        if moved.frames > 0 {
+            self.counters.copied_bytes.add(moved.bytes);
+            moved.count_sent(from);
         }
-        true
+        (taken, halt)
+    }
+
+    /// Slots of an FWP have become free: for what is held for it, then for what its predecessors have.
+    fn slots_freed(&mut self, endpoint: &mut Endpoint) {
+        self.unblocked.extend(endpoint.upstream.drain(..));
+        if endpoint.held.is_empty() {
+            return;
+        }
+        let Endpoint { inlet, held, counters, .. } = endpoint;
+        let mut moved = Moved::default();
+        let mut intake = inlet.open();
+        while let Some(frame) = held.pop_front() {
+            match accept(&mut intake, &frame) {
+                Accepted::Yes => moved.add(frame.len),
+                Accepted::TooLong => counters.moved.dropped_too_long.add(1),
+                Accepted::NoSlot => {
+                    held.push_front(frame);
+                    break;
+                }
+            }
+            self.held -= 1;
+            self.dock.keep(frame.buffer);
+        }
+        drop(intake);
+        if moved.frames > 0 {
+            self.counters.copied_bytes.add(moved.bytes);
+            moved.count_received(endpoint);
+            note_untold(endpoint, &mut self.untold);
+        }
+    }
+
+    /// Stops an FWP's output until there is room where it goes.
+    fn block(&mut self, from: &mut Endpoint, halt: Halt) {
+        from.blocked = true;
+        match halt {
+            Halt::Slot(next) => match self.table.get_mut(next) {
+                Some(next) => next.upstream.push(from.id),
+                None => self.unblocked.push_back(from.id),
+            },
+            Halt::Buffer => self.without_buffer.push_back(from.id),
+        }
+    }
+
+    /// Goes on with outputs that were stopped and need not wait any longer; returns how many frames moved.
+    fn go_on(&mut self) -> usize {
+        let mut moved = 0;
+        if !self.without_buffer.is_empty() && self.dock.has_empty() {
+            self.unblocked.append(&mut self.without_buffer);
+        }
+        for _ in 0..self.unblocked.len() {
+            let Some(id) = self.unblocked.pop_front() else { break };
+            if let Some(endpoint) = self.table.get_mut(id) {
+                endpoint.blocked = false;
+                moved += self.move_output(id);
+            }
+        }
+        self.tell_workers();
+        moved
+    }
+
+    /// Tells the workers of all that was delivered since the last time, ringing each of them once if few take turns.
+    #[inline]
+    fn tell_workers(&mut self) {
+        let mut to_ring: Option<ReadyQueue> = None;
+        for id in self.untold.drain(..) {
+            let Some(endpoint) = self.table.get_mut(id) else { continue };
+            if !endpoint.tell_worker() {
+                continue;
+            }
+            match &to_ring {
+                Some(queue) if queue.is_same(&endpoint.worker) => {}
+                other => {
+                    if let Some(queue) = other {
+                        queue.ring();
+                    }
+                    to_ring = Some(endpoint.worker.clone());
+                }
+            }
+        }
+        if let Some(queue) = to_ring {
+            queue.ring();
+        }
     }
 }
 
-/// Returns a received frame's buffer to the gateway. The ring holds every buffer that can be on loan, so there is room.
-fn give_back(link: &mut MmaLink, buffer: Buffer) {
-    let pushed = link.spent.push(buffer);
-    debug_assert!(pushed.is_ok(), "more buffers on loan than the link was made for");
+#[inline(always)]
+fn accept(intake: &mut Intake<'_>, frame: &Inbound) -> Accepted {
+    intake.accept(frame.len, frame.port, |pool, slot, offset| pool.copy_in(slot, offset, frame.buffer.bytes(frame.len)))
+}
+
+#[inline]
+fn note_untold(endpoint: &mut Endpoint, untold: &mut Vec<FwpId>) {
+    if !std::mem::replace(&mut endpoint.untold, true) {
+        untold.push(endpoint.id);
+    }
+}
+
+/// Asks for the first payloads of a row.
+#[inline(always)]
+fn prefetch_payloads(row: &Taking<'_, Transmission>, pool: &PoolRegion) {
+    for sent in (0..AHEAD).map_while(|ahead| row.peek(ahead)) {
+        pool.prefetch(sent.slot, sent.offset);
+    }
+}
+
+/// Asks for the payload that comes some frames after the one being copied.
+#[inline(always)]
+fn prefetch_payload(row: &Taking<'_, Transmission>, pool: &PoolRegion) {
+    if let Some(sent) = row.peek(AHEAD) {
+        pool.prefetch(sent.slot, sent.offset);
+    }
 }

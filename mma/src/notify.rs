@@ -56,6 +56,19 @@ impl ReadyQueue {
         }
     }
 
+    /// Wakes the thread if it sleeps; to be called after [`Notice::raise_silently`] said so.
+    #[inline]
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// Whether both are the same thread's queue.
+    #[must_use]
+    #[inline]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Whether nobody is waiting to be looked at.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -71,11 +84,20 @@ impl Notice {
     /// Queues the FWP unless its thread has been told already, and wakes the thread that is to look. What it should find
     /// must have been pushed before.
     pub fn raise(&self, id: FwpId, queue: &ReadyQueue) {
-        if self.0.swap(true, Ordering::AcqRel) {
-            return;
+        if self.raise_silently(id, queue) {
+            queue.ring();
         }
-        queue.push(id);
-        queue.bell.ring();
+    }
+
+    /// The same without waking anybody; true if the queue's bell is to be rung, which can be done once for many.
+    #[must_use]
+    #[inline]
+    pub fn raise_silently(&self, id: FwpId, queue: &ReadyQueue) -> bool {
+        let is_news = !self.0.swap(true, Ordering::AcqRel);
+        if is_news {
+            queue.push(id);
+        }
+        is_news
     }
 
     /// To be called by the looking thread before it looks, so that whatever comes after raises again.

@@ -10,13 +10,14 @@
 //! it decides on its own bytes.
 #![allow(unsafe_code)] // Owns the boundary between the copier and guest memory.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use pinion_abi::{
     Descriptor, POOL_MAGIC, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SLOT_COUNT_MAX, SLOT_SIZE_MAX,
     SLOT_SIZE_MIN,
 };
 
+use crate::copy;
 use crate::id::SlotIndex;
 
 /// Why a guest's pool header is refused.
@@ -112,7 +113,7 @@ impl PoolLayout {
 }
 
 /// The slots of one FWP's pool, as the MMA reaches them.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct PoolRegion {
     slots: NonNull<u8>,
     slot_size: u32,
@@ -126,7 +127,7 @@ impl PoolRegion {
     /// The pool of the guest whose linear memory starts at `memory`.
     ///
     /// # Safety
-    /// `layout` was checked against this memory, which neither moves nor is unmapped while the region exists.
+    /// `layout` was checked against this memory, which neither moves nor is unmapped while the region or a copy of it exists.
     #[must_use]
     pub unsafe fn new(memory: NonNull<u8>, layout: &PoolLayout) -> Self {
         let header = layout.header();
@@ -147,6 +148,7 @@ impl PoolRegion {
         self.slot_size - RX_HEADROOM
     }
 
+    #[inline(always)]
     fn range(&self, slot: SlotIndex, offset: u16, len: usize) -> *mut u8 {
         let (slot, offset) = (u32::from(slot.0), usize::from(offset));
         assert!(slot < self.slot_count && offset + len <= self.slot_size as usize, "a descriptor was not validated");
@@ -154,37 +156,47 @@ impl PoolRegion {
         unsafe { self.slots.as_ptr().add(slot as usize * self.slot_size as usize + offset) }
     }
 
+    /// Starts to bring the bytes from `offset` on nearer, as far as a copy is slow to begin without.
+    #[inline]
+    pub fn prefetch(&self, slot: SlotIndex, offset: u16) {
+        let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
+        copy::prefetch(self.slots.as_ptr().wrapping_add(distance));
+    }
+
     /// Copies a frame into a slot.
     ///
     /// # Panics
     /// If the range is not within the slot: ranges are validated before they get here.
+    #[inline(always)]
     pub fn copy_in(&self, slot: SlotIndex, offset: u16, frame: &[u8]) {
         let to = self.range(slot, offset, frame.len());
         // SAFETY: `to` has room for the frame (checked by `range`); a Rust slice never lies in guest memory.
-        unsafe { ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len()) };
+        unsafe { copy::exactly(frame.as_ptr(), to, frame.len()) };
     }
 
     /// Copies a slot's bytes into a frame.
     ///
     /// # Panics
     /// If the range is not within the slot.
+    #[inline(always)]
     pub fn copy_out(&self, slot: SlotIndex, offset: u16, frame: &mut [u8]) {
         let from = self.range(slot, offset, frame.len());
         // SAFETY: as for `copy_in`, the other way round.
-        unsafe { ptr::copy_nonoverlapping(from, frame.as_mut_ptr(), frame.len()) };
+        unsafe { copy::exactly(from, frame.as_mut_ptr(), frame.len()) };
     }
 
     /// Copies from a slot of this pool to a slot of another FWP's.
     ///
     /// # Panics
     /// If either range is not within its slot.
+    #[inline(always)]
     pub fn copy_across(&self, from: (SlotIndex, u16), len: u16, to_pool: &Self, to: (SlotIndex, u16)) {
         let len = usize::from(len);
         let source = self.range(from.0, from.1, len);
         let target = to_pool.range(to.0, to.1, len);
         // SAFETY: both in bounds; two FWPs' linear memories never overlap, and an FWP is never its own successor (the
         // wiring refuses it), so the ranges do not overlap either.
-        unsafe { ptr::copy_nonoverlapping(source, target, len) };
+        unsafe { copy::exactly(source, target, len) };
     }
 }
 

@@ -1,22 +1,29 @@
 //! The ring between exactly two threads: single producer, single consumer, bounded, lock-free.
 //!
-//! Each side keeps its own index and a cached copy of the other's on a cache line of its own; a side reads the
-//! other's line only when its cached copy says full or empty. Operations never block and never allocate; a batch
-//! publishes its index once.
+//! Each side keeps its own index and a cached copy of the other's to itself, and publishes its own on a cache line that
+//! it alone writes; a side reads the other's line only when its cached copy says full or empty. Operations never
+//! block and never allocate.
+//!
+//! Every write to a published index costs the other side a transfer of its line, so batches publish once:
+//! [`Producer::stage`] any number of entries, then [`Producer::publish`]; [`Consumer::take`] any number, then
+//! [`Consumer::release`]. [`Producer::push`] and [`Consumer::pop`] are both in one, for what comes singly.
 #![allow(unsafe_code)] // Owns the uninitialised storage that the two indices guard.
 
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
+
+type Entry<T> = UnsafeCell<MaybeUninit<T>>;
 
 struct Shared<T> {
     /// Next index to be read; written by the consumer alone.
     head: CachePadded<AtomicUsize>,
     /// Next index to be written; written by the producer alone.
     tail: CachePadded<AtomicUsize>,
-    entries: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    entries: Box<[Entry<T>]>,
 }
 
 // SAFETY: an entry is touched only by the producer while its index is in `tail..head + capacity` and only by the
@@ -25,49 +32,69 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: owns its entries.
 unsafe impl<T: Send> Send for Shared<T> {}
 
-impl<T> Shared<T> {
-    fn entry(&self, index: usize) -> &UnsafeCell<MaybeUninit<T>> {
-        &self.entries[index & (self.entries.len() - 1)]
-    }
-
-    /// # Safety
-    /// The caller is the producer, and the consumer is done with this entry.
-    unsafe fn write(&self, index: usize, value: T) {
-        // SAFETY: nobody else touches the entry, as the caller promises.
-        self.entry(index).with_mut(|entry| unsafe { (*entry).write(value) });
-    }
-
-    /// # Safety
-    /// The caller is the consumer, the producer has published this entry, and it is read once.
-    unsafe fn read(&self, index: usize) -> T {
-        // SAFETY: the entry was written and nobody else touches it, as the caller promises.
-        self.entry(index).with(|entry| unsafe { (*entry).assume_init_read() })
-    }
-}
-
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         let (mut head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         while head != tail {
+            let entry = &self.entries[head & (self.entries.len() - 1)];
             // SAFETY: entries in `head..tail` were written and not read; both sides are gone.
-            drop(unsafe { self.read(head) });
+            drop(entry.with(|entry| unsafe { (*entry).assume_init_read() }));
             head = head.wrapping_add(1);
         }
     }
 }
 
+/// Where the entries lie: known to each side without a look at what they share.
+struct Places<T> {
+    first: NonNull<Entry<T>>,
+    mask: usize,
+}
+
+// SAFETY: a pointer into `Shared`, which each side keeps alive; who may touch what is said there.
+unsafe impl<T: Send> Send for Places<T> {}
+
+impl<T> Places<T> {
+    fn of(entries: &[Entry<T>]) -> Self {
+        Self { first: NonNull::from(entries).cast(), mask: entries.len() - 1 }
+    }
+
+    fn capacity(&self) -> usize {
+        self.mask + 1
+    }
+
+    /// # Safety
+    /// The ring exists.
+    #[inline(always)]
+    unsafe fn entry(&self, index: usize) -> &Entry<T> {
+        // SAFETY: the mask keeps the index within the entries, which exist, as the caller promises.
+        unsafe { self.first.add(index & self.mask).as_ref() }
+    }
+}
+
+impl<T> Clone for Places<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Places<T> {}
+
 /// The writing side.
 pub struct Producer<T> {
-    shared: Arc<Shared<T>>,
+    places: Places<T>,
+    /// Next index to be written; what lies between the published one and this was staged.
     tail: usize,
     head_cached: usize,
+    shared: Arc<Shared<T>>,
 }
 
 /// The reading side.
 pub struct Consumer<T> {
-    shared: Arc<Shared<T>>,
+    places: Places<T>,
+    /// Next index to be read; what lies between the published one and this was taken.
     head: usize,
     tail_cached: usize,
+    shared: Arc<Shared<T>>,
 }
 
 /// Makes a ring for `capacity` entries, rounded up to a power of two.
@@ -83,13 +110,24 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         tail: CachePadded::new(AtomicUsize::new(0)),
         entries,
     });
-    (Producer { shared: Arc::clone(&shared), tail: 0, head_cached: 0 }, Consumer { shared, head: 0, tail_cached: 0 })
+    let places = || Places::of(&shared.entries);
+    (
+        Producer { places: places(), tail: 0, head_cached: 0, shared: Arc::clone(&shared) },
+        Consumer { places: places(), head: 0, tail_cached: 0, shared: Arc::clone(&shared) },
+    )
 }
 
 impl<T> Producer<T> {
-    /// Entries that can be pushed now. Looks at the consumer's index only if fewer than `wanted` seem free.
+    /// Entries that the ring has places for, in all.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.places.capacity()
+    }
+
+    /// Entries that can be staged now. Looks at the consumer's index only if fewer than `wanted` seem free.
+    #[inline]
     pub fn room(&mut self, wanted: usize) -> usize {
-        let capacity = self.shared.entries.len();
+        let capacity = self.places.capacity();
         let mut room = capacity - self.tail.wrapping_sub(self.head_cached);
         if room < wanted {
             self.head_cached = self.shared.head.load(Ordering::Acquire);
@@ -98,18 +136,42 @@ impl<T> Producer<T> {
         room
     }
 
-    /// Appends one entry, or gives it back when the ring is full.
+    /// Appends one entry that the consumer will not see before [`Producer::publish`].
     ///
     /// # Errors
     /// The value, if there was no room for it.
-    pub fn push(&mut self, value: T) -> Result<(), T> {
+    #[inline]
+    pub fn stage(&mut self, value: T) -> Result<(), T> {
         if self.room(1) == 0 {
             return Err(value);
         }
-        // SAFETY: there is room, so the consumer is done with this entry.
-        unsafe { self.shared.write(self.tail, value) };
+        // SAFETY: the ring exists as long as a side does; there is room, so the consumer is done with this entry.
+        unsafe { self.places.entry(self.tail).with_mut(|entry| _ = (*entry).write(value)) };
         self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// To stage many entries in a row, with the index in a register.
+    #[inline]
+    pub fn staging(&mut self, wanted: usize) -> Staging<'_, T> {
+        let room = self.room(wanted);
+        Staging { places: self.places, next: self.tail, end: self.tail.wrapping_add(room), producer: self }
+    }
+
+    /// Hands all that was staged to the consumer.
+    #[inline]
+    pub fn publish(&mut self) {
         self.shared.tail.store(self.tail, Ordering::Release);
+    }
+
+    /// Appends one entry and hands it to the consumer, or gives it back when the ring is full.
+    ///
+    /// # Errors
+    /// The value, if there was no room for it.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), T> {
+        self.stage(value)?;
+        self.publish();
         Ok(())
     }
 
@@ -118,17 +180,63 @@ impl<T> Producer<T> {
     pub fn push_batch(&mut self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let count = self.room(values.len()).min(values.len());
         for value in values.by_ref().take(count) {
-            // SAFETY: `count` entries are free.
-            unsafe { self.shared.write(self.tail, value) };
-            self.tail = self.tail.wrapping_add(1);
+            let staged = self.stage(value);
+            debug_assert!(staged.is_ok(), "there is room for all of them");
         }
-        self.shared.tail.store(self.tail, Ordering::Release);
+        self.publish();
         count
     }
 }
 
+/// A row of entries being staged.
+pub struct Staging<'r, T> {
+    places: Places<T>,
+    next: usize,
+    end: usize,
+    producer: &'r mut Producer<T>,
+}
+
+impl<T> Staging<'_, T> {
+    /// As [`Producer::stage`], within the room there was when the row began.
+    ///
+    /// # Errors
+    /// The value, if there was no room for it.
+    #[inline(always)]
+    pub fn stage(&mut self, value: T) -> Result<(), T> {
+        if self.next == self.end {
+            return Err(value);
+        }
+        // SAFETY: the ring exists as long as its producer, which is borrowed; there is room, so the consumer is done with
+        // this entry.
+        unsafe { self.places.entry(self.next).with_mut(|entry| _ = (*entry).write(value)) };
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+}
+
+impl<T> Drop for Staging<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.producer.tail = self.next;
+    }
+}
+
+impl<T> Drop for Producer<T> {
+    fn drop(&mut self) {
+        // What was staged and never published is dropped with the ring.
+        self.publish();
+    }
+}
+
 impl<T> Consumer<T> {
-    /// Entries that can be popped now. Looks at the producer's index only if fewer than `wanted` seem there.
+    /// Entries that the ring has places for, in all.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.places.capacity()
+    }
+
+    /// Entries that can be taken now. Looks at the producer's index only if fewer than `wanted` seem there.
+    #[inline]
     pub fn ready(&mut self, wanted: usize) -> usize {
         let mut ready = self.tail_cached.wrapping_sub(self.head);
         if ready < wanted {
@@ -138,37 +246,108 @@ impl<T> Consumer<T> {
         ready
     }
 
-    /// Takes the oldest entry.
-    pub fn pop(&mut self) -> Option<T> {
+    /// The entry that is `ahead` entries behind the oldest one, if it is known to be there.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, ahead: usize) -> Option<&T> {
+        if self.tail_cached.wrapping_sub(self.head) <= ahead {
+            return None;
+        }
+        // SAFETY: published, so the producer leaves it alone, and not taken while `self` is borrowed.
+        Some(unsafe { self.places.entry(self.head.wrapping_add(ahead)).with(|entry| (*entry).assume_init_ref()) })
+    }
+
+    /// Takes the oldest entry; the producer gets its place back with [`Consumer::release`].
+    #[inline]
+    pub fn take(&mut self) -> Option<T> {
         if self.ready(1) == 0 {
             return None;
         }
-        // SAFETY: the producer has published this entry and will not touch it before `head` has passed it.
-        let value = unsafe { self.shared.read(self.head) };
+        // SAFETY: the ring exists as long as a side does; the producer has published this entry and will not touch it
+        // before the published `head` has passed it. It is read once, as `head` moves on.
+        let value = unsafe { self.places.entry(self.head).with(|entry| (*entry).assume_init_read()) };
         self.head = self.head.wrapping_add(1);
+        Some(value)
+    }
+
+    /// To take many entries in a row, up to `max` and in order, with the index in a register.
+    #[inline]
+    pub fn taking(&mut self, max: usize) -> Taking<'_, T> {
+        let count = self.ready(max).min(max);
+        Taking { places: self.places, next: self.head, end: self.head.wrapping_add(count), consumer: self }
+    }
+
+    /// Gives the places of all that was taken back to the producer.
+    #[inline]
+    pub fn release(&mut self) {
         self.shared.head.store(self.head, Ordering::Release);
+    }
+
+    /// Takes the oldest entry and gives its place back.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        let value = self.take()?;
+        self.release();
         Some(value)
     }
 
     /// Takes up to `max` of the oldest entries, giving their places back together; returns how many.
+    #[inline]
     pub fn pop_batch(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let count = self.ready(max).min(max);
         for _ in 0..count {
-            // SAFETY: `count` entries are published.
-            let value = unsafe { self.shared.read(self.head) };
-            // Before `take`, so that an unwinding `take` cannot lead to a second read of the entry.
-            self.head = self.head.wrapping_add(1);
-            take(value);
+            if let Some(value) = self.take() {
+                take(value);
+            }
         }
-        self.shared.head.store(self.head, Ordering::Release);
+        self.release();
         count
+    }
+}
+
+/// A row of entries being taken.
+pub struct Taking<'r, T> {
+    places: Places<T>,
+    next: usize,
+    end: usize,
+    consumer: &'r mut Consumer<T>,
+}
+
+impl<T> Taking<'_, T> {
+    /// The entry that is `ahead` entries behind the next one, if the row is that long.
+    #[inline(always)]
+    pub fn peek(&self, ahead: usize) -> Option<&T> {
+        if self.end.wrapping_sub(self.next) <= ahead {
+            return None;
+        }
+        // SAFETY: published, so the producer leaves it alone, and not taken while `self` is borrowed.
+        Some(unsafe { self.places.entry(self.next.wrapping_add(ahead)).with(|entry| (*entry).assume_init_ref()) })
+    }
+
+    /// Takes the next entry.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<T> {
+        if self.next == self.end {
+            return None;
+        }
+        // SAFETY: the ring exists as long as its consumer, which is borrowed; published, and read once, as `next` moves on.
+        let value = unsafe { self.places.entry(self.next).with(|entry| (*entry).assume_init_read()) };
+        self.next = self.next.wrapping_add(1);
+        Some(value)
+    }
+}
+
+impl<T> Drop for Taking<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.consumer.head = self.next;
     }
 }
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // What a `take` that unwound has taken must not be dropped again with the ring.
-        self.shared.head.store(self.head, Ordering::Release);
+        // What was taken must not be dropped again with the ring.
+        self.release();
     }
 }
 

@@ -2,21 +2,23 @@
 //!
 //! Changed by commands, between polls of the MMA's loop; so a chain's edges can never be seen half changed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use pinion_abi::RX_HEADROOM;
+use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
-use crate::mailbox::{Delivery, Notices, Transmission};
+use crate::link::Inbound;
+use crate::mailbox::{Delivery, Notices, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
-use crate::spsc::{Consumer, Producer};
+use crate::spsc::{Consumer, Producer, Staging};
 
 /// Where an FWP's output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edge {
-    /// Into the pool of the chain's next stage.
+    /// Into the pool of another of the chain's stages.
     Fwp(FwpId),
     /// Out of the node by this port.
     Egress(PortIndex),
@@ -24,15 +26,148 @@ pub enum Edge {
     EgressWhereItCame,
 }
 
-/// The MMA's side of one FWP.
-pub struct Endpoint {
-    pub(crate) id: FwpId,
+/// What becomes of frames for an FWP that has no slot free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backpressure {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They stay where they are, upstream: in the slots of the stage before, and before the first stage in their
+    /// buffers, so many of them at most. What comes beyond that is dropped.
+    Hold {
+        /// Frames that may wait before the first stage.
+        frames_max: usize,
+    },
+}
+
+/// How an FWP is joined to the others of its chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wiring {
+    outputs: Vec<Edge>,
+    backpressure: Backpressure,
+}
+
+impl Wiring {
+    /// An FWP whose outputs go along these edges, the first of which is [`pinion_abi::PORT_NEXT`].
+    ///
+    /// # Panics
+    /// If there is no output, or more than [`OUTPUTS_MAX`].
+    #[must_use]
+    pub fn new(outputs: Vec<Edge>, backpressure: Backpressure) -> Self {
+        let count = outputs.len();
+        assert!((1..=usize::from(OUTPUTS_MAX)).contains(&count), "{count} outputs of an FWP");
+        Self { outputs, backpressure }
+    }
+
+    /// One output, and frames that find no slot are dropped.
+    #[must_use]
+    pub fn to(next: Edge) -> Self {
+        Self::new(vec![next], Backpressure::Drop)
+    }
+
+    /// Number of outputs.
+    pub(crate) fn outputs(&self) -> u16 {
+        self.outputs.len() as u16
+    }
+}
+
+/// The edges of one FWP. The first is at hand without another look into memory.
+#[derive(Debug)]
+struct Outputs {
+    first: Edge,
+    others: Box<[Edge]>,
+}
+
+/// What became of a frame for an FWP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// It is in a slot.
+    Yes,
+    /// No slot is free. Not counted yet: it may be held.
+    NoSlot,
+    /// It is longer than a slot.
+    TooLong,
+}
+
+/// How frames get into an FWP's pool.
+pub(crate) struct Inlet {
     pub(crate) pool: PoolRegion,
-    pub(crate) next: Edge,
     /// Slots that hold nothing, the one last used on top: few slots stay warm, and few pages resident.
     pub(crate) free: Vec<SlotIndex>,
     /// By slot: the port its frame came in by. The host's own record; a guest cannot choose its way out.
     pub(crate) came_by: Box<[PortIndex]>,
+    pub(crate) deliver: Producer<Delivery>,
+}
+
+/// An inlet while several frames go in.
+pub(crate) struct Intake<'e> {
+    pool: PoolRegion,
+    free: &'e mut Vec<SlotIndex>,
+    came_by: &'e mut [PortIndex],
+    staging: Staging<'e, Delivery>,
+}
+
+impl Inlet {
+    #[inline]
+    pub(crate) fn open(&mut self) -> Intake<'_> {
+        let staging = self.deliver.staging(self.free.len());
+        Intake { pool: self.pool, free: &mut self.free, came_by: &mut self.came_by, staging }
+    }
+}
+
+impl Intake<'_> {
+    /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and stages it for the worker. What comes of it is
+    /// for the caller to count.
+    #[inline(always)]
+    pub(crate) fn accept(
+        &mut self,
+        len: u32,
+        port: PortIndex,
+        copy: impl FnOnce(&PoolRegion, SlotIndex, u16),
+    ) -> Accepted {
+        if len > self.pool.frame_bytes_max() {
+            return Accepted::TooLong;
+        }
+        let Some(slot) = self.free.pop() else { return Accepted::NoSlot };
+        let offset = RX_HEADROOM as u16;
+        copy(&self.pool, slot, offset);
+        self.came_by[usize::from(slot.0)] = port;
+        // One place per slot in the ring and each slot in it at most once: it cannot be full.
+        let staged = self.staging.stage(Delivery { slot, offset, len: len as u16, port });
+        debug_assert!(staged.is_ok());
+        Accepted::Yes
+    }
+}
+
+/// The MMA's side of one FWP.
+pub struct Endpoint {
+    pub(crate) id: FwpId,
+    pub(crate) inlet: Inlet,
+    /// Something was delivered that its worker was not told of.
+    pub(crate) untold: bool,
+    /// Its output waits for room elsewhere; it is not looked at before there is some.
+    pub(crate) blocked: bool,
+    /// Whether frames that find no room are held upstream.
+    pub(crate) holds: bool,
+    outputs: Outputs,
+    pub(crate) transmit: Consumer<Transmission>,
+    pub(crate) counters: Arc<FwpCounters>,
+    pub(crate) notices: Arc<Notices>,
+    pub(crate) worker: ReadyQueue,
+    /// Frames from the gateway that wait for a slot, in their order. Room for all of them was made with the FWP.
+    pub(crate) held: VecDeque<Inbound>,
+    pub(crate) held_max: usize,
+    /// FWPs whose output waits for a slot of this one.
+    pub(crate) upstream: Vec<FwpId>,
+}
+
+/// FWPs that can wait for slots of another: no more stages than that come before one.
+const UPSTREAM_MAX: usize = 64;
+
+/// What an endpoint is made of besides its wiring.
+pub(crate) struct EndpointParts {
+    pub(crate) id: FwpId,
+    pub(crate) pool: PoolRegion,
     pub(crate) deliver: Producer<Delivery>,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) notices: Arc<Notices>,
@@ -41,43 +176,66 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    pub(crate) fn new(parts: EndpointParts, wiring: Wiring) -> Self {
+        let EndpointParts { id, pool, deliver, transmit, notices, worker, counters } = parts;
+        let slots = pool.slot_count();
+        let (holds, held_max) = match wiring.backpressure {
+            Backpressure::Drop => (false, 0),
+            Backpressure::Hold { frames_max } => (true, frames_max),
+        };
+        let inlet = Inlet {
+            pool,
+            free: (0..slots as u16).rev().map(SlotIndex).collect(),
+            came_by: vec![PortIndex(0); slots as usize].into(),
+            deliver,
+        };
+        Self {
+            id,
+            inlet,
+            untold: false,
+            blocked: false,
+            holds,
+            outputs: Outputs { first: wiring.outputs[0], others: wiring.outputs[1..].into() },
+            transmit,
+            counters,
+            notices,
+            worker,
+            held: VecDeque::with_capacity(held_max),
+            held_max,
+            upstream: Vec::with_capacity(if holds { UPSTREAM_MAX } else { 0 }),
+        }
+    }
+
     /// The FWP's id.
     #[must_use]
     pub fn id(&self) -> FwpId {
         self.id
     }
 
-    /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and hands it to the worker. Drops it, counted,
-    /// if it is too long or no slot is free.
-    pub(crate) fn accept(&mut self, len: u32, port: PortIndex, copy: impl FnOnce(&PoolRegion, SlotIndex, u16)) -> bool {
-        let moved = &self.counters.moved;
-        if len > self.pool.frame_bytes_max() {
-            moved.dropped_too_long.add(1);
-            return false;
+    /// Where a transmission goes; none for nowhere.
+    #[inline]
+    pub(crate) fn edge(&self, to: Outlet) -> Option<Edge> {
+        match to {
+            Outlet::Output(0) => Some(self.outputs.first),
+            // Judged by the mailbox, which knows how many there are.
+            Outlet::Output(number) => self.outputs.others.get(usize::from(number) - 1).copied(),
+            Outlet::Reply => Some(Edge::EgressWhereItCame),
+            Outlet::Drop => None,
         }
-        let Some(slot) = self.free.pop() else {
-            moved.dropped_no_slot.add(1);
-            return false;
-        };
-        let offset = RX_HEADROOM as u16;
-        copy(&self.pool, slot, offset);
-        self.came_by[usize::from(slot.0)] = port;
-        // One place per slot in the ring and each slot in it at most once: it cannot be full.
-        let pushed = self.deliver.push(Delivery { slot, offset, len: len as u16, port });
-        debug_assert!(pushed.is_ok());
-        moved.received.add(1);
-        moved.received_bytes.add(u64::from(len));
-        true
     }
 
-    /// Whether something was delivered since the worker was last told.
-    pub(crate) fn deliver_pending(&mut self) -> bool {
-        self.deliver.room(usize::MAX) < self.came_by.len().next_power_of_two()
+    /// Hands what was staged to the worker's ring; true if the worker's queue was given this FWP, so that its bell is to be
+    /// rung.
+    #[inline]
+    pub(crate) fn tell_worker(&mut self) -> bool {
+        self.untold = false;
+        self.inlet.deliver.publish();
+        self.notices.input.raise_silently(self.id, &self.worker)
     }
 
-    /// Tells the worker that there is something to publish.
-    pub(crate) fn notify_worker(&self) {
-        self.notices.input.raise(self.id, &self.worker);
+    fn feeds_itself(&self) -> bool {
+        let own = Edge::Fwp(self.id);
+        self.outputs.first == own || self.outputs.others.contains(&own)
     }
 }
 
@@ -93,9 +251,8 @@ impl EndpointTable {
 
     /// Puts an endpoint into its place, unless that is taken, out of the table, or the FWP would feed itself.
     pub(crate) fn attach(&mut self, endpoint: Box<Endpoint>) -> Result<(), Box<Endpoint>> {
-        let feeds_itself = endpoint.next == Edge::Fwp(endpoint.id);
         match self.places.get_mut(endpoint.id.index as usize) {
-            Some(place @ None) if !feeds_itself => {
+            Some(place @ None) if !endpoint.feeds_itself() => {
                 *place = Some(endpoint);
                 Ok(())
             }
@@ -103,16 +260,27 @@ impl EndpointTable {
         }
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, id: FwpId) -> Option<&mut Endpoint> {
         self.places.get_mut(id.index as usize)?.as_deref_mut().filter(|endpoint| endpoint.id == id)
     }
 
+    /// Has the processor bring an endpoint nearer.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: FwpId) {
+        if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
+            crate::copy::prefetch(&raw const **endpoint);
+        }
+    }
+
     /// Takes an endpoint out of its place, for as long as it is worked with or for good.
+    #[inline]
     pub(crate) fn take(&mut self, id: FwpId) -> Option<Box<Endpoint>> {
         self.places.get_mut(id.index as usize)?.take_if(|endpoint| endpoint.id == id)
     }
 
     /// Puts back what `take` took.
+    #[inline]
     pub(crate) fn put_back(&mut self, endpoint: Box<Endpoint>) {
         let place = &mut self.places[endpoint.id.index as usize];
         debug_assert!(place.is_none());

@@ -35,7 +35,7 @@ use crate::worker::Worker;
 use crate::{engine, imports, log, ports};
 
 /// Frames taken from and given to a port at once.
-const BURST: usize = 32;
+const BURST: usize = 64;
 /// Mappings a process needs beside those of FWPs, and those of one FWP.
 const MAPPINGS_BASE: u64 = 4096;
 const MAPPINGS_PER_FWP: u64 = 6;
@@ -141,7 +141,7 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     let (log, log_drain) = log::hub();
     let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
     let catalogue = Catalogue::new(Arc::clone(&artifacts), by_name, shelves(&engines)?);
-    let places = Places::new(fwps_max, plan.workers.len());
+    let places = Places::new(fwps_max, plan.workers.len(), plan.mmas.len());
     let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&board), log.clone());
     let data_plane = DataPlane::new(DataPlaneParts {
         artifacts,
@@ -188,43 +188,56 @@ fn data_plane(
     pool: Box<dyn BufferPool>,
 ) -> Result<(Lines, Ears, Sender<Order>, Arc<Observer>), AssemblyError> {
     let fwps_max = config.limits.fwps_max as usize;
-    let (gateway_bell, mma_bell) = (seats.bell(plan.gateway), seats.bell(plan.mma));
+    let gateway_bell = seats.bell(plan.gateway);
     let (gateway_line, gateway_reads) = line(&gateway_bell);
-    let (mma_line, mma_reads) = line(&mma_bell);
     // Room for every event that can be outstanding per FWP, and for answers to all commands under way.
     let (gateway_events, gateway_heard) = crossbeam_channel::bounded(4 * fwps_max + 4096);
     let (mma_events, mma_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
     let (worker_events, worker_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
     let (orders, orders_heard) = crossbeam_channel::unbounded();
 
-    // A quarter of the buffers may be lent to MMA, half of it each way; the rest is for devices and frames that wait.
-    let lent_each_way = (config.limits.buffers / 8) as usize;
-    let (gateway_link, mma_link) = link(lent_each_way, gateway_bell, mma_bell.clone());
+    // A quarter of the buffers may be lent to the MMAs; the rest is for devices and frames that wait.
+    let lent_max = (config.limits.buffers / 4) as usize;
+    let per_mma = previous_power_of_two(lent_max / plan.mmas.len());
+    let (mut gateway_links, mut mma_lines, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    for &core in &plan.mmas {
+        let seat = seats.at(core);
+        let (gateway_link, mma_link) = link(per_mma, gateway_bell.clone(), seat.bell.clone());
+        let (mma_line, mma_reads) = line(&seat.bell);
+        let ready = ReadyQueue::new(fwps_max, seat.bell.clone());
+        let mma = Mma::new(fwps_max, ready.clone(), mma_link, mma_reads, mma_events.clone());
+        seat.roles.push(Role::Mma(Box::new(mma)));
+        gateway_links.push(gateway_link);
+        mma_lines.push(mma_line);
+        outputs.push(ready);
+    }
     let setup = |(port, config): (_, &PortConfig)| PortSetup { port, addresses: config.addresses.clone() };
     let gateway = Gateway::new(GatewayConfig {
         ports: ports.into_iter().zip(&config.ports).map(setup).collect(),
         pool,
         flows_max: config.limits.flows_max as usize,
         instances_max: fwps_max,
-        pending_max: lent_each_way,
+        pending_max: (config.limits.buffers / 8) as usize,
         burst: BURST,
-        empties_max: lent_each_way,
-        link: gateway_link,
+        empties_max: per_mma / 4,
+        links: gateway_links,
         commands: gateway_reads,
         events: gateway_events,
     });
     let gateway = gateway.map_err(|error| AssemblyError::Unfit(error.to_string()))?;
     let observer = gateway.observer();
-    seats.at(plan.gateway).roles.push(Role::Gateway(Box::new(gateway)));
-
-    let outputs = ReadyQueue::new(fwps_max, mma_bell);
-    let mma = Mma::new(fwps_max, outputs.clone(), mma_link, mma_reads, mma_events);
-    seats.at(plan.mma).roles.push(Role::Mma(Box::new(mma)));
+    // Before the MMA, where they share a thread: what came in by a poll of the one is moved in the same round by the other.
+    seats.at(plan.gateway).roles.insert(0, Role::Gateway(Box::new(gateway)));
     let workers = workers(seats, plan, fwps_max, engines, clock, &outputs, &worker_events);
 
-    let lines = Lines { gateway: gateway_line, mma: mma_line, workers };
-    let ears = Ears { orders: orders_heard, gateway: gateway_heard, mma: mma_heard, workers: worker_heard };
+    let lines = Lines { gateway: gateway_line, mmas: mma_lines, workers };
+    let ears = Ears { orders: orders_heard, gateway: gateway_heard, mmas: mma_heard, workers: worker_heard };
     Ok((lines, ears, orders, observer))
+}
+
+/// Rings have sizes of this kind, and are never to hold more than they were meant to.
+fn previous_power_of_two(value: usize) -> usize {
+    1 << value.max(1).ilog2()
 }
 
 fn engines(fwps_max: usize, workers: usize) -> Result<Vec<Engine>, AssemblyError> {
@@ -247,7 +260,7 @@ fn workers(
     fwps_max: usize,
     engines: &[Engine],
     clock: &mut Clock,
-    outputs: &ReadyQueue,
+    outputs: &[ReadyQueue],
     events: &Sender<crate::worker::WorkerEvent>,
 ) -> Vec<WorkerLine> {
     let mut lines = Vec::new();
@@ -257,7 +270,8 @@ fn workers(
         let (commands, reads) = line(&seat.bell);
         let worker = Worker::new(fwps_max, inputs.clone(), reads, events.clone(), clock.slot(engine));
         seat.roles.push(Role::Worker(Box::new(worker)));
-        let servants = Servants { mma: outputs.clone(), worker: inputs };
+        let servants = |mma: &ReadyQueue| Servants { mma: mma.clone(), worker: inputs.clone() };
+        let servants = outputs.iter().map(servants).collect();
         lines.push(WorkerLine { core, commands, servants, clock: clock.slot(engine) });
     }
     lines

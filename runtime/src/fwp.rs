@@ -25,7 +25,7 @@ use pinion_mma::fwp::{Servants, connect};
 use pinion_mma::id::FwpId;
 use pinion_mma::mailbox::Mailbox;
 use pinion_mma::pool::PoolLayout;
-use pinion_mma::wiring::{Edge, Endpoint};
+use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, ResourceLimiter, Store};
 
 use crate::clock::RunSlot;
@@ -149,8 +149,8 @@ pub struct Berth<'a> {
     pub id: FwpId,
     /// Its worker and the MMA.
     pub servants: &'a Servants,
-    /// Where its output goes.
-    pub next: Edge,
+    /// How it is joined to the rest of its chain.
+    pub wiring: Wiring,
     /// The preparing thread's entry in the clock of the engine.
     pub clock: &'a RunSlot,
 }
@@ -160,7 +160,7 @@ impl Fwp {
     ///
     /// # Errors
     /// What became of it instead; whatever was made is gone again.
-    pub fn prepare(template: &Template, berth: &Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
+    pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
         let deadline = Instant::now() + INIT_TIME_MAX;
         let shared = Arc::new(FwpShared::default());
         let context = FwpContext {
@@ -181,7 +181,7 @@ impl Fwp {
         // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by the
         // `wait` import, during which the guest does not run.
-        let (mailbox, endpoint) = unsafe { connect(berth.id, base, &layout, berth.servants, berth.next) };
+        let (mailbox, endpoint) = unsafe { connect(berth.id, base, &layout, berth.servants, berth.wiring) };
         let counters = Arc::clone(mailbox.counters());
         store.data_mut().mailbox = Some(mailbox);
 

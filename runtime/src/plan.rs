@@ -12,8 +12,8 @@ pub struct CoreId(pub u16);
 pub struct CorePlan {
     /// Net-In and Net-Out.
     pub gateway: CoreId,
-    /// The memory movement accelerator.
-    pub mma: CoreId,
+    /// The memory movement accelerators, each with chain instances of its own.
+    pub mmas: Vec<CoreId>,
     /// The workers, each with FWPs of its own.
     pub workers: Vec<CoreId>,
 }
@@ -24,8 +24,8 @@ pub struct CorePlan {
 pub struct CoreWishes {
     /// Net-In's and Net-Out's core.
     pub gateway: Option<CoreId>,
-    /// The MMA's core.
-    pub mma: Option<CoreId>,
+    /// The MMAs' cores.
+    pub mmas: Option<Vec<CoreId>>,
     /// The workers' cores.
     pub workers: Option<Vec<CoreId>>,
 }
@@ -44,12 +44,17 @@ pub enum PlanError {
         /// What there is.
         available: Vec<u16>,
     },
-    /// No worker.
-    #[error("cores.workers is empty: FWPs need at least one worker")]
-    NoWorkers,
-    /// One core twice among the workers.
-    #[error("cores.workers names core {} twice: a core has one worker", .0.0)]
-    WorkerTwice(CoreId),
+    /// Nobody to do it.
+    #[error("cores.{0} is empty: at least one is needed")]
+    Nobody(&'static str),
+    /// One core twice for the same.
+    #[error("cores.{role} names core {} twice: a core has one of them", core.0)]
+    Twice {
+        /// The key.
+        role: &'static str,
+        /// The core.
+        core: CoreId,
+    },
     /// No core at all.
     #[error("this process may run on no core")]
     NoCores,
@@ -66,16 +71,16 @@ impl CorePlan {
     /// What is wrong with the wishes.
     pub fn new(wishes: &CoreWishes, available: &[CoreId]) -> Result<Self, PlanError> {
         let &first = available.first().ok_or(PlanError::NoCores)?;
-        let (mma, workers) = match available {
-            [one] => (*one, vec![*one]),
-            [one, two] => (*one, vec![*two]),
-            [_, two, three] => (*two, vec![*three]),
-            [_, two, workers @ .., _rest] => (*two, workers.to_vec()),
+        let (&mma, workers) = match available {
+            [one] => (one, vec![*one]),
+            [one, two] => (one, vec![*two]),
+            [_, two, three] => (two, vec![*three]),
+            [_, two, workers @ .., _rest] => (two, workers.to_vec()),
             [] => return Err(PlanError::NoCores),
         };
         let plan = Self {
             gateway: wishes.gateway.unwrap_or(first),
-            mma: wishes.mma.unwrap_or(mma),
+            mmas: wishes.mmas.clone().unwrap_or_else(|| vec![mma]),
             workers: wishes.workers.clone().unwrap_or(workers),
         };
         plan.check(available)?;
@@ -83,19 +88,19 @@ impl CorePlan {
     }
 
     fn check(&self, available: &[CoreId]) -> Result<(), PlanError> {
-        let named = [("gateway", self.gateway), ("mma", self.mma)];
-        for (role, core) in named.into_iter().chain(self.workers.iter().map(|&core| ("workers", core))) {
-            if !available.contains(&core) {
-                let available = available.iter().map(|core| core.0).collect();
-                return Err(PlanError::NoSuchCore { role, core, available });
+        let roles = [("gateway", &[self.gateway][..]), ("mmas", &self.mmas), ("workers", &self.workers)];
+        for (role, cores) in roles {
+            if cores.is_empty() {
+                return Err(PlanError::Nobody(role));
             }
-        }
-        if self.workers.is_empty() {
-            return Err(PlanError::NoWorkers);
-        }
-        for (i, core) in self.workers.iter().enumerate() {
-            if self.workers[..i].contains(core) {
-                return Err(PlanError::WorkerTwice(*core));
+            for (i, &core) in cores.iter().enumerate() {
+                if !available.contains(&core) {
+                    let available = available.iter().map(|core| core.0).collect();
+                    return Err(PlanError::NoSuchCore { role, core, available });
+                }
+                if cores[..i].contains(&core) {
+                    return Err(PlanError::Twice { role, core });
+                }
             }
         }
         Ok(())
@@ -104,13 +109,13 @@ impl CorePlan {
     /// The plan's cores, ascending, each with the names of its roles.
     #[must_use]
     pub fn by_core(&self) -> Vec<(CoreId, Vec<&'static str>)> {
-        let mut cores: Vec<CoreId> = self.workers.iter().copied().chain([self.gateway, self.mma]).collect();
+        let mut cores = [&[self.gateway], &self.mmas[..], &self.workers].concat();
         cores.sort_unstable();
         cores.dedup();
         let roles = |core| {
             let has = [
                 ("gateway", core == self.gateway),
-                ("mma", core == self.mma),
+                ("mma", self.mmas.contains(&core)),
                 ("worker", self.workers.contains(&core)),
             ];
             has.into_iter().filter_map(|(role, here)| here.then_some(role)).collect()
@@ -147,7 +152,8 @@ mod tests {
     }
 
     fn plan(gateway: u16, mma: u16, workers: &[u16]) -> CorePlan {
-        CorePlan { gateway: CoreId(gateway), mma: CoreId(mma), workers: workers.iter().copied().map(CoreId).collect() }
+        let workers = workers.iter().copied().map(CoreId).collect();
+        CorePlan { gateway: CoreId(gateway), mmas: vec![CoreId(mma)], workers }
     }
 
     #[test]
@@ -167,8 +173,11 @@ mod tests {
             ..CoreWishes::default()
         };
         assert_eq!(CorePlan::new(&wish(&[0, 1]), &cores(2)), Ok(plan(0, 0, &[0, 1])));
-        assert_eq!(CorePlan::new(&wish(&[]), &cores(2)), Err(PlanError::NoWorkers));
-        assert_eq!(CorePlan::new(&wish(&[1, 1]), &cores(2)), Err(PlanError::WorkerTwice(CoreId(1))));
+        assert_eq!(CorePlan::new(&wish(&[]), &cores(2)), Err(PlanError::Nobody("workers")));
+        assert_eq!(
+            CorePlan::new(&wish(&[1, 1]), &cores(2)),
+            Err(PlanError::Twice { role: "workers", core: CoreId(1) })
+        );
         let error = CorePlan::new(&wish(&[7]), &cores(2)).unwrap_err().to_string();
         assert_eq!(error, "cores.workers = 7: this process may run on cores [0, 1] only");
     }

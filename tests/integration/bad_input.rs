@@ -54,7 +54,7 @@ fn a_value_that_cannot_be_is_named() {
     assert_config_refused("no port", "", &["piniond.toml: ", "[[port]]"]);
     let address = format!("{PORT}addresses = [\"10.77.0.2\"]\n");
     assert_config_refused("no prefix length", &address, &["piniond.toml, line 6: "]);
-    assert_config_refused("core", &format!("{PORT}[cores]\nmma = 999\n"), &["cores.mma = 999"]);
+    assert_config_refused("core", &format!("{PORT}[cores]\nmmas = [999]\n"), &["cores.mmas = 999"]);
     assert_config_refused("builder", &format!("builder = \"/nowhere/builder\"\n{PORT}"), &["/nowhere/builder"]);
 }
 

@@ -59,7 +59,7 @@ impl Rig {
             pending_max: sizes.pending,
             burst: 32,
             empties_max: 64,
-            link: gateway_end,
+            links: vec![gateway_end],
             commands: commands_end,
             events: events_end,
         });
@@ -497,7 +497,7 @@ fn impossible_sizes_are_refused_by_name() {
             pending_max: 64,
             burst: 32,
             empties_max: 64,
-            link: link(256, Doorbell::default(), Doorbell::default()).0,
+            links: vec![link(256, Doorbell::default(), Doorbell::default()).0],
             commands: crossbeam_channel::bounded(1).1,
             events: crossbeam_channel::bounded(1).0,
         };

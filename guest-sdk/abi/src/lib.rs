@@ -84,8 +84,11 @@ pub const SLOT_ALIGN: u32 = 64;
 /// Bytes the host leaves free before a received frame, for a guest that prepends a header.
 pub const RX_HEADROOM: u32 = 64;
 
-/// Transmit port: the next stage of the chain, or out of the node after the last one.
+/// Transmit port: the stage's first output, by default the next stage of the chain, or out of the node after the last
+/// one. Further outputs, where the chain gives the stage any, are the numbers from 1 on, below [`OUTPUTS_MAX`].
 pub const PORT_NEXT: u16 = 0;
+/// Outputs that a stage may have.
+pub const OUTPUTS_MAX: u16 = 16;
 /// Transmit port: back out of the port the packet came in by, past the rest of the chain.
 pub const PORT_REPLY: u16 = 0xfffe;
 /// Transmit port: nowhere; the slot is given back.
@@ -134,7 +137,8 @@ pub struct Descriptor {
     pub offset: u16,
     /// The frame's length, in bytes.
     pub len: u16,
-    /// Received: index of the node's port it came in by. To send: [`PORT_NEXT`], [`PORT_REPLY`] or [`PORT_DROP`].
+    /// Received: index of the node's port it came in by. To send: [`PORT_NEXT`] or another of the
+    /// stage's outputs, [`PORT_REPLY`] or [`PORT_DROP`].
     pub port: u16,
     /// Zero.
     pub flags: u32,

@@ -92,7 +92,7 @@ pub fn yield_now() {
 /// Makes a Wasm module of a [`Function`]: gives it its pool and the exports that a node calls.
 ///
 /// Used once per crate. `slots` sets the number of packets the module can hold at once, a power of two up to 1,024
-/// (64 without it); the node's memory is only used for slots that packets really came into.
+/// (256 without it); the node's memory is only used for slots that packets really came into.
 ///
 /// ```
 /// use pinion_sdk::{Batch, Function, InitError};

@@ -20,11 +20,12 @@ use pinion_abi::{Descriptor, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SL
 
 use crate::{Batch, Packet};
 
-/// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 1,984.
-pub const SLOT_SIZE: usize = 2048;
+/// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. An odd number of cache
+/// lines: the starts of slots a power of two apart would share few places of a processor's caches.
+pub const SLOT_SIZE: usize = 2112;
 
 /// Slots of a pool unless [`export!`](crate::export) says otherwise.
-pub const SLOT_COUNT_DEFAULT: usize = 64;
+pub const SLOT_COUNT_DEFAULT: usize = 256;
 
 /// The number of slots, if a node would take it; fails to compile otherwise.
 #[doc(hidden)]

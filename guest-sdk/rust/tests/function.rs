@@ -106,7 +106,7 @@ function!(Largest, |batch| {
 
 #[test]
 fn a_frame_can_fill_its_slot() {
-    let verdicts = Harness::<Largest>::new(b"").unwrap().deliver(&[&[1; 1984]]);
+    let verdicts = Harness::<Largest>::new(b"").unwrap().deliver(&[&[1; SLOT_SIZE - 64]]);
     assert_eq!(verdicts[0].bytes.len(), SLOT_SIZE);
 }
 
@@ -119,7 +119,7 @@ fn the_harness_refuses_frames_that_no_node_would_deliver() {
 function!(Leak, |batch| batch.for_each(std::mem::forget));
 
 #[test]
-#[should_panic(expected = "the function holds all 64 slots for ever")]
+#[should_panic(expected = "the function holds all 256 slots for ever")]
 fn a_function_that_forgets_packets_runs_out_of_slots() {
     let _ = Harness::<Leak>::new(b"").unwrap().deliver(&[&[1; 60][..]; 65]);
 }

@@ -21,7 +21,7 @@ use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::pool::PoolLayout;
-use pinion_mma::wiring::{Edge, Endpoint};
+use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 
 /// Zeroed memory that does not move, aligned as a page.
 struct Memory {
@@ -203,66 +203,66 @@ pub(crate) struct Left {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The gateway's half of the link, with buffers on the heap. Lends as the real one does: never more received frames than
-/// the link was made for, nor more empty buffers; and insists that each comes back by its own way.
+/// The gateway's half of the link, with buffers on the heap. Lends as the real one does: never more than the link was made
+/// for, empty ones and received frames together; and insists that each comes back, once.
 pub(crate) struct Gateway {
     link: GatewayLink,
+    memory: Memory,
+    buffer_bytes: usize,
     pieces: Vec<Piece>,
-    frames_max: usize,
-    empties_max: usize,
+    /// Pieces that are not lent, by number.
+    home: Vec<usize>,
+    lent_max: usize,
 }
 
 struct Piece {
-    memory: Memory,
-    place: Place,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Home,
-    LentWithFrame,
-    LentEmpty,
+    /// Where in the memory of all of them.
+    address: usize,
+    lent: bool,
 }
 
 impl Gateway {
-    fn new(link: GatewayLink, frames_max: usize, buffer_bytes: usize) -> Self {
-        let piece = |_| Piece { memory: Memory::new(buffer_bytes), place: Place::Home };
-        Self { link, pieces: (0..2 * frames_max).map(piece).collect(), frames_max, empties_max: frames_max }
+    fn new(link: GatewayLink, lent_max: usize, buffer_bytes: usize) -> Self {
+        // Apart by an odd number of cache lines, as real pools have it: else they would share few places of a cache.
+        let apart = buffer_bytes.next_multiple_of(128) + 64;
+        let piece = |number| Piece { address: number * apart, lent: false };
+        let pieces = (0..lent_max).map(piece).collect();
+        Self {
+            link,
+            memory: Memory::new(lent_max * apart),
+            buffer_bytes,
+            pieces,
+            home: (0..lent_max).collect(),
+            lent_max,
+        }
     }
 
-    fn count(&self, place: Place) -> usize {
-        self.pieces.iter().filter(|piece| piece.place == place).count()
-    }
-
-    fn lend(&mut self, place: Place) -> Buffer {
-        let number = self.pieces.iter().position(|piece| piece.place == Place::Home).unwrap();
+    fn lend(&mut self) -> Buffer {
+        let number = self.home.pop().expect("a gateway lends no more than the link holds");
         let piece = &mut self.pieces[number];
-        piece.place = place;
+        piece.lent = true;
         let token = NonNull::without_provenance(NonZero::new(number + 1).unwrap());
-        // SAFETY: the memory outlives the MMA (order of `House`'s fields) and is not touched here while it is lent.
-        unsafe { Buffer::from_raw_parts(piece.memory.start, piece.memory.layout.size() as u32, token) }
+        // SAFETY: within the memory, which outlives the MMA (order of `House`'s fields); not touched here while it is lent.
+        unsafe {
+            let start = self.memory.start.add(piece.address);
+            Buffer::from_raw_parts(start, self.buffer_bytes as u32, token)
+        }
     }
 
-    fn take_back(&mut self, buffer: Buffer, lent_as: Place) {
-        let piece = &mut self.pieces[buffer.into_token().addr().get() - 1];
-        assert_eq!(piece.place, lent_as, "a buffer came back by the wrong way, or twice");
-        piece.place = Place::Home;
+    fn take_back(&mut self, buffer: Buffer) {
+        let number = buffer.into_token().addr().get() - 1;
+        assert!(std::mem::take(&mut self.pieces[number].lent), "a buffer came back twice");
+        self.home.push(number);
     }
 
-    /// Buffers that MMA holds with or after a received frame.
-    pub(crate) fn frames_lent(&self) -> usize {
-        self.count(Place::LentWithFrame)
-    }
-
-    /// Buffers that MMA holds for frames to transmit.
-    pub(crate) fn empties_lent(&self) -> usize {
-        self.count(Place::LentEmpty)
+    /// Buffers that MMA holds.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent_max - self.home.len()
     }
 
     /// Hands a received frame to MMA.
     pub(crate) fn inject(&mut self, frame: &[u8], port: u16, target: FwpId) {
-        assert!(self.frames_lent() < self.frames_max, "a gateway lends no more than the link holds");
-        let mut buffer = self.lend(Place::LentWithFrame);
+        let mut buffer = self.lend();
         buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
         let frame = Inbound { buffer, len: frame.len() as u32, port: PortIndex(port), target };
         self.link.inbound.push(frame).expect("room for every frame lent");
@@ -271,9 +271,9 @@ impl Gateway {
 
     /// Lends empty buffers; returns how many it could.
     pub(crate) fn lend_empties(&mut self, wanted: usize) -> usize {
-        let count = wanted.min(self.empties_max - self.empties_lent());
+        let count = wanted.min(self.home.len());
         for _ in 0..count {
-            let buffer = self.lend(Place::LentEmpty);
+            let buffer = self.lend();
             self.link.empty.push(buffer).expect("room for every buffer lent");
         }
         count
@@ -281,15 +281,30 @@ impl Gateway {
 
     /// Takes what MMA gives back: the frames to transmit, and buffers.
     pub(crate) fn collect(&mut self) -> Vec<Left> {
-        while let Some(buffer) = self.link.spent.pop() {
-            self.take_back(buffer, Place::LentWithFrame);
-        }
+        self.take_spent();
         let mut left = Vec::new();
         while let Some(frame) = self.link.outbound.pop() {
             left.push(Left { port: frame.port.0, bytes: frame.buffer.bytes(frame.len).to_vec() });
-            self.take_back(frame.buffer, Place::LentEmpty);
+            self.take_back(frame.buffer);
         }
         left
+    }
+
+    /// Takes it without a look at the frames; returns how many there were.
+    pub(crate) fn discard(&mut self) -> usize {
+        self.take_spent();
+        let mut count = 0;
+        while let Some(frame) = self.link.outbound.pop() {
+            self.take_back(frame.buffer);
+            count += 1;
+        }
+        count
+    }
+
+    fn take_spent(&mut self) {
+        while let Some(buffer) = self.link.spent.pop() {
+            self.take_back(buffer);
+        }
     }
 }
 
@@ -374,7 +389,8 @@ impl House {
         let guest = Guest::new(shape);
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
-        let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, next) };
+        let (mailbox, endpoint) =
+            unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, Wiring::to(next)) };
         self.fwps.push(Fwp { id, mailbox, guest });
         (self.fwps.len() - 1, endpoint)
     }

@@ -10,7 +10,7 @@ use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::wiring::{Edge, Endpoint};
+use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 
 use super::Lines;
 use super::catalogue::ChainEntry;
@@ -18,6 +18,7 @@ use super::places::{Places, WorkerIndex};
 use crate::board::{Board, FwpEntry, InstanceEntry};
 use crate::end::EndReason;
 use crate::fwp::{Berth, Fwp};
+use crate::lines::Line;
 use crate::log::{LogHub, Origin};
 use crate::worker::WorkerCommand;
 
@@ -110,11 +111,15 @@ impl Instances {
         for (fwp, endpoint) in fwps {
             self.by_fwp.insert(fwp.id(), id);
             self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(Box::new(fwp)));
-            self.lines.mma.command(MmaCommand::Attach(endpoint));
+            self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
         }
         self.lines.gateway.command(Command::Ready { chain: index, instance: id, entry: ids[0] });
         self.instances.insert(id, Instance { chain: index, worker, fwps: ids, phase: Phase::Cached });
         Ok(())
+    }
+
+    fn mma_of(&self, id: FwpId) -> &Line<MmaCommand> {
+        &self.lines.mmas[id.mma(self.lines.mmas.len()).0]
     }
 
     fn make_fwps(
@@ -128,14 +133,15 @@ impl Instances {
         let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
         for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
             let next = ids.get(stage + 1).map_or(exit, |&next| Edge::Fwp(next));
-            let berth = Berth { id, servants: &line.servants, next, clock: &line.clock };
+            let servants = &line.servants[id.mma(self.lines.mmas.len()).0];
+            let berth = Berth { id, servants, wiring: Wiring::to(next), clock: &line.clock };
             let log = self.log.log(Origin {
                 tenant: chain.spec.tenant.to_string(),
                 chain: chain.spec.name.to_string(),
                 module: chain.module(stage).to_string(),
                 fwp: id.to_string(),
             });
-            match Fwp::prepare(template, &berth, log) {
+            match Fwp::prepare(template, berth, log) {
                 Ok(fwp) => made.push(fwp),
                 Err(reason) => {
                     made.into_iter().for_each(|(fwp, endpoint)| fwp.dismantle(endpoint));
@@ -231,7 +237,7 @@ impl Instances {
         instance.phase = Phase::LettingGo;
         for &fwp in &instance.fwps {
             self.remains.insert(fwp, Remains::default());
-            self.lines.mma.command(MmaCommand::Detach(fwp));
+            self.lines.mmas[fwp.mma(self.lines.mmas.len()).0].command(MmaCommand::Detach(fwp));
             self.lines.workers[instance.worker.0].commands.command(WorkerCommand::Release(fwp));
         }
     }

@@ -56,8 +56,8 @@ pub struct WorkerLine {
     pub core: CoreId,
     /// Commands to it.
     pub commands: Line<WorkerCommand>,
-    /// Who serves its FWPs.
-    pub servants: Servants,
+    /// Who serves its FWPs, by their MMA.
+    pub servants: Vec<Servants>,
     /// For guests that the launcher itself runs, up to their first wait.
     pub clock: RunSlot,
 }
@@ -66,8 +66,8 @@ pub struct WorkerLine {
 pub struct Lines {
     /// The gateway.
     pub gateway: Line<Command>,
-    /// The MMA.
-    pub mma: Line<MmaCommand>,
+    /// The MMAs, in the order of the core plan.
+    pub mmas: Vec<Line<MmaCommand>>,
     /// The workers, in the order of the core plan.
     pub workers: Vec<WorkerLine>,
 }
@@ -78,8 +78,8 @@ pub struct Ears {
     pub orders: Receiver<Order>,
     /// The gateway.
     pub gateway: Receiver<Event>,
-    /// The MMA.
-    pub mma: Receiver<MmaEvent>,
+    /// The MMAs.
+    pub mmas: Receiver<MmaEvent>,
     /// The workers.
     pub workers: Receiver<WorkerEvent>,
 }
@@ -137,7 +137,7 @@ impl Launcher {
         select! {
             recv(ears.orders) -> order => order.map_or(Heard::Order(Order::Stop), Heard::Order),
             recv(ears.gateway) -> event => event.map_or(Heard::Nothing, Heard::Gateway),
-            recv(ears.mma) -> event => event.map_or(Heard::Nothing, Heard::Mma),
+            recv(ears.mmas) -> event => event.map_or(Heard::Nothing, Heard::Mma),
             recv(ears.workers) -> event => event.map_or(Heard::Nothing, Heard::Worker),
             default(wait) => Heard::Nothing,
         }

@@ -14,7 +14,7 @@ use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
-use pinion_mma::wiring::Edge;
+use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::end::EndReason;
 use pinion_runtime::fwp::{Berth, Fwp};
@@ -60,7 +60,8 @@ impl Bench {
     /// An FWP of a module in text form, attached to the MMA.
     pub(crate) fn launch(&mut self, wat: &str, memory_bytes_max: usize) -> Result<Fwp, EndReason> {
         let template = self.template(wat, memory_bytes_max);
-        let berth = Berth { id: ID, servants: &self.servants, next: Edge::EgressWhereItCame, clock: &self.clock };
+        let berth =
+            Berth { id: ID, servants: &self.servants, wiring: Wiring::to(Edge::EgressWhereItCame), clock: &self.clock };
         let word = || "test".to_owned();
         let log = hub().0.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
         let (fwp, endpoint) = Fwp::prepare(&template, &berth, log)?;
