@@ -208,7 +208,7 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
         pending_max: 128,
         burst: BURST,
         empties_max: 512,
-        link: gateway_link,
+        links: vec![gateway_link],
         commands: commands_end,
         events: events_end,
     })

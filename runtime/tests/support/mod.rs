@@ -64,7 +64,7 @@ impl Bench {
             Berth { id: ID, servants: &self.servants, wiring: Wiring::to(Edge::EgressWhereItCame), clock: &self.clock };
         let word = || "test".to_owned();
         let log = hub().0.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
-        let (fwp, endpoint) = Fwp::prepare(&template, &berth, log)?;
+        let (fwp, endpoint) = Fwp::prepare(&template, berth, log)?;
         self.commands.send(MmaCommand::Attach(endpoint)).unwrap();
         self.mma.poll();
         Ok(fwp)

@@ -18,12 +18,10 @@ impl Function for MacSwap {
 
     fn handle(&mut self, batch: Batch<'_>) {
         for mut packet in batch {
-            let Some((destination, source)) =
-                packet.data_mut().get_mut(..12).map(|addresses| addresses.split_at_mut(6))
-            else {
+            let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() else {
                 continue; // too short for addresses; dropped
             };
-            destination.swap_with_slice(source);
+            addresses.rotate_left(6);
             packet.send();
         }
     }
