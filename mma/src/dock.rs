@@ -29,9 +29,6 @@ pub(crate) enum Stuck {
     TooLong,
 }
 
-/// Frames sent in one row at most: the slots of an FWP.
-const SEND_MAX: usize = pinion_abi::SLOT_COUNT_MAX as usize;
-
 /// Where buffers go that are done with.
 pub(crate) struct Shelf<'d> {
     kept: &'d mut Vec<Buffer>,
@@ -110,7 +107,7 @@ impl Dock {
     pub(crate) fn outlet(&mut self) -> Exit<'_> {
         let Self { link, kept, given } = self;
         // The ring holds every buffer that can be on loan, so there is room for all that come.
-        Exit { kept, empty: &mut link.empty, outbound: link.outbound.staging(SEND_MAX), given }
+        Exit { kept, empty: &mut link.empty, outbound: link.outbound.staging(), given }
     }
 
     /// Whether a frame could leave now.

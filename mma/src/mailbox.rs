@@ -20,7 +20,7 @@ use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RingHeader};
 
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
-use crate::notify::{Notice, ReadyQueue};
+use crate::notify::ReadyQueue;
 use crate::pool::PoolLayout;
 use crate::spsc::{Consumer, Producer};
 
@@ -93,15 +93,6 @@ pub enum Violation {
     UnknownOutput(u16),
 }
 
-/// Flags of one FWP, one per direction.
-#[derive(Debug, Default)]
-pub struct Notices {
-    /// The worker has something for MMA.
-    pub output: Notice,
-    /// MMA has something for the worker.
-    pub input: Notice,
-}
-
 /// The worker's side of one FWP.
 pub struct Mailbox {
     id: FwpId,
@@ -114,7 +105,6 @@ pub struct Mailbox {
     tx_head: u32,
     deliver: Consumer<Delivery>,
     transmit: Producer<Transmission>,
-    notices: Arc<Notices>,
     mma: ReadyQueue,
     counters: Arc<FwpCounters>,
 }
@@ -125,7 +115,6 @@ pub(crate) struct MailboxParts {
     pub(crate) outputs: u16,
     pub(crate) deliver: Consumer<Delivery>,
     pub(crate) transmit: Producer<Transmission>,
-    pub(crate) notices: Arc<Notices>,
     pub(crate) mma: ReadyQueue,
     pub(crate) counters: Arc<FwpCounters>,
 }
@@ -135,7 +124,7 @@ impl Mailbox {
     /// As for [`crate::fwp::connect`].
     pub(crate) unsafe fn new(memory: NonNull<u8>, layout: &PoolLayout, parts: MailboxParts) -> Self {
         let header = layout.header();
-        let MailboxParts { id, outputs, deliver, transmit, notices, mma, counters } = parts;
+        let MailboxParts { id, outputs, deliver, transmit, mma, counters } = parts;
         Self {
             id,
             // SAFETY: the caller's promise.
@@ -147,7 +136,6 @@ impl Mailbox {
             tx_head: 0,
             deliver,
             transmit,
-            notices,
             mma,
             counters,
         }
@@ -184,7 +172,7 @@ impl Mailbox {
         }
         self.transmit.publish();
         self.rings.set_tx_head(self.tx_head);
-        self.notices.output.raise(self.id, &self.mma);
+        self.mma.raise(self.id);
         judged
     }
 
@@ -211,7 +199,6 @@ impl Mailbox {
 
     /// Writes what MMA has delivered into the guest's receive ring; returns how many.
     pub fn publish(&mut self) -> u32 {
-        self.notices.input.lower();
         let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
         let count = self.deliver.pop_batch(rings.entries() as usize, |delivery| {
             let Delivery { slot, offset, len, port } = delivery;

@@ -251,7 +251,6 @@ impl Mma {
     /// Moves what an FWP has sent, as far as there is room; returns how many frames. Bounded by the FWP's slots.
     fn move_output(&mut self, id: FwpId) -> usize {
         let Some(mut from) = self.table.take(id) else { return 0 };
-        from.notices.output.lower();
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let waiting = left;
         while left > 0 {

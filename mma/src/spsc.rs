@@ -153,9 +153,9 @@ impl<T> Producer<T> {
 
     /// To stage many entries in a row, with the index in a register.
     #[inline]
-    pub fn staging(&mut self, wanted: usize) -> Staging<'_, T> {
-        let room = self.room(wanted);
-        Staging { places: self.places, next: self.tail, end: self.tail.wrapping_add(room), producer: self }
+    pub fn staging(&mut self) -> Staging<'_, T> {
+        let end = self.head_cached.wrapping_add(self.places.capacity());
+        Staging { places: self.places, next: self.tail, end, producer: self }
     }
 
     /// Hands all that was staged to the consumer.
@@ -197,13 +197,13 @@ pub struct Staging<'r, T> {
 }
 
 impl<T> Staging<'_, T> {
-    /// As [`Producer::stage`], within the room there was when the row began.
+    /// As [`Producer::stage`].
     ///
     /// # Errors
     /// The value, if there was no room for it.
     #[inline(always)]
     pub fn stage(&mut self, value: T) -> Result<(), T> {
-        if self.next == self.end {
+        if self.next == self.end && !self.has_more_room() {
             return Err(value);
         }
         // SAFETY: the ring exists as long as its producer, which is borrowed; there is room, so the consumer is done with
@@ -211,6 +211,14 @@ impl<T> Staging<'_, T> {
         unsafe { self.places.entry(self.next).with_mut(|entry| _ = (*entry).write(value)) };
         self.next = self.next.wrapping_add(1);
         Ok(())
+    }
+
+    /// Looks at the consumer's index again. Apart, as it is rare: once in a ring's length at most, unless it is full.
+    #[cold]
+    fn has_more_room(&mut self) -> bool {
+        self.producer.head_cached = self.producer.shared.head.load(Ordering::Acquire);
+        self.end = self.producer.head_cached.wrapping_add(self.places.capacity());
+        self.next != self.end
     }
 }
 

@@ -10,7 +10,7 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::link::Inbound;
-use crate::mailbox::{Delivery, Notices, Outlet, Transmission};
+use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
 use crate::spsc::{Consumer, Producer, Staging};
@@ -110,7 +110,7 @@ pub(crate) struct Intake<'e> {
 impl Inlet {
     #[inline]
     pub(crate) fn open(&mut self) -> Intake<'_> {
-        let staging = self.deliver.staging(self.free.len());
+        let staging = self.deliver.staging();
         Intake { pool: self.pool, free: &mut self.free, came_by: &mut self.came_by, staging }
     }
 }
@@ -152,7 +152,6 @@ pub struct Endpoint {
     outputs: Outputs,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
-    pub(crate) notices: Arc<Notices>,
     pub(crate) worker: ReadyQueue,
     /// Frames from the gateway that wait for a slot, in their order. Room for all of them was made with the FWP.
     pub(crate) held: VecDeque<Inbound>,
@@ -170,14 +169,13 @@ pub(crate) struct EndpointParts {
     pub(crate) pool: PoolRegion,
     pub(crate) deliver: Producer<Delivery>,
     pub(crate) transmit: Consumer<Transmission>,
-    pub(crate) notices: Arc<Notices>,
     pub(crate) worker: ReadyQueue,
     pub(crate) counters: Arc<FwpCounters>,
 }
 
 impl Endpoint {
     pub(crate) fn new(parts: EndpointParts, wiring: Wiring) -> Self {
-        let EndpointParts { id, pool, deliver, transmit, notices, worker, counters } = parts;
+        let EndpointParts { id, pool, deliver, transmit, worker, counters } = parts;
         let slots = pool.slot_count();
         let (holds, held_max) = match wiring.backpressure {
             Backpressure::Drop => (false, 0),
@@ -198,7 +196,6 @@ impl Endpoint {
             outputs: Outputs { first: wiring.outputs[0], others: wiring.outputs[1..].into() },
             transmit,
             counters,
-            notices,
             worker,
             held: VecDeque::with_capacity(held_max),
             held_max,
@@ -230,7 +227,7 @@ impl Endpoint {
     pub(crate) fn tell_worker(&mut self) -> bool {
         self.untold = false;
         self.inlet.deliver.publish();
-        self.notices.input.raise_silently(self.id, &self.worker)
+        self.worker.raise_silently(self.id)
     }
 
     fn feeds_itself(&self) -> bool {

@@ -17,7 +17,7 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::end::EndReason;
-use pinion_runtime::fwp::{Berth, Fwp};
+use pinion_runtime::fwp::{Berth, Fwp, Turn};
 use pinion_runtime::log::{Origin, hub};
 use pinion_runtime::template::Template;
 use pinion_runtime::{engine, imports, template};
@@ -86,6 +86,14 @@ impl Bench {
         self.mma.poll();
         let MmaEvent::Detached(endpoint) = self.events.try_recv().unwrap();
         fwp.dismantle(endpoint);
+    }
+
+    /// Gives the FWP a turn, as its worker does.
+    pub(crate) fn resume(&self, fwp: &mut Fwp) -> Turn {
+        let started_ns = self.clock.begin();
+        let (turn, _) = fwp.resume(&self.clock, started_ns);
+        self.clock.end();
+        turn
     }
 
     /// Hands the MMA a frame for the FWP.
