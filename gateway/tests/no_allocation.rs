@@ -197,7 +197,8 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     };
     let sent = Arc::clone(port.counters());
     let address = Ipv4Addr::new(10, 0, 1, 1);
-    let (gateway_link, mut mma) = link(512, Doorbell::default(), Doorbell::default());
+    let (gateway_links, mut mmas): (Vec<_>, Vec<_>) =
+        (0..2).map(|_| link(512, Doorbell::default(), Doorbell::default())).unzip();
     let (commands, commands_end) = crossbeam_channel::bounded(1024);
     let (events_end, events) = crossbeam_channel::bounded(1024);
     let mut gateway = Gateway::new(GatewayConfig {
@@ -208,7 +209,7 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
         pending_max: 128,
         burst: BURST,
         empties_max: 512,
-        links: vec![gateway_link],
+        links: gateway_links,
         commands: commands_end,
         events: events_end,
     })
@@ -222,7 +223,7 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
         round += 1;
         let (calls, _) = calls_during(|| gateway.poll_at(round * 1_000_000));
         assert_eq!(calls, 0, "calls of the allocator in round {round}");
-        echoed += play_mma(&mut mma);
+        echoed += mmas.iter_mut().map(play_mma).sum::<usize>();
         taken += play_launcher(round, &mut next_instance, &commands, &events);
     }
     let port = observer.ports().next().unwrap();

@@ -160,6 +160,7 @@ impl Mma {
         self.dock.has_work()
             || !self.outputs.is_empty()
             || !self.commands.is_empty()
+            || !self.unblocked.is_empty()
             || (!self.without_buffer.is_empty() && self.dock.has_empty())
     }
 
@@ -180,8 +181,11 @@ impl Mma {
     }
 
     fn detach(&mut self, id: FwpId) {
+        // If it waits, there may be room by now.
+        self.stop_waiting(id);
         self.move_output(id);
         self.tell_workers();
+        self.stop_waiting(id);
         let Some(mut endpoint) = self.table.take(id) else { return };
         let moved = &endpoint.counters.moved;
         for frame in endpoint.held.drain(..) {
@@ -189,11 +193,26 @@ impl Mma {
             moved.dropped_gone.add(1);
             self.dock.keep(frame.buffer);
         }
-        // Sent, but held up by a successor that had no room for it.
-        moved.dropped_gone.add(endpoint.transmit.pop_batch(usize::MAX, |_| ()) as u64);
+        // Sent, but there was no room for it. What the guest has dropped itself is counted already.
+        endpoint.transmit.pop_batch(usize::MAX, |sent| moved.dropped_gone.add(u64::from(sent.to != Outlet::Drop)));
         // Their frames for it are dropped as soon as it is seen to be gone.
         self.unblocked.extend(endpoint.upstream.drain(..));
         self.report(MmaEvent::Detached(endpoint));
+    }
+
+    /// Takes an FWP from wherever its output waits: who has left must not take up a place there.
+    fn stop_waiting(&mut self, id: FwpId) {
+        let Some(mut from) = self.table.take(id) else { return };
+        if std::mem::take(&mut from.blocked) {
+            self.unblocked.retain(|&waiting| waiting != id);
+            self.without_buffer.retain(|&waiting| waiting != id);
+            for next in from.successors() {
+                if let Some(next) = self.table.get_mut(next) {
+                    next.upstream.retain(|&waiting| waiting != id);
+                }
+            }
+        }
+        self.table.put_back(from);
     }
 
     fn report(&self, event: MmaEvent) {

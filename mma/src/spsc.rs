@@ -282,7 +282,10 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn taking(&mut self, max: usize) -> Taking<'_, T> {
         let count = self.ready(max).min(max);
-        Taking { places: self.places, next: self.head, end: self.head.wrapping_add(count), consumer: self }
+        let (next, end) = (self.head, self.head.wrapping_add(count));
+        // Until the row says how far it came: were it leaked, nothing of it could be read a second time.
+        self.head = end;
+        Taking { places: self.places, next, end, consumer: self }
     }
 
     /// Gives the places of all that was taken back to the producer.

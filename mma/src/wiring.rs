@@ -221,6 +221,15 @@ impl Endpoint {
         }
     }
 
+    /// The FWPs that its outputs lead to.
+    pub(crate) fn successors(&self) -> impl Iterator<Item = FwpId> {
+        let Outputs { first, others } = &self.outputs;
+        std::iter::once(first).chain(others).filter_map(|edge| match edge {
+            Edge::Fwp(next) => Some(*next),
+            Edge::Egress(_) | Edge::EgressWhereItCame => None,
+        })
+    }
+
     /// Hands what was staged to the worker's ring; true if the worker's queue was given this FWP, so that its bell is to be
     /// rung.
     #[inline]
@@ -231,8 +240,7 @@ impl Endpoint {
     }
 
     fn feeds_itself(&self) -> bool {
-        let own = Edge::Fwp(self.id);
-        self.outputs.first == own || self.outputs.others.contains(&own)
+        self.successors().any(|next| next == self.id)
     }
 }
 

@@ -9,8 +9,9 @@ use crate::port::heap::HeapPool;
 use crate::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
 use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use crate::test_frames::{self as frames, *};
+use pinion_mma::buffer::Buffer;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::link::{MmaLink, Outbound, link};
+use pinion_mma::link::{Inbound, MmaLink, Outbound, link};
 use std::net::{IpAddr, Ipv4Addr};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
@@ -20,7 +21,7 @@ const POOL: usize = 1024;
 struct Rig {
     gateway: Gateway,
     peers: Vec<MemoryPeer>,
-    mma: MmaLink,
+    mmas: Vec<MmaLink>,
     commands: Sender<Command>,
     events: Receiver<Event>,
     pool: HeapPool,
@@ -29,13 +30,14 @@ struct Rig {
 
 /// Sizes that some test wants to be small.
 struct Sizes {
+    mmas: usize,
     link: usize,
     instances: usize,
     pending: usize,
     events: usize,
 }
 
-const AMPLE: Sizes = Sizes { link: 256, instances: 64, pending: 64, events: 256 };
+const AMPLE: Sizes = Sizes { mmas: 1, link: 256, instances: 64, pending: 64, events: 256 };
 
 /// What MMA was given: the frame's target, where it came in, and itself.
 type Delivered = (FwpId, PortIndex, Vec<u8>);
@@ -48,7 +50,8 @@ impl Rig {
     fn with(ports: usize, sizes: Sizes) -> Self {
         let pool = HeapPool::new(POOL, 2048);
         let (setups, peers) = (0..ports).map(|port| setup(port, &pool)).unzip();
-        let (gateway_end, mma) = link(sizes.link, Doorbell::default(), Doorbell::default());
+        let (gateway_ends, mmas) =
+            (0..sizes.mmas).map(|_| link(sizes.link, Doorbell::default(), Doorbell::default())).unzip();
         let (commands, commands_end) = crossbeam_channel::bounded(256);
         let (events_end, events) = crossbeam_channel::bounded(sizes.events);
         let gateway = Gateway::new(GatewayConfig {
@@ -59,11 +62,11 @@ impl Rig {
             pending_max: sizes.pending,
             burst: 32,
             empties_max: 64,
-            links: vec![gateway_end],
+            links: gateway_ends,
             commands: commands_end,
             events: events_end,
         });
-        Self { gateway: gateway.unwrap(), peers, mma, commands, events, pool, now_ns: 0 }
+        Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0 }
     }
 
     /// One chain for everything, under this policy.
@@ -114,14 +117,25 @@ impl Rig {
         self.poll();
     }
 
-    fn delivered(&mut self) -> Vec<Delivered> {
+    /// What MMA `mma` was given.
+    fn delivered_to(&mut self, mma: usize) -> Vec<Delivered> {
+        let mma = &mut self.mmas[mma];
         std::iter::from_fn(|| {
-            let inbound = self.mma.inbound.pop()?;
+            let inbound = mma.inbound.pop()?;
             let delivered = (inbound.target, inbound.port, inbound.buffer.bytes(inbound.len).to_vec());
-            self.mma.spent.push(inbound.buffer).unwrap();
+            mma.spent.push(inbound.buffer).unwrap();
             Some(delivered)
         })
         .collect()
+    }
+
+    fn delivered(&mut self) -> Vec<Delivered> {
+        (0..self.mmas.len()).flat_map(|mma| self.delivered_to(mma)).collect()
+    }
+
+    /// All empty buffers that MMA `mma` was given.
+    fn empties_of(&mut self, mma: usize) -> Vec<Buffer> {
+        std::iter::from_fn(|| self.mmas[mma].empty.pop()).collect()
     }
 
     /// The instances that frames were delivered to, by the number of their entry.
@@ -141,9 +155,11 @@ impl Rig {
     fn assert_no_buffer_leaked(mut self) {
         self.delivered();
         self.poll();
-        let mut buffers: Vec<_> = std::iter::from_fn(|| self.mma.empty.pop()).collect();
-        assert!(self.mma.inbound.pop().is_none());
-        self.pool.give(&mut buffers);
+        for mma in 0..self.mmas.len() {
+            let mut buffers = self.empties_of(mma);
+            assert!(self.mmas[mma].inbound.pop().is_none());
+            self.pool.give(&mut buffers);
+        }
         drop(self.gateway);
         assert_eq!(self.pool.available(), POOL);
     }
@@ -414,9 +430,9 @@ fn what_mma_sends_leaves_by_its_port_in_order() {
     let mut rig = Rig::new(2);
     rig.poll();
     for number in 0..100_u8 {
-        let mut buffer = rig.mma.empty.pop().expect("MMA is kept supplied with empty buffers");
+        let mut buffer = rig.mmas[0].empty.pop().expect("MMA is kept supplied with empty buffers");
         buffer.bytes_mut(60).fill(number);
-        rig.mma.outbound.push(Outbound { buffer, len: 60, port: PortIndex(u16::from(number % 2)) }).unwrap();
+        rig.mmas[0].outbound.push(Outbound { buffer, len: 60, port: PortIndex(u16::from(number % 2)) }).unwrap();
         if number % 40 == 39 {
             rig.poll();
         }
@@ -430,20 +446,105 @@ fn what_mma_sends_leaves_by_its_port_in_order() {
 }
 
 #[test]
-fn mma_is_lent_as_many_empty_buffers_as_configured_and_no_more() {
+fn mma_is_kept_supplied_with_as_many_empty_buffers_as_configured_while_it_holds_no_more_than_its_link() {
     let mut rig = Rig::new(1);
-    (0..5).for_each(|_| _ = rig.poll());
-    let mut lent: Vec<_> = std::iter::from_fn(|| rig.mma.empty.pop()).collect();
-    assert_eq!(lent.len(), 64);
-    rig.poll();
-    assert!(rig.mma.empty.pop().is_none());
-    for buffer in lent.drain(..10) {
-        rig.mma.outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+    let mut lent = Vec::new();
+    for _ in 0..4 {
+        (0..5).for_each(|_| _ = rig.poll());
+        let there = rig.empties_of(0);
+        assert_eq!(there.len(), 64);
+        lent.extend(there);
     }
     rig.poll();
-    lent.extend(std::iter::from_fn(|| rig.mma.empty.pop()));
-    assert_eq!(lent.len(), 64);
+    assert!(rig.mmas[0].empty.pop().is_none(), "more than the 256 of the link");
+    for buffer in lent.drain(..10) {
+        rig.mmas[0].outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+    }
+    rig.poll();
+    lent.extend(rig.empties_of(0));
+    assert_eq!(lent.len(), 256);
     rig.pool.give(&mut lent);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn frames_that_wait_in_mma_never_keep_others_from_leaving() {
+    let mut rig = Rig::new(1);
+    rig.set_rules(vec![rule(Policy::Shared, 0)]);
+    rig.ready(0, 10);
+    (0..10).for_each(|_| rig.send_and_poll(&vec![ping(1, 1); 32]));
+    // All of the link's 256 but the part of the empty ones.
+    let waiting: Vec<Inbound> = std::iter::from_fn(|| rig.mmas[0].inbound.pop()).collect();
+    assert_eq!((waiting.len(), rig.drops(DropReason::MmaBusy)), (192, 320 - 192));
+    for round in 1..=20 {
+        let empties = rig.empties_of(0);
+        assert_eq!(empties.len(), 64, "round {round}");
+        for buffer in empties {
+            rig.mmas[0].outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+        }
+        rig.send_and_poll(&vec![ping(1, 1); 32]);
+        (0..2).for_each(|_| _ = rig.poll());
+        assert_eq!(std::iter::from_fn(|| rig.peers[0].receive()).count(), 64, "round {round}");
+        assert_eq!(rig.drops(DropReason::MmaBusy), 320 - 192 + 32 * round);
+    }
+    rig.pool.give(&mut waiting.into_iter().map(|frame| frame.buffer).collect());
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn frames_still_come_in_while_mma_keeps_buffers_and_nothing_leaves() {
+    let mut rig = Rig::with(1, Sizes { link: 16, ..AMPLE });
+    rig.set_rules(vec![rule(Policy::Shared, 0)]);
+    rig.ready(0, 10);
+    // An eighth of the link's.
+    rig.send_and_poll(&[ping(1, 1), ping(1, 2)]);
+    let mut kept: Vec<Buffer> = std::iter::from_fn(|| rig.mmas[0].inbound.pop()).map(|frame| frame.buffer).collect();
+    assert_eq!(kept.len(), 2);
+    for round in 0..100 {
+        rig.send_and_poll(&(0..6).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
+        assert_eq!(rig.targets(), [10; 6], "round {round}");
+    }
+    assert_eq!(rig.drops(DropReason::MmaBusy), 0);
+    rig.pool.give(&mut kept);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn each_frame_is_handed_to_the_mma_that_has_its_instance_and_each_mma_has_a_loan_of_its_own() {
+    let mut rig = Rig::with(1, Sizes { mmas: 2, link: 16, ..AMPLE });
+    rig.set_rules(vec![rule(Policy::PerClient, 0)]);
+    (10..14).for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&(1..5).flat_map(|number| [ping(number, 1), ping(number, 2)]).collect::<Vec<_>>());
+    let targets = |rig: &mut Rig, mma| -> Vec<u32> {
+        rig.delivered_to(mma).into_iter().map(|(target, ..)| target.index).collect()
+    };
+    assert_eq!((targets(&mut rig, 0), targets(&mut rig, 1)), (vec![10, 10, 12, 12], vec![11, 11, 13, 13]));
+    assert!([10, 11, 12, 13].map(|instance| entry(instance).mma(2).0) == [0, 1, 0, 1]);
+    // The first does not get to its frames: those of the other go on.
+    rig.poll();
+    rig.send_and_poll(&vec![ping(1, 3); 20]);
+    assert_eq!(rig.drops(DropReason::MmaBusy), 12);
+    for round in 0..10 {
+        rig.send_and_poll(&vec![ping(2, round); 8]);
+        assert_eq!(targets(&mut rig, 1), [11; 8], "round {round}");
+    }
+    assert_eq!(rig.drops(DropReason::MmaBusy), 12);
+    assert_eq!(targets(&mut rig, 0), [10; 8]);
+    // What either sends leaves, and either is supplied again.
+    for mma in [0, 1] {
+        let empties = rig.empties_of(mma);
+        assert_eq!(empties.len(), 8);
+        for buffer in empties {
+            rig.mmas[mma].outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+        }
+    }
+    rig.poll();
+    assert_eq!(std::iter::from_fn(|| rig.peers[0].receive()).count(), 16);
+    for mma in [0, 1] {
+        let mut empties = rig.empties_of(mma);
+        assert_eq!(empties.len(), 8);
+        rig.pool.give(&mut empties);
+    }
     rig.assert_no_buffer_leaked();
 }
 
@@ -453,11 +554,12 @@ fn frames_are_dropped_and_counted_while_mma_holds_as_many_as_it_may() {
     rig.set_rules(vec![rule(Policy::Shared, 0)]);
     rig.ready(0, 10);
     rig.send_and_poll(&(0..20).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
-    assert_eq!(rig.drops(DropReason::MmaBusy), 4);
-    assert_eq!(rig.targets(), [10; 16]);
+    // Half of the link's buffers are the empty ones'.
+    assert_eq!(rig.drops(DropReason::MmaBusy), 12);
+    assert_eq!(rig.targets(), [10; 8]);
     // Their buffers are on their way back: MMA may hold as many again.
-    rig.send_and_poll(&(0..16).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
-    assert_eq!((rig.targets(), rig.drops(DropReason::MmaBusy)), (vec![10; 16], 4));
+    rig.send_and_poll(&(0..8).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
+    assert_eq!((rig.targets(), rig.drops(DropReason::MmaBusy)), (vec![10; 8], 12));
     rig.assert_no_buffer_leaked();
 }
 
@@ -506,7 +608,7 @@ fn impossible_sizes_are_refused_by_name() {
     };
     assert_eq!(make(|_| ()), None);
     assert_eq!(make(|config| config.ports.clear()), Some(GatewayError::PortCount { count: 0 }));
-    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 584 }));
+    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 520 }));
     let message = make(|config| config.burst = 0).unwrap().to_string();
     assert_eq!(message, "burst is 0: it must be from 1 to 4096");
 }
