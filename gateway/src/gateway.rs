@@ -27,11 +27,12 @@ use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::GatewayLink;
 use smoltcp::wire::EthernetAddress;
 
-use crate::assign::{Assigner, Assignment, SweepShare};
+use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
+use crate::flows::hash::FlowHash;
 use crate::flows::pending::{Held, Pending};
 use crate::handover::Handover;
-use crate::headers::{self, FlowKey, Headers};
+use crate::headers::FlowKey;
 use crate::id::ChainIndex;
 use crate::messages::{Command, Event};
 use crate::neighbor::Neighbors;
@@ -66,7 +67,8 @@ pub struct GatewayConfig {
     pub ports: Vec<PortSetup>,
     /// The pool from which all its ports take their buffers.
     pub pool: Box<dyn BufferPool>,
-    /// Flows to remember. More of them can be under way; looking up those that were forgotten takes longer.
+    /// Flows to remember, in 84 bytes each. More of them can be under way; looking up those that were forgotten takes
+    /// longer.
     pub flows_max: usize,
     /// Chain instances that may be ready or serving somebody, all chains together.
     pub instances_max: usize,
@@ -125,6 +127,8 @@ pub struct Gateway {
     bin: Bin,
     commands: Receiver<Command>,
     received: Vec<Frame>,
+    /// What the frames received are; between bursts empty.
+    reads: Vec<Read>,
     burst: usize,
     /// The port that is polled first, so that none is always last.
     first_port: usize,
@@ -218,6 +222,7 @@ impl Gateway {
             bin: Bin { pool, buffers: Vec::with_capacity(2 * burst), observer },
             commands: config.commands,
             received: Vec::with_capacity(burst),
+            reads: Vec::with_capacity(burst),
             burst,
             first_port: 0,
             swept_ns: 0,
@@ -311,26 +316,35 @@ impl Gateway {
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
         let mut received = std::mem::take(&mut self.received);
         let count = self.ports[port].port.receive(&mut received, self.burst);
-        for frame in received.drain(..) {
-            self.take_in(port, frame, now_ns);
+        self.read_burst(port, &received, now_ns);
+        let mut reads = std::mem::take(&mut self.reads);
+        for (frame, read) in received.drain(..).zip(reads.drain(..)) {
+            self.take_in(port, frame, &read, now_ns);
         }
-        self.received = received;
+        (self.received, self.reads) = (received, reads);
         count
     }
 
-    fn take_in(&mut self, port: usize, frame: Frame, now_ns: u64) {
-        let PortState { index, neighbors, .. } = &self.ports[port];
-        let index = *index;
-        match headers::parse(frame.buffer.bytes(frame.len), index, neighbors.station()) {
-            Ok(Headers::Flow(flow)) => self.forward(Held { frame, port: index }, &flow, now_ns),
-            Ok(Headers::Arp) => self.answer(port, frame, Neighbors::answer_arp),
-            Ok(Headers::NeighborDiscovery) => self.answer(port, frame, Neighbors::answer_solicitation),
-            Err(reason) => self.bin.drop_frame(frame, index, reason),
+    fn read_burst(&mut self, port: usize, frames: &[Frame], now_ns: u64) {
+        let Self { ports, assigner, reads, .. } = self;
+        let PortState { index, neighbors, .. } = &ports[port];
+        let read = |frame: &Frame| assigner.read(frame.buffer.bytes(frame.len), *index, neighbors.station(), now_ns);
+        reads.extend(frames.iter().map(read));
+        reads.iter().for_each(|read| assigner.fetch(read));
+    }
+
+    fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
+        let index = self.ports[port].index;
+        match read {
+            Read::Flow { flow, hash } => self.forward(Held { frame, port: index }, *hash, flow, now_ns),
+            Read::Arp => self.answer(port, frame, Neighbors::answer_arp),
+            Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation),
+            Read::Drop(reason) => self.bin.drop_frame(frame, index, *reason),
         }
     }
 
-    fn forward(&mut self, held: Held, flow: &FlowKey, now_ns: u64) {
-        match self.assigner.assign(flow, now_ns) {
+    fn forward(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, now_ns: u64) {
+        match self.assigner.assign(hash, flow, now_ns) {
             Assignment::To(entry) => deliver(&mut self.handover, &mut self.bin, held, entry),
             Assignment::Wait(key) => {
                 if let Err(held) = self.pending.hold(&key, held, now_ns) {

@@ -4,7 +4,7 @@ use super::chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX,
     MEMORY_LIMIT_KIB_MIN, STAGES_MAX,
 };
-use super::{ModuleName, ObjectRef, Prefix, Protocol};
+use super::{ModuleName, ObjectRef, Prefix, Protocol, VlanId};
 
 /// A change that would leave the desired state wrong. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,4 +141,10 @@ pub enum RuleProblem {
         /// The prefix that does not go with it.
         prefix: Prefix,
     },
+    /// A type of message of a protocol that has none.
+    #[error("it matches an ICMP type of {}: icmp_type needs protocol icmp or icmpv6", .0.map_or("any protocol".into(), |p| format!("protocol {p}")))]
+    IcmpTypeWithoutProtocol(Option<Protocol>),
+    /// A VLAN within none.
+    #[error("inner_vlan {0} is not within any VLAN: give vlan, too")]
+    InnerVlanWithoutVlan(VlanId),
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flows::ClientLabel;
+use crate::headers::Vlan;
 use crate::id::InstanceId;
 use crate::observer::PortObserver;
 use crate::port::LinkState;
@@ -200,7 +201,7 @@ fn taken(instance: u64, client: ClientLabel) -> Event {
 }
 
 fn address(number: u8) -> ClientLabel {
-    ClientLabel::Address(client(number).into())
+    ClientLabel::Address { address: client(number).into(), vlan: Vlan::UNTAGGED }
 }
 
 const WANTED: Event = Event::Wanted { chain: ChainIndex(0) };
@@ -224,8 +225,10 @@ fn per_flow_gives_each_flow_an_instance_of_its_own() {
     (10..14).for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[datagram(1, 50, 0), datagram(1, 51, 0), datagram(1, 50, 1), datagram(2, 50, 0)]);
     assert_eq!(rig.targets(), [10, 11, 10, 12]);
-    let Event::Taken { client: ClientLabel::Flow(flow), .. } = rig.events()[1] else { panic!("not for a flow") };
-    assert_eq!(flow.to_string(), "udp 10.77.0.101:51 -> 10.77.0.2:7");
+    let Event::Taken { client: client @ ClientLabel::Flow { .. }, .. } = rig.events()[1] else {
+        panic!("not for a flow")
+    };
+    assert_eq!(client.to_string(), "udp 10.77.0.101:51 -> 10.77.0.2:7");
     rig.assert_no_buffer_leaked();
 }
 
