@@ -318,9 +318,10 @@ impl Gateway {
         let count = self.ports[port].port.receive(&mut received, self.burst);
         self.read_burst(port, &received, now_ns);
         let mut reads = std::mem::take(&mut self.reads);
-        for (frame, read) in received.drain(..).zip(reads.drain(..)) {
-            self.take_in(port, frame, &read, now_ns);
+        for (frame, read) in received.drain(..).zip(&reads) {
+            self.take_in(port, frame, read, now_ns);
         }
+        reads.clear();
         (self.received, self.reads) = (received, reads);
         count
     }
@@ -333,6 +334,7 @@ impl Gateway {
         reads.iter().for_each(|read| assigner.fetch(read));
     }
 
+    #[inline]
     fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
         let index = self.ports[port].index;
         match read {
@@ -343,6 +345,7 @@ impl Gateway {
         }
     }
 
+    #[inline]
     fn forward(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, now_ns: u64) {
         match self.assigner.assign(hash, flow, now_ns) {
             Assignment::To(entry) => deliver(&mut self.handover, &mut self.bin, held, entry),
@@ -425,6 +428,7 @@ impl Drop for Gateway {
     }
 }
 
+#[inline]
 fn deliver(handover: &mut Handover, bin: &mut Bin, held: Held, entry: FwpId) {
     let Held { frame, port } = held;
     match handover.stage(frame, port, entry) {
