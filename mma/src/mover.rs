@@ -31,7 +31,7 @@ use crate::wiring::{Accepted, Edge, Endpoint, EndpointTable, Inlet, Intake};
 /// Frames taken from the gateway, and FWPs whose output is moved, per poll.
 const BATCH: usize = 128;
 /// How many frames ahead of the one being copied memory is asked for.
-const AHEAD: usize = 4;
+const AHEAD: usize = 8;
 
 /// A change to the wiring.
 pub enum MmaCommand {
@@ -233,16 +233,20 @@ impl Mma {
         let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
         let (mut taken, mut moved) = (0, Moved::default());
         let mut intake = inlet.open();
-        while let Some(next) = frames.peek(0).map(|frame| frame.target)
-            && next == target
-            && let Some(frame) = frames.take()
+        (0..AHEAD).for_each(|ahead| intake.prefetch(ahead));
+        while let Some(frame) = frames.peek(0)
+            && frame.target == target
         {
             taken += 1;
             if let Some(ahead) = frames.peek(AHEAD) {
                 ahead.buffer.prefetch();
             }
-            // Behind those that wait already, a frame waits too.
-            match if waiting.is_empty() { accept(&mut intake, &frame) } else { Accepted::NoSlot } {
+            intake.prefetch(AHEAD);
+            // Copied from where it lies and only then taken: a frame that went over the stack would wait there for all writes
+            // before it, and those into slots take long. Behind those that wait already, a frame waits too.
+            let accepted = if waiting.is_empty() { accept(&mut intake, frame) } else { Accepted::NoSlot };
+            let Some(frame) = frames.take() else { break };
+            match accepted {
                 Accepted::Yes => moved.add(frame.len),
                 Accepted::NoSlot if waiting.len() < *waiting_max && *held < *held_max => {
                     *held += 1;

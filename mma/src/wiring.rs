@@ -116,6 +116,14 @@ impl Inlet {
 }
 
 impl Intake<'_> {
+    /// Asks for the slot that the next frame but `ahead` will go into: its last owner was the guest, on another core.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, ahead: usize) {
+        if let Some(&slot) = self.free.len().checked_sub(ahead + 1).and_then(|at| self.free.get(at)) {
+            self.pool.prefetch_to_write(slot, RX_HEADROOM as u16);
+        }
+    }
+
     /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and stages it for the worker. What comes of it is
     /// for the caller to count.
     #[inline(always)]
