@@ -17,6 +17,7 @@
 //! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
 //! bounded: a burst in and a burst out per port, a few commands, a slice of the tables.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ use crate::messages::{Command, Event};
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
-use crate::port::{BufferPool, Frame, Port};
+use crate::port::{Alarm, BufferPool, Frame, Port, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -138,11 +139,20 @@ struct PortState {
     port: Box<dyn Port>,
     index: PortIndex,
     neighbors: Neighbors,
+    promiscuous: Promiscuous,
     /// Frames to transmit; at most a burst.
     leaving: Vec<Frame>,
 }
 
 impl PortState {
+    /// The station that a frame has to be for to be taken in: the port's own, or whichever it is for.
+    fn receiver_of(&self, frame: &[u8]) -> EthernetAddress {
+        match (self.promiscuous, frame.first_chunk()) {
+            (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
+            _ => self.neighbors.station(),
+        }
+    }
+
     fn transmit(&mut self, pool: &mut dyn BufferPool) {
         if !self.leaving.is_empty() {
             self.port.transmit(&mut self.leaving, pool);
@@ -259,10 +269,25 @@ impl Gateway {
         done
     }
 
-    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: a gateway that sleeps must look
-    /// at them from time to time.
+    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: see [`Gateway::arm`].
     pub fn has_work(&mut self) -> bool {
         self.handover.has_work() || !self.commands.is_empty()
+    }
+
+    /// Has the ports report frames to the calling thread, which is about to sleep; says on what it can rely. To be undone
+    /// by [`Gateway::disarm`] before the next poll.
+    pub fn arm(&mut self) -> Alarm {
+        self.ports.iter_mut().map(|state| state.port.arm()).min().unwrap_or(Alarm::Set)
+    }
+
+    /// What `poll(2)` finds readable when a frame has come, all ports together.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().flat_map(|state| state.port.descriptors()).map(AsFd::as_fd)
+    }
+
+    /// Undoes [`Gateway::arm`].
+    pub fn disarm(&mut self) {
+        self.ports.iter_mut().for_each(|state| state.port.disarm());
     }
 
     fn obey(&mut self, now_ns: u64) -> usize {
@@ -319,9 +344,9 @@ impl Gateway {
     }
 
     fn take_in(&mut self, port: usize, frame: Frame, now_ns: u64) {
-        let PortState { index, neighbors, .. } = &self.ports[port];
-        let index = *index;
-        match headers::parse(frame.buffer.bytes(frame.len), index, neighbors.station()) {
+        let state = &self.ports[port];
+        let (index, bytes) = (state.index, frame.buffer.bytes(frame.len));
+        match headers::parse(bytes, index, state.receiver_of(bytes)) {
             Ok(Headers::Flow(flow)) => self.forward(Held { frame, port: index }, &flow, now_ns),
             Ok(Headers::Arp) => self.answer(port, frame, Neighbors::answer_arp),
             Ok(Headers::NeighborDiscovery) => self.answer(port, frame, Neighbors::answer_solicitation),
@@ -422,7 +447,8 @@ fn deliver(handover: &mut Handover, bin: &mut Bin, held: Held, entry: FwpId) {
 fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let PortSetup { port, addresses } = setup;
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
-    PortState { port, index, neighbors, leaving: Vec::with_capacity(burst) }
+    let promiscuous = port.promiscuous();
+    PortState { port, index, neighbors, promiscuous, leaving: Vec::with_capacity(burst) }
 }
 
 fn check(setting: &'static str, value: usize, max: usize) -> Result<(), GatewayError> {

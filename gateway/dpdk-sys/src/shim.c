@@ -4,9 +4,6 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Ports have one queue each way. */
-#define QUEUE 0
-
 static inline void describe(struct rte_mbuf *mbuf, struct pinion_frame *frame)
 {
 	frame->data = rte_pktmbuf_mtod(mbuf, void *);
@@ -20,10 +17,10 @@ static inline int is_plain(const struct rte_mbuf *mbuf, const struct rte_mempool
 	       (uint32_t)mbuf->data_off + mbuf->data_len <= mbuf->buf_len;
 }
 
-uint16_t pinion_rx_burst(uint16_t port, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
+uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
 			 struct pinion_frame *frames, uint16_t max, uint16_t *rejected)
 {
-	uint16_t received = rte_eth_rx_burst(port, QUEUE, mbufs, max);
+	uint16_t received = rte_eth_rx_burst(port, queue, mbufs, max);
 	uint16_t kept = 0;
 
 	for (uint16_t i = 0; i < received; i++) {
@@ -41,7 +38,13 @@ uint16_t pinion_rx_burst(uint16_t port, const struct rte_mempool *pool, struct r
 	return kept;
 }
 
-uint16_t pinion_tx_burst(uint16_t port, struct rte_mbuf **mbufs, const uint32_t *lengths, uint16_t count)
+int pinion_rx_waiting(uint16_t port, uint16_t queue)
+{
+	return rte_eth_rx_queue_count(port, queue);
+}
+
+uint16_t pinion_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint32_t *lengths,
+			 uint16_t count)
 {
 	for (uint16_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = mbufs[i];
@@ -51,7 +54,7 @@ uint16_t pinion_tx_burst(uint16_t port, struct rte_mbuf **mbufs, const uint32_t 
 		/* What was noticed on receipt must not be taken for a wish on transmission. */
 		mbuf->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
 	}
-	return rte_eth_tx_burst(port, QUEUE, mbufs, count);
+	return rte_eth_tx_burst(port, queue, mbufs, count);
 }
 
 uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct rte_mbuf **mbufs, struct pinion_frame *frames,

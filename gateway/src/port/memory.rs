@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::ArrayQueue;
 use pinion_mma::buffer::Buffer;
 
-use super::{BufferPool, FRAME_OVERHEAD, Frame, LinkState, Port, PortCounters, PortFacts};
+use super::{BufferPool, FRAME_OVERHEAD, Frame, LinkState, Port, PortCounters, PortFacts, Promiscuous};
 
 /// How a [`MemoryPort`] is made.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct MemoryPortConfig {
     pub mac: [u8; 6],
     /// The longest payload of a frame in bytes.
     pub mtu: u16,
+    /// Whether frames for other stations are taken in.
+    pub promiscuous: Promiscuous,
     /// Frames that each direction holds before it is full.
     pub queue_frames: usize,
 }
@@ -35,7 +37,8 @@ impl MemoryPortConfig {
     pub fn named(name: &str) -> Self {
         let sum = name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         let [a, b, c, d] = sum.to_be_bytes();
-        Self { name: name.to_owned(), mac: [0x02, name.len() as u8, a, b, c, d], mtu: 1500, queue_frames: 1024 }
+        let mac = [0x02, name.len() as u8, a, b, c, d];
+        Self { name: name.to_owned(), mac, mtu: 1500, promiscuous: Promiscuous::No, queue_frames: 1024 }
     }
 }
 
@@ -120,6 +123,10 @@ impl Port for MemoryPort {
     fn facts(&self) -> PortFacts {
         let link = if self.wire.up.load(Ordering::Relaxed) { LinkState::Up } else { LinkState::Down };
         PortFacts { mac: self.config.mac, mtu: self.config.mtu, link, missed: 0 }
+    }
+
+    fn promiscuous(&self) -> Promiscuous {
+        self.config.promiscuous
     }
 
     fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize {

@@ -163,6 +163,43 @@ impl NetworkNamespace {
         ip(&format!("-n {name} neigh replace 10.201.0.2 lladdr {mac} dev {interface} nud permanent"));
     }
 
+    /// The same once more, after the interface was set down.
+    pub(crate) fn address_again(&self, interface: &str, mac: [u8; 6]) {
+        ip_succeeds(&format!("-n {} addr del 10.201.0.1/24 dev {interface}", self.name));
+        self.address(interface, mac);
+    }
+
+    /// Pings 10.201.0.2 once, and does not wait for an answer.
+    pub(crate) fn ping_once(&self) {
+        ip_succeeds(&format!("netns exec {} ping -n -q -c 1 -W 0.01 10.201.0.2", self.name));
+    }
+
+    /// Sends datagrams to these ports of 10.201.0.2, `count` to each, whose payloads begin with `a`, `b`, and so on.
+    pub(crate) fn send_datagrams(&self, ports: std::ops::Range<u16>, count: u8) {
+        let socket = self.inside(|| {
+            let socket = std::net::UdpSocket::bind("10.201.0.1:0").expect("the namespace has this address");
+            for letter in (b'a'..).take(count.into()) {
+                for port in ports.clone() {
+                    socket.send_to(&[letter; 8], ("10.201.0.2", port)).expect("the interface takes a datagram");
+                }
+            }
+            socket
+        });
+        drop(socket);
+    }
+
+    /// Does something inside the namespace, on a thread of its own.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+        use std::os::fd::AsFd;
+        let file = std::fs::File::open(self.path()).expect("the namespace is there");
+        let inside = || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join().expect("nothing panics inside"))
+    }
+
     /// Starts pinging 10.201.0.2 with this much payload.
     pub(crate) fn ping(&self, count: u32, payload_len: u32) -> Child {
         let arguments =
@@ -186,9 +223,16 @@ pub(crate) struct Veth {
 
 impl Veth {
     pub(crate) fn new(label: &str) -> Self {
+        Self::with_queues(label, 1)
+    }
+
+    /// One with so many queues each way at both ends.
+    pub(crate) fn with_queues(label: &str, queues: u16) -> Self {
         let namespace = NetworkNamespace::new(label);
         let veth = Self { near: unique("n"), far: unique("f"), namespace };
-        ip(&format!("link add {} type veth peer name {} netns {}", veth.near, veth.far, veth.namespace.name));
+        let count = format!("numrxqueues {queues} numtxqueues {queues}");
+        let (near, far, far_namespace) = (&veth.near, &veth.far, &veth.namespace.name);
+        ip(&format!("link add {near} {count} type veth peer name {far} netns {far_namespace} {count}"));
         std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", veth.near), "1").expect("root may do this");
         veth
     }
