@@ -38,7 +38,7 @@ use crate::messages::{Command, Event};
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
-use crate::port::{Alarm, BufferPool, Frame, Port, Promiscuous};
+use crate::port::{Alarm, BufferPool, Frame, FrameFacts, Port, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -387,7 +387,7 @@ impl Gateway {
     fn net_out(&mut self, max: usize) -> usize {
         let Self { ports, handover, bin, .. } = self;
         let count = handover.take_outbound(max, |out| {
-            let frame = Frame { buffer: out.buffer, len: out.len };
+            let frame = Frame { buffer: out.buffer, len: out.len, facts: FrameFacts::NONE };
             match ports.get_mut(usize::from(out.port.0)) {
                 Some(state) => state.leave(frame, &mut *bin.pool),
                 None => {

@@ -4,11 +4,26 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+/* A device that sets neither bit of a pair knows nothing; both mean that the frame was never on a wire and its checksum
+ * not computed, which does not help who wants to check it. */
+static inline uint16_t fact(uint64_t flags, uint64_t good, uint64_t bad, uint16_t if_good, uint16_t if_bad)
+{
+	uint64_t found = flags & (good | bad);
+
+	return found == good ? if_good : found == bad ? if_bad : 0;
+}
+
 static inline void describe(struct rte_mbuf *mbuf, struct pinion_frame *frame)
 {
+	uint64_t flags = mbuf->ol_flags;
+
 	frame->data = rte_pktmbuf_mtod(mbuf, void *);
 	frame->len = rte_pktmbuf_data_len(mbuf);
 	frame->capacity = mbuf->buf_len - mbuf->data_off;
+	frame->facts = fact(flags, RTE_MBUF_F_RX_IP_CKSUM_GOOD, RTE_MBUF_F_RX_IP_CKSUM_BAD, PINION_IP_CHECKSUM_GOOD,
+			    PINION_IP_CHECKSUM_BAD) |
+		       fact(flags, RTE_MBUF_F_RX_L4_CKSUM_GOOD, RTE_MBUF_F_RX_L4_CKSUM_BAD, PINION_L4_CHECKSUM_GOOD,
+			    PINION_L4_CHECKSUM_BAD);
 }
 
 static inline int is_plain(const struct rte_mbuf *mbuf, const struct rte_mempool *pool)

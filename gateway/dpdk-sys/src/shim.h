@@ -19,11 +19,24 @@
 /* What flows are told apart by when a device spreads them over queues. */
 static const uint64_t PINION_RSS_FLOWS = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP;
 
+/* What a device can be asked to check of the frames it receives. */
+static const uint64_t PINION_RX_CHECKSUMS =
+	RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+
+/* What it found, as bits of pinion_frame.facts; none of a pair where it does not tell. */
+enum {
+	PINION_IP_CHECKSUM_GOOD = 1 << 0,
+	PINION_IP_CHECKSUM_BAD = 1 << 1,
+	PINION_L4_CHECKSUM_GOOD = 1 << 2,
+	PINION_L4_CHECKSUM_BAD = 1 << 3,
+};
+
 /* Where an mbuf's data lies: from `data` on, `len` bytes are the frame and `capacity` bytes may be used. */
 struct pinion_frame {
 	void *data;
 	uint32_t len;
-	uint32_t capacity;
+	uint16_t capacity;
+	uint16_t facts;
 };
 
 /* Receives up to `max` frames. Those that do not lie in exactly one mbuf of `pool` are freed and counted in

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::ArrayQueue;
 use pinion_mma::buffer::Buffer;
 
-use super::{BufferPool, FRAME_OVERHEAD, Frame, LinkState, Port, PortCounters, PortFacts, Promiscuous};
+use super::{BufferPool, FRAME_OVERHEAD, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts, Promiscuous};
 
 /// How a [`MemoryPort`] is made.
 #[derive(Clone, Debug)]
@@ -149,7 +149,7 @@ impl Port for MemoryPort {
             buffer.bytes_mut(len).copy_from_slice(&bytes);
             self.counters.received.frames.add(1);
             self.counters.received.bytes.add(len.into());
-            frames.push(Frame { buffer, len });
+            frames.push(Frame { buffer, len, facts: FrameFacts::NONE });
         }
         frames.len() - before
     }
@@ -250,7 +250,7 @@ mod tests {
         let (mut port, peer, mut pool) = port(2, 8);
         let mut buffers = Vec::new();
         pool.take(&mut buffers, 3);
-        let mut frames = buffers.into_iter().map(|buffer| Frame { buffer, len: 60 }).collect();
+        let mut frames = buffers.into_iter().map(|buffer| Frame { buffer, len: 60, facts: FrameFacts::NONE }).collect();
         assert_eq!(port.transmit(&mut frames, &mut pool), 2);
         assert_eq!(port.counters().sent.dropped_full.value(), 1);
         assert_eq!(pool.available(), 8);
@@ -265,7 +265,7 @@ mod tests {
         let mut buffers = Vec::new();
         pool.take(&mut buffers, 4);
         let lengths = [0, 1518, 1519, 5000];
-        let mut frames = buffers.into_iter().zip(lengths).map(|(buffer, len)| Frame { buffer, len }).collect();
+        let mut frames = buffers.into_iter().zip(lengths).map(|(buffer, len)| Frame { buffer, len, facts: FrameFacts::NONE }).collect();
         assert_eq!(port.transmit(&mut frames, &mut pool), 1);
         assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
         assert_eq!(peer.receive().unwrap().len(), 1518);

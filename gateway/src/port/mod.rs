@@ -38,6 +38,30 @@ pub struct Frame {
     pub buffer: Buffer,
     /// The frame's length in bytes, without the checksum at its end.
     pub len: u32,
+    /// What the device has found out about it, if it was received.
+    pub facts: FrameFacts,
+}
+
+/// What a device has found out about a frame that it received: whether its checksums are right, as far as it tells. Bits as
+/// in a guest's descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameFacts(u8);
+
+impl FrameFacts {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+
+    /// What these bits say: `RX_` of [`pinion_abi`].
+    #[must_use]
+    pub const fn of_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// As bits.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
 }
 
 /// Where buffers come from and go back to.

@@ -1,5 +1,6 @@
 //! Devices whose far side is a kernel: real pings in a namespace.
 
+use pinion_abi::{RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD};
 use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
 use pinion_gateway::port::{LinkState, Port, Promiscuous};
 
@@ -125,7 +126,7 @@ fn an_interface_receives_for_others_only_if_wanted_and_only_as_long_as_the_port_
 #[test]
 fn a_port_carries_frames_up_to_its_mtu_and_drops_longer_ones() {
     let mut lab = Lab::enter();
-    for (driver, mtu) in [("net_af_packet0", 1966), ("net_af_xdp0", 1774)] {
+    for (driver, mtu) in [("net_af_packet0", 1400), ("net_af_xdp0", 1774)] {
         let veth = Veth::new("l");
         veth.set_up();
         let device = format!("{driver},iface={}", veth.near);
@@ -144,4 +145,25 @@ fn a_port_carries_frames_up_to_its_mtu_and_drops_longer_ones() {
 
 fn interface_mtu(interface: &str) -> u16 {
     std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_device_that_checks_checksums_tells_what_it_found() {
+    let mut lab = Lab::enter();
+    let (namespace, interface) = (NetworkNamespace::new("c"), unique("c"));
+    let config = PortConfig {
+        network_namespace: Some(namespace.path()),
+        ..PortConfig::new("port", &format!("net_tap0,iface={interface}"))
+    };
+    let mut port = DpdkPort::open(&config, &lab.pool).unwrap();
+    namespace.address(&interface, port.facts().mac);
+    namespace.send_datagrams(9000..9001, 1);
+    assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_GOOD);
+    namespace.send_wrong_datagram();
+    assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_BAD);
+    // A ring checks nothing.
+    let mut ring = lab.open("net_ring0");
+    let mut frames = lab.frames(&[vec![0; 60]]);
+    ring.transmit(&mut frames, &mut lab.pool);
+    assert_eq!(lab.receive_facts(&mut ring), 0);
 }

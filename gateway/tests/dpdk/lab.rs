@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, Eal, EalConfig, PortConfig};
-use pinion_gateway::port::{BufferPool, Frame, Port};
+use pinion_gateway::port::{BufferPool, Frame, FrameFacts, Port};
 
 /// How long anything here may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ impl Lab {
         let fill = |(mut buffer, bytes): (pinion_mma::buffer::Buffer, &Vec<u8>)| {
             let len = bytes.len() as u32;
             buffer.bytes_mut(len).copy_from_slice(bytes);
-            Frame { buffer, len }
+            Frame { buffer, len, facts: FrameFacts::NONE }
         };
         buffers.into_iter().zip(contents).map(fill).collect()
     }
@@ -73,6 +73,17 @@ impl Lab {
             port.receive(&mut frames, 32);
         }
         self.contents(frames)
+    }
+
+    /// What the device says of the next frame.
+    pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u32 {
+        let (mut frames, started) = (Vec::new(), Instant::now());
+        while port.receive(&mut frames, 32) == 0 {
+            assert!(started.elapsed() < PATIENCE, "no frame came");
+        }
+        let facts = frames[0].facts;
+        self.contents(frames);
+        facts.bits().into()
     }
 
     /// Answers echo requests until the process that sends them ends; returns whether it was content.
@@ -188,6 +199,17 @@ impl NetworkNamespace {
         drop(socket);
     }
 
+    /// Sends a datagram to 10.201.0.2 whose UDP checksum is wrong.
+    pub(crate) fn send_wrong_datagram(&self) {
+        use rustix::net::{AddressFamily, SendFlags, SocketAddrV4, SocketType, ipproto, sendto, socket};
+        let datagram = [0x23, 0x28, 0x23, 0x28, 0, 16, 0xba, 0xad, 0, 0, 0, 0, 0, 0, 0, 0];
+        self.inside(|| {
+            let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).expect("root may have it");
+            let to = SocketAddrV4::new([10, 201, 0, 2].into(), 0);
+            sendto(&socket, &datagram, SendFlags::empty(), &to).expect("the interface takes a datagram");
+        });
+    }
+
     /// Does something inside the namespace, on a thread of its own.
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -223,16 +245,9 @@ pub(crate) struct Veth {
 
 impl Veth {
     pub(crate) fn new(label: &str) -> Self {
-        Self::with_queues(label, 1)
-    }
-
-    /// One with so many queues each way at both ends.
-    pub(crate) fn with_queues(label: &str, queues: u16) -> Self {
         let namespace = NetworkNamespace::new(label);
         let veth = Self { near: unique("n"), far: unique("f"), namespace };
-        let count = format!("numrxqueues {queues} numtxqueues {queues}");
-        let (near, far, far_namespace) = (&veth.near, &veth.far, &veth.namespace.name);
-        ip(&format!("link add {near} {count} type veth peer name {far} netns {far_namespace} {count}"));
+        ip(&format!("link add {} type veth peer name {} netns {}", veth.near, veth.far, veth.namespace.name));
         std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", veth.near), "1").expect("root may do this");
         veth
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr::null;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use pinion_dpdk_sys as sys;
 
@@ -31,6 +32,10 @@ const TAP_DESCRIPTORS: u16 = 16;
 
 /// What AF_XDP keeps for itself at the start of each buffer.
 const XDP_HEADROOM: u32 = 256;
+
+/// How long the kernel may take to give up an AF_XDP socket's queue, and when it is asked again.
+const RELEASE_MAX: Duration = Duration::from_secs(2);
+const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 const NO_PORT: u16 = u16::MAX;
 
@@ -110,6 +115,9 @@ impl Ethernet {
         // SAFETY: all-zero bytes mean "nothing special" throughout this structure.
         let mut settings: sys::rte_eth_conf = unsafe { std::mem::zeroed() };
         settings.rxmode.mtu = config.mtu.into();
+        if self.checks_wires() {
+            settings.rxmode.offloads = able.rx_offload_capa & sys::PINION_RX_CHECKSUMS;
+        }
         let hashed = able.flow_type_rss_offloads & sys::PINION_RSS_FLOWS;
         if self.queues > 1 && hashed != 0 {
             settings.rxmode.mq_mode = sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
@@ -130,9 +138,11 @@ impl Ethernet {
         let socket = unsafe { sys::rte_eth_dev_socket_id(self.id) }.cast_unsigned();
         let mempool = pool.mempool().raw();
         for queue in self.queues() {
-            // SAFETY: the port is configured with this queue; the pool outlives the port, whose owner keeps a handle.
-            check(unsafe { sys::rte_eth_rx_queue_setup(self.id, queue, receive, socket, null(), mempool) })
-                .map_err(refused("setting up a receive queue"))?;
+            let set_up = || {
+                // SAFETY: the port is configured with this queue; the pool outlives the port, whose owner has a handle.
+                check(unsafe { sys::rte_eth_rx_queue_setup(self.id, queue, receive, socket, null(), mempool) })
+            };
+            self.with_patience(set_up).map_err(refused("setting up a receive queue"))?;
             // SAFETY: the port is configured with this queue.
             check(unsafe { sys::rte_eth_tx_queue_setup(self.id, queue, transmit, socket, null()) })
                 .map_err(refused("setting up a transmit queue"))?;
@@ -141,6 +151,18 @@ impl Ethernet {
         let index = info(self.id).map_err(refused("asking what it can do"))?.if_index;
         let interface = (index != 0).then(|| Interface::of_index(index)).transpose();
         interface.map_err(|error| DpdkError::Watch { device: self.device.text().to_owned(), error })
+    }
+
+    /// Tries again for a while where the kernel may take back only later what the port before this one had: AF_XDP's
+    /// sockets let go of their interface's queues some time after they were closed.
+    fn with_patience(&self, mut work: impl FnMut() -> Result<(), i32>) -> Result<(), i32> {
+        let started = Instant::now();
+        loop {
+            match work() {
+                Err(_) if self.driver() == "net_af_xdp" && started.elapsed() < RELEASE_MAX => std::thread::sleep(TRY_AGAIN),
+                result => return result,
+            }
+        }
     }
 
     fn start(&self, config: &PortConfig) -> Result<(), DpdkError> {
@@ -169,6 +191,13 @@ impl Ethernet {
             );
         }
         Ok(())
+    }
+
+    /// Whether frames come to the device with their checksums complete. Between virtual machines they need not, if whoever
+    /// receives them says that it does not mind: then they could not be sent on.
+    fn checks_wires(&self) -> bool {
+        let driver = self.driver();
+        !["virtio", "vhost"].iter().any(|virtual_kind| driver.contains(virtual_kind))
     }
 
     /// Whether the device chooses among the frames of a wire. Virtual ones receive whatever is sent to them; those on a

@@ -18,7 +18,7 @@ use super::log;
 use super::namespace::Namespace;
 use super::pool::{BURST, DpdkPool, buffer, no_frames, no_mbufs};
 use super::signals::NoFreeSignals;
-use crate::port::{Alarm, BufferPool, FRAME_OVERHEAD, Frame, LinkState, Port, PortCounters, PortFacts, Promiscuous};
+use crate::port::{Alarm, BufferPool, FRAME_OVERHEAD, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts, Promiscuous};
 
 /// How often a burst is offered to a device that takes less than all of it.
 const TRANSMIT_TRIES: usize = 16;
@@ -26,6 +26,13 @@ const TRANSMIT_TRIES: usize = 16;
 const TRANSMIT_QUEUE: u16 = 0;
 
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+const _: () = {
+    assert!(sys::PINION_IP_CHECKSUM_GOOD == pinion_abi::RX_IP_CHECKSUM_GOOD);
+    assert!(sys::PINION_IP_CHECKSUM_BAD == pinion_abi::RX_IP_CHECKSUM_BAD);
+    assert!(sys::PINION_L4_CHECKSUM_GOOD == pinion_abi::RX_L4_CHECKSUM_GOOD);
+    assert!(sys::PINION_L4_CHECKSUM_BAD == pinion_abi::RX_L4_CHECKSUM_BAD);
+};
 
 /// How a port is opened.
 #[derive(Clone, Debug)]
@@ -227,7 +234,8 @@ impl DpdkPort {
             for (mbuf, frame) in self.burst.mbufs.iter().zip(&*self.burst.frames).take(count) {
                 bytes += u64::from(frame.len);
                 // SAFETY: the device gave this mbuf away; the shim has found it plain, of our pool, and described it.
-                frames.push(Frame { buffer: unsafe { buffer(*mbuf, frame) }, len: frame.len });
+                let buffer = unsafe { buffer(*mbuf, frame) };
+                frames.push(Frame { buffer, len: frame.len, facts: FrameFacts::of_bits(frame.facts as u8) });
             }
             counters.frames.add(count as u64);
             counters.bytes.add(bytes);
