@@ -17,6 +17,7 @@
 //! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
 //! bounded: a burst in and a burst out per port, a few commands, a slice of the tables.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,7 +39,7 @@ use crate::messages::{Command, Event};
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
-use crate::port::{BufferPool, Frame, Port};
+use crate::port::{Alarm, BufferPool, Frame, FrameFacts, Port, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -142,11 +143,20 @@ struct PortState {
     port: Box<dyn Port>,
     index: PortIndex,
     neighbors: Neighbors,
+    promiscuous: Promiscuous,
     /// Frames to transmit; at most a burst.
     leaving: Vec<Frame>,
 }
 
 impl PortState {
+    /// The station that a frame has to be for to be taken in: the port's own, or whichever it is for.
+    fn receiver_of(&self, frame: &[u8]) -> EthernetAddress {
+        match (self.promiscuous, frame.first_chunk()) {
+            (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
+            _ => self.neighbors.station(),
+        }
+    }
+
     fn transmit(&mut self, pool: &mut dyn BufferPool) {
         if !self.leaving.is_empty() {
             self.port.transmit(&mut self.leaving, pool);
@@ -264,10 +274,25 @@ impl Gateway {
         done
     }
 
-    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: a gateway that sleeps must look
-    /// at them from time to time.
+    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: see [`Gateway::arm`].
     pub fn has_work(&mut self) -> bool {
         self.handover.has_work() || !self.commands.is_empty()
+    }
+
+    /// Has the ports report frames to the calling thread, which is about to sleep; says on what it can rely. To be undone
+    /// by [`Gateway::disarm`] before the next poll.
+    pub fn arm(&mut self) -> Alarm {
+        self.ports.iter_mut().map(|state| state.port.arm()).min().unwrap_or(Alarm::Set)
+    }
+
+    /// What `poll(2)` finds readable when a frame has come, all ports together.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().flat_map(|state| state.port.descriptors()).map(AsFd::as_fd)
+    }
+
+    /// Undoes [`Gateway::arm`].
+    pub fn disarm(&mut self) {
+        self.ports.iter_mut().for_each(|state| state.port.disarm());
     }
 
     fn obey(&mut self, now_ns: u64) -> usize {
@@ -328,8 +353,11 @@ impl Gateway {
 
     fn read_burst(&mut self, port: usize, frames: &[Frame], now_ns: u64) {
         let Self { ports, assigner, reads, .. } = self;
-        let PortState { index, neighbors, .. } = &ports[port];
-        let read = |frame: &Frame| assigner.read(frame.buffer.bytes(frame.len), *index, neighbors.station(), now_ns);
+        let state = &ports[port];
+        let read = |frame: &Frame| {
+            let bytes = frame.buffer.bytes(frame.len);
+            assigner.read(bytes, state.index, state.receiver_of(bytes), now_ns)
+        };
         reads.extend(frames.iter().map(read));
         reads.iter().for_each(|read| assigner.fetch(read));
     }
@@ -379,7 +407,7 @@ impl Gateway {
     fn net_out(&mut self, max: usize) -> usize {
         let Self { ports, handover, bin, .. } = self;
         let count = handover.take_outbound(max, |out| {
-            let frame = Frame { buffer: out.buffer, len: out.len };
+            let frame = Frame { buffer: out.buffer, len: out.len, facts: FrameFacts::NONE };
             match ports.get_mut(usize::from(out.port.0)) {
                 Some(state) => state.leave(frame, &mut *bin.pool),
                 None => {
@@ -440,7 +468,8 @@ fn deliver(handover: &mut Handover, bin: &mut Bin, held: Held, entry: FwpId) {
 fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let PortSetup { port, addresses } = setup;
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
-    PortState { port, index, neighbors, leaving: Vec::with_capacity(burst) }
+    let promiscuous = port.promiscuous();
+    PortState { port, index, neighbors, promiscuous, leaving: Vec::with_capacity(burst) }
 }
 
 fn check(setting: &'static str, value: usize, max: usize) -> Result<(), GatewayError> {

@@ -105,14 +105,14 @@ impl Loan {
         if is_full || self.lent >= self.lent_max {
             return Err(frame);
         }
-        let Frame { buffer, len } = frame;
-        match self.link.inbound.stage(Inbound { buffer, len, port, target }) {
+        let Frame { buffer, len, facts } = frame;
+        match self.link.inbound.stage(Inbound { buffer, len, port, target, facts: facts.bits() }) {
             Ok(()) => {
                 self.lent += 1;
                 self.staged = true;
                 Ok(())
             }
-            Err(Inbound { buffer, len, .. }) => Err(Frame { buffer, len }),
+            Err(Inbound { buffer, len, .. }) => Err(Frame { buffer, len, facts }),
         }
     }
 

@@ -13,7 +13,7 @@ use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
-use pinion_gateway::port::{BufferPool, Frame, LinkState, Port, PortCounters, PortFacts};
+use pinion_gateway::port::{BufferPool, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::Buffer;
 use pinion_mma::doorbell::Doorbell;
@@ -100,7 +100,7 @@ impl Port for Fountain {
             self.next += 1;
             let len = template.len() as u32;
             buffer.bytes_mut(len).copy_from_slice(template);
-            frames.push(Frame { buffer, len });
+            frames.push(Frame { buffer, len, facts: FrameFacts::NONE });
         }
         count
     }

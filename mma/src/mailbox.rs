@@ -16,7 +16,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RingHeader};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
 
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
@@ -27,14 +27,14 @@ use crate::spsc::{Consumer, Producer};
 /// A frame that MMA has copied into a slot, which thereby becomes the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// Which slot.
+    /// Which slot; it starts there after [`RX_HEADROOM`] bytes.
     pub slot: SlotIndex,
-    /// Where in the slot it starts, in bytes.
-    pub offset: u16,
     /// Its length, in bytes.
     pub len: u16,
     /// The node's port it came in by.
     pub port: PortIndex,
+    /// What the device that received it has found out.
+    pub facts: u8,
 }
 
 /// A slot that the guest has given up, and what becomes of the frame in it.
@@ -201,10 +201,12 @@ impl Mailbox {
     pub fn publish(&mut self) -> u32 {
         let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
         let count = self.deliver.pop_batch(rings.entries() as usize, |delivery| {
-            let Delivery { slot, offset, len, port } = delivery;
+            let Delivery { slot, len, port, facts } = delivery;
+            let offset = RX_HEADROOM as u16;
             granted.grant(slot);
             rings.prefetch_payload(slot, offset);
-            rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags: 0, reserved: 0 });
+            let flags = u32::from(facts);
+            rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags, reserved: 0 });
             *rx_tail = rx_tail.wrapping_add(1);
         });
         if count > 0 {
@@ -380,7 +382,7 @@ mod tests {
 
         fn deliver(&mut self, frames: u32) {
             for _ in 0..frames {
-                let accepted = self.endpoint.inlet.open().accept(100, PortIndex(0), |_, _, _| ());
+                let accepted = self.endpoint.inlet.open().accept(100, PortIndex(0), 0, |_, _, _| ());
                 assert_eq!(accepted, Accepted::Yes);
                 self.endpoint.inlet.deliver.publish();
             }

@@ -332,7 +332,7 @@ impl Mma {
         {
             prefetch_payload(&row, pool);
             let accepted =
-                intake.accept(u32::from(sent.len), came_by[usize::from(sent.slot.0)], |into, slot, offset| {
+                intake.accept(u32::from(sent.len), came_by[usize::from(sent.slot.0)], 0, |into, slot, offset| {
                     pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
                 });
             match accepted {
@@ -486,7 +486,7 @@ impl Mma {
 
 #[inline(always)]
 fn accept(intake: &mut Intake<'_>, frame: &Inbound) -> Accepted {
-    intake.accept(frame.len, frame.port, |pool, slot, offset| pool.copy_in(slot, offset, frame.buffer.bytes(frame.len)))
+    intake.accept(frame.len, frame.port, frame.facts, |pool, slot, offset| pool.copy_in(slot, offset, frame.buffer.bytes(frame.len)))
 }
 
 #[inline]

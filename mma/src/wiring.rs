@@ -131,6 +131,7 @@ impl Intake<'_> {
         &mut self,
         len: u32,
         port: PortIndex,
+        facts: u8,
         copy: impl FnOnce(&PoolRegion, SlotIndex, u16),
     ) -> Accepted {
         if len > self.pool.frame_bytes_max() {
@@ -141,7 +142,7 @@ impl Intake<'_> {
         copy(&self.pool, slot, offset);
         self.came_by[usize::from(slot.0)] = port;
         // One place per slot in the ring and each slot in it at most once: it cannot be full.
-        let staged = self.staging.stage(Delivery { slot, offset, len: len as u16, port });
+        let staged = self.staging.stage(Delivery { slot, len: len as u16, port, facts });
         debug_assert!(staged.is_ok());
         Accepted::Yes
     }

@@ -18,6 +18,7 @@
 pub mod bed;
 pub mod build;
 pub mod cli;
+pub mod echo;
 pub mod frames;
 mod leftovers;
 pub mod manifest;

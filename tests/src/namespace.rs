@@ -1,8 +1,12 @@
 //! Network namespaces, and virtual cables between them.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::leftovers::{NAMESPACES, prefix, remove_namespace};
 use crate::process::{require_root, run};
@@ -69,6 +73,21 @@ impl Namespace {
     pub fn interfaces(&self) -> Vec<String> {
         let name = |line: &str| Some(line.split_whitespace().nth(1)?.split(['@', ':']).next()?.to_owned());
         self.ip("-oneline link show").lines().filter_map(name).filter(|name| name != "lo").collect()
+    }
+
+    /// Does something inside, on a thread of its own.
+    ///
+    /// # Panics
+    /// If that panics.
+    #[track_caller]
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(self.path()).expect("the namespace is there");
+        let inside = || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
+            work()
+        };
+        let joined = std::thread::scope(|scope| scope.spawn(inside).join());
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// Lays a cable from an interface here to one in another namespace, both up.

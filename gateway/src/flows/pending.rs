@@ -139,6 +139,7 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::FrameFacts;
     use crate::flows::ClientLabel;
     use crate::headers::Vlan;
     use crate::port::BufferPool;
@@ -153,7 +154,7 @@ mod tests {
     fn held(pool: &mut HeapPool, mark: u32) -> Held {
         let mut buffers = Vec::new();
         assert_eq!(pool.take(&mut buffers, 1), 1);
-        Held { frame: Frame { buffer: buffers.pop().unwrap(), len: mark }, port: PortIndex(0) }
+        Held { frame: Frame { buffer: buffers.pop().unwrap(), len: mark, facts: FrameFacts::NONE }, port: PortIndex(0) }
     }
 
     fn give(pool: &mut HeapPool, held: Held) -> u32 {

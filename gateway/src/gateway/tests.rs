@@ -70,6 +70,13 @@ impl Rig {
         Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0 }
     }
 
+    /// The same for a first port that takes frames for all stations in.
+    fn promiscuous() -> Self {
+        let mut rig = Self::with_policy(Policy::Shared);
+        rig.gateway.ports[0].promiscuous = Promiscuous::Yes;
+        rig
+    }
+
     /// One chain for everything, under this policy.
     fn with_policy(policy: Policy) -> Self {
         let mut rig = Self::new(1);
@@ -628,4 +635,15 @@ fn a_link_that_goes_down_shows_within_a_second_and_so_does_one_that_comes_back()
     rig.now_ns += FACTS_INTERVAL_NS;
     rig.poll();
     assert_eq!(up(&rig), [true, true]);
+}
+
+#[test]
+fn frames_for_other_stations_are_taken_in_by_promiscuous_ports_only() {
+    let mut frame = datagram(1, 5000, 1);
+    frame[..6].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
+    for (mut rig, taken) in [(Rig::with_policy(Policy::Shared), 0), (Rig::promiscuous(), 1)] {
+        rig.ready(0, 1);
+        rig.send_and_poll(&[frame.clone()]);
+        assert_eq!(rig.delivered().len(), taken);
+    }
 }

@@ -267,7 +267,7 @@ impl Gateway {
     pub(crate) fn inject(&mut self, frame: &[u8], port: u16, target: FwpId) {
         let mut buffer = self.lend();
         buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
-        let frame = Inbound { buffer, len: frame.len() as u32, port: PortIndex(port), target };
+        let frame = Inbound { buffer, len: frame.len() as u32, port: PortIndex(port), target, facts: 0 };
         self.link.inbound.push(frame).expect("room for every frame lent");
         self.link.mma.ring();
     }

@@ -98,7 +98,7 @@ impl Bench {
 
     /// Hands the MMA a frame for the FWP.
     pub(crate) fn send(&mut self, buffer: Buffer, len: u32) {
-        self.gateway.inbound.push(Inbound { buffer, len, port: PortIndex(0), target: ID }).unwrap();
+        self.gateway.inbound.push(Inbound { buffer, len, port: PortIndex(0), target: ID, facts: 0 }).unwrap();
         self.mma.poll();
     }
 }
