@@ -31,7 +31,7 @@ pub(crate) unsafe fn exactly(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         match len {
             64 => block::<64>(from, to, 0),
-            64..LONG => {
+            65..LONG => {
                 let mut at = 0;
                 while at + 64 <= len {
                     block::<64>(from, to, at);

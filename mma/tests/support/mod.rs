@@ -309,7 +309,8 @@ impl Gateway {
         count
     }
 
-    fn take_spent(&mut self) {
+    /// Takes back buffers only, and leaves the frames to transmit where they are.
+    pub(crate) fn take_spent(&mut self) {
         while let Some(buffer) = self.link.spent.pop() {
             self.take_back(buffer);
         }
