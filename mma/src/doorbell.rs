@@ -89,43 +89,23 @@ mod loom_tests {
     /// Loom's park has no timeout: a wake-up that is lost is a deadlock.
     const NEVER: Duration = Duration::MAX;
 
-    #[test]
-    fn work_before_a_ring_is_never_slept_through() {
-        explore(|| {
+    /// Each of the ringers has work `rounds` times and rings each time; the sleeper finds it all.
+    fn assert_nothing_is_slept_through(ringers: usize, rounds: usize) {
+        explore(move || {
             let (bell, work) = (Doorbell::default(), Arc::new(AtomicUsize::new(0)));
-            let worker = thread::spawn({
-                let (bell, work) = (bell.clone(), Arc::clone(&work));
-                move || {
-                    for done in 1..=2 {
-                        work.store(done, Ordering::Relaxed);
-                        bell.ring();
-                    }
-                }
-            });
-            bell.answer_here();
-            let mut done = 0;
-            while done < 2 {
-                bell.sleep(NEVER, || work.load(Ordering::Relaxed) > done);
-                done = work.load(Ordering::Relaxed);
-            }
-            worker.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn two_ringers_wake_one_sleeper() {
-        explore(|| {
-            let (bell, work) = (Doorbell::default(), Arc::new(AtomicUsize::new(0)));
-            let ringers = [(); 2].map(|()| {
+            let ring = || {
                 let (bell, work) = (bell.clone(), Arc::clone(&work));
                 thread::spawn(move || {
-                    work.fetch_add(1, Ordering::Relaxed);
-                    bell.ring();
+                    for _ in 0..rounds {
+                        work.fetch_add(1, Ordering::Relaxed);
+                        bell.ring();
+                    }
                 })
-            });
+            };
+            let ringers: Vec<_> = (0..ringers).map(|_| ring()).collect();
             bell.answer_here();
             let mut done = 0;
-            while done < 2 {
+            while done < ringers.len() * rounds {
                 bell.sleep(NEVER, || work.load(Ordering::Relaxed) > done);
                 done = work.load(Ordering::Relaxed);
             }
@@ -133,5 +113,15 @@ mod loom_tests {
                 ringer.join().unwrap();
             }
         });
+    }
+
+    #[test]
+    fn work_before_a_ring_is_never_slept_through() {
+        assert_nothing_is_slept_through(1, 2);
+    }
+
+    #[test]
+    fn two_ringers_wake_one_sleeper() {
+        assert_nothing_is_slept_through(2, 1);
     }
 }

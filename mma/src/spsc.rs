@@ -172,6 +172,16 @@ impl<T> Drop for Consumer<T> {
     }
 }
 
+/// A ring as if `start` entries had crossed it before.
+#[cfg(test)]
+fn ring_at<T: Send>(capacity: usize, start: usize) -> (Producer<T>, Consumer<T>) {
+    let (mut tx, mut rx) = ring(capacity);
+    tx.shared.head.store(start, Ordering::Relaxed);
+    tx.shared.tail.store(start, Ordering::Relaxed);
+    (tx.tail, tx.head_cached, rx.head, rx.tail_cached) = (start, start, start, start);
+    (tx, rx)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -243,33 +253,67 @@ mod tests {
         sender.join().unwrap();
     }
 
+    #[derive(Debug, Clone, Copy)]
+    enum Operation {
+        Push,
+        PushBatch(usize),
+        Pop,
+        PopBatch(usize),
+        Room(usize),
+        Ready(usize),
+    }
+
+    fn operation() -> impl Strategy<Value = Operation> {
+        prop_oneof![
+            2 => Just(Operation::Push),
+            2 => (0_usize..9).prop_map(Operation::PushBatch),
+            2 => Just(Operation::Pop),
+            2 => (0_usize..9).prop_map(Operation::PopBatch),
+            1 => (0_usize..20).prop_map(Operation::Room),
+            1 => (0_usize..20).prop_map(Operation::Ready),
+        ]
+    }
+
+    /// What a side says is there of what it wants: all there is, or enough.
+    fn assert_says(said: usize, there: usize, wanted: usize) {
+        assert!(said == there || (wanted..there).contains(&said), "said {said}, where {there} are and {wanted} wanted");
+    }
+
     proptest! {
         #[test]
         fn any_sequence_of_operations_behaves_like_a_bounded_queue(
             capacity_log2 in 0_u32..5,
-            start in prop_oneof![Just(0_usize), Just(usize::MAX - 3)],
-            operations in proptest::collection::vec((any::<bool>(), 0_usize..9), 0..200),
+            start in prop_oneof![Just(0), usize::MAX - 40..=usize::MAX],
+            operations in proptest::collection::vec(operation(), 0..200),
         ) {
             let capacity = 1 << capacity_log2;
-            let (mut tx, mut rx) = ring::<u32>(capacity);
-            // Start near the wrap of the index as well as at zero.
-            tx.shared.head.store(start, Ordering::Relaxed);
-            tx.shared.tail.store(start, Ordering::Relaxed);
-            (tx.tail, tx.head_cached, rx.head, rx.tail_cached) = (start, start, start, start);
+            let (mut tx, mut rx) = ring_at::<u32>(capacity, start);
             let mut model = VecDeque::new();
-            let mut next = 0;
-            for (push, count) in operations {
-                if push {
-                    let values: Vec<u32> = (next..).take(count).collect();
-                    let pushed = tx.push_batch(&mut values.iter().copied());
-                    prop_assert_eq!(pushed, count.min(capacity - model.len()));
-                    model.extend(&values[..pushed]);
-                    next += pushed as u32;
-                } else {
-                    let mut popped = Vec::new();
-                    rx.pop_batch(count, |value| popped.push(value));
-                    let expected: Vec<u32> = model.drain(..count.min(model.len())).collect();
-                    prop_assert_eq!(popped, expected);
+            let mut numbers = 0..;
+            for operation in operations {
+                let room = capacity - model.len();
+                match operation {
+                    Operation::Push => {
+                        let next = numbers.start;
+                        prop_assert_eq!(tx.push(next), if room > 0 { Ok(()) } else { Err(next) });
+                        model.extend(numbers.by_ref().take(room.min(1)));
+                    }
+                    Operation::PushBatch(count) => {
+                        let values: Vec<u32> = numbers.clone().take(count).collect();
+                        let mut values = values.into_iter();
+                        let pushed = tx.push_batch(&mut values);
+                        prop_assert_eq!((pushed, values.len()), (count.min(room), count - pushed));
+                        model.extend(numbers.by_ref().take(pushed));
+                    }
+                    Operation::Pop => prop_assert_eq!(rx.pop(), model.pop_front()),
+                    Operation::PopBatch(count) => {
+                        let mut popped = Vec::new();
+                        prop_assert_eq!(rx.pop_batch(count, |value| popped.push(value)), popped.len());
+                        let expected: Vec<u32> = model.drain(..count.min(model.len())).collect();
+                        prop_assert_eq!(popped, expected);
+                    }
+                    Operation::Room(wanted) => assert_says(tx.room(wanted), room, wanted),
+                    Operation::Ready(wanted) => assert_says(rx.ready(wanted), model.len(), wanted),
                 }
             }
         }
@@ -282,32 +326,52 @@ mod loom_tests {
     use crate::sync::explore;
     use loom::thread::{self, yield_now};
 
+    const ENTRIES: u32 = 4;
+    /// Half of the entries cross before the index wraps.
+    const BEFORE_THE_WRAP: usize = usize::MAX - 1;
+
     /// A value on the heap, so that loom also sees each entry dropped once and none lost.
     fn value(number: u32) -> Arc<u32> {
         Arc::new(number)
     }
 
-    #[test]
-    fn entries_cross_one_by_one_in_order() {
-        explore(|| {
-            let (mut tx, mut rx) = ring(2);
-            let sender = thread::spawn(move || {
-                for number in 0..4 {
-                    let mut pending = value(number);
-                    while let Err(refused) = tx.push(pending) {
-                        pending = refused;
-                        yield_now();
-                    }
-                }
-            });
-            for expected in 0..4 {
-                let got = loop {
-                    match rx.pop() {
-                        Some(got) => break got,
-                        None => yield_now(),
-                    }
+    fn send_one_by_one(tx: &mut Producer<Arc<u32>>) {
+        for number in 0..ENTRIES {
+            let mut pending = value(number);
+            while let Err(refused) = tx.push(pending) {
+                pending = refused;
+                yield_now();
+            }
+        }
+    }
+
+    fn send_in_batches(tx: &mut Producer<Arc<u32>>) {
+        let mut values = (0..ENTRIES).map(value);
+        while values.len() > 0 {
+            if tx.push_batch(&mut values) == 0 {
+                yield_now();
+            }
+        }
+    }
+
+    /// In every interleaving, all entries cross a ring of two in order; `batch_max` are taken at once.
+    fn assert_all_cross(start: usize, send: fn(&mut Producer<Arc<u32>>), batch_max: usize) {
+        explore(move || {
+            let (mut tx, mut rx) = ring_at(2, start);
+            let sender = thread::spawn(move || send(&mut tx));
+            let mut expected = 0;
+            while expected < ENTRIES {
+                let mut take = |got: Arc<u32>| {
+                    assert_eq!(*got, expected);
+                    expected += 1;
                 };
-                assert_eq!(*got, expected);
+                let taken = match batch_max {
+                    1 => rx.pop().map(take).is_some(),
+                    _ => rx.pop_batch(batch_max, &mut take) > 0,
+                };
+                if !taken {
+                    yield_now();
+                }
             }
             assert!(rx.pop().is_none());
             sender.join().unwrap();
@@ -315,29 +379,23 @@ mod loom_tests {
     }
 
     #[test]
+    fn entries_cross_one_by_one_in_order() {
+        assert_all_cross(0, send_one_by_one, 1);
+    }
+
+    #[test]
     fn entries_cross_in_batches_in_order() {
-        explore(|| {
-            let (mut tx, mut rx) = ring(2);
-            let sender = thread::spawn(move || {
-                let mut numbers = (0..4).map(value);
-                while numbers.len() > 0 {
-                    if tx.push_batch(&mut numbers) == 0 {
-                        yield_now();
-                    }
-                }
-            });
-            let mut expected = 0;
-            while expected < 4 {
-                let popped = rx.pop_batch(2, |got| {
-                    assert_eq!(*got, expected);
-                    expected += 1;
-                });
-                if popped == 0 {
-                    yield_now();
-                }
-            }
-            sender.join().unwrap();
-        });
+        assert_all_cross(0, send_in_batches, 2);
+    }
+
+    #[test]
+    fn entries_sent_one_by_one_and_taken_in_batches_cross_the_wrap_of_the_index() {
+        assert_all_cross(BEFORE_THE_WRAP, send_one_by_one, 2);
+    }
+
+    #[test]
+    fn entries_sent_in_batches_and_taken_one_by_one_cross_the_wrap_of_the_index() {
+        assert_all_cross(BEFORE_THE_WRAP, send_in_batches, 1);
     }
 
     #[test]

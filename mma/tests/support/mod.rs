@@ -4,6 +4,7 @@
 #![allow(dead_code)] // Every test binary uses another part.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
 use std::num::NonZero;
 use std::ptr::{self, NonNull};
 
@@ -20,27 +21,68 @@ use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
-use pinion_mma::pool::PoolLayout;
+use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Edge, Endpoint};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+
+const PAGE: usize = 4096;
+
+thread_local! {
+    /// Fenced memory that is not in use, with its size: to map it takes longer than most tests do.
+    static FENCED: RefCell<Vec<(NonNull<u8>, usize)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Maps memory between two pages that nobody may touch; it stays until the process ends.
+fn map_fenced(bytes: usize) -> NonNull<u8> {
+    // SAFETY: a new mapping anywhere; of it, all but the first and the last page is made usable.
+    let start = unsafe {
+        let all = mmap_anonymous(ptr::null_mut(), bytes + 2 * PAGE, ProtFlags::empty(), MapFlags::PRIVATE).unwrap();
+        let start = all.byte_add(PAGE);
+        mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE).unwrap();
+        start
+    };
+    NonNull::new(start.cast()).unwrap()
+}
 
 /// Zeroed memory that does not move, aligned as a page.
 struct Memory {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
+    kind: MemoryKind,
+}
+
+enum MemoryKind {
+    /// Of the allocator's.
+    Heap,
+    /// Pages of its own, between two that nobody may touch: whoever reads or writes past either end is killed.
+    Fenced,
 }
 
 impl Memory {
-    fn new(bytes: usize) -> Self {
-        let layout = Layout::from_size_align(bytes, 4096).unwrap();
+    fn heap(bytes: usize) -> Self {
         assert!(bytes > 0);
+        let layout = Layout::from_size_align(bytes, PAGE).unwrap();
         // SAFETY: the layout is not of size zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });
-        Self { start: start.unwrap_or_else(|| handle_alloc_error(layout)), layout }
+        Self { start: start.unwrap_or_else(|| handle_alloc_error(layout)), bytes, kind: MemoryKind::Heap }
+    }
+
+    /// Whole pages.
+    fn fenced(bytes: usize) -> Self {
+        assert!(bytes > 0 && bytes.is_multiple_of(PAGE));
+        let kept = FENCED.with_borrow_mut(|kept| {
+            let fits = kept.iter().position(|(_, size)| *size == bytes)?;
+            Some(kept.swap_remove(fits).0)
+        });
+        let start = kept.unwrap_or_else(|| map_fenced(bytes));
+        // SAFETY: mapped, of this size, and nobody else's.
+        unsafe { start.write_bytes(0, bytes) };
+        Self { start, bytes, kind: MemoryKind::Fenced }
     }
 
     fn check<T>(&self, address: usize, count: usize) -> *mut T {
         assert!(address.is_multiple_of(align_of::<T>()), "{address:#x} is misaligned");
-        assert!(address + count * size_of::<T>() <= self.layout.size(), "{address:#x} is outside");
+        assert!(address + count * size_of::<T>() <= self.bytes, "{address:#x} is outside");
         // SAFETY: in bounds by the assertion.
         unsafe { self.start.as_ptr().add(address).cast() }
     }
@@ -56,7 +98,7 @@ impl Memory {
         unsafe { self.check::<T>(address, 1).write_volatile(value) }
     }
 
-    fn bytes(&self, address: usize, len: usize) -> Vec<u8> {
+    fn copy(&self, address: usize, len: usize) -> Vec<u8> {
         let mut copy = vec![0; len];
         // SAFETY: in bounds by `check`; the copy is memory of its own.
         unsafe { ptr::copy_nonoverlapping(self.check::<u8>(address, len), copy.as_mut_ptr(), len) };
@@ -71,8 +113,14 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        match self.kind {
+            // SAFETY: allocated with this size and alignment.
+            MemoryKind::Heap => unsafe {
+                dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.bytes, PAGE));
+            },
+            // At the end of a thread, what it kept may be gone before.
+            MemoryKind::Fenced => drop(FENCED.try_with(|kept| kept.borrow_mut().push((self.start, self.bytes)))),
+        }
     }
 }
 
@@ -112,19 +160,30 @@ pub(crate) enum Index {
 }
 
 impl Guest {
-    fn new(shape: Shape) -> Self {
+    /// A guest whose last slot ends where its memory ends.
+    pub(crate) fn new(shape: Shape) -> Self {
         let Shape { slot_count, slot_size, ring_entries } = shape;
         let ring_bytes = size_of::<RingHeader>() as u32 + ring_entries * size_of::<Descriptor>() as u32;
         let rx_ring = 1024_u32;
         let tx_ring = (rx_ring + ring_bytes).next_multiple_of(64);
-        let slots = (tx_ring + ring_bytes).next_multiple_of(64);
+        let end = (tx_ring + ring_bytes + slot_count * slot_size).next_multiple_of(PAGE as u32);
+        let slots = end - slot_count * slot_size;
         let header = PoolHeader { magic: POOL_MAGIC, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring };
-        let memory = Memory::new((slots + slot_count * slot_size) as usize + 1024);
-        Self { memory, header, rx_head: 0, tx_tail: 0 }
+        Self::with_header(header, end as usize).unwrap()
+    }
+
+    /// A guest that says this of its pool, in whole pages of memory.
+    pub(crate) fn with_header(header: PoolHeader, memory_bytes: usize) -> Result<Self, PoolError> {
+        PoolLayout::check(header, memory_bytes)?;
+        Ok(Self { memory: Memory::fenced(memory_bytes), header, rx_head: 0, tx_tail: 0 })
     }
 
     fn layout(&self) -> PoolLayout {
-        PoolLayout::check(self.header, self.memory.layout.size()).unwrap()
+        PoolLayout::check(self.header, self.memory.bytes).unwrap()
+    }
+
+    pub(crate) fn header(&self) -> &PoolHeader {
+        &self.header
     }
 
     fn entry(&self, ring: u32, index: u32) -> usize {
@@ -178,21 +237,33 @@ impl Guest {
     }
 
     pub(crate) fn frame(&self, descriptor: &Descriptor) -> Vec<u8> {
-        self.memory.bytes(self.place(descriptor.slot, descriptor.offset), usize::from(descriptor.len))
+        self.memory.copy(self.place(descriptor.slot, descriptor.offset), usize::from(descriptor.len))
     }
 
     pub(crate) fn write_frame(&self, slot: u16, offset: u16, bytes: &[u8]) {
         self.memory.set_bytes(self.place(slot, offset), bytes);
     }
 
+    /// Writes anything anywhere, as far as it lies in its memory.
+    pub(crate) fn scribble(&self, address: usize, bytes: &[u8]) {
+        let room = self.memory.bytes.saturating_sub(address);
+        self.memory.set_bytes(address.min(self.memory.bytes), &bytes[..bytes.len().min(room)]);
+    }
+
+    /// Goes on as an honest guest would that has come to these indices.
+    pub(crate) fn resume_at(&mut self, rx_head: u32, tx_tail: u32) {
+        (self.rx_head, self.tx_tail) = (rx_head, tx_tail);
+        self.set_tx(Index::Tail, tx_tail);
+    }
+
     /// All of its memory, as it is now.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
-        self.memory.bytes(0, self.memory.layout.size())
+        self.memory.copy(0, self.memory.bytes)
     }
 
     /// All of its slots, as they are now.
     pub(crate) fn slots(&self) -> Vec<u8> {
-        self.memory.bytes(self.header.slots as usize, (self.header.slot_count * self.header.slot_size) as usize)
+        self.memory.copy(self.header.slots as usize, (self.header.slot_count * self.header.slot_size) as usize)
     }
 }
 
@@ -207,7 +278,9 @@ pub(crate) struct Left {
 /// the link was made for, nor more empty buffers; and insists that each comes back by its own way.
 pub(crate) struct Gateway {
     link: GatewayLink,
+    /// As many as were ever lent at once.
     pieces: Vec<Piece>,
+    buffer_bytes: usize,
     frames_max: usize,
     empties_max: usize,
 }
@@ -226,8 +299,7 @@ enum Place {
 
 impl Gateway {
     fn new(link: GatewayLink, frames_max: usize, buffer_bytes: usize) -> Self {
-        let piece = |_| Piece { memory: Memory::new(buffer_bytes), place: Place::Home };
-        Self { link, pieces: (0..2 * frames_max).map(piece).collect(), frames_max, empties_max: frames_max }
+        Self { link, pieces: Vec::new(), buffer_bytes, frames_max, empties_max: frames_max }
     }
 
     fn count(&self, place: Place) -> usize {
@@ -235,12 +307,16 @@ impl Gateway {
     }
 
     fn lend(&mut self, place: Place) -> Buffer {
-        let number = self.pieces.iter().position(|piece| piece.place == Place::Home).unwrap();
+        let at_home = self.pieces.iter().position(|piece| piece.place == Place::Home);
+        let number = at_home.unwrap_or_else(|| {
+            self.pieces.push(Piece { memory: Memory::heap(self.buffer_bytes), place: Place::Home });
+            self.pieces.len() - 1
+        });
         let piece = &mut self.pieces[number];
         piece.place = place;
         let token = NonNull::without_provenance(NonZero::new(number + 1).unwrap());
         // SAFETY: the memory outlives the MMA (order of `House`'s fields) and is not touched here while it is lent.
-        unsafe { Buffer::from_raw_parts(piece.memory.start, piece.memory.layout.size() as u32, token) }
+        unsafe { Buffer::from_raw_parts(piece.memory.start, piece.memory.bytes as u32, token) }
     }
 
     fn take_back(&mut self, buffer: Buffer, lent_as: Place) {
@@ -371,7 +447,11 @@ impl House {
 
     /// Makes an FWP without telling the MMA; its place in `fwps`, and the MMA's side of it.
     pub(crate) fn make(&mut self, id: FwpId, shape: Shape, next: Edge) -> (usize, Box<Endpoint>) {
-        let guest = Guest::new(shape);
+        self.make_of(id, Guest::new(shape), next)
+    }
+
+    /// The same of a guest that is there already.
+    pub(crate) fn make_of(&mut self, id: FwpId, guest: Guest, next: Edge) -> (usize, Box<Endpoint>) {
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
         let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, next) };
@@ -468,3 +548,16 @@ pub(crate) fn frame(seed: u32, len: usize) -> Vec<u8> {
 
 /// Every output there is.
 pub(crate) const KNOWN_PORTS: [u16; 3] = [PORT_NEXT, PORT_REPLY, PORT_DROP];
+
+/// The rules of the ABI for a descriptor that a guest sends, written down once more, plainly.
+pub(crate) fn judged(slot_size: u32, owns: impl Fn(u16) -> bool, sent: Descriptor) -> Result<(), Violation> {
+    let Descriptor { slot, offset, len, port, .. } = sent;
+    if !KNOWN_PORTS.contains(&port) {
+        return Err(Violation::UnknownOutput(port));
+    }
+    let end = u64::from(offset) + u64::from(len);
+    if port != PORT_DROP && (len == 0 || end > u64::from(slot_size)) {
+        return Err(Violation::Range { offset, len, slot_size });
+    }
+    if owns(slot) { Ok(()) } else { Err(Violation::SlotNotOwned(slot)) }
+}
