@@ -228,6 +228,10 @@ impl Guest {
         self.memory.write(self.header.tx_ring as usize + field as usize, value);
     }
 
+    pub(crate) fn tx(&self, field: Index) -> u32 {
+        self.memory.read(self.header.tx_ring as usize + field as usize)
+    }
+
     pub(crate) fn set_rx(&self, field: Index, value: u32) {
         self.memory.write(self.header.rx_ring as usize + field as usize, value);
     }
