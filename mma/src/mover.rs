@@ -486,7 +486,9 @@ impl Mma {
 
 #[inline(always)]
 fn accept(intake: &mut Intake<'_>, frame: &Inbound) -> Accepted {
-    intake.accept(frame.len, frame.port, frame.facts, |pool, slot, offset| pool.copy_in(slot, offset, frame.buffer.bytes(frame.len)))
+    intake.accept(frame.len, frame.port, frame.facts, |pool, slot, offset| {
+        pool.copy_in(slot, offset, frame.buffer.bytes(frame.len))
+    })
 }
 
 #[inline]

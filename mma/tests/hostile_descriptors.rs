@@ -7,7 +7,7 @@ use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY};
 use pinion_mma::id::PortIndex;
 use pinion_mma::mailbox::Violation;
 use pinion_mma::wiring::Edge;
-use support::{House, Index, KNOWN_PORTS, Left, Plan, Shape, frame};
+use support::{House, Index, KNOWN_PORTS, Left, Plan, Shape, frame, judged};
 
 const FRAME_BYTES: usize = 100;
 /// Slots granted to the guest; its pool has twice as many.
@@ -48,19 +48,6 @@ fn assert_stopped(shape: Shape, honest: usize, evil: Descriptor, expected: Viola
     assert_eq!(house.gateway.lent(), 16 + usize::from(GRANTED), "{evil:?}");
 }
 
-/// The rules of the ABI, written down once more, plainly.
-fn judged(shape: Shape, granted: &[u16], evil: Descriptor) -> Option<Violation> {
-    let Descriptor { slot, offset, len, port, .. } = evil;
-    if !KNOWN_PORTS.contains(&port) {
-        return Some(Violation::UnknownOutput(port));
-    }
-    let end = u64::from(offset) + u64::from(len);
-    if port != PORT_DROP && (len == 0 || end > u64::from(shape.slot_size)) {
-        return Some(Violation::Range { offset, len, slot_size: shape.slot_size });
-    }
-    (!granted.contains(&slot)).then_some(Violation::SlotNotOwned(slot))
-}
-
 fn every_edge_of(shape: Shape) {
     let size = shape.slot_size as u16;
     let places = [0, 1, 63, 64, 65, size / 2, size - 65, size - 64, size - 1, size, size + 1, u16::MAX - 1, u16::MAX];
@@ -75,12 +62,12 @@ fn every_edge_of(shape: Shape) {
                 for slot in slots {
                     let evil = Descriptor { slot, offset, len, port, flags: u32::MAX, reserved: u32::MAX };
                     // Slots 0 and 1 are given up by the honest frames before it.
-                    match judged(shape, &[2, 3], evil) {
-                        Some(violation) => {
+                    match judged(shape.slot_size, |slot| [2, 3].contains(&slot), evil) {
+                        Err(violation) => {
                             refused += 1;
                             assert_stopped(shape, 2, evil, violation);
                         }
-                        None => {
+                        Ok(()) => {
                             accepted += 1;
                             let (mut house, _) = besieged(shape);
                             house.fwps[0].guest.send(evil);

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketType, connect, ipproto, recv, send, socket};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketType, connect, ipproto, recv, send, socket,
+};
 
 use crate::namespace::Namespace;
 

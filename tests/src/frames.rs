@@ -1,13 +1,13 @@
-//! Frames that no kernel would send, sent from inside a namespace.
+//! Frames that no kernel would send, sent from inside a namespace, and what arrives in another one.
 
-use std::fs::File;
+use std::time::{Duration, Instant};
 
-use rustix::fd::AsFd;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use smoltcp::phy::{Device, Medium, RawSocket, TxToken};
-use smoltcp::time::Instant;
+use smoltcp::phy::{Device, Medium, RawSocket, RxToken, TxToken};
+use smoltcp::time::Instant as Timestamp;
 
 use crate::namespace::Namespace;
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Sends frames, from their first MAC address on, out of an interface of a namespace.
 ///
@@ -15,23 +15,51 @@ use crate::namespace::Namespace;
 /// If one can't be sent.
 #[track_caller]
 pub fn send(from: &Namespace, interface: &str, frames: &[Vec<u8>]) {
-    let namespace = File::open(from.path()).expect("the namespace is there while its value is");
-    // A thread that ends inside, since no other may change its namespace.
-    let sender = std::thread::scope(|scope| {
-        let inside = scope.spawn(|| {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            let mut socket = RawSocket::new(interface, Medium::Ethernet)?;
-            frames.iter().for_each(|frame| send_one(&mut socket, frame));
-            Ok::<(), std::io::Error>(())
-        });
-        inside.join().expect("sending does not panic")
+    from.inside(|| {
+        let mut socket = open(from, interface);
+        frames.iter().for_each(|frame| send_one(&mut socket, frame));
     });
-    if let Err(error) = sender {
-        panic!("no frames can be sent by {interface} of {}: {error}", from.name());
+}
+
+/// Does something while what arrives at an interface of a namespace is kept for it to look at.
+///
+/// # Panics
+/// If `work` does, or frames can't be had.
+#[track_caller]
+pub fn watch<T: Send>(at: &Namespace, interface: &str, work: impl FnOnce(&mut Arrivals) -> T + Send) -> T {
+    at.inside(|| work(&mut Arrivals { socket: open(at, interface) }))
+}
+
+/// What arrives at an interface.
+pub struct Arrivals {
+    socket: RawSocket,
+}
+
+impl Arrivals {
+    /// The next `count` frames that `wanted` holds for, in the order in which they came; fewer if no more come within
+    /// `limit`.
+    pub fn take(&mut self, count: usize, limit: Duration, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let (start, mut frames) = (Instant::now(), Vec::new());
+        while frames.len() < count && start.elapsed() < limit {
+            let frame = self.socket.receive(Timestamp::now()).map(|(frame, _)| frame.consume(<[u8]>::to_vec));
+            match frame {
+                Some(frame) if wanted(&frame) => frames.push(frame),
+                Some(_) => {}
+                None => std::thread::sleep(LOOK_INTERVAL),
+            }
+        }
+        frames
     }
 }
 
+/// To be called inside the namespace.
+#[track_caller]
+fn open(namespace: &Namespace, interface: &str) -> RawSocket {
+    RawSocket::new(interface, Medium::Ethernet)
+        .unwrap_or_else(|error| panic!("frames cannot be had at {interface} of {}: {error}", namespace.name()))
+}
+
 fn send_one(socket: &mut RawSocket, frame: &[u8]) {
-    let token = socket.transmit(Instant::now()).expect("a raw socket always has a token");
+    let token = socket.transmit(Timestamp::now()).expect("a raw socket always has a token");
     token.consume(frame.len(), |buffer| buffer.copy_from_slice(frame));
 }

@@ -139,10 +139,10 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::FrameFacts;
     use crate::flows::ClientLabel;
     use crate::headers::Vlan;
     use crate::port::BufferPool;
+    use crate::port::FrameFacts;
     use crate::port::heap::HeapPool;
     use std::net::Ipv4Addr;
 

@@ -265,7 +265,11 @@ mod tests {
         let mut buffers = Vec::new();
         pool.take(&mut buffers, 4);
         let lengths = [0, 1518, 1519, 5000];
-        let mut frames = buffers.into_iter().zip(lengths).map(|(buffer, len)| Frame { buffer, len, facts: FrameFacts::NONE }).collect();
+        let mut frames = buffers
+            .into_iter()
+            .zip(lengths)
+            .map(|(buffer, len)| Frame { buffer, len, facts: FrameFacts::NONE })
+            .collect();
         assert_eq!(port.transmit(&mut frames, &mut pool), 1);
         assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
         assert_eq!(peer.receive().unwrap().len(), 1518);

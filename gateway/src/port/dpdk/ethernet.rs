@@ -159,7 +159,9 @@ impl Ethernet {
         let started = Instant::now();
         loop {
             match work() {
-                Err(_) if self.driver() == "net_af_xdp" && started.elapsed() < RELEASE_MAX => std::thread::sleep(TRY_AGAIN),
+                Err(_) if self.driver() == "net_af_xdp" && started.elapsed() < RELEASE_MAX => {
+                    std::thread::sleep(TRY_AGAIN)
+                }
                 result => return result,
             }
         }

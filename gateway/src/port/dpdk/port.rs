@@ -18,7 +18,9 @@ use super::log;
 use super::namespace::Namespace;
 use super::pool::{BURST, DpdkPool, buffer, no_frames, no_mbufs};
 use super::signals::NoFreeSignals;
-use crate::port::{Alarm, BufferPool, FRAME_OVERHEAD, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts, Promiscuous};
+use crate::port::{
+    Alarm, BufferPool, FRAME_OVERHEAD, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts, Promiscuous,
+};
 
 /// How often a burst is offered to a device that takes less than all of it.
 const TRANSMIT_TRIES: usize = 16;
