@@ -22,7 +22,7 @@ use wasmtime::Engine;
 
 use crate::artifacts::Artifacts;
 use crate::board::Board;
-use crate::clock::Clock;
+use crate::clock::{Clock, Watch};
 use crate::config::{NodeConfig, PortConfig};
 use crate::launcher::{Catalogue, Ears, Launcher, Lines, Order, Places, Shelf, WorkerLine, per_worker};
 use crate::lines::line;
@@ -167,9 +167,10 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     };
     node.launcher = Some(spawn("launcher", move || launcher.run())?);
     node.others.push(spawn("guest-log", move || log_drain.run())?);
-    let stop = Arc::clone(&node.stop);
-    node.others.push(spawn("ticker", move || clock.run(&stop.ticker))?);
-    start_roles(&mut node, seats, thread, config.idle)?;
+    let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
+    let ticker = Arc::clone(&watch);
+    node.others.push(spawn("ticker", move || ticker.run(&stop.ticker))?);
+    start_roles(&mut node, seats, thread, &watch, config.idle)?;
     Ok(node)
 }
 
@@ -277,20 +278,26 @@ fn workers(
     lines
 }
 
-fn start_roles(node: &mut Assembled, seats: Seats, thread: GatewayThread, idle: Idle) -> Result<(), AssemblyError> {
+fn start_roles(
+    node: &mut Assembled,
+    seats: Seats,
+    thread: GatewayThread,
+    watch: &Arc<Watch>,
+    idle: Idle,
+) -> Result<(), AssemblyError> {
     let mut gateway_thread = Some(thread);
     let (report, reports): (Sender<Result<(), String>>, Receiver<_>) = crossbeam_channel::unbounded();
     for Seat { core, bell, mut roles } in seats.0 {
         let has_gateway = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
         let thread = if has_gateway { gateway_thread.take() } else { None };
-        let (stop, report) = (Arc::clone(&node.stop), report.clone());
+        let (watch, stop, report) = (Arc::clone(watch), Arc::clone(&node.stop), report.clone());
         node.roles.push(spawn(&format!("core-{}", core.0), move || {
             let pinned = pin_here(core).map_err(|error| format!("core {}: {error}", core.0));
             let registered = pinned.and_then(|()| thread.as_ref().map(GatewayThread::register).transpose());
             let _ = report.send(registered.as_ref().map(|_| ()).map_err(Clone::clone));
             drop(report);
             if registered.is_ok() {
-                roles::run(&mut roles, &bell, idle, &stop.roles);
+                roles::run(&mut roles, &bell, &watch, idle, &stop.roles);
             }
             // Ports close before the thread is unknown to their driver.
             drop(roles);

@@ -1,10 +1,14 @@
 //! The epoch clock: takes the core from a guest that has had its quantum.
 //!
-//! Each thread that runs guests has a [`RunSlot`] and writes into it when a guest starts to run. The ticker thread looks
-//! at the slots every half quantum and advances the epoch of an engine whose guest has had its time; the guest
-//! then yields at its next loop or function boundary. So a guest that the ticker interrupts has had its quantum. An
-//! instance that comes to its first wait on the launcher moves the epoch of its future worker's engine as well, which can end
-//! one turn there early. When no guest has run for a while, the ticker sleeps: an idle node has no tick.
+//! Each thread that runs guests has a [`RunSlot`] and writes into it when a guest starts to run. Somebody looks at the slots
+//! several times a quantum ([`Watch`]) and advances the epoch of an engine whose guest has had its time; the guest then
+//! yields at its next loop or function boundary. So a guest that is interrupted has had its quantum. An instance that comes
+//! to its first wait on the launcher moves the epoch of its future worker's engine as well, which can end one turn there
+//! early.
+//!
+//! Who looks is whoever is awake: a data-plane thread that polls and runs no guests does it for next to nothing. The ticker's
+//! own thread, which takes a core from somebody each time it wakes, does it only while no such thread polls; and when no
+//! guest has run for a while, it sleeps: an idle node has no tick.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +20,8 @@ use wasmtime::Engine;
 
 /// How long the ticker goes on after the last guest stopped running.
 const LINGER: Duration = Duration::from_millis(5);
+/// Quanta for which the ticker leaves the slots to a thread that polls before it sees whether that still does.
+const POLLED_QUANTA: u32 = 4;
 
 /// When the guest that a thread runs now was resumed, in nanoseconds since the clock was made; zero while none runs.
 #[derive(Debug, Default)]
@@ -60,7 +66,7 @@ impl RunSlot {
     }
 }
 
-/// The clock of a node: slots, and the ticker that watches them.
+/// The clock of a node while it is put together.
 pub struct Clock {
     quantum: Duration,
     origin: Instant,
@@ -88,12 +94,46 @@ impl Clock {
         self.ticker.clone()
     }
 
+    /// The clock with all its slots: for the ticker, and for threads that poll.
+    #[must_use]
+    pub fn wind_up(self) -> Arc<Watch> {
+        let Self { quantum, origin, ticker, slots } = self;
+        Arc::new(Watch { quantum, origin, ticker, slots, polled_ns: CachePadded::default() })
+    }
+}
+
+/// Looks at the slots and takes the core from guests that have had their quantum.
+pub struct Watch {
+    quantum: Duration,
+    origin: Instant,
+    ticker: Doorbell,
+    slots: Vec<(Arc<Running>, Engine)>,
+    /// When a polling thread last looked, in nanoseconds since `origin`.
+    polled_ns: CachePadded<AtomicU64>,
+}
+
+impl Watch {
+    /// To be called again and again by a thread that polls and runs no guests. Reads the clock and, some times a quantum, the
+    /// slots.
+    pub fn look(&self) {
+        let now_ns = self.now_ns();
+        if now_ns.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) >= self.quantum_ns() / 4 {
+            self.polled_ns.store(now_ns, Ordering::Relaxed);
+            self.tick(now_ns);
+        }
+    }
+
     /// The ticker's loop, on the calling thread, until `stop` is set and the doorbell rung.
-    pub fn run(self, stop: &AtomicBool) {
+    pub fn run(&self, stop: &AtomicBool) {
         self.ticker.answer_here();
         let mut last_seen = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            if self.tick() {
+            let now_ns = self.now_ns();
+            if self.is_polled(now_ns) {
+                std::thread::sleep(self.quantum * POLLED_QUANTA);
+                continue;
+            }
+            if self.tick(now_ns) {
                 last_seen = Instant::now();
             }
             if last_seen.elapsed() < LINGER {
@@ -104,15 +144,18 @@ impl Clock {
         }
     }
 
+    /// Whether a polling thread looks often enough.
+    fn is_polled(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) < self.quantum_ns()
+    }
+
     /// Advances the epochs that are due; whether any guest runs.
-    fn tick(&self) -> bool {
-        let now_ns = self.origin.elapsed().as_nanos() as u64;
-        let quantum_ns = self.quantum.as_nanos() as u64;
+    fn tick(&self, now_ns: u64) -> bool {
         let mut anybody = false;
         for (running, engine) in &self.slots {
             let since_ns = running.0.load(Ordering::Relaxed);
             anybody |= since_ns != 0;
-            if since_ns != 0 && now_ns.saturating_sub(since_ns) >= quantum_ns {
+            if since_ns != 0 && now_ns.saturating_sub(since_ns) >= self.quantum_ns() {
                 engine.increment_epoch();
             }
         }
@@ -121,5 +164,13 @@ impl Clock {
 
     fn anybody_runs(&self) -> bool {
         self.slots.iter().any(|(running, _)| running.0.load(Ordering::Relaxed) != 0)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    fn quantum_ns(&self) -> u64 {
+        self.quantum.as_nanos() as u64
     }
 }

@@ -14,6 +14,7 @@ use pinion_mma::mover::Mma;
 use serde::Deserialize;
 
 use self::sleep::Sleeper;
+use crate::clock::Watch;
 use crate::worker::Worker;
 
 /// What a thread does when there is nothing to do.
@@ -60,11 +61,16 @@ impl Role {
     }
 }
 
-/// Polls `roles` on the calling thread until `stop` is set (and `bell` rung).
-pub fn run(roles: &mut [Role], bell: &Doorbell, idle: Idle, stop: &AtomicBool) {
+/// Polls `roles` on the calling thread until `stop` is set (and `bell` rung). If none of them runs guests, the thread also
+/// keeps `watch` over those that do.
+pub fn run(roles: &mut [Role], bell: &Doorbell, watch: &Watch, idle: Idle, stop: &AtomicBool) {
     let mut sleeper = Sleeper::new(bell, roles);
     let mut idle_since: Option<Instant> = None;
+    let runs_guests = roles.iter().any(|role| matches!(role, Role::Worker(_)));
     while !stop.load(Ordering::Relaxed) {
+        if !runs_guests {
+            watch.look();
+        }
         if roles.iter_mut().map(Role::poll).sum::<usize>() > 0 {
             idle_since = None;
             continue;

@@ -16,7 +16,7 @@ const PINGS_BUSY: u64 = 500;
 /// Which of the machine's first two cores has which role. With one core only, it has them all.
 struct Plan {
     gateway: usize,
-    mma: &'static [usize],
+    mmas: &'static [usize],
     workers: &'static [usize],
 }
 
@@ -36,18 +36,15 @@ impl Plan {
 
     fn settings(&self, idle: Idle) -> String {
         let idle = if idle == Idle::Busy { "busy" } else { "adaptive" };
-        let [gateway, mma] = [&[self.gateway], self.mma].map(|roles| match Self::cores(roles).as_slice() {
-            [core] => core.to_string(),
-            cores => format!("{cores:?}"),
-        });
-        let workers = Self::cores(self.workers);
-        format!("idle = {idle:?}\n[cores]\ngateway = {gateway}\nmma = {mma}\nworkers = {workers:?}\n")
+        let [gateway, mmas, workers] = [&[self.gateway], self.mmas, self.workers].map(Self::cores);
+        let gateway = gateway[0];
+        format!("idle = {idle:?}\n[cores]\ngateway = {gateway}\nmmas = {mmas:?}\nworkers = {workers:?}\n")
     }
 
     /// The roles that each core should have.
     fn roles(&self) -> BTreeMap<u64, BTreeSet<String>> {
         let mut roles = BTreeMap::<u64, BTreeSet<String>>::new();
-        for (role, cores) in [("gateway", &[self.gateway][..]), ("mma", self.mma), ("worker", self.workers)] {
+        for (role, cores) in [("gateway", &[self.gateway][..]), ("mma", self.mmas), ("worker", self.workers)] {
             for core in Self::cores(cores) {
                 roles.entry(core as u64).or_default().insert(role.to_owned());
             }
@@ -108,11 +105,11 @@ fn allowed_cores(bed: &Bed, thread: &str) -> String {
 }
 
 macro_rules! on_each_plan {
-    ($($plan:ident: gateway $gateway:literal, mma $mma:expr, workers $workers:expr;)*) => {$(
+    ($($plan:ident: gateway $gateway:literal, mmas $mmas:expr, workers $workers:expr;)*) => {$(
         mod $plan {
             use super::*;
 
-            const PLAN: Plan = Plan { gateway: $gateway, mma: &$mma, workers: &$workers };
+            const PLAN: Plan = Plan { gateway: $gateway, mmas: &$mmas, workers: &$workers };
 
             #[test]
             fn answers_every_ping() {
@@ -128,10 +125,11 @@ macro_rules! on_each_plan {
 }
 
 on_each_plan! {
-    one_core_for_all: gateway 0, mma [0], workers [0];
-    a_core_for_the_gateway: gateway 0, mma [1], workers [1];
-    a_core_for_the_mma: gateway 0, mma [1], workers [0];
-    a_core_for_the_worker: gateway 0, mma [0], workers [1];
-    workers_on_both_cores: gateway 0, mma [0], workers [0, 1];
-    a_gateway_and_a_worker_beside_all: gateway 0, mma [1], workers [0, 1];
+    one_core_for_all: gateway 0, mmas [0], workers [0];
+    a_core_for_the_gateway: gateway 0, mmas [1], workers [1];
+    a_core_for_the_mma: gateway 0, mmas [1], workers [0];
+    a_core_for_the_worker: gateway 0, mmas [0], workers [1];
+    workers_on_both_cores: gateway 0, mmas [0], workers [0, 1];
+    mmas_and_workers_on_both_cores: gateway 0, mmas [0, 1], workers [0, 1];
+    a_gateway_and_a_worker_beside_all: gateway 0, mmas [1], workers [0, 1];
 }

@@ -69,7 +69,7 @@ fn entries_cross_in_rows_in_order_and_are_seen_only_once_published() {
         let sender = thread::spawn(move || {
             let mut next = 0;
             while next < 3 {
-                let mut row = tx.staging(2);
+                let mut row = tx.staging();
                 let first = next;
                 while next < 3 && row.stage(value(next)).is_ok() {
                     next += 1;
@@ -141,7 +141,7 @@ fn what_is_staged_or_taken_when_a_side_goes_is_dropped_once() {
         let (mut tx, mut rx) = ring(4);
         let sender = thread::spawn(move || {
             tx.push(value(0)).unwrap();
-            let mut row = tx.staging(2);
+            let mut row = tx.staging();
             row.stage(value(1)).unwrap();
             drop(row);
             tx.stage(value(2)).unwrap();

@@ -92,7 +92,7 @@ fn what_is_staged_is_seen_once_it_is_published_and_what_is_taken_frees_its_place
 #[test]
 fn rows_stage_and_take_within_what_there_was_when_they_began() {
     let (mut tx, mut rx) = ring(4);
-    let mut row = tx.staging(3);
+    let mut row = tx.staging();
     assert_eq!([1, 2, 3, 4, 5].map(|value| row.stage(value)), [Ok(()), Ok(()), Ok(()), Ok(()), Err(5)]);
     drop(row);
     assert_eq!(rx.taking(4).take(), None, "staged by a row is not yet published");
@@ -102,9 +102,9 @@ fn rows_stage_and_take_within_what_there_was_when_they_began() {
     assert_eq!((row.take(), row.take()), (Some(1), Some(2)));
     assert_eq!((row.peek(0), row.peek(1)), (Some(&3), None));
     drop(row);
-    assert_eq!(tx.staging(4).stage(5), Err(5), "taken by a row is not yet released");
+    assert_eq!(tx.staging().stage(5), Err(5), "taken by a row is not yet released");
     rx.release();
-    let mut row = tx.staging(1);
+    let mut row = tx.staging();
     assert_eq!([5, 6, 7].map(|value| row.stage(value)), [Ok(()), Ok(()), Err(7)]);
     drop(row);
     tx.publish();
@@ -137,7 +137,7 @@ fn entries_staged_and_never_published_or_taken_and_never_released_are_dropped_on
         drop(rx.take());
         drop(rx.taking(1).take());
         (0..2).for_each(|_| tx.stage(value()).unwrap());
-        let mut row = tx.staging(8);
+        let mut row = tx.staging();
         (0..2).for_each(|_| row.stage(value()).unwrap());
     });
     assert_eq!(left, 0);
@@ -175,7 +175,7 @@ fn a_row_that_is_forgotten_gives_nothing_away_twice() {
     assert_eq!(left, 2);
     // Nor is anything overwritten but dropped when it is a row being staged.
     let left = left_of(3, |tx, rx, value| {
-        let mut row = tx.staging(4);
+        let mut row = tx.staging();
         (0..2).for_each(|_| row.stage(value()).unwrap());
         std::mem::forget(row);
         tx.push(value()).unwrap();
@@ -191,7 +191,7 @@ enum Operation {
     Push,
     Stage,
     /// A row of so many, asking for so many.
-    StageRow(usize, usize),
+    StageRow(usize),
     Publish,
     PopBatch(usize),
     Pop,
@@ -207,7 +207,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         count().prop_map(Operation::PushBatch),
         Just(Operation::Push),
         Just(Operation::Stage),
-        (count(), count()).prop_map(|(staged, wanted)| Operation::StageRow(staged, wanted)),
+        count().prop_map(Operation::StageRow),
         Just(Operation::Publish),
         count().prop_map(Operation::PopBatch),
         Just(Operation::Pop),
@@ -286,16 +286,15 @@ impl Rings {
                 let result = self.tx.stage(Self::value(&mut self.made));
                 self.staged(result, had_room);
             }
-            Operation::StageRow(count, wanted) => {
-                // A row may have more room than was asked for, and has as much if there is as much.
+            Operation::StageRow(count) => {
                 let room = self.room();
                 let Self { tx, made, .. } = self;
-                let mut row = tx.staging(wanted);
+                let mut row = tx.staging();
                 let results: Vec<_> = (0..count).map(|_| row.stage(Self::value(made)).is_ok()).collect();
                 drop(row);
                 let done = results.iter().take_while(|&&done| done).count();
                 assert!(results[done..].iter().all(|done| !done), "a row that is full stays so");
-                assert!(done >= count.min(wanted).min(room) && done <= count.min(room));
+                assert_eq!(done, count.min(room));
                 let first = self.made.len() - count;
                 self.staged.extend(first..first + done);
             }

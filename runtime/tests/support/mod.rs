@@ -47,7 +47,7 @@ impl Bench {
         let (slot, ticker_bell) = (clock.slot(&engine), clock.bell());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let ticker = std::thread::spawn(move || clock.run(&stopped));
+        let ticker = std::thread::spawn(move || clock.wind_up().run(&stopped));
         let queue = || ReadyQueue::new(4, Doorbell::default());
         let servants = Servants { mma: queue(), worker: queue() };
         let (gateway, mma_link) = link(8, Doorbell::default(), Doorbell::default());
