@@ -541,3 +541,16 @@ pub(crate) fn frame(seed: u32, len: usize) -> Vec<u8> {
 
 /// Every output there is for an FWP with one.
 pub(crate) const KNOWN_PORTS: [u16; 3] = [PORT_NEXT, PORT_REPLY, PORT_DROP];
+
+/// The rules of the ABI for a descriptor that a guest sends, written down once more, plainly.
+pub(crate) fn judged(slot_size: u32, owns: impl Fn(u16) -> bool, sent: Descriptor) -> Result<(), Violation> {
+    let Descriptor { slot, offset, len, port, .. } = sent;
+    if !KNOWN_PORTS.contains(&port) {
+        return Err(Violation::UnknownOutput(port));
+    }
+    let end = u64::from(offset) + u64::from(len);
+    if port != PORT_DROP && (len == 0 || end > u64::from(slot_size)) {
+        return Err(Violation::Range { offset, len, slot_size });
+    }
+    if owns(slot) { Ok(()) } else { Err(Violation::SlotNotOwned(slot)) }
+}
