@@ -110,6 +110,15 @@ impl Assigner {
         }
     }
 
+    /// The chain of a flow, for a frame of it that is dropped: as cheap as [`Assigner::assign`] is.
+    #[cold]
+    pub(crate) fn chain_of(&mut self, flow: &FlowKey, now_ns: u64) -> Option<ChainIndex> {
+        let hash = self.cache.hash(flow);
+        let cached = self.cache.lookup(hash, flow, self.rules_version, now_ns);
+        let bound = cached.and_then(|slot| self.instances.chain(slot));
+        bound.or_else(|| self.rules.lookup(flow).map(|rule| rule.chain))
+    }
+
     /// Gives the key a ready instance of its chain, if there is one, and tells the launcher.
     fn bind(&mut self, key: &InstanceKey, now_ns: u64) -> Option<SlotRef> {
         if !self.open {
