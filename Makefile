@@ -11,12 +11,17 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 INSTALL ?= yes
 # TEST=NAME has test-unit and test-integration run only the tests whose names contain it.
 TEST ?=
+# TIME=SECONDS is how long `make fuzz` runs each target. TARGET=NAME has it run that one only, with INPUT=FILE on that
+# input only.
+TIME ?= 60
+TARGET ?=
+INPUT ?=
 
 BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
 GUESTS := tests/setup/build-guests.sh
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom install install-run install-test guests fmt doc clean help
+.PHONY: build run test check test-unit test-integration loom fuzz install install-run install-test guests fmt doc clean help
 
 build: install
 	cargo build --release $(BINARIES)
@@ -26,6 +31,9 @@ run: install-run
 	$(MAKE) --no-print-directory build INSTALL=no
 	@exec samples/tour/run.sh
 
+# Per target.
+FUZZ_IN_TEST_SECONDS := 30
+
 # One after the other, the quick ones first.
 test: install-test
 	$(MAKE) --no-print-directory check
@@ -33,6 +41,7 @@ test: install-test
 	$(GUESTS) --with-hostile
 	cargo test --release --workspace --no-fail-fast
 	$(MAKE) --no-print-directory loom doc
+	$(MAKE) --no-print-directory fuzz TIME=$(FUZZ_IN_TEST_SECONDS) TARGET= INPUT= INSTALL=no
 
 check:
 	cargo fmt --all --check
@@ -50,6 +59,10 @@ test-integration: install-test
 # The lock-free parts, in every order that threads could run in.
 loom:
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom --package pinion-mma --lib loom
+
+# Foreign bytes of the data path, made up by a fuzzer.
+fuzz: install-test
+	tests/fuzz/run.sh $(if $(INPUT),--input $(INPUT),$(TIME)) $(TARGET)
 
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
@@ -76,11 +89,12 @@ clean:
 help:
 	@echo "make build              piniond, pinion, pinion-builder, and the sample functions"
 	@echo "make run [HOST=1]       a tour: a node, three clients, and the FWP that each gets"
-	@echo "make test               formatting, lints, all tests, models of the lock-free parts, documentation"
+	@echo "make test               formatting, lints, all tests, models of the lock-free parts, documentation, a minute of fuzzing"
 	@echo "make check              formatting and lints only"
 	@echo "make test-unit          tests beside the code; TEST=NAME for some of them"
 	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them"
 	@echo "make loom               models of the lock-free parts only"
+	@echo "make fuzz TIME=3600     fuzz targets, each for so many seconds; TARGET=NAME for one, INPUT=FILE for one input"
 	@echo "make guests             the sample functions, and those that tests misbehave with"
 	@echo "make doc                the documentation of all crates, in target/doc"
 	@echo "make install            what building and running takes, from Debian and rustup; INSTALL=no prevents it"

@@ -20,8 +20,8 @@ use crate::model::{CONFIG_BYTES_MAX, Chain, MODULE_BYTES_MAX, ModuleName, Object
 pub const VERSION: &str = "pinion.v1";
 /// Whose things they are when a manifest or a command does not say.
 pub const DEFAULT_TENANT: &str = "default";
-/// The longest manifest.
-const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+/// The longest manifest: one with all rules that a node takes, each with every key, is half as long.
+const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
 /// Why manifests can't be used.
 #[derive(Debug, thiserror::Error)]

@@ -33,7 +33,7 @@ pub use digest::{BadDigest, Digest};
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
 pub use names::{BadName, ChainName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
 pub use outputs::{OUTPUTS_MAX, Output};
-pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule};
+pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
 pub use state::{
     Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, MODULES_MAX, ObjectRef, Outcome,
     RULES_MAX,

@@ -28,7 +28,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::Message;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError};
-use redb::{TableDefinition, TableHandle, WriteTransaction};
+use redb::{Table, TableDefinition, TableHandle, WriteTransaction};
 
 use crate::model::{Applied, Change, DesiredState, Digest, Effect, Module, ObjectRef, TenantName};
 use crate::proto;
@@ -209,34 +209,42 @@ impl Store {
             let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
             meta.insert("version", applied.state.version()).map_err(|e| self.failed(e))?;
         }
-        for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
-            self.write_object(&write, &applied.state, &outcome.object)?;
+        {
+            let open = |table| write.open_table(table).map_err(|e| self.failed(e));
+            let (mut modules, mut chains, mut rules) = (open(MODULES)?, open(CHAINS)?, open(RULES)?);
+            for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
+                let table = match outcome.object {
+                    ObjectRef::Module { .. } => &mut modules,
+                    ObjectRef::Chain { .. } => &mut chains,
+                    ObjectRef::Rule { .. } => &mut rules,
+                };
+                self.write_object(table, &applied.state, &outcome.object)?;
+            }
         }
         write.commit().map_err(|e| self.failed(e))
     }
 
     fn write_object(
         &self,
-        write: &WriteTransaction,
+        table: &mut Table<'_, &str, &[u8]>,
         state: &DesiredState,
         object: &ObjectRef,
     ) -> Result<(), StoreError> {
-        let (table, bytes) = match object.clone() {
+        let bytes = match object.clone() {
             ObjectRef::Module { tenant, name } => {
                 let module = state.modules().get(&(tenant, name));
-                (MODULES, module.map(|module| proto::Module::from(&**module).encode_to_vec()))
+                module.map(|module| proto::Module::from(&**module).encode_to_vec())
             }
             ObjectRef::Chain { tenant, name } => {
                 let chain = state.chains().get(&(tenant, name));
-                (CHAINS, chain.map(|chain| proto::Chain::from(&**chain).encode_to_vec()))
+                chain.map(|chain| proto::Chain::from(&**chain).encode_to_vec())
             }
             ObjectRef::Rule { tenant, name } => {
                 let rule = state.rules().get(&(tenant, name));
-                (RULES, rule.map(|rule| proto::Rule::from(&**rule).encode_to_vec()))
+                rule.map(|rule| proto::Rule::from(&**rule).encode_to_vec())
             }
         };
         let key = format!("{}/{}", object.tenant(), object.name());
-        let mut table = write.open_table(table).map_err(|e| self.failed(e))?;
         match bytes {
             Some(bytes) => table.insert(key.as_str(), bytes.as_slice()).map_err(|e| self.failed(e))?,
             None => table.remove(key.as_str()).map_err(|e| self.failed(e))?,

@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, NamedUpload};
+use pinion_control::manifest::Bundle;
 use pinion_control::model::{Digest, ObjectRef, Rule, TenantName};
 use pinion_control::server::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
@@ -34,6 +35,39 @@ async fn apply_small(client: &mut Client) -> Vec<String> {
     };
     let changed = client.apply(request).await.unwrap();
     changed.outcomes.iter().map(|outcome| format!("{} {}", outcome.object, outcome.effect)).collect()
+}
+
+#[tokio::test]
+async fn ten_thousand_rules_go_from_a_manifest_to_the_store_and_back_in_seconds() {
+    let started = Instant::now();
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let mut text = "version = \"pinion.v1\"\ntenant = \"demo\"\n".to_owned();
+    for number in 0..10_000 {
+        let (high, low) = (number / 250, number % 250);
+        text += &format!(
+            "[[rule]]\nname = \"rule-{number}\"\npriority = {number}\npolicy = \"per-client\"\nchain = \"echo\"\n\
+             match = {{ vlan = {}, destination = \"10.9.{high}.{low}\", protocol = \"icmp\", icmp_type = 8 }}\n",
+            number % 4094 + 1
+        );
+    }
+    let manifest = served.folder.path().join("rules.toml");
+    std::fs::write(&manifest, text).unwrap();
+    let contents = Bundle::read(&[manifest]).unwrap().load().unwrap();
+    let changed = client.apply(rules_only(contents.rules.clone())).await.unwrap();
+    assert_eq!(changed.outcomes.len(), 10_000);
+    let again = client.apply(rules_only(contents.rules)).await.unwrap();
+    assert_eq!(again.version, changed.version);
+
+    let served = Served::start_in(served.stop().await).await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let rules = client.rules(Filter::default()).await.unwrap();
+    assert_eq!(rules.len(), 10_001);
+    let rules = rules.iter().filter(|rule| rule.name.as_str() != "ping").map(ObjectRef::from).collect::<Vec<_>>();
+    assert_eq!(client.delete(&rules).await.unwrap().outcomes.len(), 10_000);
+    // It takes well below a second; were any step quadratic, it would be minutes.
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
 fn rules_only(rules: Vec<Rule>) -> ApplyRequest {

@@ -6,18 +6,22 @@ use std::process::Command;
 /// The libraries whose functions are called. DPDK loads its drivers by itself, as plugins.
 const LIBRARIES: [&str; 4] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool"];
 
-const FUNCTIONS: [&str; 31] = [
+const FUNCTIONS: [&str; 36] = [
     "pinion_.*",
     "rte_dev_probe",
     "rte_dev_remove",
     "rte_eal_cleanup",
     "rte_eal_get_runtime_dir",
     "rte_eal_init",
+    "rte_eth_allmulticast_enable",
     "rte_eth_dev_adjust_nb_rx_tx_desc",
     "rte_eth_dev_close",
     "rte_eth_dev_configure",
     "rte_eth_dev_get_mtu",
     "rte_eth_dev_info_get",
+    "rte_eth_dev_rx_intr_ctl_q_get_fd",
+    "rte_eth_dev_rx_intr_disable",
+    "rte_eth_dev_rx_intr_enable",
     "rte_eth_dev_set_mtu",
     "rte_eth_dev_socket_id",
     "rte_eth_dev_start",
@@ -27,6 +31,7 @@ const FUNCTIONS: [&str; 31] = [
     "rte_eth_iterator_next",
     "rte_eth_link_get_nowait",
     "rte_eth_macaddr_get",
+    "rte_eth_promiscuous_disable",
     "rte_eth_promiscuous_enable",
     "rte_eth_rx_queue_setup",
     "rte_eth_stats_get",
@@ -101,7 +106,7 @@ fn generate_bindings(flags: &[String]) -> Result<(), String> {
         .clang_args(flags)
         .allowlist_recursively(true)
         .allowlist_function(FUNCTIONS.join("|"))
-        .allowlist_var("RTE_PKTMBUF_HEADROOM|RTE_ETH_LINK_UP")
+        .allowlist_var("PINION_.*|RTE_PKTMBUF_HEADROOM|RTE_ETH_LINK_UP")
         .derive_copy(false)
         .derive_debug(false)
         .generate_comments(false)

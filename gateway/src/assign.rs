@@ -1,21 +1,24 @@
 //! Decides which chain instance a flow goes to: flow cache, then rules, then bound instances, then ready ones.
 //!
 //! Owned by the gateway; knows neither ports nor buffers. [`Assigner::assign`] is the fast path: it allocates nothing,
-//! takes no lock, calls no kernel. A hit costs one keyed hash, one bucket of the cache and one slot; a miss costs in
-//! addition a walk through the rules and two more hashes.
+//! takes no lock, calls no kernel. A hit costs one keyed hash, one bucket and one entry of the cache, and one slot; a miss
+//! costs in addition a search through the rules and two more hashes. That no rule matches a flow is cached, too.
 //!
 //! A frame whose key waits for an instance can't overtake those that wait already: a chain has ready instances only
 //! while nobody waits for it, since [`Assigner::add_ready`] is followed by handing the instance to whoever waits.
 
 use std::sync::Arc;
 
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, PortIndex};
+use smoltcp::wire::EthernetAddress;
 
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
-use crate::flows::cache::FlowCache;
+use crate::flows::cache::{FlowCache, Verdict};
+use crate::flows::fragments::Fragments;
+use crate::flows::hash::FlowHash;
 use crate::flows::instances::{Instances, Refused, SlotRef};
-use crate::headers::FlowKey;
+use crate::headers::{self, FlowKey, Headers};
 use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
 use crate::messages::Event;
 use crate::outbox::Outbox;
@@ -23,6 +26,24 @@ use crate::rules::RuleSet;
 
 /// A flow unseen for this long leaves the flow cache; should it go on, it is found again through the rules.
 const FLOW_IDLE_NS: u64 = 60_000_000_000;
+/// All of the flow cache is looked at for such flows once in this time.
+const FLOW_SWEEP_PERIOD_NS: u64 = 15_000_000_000;
+/// For so many flows one datagram in fragments may be under way.
+const FLOWS_PER_FRAGMENTED: usize = 16;
+const FRAGMENTED_MIN: usize = 64;
+
+/// What a frame is, by its headers and those of fragments before it.
+#[derive(Clone, Copy)]
+pub(crate) enum Read {
+    /// Of this flow.
+    Flow { flow: FlowKey, hash: FlowHash },
+    /// ARP.
+    Arp,
+    /// Router or neighbour discovery.
+    NeighborDiscovery,
+    /// It is dropped.
+    Drop(DropReason),
+}
 
 /// What is to be done with a flow's frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +60,7 @@ pub(crate) struct Assigner {
     rules: Arc<RuleSet>,
     rules_version: u32,
     cache: FlowCache,
+    fragments: Fragments,
     instances: Instances,
     /// By chain: the launcher was told that an instance is wanted.
     wanted: Box<[bool]>,
@@ -53,6 +75,7 @@ impl Assigner {
             rules: Arc::default(),
             rules_version: 0,
             cache: FlowCache::new(flows_max),
+            fragments: Fragments::new((flows_max / FLOWS_PER_FRAGMENTED).max(FRAGMENTED_MIN)),
             instances: Instances::new(instances_max),
             wanted: vec![false; CHAINS_MAX as usize].into(),
             outbox,
@@ -84,26 +107,60 @@ impl Assigner {
         self.instances.ready_count()
     }
 
-    /// Where a frame of the flow goes.
-    pub(crate) fn assign(&mut self, flow: &FlowKey, now_ns: u64) -> Assignment {
-        let hash = self.cache.hash(flow);
-        if let Some(slot) = self.cache.lookup(hash, flow, self.rules_version, now_ns)
-            && let Some(entry) = self.instances.entry(slot, now_ns)
-        {
-            return Assignment::To(entry);
+    /// Reads a frame that came in by `port`, whose hardware address is `station`, and fetches the bucket of its flow.
+    ///
+    /// Best done for all frames of a burst, then [`Assigner::fetch`] for all, then [`Assigner::assign`]: with a million
+    /// flows each step would wait for memory, and so they wait for several at a time.
+    #[inline]
+    pub(crate) fn read(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, now_ns: u64) -> Read {
+        let flow = match headers::parse(frame, port, station) {
+            Ok(Headers::Flow(flow)) => flow,
+            Ok(Headers::Fragment(fragment)) => match self.fragments.flow_of(&fragment, now_ns) {
+                Ok(flow) => flow,
+                Err(reason) => return Read::Drop(reason),
+            },
+            Ok(Headers::Arp) => return Read::Arp,
+            Ok(Headers::NeighborDiscovery) => return Read::NeighborDiscovery,
+            Err(reason) => return Read::Drop(reason),
+        };
+        let hash = self.cache.hash(&flow);
+        self.cache.prefetch_bucket(hash);
+        Read::Flow { flow, hash }
+    }
+
+    /// Fetches the entry of the frame's flow.
+    #[inline]
+    pub(crate) fn fetch(&self, read: &Read) {
+        if let Read::Flow { hash, .. } = read {
+            self.cache.prefetch_entry(*hash);
         }
-        self.assign_anew(hash, flow, now_ns)
+    }
+
+    /// Where a frame of the flow goes.
+    #[inline]
+    pub(crate) fn assign(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
+        match self.cache.lookup(hash, flow, self.rules_version, now_ns) {
+            Some(Verdict::Instance(slot)) => match self.instances.entry(slot, now_ns) {
+                Some(entry) => Assignment::To(entry),
+                None => self.assign_anew(hash, flow, now_ns),
+            },
+            Some(Verdict::NoRule) => Assignment::Drop(DropReason::NoRule),
+            None => self.assign_anew(hash, flow, now_ns),
+        }
     }
 
     // Apart from `assign`, so that the hit stays small.
     #[inline(never)]
-    fn assign_anew(&mut self, hash: u64, flow: &FlowKey, now_ns: u64) -> Assignment {
-        let Some(rule) = self.rules.lookup(flow) else { return Assignment::Drop(DropReason::NoRule) };
+    fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
+        let Some(rule) = self.rules.lookup(flow) else {
+            self.cache.insert(hash, flow, Verdict::NoRule, self.rules_version, now_ns);
+            return Assignment::Drop(DropReason::NoRule);
+        };
         let key = InstanceKey::new(rule, flow);
         let Some(slot) = self.instances.bound_to(&key).or_else(|| self.bind(&key, now_ns)) else {
             return self.want(&key);
         };
-        self.cache.insert(hash, flow, slot, self.rules_version, now_ns);
+        self.cache.insert(hash, flow, Verdict::Instance(slot), self.rules_version, now_ns);
         match self.instances.entry(slot, now_ns) {
             Some(entry) => Assignment::To(entry),
             None => Assignment::Drop(DropReason::NoInstance),
@@ -112,10 +169,12 @@ impl Assigner {
 
     /// The chain of a flow, for a frame of it that is dropped: as cheap as [`Assigner::assign`] is.
     #[cold]
-    pub(crate) fn chain_of(&mut self, flow: &FlowKey, now_ns: u64) -> Option<ChainIndex> {
-        let hash = self.cache.hash(flow);
-        let cached = self.cache.lookup(hash, flow, self.rules_version, now_ns);
-        let bound = cached.and_then(|slot| self.instances.chain(slot));
+    pub(crate) fn chain_of(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Option<ChainIndex> {
+        let bound = match self.cache.lookup(hash, flow, self.rules_version, now_ns) {
+            Some(Verdict::Instance(slot)) => self.instances.chain(slot),
+            Some(Verdict::NoRule) => return None,
+            None => None,
+        };
         bound.or_else(|| self.rules.lookup(flow).map(|rule| rule.chain))
     }
 
@@ -188,7 +247,9 @@ impl Assigner {
     /// Looks at a part of the tables, the greater the longer the last time is past, and gives up what is idle; returns
     /// how many instances that were.
     pub(crate) fn sweep(&mut self, now_ns: u64, share: SweepShare, idle_max: usize) -> usize {
-        self.cache.sweep(share.of(self.cache.buckets()), now_ns.saturating_sub(FLOW_IDLE_NS));
+        let slowly = SweepShare { period_ns: FLOW_SWEEP_PERIOD_NS, ..share };
+        self.cache.sweep(slowly.of(self.cache.buckets()), now_ns, FLOW_IDLE_NS);
+        self.fragments.sweep(slowly.of(self.fragments.buckets()), now_ns);
         if !self.open {
             return 0;
         }
@@ -223,3 +284,8 @@ impl SweepShare {
         due.min(self.places_max).min(places)
     }
 }
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod timing;

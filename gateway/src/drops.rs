@@ -25,8 +25,11 @@ pub enum DropReason {
     BadSource,
     /// Neither ARP, IPv4 nor IPv6.
     UnknownEthertype,
-    /// A VLAN tag: rules can't name a VLAN, and serving it as if untagged would join networks kept apart on purpose.
-    VlanTagged,
+    /// More than two VLAN tags.
+    TooManyTags,
+    /// ARP or neighbour discovery in a VLAN: the node's addresses are on the untagged network, and an answer would join
+    /// networks kept apart on purpose.
+    VlanNeighbor,
     /// More IPv6 extension headers than anybody needs.
     TooManyExtensions,
     /// To another station's hardware address, or about an address that isn't this port's.
@@ -35,6 +38,8 @@ pub enum DropReason {
     BadNeighborMessage,
     /// Another station claims an address of this port's.
     AddressConflict,
+    /// A fragment of a datagram whose first fragment was not seen, or not lately: whose it is can't be told.
+    FragmentWithoutFirst,
     /// No rule matches.
     NoRule,
     /// No chain instance came within the time a frame may wait for one.
@@ -49,18 +54,20 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
         Self::BadChecksum,
         Self::BadSource,
         Self::UnknownEthertype,
-        Self::VlanTagged,
+        Self::TooManyTags,
+        Self::VlanNeighbor,
         Self::TooManyExtensions,
         Self::NotForUs,
         Self::BadNeighborMessage,
         Self::AddressConflict,
+        Self::FragmentWithoutFirst,
         Self::NoRule,
         Self::NoInstance,
         Self::PendingFull,
@@ -78,11 +85,13 @@ impl DropReason {
             Self::BadChecksum => "bad-checksum",
             Self::BadSource => "bad-source",
             Self::UnknownEthertype => "unknown-ethertype",
-            Self::VlanTagged => "vlan-tagged",
+            Self::TooManyTags => "too-many-tags",
+            Self::VlanNeighbor => "vlan-neighbor",
             Self::TooManyExtensions => "too-many-extensions",
             Self::NotForUs => "not-for-us",
             Self::BadNeighborMessage => "bad-neighbor-message",
             Self::AddressConflict => "address-conflict",
+            Self::FragmentWithoutFirst => "fragment-without-first",
             Self::NoRule => "no-rule",
             Self::NoInstance => "no-instance",
             Self::PendingFull => "pending-full",

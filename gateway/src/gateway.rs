@@ -17,6 +17,7 @@
 //! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
 //! bounded: a burst in and a burst out per port, a few commands, a slice of the tables.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,17 +28,18 @@ use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::GatewayLink;
 use smoltcp::wire::EthernetAddress;
 
-use crate::assign::{Assigner, Assignment, SweepShare};
+use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
+use crate::flows::hash::FlowHash;
 use crate::flows::pending::{Held, Pending};
 use crate::handover::Handover;
-use crate::headers::{self, FlowKey, Headers};
+use crate::headers::FlowKey;
 use crate::id::ChainIndex;
 use crate::messages::{Command, Event};
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
-use crate::port::{BufferPool, Frame, Port};
+use crate::port::{Alarm, BufferPool, Frame, FrameFacts, Port, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -66,7 +68,8 @@ pub struct GatewayConfig {
     pub ports: Vec<PortSetup>,
     /// The pool from which all its ports take their buffers.
     pub pool: Box<dyn BufferPool>,
-    /// Flows to remember. More of them can be under way; looking up those that were forgotten takes longer.
+    /// Flows to remember, in 84 bytes each. More of them can be under way; looking up those that were forgotten takes
+    /// longer.
     pub flows_max: usize,
     /// Chain instances that may be ready or serving somebody, all chains together.
     pub instances_max: usize,
@@ -125,6 +128,8 @@ pub struct Gateway {
     bin: Bin,
     commands: Receiver<Command>,
     received: Vec<Frame>,
+    /// What the frames received are; between bursts empty.
+    reads: Vec<Read>,
     burst: usize,
     /// The port that is polled first, so that none is always last.
     first_port: usize,
@@ -138,11 +143,20 @@ struct PortState {
     port: Box<dyn Port>,
     index: PortIndex,
     neighbors: Neighbors,
+    promiscuous: Promiscuous,
     /// Frames to transmit; at most a burst.
     leaving: Vec<Frame>,
 }
 
 impl PortState {
+    /// The station that a frame has to be for to be taken in: the port's own, or whichever it is for.
+    fn receiver_of(&self, frame: &[u8]) -> EthernetAddress {
+        match (self.promiscuous, frame.first_chunk()) {
+            (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
+            _ => self.neighbors.station(),
+        }
+    }
+
     fn transmit(&mut self, pool: &mut dyn BufferPool) {
         if !self.leaving.is_empty() {
             self.port.transmit(&mut self.leaving, pool);
@@ -225,6 +239,7 @@ impl Gateway {
             bin: Bin { pool, buffers: Vec::with_capacity(2 * burst), observer },
             commands: config.commands,
             received: Vec::with_capacity(burst),
+            reads: Vec::with_capacity(burst),
             burst,
             first_port: 0,
             swept_ns: 0,
@@ -266,10 +281,25 @@ impl Gateway {
         done
     }
 
-    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: a gateway that sleeps must look
-    /// at them from time to time.
+    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: see [`Gateway::arm`].
     pub fn has_work(&mut self) -> bool {
         self.handover.has_work() || !self.commands.is_empty()
+    }
+
+    /// Has the ports report frames to the calling thread, which is about to sleep; says on what it can rely. To be undone
+    /// by [`Gateway::disarm`] before the next poll.
+    pub fn arm(&mut self) -> Alarm {
+        self.ports.iter_mut().map(|state| state.port.arm()).min().unwrap_or(Alarm::Set)
+    }
+
+    /// What `poll(2)` finds readable when a frame has come, all ports together.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().flat_map(|state| state.port.descriptors()).map(AsFd::as_fd)
+    }
+
+    /// Undoes [`Gateway::arm`].
+    pub fn disarm(&mut self) {
+        self.ports.iter_mut().for_each(|state| state.port.disarm());
     }
 
     fn obey(&mut self, now_ns: u64) -> usize {
@@ -325,29 +355,44 @@ impl Gateway {
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
         let mut received = std::mem::take(&mut self.received);
         let count = self.ports[port].port.receive(&mut received, self.burst);
-        for frame in received.drain(..) {
-            self.take_in(port, frame, now_ns);
+        self.read_burst(port, &received, now_ns);
+        let mut reads = std::mem::take(&mut self.reads);
+        for (frame, read) in received.drain(..).zip(&reads) {
+            self.take_in(port, frame, read, now_ns);
         }
-        self.received = received;
+        reads.clear();
+        (self.received, self.reads) = (received, reads);
         count
     }
 
-    fn take_in(&mut self, port: usize, frame: Frame, now_ns: u64) {
-        let PortState { index, neighbors, .. } = &self.ports[port];
-        let index = *index;
-        match headers::parse(frame.buffer.bytes(frame.len), index, neighbors.station()) {
-            Ok(Headers::Flow(flow)) => self.forward(Held { frame, port: index }, &flow, now_ns),
-            Ok(Headers::Arp) => self.answer(port, frame, Neighbors::answer_arp),
-            Ok(Headers::NeighborDiscovery) => self.answer(port, frame, Neighbors::answer_solicitation),
-            Err(reason) => self.bin.drop_frame(frame, index, reason),
+    fn read_burst(&mut self, port: usize, frames: &[Frame], now_ns: u64) {
+        let Self { ports, assigner, reads, .. } = self;
+        let state = &ports[port];
+        let read = |frame: &Frame| {
+            let bytes = frame.buffer.bytes(frame.len);
+            assigner.read(bytes, state.index, state.receiver_of(bytes), now_ns)
+        };
+        reads.extend(frames.iter().map(read));
+        reads.iter().for_each(|read| assigner.fetch(read));
+    }
+
+    #[inline]
+    fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
+        let index = self.ports[port].index;
+        match read {
+            Read::Flow { flow, hash } => self.forward(Held { frame, port: index }, *hash, flow, now_ns),
+            Read::Arp => self.answer(port, frame, Neighbors::answer_arp),
+            Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation),
+            Read::Drop(reason) => self.bin.drop_frame(frame, index, *reason),
         }
     }
 
-    fn forward(&mut self, held: Held, flow: &FlowKey, now_ns: u64) {
-        match self.assigner.assign(flow, now_ns) {
+    #[inline]
+    fn forward(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, now_ns: u64) {
+        match self.assigner.assign(hash, flow, now_ns) {
             Assignment::To(entry) => {
                 if let Err(held) = deliver(&mut self.handover, &self.bin, held, entry) {
-                    self.drop_of_flow(held, flow, DropReason::MmaBusy, now_ns);
+                    self.drop_of_flow(held, hash, flow, DropReason::MmaBusy, now_ns);
                 }
             }
             Assignment::Wait(key) => {
@@ -355,13 +400,14 @@ impl Gateway {
                     self.bin.drop_of_chain(held, Some(key.chain), DropReason::PendingFull);
                 }
             }
-            Assignment::Drop(reason) => self.drop_of_flow(held, flow, reason, now_ns),
+            Assignment::Drop(DropReason::NoRule) => self.bin.drop_frame(held.frame, held.port, DropReason::NoRule),
+            Assignment::Drop(reason) => self.drop_of_flow(held, hash, flow, reason, now_ns),
         }
     }
 
     #[cold]
-    fn drop_of_flow(&mut self, held: Held, flow: &FlowKey, reason: DropReason, now_ns: u64) {
-        let chain = if reason == DropReason::NoRule { None } else { self.assigner.chain_of(flow, now_ns) };
+    fn drop_of_flow(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, reason: DropReason, now_ns: u64) {
+        let chain = self.assigner.chain_of(hash, flow, now_ns);
         self.bin.drop_of_chain(held, chain, reason);
     }
 
@@ -386,7 +432,7 @@ impl Gateway {
     fn net_out(&mut self, max: usize) -> usize {
         let Self { ports, handover, bin, .. } = self;
         let count = handover.take_outbound(max, |out| {
-            let frame = Frame { buffer: out.buffer, len: out.len };
+            let frame = Frame { buffer: out.buffer, len: out.len, facts: FrameFacts::NONE };
             match ports.get_mut(usize::from(out.port.0)) {
                 Some(state) => state.leave(frame, &mut *bin.pool),
                 None => {
@@ -447,7 +493,8 @@ fn deliver(handover: &mut Handover, bin: &Bin, held: Held, entry: FwpId) -> Resu
 fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let PortSetup { port, addresses } = setup;
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
-    PortState { port, index, neighbors, leaving: Vec::with_capacity(burst) }
+    let promiscuous = port.promiscuous();
+    PortState { port, index, neighbors, promiscuous, leaving: Vec::with_capacity(burst) }
 }
 
 fn check(setting: &'static str, value: usize, max: usize) -> Result<(), GatewayError> {

@@ -25,6 +25,8 @@ struct Loan {
     lent: usize,
     lent_max: usize,
     empties: Vec<Buffer>,
+    /// Empty ones that MMA had not taken when it was last supplied.
+    empties_there: usize,
     empties_max: usize,
     /// Whether something was staged since it was published and the bell rung.
     staged: bool,
@@ -91,22 +93,26 @@ impl Loan {
     fn new(mut link: GatewayLink, empties_max: usize) -> Self {
         let lent_max = link.inbound.room(usize::MAX);
         let empties_max = empties_max.min(lent_max / 2);
-        Self { link, lent: 0, lent_max, empties: Vec::with_capacity(empties_max), empties_max, staged: false }
+        let empties = Vec::with_capacity(empties_max);
+        Self { link, lent: 0, lent_max, empties, empties_there: 0, empties_max, staged: false }
     }
 
     #[inline]
     fn stage(&mut self, frame: Frame, port: PortIndex, target: FwpId) -> Result<(), Frame> {
-        if self.lent + self.empties_max >= self.lent_max {
+        // All that is lent but the empty ones that are there, which have their own part of the loan. MMA may have taken some
+        // of these meanwhile; they are on their way back then, with frames.
+        let is_full = self.lent + self.empties_max >= self.lent_max + self.empties_there;
+        if is_full || self.lent >= self.lent_max {
             return Err(frame);
         }
-        let Frame { buffer, len } = frame;
-        match self.link.inbound.stage(Inbound { buffer, len, port, target }) {
+        let Frame { buffer, len, facts } = frame;
+        match self.link.inbound.stage(Inbound { buffer, len, port, target, facts: facts.bits() }) {
             Ok(()) => {
                 self.lent += 1;
                 self.staged = true;
                 Ok(())
             }
-            Err(Inbound { buffer, len, .. }) => Err(Frame { buffer, len }),
+            Err(Inbound { buffer, len, .. }) => Err(Frame { buffer, len, facts }),
         }
     }
 
@@ -123,8 +129,9 @@ impl Loan {
     }
 
     fn lend_empties(&mut self, pool: &mut dyn BufferPool) {
-        let there = self.link.empty.capacity() - self.link.empty.room(self.link.empty.capacity());
-        let wanted = self.empties_max.saturating_sub(there).min(self.lent_max - self.lent);
+        let capacity = self.link.empty.capacity();
+        self.empties_there = capacity - self.link.empty.room(capacity);
+        let wanted = self.empties_max.saturating_sub(self.empties_there).min(self.lent_max - self.lent);
         if wanted == 0 || pool.take(&mut self.empties, wanted) == 0 {
             return;
         }
@@ -132,6 +139,7 @@ impl Loan {
         let pushed = self.link.empty.push_batch(&mut self.empties.drain(..));
         debug_assert_eq!(pushed, count, "no more buffers are lent than the ring holds");
         self.lent += count;
+        self.empties_there += count;
         self.staged = true;
     }
 }

@@ -5,7 +5,7 @@
 //!             Command |        ^ Event                    messages, outbox
 //!                     v        |
 //!   device --port--> gateway: Net-In --Inbound--> MMA
-//!                    |  headers   what is this frame, and whose?
+//!                    |  headers   what is this frame, and whose? VLAN tags, fragments and ICMP types included
 //!                    |  neighbor  ARP and neighbour discovery: answered at once
 //!                    |  assign    flow cache -> rules -> bound instance -> ready instance   (flows, rules)
 //!                    |  handover  batches to MMA, buffers on loan
@@ -17,8 +17,8 @@
 //! | [`gateway`] | the loop of the gateway's thread, which ties the others together |
 //! | [`port`] | devices and the buffers that frames travel in |
 //! | [`headers`], [`neighbor`] | foreign bytes are read here, and only here |
-//! | [`rules`] | what traffic goes to which chain; made elsewhere, swapped whole |
-//! | [`flows`] | fixed tables: flow cache, instances, frames that wait |
+//! | [`rules`] | what traffic goes to which chain, found without a walk through all; made elsewhere, swapped whole |
+//! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
 //! | [`messages`] | what launcher and gateway tell each other |
 //! | [`drops`], [`observer`] | what others can see |
 //!

@@ -2,8 +2,9 @@
 //!
 //! The gateway does this itself, so that a chain is reached without any FWP knowing about links, and no tenant can
 //! answer for another's address. An answer is written over the question, in the question's own buffer. Called by the
-//! gateway for the frames that [`crate::headers`] recognised; allocates nothing. It never asks anybody: frames that
-//! leave are addressed by the FWPs, who reply to whom they heard from.
+//! gateway for the frames that [`crate::headers`] recognised, which are none in a VLAN; a tag with a priority only is
+//! skipped, and not repeated in the answer. Allocates nothing. It never asks anybody: frames that leave are addressed
+//! by the FWPs, who reply to whom they heard from.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,6 +16,7 @@ use smoltcp::wire::{
 };
 
 use crate::drops::DropReason;
+use crate::headers::payload_offset;
 
 const ETHERNET_HEADER: usize = 14;
 const IPV6_HEADER: usize = 40;
@@ -56,7 +58,8 @@ impl Neighbors {
     /// # Errors
     /// Why there is no answer; `space` is as it was.
     pub fn answer_arp(&self, space: &mut [u8], len: usize) -> Result<usize, DropReason> {
-        let question = space.get(ETHERNET_HEADER..len).ok_or(DropReason::Truncated)?;
+        let frame = space.get(..len).ok_or(DropReason::Truncated)?;
+        let question = frame.get(payload_offset(frame)..).ok_or(DropReason::Truncated)?;
         let packet = ArpPacket::new_checked(question).map_err(|_| DropReason::Truncated)?;
         let ArpRepr::EthernetIpv4 {
             operation, source_hardware_addr, source_protocol_addr, target_protocol_addr, ..
@@ -127,8 +130,9 @@ impl Neighbors {
     /// Reads and judges a solicitation as RFC 4861, section 7.1.1, wants it judged.
     fn solicitation(&self, space: &[u8], len: usize) -> Result<Solicitation, DropReason> {
         let frame = space.get(..len).ok_or(DropReason::Truncated)?;
+        let packet = frame.get(payload_offset(frame)..).ok_or(DropReason::Truncated)?;
         let frame = EthernetFrame::new_checked(frame).map_err(|_| DropReason::Truncated)?;
-        let packet = Ipv6Packet::new_checked(frame.payload()).map_err(|_| DropReason::Truncated)?;
+        let packet = Ipv6Packet::new_checked(packet).map_err(|_| DropReason::Truncated)?;
         // Behind extension headers, fragments above all (RFC 6980), nobody honest sends these messages.
         if packet.next_header() != IpProtocol::Icmpv6 || packet.hop_limit() != HOP_LIMIT {
             return Err(DropReason::BadNeighborMessage);

@@ -13,7 +13,7 @@ use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
-use pinion_gateway::port::{BufferPool, Frame, LinkState, Port, PortCounters, PortFacts};
+use pinion_gateway::port::{BufferPool, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::Buffer;
 use pinion_mma::doorbell::Doorbell;
@@ -100,7 +100,7 @@ impl Port for Fountain {
             self.next += 1;
             let len = template.len() as u32;
             buffer.bytes_mut(len).copy_from_slice(template);
-            frames.push(Frame { buffer, len });
+            frames.push(Frame { buffer, len, facts: FrameFacts::NONE });
         }
         count
     }
@@ -197,7 +197,8 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     };
     let sent = Arc::clone(port.counters());
     let address = Ipv4Addr::new(10, 0, 1, 1);
-    let (gateway_link, mut mma) = link(512, Doorbell::default(), Doorbell::default());
+    let (gateway_links, mut mmas): (Vec<_>, Vec<_>) =
+        (0..2).map(|_| link(512, Doorbell::default(), Doorbell::default())).unzip();
     let (commands, commands_end) = crossbeam_channel::bounded(1024);
     let (events_end, events) = crossbeam_channel::bounded(1024);
     let mut gateway = Gateway::new(GatewayConfig {
@@ -208,7 +209,7 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
         pending_max: 128,
         burst: BURST,
         empties_max: 512,
-        links: vec![gateway_link],
+        links: gateway_links,
         commands: commands_end,
         events: events_end,
     })
@@ -222,7 +223,7 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
         round += 1;
         let (calls, _) = calls_during(|| gateway.poll_at(round * 1_000_000));
         assert_eq!(calls, 0, "calls of the allocator in round {round}");
-        echoed += play_mma(&mut mma);
+        echoed += mmas.iter_mut().map(play_mma).sum::<usize>();
         taken += play_launcher(round, &mut next_instance, &commands, &events);
     }
     let port = observer.ports().next().unwrap();

@@ -31,7 +31,7 @@ pub(crate) unsafe fn exactly(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         match len {
             64 => block::<64>(from, to, 0),
-            64..LONG => {
+            65..LONG => {
                 let mut at = 0;
                 while at + 64 <= len {
                     block::<64>(from, to, at);
@@ -59,6 +59,18 @@ pub(crate) fn prefetch<T>(place: *const T) {
     // SAFETY: a hint; it never faults, wherever the pointer points.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// The same for a line that is about to be written, which another core may hold.
+#[inline(always)]
+pub(crate) fn prefetch_to_write<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it never faults, wherever the pointer points. Processors that do not know it take it for a no-op.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;

@@ -9,13 +9,16 @@ use crate::id::PortIndex;
 use crate::link::{Inbound, MmaLink, Outbound};
 use crate::spsc::{Consumer, Producer, Staging, Taking};
 
-/// Buffers that the MMA keeps to itself; the gateway lends that many more.
-pub(crate) const KEPT_MAX: usize = 256;
+/// Buffers that the MMA keeps to itself at most.
+const KEPT_MAX: usize = 256;
+/// Which part of a link's buffers that may be: so many must be left that frames still come in when no frame leaves.
+const KEPT_PART: usize = 8;
 
 pub(crate) struct Dock {
     link: MmaLink,
     /// Empty buffers, the one last used on top.
     kept: Vec<Buffer>,
+    kept_max: usize,
     /// Whether the gateway was given anything since its bell was rung.
     given: bool,
 }
@@ -29,12 +32,10 @@ pub(crate) enum Stuck {
     TooLong,
 }
 
-/// Frames sent in one row at most: the slots of an FWP.
-const SEND_MAX: usize = pinion_abi::SLOT_COUNT_MAX as usize;
-
 /// Where buffers go that are done with.
 pub(crate) struct Shelf<'d> {
     kept: &'d mut Vec<Buffer>,
+    kept_max: usize,
     spent: &'d mut Producer<Buffer>,
     given: &'d mut bool,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Shelf<'d> {
 impl Shelf<'_> {
     #[inline(always)]
     pub(crate) fn keep(&mut self, buffer: Buffer) {
-        if self.kept.len() < KEPT_MAX {
+        if self.kept.len() < self.kept_max {
             self.kept.push(buffer);
             return;
         }
@@ -81,8 +82,9 @@ impl Exit<'_> {
 
 impl Dock {
     pub(crate) fn new(link: MmaLink) -> Self {
+        let kept_max = KEPT_MAX.min(link.inbound.capacity() / KEPT_PART);
         // And one that was taken from elsewhere and turned out too short.
-        Self { link, kept: Vec::with_capacity(KEPT_MAX + 1), given: false }
+        Self { link, kept: Vec::with_capacity(kept_max + 1), kept_max, given: false }
     }
 
     /// Received frames that wait here, `max` at most.
@@ -94,23 +96,23 @@ impl Dock {
     /// Those frames, to be taken, and where their buffers go.
     #[inline]
     pub(crate) fn intake(&mut self, max: usize) -> (Taking<'_, Inbound>, Shelf<'_>) {
-        let Self { link, kept, given } = self;
-        (link.inbound.taking(max), Shelf { kept, spent: &mut link.spent, given })
+        let Self { link, kept, kept_max, given } = self;
+        (link.inbound.taking(max), Shelf { kept, kept_max: *kept_max, spent: &mut link.spent, given })
     }
 
     /// Takes a buffer that is done with.
     #[inline]
     pub(crate) fn keep(&mut self, buffer: Buffer) {
-        let Self { link, kept, given } = self;
-        Shelf { kept, spent: &mut link.spent, given }.keep(buffer);
+        let Self { link, kept, kept_max, given } = self;
+        Shelf { kept, kept_max: *kept_max, spent: &mut link.spent, given }.keep(buffer);
     }
 
     /// To send several frames out.
     #[inline]
     pub(crate) fn outlet(&mut self) -> Exit<'_> {
-        let Self { link, kept, given } = self;
+        let Self { link, kept, given, .. } = self;
         // The ring holds every buffer that can be on loan, so there is room for all that come.
-        Exit { kept, empty: &mut link.empty, outbound: link.outbound.staging(SEND_MAX), given }
+        Exit { kept, empty: &mut link.empty, outbound: link.outbound.staging(), given }
     }
 
     /// Whether a frame could leave now.

@@ -10,6 +10,9 @@ use crate::sync::{Arc, AtomicBool, Ordering, Thread, current, fence, park_timeou
 /// Work must be made visible (pushed to a queue) before [`Doorbell::ring`]; the sleeper looks for work again between
 /// announcing its sleep and sleeping. Both put a sequentially consistent fence between their store and their load, so
 /// at least one sees the other's and no wake-up is lost.
+///
+/// A sleeper that has nothing else to wait for parks ([`Doorbell::answer_here`], [`Doorbell::sleep`]). One that waits in
+/// the kernel for something else as well says how it is woken there ([`Doorbell::answer_by`], [`Doorbell::sleep_by`]).
 #[derive(Clone, Default)]
 pub struct Doorbell {
     shared: Arc<Shared>,
@@ -18,33 +21,55 @@ pub struct Doorbell {
 #[derive(Default)]
 struct Shared {
     sleeping: AtomicBool,
-    sleeper: OnceLock<Thread>,
+    sleeper: OnceLock<Sleeper>,
+}
+
+/// Whom a ring wakes, and how.
+enum Sleeper {
+    Parked(Thread),
+    Elsewhere(Box<dyn Fn() + Send + Sync>),
 }
 
 impl Doorbell {
     /// Makes the calling thread the one that this doorbell wakes. To be called once, by the sleeper, before
     /// [`Doorbell::sleep`].
     pub fn answer_here(&self) {
-        let _ = self.shared.sleeper.set(current());
+        let _ = self.shared.sleeper.set(Sleeper::Parked(current()));
+    }
+
+    /// Makes `wake` what this doorbell does to a sleeper that is in [`Doorbell::sleep_by`]. To be called once, before
+    /// that. `wake` must end a sleep that has not begun yet, too; it may be called by several threads, more than once for
+    /// one sleep, and after that sleep has ended.
+    pub fn answer_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.shared.sleeper.set(Sleeper::Elsewhere(Box::new(wake)));
     }
 
     /// Wakes the sleeper if it sleeps. Calls the kernel only then.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
-        if self.shared.sleeping.load(Ordering::Relaxed)
-            && let Some(sleeper) = self.shared.sleeper.get()
-        {
-            sleeper.unpark();
+        if self.shared.sleeping.load(Ordering::Relaxed) {
+            match self.shared.sleeper.get() {
+                Some(Sleeper::Parked(thread)) => thread.unpark(),
+                Some(Sleeper::Elsewhere(wake)) => wake(),
+                None => {}
+            }
         }
     }
 
     /// Sleeps until rung at or until `timeout` has passed, unless `has_work` says there is something after all.
     pub fn sleep(&self, timeout: Duration, has_work: impl FnOnce() -> bool) {
+        self.sleep_by(|| {
+            if !has_work() {
+                park_timeout(timeout);
+            }
+        });
+    }
+
+    /// Has rings wake the caller while `sleep` runs, which looks for work first and sleeps only if there is none.
+    pub fn sleep_by(&self, sleep: impl FnOnce()) {
         self.shared.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if !has_work() {
-            park_timeout(timeout);
-        }
+        sleep();
         self.shared.sleeping.store(false, Ordering::Relaxed);
     }
 }
@@ -132,6 +157,37 @@ mod loom_tests {
             for ringer in ringers {
                 ringer.join().unwrap();
             }
+        });
+    }
+
+    #[test]
+    fn a_sleeper_that_is_woken_in_its_own_way_misses_nothing_either() {
+        explore(|| {
+            let (bell, work) = (Doorbell::default(), Arc::new(AtomicUsize::new(0)));
+            let alarm = Arc::new(loom::sync::Notify::new());
+            bell.answer_by({
+                let alarm = Arc::clone(&alarm);
+                move || alarm.notify()
+            });
+            let worker = thread::spawn({
+                let (bell, work) = (bell.clone(), Arc::clone(&work));
+                move || {
+                    for done in 1..=2 {
+                        work.store(done, Ordering::Relaxed);
+                        bell.ring();
+                    }
+                }
+            });
+            let mut done = 0;
+            while done < 2 {
+                bell.sleep_by(|| {
+                    if work.load(Ordering::Relaxed) == done {
+                        alarm.wait();
+                    }
+                });
+                done = work.load(Ordering::Relaxed);
+            }
+            worker.join().unwrap();
         });
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::counters::FwpCounters;
 use crate::id::FwpId;
-use crate::mailbox::{Mailbox, MailboxParts, Notices};
+use crate::mailbox::{Mailbox, MailboxParts};
 use crate::notify::ReadyQueue;
 use crate::pool::{PoolLayout, PoolRegion};
 use crate::spsc;
@@ -39,19 +39,18 @@ pub unsafe fn connect(
     let slot_count = layout.header().slot_count;
     let (deliver_tx, deliver_rx) = spsc::ring(slot_count as usize);
     let (transmit_tx, transmit_rx) = spsc::ring(slot_count as usize);
-    let (notices, counters) = (Arc::new(Notices::default()), Arc::new(FwpCounters::default()));
+    let counters = Arc::new(FwpCounters::default());
     let parts = MailboxParts {
         id,
         outputs: wiring.outputs(),
         deliver: deliver_rx,
         transmit: transmit_tx,
-        notices: Arc::clone(&notices),
         mma: servants.mma.clone(),
         counters: Arc::clone(&counters),
     };
     // SAFETY: the caller's promise is theirs.
     let (mailbox, pool) = unsafe { (Mailbox::new(memory, layout, parts), PoolRegion::new(memory, layout)) };
     let worker = servants.worker.clone();
-    let parts = EndpointParts { id, pool, deliver: deliver_tx, transmit: transmit_rx, notices, worker, counters };
+    let parts = EndpointParts { id, pool, deliver: deliver_tx, transmit: transmit_rx, worker, counters };
     (mailbox, Box::new(Endpoint::new(parts, wiring)))
 }

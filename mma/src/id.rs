@@ -40,3 +40,22 @@ pub struct PortIndex(pub u16);
 /// A slot within one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotIndex(pub u16);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_has_one_of_the_mmas_whoever_is_its_tenant_and_each_has_as_many_as_the_others() {
+        for mmas in 1..=5 {
+            let mut places = vec![0; mmas];
+            for index in 0..60 {
+                let mma = FwpId { index, generation: 0 }.mma(mmas);
+                places[mma.0] += 1;
+                assert!([1, 2, u32::MAX].iter().all(|&generation| FwpId { index, generation }.mma(mmas) == mma));
+            }
+            assert_eq!(places, vec![60 / mmas; mmas]);
+            assert!(FwpId { index: u32::MAX, generation: 0 }.mma(mmas).0 < mmas);
+        }
+    }
+}

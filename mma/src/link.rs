@@ -27,6 +27,8 @@ pub struct Inbound {
     pub port: PortIndex,
     /// The first FWP of the chain instance that serves its flow.
     pub target: FwpId,
+    /// What the device has found out about it, in the bits of [`pinion_abi::Descriptor::flags`].
+    pub facts: u8,
 }
 
 /// A frame that Net-Out is to transmit.

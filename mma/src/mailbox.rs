@@ -16,25 +16,25 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RingHeader};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
 
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
-use crate::notify::{Notice, ReadyQueue};
+use crate::notify::ReadyQueue;
 use crate::pool::PoolLayout;
 use crate::spsc::{Consumer, Producer};
 
 /// A frame that MMA has copied into a slot, which thereby becomes the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// Which slot.
+    /// Which slot; it starts there after [`RX_HEADROOM`] bytes.
     pub slot: SlotIndex,
-    /// Where in the slot it starts, in bytes.
-    pub offset: u16,
     /// Its length, in bytes.
     pub len: u16,
     /// The node's port it came in by.
     pub port: PortIndex,
+    /// What the device that received it has found out.
+    pub facts: u8,
 }
 
 /// A slot that the guest has given up, and what becomes of the frame in it.
@@ -93,15 +93,6 @@ pub enum Violation {
     UnknownOutput(u16),
 }
 
-/// Flags of one FWP, one per direction.
-#[derive(Debug, Default)]
-pub struct Notices {
-    /// The worker has something for MMA.
-    pub output: Notice,
-    /// MMA has something for the worker.
-    pub input: Notice,
-}
-
 /// The worker's side of one FWP.
 pub struct Mailbox {
     id: FwpId,
@@ -114,7 +105,6 @@ pub struct Mailbox {
     tx_head: u32,
     deliver: Consumer<Delivery>,
     transmit: Producer<Transmission>,
-    notices: Arc<Notices>,
     mma: ReadyQueue,
     counters: Arc<FwpCounters>,
 }
@@ -125,7 +115,6 @@ pub(crate) struct MailboxParts {
     pub(crate) outputs: u16,
     pub(crate) deliver: Consumer<Delivery>,
     pub(crate) transmit: Producer<Transmission>,
-    pub(crate) notices: Arc<Notices>,
     pub(crate) mma: ReadyQueue,
     pub(crate) counters: Arc<FwpCounters>,
 }
@@ -135,7 +124,7 @@ impl Mailbox {
     /// As for [`crate::fwp::connect`].
     pub(crate) unsafe fn new(memory: NonNull<u8>, layout: &PoolLayout, parts: MailboxParts) -> Self {
         let header = layout.header();
-        let MailboxParts { id, outputs, deliver, transmit, notices, mma, counters } = parts;
+        let MailboxParts { id, outputs, deliver, transmit, mma, counters } = parts;
         Self {
             id,
             // SAFETY: the caller's promise.
@@ -147,7 +136,6 @@ impl Mailbox {
             tx_head: 0,
             deliver,
             transmit,
-            notices,
             mma,
             counters,
         }
@@ -184,7 +172,7 @@ impl Mailbox {
         }
         self.transmit.publish();
         self.rings.set_tx_head(self.tx_head);
-        self.notices.output.raise(self.id, &self.mma);
+        self.mma.raise(self.id);
         judged
     }
 
@@ -211,13 +199,14 @@ impl Mailbox {
 
     /// Writes what MMA has delivered into the guest's receive ring; returns how many.
     pub fn publish(&mut self) -> u32 {
-        self.notices.input.lower();
         let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
         let count = self.deliver.pop_batch(rings.entries() as usize, |delivery| {
-            let Delivery { slot, offset, len, port } = delivery;
+            let Delivery { slot, len, port, facts } = delivery;
+            let offset = RX_HEADROOM as u16;
             granted.grant(slot);
             rings.prefetch_payload(slot, offset);
-            rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags: 0, reserved: 0 });
+            let flags = u32::from(facts);
+            rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags, reserved: 0 });
             *rx_tail = rx_tail.wrapping_add(1);
         });
         if count > 0 {
@@ -393,7 +382,7 @@ mod tests {
 
         fn deliver(&mut self, frames: u32) {
             for _ in 0..frames {
-                let accepted = self.endpoint.inlet.open().accept(100, PortIndex(0), |_, _, _| ());
+                let accepted = self.endpoint.inlet.open().accept(100, PortIndex(0), 0, |_, _, _| ());
                 assert_eq!(accepted, Accepted::Yes);
                 self.endpoint.inlet.deliver.publish();
             }

@@ -31,7 +31,7 @@ use crate::wiring::{Accepted, Edge, Endpoint, EndpointTable, Inlet, Intake};
 /// Frames taken from the gateway, and FWPs whose output is moved, per poll.
 const BATCH: usize = 128;
 /// How many frames ahead of the one being copied memory is asked for.
-const AHEAD: usize = 4;
+const AHEAD: usize = 8;
 
 /// A change to the wiring.
 pub enum MmaCommand {
@@ -160,6 +160,7 @@ impl Mma {
         self.dock.has_work()
             || !self.outputs.is_empty()
             || !self.commands.is_empty()
+            || !self.unblocked.is_empty()
             || (!self.without_buffer.is_empty() && self.dock.has_empty())
     }
 
@@ -180,8 +181,11 @@ impl Mma {
     }
 
     fn detach(&mut self, id: FwpId) {
+        // If it waits, there may be room by now.
+        self.stop_waiting(id);
         self.move_output(id);
         self.tell_workers();
+        self.stop_waiting(id);
         let Some(mut endpoint) = self.table.take(id) else { return };
         let moved = &endpoint.counters.moved;
         for frame in endpoint.held.drain(..) {
@@ -189,11 +193,26 @@ impl Mma {
             moved.dropped_gone.add(1);
             self.dock.keep(frame.buffer);
         }
-        // Sent, but held up by a successor that had no room for it.
-        moved.dropped_gone.add(endpoint.transmit.pop_batch(usize::MAX, |_| ()) as u64);
+        // Sent, but there was no room for it. What the guest has dropped itself is counted already.
+        endpoint.transmit.pop_batch(usize::MAX, |sent| moved.dropped_gone.add(u64::from(sent.to != Outlet::Drop)));
         // Their frames for it are dropped as soon as it is seen to be gone.
         self.unblocked.extend(endpoint.upstream.drain(..));
         self.report(MmaEvent::Detached(endpoint));
+    }
+
+    /// Takes an FWP from wherever its output waits: who has left must not take up a place there.
+    fn stop_waiting(&mut self, id: FwpId) {
+        let Some(mut from) = self.table.take(id) else { return };
+        if std::mem::take(&mut from.blocked) {
+            self.unblocked.retain(|&waiting| waiting != id);
+            self.without_buffer.retain(|&waiting| waiting != id);
+            for next in from.successors() {
+                if let Some(next) = self.table.get_mut(next) {
+                    next.upstream.retain(|&waiting| waiting != id);
+                }
+            }
+        }
+        self.table.put_back(from);
     }
 
     fn report(&self, event: MmaEvent) {
@@ -214,16 +233,20 @@ impl Mma {
         let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
         let (mut taken, mut moved) = (0, Moved::default());
         let mut intake = inlet.open();
-        while let Some(next) = frames.peek(0).map(|frame| frame.target)
-            && next == target
-            && let Some(frame) = frames.take()
+        (0..AHEAD).for_each(|ahead| intake.prefetch(ahead));
+        while let Some(frame) = frames.peek(0)
+            && frame.target == target
         {
             taken += 1;
             if let Some(ahead) = frames.peek(AHEAD) {
                 ahead.buffer.prefetch();
             }
-            // Behind those that wait already, a frame waits too.
-            match if waiting.is_empty() { accept(&mut intake, &frame) } else { Accepted::NoSlot } {
+            intake.prefetch(AHEAD);
+            // Copied from where it lies and only then taken: a frame that went over the stack would wait there for all writes
+            // before it, and those into slots take long. Behind those that wait already, a frame waits too.
+            let accepted = if waiting.is_empty() { accept(&mut intake, frame) } else { Accepted::NoSlot };
+            let Some(frame) = frames.take() else { break };
+            match accepted {
                 Accepted::Yes => moved.add(frame.len),
                 Accepted::NoSlot if waiting.len() < *waiting_max && *held < *held_max => {
                     *held += 1;
@@ -251,7 +274,6 @@ impl Mma {
     /// Moves what an FWP has sent, as far as there is room; returns how many frames. Bounded by the FWP's slots.
     fn move_output(&mut self, id: FwpId) -> usize {
         let Some(mut from) = self.table.take(id) else { return 0 };
-        from.notices.output.lower();
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let waiting = left;
         while left > 0 {
@@ -310,7 +332,7 @@ impl Mma {
         {
             prefetch_payload(&row, pool);
             let accepted =
-                intake.accept(u32::from(sent.len), came_by[usize::from(sent.slot.0)], |into, slot, offset| {
+                intake.accept(u32::from(sent.len), came_by[usize::from(sent.slot.0)], 0, |into, slot, offset| {
                     pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
                 });
             match accepted {
@@ -464,7 +486,9 @@ impl Mma {
 
 #[inline(always)]
 fn accept(intake: &mut Intake<'_>, frame: &Inbound) -> Accepted {
-    intake.accept(frame.len, frame.port, |pool, slot, offset| pool.copy_in(slot, offset, frame.buffer.bytes(frame.len)))
+    intake.accept(frame.len, frame.port, frame.facts, |pool, slot, offset| {
+        pool.copy_in(slot, offset, frame.buffer.bytes(frame.len))
+    })
 }
 
 #[inline]

@@ -1,10 +1,8 @@
 //! Work is found by notification, never by scanning: who has new work is queued once until somebody looks.
 
-use crossbeam_utils::CachePadded;
-
 use crate::doorbell::Doorbell;
 use crate::id::FwpId;
-use crate::sync::{Arc, ArrayQueue, AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, ArrayQueue, AtomicU64, Ordering};
 
 /// The FWPs that one thread should look at. Bounded, lock-free, shared by all who notify that thread.
 #[derive(Clone)]
@@ -31,7 +29,8 @@ impl ReadyQueue {
         Self { shared: Arc::new(shared), bell }
     }
 
-    /// The next FWP to look at. To be called by one thread.
+    /// The next FWP to look at, by one thread. Whatever comes for it from now on queues it again, so the thread looks after
+    /// this call, not before.
     #[must_use]
     pub fn pop(&self) -> Option<FwpId> {
         let index = self.shared.queue.pop()?;
@@ -41,22 +40,35 @@ impl ReadyQueue {
         Some(FwpId { index, generation: queued.wrapping_sub(1) as u32 })
     }
 
-    /// Queues an FWP unless it is queued already. A guest that helps itself to what was delivered, time and again, is
-    /// notified of each time without its id being taken from the queue: that must not fill the queue.
-    ///
-    /// A place's next tenant takes over an entry that is still there of the last one; who ended is not looked for.
-    fn push(&self, id: FwpId) {
-        let Some(queued) = self.shared.queued.get(id.index as usize) else {
-            debug_assert!(false, "FWP {id} has a place beyond the queue's");
-            return;
-        };
-        if queued.swap(u64::from(id.generation) + 1, Ordering::AcqRel) == 0 {
-            let pushed = self.shared.queue.push(id.index);
-            debug_assert!(pushed.is_ok());
+    /// Queues an FWP unless it is queued already, and wakes the thread that is to look. What it should find must have been
+    /// pushed before.
+    pub fn raise(&self, id: FwpId) {
+        if self.raise_silently(id) {
+            self.ring();
         }
     }
 
-    /// Wakes the thread if it sleeps; to be called after [`Notice::raise_silently`] said so.
+    /// The same without waking anybody; true if [`ReadyQueue::ring`] is to be called, which can be done once for many.
+    ///
+    /// Each FWP is queued once at most, so the queue is never full, even if nobody takes from it for long: a guest that helps
+    /// itself to what was delivered is notified of each time without its id being taken. A place's next tenant takes over
+    /// an entry that is still there of the last one; who ended is not looked for.
+    #[must_use]
+    #[inline]
+    pub fn raise_silently(&self, id: FwpId) -> bool {
+        let Some(queued) = self.shared.queued.get(id.index as usize) else {
+            debug_assert!(false, "FWP {id} has a place beyond the queue's");
+            return false;
+        };
+        let is_news = queued.swap(u64::from(id.generation) + 1, Ordering::AcqRel) == 0;
+        if is_news {
+            let pushed = self.shared.queue.push(id.index);
+            debug_assert!(pushed.is_ok());
+        }
+        is_news
+    }
+
+    /// Wakes the thread if it sleeps; to be called when [`ReadyQueue::raise_silently`] said so.
     #[inline]
     pub fn ring(&self) {
         self.bell.ring();
@@ -76,36 +88,6 @@ impl ReadyQueue {
     }
 }
 
-/// One direction's flag of one FWP: whether its thread was told since it last looked.
-#[derive(Debug, Default)]
-pub struct Notice(CachePadded<AtomicBool>);
-
-impl Notice {
-    /// Queues the FWP unless its thread has been told already, and wakes the thread that is to look. What it should find
-    /// must have been pushed before.
-    pub fn raise(&self, id: FwpId, queue: &ReadyQueue) {
-        if self.raise_silently(id, queue) {
-            queue.ring();
-        }
-    }
-
-    /// The same without waking anybody; true if the queue's bell is to be rung, which can be done once for many.
-    #[must_use]
-    #[inline]
-    pub fn raise_silently(&self, id: FwpId, queue: &ReadyQueue) -> bool {
-        let is_news = !self.0.swap(true, Ordering::AcqRel);
-        if is_news {
-            queue.push(id);
-        }
-        is_news
-    }
-
-    /// To be called by the looking thread before it looks, so that whatever comes after raises again.
-    pub fn lower(&self) {
-        self.0.swap(false, Ordering::AcqRel);
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -117,8 +99,8 @@ mod tests {
     fn a_next_tenant_takes_over_what_is_queued_of_the_last_one() {
         let queue = ReadyQueue::new(1, Doorbell::default());
         let (old, new) = (FwpId { index: 0, generation: 4 }, FwpId { index: 0, generation: 5 });
-        Notice::default().raise(old, &queue);
-        Notice::default().raise(new, &queue);
+        queue.raise(old);
+        queue.raise(new);
         assert_eq!((queue.pop(), queue.pop()), (Some(new), None));
     }
 
@@ -126,7 +108,7 @@ mod tests {
     fn the_last_of_all_generations_is_told_apart_from_nobody() {
         let queue = ReadyQueue::new(1, Doorbell::default());
         let id = FwpId { index: 0, generation: u32::MAX };
-        Notice::default().raise(id, &queue);
+        queue.raise(id);
         assert_eq!((queue.pop(), queue.pop()), (Some(id), None));
     }
 
@@ -154,17 +136,13 @@ mod tests {
             steps in proptest::collection::vec(step(), 0..100),
         ) {
             let queue = ReadyQueue::new(FWPS as usize, Doorbell::default());
-            let notices: Vec<Notice> = (0..FWPS).map(|_| Notice::default()).collect();
             let mut work = [0; FWPS as usize];
-            let look = |work: &mut [u32], index: u32| {
-                notices[index as usize].lower();
-                work[index as usize] = 0;
-            };
+            let look = |work: &mut [u32], index: u32| work[index as usize] = 0;
             for step in steps {
                 match step {
                     Step::Send(index) => {
                         work[index as usize] += 1;
-                        notices[index as usize].raise(FwpId { index, generation: 0 }, &queue);
+                        queue.raise(FwpId { index, generation: 0 });
                     }
                     Step::Take => {
                         if let Some(id) = queue.pop() {
@@ -198,16 +176,15 @@ mod loom_tests {
     const FWP: FwpId = FwpId { index: 0, generation: 0 };
 
     /// Pushes `count` entries, telling the other thread of each.
-    fn send(tx: &mut spsc::Producer<u32>, notice: &Notice, queue: &ReadyQueue, count: u32) {
+    fn send(tx: &mut spsc::Producer<u32>, queue: &ReadyQueue, count: u32) {
         for number in 0..count {
             tx.push(number).unwrap();
-            notice.raise(FWP, queue);
+            queue.raise(FWP);
         }
     }
 
     /// Looks at the FWP as the MMA and the workers do; returns how much there was.
-    fn look(rx: &mut spsc::Consumer<u32>, notice: &Notice) -> u32 {
-        notice.lower();
+    fn look(rx: &mut spsc::Consumer<u32>) -> u32 {
         rx.pop_batch(usize::MAX, |_| ()) as u32
     }
 
@@ -215,16 +192,15 @@ mod loom_tests {
     fn whoever_looks_only_when_told_sees_everything() {
         explore(|| {
             let queue = ReadyQueue::new(1, Doorbell::default());
-            let notice = Arc::new(Notice::default());
             let (mut tx, mut rx) = spsc::ring(4);
             let sender = thread::spawn({
-                let (notice, queue) = (Arc::clone(&notice), queue.clone());
-                move || send(&mut tx, &notice, &queue, 3)
+                let queue = queue.clone();
+                move || send(&mut tx, &queue, 3)
             });
             let mut seen = 0;
             while seen < 3 {
                 match queue.pop() {
-                    Some(_) => seen += look(&mut rx, &notice),
+                    Some(_) => seen += look(&mut rx),
                     None => yield_now(),
                 }
             }
@@ -237,17 +213,16 @@ mod loom_tests {
         explore(|| {
             let bell = Doorbell::default();
             let queue = ReadyQueue::new(1, bell.clone());
-            let notice = Arc::new(Notice::default());
             let (mut tx, mut rx) = spsc::ring(2);
             let sender = thread::spawn({
-                let (notice, queue) = (Arc::clone(&notice), queue.clone());
-                move || send(&mut tx, &notice, &queue, 2)
+                let queue = queue.clone();
+                move || send(&mut tx, &queue, 2)
             });
             bell.answer_here();
             let mut seen = 0;
             while seen < 2 {
                 match queue.pop() {
-                    Some(_) => seen += look(&mut rx, &notice),
+                    Some(_) => seen += look(&mut rx),
                     None => bell.sleep(Duration::MAX, || !queue.is_empty()),
                 }
             }
@@ -259,18 +234,17 @@ mod loom_tests {
     fn an_fwp_that_helps_itself_is_queued_at_most_once() {
         explore(|| {
             let queue = ReadyQueue::new(1, Doorbell::default());
-            let notice = Arc::new(Notice::default());
             let (mut tx, mut rx) = spsc::ring(4);
             let sender = thread::spawn({
-                let (notice, queue) = (Arc::clone(&notice), queue.clone());
-                move || send(&mut tx, &notice, &queue, 3)
+                let queue = queue.clone();
+                move || send(&mut tx, &queue, 3)
             });
             // Looks without having been told, as a running guest's wait does.
-            let mut seen = look(&mut rx, &notice) + look(&mut rx, &notice);
+            let mut seen = look(&mut rx) + look(&mut rx);
             sender.join().unwrap();
             assert_eq!(queue.pop(), Some(FWP));
             assert_eq!(queue.pop(), None);
-            seen += look(&mut rx, &notice);
+            seen += look(&mut rx);
             assert_eq!(seen, 3);
         });
     }

@@ -163,6 +163,13 @@ impl PoolRegion {
         copy::prefetch(self.slots.as_ptr().wrapping_add(distance));
     }
 
+    /// The same for bytes that are about to be written.
+    #[inline(always)]
+    pub(crate) fn prefetch_to_write(&self, slot: SlotIndex, offset: u16) {
+        let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
+        copy::prefetch_to_write(self.slots.as_ptr().wrapping_add(distance));
+    }
+
     /// Copies a frame into a slot.
     ///
     /// # Panics

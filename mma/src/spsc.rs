@@ -153,9 +153,9 @@ impl<T> Producer<T> {
 
     /// To stage many entries in a row, with the index in a register.
     #[inline]
-    pub fn staging(&mut self, wanted: usize) -> Staging<'_, T> {
-        let room = self.room(wanted);
-        Staging { places: self.places, next: self.tail, end: self.tail.wrapping_add(room), producer: self }
+    pub fn staging(&mut self) -> Staging<'_, T> {
+        let end = self.head_cached.wrapping_add(self.places.capacity());
+        Staging { places: self.places, next: self.tail, end, producer: self }
     }
 
     /// Hands all that was staged to the consumer.
@@ -197,13 +197,13 @@ pub struct Staging<'r, T> {
 }
 
 impl<T> Staging<'_, T> {
-    /// As [`Producer::stage`], within the room there was when the row began.
+    /// As [`Producer::stage`].
     ///
     /// # Errors
     /// The value, if there was no room for it.
     #[inline(always)]
     pub fn stage(&mut self, value: T) -> Result<(), T> {
-        if self.next == self.end {
+        if self.next == self.end && !self.has_more_room() {
             return Err(value);
         }
         // SAFETY: the ring exists as long as its producer, which is borrowed; there is room, so the consumer is done with
@@ -211,6 +211,14 @@ impl<T> Staging<'_, T> {
         unsafe { self.places.entry(self.next).with_mut(|entry| _ = (*entry).write(value)) };
         self.next = self.next.wrapping_add(1);
         Ok(())
+    }
+
+    /// Looks at the consumer's index again. Apart, as it is rare: once in a ring's length at most, unless it is full.
+    #[cold]
+    fn has_more_room(&mut self) -> bool {
+        self.producer.head_cached = self.producer.shared.head.load(Ordering::Acquire);
+        self.end = self.producer.head_cached.wrapping_add(self.places.capacity());
+        self.next != self.end
     }
 }
 
@@ -274,7 +282,10 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn taking(&mut self, max: usize) -> Taking<'_, T> {
         let count = self.ready(max).min(max);
-        Taking { places: self.places, next: self.head, end: self.head.wrapping_add(count), consumer: self }
+        let (next, end) = (self.head, self.head.wrapping_add(count));
+        // Until the row says how far it came: were it leaked, nothing of it could be read a second time.
+        self.head = end;
+        Taking { places: self.places, next, end, consumer: self }
     }
 
     /// Gives the places of all that was taken back to the producer.
@@ -352,184 +363,7 @@ impl<T> Drop for Consumer<T> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
-
-    #[test]
-    fn a_full_ring_gives_the_value_back() {
-        let (mut tx, mut rx) = ring(2);
-        tx.push(1).unwrap();
-        tx.push(2).unwrap();
-        assert_eq!(tx.push(3), Err(3));
-        assert_eq!(rx.pop(), Some(1));
-        tx.push(3).unwrap();
-        assert_eq!((rx.pop(), rx.pop(), rx.pop()), (Some(2), Some(3), None));
-    }
-
-    #[test]
-    fn entries_left_in_a_dropped_ring_are_dropped_once() {
-        let counted = Arc::new(());
-        let (mut tx, mut rx) = ring(8);
-        for _ in 0..5 {
-            tx.push(Arc::clone(&counted)).unwrap();
-        }
-        drop(rx.pop());
-        drop((tx, rx));
-        assert_eq!(Arc::strong_count(&counted), 1);
-    }
-
-    #[test]
-    fn an_entry_whose_taker_panics_is_dropped_once() {
-        let counted = Arc::new(());
-        let (mut tx, mut rx) = ring(4);
-        for _ in 0..3 {
-            tx.push(Arc::clone(&counted)).unwrap();
-        }
-        let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rx.pop_batch(3, |_| panic!("taker"))));
-        assert!(taken.is_err());
-        drop((tx, rx));
-        assert_eq!(Arc::strong_count(&counted), 1);
-    }
-
-    #[test]
-    fn a_million_entries_cross_two_threads_in_order() {
-        let (mut tx, mut rx) = ring::<u32>(64);
-        let sender = std::thread::spawn(move || {
-            let mut values = 0..1_000_000_u32;
-            let mut batch = Vec::new();
-            while batch.len() + values.len() > 0 {
-                batch.extend(values.by_ref().take(7));
-                let mut iter = batch.drain(..);
-                if tx.push_batch(&mut iter) == 0 {
-                    std::thread::yield_now();
-                }
-                let rest: Vec<u32> = iter.collect();
-                batch = rest;
-            }
-        });
-        let mut expected = 0;
-        while expected < 1_000_000 {
-            let popped = rx.pop_batch(16, |value| {
-                assert_eq!(value, expected);
-                expected += 1;
-            });
-            if popped == 0 {
-                std::thread::yield_now();
-            }
-        }
-        sender.join().unwrap();
-    }
-
-    proptest! {
-        #[test]
-        fn any_sequence_of_operations_behaves_like_a_bounded_queue(
-            capacity_log2 in 0_u32..5,
-            start in prop_oneof![Just(0_usize), Just(usize::MAX - 3)],
-            operations in proptest::collection::vec((any::<bool>(), 0_usize..9), 0..200),
-        ) {
-            let capacity = 1 << capacity_log2;
-            let (mut tx, mut rx) = ring::<u32>(capacity);
-            // Start near the wrap of the index as well as at zero.
-            tx.shared.head.store(start, Ordering::Relaxed);
-            tx.shared.tail.store(start, Ordering::Relaxed);
-            (tx.tail, tx.head_cached, rx.head, rx.tail_cached) = (start, start, start, start);
-            let mut model = VecDeque::new();
-            let mut next = 0;
-            for (push, count) in operations {
-                if push {
-                    let values: Vec<u32> = (next..).take(count).collect();
-                    let pushed = tx.push_batch(&mut values.iter().copied());
-                    prop_assert_eq!(pushed, count.min(capacity - model.len()));
-                    model.extend(&values[..pushed]);
-                    next += pushed as u32;
-                } else {
-                    let mut popped = Vec::new();
-                    rx.pop_batch(count, |value| popped.push(value));
-                    let expected: Vec<u32> = model.drain(..count.min(model.len())).collect();
-                    prop_assert_eq!(popped, expected);
-                }
-            }
-        }
-    }
-}
+mod tests;
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::sync::explore;
-    use loom::thread::{self, yield_now};
-
-    /// A value on the heap, so that loom also sees each entry dropped once and none lost.
-    fn value(number: u32) -> Arc<u32> {
-        Arc::new(number)
-    }
-
-    #[test]
-    fn entries_cross_one_by_one_in_order() {
-        explore(|| {
-            let (mut tx, mut rx) = ring(2);
-            let sender = thread::spawn(move || {
-                for number in 0..4 {
-                    let mut pending = value(number);
-                    while let Err(refused) = tx.push(pending) {
-                        pending = refused;
-                        yield_now();
-                    }
-                }
-            });
-            for expected in 0..4 {
-                let got = loop {
-                    match rx.pop() {
-                        Some(got) => break got,
-                        None => yield_now(),
-                    }
-                };
-                assert_eq!(*got, expected);
-            }
-            assert!(rx.pop().is_none());
-            sender.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn entries_cross_in_batches_in_order() {
-        explore(|| {
-            let (mut tx, mut rx) = ring(2);
-            let sender = thread::spawn(move || {
-                let mut numbers = (0..4).map(value);
-                while numbers.len() > 0 {
-                    if tx.push_batch(&mut numbers) == 0 {
-                        yield_now();
-                    }
-                }
-            });
-            let mut expected = 0;
-            while expected < 4 {
-                let popped = rx.pop_batch(2, |got| {
-                    assert_eq!(*got, expected);
-                    expected += 1;
-                });
-                if popped == 0 {
-                    yield_now();
-                }
-            }
-            sender.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn whichever_side_goes_first_what_is_left_is_dropped_once() {
-        explore(|| {
-            let (mut tx, mut rx) = ring(2);
-            let sender = thread::spawn(move || (0..3).filter(|&number| tx.push(value(number)).is_ok()).count());
-            let mut taken = 0;
-            while taken < 2 && rx.pop_batch(1, |got| assert_eq!(*got, taken)) == 1 {
-                taken += 1;
-            }
-            drop(rx);
-            assert!(sender.join().unwrap() >= 2);
-        });
-    }
-}
+mod loom_tests;

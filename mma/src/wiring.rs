@@ -10,7 +10,7 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::link::Inbound;
-use crate::mailbox::{Delivery, Notices, Outlet, Transmission};
+use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
 use crate::spsc::{Consumer, Producer, Staging};
@@ -110,12 +110,20 @@ pub(crate) struct Intake<'e> {
 impl Inlet {
     #[inline]
     pub(crate) fn open(&mut self) -> Intake<'_> {
-        let staging = self.deliver.staging(self.free.len());
+        let staging = self.deliver.staging();
         Intake { pool: self.pool, free: &mut self.free, came_by: &mut self.came_by, staging }
     }
 }
 
 impl Intake<'_> {
+    /// Asks for the slot that the next frame but `ahead` will go into: its last owner was the guest, on another core.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, ahead: usize) {
+        if let Some(&slot) = self.free.len().checked_sub(ahead + 1).and_then(|at| self.free.get(at)) {
+            self.pool.prefetch_to_write(slot, RX_HEADROOM as u16);
+        }
+    }
+
     /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and stages it for the worker. What comes of it is
     /// for the caller to count.
     #[inline(always)]
@@ -123,6 +131,7 @@ impl Intake<'_> {
         &mut self,
         len: u32,
         port: PortIndex,
+        facts: u8,
         copy: impl FnOnce(&PoolRegion, SlotIndex, u16),
     ) -> Accepted {
         if len > self.pool.frame_bytes_max() {
@@ -133,7 +142,7 @@ impl Intake<'_> {
         copy(&self.pool, slot, offset);
         self.came_by[usize::from(slot.0)] = port;
         // One place per slot in the ring and each slot in it at most once: it cannot be full.
-        let staged = self.staging.stage(Delivery { slot, offset, len: len as u16, port });
+        let staged = self.staging.stage(Delivery { slot, len: len as u16, port, facts });
         debug_assert!(staged.is_ok());
         Accepted::Yes
     }
@@ -152,7 +161,6 @@ pub struct Endpoint {
     outputs: Outputs,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
-    pub(crate) notices: Arc<Notices>,
     pub(crate) worker: ReadyQueue,
     /// Frames from the gateway that wait for a slot, in their order. Room for all of them was made with the FWP.
     pub(crate) held: VecDeque<Inbound>,
@@ -170,14 +178,13 @@ pub(crate) struct EndpointParts {
     pub(crate) pool: PoolRegion,
     pub(crate) deliver: Producer<Delivery>,
     pub(crate) transmit: Consumer<Transmission>,
-    pub(crate) notices: Arc<Notices>,
     pub(crate) worker: ReadyQueue,
     pub(crate) counters: Arc<FwpCounters>,
 }
 
 impl Endpoint {
     pub(crate) fn new(parts: EndpointParts, wiring: Wiring) -> Self {
-        let EndpointParts { id, pool, deliver, transmit, notices, worker, counters } = parts;
+        let EndpointParts { id, pool, deliver, transmit, worker, counters } = parts;
         let slots = pool.slot_count();
         let (holds, held_max) = match wiring.backpressure {
             Backpressure::Drop => (false, 0),
@@ -198,7 +205,6 @@ impl Endpoint {
             outputs: Outputs { first: wiring.outputs[0], others: wiring.outputs[1..].into() },
             transmit,
             counters,
-            notices,
             worker,
             held: VecDeque::with_capacity(held_max),
             held_max,
@@ -224,18 +230,26 @@ impl Endpoint {
         }
     }
 
+    /// The FWPs that its outputs lead to.
+    pub(crate) fn successors(&self) -> impl Iterator<Item = FwpId> {
+        let Outputs { first, others } = &self.outputs;
+        std::iter::once(first).chain(others).filter_map(|edge| match edge {
+            Edge::Fwp(next) => Some(*next),
+            Edge::Egress(_) | Edge::EgressWhereItCame => None,
+        })
+    }
+
     /// Hands what was staged to the worker's ring; true if the worker's queue was given this FWP, so that its bell is to be
     /// rung.
     #[inline]
     pub(crate) fn tell_worker(&mut self) -> bool {
         self.untold = false;
         self.inlet.deliver.publish();
-        self.notices.input.raise_silently(self.id, &self.worker)
+        self.worker.raise_silently(self.id)
     }
 
     fn feeds_itself(&self) -> bool {
-        let own = Edge::Fwp(self.id);
-        self.outputs.first == own || self.outputs.others.contains(&own)
+        self.successors().any(|next| next == self.id)
     }
 }
 

@@ -13,7 +13,7 @@ use support::{House, Left, Plan, Shape, frame, id};
 fn frames_without_a_free_slot_are_dropped_and_counted_until_slots_come_back() {
     let shape = Shape::slots(5);
     let mut house = House::chain(&Plan::default(), 1, shape, Edge::EgressWhereItCame);
-    house.gateway.lend_empties(64);
+    house.gateway.lend_empties(32);
     for round in 1..=3 {
         for number in 0..8 {
             house.receive(&frame(number, 64), 0);
@@ -25,9 +25,9 @@ fn frames_without_a_free_slot_are_dropped_and_counted_until_slots_come_back() {
         // The first five, whole: what was dropped overwrote nothing.
         let expected: Vec<Left> = (0..5).map(|number| Left { port: 0, bytes: frame(number, 64) }).collect();
         assert_eq!(house.gateway.collect(), expected);
-        house.gateway.lend_empties(5);
+        // The buffers that MMA keeps, but for the five of them that have just left.
+        assert_eq!(house.gateway.lent(), 32 + house.gateway.kept_max - 5);
     }
-    assert_eq!(house.gateway.frames_lent(), 0);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_guest_that_keeps_its_slots_starves_itself_only() {
     let mut house = House::new(&Plan::default());
     house.attach(id(0), shape, Edge::EgressWhereItCame);
     house.attach(id(1), shape, Edge::EgressWhereItCame);
-    house.gateway.lend_empties(64);
+    house.gateway.lend_empties(32);
     for number in 0..20 {
         house.gateway.inject(&frame(number, 64), 0, id(0));
         house.gateway.inject(&frame(number, 64), 1, id(1));
@@ -45,7 +45,6 @@ fn a_guest_that_keeps_its_slots_starves_itself_only() {
         assert_eq!(house.fwps[1].pass_all(PORT_NEXT), 1);
         house.mma.poll();
         assert_eq!(house.gateway.collect(), [Left { port: 1, bytes: frame(number, 64) }]);
-        house.gateway.lend_empties(1);
     }
     assert_eq!(house.fwps[0].moved().dropped_no_slot.value(), 16);
     assert_eq!(house.fwps[1].moved().dropped_no_slot.value(), 0);
@@ -84,7 +83,7 @@ fn a_received_frame_longer_than_a_slot_is_counted_and_the_longest_one_passes() {
     let received = house.fwps[0].publish_all();
     assert_eq!(house.fwps[0].guest.frame(&received[0]), frame(1, longest));
     house.gateway.collect();
-    assert_eq!(house.gateway.frames_lent(), 0);
+    assert_eq!(house.gateway.lent(), 4, "MMA keeps each one's buffer");
 }
 
 #[test]
@@ -104,47 +103,55 @@ fn a_frame_that_grew_beyond_the_next_stages_slot_is_counted_there() {
 #[test]
 fn without_an_empty_buffer_frames_are_counted_and_traffic_resumes_with_one() {
     let shape = Shape::slots(4);
-    let mut house = House::chain(&Plan::default(), 1, shape, Edge::EgressWhereItCame);
-    house.gateway.lend_empties(1);
-    for port in [PORT_NEXT, PORT_REPLY] {
-        for number in 0..3 {
-            house.receive(&frame(number, 64), 0);
+    // MMA keeps one buffer, and gives back the others.
+    let mut house = House::chain(&Plan { buffers: 8, ..Plan::default() }, 1, shape, Edge::EgressWhereItCame);
+    for (lent, left) in [(0, 1), (1, 2), (0, 1), (2, 3)] {
+        for port in [PORT_NEXT, PORT_REPLY] {
+            assert_eq!(house.gateway.lend_empties(lent), lent);
+            for number in 0..3 {
+                house.receive(&frame(number, 64), 0);
+            }
+            house.fwps[0].pass_all(port);
+            house.mma.poll();
+            let expected: Vec<Left> = (0..left).map(|number| Left { port: 0, bytes: frame(number, 64) }).collect();
+            assert_eq!(house.gateway.collect(), expected);
+            assert_eq!(house.gateway.lent(), 0);
         }
-        house.fwps[0].pass_all(port);
-        house.mma.poll();
-        assert_eq!(house.gateway.collect(), [Left { port: 0, bytes: frame(0, 64) }]);
-        house.gateway.lend_empties(1);
     }
     let moved = house.fwps[0].moved();
-    assert_eq!((moved.sent.value(), moved.dropped_egress.value()), (2, 4));
-    assert_eq!(house.gateway.empties_lent(), 1);
+    assert_eq!((moved.sent.value(), moved.dropped_egress.value()), (14, 10));
     house.assert_all_slots_free(0, shape);
 }
 
 #[test]
 fn frames_too_long_for_a_transmit_buffer_are_counted_and_cost_no_buffer() {
-    // A guest with large slots sends, for ever, what fits no buffer; the gateway lends no more than 4.
+    // A guest with large slots sends, for ever, what fits no buffer; the gateway lends no more than 16.
     let shape = Shape { slot_count: 8, slot_size: 4096, ring_entries: 8 };
-    let plan = Plan { buffers: 4, buffer_bytes: 2048, ..Plan::default() };
+    let plan = Plan { buffers: 16, buffer_bytes: 2048, ..Plan::default() };
     let mut house = House::new(&plan);
     house.attach(id(0), shape, Edge::EgressWhereItCame);
     house.attach(id(1), Shape::slots(4), Edge::EgressWhereItCame);
-    house.gateway.lend_empties(4);
     for round in 1..=20 {
+        house.gateway.top_up(8);
         for _ in 0..4 {
             house.gateway.inject(b"short", 0, id(0));
         }
         house.mma.poll();
-        for received in house.fwps[0].publish_all() {
-            house.fwps[0].guest.send(Descriptor { offset: 0, len: 2049, port: PORT_REPLY, ..received });
-        }
-        // Buffers of received frames are still uncollected: `spent` is full.
-        assert_eq!(house.collect_and_move(0), Ok(4));
-        assert_eq!(house.fwps[0].moved().dropped_too_long.value(), 4 * round);
-        assert_eq!(house.gateway.collect(), []);
-        assert_eq!((house.gateway.frames_lent(), house.gateway.empties_lent()), (0, 4));
+        let received = house.fwps[0].publish_all();
+        house.gateway.collect();
+        let too_long = |house: &mut House, received: &[Descriptor]| {
+            for &received in received {
+                house.fwps[0].guest.send(Descriptor { offset: 0, len: 2049, port: PORT_REPLY, ..received });
+            }
+            let lent = house.gateway.lent();
+            assert_eq!(house.collect_and_move(0), Ok(2));
+            assert_eq!(house.gateway.collect(), []);
+            assert_eq!(house.gateway.lent(), lent);
+        };
+        // While MMA keeps buffers of received frames.
+        too_long(&mut house, &received[..2]);
 
-        // Its neighbour has all four.
+        // Its neighbour has all that are left, those that MMA keeps included.
         for number in 0..4 {
             house.gateway.inject(&frame(number, 1000), 2, id(1));
         }
@@ -153,7 +160,9 @@ fn frames_too_long_for_a_transmit_buffer_are_counted_and_cost_no_buffer() {
         house.mma.poll();
         let expected: Vec<Left> = (0..4).map(|number| Left { port: 2, bytes: frame(number, 1000) }).collect();
         assert_eq!(house.gateway.collect(), expected);
-        assert_eq!(house.gateway.lend_empties(4), 4);
+        // While it keeps none, and has empty ones only.
+        too_long(&mut house, &received[2..]);
+        assert_eq!(house.fwps[0].moved().dropped_too_long.value(), 4 * round);
     }
     house.assert_all_slots_free(0, shape);
 }
@@ -169,14 +178,16 @@ fn frames_for_nobody_are_counted_and_their_buffers_come_back() {
         FwpId { index: 0, generation: 7 },
         FwpId { index: 9, generation: u32::MAX },
     ];
-    for target in nobody {
-        house.gateway.inject(b"lost", 0, target);
+    for round in 1..=4 {
+        for target in nobody {
+            house.gateway.inject(b"lost", 0, target);
+        }
+        assert_eq!(house.mma.poll(), nobody.len());
+        assert_eq!(house.mma.counters().dropped_gone.value(), (round * nobody.len()) as u64);
+        assert_eq!(house.copied_bytes(), 0);
+        house.gateway.collect();
+        assert_eq!(house.gateway.lent(), house.gateway.kept_max.min(round * nobody.len()));
     }
-    assert_eq!(house.mma.poll(), nobody.len());
-    assert_eq!(house.mma.counters().dropped_gone.value(), nobody.len() as u64);
-    assert_eq!(house.copied_bytes(), 0);
-    house.gateway.collect();
-    assert_eq!(house.gateway.frames_lent(), 0);
 }
 
 #[test]
@@ -195,29 +206,29 @@ fn frames_for_a_detached_fwp_are_gone_from_both_directions() {
     assert_eq!(house.detached().unwrap().id(), id(1));
     assert!(house.fwps[1].guest.snapshot() == last);
     house.gateway.collect();
-    assert_eq!(house.gateway.frames_lent(), 0);
+    assert_eq!(house.gateway.lent(), 2, "MMA keeps each one's buffer");
     house.assert_all_slots_free(0, shape);
 }
 
 #[test]
 fn more_frames_than_a_batch_are_moved_over_several_polls() {
     let shape = Shape { slot_count: 512, slot_size: 1600, ring_entries: 512 };
-    let mut house = House::chain(&Plan { buffers: 256, ..Plan::default() }, 1, shape, Edge::Egress(PortIndex(0)));
-    for number in 0..200 {
+    let mut house = House::chain(&Plan { buffers: 512, ..Plan::default() }, 1, shape, Edge::Egress(PortIndex(0)));
+    for number in 0..300 {
         house.gateway.inject(&frame(number, 64), 0, id(0));
     }
-    assert_eq!([(); 5].map(|()| house.mma.poll()), [64, 64, 64, 8, 0]);
-    assert_eq!(house.fwps[0].publish_all().len(), 200);
+    assert_eq!([(); 4].map(|()| house.mma.poll()), [128, 128, 44, 0]);
+    assert_eq!(house.fwps[0].publish_all().len(), 300);
 }
 
 #[test]
 fn more_fwps_with_output_than_a_batch_are_served_over_several_polls() {
-    let mut house = House::new(&Plan { fwps_max: 200, buffers: 256, ..Plan::default() });
-    for index in 0..200 {
+    let mut house = House::new(&Plan { fwps_max: 300, buffers: 1024, ..Plan::default() });
+    for index in 0..300 {
         house.attach(id(index), Shape::slots(1), Edge::EgressWhereItCame);
     }
-    house.gateway.lend_empties(200);
-    for index in 0..200 {
+    house.gateway.lend_empties(300);
+    for index in 0..300 {
         house.gateway.inject(b"hello", 0, id(index));
     }
     while house.mma.has_work() {
@@ -226,8 +237,8 @@ fn more_fwps_with_output_than_a_batch_are_served_over_several_polls() {
     for fwp in &mut house.fwps {
         assert_eq!(fwp.pass_all(PORT_NEXT), 1);
     }
-    assert_eq!([(); 5].map(|()| house.mma.poll()), [64, 64, 64, 8, 0]);
-    assert_eq!(house.gateway.collect().len(), 200);
+    assert_eq!([(); 4].map(|()| house.mma.poll()), [128, 128, 44, 0]);
+    assert_eq!(house.gateway.collect().len(), 300);
 }
 
 #[test]

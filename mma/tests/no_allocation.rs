@@ -7,8 +7,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use pinion_abi::PORT_NEXT;
-use pinion_mma::wiring::Edge;
-use support::{House, Plan, Shape, frame, id};
+use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::mover::MmaCommand;
+use pinion_mma::wiring::{Backpressure, Edge, Wiring};
+use support::{Fwp, House, Plan, Shape, frame, id};
 
 thread_local! {
     /// Allocations counted, while counting.
@@ -75,7 +77,7 @@ fn allocations_of(house: &mut House, frames: u32) -> u64 {
             counted(&mut total, || house.mma.poll());
         }
         assert_eq!(house.gateway.collect().len(), BURST as usize);
-        house.gateway.lend_empties(BURST as usize);
+        house.gateway.top_up(BURST as usize);
     }
     total
 }
@@ -83,7 +85,7 @@ fn allocations_of(house: &mut House, frames: u32) -> u64 {
 #[test]
 fn a_hundred_thousand_frames_allocate_nothing() {
     let mut house = House::chain(&Plan::default(), 2, Shape::slots(32), Edge::EgressWhereItCame);
-    house.gateway.lend_empties(64);
+    house.gateway.lend_empties(32);
     allocations_of(&mut house, 1_000);
     assert_eq!(allocations_of(&mut house, 100_000), 0);
     assert_eq!(house.fwps[1].moved().sent.value() / 1_000, 101);
@@ -91,10 +93,10 @@ fn a_hundred_thousand_frames_allocate_nothing() {
 
 #[test]
 fn frames_that_are_dropped_allocate_nothing_either() {
-    let mut house = House::chain(&Plan::default(), 1, Shape::slots(2), Edge::EgressWhereItCame);
+    let mut house = House::chain(&Plan { buffers: 8, ..Plan::default() }, 1, Shape::slots(2), Edge::EgressWhereItCame);
     let mut total = 0;
     for round in 0..1_000 {
-        // No slot, nobody there, too long; and no transmit buffer for what was received.
+        // No slot, nobody there, too long; and one transmit buffer for the two that are received.
         for (len, target) in [(64, id(0)), (64, id(0)), (64, id(0)), (64, id(9)), (1_600, id(0))] {
             house.gateway.inject(&frame(round, len), 0, target);
         }
@@ -108,7 +110,121 @@ fn frames_that_are_dropped_allocate_nothing_either() {
         assert_eq!(counted(&mut total, || fwp.mailbox.collect()), Ok(2));
         counted(&mut total, || house.mma.poll());
     }
-    assert_eq!(house.fwps[0].moved().dropped_egress.value(), 2_000);
+    let moved = house.fwps[0].moved();
+    assert_eq!((moved.sent.value(), moved.dropped_egress.value()), (1_000, 1_000));
+    assert_eq!((moved.dropped_no_slot.value(), moved.dropped_too_long.value()), (1_000, 1_000));
+    assert_eq!(total, 0);
+}
+
+/// Has an FWP take what there is and send it by `ports` in turn, and polls.
+fn pass_by(house: &mut House, fwp: usize, ports: &[u16], total: &mut u64) -> u32 {
+    let Fwp { mailbox, guest, .. } = &mut house.fwps[fwp];
+    let received = counted(total, || mailbox.publish());
+    for &port in ports.iter().cycle() {
+        let Some(descriptor) = guest.receive() else { break };
+        guest.pass(descriptor, port);
+    }
+    assert_eq!(counted(total, || mailbox.collect()), Ok(received));
+    counted(total, || house.mma.poll());
+    received
+}
+
+#[test]
+fn frames_that_branch_allocate_nothing() {
+    let mut house = House::new(&Plan::default());
+    let outputs = vec![Edge::Fwp(id(1)), Edge::Fwp(id(2)), Edge::Egress(PortIndex(3))];
+    house.attach_wired(id(0), Shape::slots(16), Wiring::new(outputs, Backpressure::Drop));
+    for index in [1, 2] {
+        house.attach(id(index), Shape::slots(16), Edge::EgressWhereItCame);
+    }
+    house.mma.poll();
+    let mut total = 0;
+    for round in 0..1_000 {
+        for number in 0..16 {
+            house.gateway.inject(&frame(number, 64 + round as usize), 0, id(0));
+        }
+        counted(&mut total, || house.mma.poll());
+        house.gateway.discard();
+        house.gateway.top_up(32);
+        assert_eq!(pass_by(&mut house, 0, &[0, 0, 1, 2, 1], &mut total), 16);
+        assert_eq!(pass_by(&mut house, 1, &[0], &mut total) + pass_by(&mut house, 2, &[0], &mut total), 13);
+        assert_eq!(house.gateway.discard(), 16);
+    }
+    assert_eq!(total, 0);
+}
+
+#[test]
+fn frames_that_wait_before_between_and_behind_stages_allocate_nothing() {
+    // MMA keeps two buffers.
+    let plan = Plan { buffers: 16, ..Plan::default() };
+    let mut house = House::holding_chain(&plan, &[Shape::slots(3), Shape::slots(2)], 8, Edge::EgressWhereItCame);
+    let (mut total, mut injected, mut left) = (0, 0, 0);
+    for round in 0..5_000 {
+        while house.gateway.lent() < 8 {
+            house.gateway.inject(&frame(injected, 64), 0, id(0));
+            injected += 1;
+        }
+        counted(&mut total, || house.mma.poll());
+        // Each of the three has its rounds in which it is the one that others wait for.
+        if round % 3 != 0 {
+            pass_by(&mut house, 0, &[PORT_NEXT], &mut total);
+        }
+        if round % 5 != 0 {
+            pass_by(&mut house, 1, &[PORT_NEXT], &mut total);
+        }
+        counted(&mut total, || {
+            while house.mma.has_work() {
+                house.mma.poll();
+            }
+        });
+        if round % 7 != 0 {
+            left += house.gateway.discard();
+        }
+    }
+    assert!(left > 5_000, "only {left} frames left");
+    let dropped = [0, 1].map(|fwp| house.fwps[fwp].moved().dropped_no_slot.value());
+    assert_eq!((dropped, house.fwps[1].moved().dropped_egress.value()), ([0; 2], 0));
+    assert_eq!(total, 0);
+}
+
+#[test]
+fn stuck_fwps_that_leave_allocate_and_free_nothing_in_the_mma() {
+    // A chain of two and one by itself take all places there are; MMA keeps one buffer.
+    let plan = Plan { fwps_max: 3, buffers: 8, ..Plan::default() };
+    let hold = Backpressure::Hold { frames_max: 4 };
+    let mut total = 0;
+    // If the second stage leaves first, the first one's slots are free again for those that wait before it.
+    for (later, gone_first) in [([0, 1], 4), ([1, 0], 2)] {
+        let mut house = House::new(&plan);
+        for generation in 0..200 {
+            let ids = [0, 1, 2].map(|index| FwpId { index, generation });
+            house.attach_wired(ids[0], Shape::slots(2), Wiring::new(vec![Edge::Fwp(ids[1])], hold));
+            house.attach_wired(ids[1], Shape::slots(1), Wiring::new(vec![Edge::EgressWhereItCame], hold));
+            house.attach_wired(ids[2], Shape::slots(3), Wiring::new(vec![Edge::EgressWhereItCame], hold));
+            counted(&mut total, || house.mma.poll());
+            // Two frames that wait before the first stage, and two behind it.
+            (0..6).for_each(|number| house.gateway.inject(&frame(number, 64), 0, ids[0]));
+            counted(&mut total, || house.mma.poll());
+            for stage in [0, 1, 0] {
+                pass_by(&mut house, stage, &[PORT_NEXT], &mut total);
+            }
+            house.gateway.discard();
+            // And two that wait for a buffer.
+            (0..3).for_each(|number| house.gateway.inject(&frame(number, 64), 0, ids[2]));
+            counted(&mut total, || house.mma.poll());
+            house.gateway.take_spent();
+            pass_by(&mut house, 2, &[PORT_NEXT], &mut total);
+            let leaving = [2, later[0], later[1]];
+            leaving.iter().for_each(|&index| house.command(MmaCommand::Detach(ids[index])));
+            counted(&mut total, || house.mma.poll());
+            let left = leaving.map(|_| house.detached().expect("it has let go").id());
+            assert_eq!(left, leaving.map(|index| ids[index]));
+            let gone = [0, 2].map(|fwp| house.fwps[fwp].moved().dropped_gone.value());
+            assert_eq!(gone, [gone_first, 2], "frames that were stuck");
+            house.gateway.discard();
+            house.fwps.clear();
+        }
+    }
     assert_eq!(total, 0);
 }
 

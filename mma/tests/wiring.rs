@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pinion_abi::{PORT_NEXT, PORT_REPLY};
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::wiring::Edge;
+use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use support::{House, Left, Plan, Shape, frame, id};
 
 /// The second tenant of place 0.
@@ -156,7 +156,7 @@ fn a_place_can_change_hands_a_thousand_times() {
         house.command(MmaCommand::Detach(tenant));
         house.mma.poll();
         assert_eq!(house.gateway.collect(), [Left { port: 0, bytes: frame(generation, 64) }]);
-        house.gateway.lend_empties(1);
+        assert_eq!(house.gateway.lent(), 4);
         // The worker has not taken one id in all this time, nor does it find two.
         drop(house.detached().unwrap());
         house.fwps.clear();
@@ -181,6 +181,10 @@ fn an_endpoint_that_has_no_place_comes_back_at_once() {
         house.mma.poll();
         assert_eq!(house.detached().expect("it comes back").id(), refused);
     }
+    let to_itself = vec![Edge::EgressWhereItCame, Edge::Fwp(id(0)), Edge::Fwp(id(1))];
+    house.attach_wired(id(1), shape, Wiring::new(to_itself, Backpressure::Drop));
+    house.mma.poll();
+    assert_eq!(house.detached().expect("it comes back").id(), id(1));
     house.gateway.inject(b"still here", 0, id(0));
     house.mma.poll();
     assert_eq!(house.fwps[0].publish_all().len(), 1);
@@ -197,17 +201,20 @@ fn detaching_nobody_is_nothing() {
 }
 
 #[test]
-fn a_frame_for_a_sleeping_gateway_rings_once_it_is_there() {
+fn a_buffer_for_a_sleeping_gateway_rings_once_it_is_there() {
     let mut house = House::chain(&Plan::default(), 1, Shape::slots(4), Edge::EgressWhereItCame);
     let bell = house.bell();
     bell.answer_here();
-    house.gateway.inject(b"frame", 0, id(0));
+    // One more than MMA keeps the buffers of.
+    for _ in 0..=house.gateway.kept_max {
+        house.gateway.inject(b"frame", 0, id(0));
+    }
     let started = Instant::now();
     bell.sleep(Duration::from_secs(20), || {
         house.mma.poll();
         false
     });
     assert!(started.elapsed() < Duration::from_secs(10), "the gateway was not woken");
-    house.gateway.collect();
-    assert_eq!(house.gateway.frames_lent(), 0);
+    assert_eq!(house.gateway.collect(), []);
+    assert_eq!(house.gateway.lent(), house.gateway.kept_max);
 }

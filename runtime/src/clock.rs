@@ -30,18 +30,28 @@ pub struct RunSlot {
 }
 
 impl RunSlot {
-    /// To be called before a guest is resumed; the time now, in nanoseconds of this clock.
-    pub fn start(&self) -> u64 {
+    /// To be called before the first of several guests is resumed, or after the thread did something else; the time now, in
+    /// nanoseconds of this clock.
+    #[must_use]
+    pub fn begin(&self) -> u64 {
         let now_ns = self.now_ns();
         self.running.0.store(now_ns, Ordering::Relaxed);
         self.ticker.ring();
         now_ns
     }
 
-    /// To be called when the guest is off the core; the time now, in nanoseconds of this clock.
-    pub fn stop(&self) -> u64 {
+    /// To be called when one guest is off the core and the next may be resumed; the time now. Reading the clock costs a good
+    /// part of what a short turn does, so one guest's end is the next one's start.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        let now_ns = self.now_ns();
+        self.running.0.store(now_ns, Ordering::Relaxed);
+        now_ns
+    }
+
+    /// To be called when no guest is on the core any more.
+    pub fn end(&self) {
         self.running.0.store(0, Ordering::Relaxed);
-        self.now_ns()
     }
 
     fn now_ns(&self) -> u64 {

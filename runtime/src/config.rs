@@ -72,7 +72,17 @@ pub struct PortConfig {
     /// The largest packet, without the Ethernet header, in bytes.
     #[serde(default = "default_mtu_bytes")]
     pub mtu_bytes: u16,
+    /// Receive queues over which the device spreads flows, and as many to transmit by.
+    #[serde(default = "default_queues")]
+    pub queues: u16,
+    /// Whether frames for other stations are taken in too.
+    #[serde(default)]
+    pub promiscuous: bool,
 }
+
+/// The largest packet a port may carry: what fits into a slot of the SDK's behind its headroom, beside an Ethernet header
+/// and a VLAN tag. Some devices carry less.
+const MTU_BYTES_MAX: u32 = 2048 - pinion_abi::RX_HEADROOM - pinion_gateway::port::FRAME_OVERHEAD;
 
 fn default_state_dir() -> PathBuf {
     "/var/lib/pinion".into()
@@ -88,6 +98,10 @@ fn default_quantum_us() -> u32 {
 
 fn default_mtu_bytes() -> u16 {
     1500
+}
+
+fn default_queues() -> u16 {
+    1
 }
 
 /// What is wrong with a configuration.
@@ -157,7 +171,8 @@ impl NodeConfig {
         for (i, port) in self.ports.iter().enumerate() {
             let name = &port.name;
             pinion_control::model::PortName::new(name.clone()).map_err(|error| format!("port.name: {error}"))?;
-            within(&format!("port {name}: mtu_bytes"), u32::from(port.mtu_bytes), 576..=1500)?;
+            within(&format!("port {name}: mtu_bytes"), u32::from(port.mtu_bytes), 576..=MTU_BYTES_MAX)?;
+            within(&format!("port {name}: queues"), u32::from(port.queues), 1..=64)?;
             if self.ports[..i].iter().any(|other| other.name == *name) {
                 return Err(format!("two ports are named {name}"));
             }
@@ -194,6 +209,8 @@ mod tests {
         assert_eq!(example.limits.flows_max, minimal.limits.flows_max);
         assert_eq!(example.limits.buffers, minimal.limits.buffers);
         assert_eq!(example.ports[0].mtu_bytes, minimal.ports[0].mtu_bytes);
+        assert_eq!(example.ports[0].queues, minimal.ports[0].queues);
+        assert_eq!(example.ports[0].promiscuous, minimal.ports[0].promiscuous);
     }
 
     #[test]
@@ -209,7 +226,8 @@ mod tests {
             (String::new(), "FILE: there is no [[port]]: a node needs at least one"),
             (format!("{PORT}{PORT}"), "FILE: two ports are named lan"),
             (format!("{PORT}{}", PORT.replace("lan", "wan")), "FILE: ports lan and wan share the device net_tap0"),
-            (format!("{PORT}mtu_bytes = 9000\n"), "FILE: port lan: mtu_bytes = 9000: from 576 to 1500 is possible"),
+            (format!("{PORT}mtu_bytes = 9000\n"), "FILE: port lan: mtu_bytes = 9000: from 576 to 1966 is possible"),
+            (format!("{PORT}queues = 0\n"), "FILE: port lan: queues = 0: from 1 to 64 is possible"),
         ];
         for (text, expected) in cases {
             assert_eq!(error_of(&text), expected);

@@ -203,7 +203,10 @@ impl Fwp {
 
     fn run_to_first_wait(&mut self, clock: &RunSlot, deadline: Instant) -> Result<(), EndReason> {
         loop {
-            match self.resume(clock) {
+            let started_ns = clock.begin();
+            let (turn, _) = self.resume(clock, started_ns);
+            clock.end();
+            match turn {
                 Turn::Waiting => return Ok(()),
                 Turn::Ended(reason) => return Err(reason),
                 Turn::Preempted if Instant::now() > deadline => return Err(EndReason::InitTime),
@@ -212,19 +215,20 @@ impl Fwp {
         }
     }
 
-    /// Runs it until it waits, has had its quantum, or ends. Allocates nothing, locks nothing; bounded by the quantum and
-    /// by the longest stretch of guest code without a loop or call.
-    pub fn resume(&mut self, clock: &RunSlot) -> Turn {
+    /// Runs it until it waits, has had its quantum, or ends; what its turn came to, and the time then. `started_ns` is the
+    /// clock's time now. Allocates nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code
+    /// without a loop or call.
+    pub fn resume(&mut self, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
         let Life::Running(future) = &mut *self.life else {
-            return Turn::Ended(EndReason::Returned);
+            return (Turn::Ended(EndReason::Returned), started_ns);
         };
         self.shared.begin_turn();
-        let started_ns = clock.start();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let ended_ns = clock.next();
         let guest = &self.counters.guest;
-        guest.cpu_ns.add(clock.stop().saturating_sub(started_ns));
+        guest.cpu_ns.add(ended_ns.saturating_sub(started_ns));
         guest.resumes.add(1);
-        match polled {
+        let turn = match polled {
             Poll::Pending if self.shared.waits() => Turn::Waiting,
             Poll::Pending => {
                 guest.preemptions.add(1);
@@ -234,7 +238,8 @@ impl Fwp {
                 *self.life = Life::Over(Box::new(store));
                 Turn::Ended(EndReason::of(outcome))
             }
-        }
+        };
+        (turn, ended_ns)
     }
 
     /// Ends it for good and gives its memory back. The endpoint proves that the MMA has let go of the pool.
@@ -312,9 +317,9 @@ fn drive<F: Future>(clock: &RunSlot, shared: &FwpShared, deadline: Instant, futu
     let mut future = std::pin::pin!(future);
     loop {
         shared.begin_turn();
-        clock.start();
+        let _ = clock.begin();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        clock.stop();
+        clock.end();
         match polled {
             Poll::Ready(output) => return Ok(output),
             Poll::Pending if Instant::now() > deadline => return Err(EndReason::InitTime),

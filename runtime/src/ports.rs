@@ -51,6 +51,9 @@ fn is_memory_device(device: &str) -> bool {
 }
 
 fn memory_port(port: &PortConfig, pool: &HeapPool) -> Result<Box<dyn Port>, String> {
+    if port.queues != 1 {
+        return Err(format!("port {}: queues = {}: a memory port has 1", port.name, port.queues));
+    }
     if let Some(namespace) = &port.namespace {
         return Err(format!("port {}: namespace = {namespace}: a memory port is in no network namespace", port.name));
     }
@@ -65,10 +68,10 @@ use without_dpdk::open_devices;
 
 #[cfg(feature = "dpdk")]
 mod with_dpdk {
-    use pinion_gateway::port::Port;
     use std::path::Path;
 
     use pinion_gateway::port::dpdk::{self, DpdkPool, DpdkPort, Eal, EalConfig, RegisteredThread};
+    use pinion_gateway::port::{Port, Promiscuous};
 
     use super::Opened;
     use crate::config::NodeConfig;
@@ -105,6 +108,8 @@ mod with_dpdk {
         let open = |port: &crate::config::PortConfig| -> Result<Box<dyn Port>, String> {
             let wanted = dpdk::PortConfig {
                 mtu: port.mtu_bytes,
+                queues: port.queues,
+                promiscuous: if port.promiscuous { Promiscuous::Yes } else { Promiscuous::No },
                 network_namespace: port.namespace.as_ref().map(|name| Path::new(NAMESPACES).join(name)),
                 ..dpdk::PortConfig::new(&port.name, &port.device)
             };

@@ -1,7 +1,9 @@
 //! Roles on threads: gateway, MMA and workers are loops; the core plan says which share a thread.
 //!
 //! A thread polls its roles in turn. When none has had anything to do for a while it gives way, and then, unless the
-//! node is to be always busy, sleeps at its doorbell until somebody rings or a device is to be looked at again.
+//! node is to be always busy, sleeps until somebody rings or a device has a frame ([`sleep`]).
+
+mod sleep;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use pinion_mma::doorbell::Doorbell;
 use pinion_mma::mover::Mma;
 use serde::Deserialize;
 
+use self::sleep::Sleeper;
 use crate::worker::Worker;
 
 /// What a thread does when there is nothing to do.
@@ -28,12 +31,6 @@ pub enum Idle {
 const SPIN: Duration = Duration::from_micros(20);
 /// How long before it sleeps.
 const YIELD: Duration = Duration::from_micros(60);
-/// How long it sleeps at most where a device must be polled, shortly after traffic and when there was none for long.
-const DEVICE_SLEEP_MIN: Duration = Duration::from_micros(50);
-const DEVICE_SLEEP_MAX: Duration = Duration::from_micros(150);
-const LONG_IDLE: Duration = Duration::from_millis(50);
-/// How long it sleeps at most where everybody rings.
-const SLEEP_MAX: Duration = Duration::from_millis(200);
 
 /// A loop of the data plane.
 pub enum Role {
@@ -65,8 +62,7 @@ impl Role {
 
 /// Polls `roles` on the calling thread until `stop` is set (and `bell` rung).
 pub fn run(roles: &mut [Role], bell: &Doorbell, idle: Idle, stop: &AtomicBool) {
-    bell.answer_here();
-    let has_device = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
+    let mut sleeper = Sleeper::new(bell, roles);
     let mut idle_since: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
         if roles.iter_mut().map(Role::poll).sum::<usize>() > 0 {
@@ -79,12 +75,7 @@ pub fn run(roles: &mut [Role], bell: &Doorbell, idle: Idle, stop: &AtomicBool) {
         } else if idle_for < YIELD || idle == Idle::Busy {
             std::thread::yield_now();
         } else {
-            let timeout = match has_device {
-                true if idle_for < LONG_IDLE => DEVICE_SLEEP_MIN,
-                true => DEVICE_SLEEP_MAX,
-                false => SLEEP_MAX,
-            };
-            bell.sleep(timeout, || roles.iter_mut().any(Role::has_work));
+            sleeper.sleep(roles, idle_for);
         }
     }
 }

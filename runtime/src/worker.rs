@@ -91,15 +91,24 @@ impl Worker {
         while let Some(id) = self.noticed.pop() {
             self.enqueue(id);
         }
+        if !self.run_queue.is_empty() {
+            done += self.give_turns();
+        }
+        done
+    }
+
+    fn give_turns(&mut self) -> usize {
+        let (mut now_ns, mut turns) = (self.clock.begin(), 0);
         for _ in 0..TURNS {
             let Some(id) = self.run_queue.pop_front() else { break };
-            done += 1;
-            if self.give_turn(id) == Took::WholeQuantum {
+            turns += 1;
+            if self.give_turn(id, &mut now_ns) == Took::WholeQuantum {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
             }
         }
-        done
+        self.clock.end();
+        turns
     }
 
     /// Whether a poll would find something to do.
@@ -139,11 +148,13 @@ impl Worker {
         }
     }
 
-    fn give_turn(&mut self, id: FwpId) -> Took {
+    fn give_turn(&mut self, id: FwpId, now_ns: &mut u64) -> Took {
         let place = self.fwps[id.index as usize].as_deref_mut();
         let Some(fwp) = place.filter(|fwp| fwp.id() == id) else { return Took::Less };
         fwp.queued = false;
-        match fwp.resume(&self.clock) {
+        let (turn, ended_ns) = fwp.resume(&self.clock, *now_ns);
+        *now_ns = ended_ns;
+        match turn {
             Turn::Waiting => Took::Less,
             Turn::Preempted => {
                 self.enqueue(id);

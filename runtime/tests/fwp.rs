@@ -38,7 +38,7 @@ fn end_of(run: &str) -> EndReason {
     let mut fwp = bench.launch(&guest(READY, &format!("{WAIT_ONCE} {run}")), MEMORY_BYTES_MAX).unwrap();
     bench.send(buffer(), 60);
     let reason = loop {
-        match fwp.resume(&bench.clock) {
+        match bench.resume(&mut fwp) {
             Turn::Ended(reason) => break reason,
             Turn::Preempted => {}
             Turn::Waiting => panic!("it waits"),
@@ -56,7 +56,7 @@ fn a_packet_comes_back_as_it_went_in() {
     frame.bytes_mut(60).iter_mut().zip(0..).for_each(|(byte, i)| *byte = i);
     bench.gateway.empty.push(buffer()).unwrap();
     bench.send(frame, 60);
-    assert!(matches!(fwp.resume(&bench.clock), Turn::Waiting));
+    assert!(matches!(bench.resume(&mut fwp), Turn::Waiting));
     bench.mma.poll();
     let out = bench.gateway.outbound.pop().expect("nothing came out");
     assert!(out.buffer.bytes(out.len).iter().copied().eq(0..60));
@@ -72,7 +72,7 @@ fn a_looping_guest_loses_the_core_when_its_quantum_is_over() {
     let mut turns: Vec<Duration> = (0..200)
         .map(|_| {
             let started = Instant::now();
-            assert!(matches!(fwp.resume(&bench.clock), Turn::Preempted));
+            assert!(matches!(bench.resume(&mut fwp), Turn::Preempted));
             started.elapsed()
         })
         .collect();
@@ -129,7 +129,7 @@ fn symbols_in_an_account_are_cut_and_forge_no_line() {
         guest(READY, &run).replace(r#"(export "pinion_run")"#, &format!("(@name \"{name}\") (export \"pinion_run\")"));
     let mut fwp = bench.launch(&wat, MEMORY_BYTES_MAX).unwrap();
     bench.send(buffer(), 60);
-    let Turn::Ended(reason) = fwp.resume(&bench.clock) else { panic!("it did not trap") };
+    let Turn::Ended(reason) = bench.resume(&mut fwp) else { panic!("it did not trap") };
     bench.dismantle(fwp);
     let account = reason.account();
     assert_eq!(account.lines().count(), 2, "{account}");
@@ -154,7 +154,7 @@ fn a_guest_that_waits_twice_in_one_breath_keeps_its_packets() {
     let mut bench = Bench::new();
     let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
     bench.send(buffer(), 60);
-    assert!(matches!(fwp.resume(&bench.clock), Turn::Waiting));
-    assert!(matches!(fwp.resume(&bench.clock), Turn::Preempted), "it was taken for waiting while it ran");
+    assert!(matches!(bench.resume(&mut fwp), Turn::Waiting));
+    assert!(matches!(bench.resume(&mut fwp), Turn::Preempted), "it was taken for waiting while it ran");
     bench.dismantle(fwp);
 }

@@ -41,7 +41,7 @@ fn a_hundred_thousand_packets_through_an_fwp_allocate_nothing() {
     let mut next = Some(buffer());
     let mut round = |bench: &mut Bench| {
         bench.send(next.take().unwrap(), 60);
-        assert!(matches!(fwp.resume(&bench.clock), Turn::Waiting | Turn::Preempted));
+        assert!(matches!(bench.resume(&mut fwp), Turn::Waiting | Turn::Preempted));
         bench.mma.poll();
         next = bench.gateway.spent.pop();
         if let Some(sent) = bench.gateway.outbound.pop() {

@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 13] = [
+const HOUSE: [(&str, &[&str]); 14] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -24,6 +24,7 @@ const HOUSE: [(&str, &[&str]); 13] = [
     ("macswap", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
     ("pinion-tests", &[]),
+    ("pinion-fuzz", &["pinion-abi", "pinion-mma", "pinion-gateway"]),
 ];
 
 /// Libraries that only these packages may use, by what their names begin with.
@@ -33,7 +34,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
     ("bindgen", &["pinion-dpdk-sys"]),
-    ("smoltcp", &["pinion-gateway", "icmp-echo", "pinion-tests"]),
+    ("smoltcp", &["pinion-gateway", "icmp-echo", "pinion-tests", "pinion-fuzz"]),
 ];
 
 /// The folders of the house.

@@ -1,25 +1,97 @@
-//! Whatever roles share a core, every ping is answered, and the node says who runs where.
+//! Whatever roles share a core, and whatever idle cores do, every ping goes through a chain of three and is answered, and
+//! the node says who runs where. A plan of roles is a line in [`on_each_plan`].
 #![forbid(unsafe_code)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use pinion_tests::bed::{Bed, Device, NODE, two_cores};
-use pinion_tests::ping::flood;
-use serde_json::{Value, json};
+use pinion_tests::bed::{Bed, Device, NODE, TENANT, two_cores};
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
 
+/// From each client. With a core that never sleeps beside it, a client's own turns are milliseconds apart.
 const PINGS: u64 = 2_000;
+const PINGS_BUSY: u64 = 500;
 
-/// Floods a node of these settings from all clients at once; its cores and their roles, as it reports them.
-fn cores_of_a_node_that_answers(settings: &str) -> Value {
-    let bed = Bed::with_settings(Device::Tap, &[], settings);
-    bed.apply_echo("per-client");
-    bed.assert_floods_are_answered(PINGS);
-    let cores = bed.node.cli().status()["cores"].clone();
-    for core in cores.as_array().into_iter().flatten() {
-        let core = core["core"].as_u64().expect("a core has a number");
+/// Which of the machine's first two cores has which role. With one core only, it has them all.
+struct Plan {
+    gateway: usize,
+    mma: &'static [usize],
+    workers: &'static [usize],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Idle {
+    Adaptive,
+    Busy,
+}
+
+impl Plan {
+    /// The cores of a role on this machine.
+    fn cores(roles: &[usize]) -> Vec<usize> {
+        let (first, second) = two_cores();
+        let cores: BTreeSet<usize> = roles.iter().map(|&role| [first, second][role]).collect();
+        cores.into_iter().collect()
+    }
+
+    fn settings(&self, idle: Idle) -> String {
+        let idle = if idle == Idle::Busy { "busy" } else { "adaptive" };
+        let [gateway, mma] = [&[self.gateway], self.mma].map(|roles| match Self::cores(roles).as_slice() {
+            [core] => core.to_string(),
+            cores => format!("{cores:?}"),
+        });
+        let workers = Self::cores(self.workers);
+        format!("idle = {idle:?}\n[cores]\ngateway = {gateway}\nmma = {mma}\nworkers = {workers:?}\n")
+    }
+
+    /// The roles that each core should have.
+    fn roles(&self) -> BTreeMap<u64, BTreeSet<String>> {
+        let mut roles = BTreeMap::<u64, BTreeSet<String>>::new();
+        for (role, cores) in [("gateway", &[self.gateway][..]), ("mma", self.mma), ("worker", self.workers)] {
+            for core in Self::cores(cores) {
+                roles.entry(core as u64).or_default().insert(role.to_owned());
+            }
+        }
+        roles
+    }
+}
+
+fn every_ping_goes_through_a_chain_of_three(plan: &Plan, idle: Idle) {
+    let bed = Bed::with_settings(Device::AfPacket, &[], &plan.settings(idle));
+    assert_eq!(roles_reported(&bed), plan.roles());
+    for core in plan.roles().keys() {
         assert_eq!(allowed_cores(&bed, &format!("core-{core}")), core.to_string());
     }
-    cores
+    bed.node.apply(chain_of_three().text());
+    let pings = if idle == Idle::Busy { PINGS_BUSY } else { PINGS };
+    bed.assert_floods_are_answered(pings);
+
+    let fwps = bed.node.cli().serving_fwps();
+    assert_eq!(fwps.len(), 3 * bed.clients.len());
+    assert!(fwps.iter().all(|fwp| fwp["counters"]["sent"] == pings), "{fwps:?}");
+    let serving: BTreeSet<u64> = fwps.iter().filter_map(|fwp| fwp["worker_core"].as_u64()).collect();
+    let workers: BTreeSet<u64> = Plan::cores(plan.workers).into_iter().map(|core| core as u64).collect();
+    assert_eq!(serving, workers, "the clients' chains are not spread over the workers");
+}
+
+/// Two functions, after which a frame is as it came, then the one that answers.
+fn chain_of_three() -> Manifest {
+    let stages = "{ module = \"macswap\" }, { module = \"macswap\" }, { module = \"icmp-echo\" }";
+    Manifest::of(TENANT)
+        .module("icmp-echo", &build::sample("icmp-echo"))
+        .module("macswap", &build::sample("macswap"))
+        .with(format_args!("[[chain]]\nname = \"three\"\nstage = [{stages}]\n"))
+        .ping_rule("ping", "three", "per-client", NODE)
+}
+
+fn roles_reported(bed: &Bed) -> BTreeMap<u64, BTreeSet<String>> {
+    let status = bed.node.cli().status();
+    let cores = status["cores"].as_array().expect("a node has cores");
+    let roles = |core: &serde_json::Value| {
+        let roles = core["roles"].as_array().expect("a core has roles");
+        roles.iter().map(|role| role.as_str().expect("a role is a word").to_owned()).collect()
+    };
+    cores.iter().map(|core| (core["core"].as_u64().expect("a core has a number"), roles(core))).collect()
 }
 
 /// Where the kernel lets the node's thread of this name run.
@@ -35,49 +107,31 @@ fn allowed_cores(bed: &Bed, thread: &str) -> String {
     field(&status, "Cpus_allowed_list:").expect("the kernel says where a thread may run")
 }
 
-#[test]
-fn one_core_does_everything() {
-    let (core, _) = two_cores();
-    let cores = cores_of_a_node_that_answers(&format!("[cores]\ngateway = {core}\nmma = {core}\nworkers = [{core}]\n"));
-    assert_eq!(cores, json!([{ "core": core, "roles": ["gateway", "mma", "worker"] }]));
+macro_rules! on_each_plan {
+    ($($plan:ident: gateway $gateway:literal, mma $mma:expr, workers $workers:expr;)*) => {$(
+        mod $plan {
+            use super::*;
+
+            const PLAN: Plan = Plan { gateway: $gateway, mma: &$mma, workers: &$workers };
+
+            #[test]
+            fn answers_every_ping() {
+                every_ping_goes_through_a_chain_of_three(&PLAN, Idle::Adaptive);
+            }
+
+            #[test]
+            fn answers_every_ping_when_busy() {
+                every_ping_goes_through_a_chain_of_three(&PLAN, Idle::Busy);
+            }
+        }
+    )*};
 }
 
-#[test]
-fn the_gateway_has_a_core_and_the_mma_shares_one_with_a_worker() {
-    let (first, second) = two_cores();
-    let plan = format!("[cores]\ngateway = {first}\nmma = {second}\nworkers = [{second}]\n");
-    let cores = cores_of_a_node_that_answers(&plan);
-    if first != second {
-        let expected = [("gateway", first), ("mma", second), ("worker", second)];
-        let has = |(role, core): (&str, usize)| {
-            let here = cores.as_array().into_iter().flatten().find(|it| it["core"] == core);
-            here.is_some_and(|it| it["roles"].as_array().is_some_and(|roles| roles.contains(&role.into())))
-        };
-        assert!(expected.into_iter().all(has), "{cores}");
-    }
-}
-
-#[test]
-fn two_workers_share_the_clients() {
-    let (first, second) = two_cores();
-    let workers = if first == second { format!("{first}") } else { format!("{first}, {second}") };
-    let plan = format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{workers}]\n");
-    let bed = Bed::with_settings(Device::AfPacket, &[], &plan);
-    bed.apply_echo("per-client");
-    for client in &bed.clients {
-        flood(&client.namespace, NODE, PINGS).assert_all(PINGS);
-    }
-    let mut cores: Vec<u64> =
-        bed.node.cli().serving_fwps().iter().filter_map(|fwp| fwp["worker_core"].as_u64()).collect();
-    cores.sort_unstable();
-    cores.dedup();
-    assert_eq!(cores.len(), if first == second { 1 } else { 2 }, "clients are served on {cores:?}");
-}
-
-#[test]
-fn a_busy_node_answers_too() {
-    let (first, second) = two_cores();
-    let settings = format!("idle = \"busy\"\n[cores]\ngateway = {first}\nmma = {first}\nworkers = [{second}]\n");
-    let cores = cores_of_a_node_that_answers(&settings);
-    assert!(cores.is_array(), "{cores}");
+on_each_plan! {
+    one_core_for_all: gateway 0, mma [0], workers [0];
+    a_core_for_the_gateway: gateway 0, mma [1], workers [1];
+    a_core_for_the_mma: gateway 0, mma [1], workers [0];
+    a_core_for_the_worker: gateway 0, mma [0], workers [1];
+    workers_on_both_cores: gateway 0, mma [0], workers [0, 1];
+    a_gateway_and_a_worker_beside_all: gateway 0, mma [1], workers [0, 1];
 }

@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 
 use pinion_tests::bed::{NODE, TENANT, turn};
 use pinion_tests::build;
-use pinion_tests::frames::{Frames, exchange};
+use pinion_tests::frames::{send, watch_each};
 use pinion_tests::manifest::Manifest;
 use pinion_tests::namespace::Namespace;
 use pinion_tests::node::Node;
@@ -83,20 +83,19 @@ impl TwoPorts {
     /// Sends frames to `lan` until so many have come out of each port; the last bytes of those that did.
     #[track_caller]
     fn send(&self, frames: &[Vec<u8>], wanted: [usize; 2]) -> [Vec<u8>; 2] {
-        let enough = |received: &[Frames; 2]| {
-            received.iter().zip(wanted).all(|(received, wanted)| last_bytes(received).len() >= wanted)
-        };
-        exchange(&self.outside, FAR_ENDS, frames, enough).map(|received| last_bytes(&received))
+        // Behind a swap of addresses they are the sender's.
+        let back = |frame: &[u8]| frame.starts_with(SENDER.as_bytes());
+        let last = |frame: Vec<u8>| frame.last().copied();
+        watch_each(&self.outside, FAR_ENDS, |[mut lan, mut wan]| {
+            send(&self.outside, FAR_ENDS[0], frames);
+            let received = [lan.take(wanted[0], SOON, back), wan.take(wanted[1], SOON, back)];
+            received.map(|frames| frames.into_iter().filter_map(last).collect())
+        })
     }
 
     fn drops(&self, chain: &str) -> Value {
         self.node.cli().chain_status(TENANT, chain)["drops"].clone()
     }
-}
-
-/// Of what is meant for the sender, as it is behind a swap of addresses.
-fn last_bytes(frames: &Frames) -> Vec<u8> {
-    frames.iter().filter(|frame| frame.starts_with(SENDER.as_bytes())).filter_map(|it| it.last().copied()).collect()
 }
 
 fn udp_rule(manifest: Manifest, chain: &str) -> Manifest {

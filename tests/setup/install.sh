@@ -6,6 +6,8 @@ set -euo pipefail
 
 # What the kernel's and DPDK's side of the build needs, and the programs that tests and the tour run.
 packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping)
+# What the tests need besides: a compiler for the fuzzing engine, and programs that make traffic.
+[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool)
 # Compiles guests where rustup cannot get its own target.
 guest_packages=(rustc-web cargo-web rust-web-src rust-web-llvm wasi-libc)
 

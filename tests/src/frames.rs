@@ -1,61 +1,13 @@
-//! Frames that no kernel would send, sent from inside a namespace, and those that come back.
+//! Frames that no kernel would send, sent from inside a namespace, and what arrives in another one.
 
-use std::fs::File;
+use std::time::{Duration, Instant};
 
-use rustix::fd::AsFd;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use smoltcp::phy::{Device, Medium, RawSocket, RxToken, TxToken};
-use smoltcp::time::Instant;
+use smoltcp::time::Instant as Timestamp;
 
 use crate::namespace::Namespace;
-use crate::until::SOON;
 
-/// Frames, each from its first MAC address on.
-pub type Frames = Vec<Vec<u8>>;
-
-/// Sends frames out of the first of a namespace's interfaces, and listens on all of these until `enough` is content with
-/// what came in, by interface, or time is up; what came in.
-///
-/// # Panics
-/// If one can't be sent, or nothing be listened to.
-#[track_caller]
-pub fn exchange<const N: usize>(
-    at: &Namespace,
-    interfaces: [&str; N],
-    frames: &[Vec<u8>],
-    enough: impl Fn(&[Frames; N]) -> bool + Send,
-) -> [Frames; N] {
-    let outcome = inside(at, || {
-        let mut sockets = Vec::new();
-        for interface in interfaces {
-            sockets.push(RawSocket::new(interface, Medium::Ethernet)?);
-        }
-        frames.iter().for_each(|frame| send_one(&mut sockets[0], frame));
-        let (mut received, start) = ([const { Frames::new() }; N], std::time::Instant::now());
-        while !enough(&received) && start.elapsed() < SOON {
-            for (socket, received) in sockets.iter_mut().zip(&mut received) {
-                while let Some((token, _)) = socket.receive(Instant::now()) {
-                    received.push(token.consume(<[u8]>::to_vec));
-                }
-            }
-            std::thread::yield_now();
-        }
-        Ok(received)
-    });
-    outcome.unwrap_or_else(|error| panic!("no frames can be exchanged at {}: {error}", at.name()))
-}
-
-/// Runs something on a thread that is in the namespace, and ends there, since no other may change its namespace.
-fn inside<T: Send>(at: &Namespace, run: impl FnOnce() -> std::io::Result<T> + Send) -> std::io::Result<T> {
-    let namespace = File::open(at.path()).expect("the namespace is there while its value is");
-    std::thread::scope(|scope| {
-        let inside = scope.spawn(|| {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            run()
-        });
-        inside.join().expect("sending and listening do not panic")
-    })
-}
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Sends frames, from their first MAC address on, out of an interface of a namespace.
 ///
@@ -63,17 +15,64 @@ fn inside<T: Send>(at: &Namespace, run: impl FnOnce() -> std::io::Result<T> + Se
 /// If one can't be sent.
 #[track_caller]
 pub fn send(from: &Namespace, interface: &str, frames: &[Vec<u8>]) {
-    let sender = inside(from, || {
-        let mut socket = RawSocket::new(interface, Medium::Ethernet)?;
+    from.inside(|| {
+        let mut socket = open(from, interface);
         frames.iter().for_each(|frame| send_one(&mut socket, frame));
-        Ok(())
     });
-    if let Err(error) = sender {
-        panic!("no frames can be sent by {interface} of {}: {error}", from.name());
+}
+
+/// Does something while what arrives at an interface of a namespace is kept for it to look at.
+///
+/// # Panics
+/// If `work` does, or frames can't be had.
+#[track_caller]
+pub fn watch<T: Send>(at: &Namespace, interface: &str, work: impl FnOnce(&mut Arrivals) -> T + Send) -> T {
+    at.inside(|| work(&mut Arrivals { socket: open(at, interface) }))
+}
+
+/// Does something while what arrives at several interfaces of a namespace is kept for it to look at.
+///
+/// # Panics
+/// As [`watch`].
+#[track_caller]
+pub fn watch_each<const N: usize, T: Send>(
+    at: &Namespace,
+    interfaces: [&str; N],
+    work: impl FnOnce([Arrivals; N]) -> T + Send,
+) -> T {
+    at.inside(|| work(interfaces.map(|interface| Arrivals { socket: open(at, interface) })))
+}
+
+/// What arrives at an interface.
+pub struct Arrivals {
+    socket: RawSocket,
+}
+
+impl Arrivals {
+    /// The next `count` frames that `wanted` holds for, in the order in which they came; fewer if no more come within
+    /// `limit`.
+    pub fn take(&mut self, count: usize, limit: Duration, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let (start, mut frames) = (Instant::now(), Vec::new());
+        while frames.len() < count && start.elapsed() < limit {
+            let frame = self.socket.receive(Timestamp::now()).map(|(frame, _)| frame.consume(<[u8]>::to_vec));
+            match frame {
+                Some(frame) if wanted(&frame) => frames.push(frame),
+                Some(_) => {}
+                None => std::thread::sleep(LOOK_INTERVAL),
+            }
+        }
+        frames
     }
 }
 
+/// To be called inside the namespace.
+#[track_caller]
+fn open(namespace: &Namespace, interface: &str) -> RawSocket {
+    RawSocket::new(interface, Medium::Ethernet)
+        .unwrap_or_else(|error| panic!("frames cannot be had at {interface} of {}: {error}", namespace.name()))
+}
+
 fn send_one(socket: &mut RawSocket, frame: &[u8]) {
-    let token = socket.transmit(Instant::now()).expect("a raw socket always has a token");
+    let token = socket.transmit(Timestamp::now()).expect("a raw socket always has a token");
     token.consume(frame.len(), |buffer| buffer.copy_from_slice(frame));
 }

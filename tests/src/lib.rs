@@ -8,7 +8,7 @@
 //!   +---------------------------------------+     +---------------------------------------+
 //! ```
 //!
-//! A [`bed::Bed`] is all of that; its parts can be had alone. Whatever a value makes, namespace, process or file, goes
+//! A [`bed::Bed`] is all of that, an [`inline::Inline`] a node between two hosts; their parts can be had alone. Whatever a value makes, namespace, process or file, goes
 //! when the value is dropped, on a panic too; what a killed run left behind, the next one removes.
 //!
 //! For `integration/`, and nothing else. Everything here panics with a sentence rather than return an error, and
@@ -18,11 +18,15 @@
 pub mod bed;
 pub mod build;
 pub mod cli;
+pub mod echo;
 pub mod frames;
+pub mod inline;
+pub mod iperf;
 mod leftovers;
 pub mod manifest;
 pub mod namespace;
 pub mod node;
 pub mod ping;
 pub mod process;
+pub mod transfer;
 pub mod until;

@@ -1,8 +1,12 @@
 //! Network namespaces, and virtual cables between them.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fd::AsFd;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::leftovers::{NAMESPACES, prefix, remove_namespace};
 use crate::process::{require_root, run};
@@ -58,6 +62,35 @@ impl Namespace {
     #[track_caller]
     pub fn ip(&self, words: &str) -> String {
         run(Command::new("ip").args(["-n", &self.name]).args(words.split_whitespace()))
+    }
+
+    /// Does something inside, on a thread of its own, since no other may change its namespace. A socket opened there stays
+    /// there, whoever uses it.
+    ///
+    /// # Panics
+    /// If `work` does, or the namespace can't be entered.
+    #[track_caller]
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = File::open(self.path()).expect("the namespace is there while its value is");
+        let done = std::thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                    .unwrap_or_else(|error| panic!("{} cannot be entered: {error}", self.name));
+                work()
+            });
+            inside.join()
+        });
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Has the kernel finish each frame before an interface here gets it: checksums right, none longer than the MTU. A
+    /// virtual cable's ends leave that to each other, and whatever is between them would see it undone.
+    ///
+    /// # Panics
+    /// If the interface can't be told.
+    #[track_caller]
+    pub fn finish_frames(&self, interface: &str) {
+        run(self.command("ethtool").args(["--offload", interface, "tx", "off", "tso", "off", "gso", "off"]));
     }
 
     /// Its interfaces' names, but for the loopback's.

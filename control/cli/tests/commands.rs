@@ -190,8 +190,8 @@ async fn json_shows_whole_objects() {
     let rule = json(&["get", "rules", "-o", "json"]).await;
     assert_eq!(
         rule[0]["match"],
-        serde_json::json!({"port": null, "source": null, "destination": "10.77.0.2/32", "protocol": "icmp",
-            "source_ports": null, "destination_ports": null})
+        serde_json::json!({"port": null, "vlan": null, "inner_vlan": null, "source": null, "destination": "10.77.0.2/32",
+            "protocol": "icmp", "icmp_type": null, "source_ports": null, "destination_ports": null})
     );
     assert_eq!(rule[0]["policy"], "per-client");
     let chain = json(&["describe", "chain", "echo", "--tenant", "demo", "-o", "json"]).await;

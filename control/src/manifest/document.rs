@@ -13,14 +13,14 @@ use super::chain::{self, ChainTable};
 use super::place::{Place, Text};
 use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, NamedFile, VERSION};
 use crate::model::{
-    ChainName, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, TenantName,
+    ChainName, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, TenantName, VlanId,
 };
 
 /// Adds what a manifest says to the bundle.
 pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), ManifestError> {
-    let text = Text { path, text };
-    check_version(text)?;
-    let document: Document = parse(text)?;
+    let text = Text::new(path, text);
+    check_version(&text)?;
+    let document: Document = parse(&text)?;
     let reader = Reader { text, tenant: document.tenant.unwrap_or_else(default_tenant) };
     document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
     document.chain.into_iter().try_for_each(|chain| chain::read(&reader, chain, bundle))?;
@@ -32,7 +32,7 @@ fn default_tenant() -> TenantName {
 }
 
 /// First of all, since a manifest of another version may have other keys.
-fn check_version(text: Text<'_>) -> Result<(), ManifestError> {
+fn check_version(text: &Text<'_>) -> Result<(), ManifestError> {
     let version = parse::<VersionOnly>(text)?.version;
     let version = version.ok_or_else(|| ManifestError::NoVersion { path: text.path.to_owned() })?;
     let place = text.place(&version.span());
@@ -42,7 +42,7 @@ fn check_version(text: Text<'_>) -> Result<(), ManifestError> {
     }
 }
 
-fn parse<T: DeserializeOwned>(text: Text<'_>) -> Result<T, ManifestError> {
+fn parse<T: DeserializeOwned>(text: &Text<'_>) -> Result<T, ManifestError> {
     toml::from_str(text.text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
         let problem = error.message().replace("unknown field", "unknown key").replace("missing field", "missing key");
@@ -97,11 +97,16 @@ struct RuleTable {
 struct MatchTable {
     port: Option<PortName>,
     #[serde(default, deserialize_with = "from_text")]
+    vlan: Option<VlanId>,
+    #[serde(default, deserialize_with = "from_text")]
+    inner_vlan: Option<VlanId>,
+    #[serde(default, deserialize_with = "from_text")]
     source: Option<Prefix>,
     #[serde(default, deserialize_with = "from_text")]
     destination: Option<Prefix>,
     #[serde(default, deserialize_with = "from_text")]
     protocol: Option<Protocol>,
+    icmp_type: Option<u8>,
     #[serde(default, deserialize_with = "from_text")]
     source_ports: Option<PortRange>,
     #[serde(default, deserialize_with = "from_text")]
@@ -176,7 +181,8 @@ pub(super) fn wrong(place: Place, problem: impl Into<String>) -> ManifestError {
 
 impl From<MatchTable> for Match {
     fn from(table: MatchTable) -> Self {
-        let MatchTable { port, source, destination, protocol, source_ports, destination_ports } = table;
-        Self { port, source, destination, protocol, source_ports, destination_ports }
+        let MatchTable { port, vlan, inner_vlan, source, destination, protocol, icmp_type, .. } = table;
+        let MatchTable { source_ports, destination_ports, .. } = table;
+        Self { port, vlan, inner_vlan, source, destination, protocol, icmp_type, source_ports, destination_ports }
     }
 }

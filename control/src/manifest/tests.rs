@@ -41,6 +41,12 @@ name = "web"
 policy = "per-flow"
 chain = "echo"
 match = { destination = "10.77.0.0/24", protocol = 6, destination_ports = 80, source_ports = "1024-2047" }
+
+[[rule]]
+name = "ping-in-vlan"
+policy = "per-client"
+chain = "echo"
+match = { vlan = 100, inner_vlan = 20, protocol = "icmp", icmp_type = 8 }
 "#;
 
 fn read(text: &str) -> Result<Bundle, ManifestError> {
@@ -67,7 +73,10 @@ fn a_manifest_says_modules_chains_and_rules() {
     fs::write(folder.path().join("second.conf"), [0, 255]).unwrap();
     let bundle = Bundle::read(&[folder.path().join("demo.toml")]).unwrap();
     let objects: Vec<String> = bundle.objects().iter().map(ObjectRef::to_string).collect();
-    assert_eq!(objects, ["module demo/icmp-echo", "chain demo/echo", "rule demo/ping", "rule demo/web"]);
+    assert_eq!(
+        objects,
+        ["module demo/icmp-echo", "chain demo/echo", "rule demo/ping", "rule demo/web", "rule demo/ping-in-vlan"]
+    );
 
     let contents = bundle.load().unwrap();
     assert_eq!(contents.modules[0].wasm, b"wasm");
@@ -76,11 +85,12 @@ fn a_manifest_says_modules_chains_and_rules() {
     assert_eq!(chain.egress.as_ref().unwrap().as_str(), "lan");
     assert_eq!(chain.stages[0].config, b"greeting = hello");
     assert_eq!(chain.stages[1].config, [0, 255]);
-    let [ping, web] = &contents.rules[..] else { panic!("{:?}", contents.rules) };
+    let [ping, web, ping_in_vlan] = &contents.rules[..] else { panic!("{:?}", contents.rules) };
     assert_eq!((ping.priority, ping.policy), (100, Policy::PerClient));
     assert_eq!(ping.matcher.to_string(), "destination 10.77.0.2/32, protocol icmp");
     assert_eq!(web.matcher.protocol, Some(Protocol::TCP));
     assert_eq!(web.matcher.destination_ports.unwrap().to_string(), "80");
+    assert_eq!(ping_in_vlan.matcher.to_string(), "vlan 100, inner-vlan 20, protocol icmp, icmp-type 8");
 }
 
 #[test]
@@ -109,6 +119,9 @@ fn a_bad_value_is_refused_by_line_and_key() {
         ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", "demo.toml:30: destination: 10.77.0.2/24 has bits set"),
         ("\"icmp\"\n", "\"icmpp\"\n", "demo.toml:31: protocol: \"icmpp\" is not a protocol"),
         ("protocol = 6", "protocol = 600", "demo.toml:37: protocol: \"600\" is not a protocol"),
+        ("vlan = 100", "vlan = 4095", "demo.toml:43: vlan: \"4095\" is not a VLAN id: use a number from 1 to 4094"),
+        ("inner_vlan = 20", "inner_vlan = \"x\"", "demo.toml:43: inner_vlan: \"x\" is not a VLAN id"),
+        ("icmp_type = 8", "icmp_type = 256", "demo.toml:43: icmp_type: invalid value: integer `256`, expected u8"),
         ("_ports = 80", "_ports = \"90-80\"", "demo.toml:37: destination_ports: the port range 90-80 is empty"),
         ("\"per-client\"", "\"per-clent\"", "demo.toml:26: policy: unknown variant `per-clent`, expected one of"),
         ("priority = 100", "priority = -1", "demo.toml:25: priority: invalid value: integer `-1`, expected u32"),
@@ -128,6 +141,13 @@ fn a_bad_value_is_refused_by_line_and_key() {
 fn what_is_wrong_between_keys_is_refused_by_line() {
     let message = refused_with("protocol = 6, ", "");
     assert!(message.starts_with("demo.toml:37: rule web: match: it matches ports of any protocol"), "{message}");
+    let message = refused_with("vlan = 100, ", "");
+    assert!(
+        message.starts_with("demo.toml:43: rule ping-in-vlan: match: inner_vlan 20 is not within any"),
+        "{message}"
+    );
+    let message = refused_with("protocol = \"icmp\", icmp_type", "protocol = \"tcp\", icmp_type");
+    assert!(message.contains("match: it matches an ICMP type of protocol tcp: icmp_type needs protocol"), "{message}");
     let message = refused_with("config = \"greeting = hello\"", "config = \"a\"\nconfig_path = \"b\"");
     assert!(message.starts_with("demo.toml:17: config and config_path exclude each other"), "{message}");
     let message = refused_with("name = \"web\"", "name = \"ping\"");

@@ -5,7 +5,7 @@ use super::chain::{
     MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, STAGES_MAX,
 };
 use super::outputs::OUTPUTS_MAX;
-use super::{ModuleName, ObjectRef, Prefix, Protocol, StageName};
+use super::{ModuleName, ObjectRef, Prefix, Protocol, StageName, VlanId};
 
 /// A change that would leave the desired state wrong. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -192,4 +192,10 @@ pub enum RuleProblem {
         /// The prefix that does not go with it.
         prefix: Prefix,
     },
+    /// A type of message of a protocol that has none.
+    #[error("it matches an ICMP type of {}: icmp_type needs protocol icmp or icmpv6", .0.map_or("any protocol".into(), |p| format!("protocol {p}")))]
+    IcmpTypeWithoutProtocol(Option<Protocol>),
+    /// A VLAN within none.
+    #[error("inner_vlan {0} is not within any VLAN: give vlan, too")]
+    InnerVlanWithoutVlan(VlanId),
 }

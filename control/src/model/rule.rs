@@ -31,12 +31,18 @@ pub struct Rule {
 pub struct Match {
     /// The port it came in by.
     pub port: Option<PortName>,
+    /// The VLAN it is in; without, untagged packets only.
+    pub vlan: Option<VlanId>,
+    /// The VLAN within that VLAN; without, packets with one tag only.
+    pub inner_vlan: Option<VlanId>,
     /// Where it comes from.
     pub source: Option<Prefix>,
     /// Where it goes to.
     pub destination: Option<Prefix>,
     /// What it carries.
     pub protocol: Option<Protocol>,
+    /// The type of ICMP or ICMPv6 message it is.
+    pub icmp_type: Option<u8>,
     /// The TCP or UDP ports it may come from.
     pub source_ports: Option<PortRange>,
     /// The TCP or UDP ports it may go to.
@@ -60,18 +66,27 @@ impl Match {
         {
             return Err(RuleProblem::WrongIcmp { protocol, prefix });
         }
+        if self.icmp_type.is_some() && !self.protocol.is_some_and(Protocol::has_icmp_types) {
+            return Err(RuleProblem::IcmpTypeWithoutProtocol(self.protocol));
+        }
+        if let (None, Some(inner_vlan)) = (self.vlan, self.inner_vlan) {
+            return Err(RuleProblem::InnerVlanWithoutVlan(inner_vlan));
+        }
         Ok(())
     }
 }
 
 impl fmt::Display for Match {
-    /// `destination 10.77.0.2/32, protocol icmp`, or `everything`.
+    /// `destination 10.77.0.2/32, protocol icmp`, or `everything`: all that is untagged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let conditions: [(&str, Option<&dyn fmt::Display>); 6] = [
+        let conditions: [(&str, Option<&dyn fmt::Display>); 9] = [
             ("port", self.port.as_ref().map(|v| v as _)),
+            ("vlan", self.vlan.as_ref().map(|v| v as _)),
+            ("inner-vlan", self.inner_vlan.as_ref().map(|v| v as _)),
             ("source", self.source.as_ref().map(|v| v as _)),
             ("destination", self.destination.as_ref().map(|v| v as _)),
             ("protocol", self.protocol.as_ref().map(|v| v as _)),
+            ("icmp-type", self.icmp_type.as_ref().map(|v| v as _)),
             ("source-ports", self.source_ports.as_ref().map(|v| v as _)),
             ("destination-ports", self.destination_ports.as_ref().map(|v| v as _)),
         ];
@@ -92,9 +107,9 @@ impl fmt::Display for Match {
 pub enum Policy {
     /// One instance for all that matches.
     Shared,
-    /// One for each source address.
+    /// One for each source address in each VLAN.
     PerClient,
-    /// One for each 5-tuple.
+    /// One for each 5-tuple in each VLAN.
     PerFlow,
 }
 
@@ -124,6 +139,9 @@ pub enum BadMatch {
     /// Neither a known name nor a number.
     #[error("{} is not a protocol: use tcp, udp, icmp, icmpv6 or a number from 0 to 255", quoted(.0))]
     Protocol(String),
+    /// Not the id of a VLAN.
+    #[error("{} is not a VLAN id: use a number from 1 to 4094", quoted(.0))]
+    VlanId(String),
     /// Neither a port nor a range of ports.
     #[error("{} is not a port or a range of ports: write one like 80 or 8000-8999", quoted(.0))]
     PortRange(String),
@@ -178,6 +196,42 @@ impl fmt::Display for Prefix {
     }
 }
 
+/// The id of a VLAN, as its tag has it: from 1 to 4094. (0 stands for none, and 4095 is reserved.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VlanId(u16);
+
+impl VlanId {
+    /// Refuses what no VLAN has.
+    pub fn new(id: u16) -> Result<Self, BadMatch> {
+        if (1..=4094).contains(&id) { Ok(Self(id)) } else { Err(BadMatch::VlanId(id.to_string())) }
+    }
+
+    /// As a number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl FromStr for VlanId {
+    type Err = BadMatch;
+
+    fn from_str(text: &str) -> Result<Self, BadMatch> {
+        text.parse().map_err(|_| BadMatch::VlanId(text.to_owned())).and_then(Self::new)
+    }
+}
+
+impl fmt::Display for VlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for VlanId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u16(self.0)
+    }
+}
+
 /// An IP protocol number; those that people know have names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol(pub u8);
@@ -198,6 +252,11 @@ impl Protocol {
     /// Whether packets of it have a source and a destination port that rules can speak of.
     pub fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP)
+    }
+
+    /// Whether its messages have types that rules can speak of.
+    pub fn has_icmp_types(self) -> bool {
+        matches!(self, Self::ICMP | Self::ICMPV6)
     }
 }
 

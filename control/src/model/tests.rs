@@ -252,6 +252,33 @@ fn a_match_that_no_packet_could_have_is_refused() {
         }),
         "no packet with fd00::1/128 has protocol icmp: it is icmp with IPv4 and icmpv6 with IPv6"
     );
+    assert_eq!(
+        refused(|m| m.icmp_type = Some(8)),
+        "it matches an ICMP type of any protocol: icmp_type needs protocol icmp or icmpv6"
+    );
+    assert_eq!(
+        refused(|m| m.inner_vlan = Some(VlanId::new(20).unwrap())),
+        "inner_vlan 20 is not within any VLAN: give vlan, too"
+    );
+}
+
+#[test]
+fn vlan_ids_are_those_that_a_tag_can_name() {
+    assert_eq!(VlanId::new(0).unwrap_err().to_string(), "\"0\" is not a VLAN id: use a number from 1 to 4094");
+    assert!(VlanId::new(4095).is_err() && "-1".parse::<VlanId>().is_err() && "70000".parse::<VlanId>().is_err());
+    assert_eq!(("1".parse().ok(), VlanId::new(4094).map(VlanId::number)), (VlanId::new(1).ok(), Ok(4094)));
+}
+
+#[test]
+fn the_same_conditions_in_two_vlans_are_two_rules() {
+    let mut change = small();
+    for (name, vlan, inner_vlan) in [("v", "100", None), ("w", "200", None), ("x", "100", Some("20"))] {
+        let mut rule = rule_of("t", name, "c", "10.0.0.1");
+        rule.matcher.vlan = Some(vlan.parse().unwrap());
+        rule.matcher.inner_vlan = inner_vlan.map(|id: &str| id.parse().unwrap());
+        change.rules.push(rule);
+    }
+    assert_eq!(DesiredState::default().apply(&change).unwrap().state.rules().len(), 4);
 }
 
 #[test]

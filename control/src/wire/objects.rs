@@ -2,8 +2,8 @@
 
 use super::{BadMessage, field, optional};
 use crate::model::{
-    Chain, ChainName, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Output, Policy, PortName, PortRange,
-    Prefix, Protocol, Rule, RuleName, Stage, StageName, TenantName,
+    BadMatch, Chain, ChainName, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Output, Policy, PortName,
+    PortRange, Prefix, Protocol, Rule, RuleName, Stage, StageName, TenantName, VlanId,
 };
 use crate::proto;
 
@@ -168,9 +168,12 @@ impl From<&Match> for proto::Match {
         let ports = |range: PortRange| proto::PortRange { first: range.first().into(), last: range.last().into() };
         Self {
             port: matcher.port.as_ref().map(PortName::to_string),
+            vlan: matcher.vlan.map(|id| id.number().into()),
+            inner_vlan: matcher.inner_vlan.map(|id| id.number().into()),
             source: matcher.source.map(|prefix| prefix.to_string()),
             destination: matcher.destination.map(|prefix| prefix.to_string()),
             protocol: matcher.protocol.map(|protocol| protocol.0.into()),
+            icmp_type: matcher.icmp_type.map(u32::from),
             source_ports: matcher.source_ports.map(ports),
             destination_ports: matcher.destination_ports.map(ports),
         }
@@ -186,15 +189,27 @@ impl TryFrom<proto::Match> for Match {
             Ok(number) => Ok(Protocol(number)),
             Err(_) => Err(format!("{number} is not a protocol number: it must be from 0 to 255")),
         };
+        let icmp_type = |number: u32| match u8::try_from(number) {
+            Ok(number) => Ok(number),
+            Err(_) => Err(format!("{number} is not an ICMP type: it must be from 0 to 255")),
+        };
         Ok(Self {
             port: optional("match.port", message.port, PortName::new)?,
+            vlan: optional("match.vlan", message.vlan, vlan_id)?,
+            inner_vlan: optional("match.inner_vlan", message.inner_vlan, vlan_id)?,
             source: optional("match.source", message.source, prefix)?,
             destination: optional("match.destination", message.destination, prefix)?,
             protocol: optional("match.protocol", message.protocol, protocol)?,
+            icmp_type: optional("match.icmp_type", message.icmp_type, icmp_type)?,
             source_ports: optional("match.source_ports", message.source_ports, port_range)?,
             destination_ports: optional("match.destination_ports", message.destination_ports, port_range)?,
         })
     }
+}
+
+fn vlan_id(number: u32) -> Result<VlanId, BadMatch> {
+    let bad = |_| BadMatch::VlanId(number.to_string());
+    u16::try_from(number).map_err(bad).and_then(VlanId::new)
 }
 
 fn port_range(message: proto::PortRange) -> Result<PortRange, String> {

@@ -9,9 +9,12 @@ fn full_rule() -> Rule {
         priority: 7,
         matcher: Match {
             port: Some("lan".parse().unwrap()),
+            vlan: Some("100".parse().unwrap()),
+            inner_vlan: Some("20".parse().unwrap()),
             source: Some("10.0.0.0/8".parse().unwrap()),
             destination: Some("10.77.0.2/32".parse().unwrap()),
             protocol: Some("tcp".parse().unwrap()),
+            icmp_type: Some(0),
             source_ports: Some("1024-65535".parse().unwrap()),
             destination_ports: Some("80".parse().unwrap()),
         },
@@ -125,6 +128,16 @@ fn a_bad_field_is_named_with_its_value() {
     message.r#match.as_mut().unwrap().protocol = Some(256);
     let error = Rule::try_from(message).unwrap_err().to_string();
     assert_eq!(error, "rule.match.protocol: 256 is not a protocol number: it must be from 0 to 255");
+
+    let mut message = proto::Rule::from(&full_rule());
+    message.r#match.as_mut().unwrap().inner_vlan = Some(0x1_0001);
+    let error = Rule::try_from(message).unwrap_err().to_string();
+    assert!(error.starts_with("rule.match.inner_vlan: \"65537\" is not a VLAN id"), "{error}");
+
+    let mut message = proto::Rule::from(&full_rule());
+    message.r#match.as_mut().unwrap().icmp_type = Some(256);
+    let error = Rule::try_from(message).unwrap_err().to_string();
+    assert_eq!(error, "rule.match.icmp_type: 256 is not an ICMP type: it must be from 0 to 255");
 
     let mut message = proto::Rule::from(&full_rule());
     message.policy = 99;

@@ -4,14 +4,26 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Ports have one queue each way. */
-#define QUEUE 0
+/* A device that sets neither bit of a pair knows nothing; both mean that the frame was never on a wire and its checksum
+ * not computed, which does not help who wants to check it. */
+static inline uint16_t fact(uint64_t flags, uint64_t good, uint64_t bad, uint16_t if_good, uint16_t if_bad)
+{
+	uint64_t found = flags & (good | bad);
+
+	return found == good ? if_good : found == bad ? if_bad : 0;
+}
 
 static inline void describe(struct rte_mbuf *mbuf, struct pinion_frame *frame)
 {
+	uint64_t flags = mbuf->ol_flags;
+
 	frame->data = rte_pktmbuf_mtod(mbuf, void *);
 	frame->len = rte_pktmbuf_data_len(mbuf);
 	frame->capacity = mbuf->buf_len - mbuf->data_off;
+	frame->facts = fact(flags, RTE_MBUF_F_RX_IP_CKSUM_GOOD, RTE_MBUF_F_RX_IP_CKSUM_BAD, PINION_IP_CHECKSUM_GOOD,
+			    PINION_IP_CHECKSUM_BAD) |
+		       fact(flags, RTE_MBUF_F_RX_L4_CKSUM_GOOD, RTE_MBUF_F_RX_L4_CKSUM_BAD, PINION_L4_CHECKSUM_GOOD,
+			    PINION_L4_CHECKSUM_BAD);
 }
 
 static inline int is_plain(const struct rte_mbuf *mbuf, const struct rte_mempool *pool)
@@ -20,10 +32,10 @@ static inline int is_plain(const struct rte_mbuf *mbuf, const struct rte_mempool
 	       (uint32_t)mbuf->data_off + mbuf->data_len <= mbuf->buf_len;
 }
 
-uint16_t pinion_rx_burst(uint16_t port, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
+uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
 			 struct pinion_frame *frames, uint16_t max, uint16_t *rejected)
 {
-	uint16_t received = rte_eth_rx_burst(port, QUEUE, mbufs, max);
+	uint16_t received = rte_eth_rx_burst(port, queue, mbufs, max);
 	uint16_t kept = 0;
 
 	for (uint16_t i = 0; i < received; i++) {
@@ -41,7 +53,13 @@ uint16_t pinion_rx_burst(uint16_t port, const struct rte_mempool *pool, struct r
 	return kept;
 }
 
-uint16_t pinion_tx_burst(uint16_t port, struct rte_mbuf **mbufs, const uint32_t *lengths, uint16_t count)
+int pinion_rx_waiting(uint16_t port, uint16_t queue)
+{
+	return rte_eth_rx_queue_count(port, queue);
+}
+
+uint16_t pinion_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint32_t *lengths,
+			 uint16_t count)
 {
 	for (uint16_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = mbufs[i];
@@ -51,7 +69,7 @@ uint16_t pinion_tx_burst(uint16_t port, struct rte_mbuf **mbufs, const uint32_t 
 		/* What was noticed on receipt must not be taken for a wish on transmission. */
 		mbuf->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
 	}
-	return rte_eth_tx_burst(port, QUEUE, mbufs, count);
+	return rte_eth_tx_burst(port, queue, mbufs, count);
 }
 
 uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct rte_mbuf **mbufs, struct pinion_frame *frames,

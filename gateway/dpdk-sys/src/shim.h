@@ -16,20 +16,40 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
+/* What flows are told apart by when a device spreads them over queues. */
+static const uint64_t PINION_RSS_FLOWS = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP;
+
+/* What a device can be asked to check of the frames it receives. */
+static const uint64_t PINION_RX_CHECKSUMS =
+	RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+
+/* What it found, as bits of pinion_frame.facts; none of a pair where it does not tell. */
+enum {
+	PINION_IP_CHECKSUM_GOOD = 1 << 0,
+	PINION_IP_CHECKSUM_BAD = 1 << 1,
+	PINION_L4_CHECKSUM_GOOD = 1 << 2,
+	PINION_L4_CHECKSUM_BAD = 1 << 3,
+};
+
 /* Where an mbuf's data lies: from `data` on, `len` bytes are the frame and `capacity` bytes may be used. */
 struct pinion_frame {
 	void *data;
 	uint32_t len;
-	uint32_t capacity;
+	uint16_t capacity;
+	uint16_t facts;
 };
 
 /* Receives up to `max` frames. Those that do not lie in exactly one mbuf of `pool` are freed and counted in
  * `rejected`; the others fill `mbufs` and `frames` from the start, and their number is returned. */
-uint16_t pinion_rx_burst(uint16_t port, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
+uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
 			 struct pinion_frame *frames, uint16_t max, uint16_t *rejected);
 
+/* Frames that wait in a queue, or less than zero if the driver does not tell. */
+int pinion_rx_waiting(uint16_t port, uint16_t queue);
+
 /* Offers `count` mbufs with frames of these lengths to the device; returns how many of the first it took. */
-uint16_t pinion_tx_burst(uint16_t port, struct rte_mbuf **mbufs, const uint32_t *lengths, uint16_t count);
+uint16_t pinion_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint32_t *lengths,
+			 uint16_t count);
 
 /* Allocates up to `count` mbufs; returns how many. */
 uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct rte_mbuf **mbufs, struct pinion_frame *frames,

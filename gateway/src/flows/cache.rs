@@ -1,46 +1,85 @@
-//! The exact-match flow cache: from a flow's key to the instance slot that serves it, in one probe of one bucket.
+//! The exact-match flow cache: from a flow's key to what the rules say of it, in one or two buckets of eight entries.
 //!
-//! Set-associative, like a processor's cache: a key can be in one of the eight ways of one bucket, and when these are
-//! taken, the one unseen for longest makes room. So a lookup looks at eight tags and (nearly always) one entry, there
-//! is no chain that an attacker could lengthen, and a flood of new flows costs others a walk through the rules, never
-//! their instance. An entry says which generation of its slot and which version of the rules it was made under; one
-//! that is out of date is a miss, so nothing is swept when an instance ends or the rules change.
+//! ```text
+//!               hash --> bucket, and by its tag another one
+//!                           |
+//!       +-------------------v------------+     +------------------------------------------------+
+//!       | 8 tags | 8 times last seen     | --> | flow (48 B) | verdict | version of the rules   |  x 8
+//!       +--------------------------------+     +------------------------------------------------+
+//!                      32 B                                     64 B, a cache line
+//! ```
+//!
+//! * **Bounded.** A lookup looks at the tags of two buckets and (nearly always) one entry. There is no chain that an
+//!   attacker could lengthen.
+//! * **Full.** A flow that finds both its buckets full has one of theirs move to that one's other bucket, if there is
+//!   room: the cache holds as many flows as it was made for, whatever their hashes.
+//! * **Established flows stay.** Where nothing can move, a flow is forgotten that was seen once only, as those of a flood
+//!   are, or that no rule matches; else the one unseen for longest. One seen twice and within the last second is never
+//!   forgotten: rather the newcomer goes uncached, which costs a search through the rules per packet, and nobody else
+//!   anything.
+//! * **Forgettable.** An entry says which generation of its slot and which version of the rules it was made under; one that
+//!   is out of date is a miss, so nothing is swept when an instance ends or the rules change.
+//! * **Of fixed size.** 68 bytes per entry, 9 entries for 8 flows: [`BYTES_PER_FLOW_MAX`].
 
-use std::hash::{BuildHasher, RandomState};
-
+use crate::flows::bucket::{Bucket, Round, Seen, Tag, Tick, WAYS, first_bucket, ticks_in};
+use crate::flows::hash::{FlowHash, FlowHasher};
 use crate::flows::instances::SlotRef;
-use crate::headers::FlowKey;
+use crate::flows::prefetch::prefetch;
+use crate::headers::{FlowKey, Ingress, Vlan};
 
-const WAYS: usize = 8;
-/// The tag of an empty way; tags of keys have the lowest bit set.
-const EMPTY: u16 = 0;
+/// What the cache takes per flow, if it is made for thousands at least.
+#[cfg(test)]
+pub(crate) const BYTES_PER_FLOW_MAX: usize = 77;
+
+const ENTRIES_PER_8_FLOWS: usize = 9;
+/// An established flow seen within this time is not forgotten.
+const PROTECTED_TICKS: u16 = ticks_in(1_000_000_000);
+
+/// What is known of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// This instance serves it.
+    Instance(SlotRef),
+    /// No rule matches it.
+    NoRule,
+}
 
 #[derive(Clone, Copy)]
+#[repr(C, align(64))]
 struct Entry {
     flow: FlowKey,
-    instance: SlotRef,
+    verdict: Verdict,
     rules_version: u32,
-    last_seen_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    bucket: usize,
+    way: usize,
 }
 
 pub(crate) struct FlowCache {
-    hasher: RandomState,
-    tags: Box<[[u16; WAYS]]>,
-    entries: Box<[[Option<Entry>; WAYS]]>,
+    hasher: FlowHasher,
+    /// The mark of a place says that its flow is established.
+    buckets: Box<[Bucket]>,
+    entries: Box<[[Entry; WAYS]]>,
     used: usize,
-    sweep_next: usize,
+    round: Round,
 }
 
 impl FlowCache {
-    /// Room for at least `flows`.
+    /// Room for so many flows.
     pub(crate) fn new(flows: usize) -> Self {
-        let buckets = flows.div_ceil(WAYS).next_power_of_two();
+        let buckets = (flows * ENTRIES_PER_8_FLOWS).div_ceil(8 * WAYS);
+        let nowhere = Ingress { port: pinion_mma::id::PortIndex(0), vlan: Vlan::UNTAGGED };
+        let nobody = FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere);
+        let entry = Entry { flow: nobody, verdict: Verdict::NoRule, rules_version: 0 };
         Self {
-            hasher: RandomState::new(),
-            tags: vec![[EMPTY; WAYS]; buckets].into(),
-            entries: vec![[None; WAYS]; buckets].into(),
+            hasher: FlowHasher::new(),
+            buckets: vec![Bucket::EMPTY; buckets].into(),
+            entries: vec![[entry; WAYS]; buckets].into(),
             used: 0,
-            sweep_next: 0,
+            round: Round::default(),
         }
     }
 
@@ -50,162 +89,164 @@ impl FlowCache {
     }
 
     pub(crate) fn buckets(&self) -> usize {
-        self.tags.len()
+        self.buckets.len()
     }
 
     /// The flow's hash, for the other operations.
-    pub(crate) fn hash(&self, flow: &FlowKey) -> u64 {
-        self.hasher.hash_one(flow)
+    #[inline]
+    pub(crate) fn hash(&self, flow: &FlowKey) -> FlowHash {
+        self.hasher.hash(flow)
     }
 
-    /// The instance that the flow was bound to under these rules, if it is known, which notes that the flow was seen.
-    /// Whether the slot is still the same one's is for the caller to see.
-    pub(crate) fn lookup(&mut self, hash: u64, flow: &FlowKey, rules_version: u32, now_ns: u64) -> Option<SlotRef> {
-        let (bucket, tag) = self.place(hash);
-        for way in 0..WAYS {
-            if self.tags[bucket][way] == tag
-                && let Some(entry) = &mut self.entries[bucket][way]
-                && entry.flow == *flow
-            {
-                entry.last_seen_ns = now_ns;
-                return (entry.rules_version == rules_version).then_some(entry.instance);
+    /// Fetches the bucket that a flow is most likely in.
+    #[inline]
+    pub(crate) fn prefetch_bucket(&self, hash: FlowHash) {
+        prefetch(&self.buckets[first_bucket(hash, self.buckets.len())]);
+    }
+
+    /// Fetches the entry that a flow is most likely in, once its bucket has been fetched.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, hash: FlowHash) {
+        let (bucket, tag) = (first_bucket(hash, self.buckets.len()), Tag::of(hash));
+        match self.buckets[bucket].ways_with(tag).next() {
+            Some(way) => prefetch(&self.entries[bucket][way]),
+            None => prefetch(&self.buckets[tag.other_bucket(bucket, self.buckets.len())]),
+        }
+    }
+
+    /// What was noted of the flow under these rules, if it is known, which notes that the flow was seen. Whether a slot is
+    /// still the same one's is for the caller to see.
+    #[inline]
+    pub(crate) fn lookup(
+        &mut self,
+        hash: FlowHash,
+        flow: &FlowKey,
+        rules_version: u32,
+        now_ns: u64,
+    ) -> Option<Verdict> {
+        let Place { bucket, way } = self.find(hash, flow)?;
+        let entry = &self.entries[bucket][way];
+        if entry.rules_version != rules_version {
+            return None;
+        }
+        let seen = match entry.verdict {
+            Verdict::Instance(_) => Seen::at(Tick::at(now_ns)).marked(),
+            Verdict::NoRule => Seen::at(Tick::at(now_ns)),
+        };
+        let noted = &mut self.buckets[bucket].seen[way];
+        // Most often it is the same tick still: then the line need not be written back.
+        if *noted != seen {
+            *noted = seen;
+        }
+        Some(entry.verdict)
+    }
+
+    /// Notes what the rules say of a flow, in place of what was known of it or of another flow; unless there is no room.
+    pub(crate) fn insert(&mut self, hash: FlowHash, flow: &FlowKey, verdict: Verdict, rules_version: u32, now_ns: u64) {
+        let now = Tick::at(now_ns);
+        let mut seen = Seen::at(now);
+        let place = match self.find(hash, flow) {
+            Some(place) => {
+                let was_established = self.buckets[place.bucket].seen[place.way].is_marked();
+                if was_established && verdict != Verdict::NoRule {
+                    seen = seen.marked();
+                }
+                place
+            }
+            None => match self.make_room(hash, now) {
+                Some(place) => place,
+                None => return,
+            },
+        };
+        let bucket = &mut self.buckets[place.bucket];
+        self.used += usize::from(bucket.tags[place.way] == Tag::NONE);
+        bucket.tags[place.way] = Tag::of(hash);
+        bucket.seen[place.way] = seen;
+        self.entries[place.bucket][place.way] = Entry { flow: *flow, verdict, rules_version };
+    }
+
+    /// Forgets flows unseen for so long in the next few buckets.
+    pub(crate) fn sweep(&mut self, buckets: usize, now_ns: u64, idle_ns: u64) {
+        let (now, idle) = (Tick::at(now_ns), ticks_in(idle_ns));
+        let Self { round, used, .. } = self;
+        round.go_on(&mut self.buckets, buckets, |bucket| *used -= bucket.empty_older(now, idle));
+    }
+
+    fn both_buckets(&self, hash: FlowHash) -> [usize; 2] {
+        let first = first_bucket(hash, self.buckets.len());
+        [first, Tag::of(hash).other_bucket(first, self.buckets.len())]
+    }
+
+    #[inline]
+    fn find(&self, hash: FlowHash, flow: &FlowKey) -> Option<Place> {
+        let (bucket, tag) = (first_bucket(hash, self.buckets.len()), Tag::of(hash));
+        if let Some(place) = self.find_in(bucket, tag, flow) {
+            return Some(place);
+        }
+        self.find_in(tag.other_bucket(bucket, self.buckets.len()), tag, flow)
+    }
+
+    #[inline]
+    fn find_in(&self, bucket: usize, tag: Tag, flow: &FlowKey) -> Option<Place> {
+        let entries = &self.entries[bucket];
+        let way = self.buckets[bucket].ways_with(tag).find(|way| entries[*way].flow == *flow)?;
+        Some(Place { bucket, way })
+    }
+
+    /// A place for something new with this hash: an empty one, or another flow's that moves or is forgotten.
+    fn make_room(&mut self, hash: FlowHash, now: Tick) -> Option<Place> {
+        let both = self.both_buckets(hash);
+        let empty = |bucket: usize| Some(Place { bucket, way: self.buckets[bucket].empty_way()? });
+        if let Some(place) = both.into_iter().find_map(empty) {
+            return Some(place);
+        }
+        // Where nearly everything is full, as in a flood, nothing can move, and looking for it is in vain.
+        let room = self.buckets.len() * WAYS - self.used;
+        if room * 32 >= self.buckets.len()
+            && let Some(place) = self.move_one_of(both)
+        {
+            return Some(place);
+        }
+        self.least_worth(both, now)
+    }
+
+    /// Moves a flow from one of these full buckets to its other bucket, if any of them can; returns where it was.
+    fn move_one_of(&mut self, both: [usize; 2]) -> Option<Place> {
+        for bucket in both {
+            for way in 0..WAYS {
+                let (tag, seen) = (self.buckets[bucket].tags[way], self.buckets[bucket].seen[way]);
+                let other = tag.other_bucket(bucket, self.buckets.len());
+                if let Some(free) = self.buckets[other].empty_way() {
+                    (self.buckets[other].tags[free], self.buckets[other].seen[free]) = (tag, seen);
+                    self.entries[other][free] = self.entries[bucket][way];
+                    self.buckets[bucket].tags[way] = Tag::NONE;
+                    return Some(Place { bucket, way });
+                }
             }
         }
         None
     }
 
-    /// Notes which instance serves the flow, in place of what was known of it or of whichever flow was unseen for
-    /// longest.
-    pub(crate) fn insert(&mut self, hash: u64, flow: &FlowKey, instance: SlotRef, rules_version: u32, now_ns: u64) {
-        let (bucket, tag) = self.place(hash);
-        let way = self.way_for(bucket, flow);
-        self.used += usize::from(self.entries[bucket][way].is_none());
-        self.tags[bucket][way] = tag;
-        self.entries[bucket][way] = Some(Entry { flow: *flow, instance, rules_version, last_seen_ns: now_ns });
-    }
-
-    /// Forgets flows unseen since `before_ns` in the next few buckets.
-    pub(crate) fn sweep(&mut self, buckets: usize, before_ns: u64) {
-        for _ in 0..buckets.min(self.tags.len()) {
-            let bucket = self.sweep_next;
-            self.sweep_next = (bucket + 1) & (self.tags.len() - 1);
-            for way in 0..WAYS {
-                if self.tags[bucket][way] != EMPTY
-                    && self.entries[bucket][way].is_some_and(|entry| entry.last_seen_ns < before_ns)
-                {
-                    self.tags[bucket][way] = EMPTY;
-                    self.entries[bucket][way] = None;
-                    self.used -= 1;
+    /// The flow in these full buckets that is least of a loss; none if all are established and were seen lately.
+    fn least_worth(&self, both: [usize; 2], now: Tick) -> Option<Place> {
+        let mut least = (0, None);
+        for bucket in both {
+            for (way, seen) in self.buckets[bucket].seen.iter().enumerate() {
+                let age = seen.age(now);
+                let established = seen.is_marked();
+                if established && age < PROTECTED_TICKS {
+                    continue;
+                }
+                let loss = 1 + u32::from(age) + if established { 0 } else { 1 << 16 };
+                if loss > least.0 {
+                    least = (loss, Some(Place { bucket, way }));
                 }
             }
         }
-    }
-
-    fn way_for(&self, bucket: usize, flow: &FlowKey) -> usize {
-        let mut oldest = (u64::MAX, 0);
-        let mut empty = None;
-        for (way, entry) in self.entries[bucket].iter().enumerate() {
-            match entry {
-                Some(entry) if entry.flow == *flow => return way,
-                Some(entry) => oldest = oldest.min((entry.last_seen_ns, way)),
-                None => empty = empty.or(Some(way)),
-            }
-        }
-        empty.unwrap_or(oldest.1)
-    }
-
-    fn place(&self, hash: u64) -> (usize, u16) {
-        (hash as usize & (self.tags.len() - 1), (hash >> 48) as u16 | 1)
+        least.1
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pinion_mma::id::PortIndex;
-    use std::net::Ipv4Addr;
-
-    fn flow(number: u32) -> FlowKey {
-        FlowKey {
-            source: Ipv4Addr::from(number).into(),
-            destination: Ipv4Addr::LOCALHOST.into(),
-            protocol: 17,
-            source_port: 1,
-            destination_port: 2,
-            ingress: PortIndex(0),
-        }
-    }
-
-    fn slot(index: u32) -> SlotRef {
-        SlotRef { index, generation: 1 }
-    }
-
-    #[test]
-    fn a_flow_is_found_under_its_own_rules_only() {
-        let mut cache = FlowCache::new(64);
-        let hash = cache.hash(&flow(1));
-        cache.insert(hash, &flow(1), slot(3), 7, 0);
-        assert_eq!(cache.lookup(hash, &flow(1), 7, 0), Some(slot(3)));
-        assert_eq!(cache.lookup(hash, &flow(1), 8, 0), None);
-        assert_eq!(cache.lookup(hash, &flow(2), 7, 0), None, "another flow with the same hash");
-        cache.insert(hash, &flow(1), slot(4), 8, 0);
-        assert_eq!((cache.lookup(hash, &flow(1), 8, 0), cache.used()), (Some(slot(4)), 1));
-    }
-
-    #[test]
-    fn flows_that_differ_in_one_field_are_different_flows() {
-        let cache = FlowCache::new(64);
-        let base = flow(1);
-        let others = [
-            FlowKey { source: Ipv4Addr::from(1).to_ipv6_mapped().into(), ..base },
-            FlowKey { destination: Ipv4Addr::from(9).into(), ..base },
-            FlowKey { protocol: 6, ..base },
-            FlowKey { source_port: 2, ..base },
-            FlowKey { destination_port: 1, ..base },
-            FlowKey { ingress: PortIndex(1), ..base },
-        ];
-        for other in others {
-            assert_ne!((cache.hash(&base), base), (cache.hash(&other), other));
-            assert_ne!(cache.hash(&base), cache.hash(&other), "{other:?}");
-        }
-    }
-
-    #[test]
-    fn a_full_bucket_makes_room_by_forgetting_the_flow_unseen_for_longest() {
-        let mut cache = FlowCache::new(WAYS);
-        for number in 0..WAYS as u32 {
-            let hash = cache.hash(&flow(number));
-            cache.insert(hash, &flow(number), slot(number), 0, u64::from(number));
-        }
-        let first = cache.hash(&flow(0));
-        assert_eq!(cache.lookup(first, &flow(0), 0, 100), Some(slot(0)));
-        let newcomer = cache.hash(&flow(99));
-        cache.insert(newcomer, &flow(99), slot(99), 0, 101);
-        let known: Vec<u32> = (0..WAYS as u32)
-            .filter(|&number| {
-                let hash = cache.hash(&flow(number));
-                cache.lookup(hash, &flow(number), 0, 102).is_some()
-            })
-            .collect();
-        assert_eq!((known, cache.used()), (vec![0, 2, 3, 4, 5, 6, 7], WAYS));
-    }
-
-    #[test]
-    fn a_whole_sweep_forgets_exactly_the_flows_unseen_for_too_long() {
-        let mut cache = FlowCache::new(4096);
-        for number in 0..1000 {
-            let hash = cache.hash(&flow(number));
-            cache.insert(hash, &flow(number), slot(number), 0, u64::from(number));
-        }
-        let before = cache.used();
-        cache.sweep(cache.buckets(), 500);
-        assert!(before > 900);
-        for number in 0..500 {
-            let hash = cache.hash(&flow(number));
-            assert_eq!(cache.lookup(hash, &flow(number), 0, 1000), None);
-        }
-        assert!(cache.used() >= 450);
-        cache.sweep(cache.buckets(), u64::MAX);
-        assert_eq!(cache.used(), 0);
-    }
-}
+#[path = "cache_tests.rs"]
+mod tests;

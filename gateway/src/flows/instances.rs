@@ -226,10 +226,12 @@ impl Instances {
 mod tests {
     use super::*;
     use crate::flows::ClientLabel;
+    use crate::headers::Vlan;
     use std::net::Ipv4Addr;
 
     fn key(chain: u32, client: u32) -> InstanceKey {
-        InstanceKey { chain: ChainIndex(chain), client: ClientLabel::Address(Ipv4Addr::from(client).into()) }
+        let client = ClientLabel::Address { address: Ipv4Addr::from(client).into(), vlan: Vlan::UNTAGGED };
+        InstanceKey { chain: ChainIndex(chain), client }
     }
 
     fn entry(number: u64) -> FwpId {

@@ -1,7 +1,10 @@
 //! Which instance serves which flow: fixed tables, made at start, that never allocate again.
 //!
 //! ```text
-//!   FlowKey --> cache     (slot, generation)   forgettable: found again through rules and key
+//!   FlowKey --> cache     (slot, generation), or that no rule matches; forgettable: found again through rules and key
+//!      ^           |
+//!      |           |
+//!   fragments      |      which flow a datagram's fragments belong to
 //!                  |
 //!                  v
 //!              instances  slot: entry FWP, last seen   <-- by key (chain + whom it serves)
@@ -14,35 +17,56 @@
 //! process: nobody can aim at one bucket. All operations are bounded, or in the case of `HashIndex`
 //! bounded but for luck.
 
+mod bucket;
 pub(crate) mod cache;
+pub(crate) mod fragments;
+pub(crate) mod hash;
 pub(crate) mod index;
 pub(crate) mod instances;
 pub(crate) mod pending;
+mod prefetch;
 
 use std::net::IpAddr;
 
-use crate::headers::{FiveTuple, FlowKey};
+use crate::headers::{FiveTuple, FlowKey, Vlan};
 use crate::id::ChainIndex;
 use crate::rules::{Policy, Rule};
 
-/// Whom an instance serves.
+/// Whom an instance serves. The same address in two VLANs is two clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientLabel {
     /// Everybody.
     Everybody,
     /// The client with this address.
-    Address(IpAddr),
+    Address {
+        /// Its address.
+        address: IpAddr,
+        /// The network it has it in.
+        vlan: Vlan,
+    },
     /// This flow.
-    Flow(FiveTuple),
+    Flow {
+        /// Between whom.
+        flow: FiveTuple,
+        /// The network it is in.
+        vlan: Vlan,
+    },
 }
 
 impl std::fmt::Display for ClientLabel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Everybody => f.write_str("everybody"),
-            Self::Address(address) => address.fmt(f),
-            Self::Flow(flow) => flow.fmt(f),
-        }
+        let vlan = match self {
+            Self::Everybody => return f.write_str("everybody"),
+            Self::Address { address, vlan } => {
+                address.fmt(f)?;
+                vlan
+            }
+            Self::Flow { flow, vlan } => {
+                flow.fmt(f)?;
+                vlan
+            }
+        };
+        if *vlan == Vlan::UNTAGGED { Ok(()) } else { write!(f, ", {vlan}") }
     }
 }
 
@@ -57,8 +81,8 @@ impl InstanceKey {
     pub(crate) fn new(rule: &Rule, flow: &FlowKey) -> Self {
         let client = match rule.policy {
             Policy::Shared => ClientLabel::Everybody,
-            Policy::PerClient => ClientLabel::Address(flow.source),
-            Policy::PerFlow => ClientLabel::Flow(flow.five_tuple()),
+            Policy::PerClient => ClientLabel::Address { address: flow.source(), vlan: flow.ingress().vlan },
+            Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan: flow.ingress().vlan },
         };
         Self { chain: rule.chain, client }
     }

@@ -146,18 +146,21 @@ impl Pending {
 mod tests {
     use super::*;
     use crate::flows::ClientLabel;
+    use crate::headers::Vlan;
     use crate::port::BufferPool;
+    use crate::port::FrameFacts;
     use crate::port::heap::HeapPool;
     use std::net::Ipv4Addr;
 
     fn key(chain: u32, client: u32) -> InstanceKey {
-        InstanceKey { chain: ChainIndex(chain), client: ClientLabel::Address(Ipv4Addr::from(client).into()) }
+        let client = ClientLabel::Address { address: Ipv4Addr::from(client).into(), vlan: Vlan::UNTAGGED };
+        InstanceKey { chain: ChainIndex(chain), client }
     }
 
     fn held(pool: &mut HeapPool, mark: u32) -> Held {
         let mut buffers = Vec::new();
         assert_eq!(pool.take(&mut buffers, 1), 1);
-        Held { frame: Frame { buffer: buffers.pop().unwrap(), len: mark }, port: PortIndex(0) }
+        Held { frame: Frame { buffer: buffers.pop().unwrap(), len: mark, facts: FrameFacts::NONE }, port: PortIndex(0) }
     }
 
     fn give(pool: &mut HeapPool, held: Held) -> u32 {

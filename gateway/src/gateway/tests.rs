@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flows::ClientLabel;
+use crate::headers::Vlan;
 use crate::id::InstanceId;
 use crate::observer::PortObserver;
 use crate::port::LinkState;
@@ -9,9 +10,12 @@ use crate::port::heap::HeapPool;
 use crate::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
 use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use crate::test_frames::{self as frames, *};
+use pinion_mma::buffer::Buffer;
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::link::{MmaLink, Outbound, link};
 use std::net::{IpAddr, Ipv4Addr};
+
+mod loans;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
@@ -20,7 +24,7 @@ const POOL: usize = 1024;
 struct Rig {
     gateway: Gateway,
     peers: Vec<MemoryPeer>,
-    mma: MmaLink,
+    mmas: Vec<MmaLink>,
     commands: Sender<Command>,
     events: Receiver<Event>,
     pool: HeapPool,
@@ -29,13 +33,14 @@ struct Rig {
 
 /// Sizes that some test wants to be small.
 struct Sizes {
+    mmas: usize,
     link: usize,
     instances: usize,
     pending: usize,
     events: usize,
 }
 
-const AMPLE: Sizes = Sizes { link: 256, instances: 64, pending: 64, events: 256 };
+const AMPLE: Sizes = Sizes { mmas: 1, link: 256, instances: 64, pending: 64, events: 256 };
 
 /// What MMA was given: the frame's target, where it came in, and itself.
 type Delivered = (FwpId, PortIndex, Vec<u8>);
@@ -48,7 +53,8 @@ impl Rig {
     fn with(ports: usize, sizes: Sizes) -> Self {
         let pool = HeapPool::new(POOL, 2048);
         let (setups, peers) = (0..ports).map(|port| setup(port, &pool)).unzip();
-        let (gateway_end, mma) = link(sizes.link, Doorbell::default(), Doorbell::default());
+        let (gateway_ends, mmas) =
+            (0..sizes.mmas).map(|_| link(sizes.link, Doorbell::default(), Doorbell::default())).unzip();
         let (commands, commands_end) = crossbeam_channel::bounded(256);
         let (events_end, events) = crossbeam_channel::bounded(sizes.events);
         let gateway = Gateway::new(GatewayConfig {
@@ -59,11 +65,18 @@ impl Rig {
             pending_max: sizes.pending,
             burst: 32,
             empties_max: 64,
-            links: vec![gateway_end],
+            links: gateway_ends,
             commands: commands_end,
             events: events_end,
         });
-        Self { gateway: gateway.unwrap(), peers, mma, commands, events, pool, now_ns: 0 }
+        Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0 }
+    }
+
+    /// The same for a first port that takes frames for all stations in.
+    fn promiscuous() -> Self {
+        let mut rig = Self::with_policy(Policy::Shared);
+        rig.gateway.ports[0].promiscuous = Promiscuous::Yes;
+        rig
     }
 
     /// One chain for everything, under this policy.
@@ -114,14 +127,25 @@ impl Rig {
         self.poll();
     }
 
-    fn delivered(&mut self) -> Vec<Delivered> {
+    /// What MMA `mma` was given.
+    fn delivered_to(&mut self, mma: usize) -> Vec<Delivered> {
+        let mma = &mut self.mmas[mma];
         std::iter::from_fn(|| {
-            let inbound = self.mma.inbound.pop()?;
+            let inbound = mma.inbound.pop()?;
             let delivered = (inbound.target, inbound.port, inbound.buffer.bytes(inbound.len).to_vec());
-            self.mma.spent.push(inbound.buffer).unwrap();
+            mma.spent.push(inbound.buffer).unwrap();
             Some(delivered)
         })
         .collect()
+    }
+
+    fn delivered(&mut self) -> Vec<Delivered> {
+        (0..self.mmas.len()).flat_map(|mma| self.delivered_to(mma)).collect()
+    }
+
+    /// All empty buffers that MMA `mma` was given.
+    fn empties_of(&mut self, mma: usize) -> Vec<Buffer> {
+        std::iter::from_fn(|| self.mmas[mma].empty.pop()).collect()
     }
 
     /// The instances that frames were delivered to, by the number of their entry.
@@ -146,9 +170,11 @@ impl Rig {
     fn assert_no_buffer_leaked(mut self) {
         self.delivered();
         self.poll();
-        let mut buffers: Vec<_> = std::iter::from_fn(|| self.mma.empty.pop()).collect();
-        assert!(self.mma.inbound.pop().is_none());
-        self.pool.give(&mut buffers);
+        for mma in 0..self.mmas.len() {
+            let mut buffers = self.empties_of(mma);
+            assert!(self.mmas[mma].inbound.pop().is_none());
+            self.pool.give(&mut buffers);
+        }
         drop(self.gateway);
         assert_eq!(self.pool.available(), POOL);
     }
@@ -189,7 +215,7 @@ fn taken(instance: u64, client: ClientLabel) -> Event {
 }
 
 fn address(number: u8) -> ClientLabel {
-    ClientLabel::Address(client(number).into())
+    ClientLabel::Address { address: client(number).into(), vlan: Vlan::UNTAGGED }
 }
 
 const WANTED: Event = Event::Wanted { chain: ChainIndex(0) };
@@ -213,8 +239,10 @@ fn per_flow_gives_each_flow_an_instance_of_its_own() {
     (10..14).for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[datagram(1, 50, 0), datagram(1, 51, 0), datagram(1, 50, 1), datagram(2, 50, 0)]);
     assert_eq!(rig.targets(), [10, 11, 10, 12]);
-    let Event::Taken { client: ClientLabel::Flow(flow), .. } = rig.events()[1] else { panic!("not for a flow") };
-    assert_eq!(flow.to_string(), "udp 10.77.0.101:51 -> 10.77.0.2:7");
+    let Event::Taken { client: client @ ClientLabel::Flow { .. }, .. } = rig.events()[1] else {
+        panic!("not for a flow")
+    };
+    assert_eq!(client.to_string(), "udp 10.77.0.101:51 -> 10.77.0.2:7");
     rig.assert_no_buffer_leaked();
 }
 
@@ -419,9 +447,9 @@ fn what_mma_sends_leaves_by_its_port_in_order() {
     let mut rig = Rig::new(2);
     rig.poll();
     for number in 0..100_u8 {
-        let mut buffer = rig.mma.empty.pop().expect("MMA is kept supplied with empty buffers");
+        let mut buffer = rig.mmas[0].empty.pop().expect("MMA is kept supplied with empty buffers");
         buffer.bytes_mut(60).fill(number);
-        rig.mma.outbound.push(Outbound { buffer, len: 60, port: PortIndex(u16::from(number % 2)) }).unwrap();
+        rig.mmas[0].outbound.push(Outbound { buffer, len: 60, port: PortIndex(u16::from(number % 2)) }).unwrap();
         if number % 40 == 39 {
             rig.poll();
         }
@@ -431,38 +459,6 @@ fn what_mma_sends_leaves_by_its_port_in_order() {
         let left: Vec<_> = std::iter::from_fn(|| rig.peers[parity].receive()).map(|frame| frame[59]).collect();
         assert_eq!(left, (0..100).filter(|number| usize::from(number % 2) == parity).collect::<Vec<u8>>());
     }
-    rig.assert_no_buffer_leaked();
-}
-
-#[test]
-fn mma_is_lent_as_many_empty_buffers_as_configured_and_no_more() {
-    let mut rig = Rig::new(1);
-    (0..5).for_each(|_| _ = rig.poll());
-    let mut lent: Vec<_> = std::iter::from_fn(|| rig.mma.empty.pop()).collect();
-    assert_eq!(lent.len(), 64);
-    rig.poll();
-    assert!(rig.mma.empty.pop().is_none());
-    for buffer in lent.drain(..10) {
-        rig.mma.outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
-    }
-    rig.poll();
-    lent.extend(std::iter::from_fn(|| rig.mma.empty.pop()));
-    assert_eq!(lent.len(), 64);
-    rig.pool.give(&mut lent);
-    rig.assert_no_buffer_leaked();
-}
-
-#[test]
-fn frames_are_dropped_and_counted_while_mma_holds_as_many_as_it_may() {
-    let mut rig = Rig::with(1, Sizes { link: 16, ..AMPLE });
-    rig.set_rules(vec![rule(Policy::Shared, 0)]);
-    rig.ready(0, 10);
-    rig.send_and_poll(&(0..20).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
-    assert_eq!(rig.drops(DropReason::MmaBusy), 4);
-    assert_eq!(rig.targets(), [10; 16]);
-    // Their buffers are on their way back: MMA may hold as many again.
-    rig.send_and_poll(&(0..16).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
-    assert_eq!((rig.targets(), rig.drops(DropReason::MmaBusy)), (vec![10; 16], 4));
     rig.assert_no_buffer_leaked();
 }
 
@@ -482,7 +478,7 @@ fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
     assert_eq!(rig.chain_drops(1), [(NoInstance, 3), (PendingFull, 2)]);
     rig.ready(1, 10);
     rig.send_and_poll(&vec![ping(2, 1); 20]);
-    assert_eq!((rig.targets().len(), rig.chain_drops(1)), (16, vec![(NoInstance, 3), (PendingFull, 2), (MmaBusy, 4)]));
+    assert_eq!((rig.targets().len(), rig.chain_drops(1)), (8, vec![(NoInstance, 3), (PendingFull, 2), (MmaBusy, 12)]));
     // Events fill the channel until one is kept; then the first frame of a chain that nobody asked for yet is turned away.
     for instance in [11, 11, 12, 13] {
         rig.commands.send(Command::Unbind { instance: InstanceId(instance) }).unwrap();
@@ -491,7 +487,7 @@ fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
     rig.send_and_poll(&[ping(1, 1)]);
     assert_eq!(rig.chain_drops(0), [(LauncherBusy, 1)]);
     let of_port: u64 = [NoInstance, PendingFull, LauncherBusy, MmaBusy].map(|reason| rig.drops(reason)).iter().sum();
-    assert_eq!(of_port, 10, "they are the port's, too");
+    assert_eq!(of_port, 18, "they are the port's, too");
     rig.assert_no_buffer_leaked();
 }
 
@@ -540,7 +536,7 @@ fn impossible_sizes_are_refused_by_name() {
     };
     assert_eq!(make(|_| ()), None);
     assert_eq!(make(|config| config.ports.clear()), Some(GatewayError::PortCount { count: 0 }));
-    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 584 }));
+    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 520 }));
     let message = make(|config| config.burst = 0).unwrap().to_string();
     assert_eq!(message, "burst is 0: it must be from 1 to 4096");
 }
@@ -557,4 +553,15 @@ fn a_link_that_goes_down_shows_within_a_second_and_so_does_one_that_comes_back()
     rig.now_ns += FACTS_INTERVAL_NS;
     rig.poll();
     assert_eq!(up(&rig), [true, true]);
+}
+
+#[test]
+fn frames_for_other_stations_are_taken_in_by_promiscuous_ports_only() {
+    let mut frame = datagram(1, 5000, 1);
+    frame[..6].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
+    for (mut rig, taken) in [(Rig::with_policy(Policy::Shared), 0), (Rig::promiscuous(), 1)] {
+        rig.ready(0, 1);
+        rig.send_and_poll(&[frame.clone()]);
+        assert_eq!(rig.delivered().len(), taken);
+    }
 }

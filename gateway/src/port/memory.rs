@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::ArrayQueue;
 use pinion_mma::buffer::Buffer;
 
-use super::{BufferPool, FRAME_OVERHEAD, Frame, LinkState, Port, PortCounters, PortFacts};
+use super::{BufferPool, FRAME_OVERHEAD, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts, Promiscuous};
 
 /// How a [`MemoryPort`] is made.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct MemoryPortConfig {
     pub mac: [u8; 6],
     /// The longest payload of a frame in bytes.
     pub mtu: u16,
+    /// Whether frames for other stations are taken in.
+    pub promiscuous: Promiscuous,
     /// Frames that each direction holds before it is full.
     pub queue_frames: usize,
 }
@@ -35,7 +37,8 @@ impl MemoryPortConfig {
     pub fn named(name: &str) -> Self {
         let sum = name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         let [a, b, c, d] = sum.to_be_bytes();
-        Self { name: name.to_owned(), mac: [0x02, name.len() as u8, a, b, c, d], mtu: 1500, queue_frames: 1024 }
+        let mac = [0x02, name.len() as u8, a, b, c, d];
+        Self { name: name.to_owned(), mac, mtu: 1500, promiscuous: Promiscuous::No, queue_frames: 1024 }
     }
 }
 
@@ -122,6 +125,10 @@ impl Port for MemoryPort {
         PortFacts { mac: self.config.mac, mtu: self.config.mtu, link, missed: 0 }
     }
 
+    fn promiscuous(&self) -> Promiscuous {
+        self.config.promiscuous
+    }
+
     fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize {
         let wanted = max.min(self.wire.to_port.len());
         let missing = wanted.saturating_sub(self.spare.len());
@@ -142,7 +149,7 @@ impl Port for MemoryPort {
             buffer.bytes_mut(len).copy_from_slice(&bytes);
             self.counters.received.frames.add(1);
             self.counters.received.bytes.add(len.into());
-            frames.push(Frame { buffer, len });
+            frames.push(Frame { buffer, len, facts: FrameFacts::NONE });
         }
         frames.len() - before
     }
@@ -243,7 +250,7 @@ mod tests {
         let (mut port, peer, mut pool) = port(2, 8);
         let mut buffers = Vec::new();
         pool.take(&mut buffers, 3);
-        let mut frames = buffers.into_iter().map(|buffer| Frame { buffer, len: 60 }).collect();
+        let mut frames = buffers.into_iter().map(|buffer| Frame { buffer, len: 60, facts: FrameFacts::NONE }).collect();
         assert_eq!(port.transmit(&mut frames, &mut pool), 2);
         assert_eq!(port.counters().sent.dropped_full.value(), 1);
         assert_eq!(pool.available(), 8);
@@ -258,7 +265,11 @@ mod tests {
         let mut buffers = Vec::new();
         pool.take(&mut buffers, 4);
         let lengths = [0, 1518, 1519, 5000];
-        let mut frames = buffers.into_iter().zip(lengths).map(|(buffer, len)| Frame { buffer, len }).collect();
+        let mut frames = buffers
+            .into_iter()
+            .zip(lengths)
+            .map(|(buffer, len)| Frame { buffer, len, facts: FrameFacts::NONE })
+            .collect();
         assert_eq!(port.transmit(&mut frames, &mut pool), 1);
         assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
         assert_eq!(peer.receive().unwrap().len(), 1518);

@@ -16,6 +16,7 @@
 //!
 //! Nothing here looks into a frame.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
@@ -37,6 +38,30 @@ pub struct Frame {
     pub buffer: Buffer,
     /// The frame's length in bytes, without the checksum at its end.
     pub len: u32,
+    /// What the device has found out about it, if it was received.
+    pub facts: FrameFacts,
+}
+
+/// What a device has found out about a frame that it received: whether its checksums are right, as far as it tells. Bits as
+/// in a guest's descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameFacts(u8);
+
+impl FrameFacts {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+
+    /// What these bits say: `RX_` of [`pinion_abi`].
+    #[must_use]
+    pub const fn of_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// As bits.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
 }
 
 /// Where buffers come from and go back to.
@@ -72,6 +97,11 @@ pub trait Port: Send {
     /// The port's present facts. Asks the device, maybe with a system call: not for the fast path.
     fn facts(&self) -> PortFacts;
 
+    /// Whether frames for other stations than [`PortFacts::mac`] are to be taken in.
+    fn promiscuous(&self) -> Promiscuous {
+        Promiscuous::No
+    }
+
     /// Appends up to `max` received frames to `frames` and returns how many.
     ///
     /// Does not block and, if `frames` has room for `max` more, does not allocate.
@@ -82,6 +112,20 @@ pub trait Port: Send {
     /// What the device does not take after a bounded number of tries, or cannot carry (empty, longer than the MTU
     /// allows), is given back to the pool and counted as dropped. Neither blocks nor allocates.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize;
+
+    /// Has the port's device report the frames that come from now on to a thread that is about to sleep; says how. To be
+    /// undone by [`Port::disarm`] before the port is used again. May call the kernel.
+    fn arm(&mut self) -> Alarm {
+        Alarm::None
+    }
+
+    /// What `poll(2)` finds readable while a frame waits and the port is armed with [`Alarm::Set`].
+    fn descriptors(&self) -> &[OwnedFd] {
+        &[]
+    }
+
+    /// Undoes [`Port::arm`].
+    fn disarm(&mut self) {}
 
     /// The port's counters, for any thread to read.
     fn counters(&self) -> &Arc<PortCounters>;
@@ -99,6 +143,27 @@ pub struct PortFacts {
     /// Frames that were lost before [`Port::receive`] saw them: no buffer, a full queue, a damaged frame. As far as the
     /// device counts them.
     pub missed: u64,
+}
+
+/// Whether a port receives frames for other stations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Promiscuous {
+    /// It does not.
+    #[default]
+    No,
+    /// It does.
+    Yes,
+}
+
+/// How a sleeping thread learns that a port has received a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Alarm {
+    /// Frames wait already.
+    Ringing,
+    /// Not at all: the thread has to look from time to time.
+    None,
+    /// One of [`Port::descriptors`] becomes readable.
+    Set,
 }
 
 /// Whether frames can pass a port.

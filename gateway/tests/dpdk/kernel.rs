@@ -1,7 +1,8 @@
 //! Devices whose far side is a kernel: real pings in a namespace.
 
+use pinion_abi::{RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD};
 use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
-use pinion_gateway::port::{LinkState, Port};
+use pinion_gateway::port::{LinkState, Port, Promiscuous};
 
 use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, ip, ip_succeeds, unique};
 
@@ -95,4 +96,74 @@ fn af_xdp_carries_frames_both_ways_and_takes_its_program_away() {
     // The interface is free for another port.
     let port = lab.open(&format!("net_af_packet0,iface={}", veth.near));
     assert_eq!(port.facts().link, LinkState::Up);
+}
+
+/// Whether the interface receives everything, and whether it receives what is for groups of stations.
+fn receives(interface: &str) -> (bool, bool) {
+    let flags = std::fs::read_to_string(format!("/sys/class/net/{interface}/flags")).unwrap();
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap();
+    (flags & 0x100 != 0, flags & 0x200 != 0)
+}
+
+#[test]
+fn an_interface_receives_for_others_only_if_wanted_and_only_as_long_as_the_port_is_open() {
+    let lab = Lab::enter();
+    for driver in ["net_af_packet0", "net_af_xdp0"] {
+        let veth = Veth::new("o");
+        veth.set_up();
+        let config = PortConfig::new("port", &format!("{driver},iface={}", veth.near));
+        assert_eq!(receives(&veth.near), (false, false));
+        let port = DpdkPort::open(&config, &lab.pool).unwrap();
+        assert_eq!((receives(&veth.near), port.promiscuous()), ((false, true), Promiscuous::No));
+        drop(port);
+        let port = DpdkPort::open(&PortConfig { promiscuous: Promiscuous::Yes, ..config }, &lab.pool).unwrap();
+        assert_eq!((receives(&veth.near), port.promiscuous()), ((true, true), Promiscuous::Yes));
+        drop(port);
+        assert_eq!(receives(&veth.near), (false, false));
+    }
+}
+
+#[test]
+fn a_port_carries_frames_up_to_its_mtu_and_drops_longer_ones() {
+    let mut lab = Lab::enter();
+    for (driver, mtu) in [("net_af_packet0", 1400), ("net_af_xdp0", 1774)] {
+        let veth = Veth::new("l");
+        veth.set_up();
+        let device = format!("{driver},iface={}", veth.near);
+        let mut port = DpdkPort::open(&PortConfig { mtu, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
+        assert_eq!(port.facts().mtu, mtu);
+        assert_eq!(interface_mtu(&veth.near), mtu);
+        veth.namespace.address(&veth.far, port.facts().mac);
+        ip(&format!("-n {} link set {} mtu {mtu}", veth.namespace.name, veth.far));
+        let pinger = veth.namespace.ping(20, u32::from(mtu) - 28);
+        assert!(lab.answer_pings(&mut port, pinger), "{driver}: {:?}", port.counters());
+        let mut frames = lab.frames(&[vec![0; usize::from(mtu) + 19]]);
+        assert_eq!(port.transmit(&mut frames, &mut lab.pool), 0);
+        assert_eq!(port.counters().sent.dropped_unfit.value(), 1);
+    }
+}
+
+fn interface_mtu(interface: &str) -> u16 {
+    std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_device_that_checks_checksums_tells_what_it_found() {
+    let mut lab = Lab::enter();
+    let (namespace, interface) = (NetworkNamespace::new("c"), unique("c"));
+    let config = PortConfig {
+        network_namespace: Some(namespace.path()),
+        ..PortConfig::new("port", &format!("net_tap0,iface={interface}"))
+    };
+    let mut port = DpdkPort::open(&config, &lab.pool).unwrap();
+    namespace.address(&interface, port.facts().mac);
+    namespace.send_datagrams(9000..9001, 1);
+    assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_GOOD);
+    namespace.send_wrong_datagram();
+    assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_BAD);
+    // A ring checks nothing.
+    let mut ring = lab.open("net_ring0");
+    let mut frames = lab.frames(&[vec![0; 60]]);
+    ring.transmit(&mut frames, &mut lab.pool);
+    assert_eq!(lab.receive_facts(&mut ring), 0);
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, Eal, EalConfig, PortConfig};
-use pinion_gateway::port::{BufferPool, Frame, Port};
+use pinion_gateway::port::{BufferPool, Frame, FrameFacts, Port};
 
 /// How long anything here may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ impl Lab {
         let fill = |(mut buffer, bytes): (pinion_mma::buffer::Buffer, &Vec<u8>)| {
             let len = bytes.len() as u32;
             buffer.bytes_mut(len).copy_from_slice(bytes);
-            Frame { buffer, len }
+            Frame { buffer, len, facts: FrameFacts::NONE }
         };
         buffers.into_iter().zip(contents).map(fill).collect()
     }
@@ -73,6 +73,17 @@ impl Lab {
             port.receive(&mut frames, 32);
         }
         self.contents(frames)
+    }
+
+    /// What the device says of the next frame.
+    pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u32 {
+        let (mut frames, started) = (Vec::new(), Instant::now());
+        while port.receive(&mut frames, 32) == 0 {
+            assert!(started.elapsed() < PATIENCE, "no frame came");
+        }
+        let facts = frames[0].facts;
+        self.contents(frames);
+        facts.bits().into()
     }
 
     /// Answers echo requests until the process that sends them ends; returns whether it was content.
@@ -161,6 +172,54 @@ impl NetworkNamespace {
         ip(&format!("-n {name} addr add 10.201.0.1/24 dev {interface}"));
         ip(&format!("-n {name} link set {interface} up"));
         ip(&format!("-n {name} neigh replace 10.201.0.2 lladdr {mac} dev {interface} nud permanent"));
+    }
+
+    /// The same once more, after the interface was set down.
+    pub(crate) fn address_again(&self, interface: &str, mac: [u8; 6]) {
+        ip_succeeds(&format!("-n {} addr del 10.201.0.1/24 dev {interface}", self.name));
+        self.address(interface, mac);
+    }
+
+    /// Pings 10.201.0.2 once, and does not wait for an answer.
+    pub(crate) fn ping_once(&self) {
+        ip_succeeds(&format!("netns exec {} ping -n -q -c 1 -W 0.01 10.201.0.2", self.name));
+    }
+
+    /// Sends datagrams to these ports of 10.201.0.2, `count` to each, whose payloads begin with `a`, `b`, and so on.
+    pub(crate) fn send_datagrams(&self, ports: std::ops::Range<u16>, count: u8) {
+        let socket = self.inside(|| {
+            let socket = std::net::UdpSocket::bind("10.201.0.1:0").expect("the namespace has this address");
+            for letter in (b'a'..).take(count.into()) {
+                for port in ports.clone() {
+                    socket.send_to(&[letter; 8], ("10.201.0.2", port)).expect("the interface takes a datagram");
+                }
+            }
+            socket
+        });
+        drop(socket);
+    }
+
+    /// Sends a datagram to 10.201.0.2 whose UDP checksum is wrong.
+    pub(crate) fn send_wrong_datagram(&self) {
+        use rustix::net::{AddressFamily, SendFlags, SocketAddrV4, SocketType, ipproto, sendto, socket};
+        let datagram = [0x23, 0x28, 0x23, 0x28, 0, 16, 0xba, 0xad, 0, 0, 0, 0, 0, 0, 0, 0];
+        self.inside(|| {
+            let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).expect("root may have it");
+            let to = SocketAddrV4::new([10, 201, 0, 2].into(), 0);
+            sendto(&socket, &datagram, SendFlags::empty(), &to).expect("the interface takes a datagram");
+        });
+    }
+
+    /// Does something inside the namespace, on a thread of its own.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+        use std::os::fd::AsFd;
+        let file = std::fs::File::open(self.path()).expect("the namespace is there");
+        let inside = || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join().expect("nothing panics inside"))
     }
 
     /// Starts pinging 10.201.0.2 with this much payload.

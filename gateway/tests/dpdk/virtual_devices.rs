@@ -3,7 +3,7 @@
 use std::fs;
 
 use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
-use pinion_gateway::port::{BufferPool, Frame, LinkState, Port};
+use pinion_gateway::port::{BufferPool, Frame, FrameFacts, LinkState, Port};
 
 use crate::dpdk::lab::Lab;
 
@@ -106,7 +106,7 @@ fn frames_that_no_device_could_carry_are_dropped_one_by_one() {
     assert_eq!(port.counters().sent.dropped_unfit.value(), 2);
     let mut buffers = Vec::new();
     foreign_pool.take(&mut buffers, 1);
-    frames.extend(buffers.drain(..).map(|buffer| Frame { buffer, len: 60 }));
+    frames.extend(buffers.drain(..).map(|buffer| Frame { buffer, len: 60, facts: FrameFacts::NONE }));
     assert_eq!(port.transmit(&mut frames, &mut foreign_pool), 0);
     assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
     assert_eq!(lab.receive(&mut port, 2).len(), 2);

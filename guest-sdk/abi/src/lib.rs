@@ -84,6 +84,15 @@ pub const SLOT_ALIGN: u32 = 64;
 /// Bytes the host leaves free before a received frame, for a guest that prepends a header.
 pub const RX_HEADROOM: u32 = 64;
 
+/// Received: the device has found the IPv4 header's checksum right.
+pub const RX_IP_CHECKSUM_GOOD: u32 = 1 << 0;
+/// Received: the device has found the IPv4 header's checksum wrong.
+pub const RX_IP_CHECKSUM_BAD: u32 = 1 << 1;
+/// Received: the device has found the TCP or UDP checksum right.
+pub const RX_L4_CHECKSUM_GOOD: u32 = 1 << 2;
+/// Received: the device has found the TCP or UDP checksum wrong.
+pub const RX_L4_CHECKSUM_BAD: u32 = 1 << 3;
+
 /// Transmit port: the stage's first output, by default the next stage of the chain, or out of the node after the last
 /// one. Further outputs, where the chain gives the stage any, are the numbers from 1 on, below [`OUTPUTS_MAX`].
 pub const PORT_NEXT: u16 = 0;
@@ -140,7 +149,8 @@ pub struct Descriptor {
     /// Received: index of the node's port it came in by. To send: [`PORT_NEXT`] or another of the
     /// stage's outputs, [`PORT_REPLY`] or [`PORT_DROP`].
     pub port: u16,
-    /// Zero.
+    /// Received: what the device that received the frame has found out, [`RX_IP_CHECKSUM_GOOD`] and the others; nothing of
+    /// what it does not tell, nor of frames that another stage sent. To send: zero.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,

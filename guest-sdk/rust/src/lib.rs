@@ -67,7 +67,7 @@ pub mod random;
 pub mod testing;
 
 pub use function::{Function, InitError};
-pub use packet::{Batch, NoRoom, Packet};
+pub use packet::{Batch, Checksum, NoRoom, Packet};
 pub use pinion_abi::LogLevel;
 pub use pool::{SLOT_COUNT_DEFAULT, SLOT_SIZE};
 

@@ -7,7 +7,10 @@
 use core::fmt;
 use core::iter::FusedIterator;
 
-use pinion_abi::{Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY};
+use pinion_abi::{
+    Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_IP_CHECKSUM_BAD, RX_IP_CHECKSUM_GOOD,
+    RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD,
+};
 
 use crate::pool::{Grants, Ring, SLOT_SIZE};
 
@@ -129,6 +132,18 @@ pub struct Packet<'a> {
     len: usize,
     slot: u16,
     ingress_port: u16,
+    flags: u32,
+}
+
+/// What the device that received a packet has found out about a checksum of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// It is right.
+    Good,
+    /// It is wrong.
+    Bad,
+    /// The device does not tell, or the packet was sent by the chain's stage before.
+    Unknown,
 }
 
 impl<'a> Packet<'a> {
@@ -140,6 +155,28 @@ impl<'a> Packet<'a> {
             len: usize::from(descriptor.len),
             slot: descriptor.slot,
             ingress_port: descriptor.port,
+            flags: descriptor.flags,
+        }
+    }
+
+    /// What is known of the IPv4 header's checksum as the packet was received.
+    #[must_use]
+    pub fn ip_checksum(&self) -> Checksum {
+        self.checksum(RX_IP_CHECKSUM_GOOD, RX_IP_CHECKSUM_BAD)
+    }
+
+    /// What is known of the TCP or UDP checksum as the packet was received: if it is [`Checksum::Good`], a function need not
+    /// compute it to check it.
+    #[must_use]
+    pub fn l4_checksum(&self) -> Checksum {
+        self.checksum(RX_L4_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD)
+    }
+
+    fn checksum(&self, good: u32, bad: u32) -> Checksum {
+        match self.flags & (good | bad) {
+            found if found == good => Checksum::Good,
+            found if found == bad => Checksum::Bad,
+            _ => Checksum::Unknown,
         }
     }
 

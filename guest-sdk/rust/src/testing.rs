@@ -94,6 +94,19 @@ impl<F: Function> Harness<F> {
     ///
     /// As [`Harness::deliver`].
     pub fn deliver_from(&mut self, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_described(&Descriptor { port: ingress_port, ..Descriptor::default() }, frames)
+    }
+
+    /// Delivers frames of which a device has found out the checksums, see the `RX_` bits of a descriptor.
+    ///
+    /// # Panics
+    ///
+    /// As [`Harness::deliver`].
+    pub fn deliver_checked(&mut self, flags: u32, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_described(&Descriptor { flags, ..Descriptor::default() }, frames)
+    }
+
+    fn deliver_described(&mut self, described: &Descriptor, frames: &[&[u8]]) -> Vec<Verdict> {
         let mut pool = self.memory.open();
         let mut verdicts = Vec::with_capacity(frames.len());
         let mut number = 0;
@@ -103,7 +116,7 @@ impl<F: Function> Harness<F> {
                 let Some(slot) = free_slot(&self.granted, self.next_slot) else { break };
                 self.next_slot = slot + 1;
                 self.granted[usize::from(slot)] = Some(number);
-                publish(&mut pool, slot, ingress_port, frames[number]);
+                publish(&mut pool, &Descriptor { slot, ..*described }, frames[number]);
                 number += 1;
                 fresh += 1;
             }
@@ -127,12 +140,12 @@ fn free_slot(granted: &[Option<usize>], from: u16) -> Option<u16> {
     u16::try_from(slot).ok()
 }
 
-fn publish(pool: &mut Pool<'_>, slot: u16, port: u16, frame: &[u8]) {
+fn publish(pool: &mut Pool<'_>, described: &Descriptor, frame: &[u8]) {
     let offset = RX_HEADROOM as usize;
     let room = SLOT_SIZE - offset;
     assert!(frame.len() <= room, "a frame of {} bytes does not fit into a slot's {room}", frame.len());
-    pool.host_slot(slot)[offset..offset + frame.len()].copy_from_slice(frame);
-    let descriptor = Descriptor { slot, offset: offset as u16, len: frame.len() as u16, port, ..Descriptor::default() };
+    pool.host_slot(described.slot)[offset..offset + frame.len()].copy_from_slice(frame);
+    let descriptor = Descriptor { offset: offset as u16, len: frame.len() as u16, ..*described };
     pool.receive_ring().push(descriptor);
 }
 

@@ -3,7 +3,7 @@
 #![cfg(not(target_family = "wasm"))]
 
 use pinion_sdk::testing::{Harness, Outcome};
-use pinion_sdk::{BATCH_PACKETS_MAX, Batch, Function, InitError, NoRoom, Packet, SLOT_SIZE, random};
+use pinion_sdk::{BATCH_PACKETS_MAX, Batch, Checksum, Function, InitError, NoRoom, Packet, SLOT_SIZE, random};
 use proptest::prelude::*;
 
 /// A function that is one closure, made at each call.
@@ -41,6 +41,24 @@ fn each_packet_gets_its_verdict_in_order() {
     assert_eq!(outcomes, [Sent, Replied, Dropped, Dropped, Dropped]);
     assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == number));
     assert_eq!(verdicts[1].bytes, [1, 8]);
+}
+
+function!(Trust, |batch| for packet in batch {
+    match (packet.ip_checksum(), packet.l4_checksum()) {
+        (Checksum::Good, Checksum::Good) => packet.send(),
+        (Checksum::Unknown, Checksum::Unknown) => packet.reply(),
+        _ => packet.discard(),
+    }
+});
+
+#[test]
+fn what_a_device_found_out_of_checksums_is_told() {
+    use pinion_abi::{RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD};
+    let outcome = |flags| Harness::<Trust>::new(b"").unwrap().deliver_checked(flags, &[&[0; 60]])[0].outcome;
+    assert_eq!(outcome(0), Outcome::Replied);
+    assert_eq!(outcome(RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_GOOD), Outcome::Sent);
+    assert_eq!(outcome(RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_BAD), Outcome::Dropped);
+    assert_eq!(outcome(RX_L4_CHECKSUM_GOOD | RX_L4_CHECKSUM_BAD), Outcome::Replied);
 }
 
 function!(Spread, |batch| {

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::num::NonZero;
 use std::ptr::{self, NonNull};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use pinion_abi::{
     Descriptor, POOL_MAGIC, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader, SLOT_SIZE_MIN,
 };
@@ -21,7 +21,7 @@ use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::pool::PoolLayout;
-use pinion_mma::wiring::{Edge, Endpoint, Wiring};
+use pinion_mma::wiring::{Backpressure, Edge, Endpoint, Wiring};
 
 /// Zeroed memory that does not move, aligned as a page.
 struct Memory {
@@ -213,6 +213,8 @@ pub(crate) struct Gateway {
     /// Pieces that are not lent, by number.
     home: Vec<usize>,
     lent_max: usize,
+    /// Buffers of a link for so many that MMA keeps for the frames that leave.
+    pub(crate) kept_max: usize,
 }
 
 struct Piece {
@@ -234,6 +236,7 @@ impl Gateway {
             pieces,
             home: (0..lent_max).collect(),
             lent_max,
+            kept_max: (lent_max.next_power_of_two() / 8).min(256),
         }
     }
 
@@ -264,7 +267,7 @@ impl Gateway {
     pub(crate) fn inject(&mut self, frame: &[u8], port: u16, target: FwpId) {
         let mut buffer = self.lend();
         buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
-        let frame = Inbound { buffer, len: frame.len() as u32, port: PortIndex(port), target };
+        let frame = Inbound { buffer, len: frame.len() as u32, port: PortIndex(port), target, facts: 0 };
         self.link.inbound.push(frame).expect("room for every frame lent");
         self.link.mma.ring();
     }
@@ -277,6 +280,11 @@ impl Gateway {
             self.link.empty.push(buffer).expect("room for every buffer lent");
         }
         count
+    }
+
+    /// Lends empty buffers until MMA holds `lent` in all.
+    pub(crate) fn top_up(&mut self, lent: usize) {
+        self.lend_empties(lent.saturating_sub(self.lent()));
     }
 
     /// Takes what MMA gives back: the frames to transmit, and buffers.
@@ -301,7 +309,8 @@ impl Gateway {
         count
     }
 
-    fn take_spent(&mut self) {
+    /// Takes back buffers only, and leaves the frames to transmit where they are.
+    pub(crate) fn take_spent(&mut self) {
         while let Some(buffer) = self.link.spent.pop() {
             self.take_back(buffer);
         }
@@ -366,12 +375,17 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) fn new(plan: &Plan) -> Self {
+        Self::with_worker(plan, ReadyQueue::new(plan.fwps_max, Doorbell::default()))
+    }
+
+    /// A house whose FWPs are served by this worker, which may serve another's, too.
+    pub(crate) fn with_worker(plan: &Plan, worker_queue: ReadyQueue) -> Self {
         let (gateway_bell, mma_bell) = (Doorbell::default(), Doorbell::default());
         let (gateway_link, mma_link) = link(plan.buffers, gateway_bell.clone(), mma_bell.clone());
         let outputs = ReadyQueue::new(plan.fwps_max, mma_bell);
-        let worker_queue = ReadyQueue::new(plan.fwps_max, Doorbell::default());
-        let (commands, mma_reads) = unbounded();
-        let (mma_says, events) = unbounded();
+        // Bounded, as a node's are: else they would allocate now and then.
+        let (commands, mma_reads) = bounded(COMMANDS_MAX);
+        let (mma_says, events) = bounded(COMMANDS_MAX);
         Self {
             mma: Mma::new(plan.fwps_max, outputs.clone(), mma_link, mma_reads, mma_says),
             gateway: Gateway::new(gateway_link, plan.buffers, plan.buffer_bytes),
@@ -385,32 +399,49 @@ impl House {
     }
 
     /// Makes an FWP without telling the MMA; its place in `fwps`, and the MMA's side of it.
-    pub(crate) fn make(&mut self, id: FwpId, shape: Shape, next: Edge) -> (usize, Box<Endpoint>) {
+    pub(crate) fn make(&mut self, id: FwpId, shape: Shape, wiring: Wiring) -> (usize, Box<Endpoint>) {
         let guest = Guest::new(shape);
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
-        let (mailbox, endpoint) =
-            unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, Wiring::to(next)) };
+        let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, wiring) };
         self.fwps.push(Fwp { id, mailbox, guest });
         (self.fwps.len() - 1, endpoint)
     }
 
     /// Makes an FWP and tells the MMA, which has yet to be polled.
-    pub(crate) fn attach(&mut self, id: FwpId, shape: Shape, next: Edge) -> usize {
-        let (fwp, endpoint) = self.make(id, shape, next);
+    pub(crate) fn attach_wired(&mut self, id: FwpId, shape: Shape, wiring: Wiring) -> usize {
+        let (fwp, endpoint) = self.make(id, shape, wiring);
         self.command(MmaCommand::Attach(endpoint));
         fwp
+    }
+
+    /// The same with one output, and without backpressure.
+    pub(crate) fn attach(&mut self, id: FwpId, shape: Shape, next: Edge) -> usize {
+        self.attach_wired(id, shape, Wiring::to(next))
     }
 
     /// A chain of FWPs in places 0, 1, ...; the last one's output goes by `last`.
     pub(crate) fn chain(plan: &Plan, stages: u32, shape: Shape, last: Edge) -> Self {
         let mut house = Self::new(plan);
-        for stage in 0..stages {
-            let next = if stage + 1 < stages { Edge::Fwp(id(stage + 1)) } else { last };
-            house.attach(id(stage), shape, next);
-        }
-        house.mma.poll();
+        house.attach_chain(0, &vec![shape; stages as usize], Backpressure::Drop, last);
         house
+    }
+
+    /// The same with a pool of its own shape per stage, each of which holds, the first up to `frames_max` frames before it.
+    pub(crate) fn holding_chain(plan: &Plan, shapes: &[Shape], frames_max: usize, last: Edge) -> Self {
+        let mut house = Self::new(plan);
+        house.attach_chain(0, shapes, Backpressure::Hold { frames_max }, last);
+        house
+    }
+
+    /// A chain of FWPs in places `first`, `first + 1`, ...; the last one's output goes by `last`.
+    pub(crate) fn attach_chain(&mut self, first: u32, shapes: &[Shape], backpressure: Backpressure, last: Edge) {
+        for (stage, &shape) in (first..).zip(shapes) {
+            let is_last = stage + 1 == first + shapes.len() as u32;
+            let next = if is_last { last } else { Edge::Fwp(id(stage + 1)) };
+            self.attach_wired(id(stage), shape, Wiring::new(vec![next], backpressure));
+        }
+        self.mma.poll();
     }
 
     pub(crate) fn command(&self, command: MmaCommand) {
@@ -420,6 +451,16 @@ impl House {
     /// The endpoint that the MMA has handed back, if it has.
     pub(crate) fn detached(&self) -> Option<Box<Endpoint>> {
         self.events.try_recv().ok().map(|MmaEvent::Detached(endpoint)| endpoint)
+    }
+
+    /// Polls until there is nothing to do.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if self.mma.poll() == 0 && !self.mma.has_work() {
+                return;
+            }
+        }
+        panic!("the MMA does not come to rest");
     }
 
     /// Injects one frame for the first FWP and polls.
@@ -450,25 +491,41 @@ impl House {
         self.gateway_bell.clone()
     }
 
-    /// Checks that FWP `fwp`'s slots are all free: exactly that many frames fit.
+    /// Checks that FWP `fwp`'s slots are all free: exactly that many frames fit, and one more is dropped.
     pub(crate) fn assert_all_slots_free(&mut self, fwp: usize, shape: Shape) {
-        let id = self.fwps[fwp].id;
-        let (received, refused) = {
-            let moved = self.fwps[fwp].moved();
-            (moved.received.value(), moved.dropped_no_slot.value())
-        };
-        for _ in 0..=shape.slot_count {
-            self.gateway.inject(b"probe", 0, id);
-            self.mma.poll();
-            self.gateway.collect();
-        }
-        let moved = self.fwps[fwp].moved();
-        assert_eq!(moved.received.value() - received, u64::from(shape.slot_count));
-        assert_eq!(moved.dropped_no_slot.value() - refused, 1);
+        let refused = self.fwps[fwp].moved().dropped_no_slot.value();
+        self.fill(fwp, shape);
+        assert_eq!(self.fwps[fwp].moved().dropped_no_slot.value() - refused, 1);
         assert_eq!(self.fwps[fwp].pass_all(PORT_DROP), shape.slot_count as usize);
         self.mma.poll();
     }
+
+    /// The same of one that holds: exactly that many frames fit, and one more waits for a slot.
+    pub(crate) fn assert_all_slots_free_before_any_is_held(&mut self, fwp: usize, shape: Shape) {
+        let refused = self.fwps[fwp].moved().dropped_no_slot.value();
+        self.fill(fwp, shape);
+        assert_eq!(self.fwps[fwp].moved().dropped_no_slot.value(), refused);
+        for frames in [shape.slot_count as usize, 1, 0] {
+            assert_eq!(self.fwps[fwp].pass_all(PORT_DROP), frames);
+            self.mma.poll();
+        }
+        self.gateway.collect();
+    }
+
+    /// Injects one frame more than FWP `fwp` has slots, and checks that all slots are taken.
+    fn fill(&mut self, fwp: usize, shape: Shape) {
+        let received = self.fwps[fwp].moved().received.value();
+        for _ in 0..=shape.slot_count {
+            self.gateway.inject(b"probe", 0, self.fwps[fwp].id);
+            self.mma.poll();
+            self.gateway.collect();
+        }
+        assert_eq!(self.fwps[fwp].moved().received.value() - received, u64::from(shape.slot_count));
+    }
 }
+
+/// Commands and events under way at most; made room for beforehand.
+const COMMANDS_MAX: usize = 1024;
 
 /// The first tenant of a place.
 pub(crate) fn id(index: u32) -> FwpId {
@@ -482,5 +539,5 @@ pub(crate) fn frame(seed: u32, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Every output there is.
+/// Every output there is for an FWP with one.
 pub(crate) const KNOWN_PORTS: [u16; 3] = [PORT_NEXT, PORT_REPLY, PORT_DROP];

@@ -1,11 +1,12 @@
 //! The catalogue: every chain that is in force, with the templates its instances are made from, and the rules as the gateway
 //! wants them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinion_control::model::{self, ChainName, DesiredState, Digest, ModuleName, Output, PortName, TenantName};
+use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainIndex};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::id::PortIndex;
@@ -178,11 +179,13 @@ impl Catalogue {
     pub fn follow(&mut self, state: &DesiredState) -> Followed {
         let (mut warnings, mut kept) = (Vec::new(), BTreeMap::new());
         let mut old = std::mem::take(&mut self.chains);
+        let old_by_name: HashMap<(TenantName, ChainName), ChainIndex> =
+            old.iter().map(|(index, entry)| ((entry.spec.tenant.clone(), entry.spec.name.clone()), *index)).collect();
         let mut by_name: BTreeMap<(&TenantName, &ChainName), ChainIndex> = BTreeMap::new();
-        for ((tenant, name), spec) in state.chains() {
+        for (key @ (tenant, name), spec) in state.chains() {
             let digests = digests(state, spec);
             let same = |entry: &ChainEntry| *entry.spec == **spec && Some(&entry.digests) == digests.as_ref();
-            let found = old.iter().find(|(_, entry)| same(entry)).map(|(index, _)| *index);
+            let found = old_by_name.get(key).copied().filter(|index| old.get(index).is_some_and(same));
             let entry = match found.and_then(|index| old.remove_entry(&index)) {
                 Some(entry) => Ok(entry),
                 None => self.enter(spec, digests, &old, &kept),
@@ -196,7 +199,7 @@ impl Catalogue {
             }
         }
         self.chains = kept;
-        let in_use: Vec<&Digest> = self.chains.values().flat_map(|entry| &entry.digests).collect();
+        let in_use: HashSet<&Digest> = self.chains.values().flat_map(|entry| &entry.digests).collect();
         for shelf in &mut self.shelves {
             shelf.modules.retain(|digest, _| in_use.contains(&digest));
         }
@@ -294,11 +297,14 @@ impl Catalogue {
     fn rule(&self, rule: &model::Rule, chain: ChainIndex) -> Result<Rule, String> {
         let wanted = &rule.matcher;
         let ports = |range: model::PortRange| range.first()..=range.last();
+        let vlan_id = |id: Option<model::VlanId>| id.map_or(0, model::VlanId::number);
         let matches = Match {
             port: wanted.port.as_ref().map(|port| self.port(port.as_str())).transpose()?,
+            vlan: Vlan { id: vlan_id(wanted.vlan), inner_id: vlan_id(wanted.inner_vlan) },
             source: wanted.source.map(model::Prefix::net),
             destination: wanted.destination.map(model::Prefix::net),
             protocol: wanted.protocol.map(|protocol| protocol.0),
+            icmp_type: wanted.icmp_type,
             source_ports: wanted.source_ports.map(ports),
             destination_ports: wanted.destination_ports.map(ports),
         };

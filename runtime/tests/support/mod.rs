@@ -17,7 +17,7 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::end::EndReason;
-use pinion_runtime::fwp::{Berth, Fwp};
+use pinion_runtime::fwp::{Berth, Fwp, Turn};
 use pinion_runtime::log::{Origin, hub};
 use pinion_runtime::template::Template;
 use pinion_runtime::{engine, imports, template};
@@ -88,9 +88,17 @@ impl Bench {
         fwp.dismantle(endpoint);
     }
 
+    /// Gives the FWP a turn, as its worker does.
+    pub(crate) fn resume(&self, fwp: &mut Fwp) -> Turn {
+        let started_ns = self.clock.begin();
+        let (turn, _) = fwp.resume(&self.clock, started_ns);
+        self.clock.end();
+        turn
+    }
+
     /// Hands the MMA a frame for the FWP.
     pub(crate) fn send(&mut self, buffer: Buffer, len: u32) {
-        self.gateway.inbound.push(Inbound { buffer, len, port: PortIndex(0), target: ID }).unwrap();
+        self.gateway.inbound.push(Inbound { buffer, len, port: PortIndex(0), target: ID, facts: 0 }).unwrap();
         self.mma.poll();
     }
 }

@@ -11,10 +11,15 @@ const NAME_LEN_MAX: usize = 64;
 const CARELESS_DRIVERS: [(&str, &[&str]); 2] =
     [("net_tap", &["iface", "mac", "persist", "remote"]), ("net_ring", &["internal", "nodeaction"])];
 
+/// What drivers are told the number of queues by, and make them all of.
+const QUEUE_ARGUMENTS: [(&str, &str); 2] = [("net_af_packet", "qpairs"), ("net_af_xdp", "queue_count")];
+
 /// A device as the configuration names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     text: CString,
+    /// The same with what the driver has to be told beside.
+    probed: CString,
 }
 
 impl Device {
@@ -25,9 +30,30 @@ impl Device {
         {
             return Err(malformed());
         }
-        let device = Self { text: CString::new(text).map_err(|_| malformed())? };
+        let text = CString::new(text).map_err(|_| malformed())?;
+        let device = Self { probed: text.clone(), text };
         device.check_arguments()?;
         Ok(device)
+    }
+
+    /// The same with so many queues, as far as its driver is told their number in the device string.
+    pub(crate) fn with_queues(self, queues: u16) -> Result<Self, DpdkError> {
+        let Some((_, key)) = QUEUE_ARGUMENTS.iter().find(|(driver, _)| self.name().starts_with(driver)) else {
+            return Ok(self);
+        };
+        match self.argument(key) {
+            Some(value) if value.parse() == Ok(queues) => Ok(self),
+            // Frames for queues that nobody looks at would be lost.
+            Some(value) => Err(DpdkError::QueuesDiffer {
+                device: self.text().to_owned(),
+                argument: format!("{key}={value}"),
+                queues,
+            }),
+            None => {
+                let probed = format!("{},{key}={queues}", self.text());
+                Ok(Self { probed: CString::new(probed).expect("made of a string without zero bytes"), ..self })
+            }
+        }
     }
 
     fn check_arguments(&self) -> Result<(), DpdkError> {
@@ -49,9 +75,9 @@ impl Device {
         self.text.to_str().unwrap_or_default()
     }
 
-    /// The same for C.
-    pub(crate) fn as_c(&self) -> &CString {
-        &self.text
+    /// What DPDK is to be given.
+    pub(crate) fn probed(&self) -> &CString {
+        &self.probed
     }
 
     /// What comes before the arguments.
@@ -114,6 +140,21 @@ mod tests {
     fn a_misspelt_argument_is_not_ignored() {
         let error = Device::parse("net_tap0,ifcae=pinion0").err().unwrap();
         assert!(matches!(&error, DpdkError::UnknownArgument { argument, .. } if argument == "ifcae"), "{error}");
+    }
+
+    #[test]
+    fn drivers_are_told_the_number_of_queues_unless_they_were() {
+        let probed = |text: &str, queues| device(text).with_queues(queues).map(|device| device.probed);
+        let packet = "net_af_packet0,iface=veth0";
+        assert_eq!(probed(packet, 2).unwrap(), c"net_af_packet0,iface=veth0,qpairs=2".to_owned());
+        assert_eq!(probed("net_af_xdp0,iface=a", 3).unwrap(), c"net_af_xdp0,iface=a,queue_count=3".to_owned());
+        assert_eq!(probed("net_tap0,iface=a", 3).unwrap(), c"net_tap0,iface=a".to_owned());
+        assert_eq!(
+            probed(&format!("{packet},qpairs=2"), 2).unwrap(),
+            c"net_af_packet0,iface=veth0,qpairs=2".to_owned()
+        );
+        let error = probed(&format!("{packet},qpairs=4"), 2).unwrap_err().to_string();
+        assert!(error.contains("`net_af_packet0,iface=veth0,qpairs=4`") && error.contains("queues = 2"), "{error}");
     }
 
     #[test]

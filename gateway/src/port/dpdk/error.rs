@@ -111,6 +111,28 @@ pub enum DpdkError {
         /// What may help, as a further sentence; or empty.
         hint: String,
     },
+    /// The device has fewer queues than asked for.
+    #[error("the device `{device}` cannot have {queues} queues: it has at most {queues_max}")]
+    TooFewQueues {
+        /// The device string.
+        device: String,
+        /// Queues asked for.
+        queues: u16,
+        /// What the device has.
+        queues_max: u16,
+    },
+    /// The device string says another number of queues than the port.
+    #[error(
+        "the device `{device}` says {argument}, its port queues = {queues}: leave {argument} away, the driver is told"
+    )]
+    QueuesDiffer {
+        /// The device string.
+        device: String,
+        /// What it says.
+        argument: String,
+        /// Queues asked for.
+        queues: u16,
+    },
     /// The MTU is out of the device's range.
     #[error("the device `{device}` refuses an MTU of {mtu} ({reason}): set one between 68 and {mtu_max}")]
     Mtu {

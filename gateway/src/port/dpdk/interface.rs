@@ -1,12 +1,12 @@
 //! The kernel interface behind a virtual device: DPDK's drivers for these report a link that is always up.
-#![allow(unsafe_code)] // One ioctl.
+#![allow(unsafe_code)] // One ioctl, one socket option.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
-use crate::port::LinkState;
+use crate::port::{LinkState, Promiscuous};
 
 /// An interface of the network namespace in which this was made.
 #[derive(Debug)]
@@ -38,6 +38,18 @@ impl Interface {
     /// Its present name, unless it has left the namespace.
     pub(super) fn name(&self) -> Option<String> {
         netdevice::index_to_name(&self.socket, self.index).ok()
+    }
+
+    /// Has it receive what is sent to groups of stations, as neighbour discovery is, and with [`Promiscuous::Yes`] what is
+    /// sent to any other; for as long as the returned socket is open. Its flags, which outlive us, stay as they are.
+    pub(super) fn widen(&self, promiscuous: Promiscuous) -> io::Result<OwnedFd> {
+        // Of no protocol: nothing is ever received by it.
+        let member = socket(AddressFamily::PACKET, SocketType::RAW, None)?;
+        join(&member, self.index, libc::PACKET_MR_ALLMULTI)?;
+        if promiscuous == Promiscuous::Yes {
+            join(&member, self.index, libc::PACKET_MR_PROMISC)?;
+        }
+        Ok(member)
     }
 
     /// Whether frames can pass it.
@@ -72,6 +84,26 @@ impl Interface {
             None
         })
     }
+}
+
+fn join(member: &OwnedFd, index: u32, kind: libc::c_int) -> io::Result<()> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: index.cast_signed(),
+        mr_type: kind as libc::c_ushort,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: reads the structure, which outlives the call, and no more than its size.
+    let code = unsafe {
+        libc::setsockopt(
+            member.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const membership).cast(),
+            size_of::<libc::packet_mreq>() as libc::socklen_t,
+        )
+    };
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

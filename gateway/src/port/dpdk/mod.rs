@@ -3,7 +3,7 @@
 //! ```text
 //!   Eal      one per process; DPDK's own state, on a thread of its own
 //!    └─ DpdkPool   one per gateway: the mbufs; every received frame lies in one
-//!        └─ DpdkPort   one per device, one queue each way
+//!        └─ DpdkPort   one per device, with one or several queues each way
 //! ```
 //!
 //! Each keeps what it stands on alive, so the order in which a program lets go of them does not matter. Devices are
@@ -20,8 +20,10 @@
 //!   those it was still sending. Its received frames lie in buffers of about 1,790 bytes.
 //!   With `busy_budget=0`, receiving may wait for up to a second: leave that argument out.
 
+mod alarms;
 pub(crate) mod device;
 pub(crate) mod error;
+mod ethernet;
 mod interface;
 pub(crate) mod log;
 mod namespace;
@@ -32,4 +34,4 @@ mod signals;
 pub use crate::eal::{Eal, EalConfig, HugePages, RegisteredThread, register_thread};
 pub use error::DpdkError;
 pub use pool::{BUFFER_LEN, DpdkPool};
-pub use port::{DpdkPort, PortConfig, Promiscuous};
+pub use port::{DpdkPort, PortConfig};

@@ -69,7 +69,7 @@ pub(super) fn no_mbufs() -> Box<[*mut sys::rte_mbuf; BURST]> {
 
 /// An array to fill with descriptions of mbufs.
 pub(super) fn no_frames() -> Box<[sys::pinion_frame; BURST]> {
-    Box::new(std::array::from_fn(|_| sys::pinion_frame { data: null_mut(), len: 0, capacity: 0 }))
+    Box::new(std::array::from_fn(|_| sys::pinion_frame { data: null_mut(), len: 0, capacity: 0, facts: 0 }))
 }
 
 /// The buffer that an mbuf is.
@@ -80,7 +80,7 @@ pub(super) unsafe fn buffer(mbuf: *mut sys::rte_mbuf, frame: &sys::pinion_frame)
     let (data, token) = (NonNull::new(frame.data.cast()), NonNull::new(mbuf.cast()));
     let (data, token) = data.zip(token).expect("DPDK hands out no null pointers in a burst");
     // SAFETY: the data area belongs to the mbuf, which the caller gives away.
-    unsafe { Buffer::from_raw_parts(data, frame.capacity, token) }
+    unsafe { Buffer::from_raw_parts(data, frame.capacity.into(), token) }
 }
 
 impl DpdkPool {

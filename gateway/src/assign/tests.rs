@@ -1,0 +1,282 @@
+//! Tests of [`super`]: frames of all kinds, through reading, fragments, cache, rules and instances, against a naive model
+//! that knows what was sent and walks through the rules.
+
+use super::*;
+use crate::flows::ClientLabel;
+use crate::headers::{Ingress, Part, Vlan};
+use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
+use crate::rules::{ChainSettings, Match, Policy, Rule};
+use crate::test_frames::{self as frames, *};
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+const CHAINS: u32 = 4;
+const INSTANCES_PER_CHAIN: u64 = 200;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+fn assigner(flows_max: usize) -> Assigner {
+    let (events, _) = crossbeam_channel::bounded(4096);
+    let mut assigner = Assigner::new(flows_max, 4096, Outbox::new(events, 64));
+    for chain in 0..CHAINS {
+        for number in 0..INSTANCES_PER_CHAIN {
+            let instance = InstanceId(u64::from(chain) * INSTANCES_PER_CHAIN + number);
+            assert!(assigner.add_ready(ChainIndex(chain), instance, FwpId { index: instance.0 as u32, generation: 0 }));
+        }
+    }
+    assigner
+}
+
+/// The chain that an instance's entry is of.
+fn chain_of(entry: FwpId) -> ChainIndex {
+    ChainIndex(entry.index / INSTANCES_PER_CHAIN as u32)
+}
+
+/// A frame of the flow, put together byte by byte.
+fn frame_of(flow: &FlowKey, part: Part, identification: u16) -> Vec<u8> {
+    let protocol = flow.protocol();
+    let transport = match (protocol, part) {
+        (_, Part::Later) => vec![0xee; 24],
+        (TCP, _) => tcp(flow.source_port(), flow.destination_port(), b"data"),
+        (UDP, _) => udp(flow.source_port(), flow.destination_port(), b"data"),
+        _ => [&[flow.icmp_type().unwrap_or(0xee)][..], &[0; 23]].concat(),
+    };
+    let packet = match (flow.source(), flow.destination()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let flags = match part {
+                Part::Whole => [0x40, 0],
+                Part::First => [0x20, 0],
+                Part::Later => [0, 9],
+            };
+            let mut packet = ipv4_fragment(from, to, protocol, flags, &transport);
+            packet[4..6].copy_from_slice(&identification.to_be_bytes());
+            reseal_ipv4(&mut packet);
+            packet
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let offset_more = match part {
+                Part::Whole => return tagged(&to_station(&ipv6(from, to, protocol, 64, &transport)), flow),
+                Part::First => [0, 1],
+                Part::Later => [0, 72],
+            };
+            let [high, low] = identification.to_be_bytes();
+            let header = [protocol, 0, offset_more[0], offset_more[1], 0, 0, high, low];
+            ipv6(from, to, 44, 64, &[&header[..], &transport].concat())
+        }
+        mixed => panic!("{mixed:?}"),
+    };
+    tagged(&to_station(&packet), flow)
+}
+
+/// The frame with the tags of the flow's VLAN.
+fn tagged(frame: &[u8], flow: &FlowKey) -> Vec<u8> {
+    let Vlan { id, inner_id } = flow.ingress().vlan;
+    let tags = match (id, inner_id) {
+        (0, 0) => vec![],
+        (id, 0) => [&[0x81, 0][..], &id.to_be_bytes()].concat(),
+        (id, inner_id) => [&[0x88, 0xa8][..], &id.to_be_bytes(), &[0x81, 0], &inner_id.to_be_bytes()].concat(),
+    };
+    [&frame[..12], &tags, &frame[12..]].concat()
+}
+
+fn read(assigner: &mut Assigner, frame: &[u8], port: PortIndex, now_ns: u64) -> Read {
+    let read = assigner.read(frame, port, EthernetAddress(STATION), now_ns);
+    assigner.fetch(&read);
+    read
+}
+
+/// What becomes of a frame of the flow.
+fn send(assigner: &mut Assigner, flow: &FlowKey, part: Part, identification: u16, now_ns: u64) -> Assignment {
+    match read(assigner, &frame_of(flow, part, identification), flow.ingress().port, now_ns) {
+        Read::Flow { flow, hash } => assigner.assign(hash, &flow, now_ns),
+        Read::Drop(reason) => Assignment::Drop(reason),
+        Read::Arp | Read::NeighborDiscovery => panic!("{flow:?} was taken for link control"),
+    }
+}
+
+/// What the fragments of a datagram have in common, by the sender's knowledge.
+type Datagram = (IpAddr, IpAddr, Option<u8>, u16, PortIndex, Vlan);
+
+fn datagram(flow: &FlowKey, identification: u16) -> Datagram {
+    let Ingress { port, vlan } = flow.ingress();
+    let protocol = flow.source().is_ipv4().then_some(flow.protocol());
+    (flow.source(), flow.destination(), protocol, identification, port, vlan)
+}
+
+#[derive(Default)]
+struct Model {
+    rules: Vec<Rule>,
+    firsts: HashMap<Datagram, FlowKey>,
+    instances: HashMap<InstanceKey, FwpId>,
+}
+
+impl Model {
+    fn check(&mut self, flow: &FlowKey, part: Part, identification: u16, found: Assignment) {
+        let flow = match part {
+            Part::Whole => *flow,
+            Part::First => {
+                self.firsts.insert(datagram(flow, identification), *flow);
+                *flow
+            }
+            Part::Later => match self.firsts.get(&datagram(flow, identification)) {
+                Some(first) => *first,
+                None => return assert_eq!(found, Assignment::Drop(DropReason::FragmentWithoutFirst)),
+            },
+        };
+        let Some(rule) = naive_lookup(&self.rules, &flow) else {
+            return assert_eq!(found, Assignment::Drop(DropReason::NoRule), "{flow:?}");
+        };
+        let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
+        assert_eq!(chain_of(entry), rule.chain, "{flow:?}");
+        let vlan = flow.ingress().vlan;
+        let client = match rule.policy {
+            Policy::Shared => ClientLabel::Everybody,
+            Policy::PerClient => ClientLabel::Address { address: flow.source(), vlan },
+            Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan },
+        };
+        let key = InstanceKey { chain: rule.chain, client };
+        assert_eq!(*self.instances.entry(key).or_insert(entry), entry, "{flow:?} changed its instance");
+        let owners = self.instances.values().filter(|other| **other == entry).count();
+        assert_eq!(owners, 1, "{entry} serves several");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Send { flow: usize, part: Part, identification: u16 },
+    SetRules(Vec<Rule>),
+    Wait { time_ns: u64 },
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    let policy = prop::sample::select(vec![Policy::Shared, Policy::PerClient, Policy::PerFlow]);
+    let rule = (any_rule(), policy).prop_map(|(rule, policy)| Rule { policy, ..rule });
+    prop::collection::vec(rule, 0..40)
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let part = prop::sample::select(vec![Part::Whole, Part::Whole, Part::First, Part::Later, Part::Later]);
+    let send = (0_usize..40, part, 0_u16..2).prop_map(|(flow, part, identification)| Action::Send {
+        flow,
+        part,
+        identification,
+    });
+    prop_oneof![
+        30 => send,
+        1 => rules().prop_map(Action::SetRules),
+        1 => (0..100 * MILLISECOND_NS).prop_map(|time_ns| Action::Wait { time_ns }),
+    ]
+}
+
+fn set_rules(assigner: &mut Assigner, rules: &[Rule]) {
+    let set = RuleSet::new(rules.to_vec(), &chains(CHAINS)).unwrap();
+    assigner.set_rules(Arc::new(set));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_frame_goes_where_a_naive_search_says(
+        flows in prop::collection::vec(flow(), 40),
+        first_rules in rules(),
+        actions in prop::collection::vec(action(), 1..150),
+        // So few that flows drive each other out of the cache, or enough for all.
+        flows_max in prop::sample::select(vec![1_usize, 16, 4096]),
+    ) {
+        let mut assigner = assigner(flows_max);
+        let (mut model, mut now_ns) = (Model { rules: first_rules, ..Model::default() }, 0);
+        set_rules(&mut assigner, &model.rules);
+        for action in actions {
+            match action {
+                Action::Send { flow, part, identification } => {
+                    let found = send(&mut assigner, &flows[flow], part, identification, now_ns);
+                    model.check(&flows[flow], part, identification, found);
+                }
+                Action::SetRules(rules) => {
+                    set_rules(&mut assigner, &rules);
+                    model.rules = rules;
+                }
+                Action::Wait { time_ns } => now_ns += time_ns,
+            }
+        }
+    }
+}
+
+fn everything(policy: Policy, vlan: Vlan) -> Rule {
+    Rule { matches: Match { vlan, ..Match::default() }, policy, chain: ChainIndex(0), priority: 0 }
+}
+
+fn client_in(vlan: Vlan) -> FlowKey {
+    let ingress = Ingress { port: PortIndex(0), vlan };
+    FlowKey::ipv4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), UDP, ingress).with_ports(7, 7)
+}
+
+#[test]
+fn the_same_address_in_two_vlans_is_two_clients_and_in_none_without_a_rule() {
+    let vlans = [(0, 0), (5, 0), (5, 6), (6, 0)].map(|(id, inner_id)| Vlan { id, inner_id });
+    for policy in [Policy::PerClient, Policy::PerFlow] {
+        let mut assigner = assigner(64);
+        set_rules(&mut assigner, &vlans[..3].iter().map(|vlan| everything(policy, *vlan)).collect::<Vec<_>>());
+        let found = vlans.map(|vlan| send(&mut assigner, &client_in(vlan), Part::Whole, 0, 0));
+        let [Assignment::To(none), Assignment::To(outer), Assignment::To(inner), last] = found else {
+            panic!("{found:?}")
+        };
+        assert!(none != outer && outer != inner && none != inner, "{found:?}");
+        assert_eq!(last, Assignment::Drop(DropReason::NoRule));
+    }
+}
+
+#[test]
+fn a_flood_of_one_flow_without_a_rule_is_looked_up_in_the_rules_once() {
+    let mut assigner = assigner(64);
+    let flow = client_in(Vlan::UNTAGGED);
+    assert_eq!(send(&mut assigner, &flow, Part::Whole, 0, 0), Assignment::Drop(DropReason::NoRule));
+    assert_eq!(assigner.flows(), 1);
+    // Were these not from the cache, they would follow the rules that nobody announced.
+    assigner.rules = Arc::new(RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &chains(1)).unwrap());
+    for now_ns in 1..1000 {
+        assert_eq!(send(&mut assigner, &flow, Part::Whole, 0, now_ns), Assignment::Drop(DropReason::NoRule));
+    }
+    set_rules(&mut assigner, &[everything(Policy::Shared, Vlan::UNTAGGED)]);
+    assert!(matches!(send(&mut assigner, &flow, Part::Whole, 0, 1000), Assignment::To(_)));
+}
+
+#[test]
+fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
+    const FLOWS: u32 = 4096;
+    let mut assigner = assigner(FLOWS as usize);
+    let settings = ChainSettings { chain: ChainIndex(0), idle_timeout_ns: 1 << 40 };
+    let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
+    assigner.set_rules(Arc::new(all));
+    let flow = |number: u32| {
+        let ingress = Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED };
+        FlowKey::ipv4(Ipv4Addr::from_bits(0x0a00_0000 + number), Ipv4Addr::new(10, 0, 0, 2), UDP, ingress)
+            .with_ports(1, 2)
+    };
+    let established = FLOWS / 2;
+    for number in (0..established).chain(0..established) {
+        assert!(matches!(send(&mut assigner, &flow(number), Part::Whole, 0, 0), Assignment::To(_)));
+    }
+    let mut evicted = 0;
+    for newcomer in 0..10 * FLOWS {
+        let now_ns = u64::from(newcomer) * 1000;
+        assert!(matches!(send(&mut assigner, &flow(FLOWS + newcomer), Part::Whole, 0, now_ns), Assignment::To(_)));
+        let known = flow(newcomer % established);
+        let hash = assigner.cache.hash(&known);
+        evicted += u32::from(assigner.cache.lookup(hash, &known, assigner.rules_version, now_ns).is_none());
+        assert!(matches!(send(&mut assigner, &known, Part::Whole, 0, now_ns), Assignment::To(_)));
+    }
+    assert!(evicted * 1000 <= established, "{evicted} of {established}");
+    assert!(assigner.flows() <= FLOWS as usize * 9 / 8 + 8);
+}
+
+#[test]
+fn link_control_is_read_as_such() {
+    let mut assigner = assigner(64);
+    let arp = arp_request((CLIENT, Ipv4Addr::new(10, 0, 0, 1)), Ipv4Addr::new(10, 0, 0, 2));
+    assert!(matches!(read(&mut assigner, &arp, PortIndex(0), 0), Read::Arp));
+    let solicitation = frames::solicitation("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+    assert!(matches!(read(&mut assigner, &solicitation, PortIndex(0), 0), Read::NeighborDiscovery));
+    assert!(matches!(read(&mut assigner, &arp[..9], PortIndex(0), 0), Read::Drop(DropReason::Truncated)));
+}

@@ -1,0 +1,123 @@
+//! What a frame costs, printed. Says nothing unless run alone on an idle machine:
+//! `cargo test --release -p pinion-gateway --lib timing -- --ignored --nocapture --test-threads 1`
+
+use super::*;
+use crate::headers::{Ingress, Vlan};
+use crate::rules::{ChainSettings, Match, Policy, Rule};
+use crate::test_frames::*;
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+const BURST: usize = 32;
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const PORT: PortIndex = PortIndex(0);
+
+fn rules(count: u32) -> RuleSet {
+    let chain = ChainIndex(0);
+    let fallback = Rule { matches: Match::default(), policy: Policy::Shared, chain, priority: 0 };
+    let other = |number: u32| {
+        let destination = Some(Ipv4Addr::from_bits(0x0b00_0000 + number).into());
+        Rule {
+            matches: Match { destination: destination.map(std::net::IpAddr::V4).map(Into::into), ..Match::default() },
+            priority: 1,
+            ..fallback.clone()
+        }
+    };
+    let settings = ChainSettings { chain, idle_timeout_ns: 1 << 40 };
+    RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
+}
+
+fn assigner(flows_max: usize, rule_count: u32) -> Assigner {
+    let (events, _) = crossbeam_channel::bounded(64);
+    let mut assigner = Assigner::new(flows_max, 16, Outbox::new(events, 16));
+    assigner.set_rules(Arc::new(rules(rule_count)));
+    assert!(assigner.add_ready(ChainIndex(0), InstanceId(1), FwpId { index: 1, generation: 0 }));
+    assigner
+}
+
+/// 64 bytes, from the client of this number.
+fn frame(client: u32) -> [u8; 64] {
+    let packet = ipv4(Ipv4Addr::from_bits(0x0a01_0000 + client), SERVER, UDP, &udp(client as u16, 53, &[0; 22]));
+    to_station(&packet).try_into().unwrap()
+}
+
+fn per_frame(frames: usize, work: impl FnMut()) -> f64 {
+    let mut work = work;
+    let best = (0..7).map(|_| {
+        let started = Instant::now();
+        work();
+        started.elapsed()
+    });
+    best.min().unwrap_or(Duration::ZERO).as_nanos() as f64 / frames as f64
+}
+
+fn take_in(assigner: &mut Assigner, frames: &[[u8; 64]], reads: &mut Vec<Read>, now_ns: u64) -> u32 {
+    let mut assigned = 0;
+    for burst in frames.chunks(BURST) {
+        reads.extend(burst.iter().map(|frame| assigner.read(frame, PORT, EthernetAddress(STATION), now_ns)));
+        reads.iter().for_each(|read| assigner.fetch(read));
+        for read in reads.drain(..) {
+            let Read::Flow { flow, hash } = read else { panic!("not a flow") };
+            assigned += u32::from(matches!(assigner.assign(hash, &flow, now_ns), Assignment::To(_)));
+        }
+    }
+    assigned
+}
+
+#[test]
+#[ignore = "prints times; for an idle machine"]
+fn timing_of_hits() {
+    for flows in [1_u32, 256, 4096, 65_536, 1_000_000] {
+        let mut assigner = assigner(flows as usize, 10);
+        let order = (0..flows).map(|number| u64::from(number) * 7_368_787 % u64::from(flows));
+        let frames: Vec<_> =
+            order.map(|client| frame(client as u32)).cycle().take(flows.max(65_536) as usize).collect();
+        let mut reads = Vec::with_capacity(BURST);
+        take_in(&mut assigner, &frames, &mut reads, 0);
+        let parse = per_frame(frames.len(), || {
+            for frame in &frames {
+                let _ = black_box(headers::parse(black_box(frame), PORT, EthernetAddress(STATION)));
+            }
+        });
+        let read = per_frame(frames.len(), || {
+            for frame in &frames {
+                black_box(assigner.read(black_box(frame), PORT, EthernetAddress(STATION), 0));
+            }
+        });
+        let one_by_one = per_frame(frames.len(), || {
+            for frame in &frames {
+                let Read::Flow { flow, hash } = assigner.read(frame, PORT, EthernetAddress(STATION), 0) else {
+                    panic!()
+                };
+                black_box(assigner.assign(hash, &flow, 0));
+            }
+        });
+        let in_bursts = per_frame(frames.len(), || {
+            assert_eq!(take_in(&mut assigner, &frames, &mut reads, 0), frames.len() as u32);
+        });
+        println!(
+            "{flows:>9} flows: parse {parse:.1} ns, with hash {read:.1} ns; parse and hit, one by one {one_by_one:.1} ns, \
+             in bursts of {BURST} {in_bursts:.1} ns"
+        );
+    }
+}
+
+#[test]
+#[ignore = "prints times; for an idle machine"]
+fn timing_of_misses() {
+    for rule_count in [10, 10_000] {
+        let mut assigner = assigner(64, rule_count);
+        let frames: Vec<_> = (0..65_536).map(frame).collect();
+        let mut reads = Vec::with_capacity(BURST);
+        let miss = per_frame(frames.len(), || _ = take_in(&mut assigner, &frames, &mut reads, 0));
+        let started = Instant::now();
+        drop(rules(rule_count));
+        println!("{rule_count:>6} rules: a miss takes {miss:.0} ns; made in {:.1?}", started.elapsed());
+    }
+    let ingress = Ingress { port: PORT, vlan: Vlan::UNTAGGED };
+    let key = FlowKey::ipv4(SERVER, SERVER, UDP, ingress);
+    let assigner = assigner(64, 10);
+    let hash = per_frame(100_000, || (0..100_000).for_each(|_| _ = black_box(assigner.cache.hash(black_box(&key)))));
+    println!("a hash takes {hash:.1} ns");
+}

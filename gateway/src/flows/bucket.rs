@@ -1,0 +1,186 @@
+//! Buckets of the tables that are searched per packet: eight places, each with a tag and the time it was last used, apart
+//! from what the places hold, so that a bucket is searched and aged within half a cache line.
+//!
+//! Time is counted in ticks of 67 ms, in 15 bits that go round in 36 minutes. A table must be swept often enough that
+//! nothing gets as old as that.
+
+use crate::flows::hash::FlowHash;
+
+/// Places of a bucket.
+pub(crate) const WAYS: usize = 8;
+
+const TICK_SHIFT: u32 = 26;
+const TICK_MASK: u16 = 0x7fff;
+const MARK: u16 = 0x8000;
+
+/// A part of the hash of what a place holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag(u16);
+
+impl Tag {
+    /// The tag of an empty place.
+    pub(crate) const NONE: Self = Self(0);
+
+    #[inline]
+    pub(crate) fn of(hash: FlowHash) -> Self {
+        Self((hash.0 as u16).max(1))
+    }
+
+    /// The other one of the two buckets that something with this tag may be in. Of that, this is the other one.
+    #[inline]
+    pub(crate) fn other_bucket(self, bucket: usize, buckets: usize) -> usize {
+        let sum = reduce(u32::from(self.0).wrapping_mul(0x9e37_79b1), buckets);
+        if sum >= bucket { sum - bucket } else { sum + buckets - bucket }
+    }
+}
+
+/// The first one of the buckets that something with this hash may be in.
+#[inline]
+pub(crate) fn first_bucket(hash: FlowHash, buckets: usize) -> usize {
+    reduce(hash.0, buckets)
+}
+
+/// Maps a number to one below the limit, evenly.
+#[inline]
+fn reduce(number: u32, limit: usize) -> usize {
+    (u64::from(number) * limit as u64 >> 32) as usize
+}
+
+/// A point in time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tick(u16);
+
+impl Tick {
+    #[inline]
+    pub(crate) const fn at(now_ns: u64) -> Self {
+        Self((now_ns >> TICK_SHIFT) as u16 & TICK_MASK)
+    }
+}
+
+/// How many ticks go into a time, at least.
+pub(crate) const fn ticks_in(time_ns: u64) -> u16 {
+    time_ns.div_ceil(1 << TICK_SHIFT) as u16
+}
+
+/// When a place was last used, and a mark.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen(u16);
+
+impl Seen {
+    #[inline]
+    pub(crate) fn at(tick: Tick) -> Self {
+        Self(tick.0)
+    }
+
+    #[inline]
+    pub(crate) fn marked(self) -> Self {
+        Self(self.0 | MARK)
+    }
+
+    #[inline]
+    pub(crate) fn is_marked(self) -> bool {
+        self.0 & MARK != 0
+    }
+
+    /// In ticks.
+    #[inline]
+    pub(crate) fn age(self, now: Tick) -> u16 {
+        now.0.wrapping_sub(self.0) & TICK_MASK
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+pub(crate) struct Bucket {
+    pub(crate) tags: [Tag; WAYS],
+    pub(crate) seen: [Seen; WAYS],
+}
+
+impl Bucket {
+    pub(crate) const EMPTY: Self = Self { tags: [Tag::NONE; WAYS], seen: [Seen(0); WAYS] };
+
+    /// The places with this tag.
+    #[inline]
+    pub(crate) fn ways_with(&self, tag: Tag) -> Ways {
+        let mut ways = 0;
+        for (way, there) in self.tags.iter().enumerate() {
+            ways |= u8::from(*there == tag) << way;
+        }
+        Ways(ways)
+    }
+
+    /// Empties the places last used at least so many ticks ago; returns how many that were.
+    pub(crate) fn empty_older(&mut self, now: Tick, age_min: u16) -> usize {
+        let mut emptied = 0;
+        for (tag, seen) in self.tags.iter_mut().zip(&self.seen) {
+            if *tag != Tag::NONE && seen.age(now) >= age_min {
+                *tag = Tag::NONE;
+                emptied += 1;
+            }
+        }
+        emptied
+    }
+
+    #[inline]
+    pub(crate) fn empty_way(&self) -> Option<usize> {
+        self.ways_with(Tag::NONE).next()
+    }
+}
+
+/// Goes round a table's buckets, a few at a time.
+#[derive(Default)]
+pub(crate) struct Round {
+    next: usize,
+}
+
+impl Round {
+    /// Calls `visit` for the next so many buckets, or for each once.
+    pub(crate) fn go_on(&mut self, buckets: &mut [Bucket], count: usize, mut visit: impl FnMut(&mut Bucket)) {
+        for _ in 0..count.min(buckets.len()) {
+            visit(&mut buckets[self.next]);
+            self.next = if self.next + 1 == buckets.len() { 0 } else { self.next + 1 };
+        }
+    }
+}
+
+/// Some places of a bucket, first to last.
+pub(crate) struct Ways(u8);
+
+impl Iterator for Ways {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let way = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn of_two_buckets_each_is_the_others_other(hash: u32, buckets in 1_usize..100_000) {
+            let (tag, first) = (Tag::of(FlowHash(hash)), first_bucket(FlowHash(hash), buckets));
+            let other = tag.other_bucket(first, buckets);
+            prop_assert!(first < buckets && other < buckets);
+            prop_assert_eq!(tag.other_bucket(other, buckets), first);
+        }
+
+        #[test]
+        fn an_age_is_the_time_that_has_passed(since_ns in 0..1_u64 << 50, age in 0..TICK_MASK) {
+            let now_ns = since_ns + (u64::from(age) << TICK_SHIFT);
+            let seen = Seen::at(Tick::at(since_ns));
+            prop_assert_eq!(seen.age(Tick::at(now_ns)), age);
+            prop_assert_eq!(seen.marked().age(Tick::at(now_ns)), age);
+            prop_assert!(seen.marked().is_marked() && !seen.is_marked());
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What tells flows apart, in six machine words: cheap to make, to hash and to compare.
+//!
+//! ```text
+//!   word 0, 1   source address, as a number of 128 bits; IPv4 in the lowest 32
+//!   word 2, 3   destination address, likewise
+//!   word 4, 5   see `Field`
+//! ```
+//!
+//! Equal flows have equal words, and the other way round: fields that a packet lacks are 0, and where 0 could be a value
+//! another bit tells.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use pinion_mma::id::PortIndex;
+
+pub(super) const ICMP: u8 = 1;
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+pub(super) const ICMPV6: u8 = 58;
+
+/// Where a field lies in a key's words.
+#[derive(Clone, Copy)]
+pub(crate) struct Field {
+    pub(crate) word: usize,
+    shift: u32,
+    bits: u32,
+}
+
+impl Field {
+    pub(crate) const SOURCE_PORT: Self = Self { word: 4, shift: 48, bits: 16 };
+    pub(crate) const DESTINATION_PORT: Self = Self { word: 4, shift: 32, bits: 16 };
+    pub(crate) const INGRESS_PORT: Self = Self { word: 4, shift: 16, bits: 16 };
+    pub(crate) const VLAN: Self = Self { word: 4, shift: 0, bits: 16 };
+    pub(crate) const INNER_VLAN: Self = Self { word: 5, shift: 48, bits: 16 };
+    pub(crate) const PROTOCOL: Self = Self { word: 5, shift: 40, bits: 8 };
+    /// 0 where there is none, else [`ICMP_TYPE_THERE`] and the type.
+    pub(crate) const ICMP_TYPE: Self = Self { word: 5, shift: 16, bits: 9 };
+    /// 1 for IPv6.
+    pub(crate) const IP_VERSION: Self = Self { word: 5, shift: 8, bits: 1 };
+    /// 1 for what is not a flow, but a datagram in fragments, with its identification in place of ports.
+    const DATAGRAM: Self = Self { word: 5, shift: 0, bits: 1 };
+    const IDENTIFICATION: Self = Self { word: 4, shift: 32, bits: 32 };
+
+    /// The highest value it can have.
+    pub(crate) const fn max(self) -> u64 {
+        (1 << self.bits) - 1
+    }
+
+    /// Its bits in its word.
+    pub(crate) const fn mask(self) -> u64 {
+        self.max() << self.shift
+    }
+
+    /// Its word if it has this value and all else is 0.
+    #[inline]
+    pub(crate) const fn with(self, value: u64) -> u64 {
+        value << self.shift
+    }
+
+    /// Its value in a key.
+    #[inline]
+    pub(crate) fn of(self, flow: &FlowKey) -> u64 {
+        flow.words[self.word] >> self.shift & self.max()
+    }
+}
+
+/// See [`Field::ICMP_TYPE`].
+pub(crate) const ICMP_TYPE_THERE: u64 = 0x100;
+
+/// The VLAN that a frame belongs to, by the ids of its tags; an id is 0 where there is no tag, or one that only carries a
+/// priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Vlan {
+    /// Of the tag, or of the outer one of two.
+    pub id: u16,
+    /// Of the inner one of two.
+    pub inner_id: u16,
+}
+
+impl Vlan {
+    /// No VLAN.
+    pub const UNTAGGED: Self = Self { id: 0, inner_id: 0 };
+}
+
+impl fmt::Display for Vlan {
+    /// `vlan 100`, or `vlan 100.20` for a tag within a tag.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::UNTAGGED => f.write_str("untagged"),
+            Self { id, inner_id: 0 } => write!(f, "vlan {id}"),
+            Self { id, inner_id } => write!(f, "vlan {id}.{inner_id}"),
+        }
+    }
+}
+
+/// Where a frame came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ingress {
+    /// The port of the gateway.
+    pub port: PortIndex,
+    /// The VLAN on it.
+    pub vlan: Vlan,
+}
+
+/// What tells one flow from another: addresses, protocol, ports, ICMP type, and where it came in.
+///
+/// Ports are 0 where there are none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FlowKey {
+    words: [u64; 6],
+}
+
+impl FlowKey {
+    /// Of a protocol between two IPv4 addresses, without ports.
+    #[inline]
+    #[must_use]
+    pub fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, ingress: Ingress) -> Self {
+        let (source, destination) = (u64::from(source.to_bits()), u64::from(destination.to_bits()));
+        let [at, rest] = lower_words(protocol, ingress);
+        Self { words: [0, source, 0, destination, at, rest] }
+    }
+
+    /// Of a protocol between two IPv6 addresses, without ports.
+    #[inline]
+    #[must_use]
+    pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, protocol: u8, ingress: Ingress) -> Self {
+        let ([source_high, source_low], [high, low]) = (halves(source.to_bits()), halves(destination.to_bits()));
+        let [at, rest] = lower_words(protocol, ingress);
+        Self { words: [source_high, source_low, high, low, at, rest | Field::IP_VERSION.with(1)] }
+    }
+
+    /// The same flow with these ports, if it had none.
+    #[inline]
+    #[must_use]
+    pub fn with_ports(mut self, source: u16, destination: u16) -> Self {
+        self.words[4] |= Field::SOURCE_PORT.with(source.into()) | Field::DESTINATION_PORT.with(destination.into());
+        self
+    }
+
+    /// The same flow with this ICMP type, if it had none.
+    #[inline]
+    #[must_use]
+    pub fn with_icmp_type(mut self, icmp_type: u8) -> Self {
+        self.words[5] |= Field::ICMP_TYPE.with(ICMP_TYPE_THERE | u64::from(icmp_type));
+        self
+    }
+
+    /// The name that all fragments of a datagram of this flow have in common: never equal to a flow.
+    pub(crate) fn datagram(&self, identification: u32) -> Self {
+        let mut words = self.words;
+        words[4] &= Field::INGRESS_PORT.mask() | Field::VLAN.mask();
+        words[4] |= Field::IDENTIFICATION.with(identification.into());
+        words[5] &= !Field::ICMP_TYPE.mask();
+        // RFC 8200, section 4.5: the fragments of an IPv6 packet may disagree about what it carries.
+        if self.is_ipv6() {
+            words[5] &= !Field::PROTOCOL.mask();
+        }
+        words[5] |= Field::DATAGRAM.with(1);
+        Self { words }
+    }
+
+    /// All there is.
+    #[inline]
+    pub(crate) fn words(&self) -> &[u64; 6] {
+        &self.words
+    }
+
+    #[inline]
+    pub(crate) fn is_ipv6(&self) -> bool {
+        Field::IP_VERSION.of(self) == 1
+    }
+
+    /// The source address as a number.
+    pub(crate) fn source_bits(&self) -> u128 {
+        u128::from(self.words[0]) << 64 | u128::from(self.words[1])
+    }
+
+    /// The destination address as a number.
+    pub(crate) fn destination_bits(&self) -> u128 {
+        u128::from(self.words[2]) << 64 | u128::from(self.words[3])
+    }
+
+    /// Who sent it.
+    #[must_use]
+    pub fn source(&self) -> IpAddr {
+        self.address(self.source_bits())
+    }
+
+    /// Whom it is for.
+    #[must_use]
+    pub fn destination(&self) -> IpAddr {
+        self.address(self.destination_bits())
+    }
+
+    fn address(&self, bits: u128) -> IpAddr {
+        if self.is_ipv6() { Ipv6Addr::from_bits(bits).into() } else { Ipv4Addr::from_bits(bits as u32).into() }
+    }
+
+    /// The IP protocol's number.
+    #[inline]
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        Field::PROTOCOL.of(self) as u8
+    }
+
+    /// The sender's port.
+    #[must_use]
+    pub fn source_port(&self) -> u16 {
+        Field::SOURCE_PORT.of(self) as u16
+    }
+
+    /// The receiver's port.
+    #[must_use]
+    pub fn destination_port(&self) -> u16 {
+        Field::DESTINATION_PORT.of(self) as u16
+    }
+
+    /// The type of message, in ICMP over IPv4 and ICMPv6 over IPv6.
+    #[must_use]
+    pub fn icmp_type(&self) -> Option<u8> {
+        let icmp_type = Field::ICMP_TYPE.of(self);
+        (icmp_type & ICMP_TYPE_THERE != 0).then_some(icmp_type as u8)
+    }
+
+    /// Where it came in.
+    #[must_use]
+    pub fn ingress(&self) -> Ingress {
+        let vlan = Vlan { id: Field::VLAN.of(self) as u16, inner_id: Field::INNER_VLAN.of(self) as u16 };
+        Ingress { port: PortIndex(Field::INGRESS_PORT.of(self) as u16), vlan }
+    }
+
+    /// The flow, wherever it came in.
+    #[must_use]
+    pub fn five_tuple(&self) -> FiveTuple {
+        FiveTuple {
+            source: self.source(),
+            destination: self.destination(),
+            protocol: self.protocol(),
+            source_port: self.source_port(),
+            destination_port: self.destination_port(),
+        }
+    }
+}
+
+#[inline]
+fn lower_words(protocol: u8, ingress: Ingress) -> [u64; 2] {
+    let Ingress { port, vlan } = ingress;
+    [
+        Field::INGRESS_PORT.with(port.0.into()) | Field::VLAN.with(vlan.id.into()),
+        Field::INNER_VLAN.with(vlan.inner_id.into()) | Field::PROTOCOL.with(protocol.into()),
+    ]
+}
+
+#[inline]
+fn halves(bits: u128) -> [u64; 2] {
+    [(bits >> 64) as u64, bits as u64]
+}
+
+impl fmt::Debug for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ingress { port, vlan } = self.ingress();
+        write!(f, "{}, port {}, {vlan}", self.five_tuple(), port.0)?;
+        if let Some(icmp_type) = self.icmp_type() {
+            write!(f, ", type {icmp_type}")?;
+        }
+        if Field::DATAGRAM.of(self) == 1 { f.write_str(", in fragments") } else { Ok(()) }
+    }
+}
+
+/// Addresses, protocol and ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiveTuple {
+    /// Who sent it.
+    pub source: IpAddr,
+    /// Whom it is for.
+    pub destination: IpAddr,
+    /// The IP protocol's number.
+    pub protocol: u8,
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+}
+
+impl Hash for FiveTuple {
+    // One write of all fields: several times cheaper than the derived implementation's many small ones.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut bytes = [0; 40];
+        bytes[..16].copy_from_slice(&wide(self.source).octets());
+        bytes[16..32].copy_from_slice(&wide(self.destination).octets());
+        bytes[32..34].copy_from_slice(&self.source_port.to_ne_bytes());
+        bytes[34..36].copy_from_slice(&self.destination_port.to_ne_bytes());
+        bytes[36] = self.protocol;
+        bytes[37] = u8::from(self.source.is_ipv4());
+        state.write(&bytes);
+    }
+}
+
+fn wide(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+impl fmt::Display for FiveTuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, destination, protocol, source_port, destination_port } = *self;
+        let (from, to) = (SocketAddr::from((source, source_port)), SocketAddr::from((destination, destination_port)));
+        match protocol {
+            TCP => write!(f, "tcp {from} -> {to}"),
+            UDP => write!(f, "udp {from} -> {to}"),
+            ICMP => write!(f, "icmp {source} -> {destination}"),
+            ICMPV6 => write!(f, "icmpv6 {source} -> {destination}"),
+            _ => write!(f, "protocol {protocol} {source} -> {destination}"),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Finds the first of many rules that fits a flow, without walking through all of them.
+//!
+//! Each rule is a box: in each dimension of a flow (addresses, ports, protocol and so on) it takes everything from one
+//! value to another. A node of the tree cuts one dimension in two. Boxes on either side of the cut go to the children on
+//! that side, and those across it, to a third child:
+//!
+//! ```text
+//!                 cut: destination below 10.0.128.0?
+//!              /                 |                  \
+//!        all below            across              all above        leaf: up to 8 rules in order
+//! ```
+//!
+//! A lookup goes to one side, and to those across. So there is one copy of each rule, and the tree is no larger than the
+//! rules, whatever they are; which is what prefix tries and cutting trees that copy rules to both sides can't say, nor
+//! tuple spaces of port ranges. Each subtree knows its first rule, and is left out once an earlier one was found.
+//!
+//! 10,000 rules for as many addresses or ports take some 20 nodes and leaves. Rules that overlap in every dimension can't
+//! be told apart by any cut and stay together in a leaf: these are walked through, in order.
+
+use std::collections::HashSet;
+use std::ops::{Range, RangeInclusive};
+
+use ipnet::IpNet;
+
+use super::Match;
+use super::pattern::{Pattern, bits};
+use crate::headers::{Field, FlowKey, ICMP_TYPE_THERE};
+
+/// So many rules need not be told apart.
+const LEAF_RULES: usize = 8;
+/// Each child of a node has this share of its parent's rules at most, which bounds the depth.
+const CHILD_SHARE: (usize, usize) = (31, 32);
+
+const DIMENSIONS: usize = 10;
+const SCALARS: [Field; DIMENSIONS - 2] = [
+    Field::DESTINATION_PORT,
+    Field::SOURCE_PORT,
+    Field::PROTOCOL,
+    Field::ICMP_TYPE,
+    Field::IP_VERSION,
+    Field::INGRESS_PORT,
+    Field::VLAN,
+    Field::INNER_VLAN,
+];
+
+/// No earlier rule.
+const NONE: u32 = u32::MAX;
+
+/// See the module.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Classifier {
+    /// The root is the last one; empty if there are no rules.
+    nodes: Box<[Node]>,
+    /// Of the leaves, one after another; within a leaf in the order of rank.
+    patterns: Box<[Pattern]>,
+    /// The rules that the patterns are of.
+    ranks: Box<[u32]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Node {
+    /// The first rule beneath.
+    rank: u32,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Of the nodes.
+    Cut { cut: Cut, below: u32, above: u32, across: u32 },
+    /// Of the patterns.
+    Leaf { first: u32, end: u32 },
+}
+
+/// Divides what is less than a value from what is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    dimension: u8,
+    value: u128,
+}
+
+impl Classifier {
+    /// Of rules from the first to the last in rank.
+    pub(super) fn new<'a>(rules: impl Iterator<Item = &'a Match>) -> Self {
+        let mut builder = Builder::default();
+        builder.node((0..).zip(rules).filter_map(|(rank, matches)| Extent::of(rank, matches)).collect());
+        let Builder { nodes, patterns, ranks } = builder;
+        Self { nodes: nodes.into(), patterns: patterns.into(), ranks: ranks.into() }
+    }
+
+    /// The rank of the first rule that fits the flow.
+    pub(super) fn first_match(&self, flow: &FlowKey) -> Option<usize> {
+        let root = self.nodes.len().checked_sub(1)?;
+        let best = self.search(root as u32, flow, NONE);
+        (best != NONE).then_some(best as usize)
+    }
+
+    /// The first rule beneath this node that fits the flow and is before `best`, else `best`.
+    fn search(&self, mut node: u32, flow: &FlowKey, mut best: u32) -> u32 {
+        // The sides are recursed into, at most as deep as the tree is; what is across, gone on with.
+        while let Some(Node { rank, step }) = self.nodes.get(node as usize)
+            && *rank < best
+        {
+            match *step {
+                Step::Leaf { first, end } => return self.search_leaf(first as usize..end as usize, flow, best),
+                Step::Cut { cut, below, above, across } => {
+                    best = self.search(if cut.is_above(flow) { below } else { above }, flow, best);
+                    node = across;
+                }
+            }
+        }
+        best
+    }
+
+    fn search_leaf(&self, places: Range<usize>, flow: &FlowKey, best: u32) -> u32 {
+        for (pattern, rank) in self.patterns[places.clone()].iter().zip(&self.ranks[places]) {
+            if *rank >= best {
+                break;
+            }
+            if pattern.fits(flow) {
+                return *rank;
+            }
+        }
+        best
+    }
+}
+
+impl Cut {
+    fn is_above(self, flow: &FlowKey) -> bool {
+        let value = match self.dimension {
+            0 => flow.destination_bits(),
+            1 => flow.source_bits(),
+            scalar => u128::from(SCALARS[usize::from(scalar) - 2].of(flow)),
+        };
+        value < self.value
+    }
+}
+
+/// What a rule takes in each dimension, both ends included.
+#[derive(Clone)]
+struct Extent {
+    rank: u32,
+    pattern: Pattern,
+    ranges: [[u128; 2]; DIMENSIONS],
+}
+
+impl Extent {
+    /// `None` if that is nothing.
+    fn of(rank: u32, matches: &Match) -> Option<Self> {
+        let pattern = Pattern::new(matches)?;
+        let address = |net: Option<IpNet>| net.map(|net| [bits(net.network()), bits(net.broadcast())]);
+        let ports =
+            |ports: &Option<RangeInclusive<u16>>| ports.as_ref().map(|p| [*p.start(), *p.end()].map(u128::from));
+        let value = |value: u64| [u128::from(value); 2];
+        let version = matches.source.or(matches.destination).map(|net| value(matches!(net, IpNet::V6(_)).into()));
+        let icmp_type = matches.icmp_type.map(|icmp_type| value(ICMP_TYPE_THERE | u64::from(icmp_type)));
+        let ranges = [
+            address(matches.destination),
+            address(matches.source),
+            ports(&matches.destination_ports),
+            ports(&matches.source_ports),
+            matches.protocol.map(|protocol| value(protocol.into())),
+            icmp_type,
+            version,
+            matches.port.map(|port| value(port.0.into())),
+            Some(value(matches.vlan.id.into())),
+            Some(value(matches.vlan.inner_id.into())),
+        ];
+        let everything = [0, u128::MAX];
+        Some(Self { rank, pattern, ranges: ranges.map(|range| range.unwrap_or(everything)) })
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    nodes: Vec<Node>,
+    patterns: Vec<Pattern>,
+    ranks: Vec<u32>,
+}
+
+impl Builder {
+    /// Makes the tree of these rules, which are in the order of rank; returns its root, or a place that no node has if
+    /// there are none.
+    fn node(&mut self, boxes: Vec<Extent>) -> u32 {
+        let Some(rank) = boxes.first().map(|first| first.rank) else { return NONE };
+        let step = match best_cut(&boxes) {
+            Some(cut) => {
+                let [below, above, across] = divide(boxes, cut).map(|boxes| self.node(boxes));
+                Step::Cut { cut, below, above, across }
+            }
+            None => self.leaf(boxes),
+        };
+        self.nodes.push(Node { rank, step });
+        (self.nodes.len() - 1) as u32
+    }
+
+    fn leaf(&mut self, boxes: Vec<Extent>) -> Step {
+        let first = self.patterns.len() as u32;
+        let mut seen = HashSet::new();
+        // Of rules that say the same, only the first one is ever found.
+        for extent in boxes.into_iter().filter(|extent| seen.insert(extent.pattern)) {
+            self.patterns.push(extent.pattern);
+            self.ranks.push(extent.rank);
+        }
+        Step::Leaf { first, end: self.patterns.len() as u32 }
+    }
+}
+
+/// Below, above and across the cut; each in order.
+fn divide(boxes: Vec<Extent>, cut: Cut) -> [Vec<Extent>; 3] {
+    let mut parts = [const { Vec::new() }; 3];
+    for extent in boxes {
+        let [first, last] = extent.ranges[usize::from(cut.dimension)];
+        let part = if last < cut.value { 0 } else { 1 + usize::from(first < cut.value) };
+        parts[part].push(extent);
+    }
+    parts
+}
+
+/// The cut after which the fewest rules are left to search, if there is one that is worth it.
+fn best_cut(boxes: &[Extent]) -> Option<Cut> {
+    if boxes.len() <= LEAF_RULES {
+        return None;
+    }
+    let cuts = (0..DIMENSIONS).filter_map(|dimension| best_cut_in(dimension, boxes));
+    cuts.max_by_key(|(worth, _)| *worth).map(|(_, cut)| cut)
+}
+
+/// The best cut of one dimension, with what it is worth.
+fn best_cut_in(dimension: usize, boxes: &[Extent]) -> Option<(usize, Cut)> {
+    let (mut firsts, mut lasts): (Vec<u128>, Vec<u128>) =
+        boxes.iter().map(|extent| (extent.ranges[dimension][0], extent.ranges[dimension][1])).unzip();
+    firsts.sort_unstable();
+    lasts.sort_unstable();
+    let child_max = boxes.len() * CHILD_SHARE.0 / CHILD_SHARE.1;
+    let mut best = None;
+    let mut below = 0;
+    for (place, value) in firsts.iter().enumerate() {
+        if place > 0 && firsts[place - 1] == *value {
+            continue;
+        }
+        while lasts[below] < *value {
+            below += 1;
+        }
+        let above = boxes.len() - place;
+        let across = boxes.len() - below - above;
+        if below.max(above).max(across) > child_max {
+            continue;
+        }
+        // What is left in the worse case counts double; then, how much is left out on average.
+        let (less, more) = (below.min(above), below.max(above));
+        let worth = 2 * less + more.min(boxes.len() - more);
+        if best.is_none_or(|(best, _)| worth > best) {
+            best = Some((worth, Cut { dimension: dimension as u8, value: *value }));
+        }
+    }
+    best
+}

@@ -1,0 +1,385 @@
+//! A whole house, as plainly as can be: what the MMA is to do with every frame, buffer and slot, one at a time, without rings,
+//! runs or batches; whatever is random is smaller than a batch here.
+
+use std::collections::VecDeque;
+
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
+use pinion_mma::counters::MovedCounters;
+use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::wiring::{Backpressure, Edge, Wiring};
+
+use crate::support::Left;
+use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX};
+
+/// Buffers that MMA keeps for frames that leave, and frames that it holds before first stages, at most.
+const KEPT_MAX: usize = BUFFERS / 8;
+pub(crate) const HELD_MAX: usize = BUFFERS / 2;
+
+/// A frame, wherever it is inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) port: u16,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What should have been counted for one FWP.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    received: u64,
+    received_bytes: u64,
+    sent: u64,
+    sent_bytes: u64,
+    pub(crate) no_slot: u64,
+    too_long: u64,
+    pub(crate) egress: u64,
+    gone: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(moved: &MovedCounters) -> Self {
+        Self {
+            received: moved.received.value(),
+            received_bytes: moved.received_bytes.value(),
+            sent: moved.sent.value(),
+            sent_bytes: moved.sent_bytes.value(),
+            no_slot: moved.dropped_no_slot.value(),
+            too_long: moved.dropped_too_long.value(),
+            egress: moved.dropped_egress.value(),
+            gone: moved.dropped_gone.value(),
+        }
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.no_slot + self.too_long + self.egress + self.gone
+    }
+}
+
+/// Where one of a stage's outputs leads: further down the chain, or out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Output {
+    Stage(usize),
+    Port(u16),
+    WhereItCame,
+}
+
+/// A stage as it was drawn.
+#[derive(Debug, Clone)]
+pub(crate) struct Drawn {
+    pub(crate) slots: u32,
+    pub(crate) outputs: Vec<Output>,
+    /// Frames that may wait before it, if it holds.
+    pub(crate) holds: Option<usize>,
+}
+
+/// How an output may end up not taking a frame now.
+enum Halt {
+    Slot(FwpId),
+    Buffer,
+}
+
+enum Accepted {
+    Yes,
+    NoSlot,
+    TooLong,
+}
+
+/// One stage. Each frame in it holds a slot, but for those that wait before it, which hold buffers.
+pub(crate) struct Stage {
+    pub(crate) id: FwpId,
+    pub(crate) drawn: Drawn,
+    /// Where the outputs lead, by the tenants of that time.
+    edges: Vec<Edge>,
+    waiting: VecDeque<Packet>,
+    pub(crate) delivered: VecDeque<Packet>,
+    /// With the descriptor by which the real guest knows it.
+    pub(crate) held: Vec<(Descriptor, Packet)>,
+    pub(crate) sent: VecDeque<(u16, Packet)>,
+    blocked: bool,
+    upstream: Vec<FwpId>,
+    pub(crate) counts: Counts,
+}
+
+impl Stage {
+    fn accept(&mut self, packet: &Packet) -> Accepted {
+        if packet.bytes.len() > FRAME_BYTES_MAX {
+            return Accepted::TooLong;
+        }
+        if self.delivered.len() + self.held.len() + self.sent.len() == self.drawn.slots as usize {
+            return Accepted::NoSlot;
+        }
+        self.counts.received += 1;
+        self.counts.received_bytes += packet.bytes.len() as u64;
+        self.delivered.push_back(packet.clone());
+        Accepted::Yes
+    }
+
+    /// Frames in it that are still to go somewhere.
+    pub(crate) fn inside(&self) -> usize {
+        let sent = self.sent.iter().filter(|(port, _)| *port != PORT_DROP).count();
+        self.waiting.len() + self.delivered.len() + self.held.len() + sent
+    }
+
+    /// What the real one is made with.
+    pub(crate) fn wiring(&self) -> Wiring {
+        let backpressure = self.drawn.holds.map_or(Backpressure::Drop, |frames_max| Backpressure::Hold { frames_max });
+        Wiring::new(self.edges.clone(), backpressure)
+    }
+}
+
+pub(crate) struct Model {
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) arriving: VecDeque<(FwpId, Packet)>,
+    /// Places with output, in the order in which the MMA was told.
+    pub(crate) told: VecDeque<usize>,
+    unblocked: VecDeque<FwpId>,
+    without_buffer: VecDeque<FwpId>,
+    /// Buffers: lent empty, kept, and on the way back.
+    pub(crate) empties: usize,
+    kept: usize,
+    pub(crate) spent: usize,
+    pub(crate) leaving: Vec<Left>,
+    pub(crate) gone: u64,
+    pub(crate) copied_bytes: u64,
+}
+
+impl Model {
+    pub(crate) fn new(drawn: Vec<Drawn>) -> Self {
+        let mut model = Self {
+            stages: Vec::new(),
+            arriving: VecDeque::new(),
+            told: VecDeque::new(),
+            unblocked: VecDeque::new(),
+            without_buffer: VecDeque::new(),
+            empties: 0,
+            kept: 0,
+            spent: 0,
+            leaving: Vec::new(),
+            gone: 0,
+            copied_bytes: 0,
+        };
+        let ids: Vec<FwpId> = (0..drawn.len() as u32).map(|index| FwpId { index, generation: 0 }).collect();
+        model.stages = ids.iter().zip(drawn).map(|(&id, drawn)| Self::stage(id, drawn, &ids)).collect();
+        model
+    }
+
+    /// A new stage, whose outputs lead to these tenants.
+    fn stage(id: FwpId, drawn: Drawn, tenants: &[FwpId]) -> Stage {
+        let edges = drawn.outputs.iter().map(|&output| match output {
+            Output::Stage(next) => Edge::Fwp(tenants[next]),
+            Output::Port(port) => Edge::Egress(PortIndex(port)),
+            Output::WhereItCame => Edge::EgressWhereItCame,
+        });
+        Stage {
+            id,
+            edges: edges.collect(),
+            drawn,
+            waiting: VecDeque::new(),
+            delivered: VecDeque::new(),
+            held: Vec::new(),
+            sent: VecDeque::new(),
+            blocked: false,
+            upstream: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn place(&self, id: FwpId) -> Option<usize> {
+        self.stages.iter().position(|stage| stage.id == id)
+    }
+
+    /// Frames that wait before first stages.
+    pub(crate) fn waiting(&self) -> usize {
+        self.stages.iter().map(|stage| stage.waiting.len()).sum()
+    }
+
+    /// Buffers that the real gateway should miss.
+    pub(crate) fn lent(&self) -> usize {
+        self.arriving.len() + self.at_mma() + self.spent + self.leaving.len()
+    }
+
+    /// Buffers that stay where they are as long as nothing moves.
+    pub(crate) fn at_mma(&self) -> usize {
+        self.waiting() + self.empties + self.kept
+    }
+
+    /// Whether another poll should find something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.unblocked.is_empty() || (!self.without_buffer.is_empty() && self.empties + self.kept > 0)
+    }
+
+    pub(crate) fn poll(&mut self) {
+        while let Some((target, packet)) = self.arriving.pop_front() {
+            self.deliver(target, packet);
+        }
+        while let Some(stage) = self.told.pop_front() {
+            self.move_output(stage);
+        }
+        if self.empties + self.kept > 0 {
+            self.unblocked.append(&mut self.without_buffer);
+        }
+        for _ in 0..self.unblocked.len() {
+            let id = self.unblocked.pop_front().expect("there are that many");
+            let stage = self.place(id).expect("who has ended waits nowhere");
+            self.stages[stage].blocked = false;
+            self.move_output(stage);
+        }
+    }
+
+    fn keep_buffer(&mut self) {
+        if self.kept < KEPT_MAX {
+            self.kept += 1;
+        } else {
+            self.spent += 1;
+        }
+    }
+
+    fn deliver(&mut self, target: FwpId, packet: Packet) {
+        let waiting = self.waiting();
+        let Some(place) = self.place(target) else {
+            self.gone += 1;
+            return self.keep_buffer();
+        };
+        let stage = &mut self.stages[place];
+        match if stage.waiting.is_empty() { stage.accept(&packet) } else { Accepted::NoSlot } {
+            Accepted::Yes => self.copied_bytes += packet.bytes.len() as u64,
+            Accepted::TooLong => stage.counts.too_long += 1,
+            Accepted::NoSlot if stage.waiting.len() < stage.drawn.holds.unwrap_or(0) && waiting < HELD_MAX => {
+                return stage.waiting.push_back(packet);
+            }
+            Accepted::NoSlot => stage.counts.no_slot += 1,
+        }
+        self.keep_buffer();
+    }
+
+    fn move_output(&mut self, stage: usize) {
+        let mut has_moved = false;
+        while !self.stages[stage].blocked
+            && let Some((outlet, packet)) = self.stages[stage].sent.front().cloned()
+        {
+            let len = packet.bytes.len() as u64;
+            match self.forward(stage, outlet, packet) {
+                Ok(true) => {
+                    self.copied_bytes += len;
+                    self.stages[stage].counts.sent += 1;
+                    self.stages[stage].counts.sent_bytes += len;
+                }
+                Ok(false) => {}
+                Err(halt) => {
+                    self.block(stage, halt);
+                    break;
+                }
+            }
+            self.stages[stage].sent.pop_front();
+            has_moved = true;
+        }
+        if has_moved {
+            self.slots_freed(stage);
+        }
+    }
+
+    fn block(&mut self, stage: usize, halt: Halt) {
+        self.stages[stage].blocked = true;
+        let id = self.stages[stage].id;
+        match halt {
+            Halt::Buffer => self.without_buffer.push_back(id),
+            Halt::Slot(next) => {
+                let next = self.place(next).expect("nobody waits for whom there is not");
+                self.stages[next].upstream.push(id);
+            }
+        }
+    }
+
+    /// Whether the frame has gone on, or else is dropped; or what it waits for.
+    fn forward(&mut self, stage: usize, outlet: u16, packet: Packet) -> Result<bool, Halt> {
+        let edge = match outlet {
+            PORT_DROP => return Ok(false),
+            PORT_REPLY => Edge::EgressWhereItCame,
+            output => self.stages[stage].edges[usize::from(output)],
+        };
+        let port = match edge {
+            Edge::Egress(port) => port.0,
+            Edge::EgressWhereItCame => packet.port,
+            Edge::Fwp(next) => return self.pass_on(stage, next, &packet),
+        };
+        let Stage { drawn, counts, .. } = &mut self.stages[stage];
+        if self.empties + self.kept == 0 {
+            if drawn.holds.is_some() {
+                return Err(Halt::Buffer);
+            }
+            counts.egress += 1;
+            return Ok(false);
+        }
+        if self.kept == 0 {
+            (self.empties, self.kept) = (self.empties - 1, 1);
+        }
+        if packet.bytes.len() > BUFFER_BYTES {
+            counts.too_long += 1;
+            return Ok(false);
+        }
+        self.kept -= 1;
+        self.leaving.push(Left { port, bytes: packet.bytes });
+        Ok(true)
+    }
+
+    fn pass_on(&mut self, stage: usize, next: FwpId, packet: &Packet) -> Result<bool, Halt> {
+        let Some(place) = self.place(next) else {
+            self.stages[stage].counts.gone += 1;
+            return Ok(false);
+        };
+        let to = &mut self.stages[place];
+        match to.accept(packet) {
+            Accepted::Yes => return Ok(true),
+            Accepted::TooLong => to.counts.too_long += 1,
+            Accepted::NoSlot if to.drawn.holds.is_some() => return Err(Halt::Slot(next)),
+            Accepted::NoSlot => to.counts.no_slot += 1,
+        }
+        Ok(false)
+    }
+
+    fn slots_freed(&mut self, stage: usize) {
+        self.unblocked.extend(self.stages[stage].upstream.drain(..));
+        while let Some(packet) = self.stages[stage].waiting.pop_front() {
+            match self.stages[stage].accept(&packet) {
+                Accepted::Yes => self.copied_bytes += packet.bytes.len() as u64,
+                Accepted::TooLong => self.stages[stage].counts.too_long += 1,
+                Accepted::NoSlot => return self.stages[stage].waiting.push_front(packet),
+            }
+            self.keep_buffer();
+        }
+    }
+
+    fn stop_waiting(&mut self, stage: usize) {
+        let id = self.stages[stage].id;
+        self.stages[stage].blocked = false;
+        self.unblocked.retain(|&waiting| waiting != id);
+        self.without_buffer.retain(|&waiting| waiting != id);
+        for stage in &mut self.stages {
+            stage.upstream.retain(|&waiting| waiting != id);
+        }
+    }
+
+    /// Ends these stages, one after the other, and returns them: what they have sent moves if there is room, the rest ends
+    /// with them. Their places have new tenants, who know of each other; others know nothing of them.
+    pub(crate) fn replace(&mut self, places: &[usize]) -> Vec<Stage> {
+        let mut tenants: Vec<FwpId> = self.stages.iter().map(|stage| stage.id).collect();
+        for &place in places {
+            tenants[place].generation += 1;
+        }
+        places.iter().map(|&place| self.replace_one(place, &tenants)).collect()
+    }
+
+    fn replace_one(&mut self, place: usize, tenants: &[FwpId]) -> Stage {
+        self.stop_waiting(place);
+        self.move_output(place);
+        self.stop_waiting(place);
+        let new = Self::stage(tenants[place], self.stages[place].drawn.clone(), tenants);
+        let mut old = std::mem::replace(&mut self.stages[place], new);
+        for _ in old.waiting.drain(..) {
+            old.counts.gone += 1;
+            self.keep_buffer();
+        }
+        old.counts.gone += old.sent.drain(..).filter(|(outlet, _)| *outlet != PORT_DROP).count() as u64;
+        self.unblocked.append(&mut old.upstream.drain(..).collect());
+        old
+    }
+}

@@ -1,0 +1,492 @@
+//! A guest that does anything at all with its pool header, its rings and its slots, and the host's record of who owns which
+//! slot, kept once more, plainly.
+//!
+//! ```text
+//!   program -> steps -> attacker (place 0) --next--> witness (place 1), honest
+//!                          |    ^                        counts and reads what arrives
+//!                        reply  frames
+//!                          v    |
+//!                         gateway
+//! ```
+//!
+//! After each step, all of the attacker's memory must be as the record says: the host has written its own indices, receive
+//! descriptors and slots that it owned, and not one byte more. What leaves must be what lay in slots that the guest owned
+//! when it sent them. In the end every slot and buffer is back. The attacker's memory lies between pages that nobody may
+//! touch, so that a read outside of it is a crash.
+
+use std::collections::VecDeque;
+
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader};
+use pinion_mma::counters::FwpCounters;
+use pinion_mma::mailbox::Violation;
+use pinion_mma::mover::MmaCommand;
+use pinion_mma::wiring::Edge;
+
+use crate::support::{Guest, House, Index, KNOWN_PORTS, Left, Plan, Shape, frame, id, judged};
+
+const STEPS_MAX: usize = 64;
+const BUFFERS: usize = 16;
+const BUFFER_BYTES: usize = 2048;
+/// So few that the attacker can fill it.
+const WITNESS: Shape = Shape { slot_count: 4, slot_size: 1600, ring_entries: 4 };
+/// Memory of an attacker whose pool header is the program's.
+const WILD_MEMORY_BYTES: usize = 1 << 15;
+const HEADER_BYTES: usize = size_of::<RingHeader>();
+const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>();
+
+/// What became of the attacker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What it was stopped for.
+    pub violation: Option<Violation>,
+    /// Frames that went from it to somewhere.
+    pub moved: usize,
+}
+
+/// Runs a program; none if it does not begin with a pool that a node would take.
+///
+/// # Panics
+/// If the host has done what it must not, or not what it must.
+pub fn check(program: &[u8]) -> Option<Outcome> {
+    let mut program = Program(program);
+    let mut siege = Siege::new(attacker(&mut program)?);
+    for _ in 0..STEPS_MAX {
+        let Some(step) = Step::read(&mut program) else { break };
+        siege.follow(step);
+        if siege.outcome.violation.is_some() {
+            break;
+        }
+    }
+    Some(siege.end())
+}
+
+/// The bytes of a program that are still to be read.
+struct Program<'a>(&'a [u8]);
+
+impl Program<'_> {
+    fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.bytes::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.bytes().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+}
+
+fn attacker(program: &mut Program<'_>) -> Option<Guest> {
+    let kind = program.byte()?;
+    if kind == u8::MAX {
+        let header = PoolHeader {
+            magic: program.u32()?,
+            slot_count: program.u32()?,
+            slot_size: program.u32()?,
+            slots: program.u32()?,
+            ring_entries: program.u32()?,
+            rx_ring: program.u32()?,
+            tx_ring: program.u32()?,
+        };
+        return Guest::with_header(header, WILD_MEMORY_BYTES).ok();
+    }
+    let slot_count = u32::from(kind % 8) + 1;
+    let slot_size = [1600, 1664, 2048, 4096][usize::from(kind / 8 % 4)];
+    let ring_entries = slot_count.next_power_of_two() << (kind / 32 % 2);
+    Some(Guest::new(Shape { slot_count, slot_size, ring_entries }))
+}
+
+/// One step, of the guest or of those around it.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Inject {
+        len: u16,
+        port: u8,
+    },
+    Lend(u8),
+    Poll,
+    Publish,
+    Collect,
+    /// Sends one of the slots that the guest owns, by the rules.
+    Pass {
+        held: u8,
+        len: u16,
+        outlet: u8,
+    },
+    Send(Descriptor),
+    /// Moves the transmit index.
+    MoveTail(i8),
+    SetTail(u32),
+    Scribble {
+        place: Place,
+        offset: u16,
+        bytes: [u8; 8],
+    },
+}
+
+/// Where a guest scribbles.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    ReceiveRing,
+    TransmitRing,
+    Slots,
+    Anywhere,
+}
+
+impl Step {
+    fn read(program: &mut Program<'_>) -> Option<Self> {
+        Some(match program.byte()? % 10 {
+            0 => Self::Inject { len: program.u16()?, port: program.byte()? },
+            1 => Self::Lend(program.byte()?),
+            2 => Self::Poll,
+            3 => Self::Publish,
+            4 => Self::Collect,
+            5 => Self::Pass { held: program.byte()?, len: program.u16()?, outlet: program.byte()? },
+            6 => {
+                let (slot, offset, len) = (program.u16()?, program.u16()?, program.u16()?);
+                let (port, flags) = (program.u16()?, program.u32()?);
+                Self::Send(Descriptor { slot, offset, len, port, flags, reserved: !flags })
+            }
+            7 => Self::MoveTail(program.byte()? as i8),
+            8 => Self::SetTail(program.u32()?),
+            _ => {
+                let places = [Place::ReceiveRing, Place::TransmitRing, Place::Slots, Place::Anywhere];
+                let place = places[usize::from(program.byte()?) % places.len()];
+                Self::Scribble { place, offset: program.u16()?, bytes: program.bytes()? }
+            }
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The host: the slot is free, or holds a frame that the guest has not been told of.
+    Host,
+    Guest,
+    /// The host again, with a frame of the guest's.
+    Sent,
+}
+
+#[derive(Debug)]
+struct Packet {
+    port: u16,
+    bytes: Vec<u8>,
+}
+
+/// The attacker, all around it, and the record.
+struct Siege {
+    house: House,
+    pool: PoolHeader,
+    owners: Vec<Owner>,
+    /// By slot: the port that what the guest holds came by.
+    came_by: Vec<u16>,
+    arriving: VecDeque<Packet>,
+    delivered: VecDeque<Packet>,
+    sent: VecDeque<Descriptor>,
+    rx_tail: u32,
+    tx_head: u32,
+    empties: usize,
+    injected: u32,
+    /// Frames that the attacker's own pool, or the gateway, did not take.
+    refused: u64,
+    /// Frames that the witness's pool did not take.
+    refused_by_witness: u64,
+    dropped: u64,
+    /// The guest has written into slots, so that what is in them is not what was received.
+    scribbled: bool,
+    outcome: Outcome,
+}
+
+impl Siege {
+    fn new(attacker: Guest) -> Self {
+        let pool = *attacker.header();
+        let plan = Plan { fwps_max: 2, buffers: BUFFERS, buffer_bytes: BUFFER_BYTES };
+        let mut house = House::new(&plan);
+        let (_, endpoint) = house.make_of(id(0), attacker, Edge::Fwp(id(1)));
+        house.command(MmaCommand::Attach(endpoint));
+        house.attach(id(1), WITNESS, Edge::EgressWhereItCame);
+        house.mma.poll();
+        Self {
+            house,
+            pool,
+            owners: vec![Owner::Host; pool.slot_count as usize],
+            came_by: vec![0; pool.slot_count as usize],
+            arriving: VecDeque::new(),
+            delivered: VecDeque::new(),
+            sent: VecDeque::new(),
+            rx_tail: 0,
+            tx_head: 0,
+            empties: 0,
+            injected: 0,
+            refused: 0,
+            refused_by_witness: 0,
+            dropped: 0,
+            scribbled: false,
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn guest(&self) -> &Guest {
+        &self.house.fwps[0].guest
+    }
+
+    fn follow(&mut self, step: Step) {
+        match step {
+            Step::Inject { len, port } => self.inject(usize::from(len) % BUFFER_BYTES + 1, u16::from(port)),
+            Step::Lend(count) => self.empties += self.house.gateway.lend_empties(usize::from(count)),
+            Step::Poll => self.poll(),
+            Step::Publish => self.publish(),
+            Step::Collect => self.collect(),
+            Step::Pass { held, len, outlet } => self.pass(held, len, outlet),
+            Step::Send(descriptor) => self.send(descriptor),
+            Step::MoveTail(by) => self.set_tail(self.tail().wrapping_add_signed(by.into())),
+            Step::SetTail(tail) => self.set_tail(tail),
+            Step::Scribble { place, offset, bytes } => {
+                let start = match place {
+                    Place::ReceiveRing => self.pool.rx_ring,
+                    Place::TransmitRing => self.pool.tx_ring,
+                    Place::Slots => self.pool.slots,
+                    Place::Anywhere => 0,
+                };
+                self.guest().scribble(start as usize + usize::from(offset), &bytes);
+                self.scribbled = true;
+            }
+        }
+    }
+
+    fn inject(&mut self, len: usize, port: u16) {
+        if self.house.gateway.frames_lent() < BUFFERS {
+            self.injected += 1;
+            let bytes = frame(self.injected, len);
+            self.house.gateway.inject(&bytes, port, id(0));
+            self.arriving.push_back(Packet { port, bytes });
+        }
+    }
+
+    fn pass(&mut self, held: u8, len: u16, outlet: u8) {
+        let owned = (0..).zip(&self.owners).filter(|(_, owner)| **owner == Owner::Guest).map(|(slot, _)| slot);
+        let owned: Vec<u16> = owned.collect();
+        if owned.is_empty() {
+            return;
+        }
+        let (slot, port) = (owned[usize::from(held) % owned.len()], KNOWN_PORTS[usize::from(outlet) % 3]);
+        let offset = RX_HEADROOM as u16;
+        let len = 1 + len % (self.pool.slot_size as u16 - offset);
+        self.send(Descriptor { slot, offset, len, port, flags: 0, reserved: 0 });
+    }
+
+    fn tail(&self) -> u32 {
+        self.guest().tx(Index::Tail)
+    }
+
+    fn set_tail(&self, tail: u32) {
+        self.guest().set_tx(Index::Tail, tail);
+    }
+
+    fn send(&self, descriptor: Descriptor) {
+        let tail = self.tail();
+        self.guest().write_entry(tail, descriptor);
+        self.set_tail(tail.wrapping_add(1));
+    }
+
+    /// Where the entry for an index of a ring lies.
+    fn entry(&self, ring: u32, index: u32) -> usize {
+        ring as usize + HEADER_BYTES + (index % self.pool.ring_entries) as usize * DESCRIPTOR_BYTES
+    }
+
+    fn slot(&self, slot: u16) -> usize {
+        self.pool.slots as usize + usize::from(slot) * self.pool.slot_size as usize
+    }
+
+    fn free(&self) -> usize {
+        self.owners.iter().filter(|&&owner| owner == Owner::Host).count() - self.delivered.len()
+    }
+
+    fn publish(&mut self) {
+        let mut expected = self.guest().snapshot();
+        let published = self.house.fwps[0].mailbox.publish();
+        let memory = self.guest().snapshot();
+        assert_eq!(published as usize, self.delivered.len(), "published is what was delivered");
+        while let Some(packet) = self.delivered.pop_front() {
+            let place = self.entry(self.pool.rx_ring, self.rx_tail);
+            let descriptor = read_descriptor(&memory, place);
+            let Descriptor { slot, offset, len, port, flags, reserved } = descriptor;
+            assert_eq!((offset, flags, reserved), (RX_HEADROOM as u16, 0, 0));
+            assert_eq!((usize::from(len), port), (packet.bytes.len(), packet.port));
+            assert_eq!(self.owners.get(usize::from(slot)), Some(&Owner::Host), "slot {slot} is not the host's to give");
+            let start = self.slot(slot) + usize::from(offset);
+            assert!(self.scribbled || memory[start..start + packet.bytes.len()] == packet.bytes, "another frame");
+            self.owners[usize::from(slot)] = Owner::Guest;
+            self.came_by[usize::from(slot)] = port;
+            self.rx_tail = self.rx_tail.wrapping_add(1);
+            expected[place..place + DESCRIPTOR_BYTES].copy_from_slice(&memory[place..place + DESCRIPTOR_BYTES]);
+        }
+        if published > 0 {
+            write_u32(&mut expected, self.pool.rx_ring as usize + 4, self.rx_tail);
+        }
+        assert!(memory == expected, "publishing has written what it must not");
+    }
+
+    fn collect(&mut self) {
+        let mut expected = self.guest().snapshot();
+        let judgement = self.judge(&expected);
+        let collected = self.house.fwps[0].mailbox.collect();
+        assert_eq!(collected, judgement);
+        if !matches!(judgement, Ok(0) | Err(Violation::IndexJump { .. })) {
+            write_u32(&mut expected, self.pool.tx_ring as usize, self.tx_head);
+        }
+        assert!(self.guest().snapshot() == expected, "collecting has written what it must not");
+        self.outcome.violation = judgement.err();
+    }
+
+    /// What the host has to say to this transmit ring; takes what is good.
+    fn judge(&mut self, memory: &[u8]) -> Result<u32, Violation> {
+        let (head, entries) = (self.tx_head, self.pool.ring_entries);
+        let tail = read_u32(memory, self.pool.tx_ring as usize + 4);
+        let count = tail.wrapping_sub(head);
+        if count > entries {
+            return Err(Violation::IndexJump { head, tail, entries });
+        }
+        for _ in 0..count {
+            let sent = read_descriptor(memory, self.entry(self.pool.tx_ring, self.tx_head));
+            let owns = |slot| self.owners.get(usize::from(slot)) == Some(&Owner::Guest);
+            judged(self.pool.slot_size, owns, sent)?;
+            self.owners[usize::from(sent.slot)] = Owner::Sent;
+            self.sent.push_back(sent);
+            self.tx_head = self.tx_head.wrapping_add(1);
+        }
+        Ok(count)
+    }
+
+    fn poll(&mut self) {
+        let before = self.guest().snapshot();
+        while self.house.mma.has_work() {
+            self.house.mma.poll();
+        }
+        self.assert_only_free_slots_written(&before);
+        while let Some(packet) = self.arriving.pop_front() {
+            let fits = packet.bytes.len() <= (self.pool.slot_size - RX_HEADROOM) as usize;
+            if fits && self.free() > 0 {
+                self.delivered.push_back(packet);
+            } else {
+                self.refused += 1;
+            }
+        }
+        let (mut leaving, mut witnessed) = (Vec::new(), Vec::new());
+        while let Some(sent) = self.sent.pop_front() {
+            self.owners[usize::from(sent.slot)] = Owner::Host;
+            let start = self.slot(sent.slot) + usize::from(sent.offset);
+            let port = self.came_by[usize::from(sent.slot)];
+            let len = usize::from(sent.len);
+            if sent.port == PORT_DROP {
+                // Its range is of no interest to anybody.
+                self.dropped += 1;
+                continue;
+            }
+            let frame = Left { port, bytes: before[start..start + len].to_vec() };
+            match sent.port {
+                PORT_REPLY if self.empties > 0 && len <= BUFFER_BYTES => {
+                    self.empties -= 1;
+                    leaving.push(frame);
+                }
+                PORT_REPLY => self.refused += 1,
+                _ if witnessed.len() < WITNESS.slot_count as usize && len <= WITNESS.frame_bytes_max() => {
+                    witnessed.push(frame);
+                }
+                _ => self.refused_by_witness += 1,
+            }
+        }
+        self.outcome.moved += leaving.len() + witnessed.len();
+        assert_eq!(self.house.gateway.collect(), leaving);
+        self.assert_witnessed(&witnessed);
+    }
+
+    /// Only slots that were the host's may differ from what they were: nothing else in all of the memory.
+    fn assert_only_free_slots_written(&self, before: &[u8]) {
+        let after = self.guest().snapshot();
+        let slots = self.pool.slots as usize;
+        let end = slots + self.owners.len() * self.pool.slot_size as usize;
+        assert!(after[..slots] == before[..slots] && after[end..] == before[end..], "written outside of the slots");
+        for (slot, owner) in (0..).zip(&self.owners) {
+            let bytes = self.slot(slot)..self.slot(slot) + self.pool.slot_size as usize;
+            let same = after[bytes.clone()] == before[bytes];
+            assert!(same || *owner == Owner::Host, "slot {slot} was written to, which the host had not to give");
+        }
+    }
+
+    /// The witness got this; it drops it all.
+    fn assert_witnessed(&mut self, expected: &[Left]) {
+        let witness = &mut self.house.fwps[1];
+        let received = witness.publish_all();
+        let seen = received.iter().map(|it| Left { port: it.port, bytes: witness.guest.frame(it) });
+        assert_eq!(seen.collect::<Vec<_>>(), expected);
+        for &descriptor in &received {
+            witness.guest.pass(descriptor, PORT_DROP);
+        }
+        assert_eq!(witness.mailbox.collect(), Ok(expected.len() as u32));
+        self.house.mma.poll();
+    }
+
+    /// Lets everything come to rest, and looks for what is missing.
+    fn end(mut self) -> Outcome {
+        self.poll();
+        let counters = self.house.fwps[0].mailbox.counters();
+        assert_eq!(counters.guest.dropped.value(), self.dropped);
+        assert_eq!(refused_by(counters), self.refused);
+        assert_eq!(refused_by(self.house.fwps[1].mailbox.counters()), self.refused_by_witness);
+        assert_eq!(counters.moved.sent.value(), self.outcome.moved as u64);
+        if self.outcome.violation.is_none() {
+            self.assert_no_slot_is_lost();
+        }
+        self.house.command(MmaCommand::Detach(id(0)));
+        self.house.mma.poll();
+        assert_eq!(self.house.detached().map(|endpoint| endpoint.id()), Some(id(0)));
+        assert_eq!((self.house.gateway.frames_lent(), self.house.gateway.empties_lent()), (0, self.empties));
+        self.outcome
+    }
+
+    /// Has the guest mend its ways, drop what it owns, and receive as many frames as it has slots.
+    fn assert_no_slot_is_lost(&mut self) {
+        self.publish();
+        self.house.fwps[0].guest.resume_at(self.rx_tail, self.tx_head);
+        for slot in (0..).take(self.owners.len()) {
+            if self.owners[usize::from(slot)] == Owner::Guest {
+                let given_up = Descriptor { slot, port: PORT_DROP, ..Descriptor::default() };
+                self.house.fwps[0].guest.send(given_up);
+            }
+        }
+        self.collect();
+        assert_eq!(self.outcome.violation, None);
+        self.poll();
+        let (slot_count, slot_size, ring_entries) = (self.pool.slot_count, self.pool.slot_size, self.pool.ring_entries);
+        self.house.assert_all_slots_free(0, Shape { slot_count, slot_size, ring_entries });
+    }
+}
+
+/// Frames that were counted as dropped on an FWP's account.
+fn refused_by(counters: &FwpCounters) -> u64 {
+    let moved = &counters.moved;
+    let reasons = [&moved.dropped_no_slot, &moved.dropped_too_long, &moved.dropped_egress, &moved.dropped_gone];
+    reasons.iter().map(|reason| reason.value()).sum()
+}
+
+fn read_u32(memory: &[u8], place: usize) -> u32 {
+    u32::from_le_bytes(memory[place..place + 4].try_into().expect("four bytes"))
+}
+
+fn write_u32(memory: &mut [u8], place: usize, value: u32) {
+    memory[place..place + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn read_descriptor(memory: &[u8], place: usize) -> Descriptor {
+    let u16_at = |offset| u16::from_le_bytes([memory[place + offset], memory[place + offset + 1]]);
+    let (slot, offset, len, port) = (u16_at(0), u16_at(2), u16_at(4), u16_at(6));
+    Descriptor { slot, offset, len, port, flags: read_u32(memory, place + 8), reserved: read_u32(memory, place + 12) }
+}

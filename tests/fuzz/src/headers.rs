@@ -1,0 +1,197 @@
+//! Frames from the wire. Another parser, of another author, has to agree on what both of them accept, and what is answered
+//! has to be an answer to that question.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TransportSlice};
+use pinion_gateway::drops::DropReason;
+use pinion_gateway::headers::{FlowKey, Headers, parse};
+use pinion_gateway::neighbor::Neighbors;
+use pinion_mma::id::PortIndex;
+use smoltcp::wire::EthernetAddress;
+
+/// The port's own addresses, as in the seeds.
+const STATION: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
+const OURS_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const OURS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+const INGRESS: PortIndex = PortIndex(3);
+
+const ETHERNET_HEADER: usize = 14;
+const IPV6_HEADER: usize = 40;
+/// Ethernet, IPv6, and a neighbour advertisement with its one option.
+const ADVERTISEMENT: usize = ETHERNET_HEADER + IPV6_HEADER + 32;
+const ARP: [u8; 2] = [0x08, 0x06];
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+const ICMPV6: u8 = 58;
+
+/// Reads a frame as it is, then with its checksums corrected: they would stop most of what a fuzzer changes. Returns what
+/// was read of it as it is.
+///
+/// # Errors
+/// Why it is dropped.
+///
+/// # Panics
+/// If the gateway reads or answers it wrongly.
+pub fn check(frame: &[u8]) -> Result<Headers, DropReason> {
+    let read = judge(frame);
+    let mut mended = frame.to_vec();
+    if mend(&mut mended).is_some() && mended != frame {
+        let _ = judge(&mended);
+    }
+    read
+}
+
+fn judge(frame: &[u8]) -> Result<Headers, DropReason> {
+    let read = parse(frame, INGRESS, EthernetAddress(STATION));
+    match read {
+        Ok(Headers::Flow(flow)) => {
+            assert_eq!(flow.ingress, INGRESS);
+            assert_other_parser_agrees(frame, &flow);
+            assert_padding_changes_nothing(frame, read);
+        }
+        Ok(Headers::Arp) => check_answer(frame, Neighbors::answer_arp, assert_answers_arp),
+        Ok(Headers::NeighborDiscovery) => check_answer(frame, Neighbors::answer_solicitation, assert_advertises),
+        Err(_) => {}
+    }
+    read
+}
+
+fn assert_padding_changes_nothing(frame: &[u8], read: Result<Headers, DropReason>) {
+    let padded = [frame, &[0xa5; 46]].concat();
+    assert_eq!(parse(&padded, INGRESS, EthernetAddress(STATION)), read, "read differently with padding");
+}
+
+/// Where both parsers see addresses, a protocol and ports, these are the same. The other one is stricter in places: what
+/// it refuses is not compared.
+fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey) {
+    let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
+    let (source, destination): (IpAddr, IpAddr) = match &packet.net {
+        Some(NetSlice::Ipv4(ip)) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+        Some(NetSlice::Ipv6(ip)) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+        other => panic!("a flow was read where there is {other:?}"),
+    };
+    assert_eq!((flow.source, flow.destination), (source, destination));
+    let protocol = match &packet.net {
+        // It counts the authentication header as an extension, and the gateway as the protocol.
+        Some(NetSlice::Ipv4(ip)) => ip.extensions().auth.is_none().then(|| ip.header().protocol()),
+        Some(NetSlice::Ipv6(ip)) => {
+            let known =
+                |extension: &Ipv6ExtensionSlice<'_>| !matches!(extension, Ipv6ExtensionSlice::Authentication(_));
+            // It looks for extensions even in the middle of what is in fragments.
+            let comparable = !ip.is_payload_fragmented() && ip.extensions().clone().into_iter().all(|it| known(&it));
+            comparable.then(|| ip.payload().ip_number)
+        }
+        _ => None,
+    };
+    let Some(protocol) = protocol.filter(|&it| it != IpNumber::MOBILITY_HEADER && it != IpNumber::HIP) else { return };
+    assert_eq!(flow.protocol, protocol.0);
+    let ports = match &packet.transport {
+        Some(TransportSlice::Tcp(tcp)) => (tcp.source_port(), tcp.destination_port()),
+        Some(TransportSlice::Udp(udp)) => (udp.source_port(), udp.destination_port()),
+        // It reads no transport header in fragments.
+        _ => return,
+    };
+    assert_eq!((flow.source_port, flow.destination_port), ports);
+}
+
+type Answer = fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>;
+
+/// Has a question answered where there is much room, and where there is none beyond the question.
+fn check_answer(question: &[u8], answer: Answer, assert_sound: fn(&[u8], &[u8])) {
+    let addresses = [format!("{OURS_V4}/24"), format!("{OURS_V6}/64")].map(|it| it.parse().expect("an address"));
+    let neighbors = Neighbors::new(EthernetAddress(STATION), &addresses);
+    let spaces = [question.len() + 128, question.len()];
+    let results = spaces.map(|capacity| {
+        let mut space = vec![0xa5; capacity];
+        space[..question.len()].copy_from_slice(question);
+        let before = space.clone();
+        let result = answer(&neighbors, &mut space, question.len());
+        match result {
+            Ok(len) => {
+                assert!(space[len..] == before[len..], "written beyond the answer");
+                assert_sound(question, &space[..len]);
+            }
+            Err(reason) => assert!(space == before, "dropped as {reason}, but the frame was changed"),
+        }
+        result
+    });
+    // All that room decides about is whether an answer fits.
+    let in_no_more_room = match results[0] {
+        Ok(len) if len > question.len() => Err(DropReason::Truncated),
+        other => other,
+    };
+    assert_eq!(results[1], in_no_more_room);
+}
+
+fn assert_answers_arp(question: &[u8], answer: &[u8]) {
+    let asker_station = &question[22..28];
+    let asker = &question[28..32];
+    let ours = OURS_V4.octets();
+    assert_eq!(question[38..42], ours, "answers for an address that is not ours");
+    let fixed = [&ARP[..], &[0, 1, 8, 0, 6, 4, 0, 2]].concat();
+    let expected = [asker_station, &STATION, &fixed, &STATION, &ours, asker_station, asker].concat();
+    assert_eq!(answer, expected);
+    assert_eq!(answer[0] & 1, 0, "answers a group");
+}
+
+fn assert_advertises(question: &[u8], answer: &[u8]) {
+    let ours = OURS_V6.octets();
+    assert_eq!(answer.len(), ADVERTISEMENT);
+    assert_eq!(question[62..78], ours, "answers for an address that is not ours");
+    assert_eq!((&answer[6..12], &answer[12..14]), (&STATION[..], &IPV6[..]));
+    let (ip, message) = answer[ETHERNET_HEADER..].split_at(IPV6_HEADER);
+    assert_eq!(ip[..8], [0x60, 0, 0, 0, 0, 32, ICMPV6, 255]);
+    assert_eq!(ip[8..24], ours);
+    let asker = &question[22..38];
+    if asker == [0; 16] {
+        assert_eq!(ip[24..], Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets());
+        assert_eq!(answer[..6], [0x33, 0x33, 0, 0, 0, 1]);
+    } else {
+        assert_eq!(&ip[24..], asker);
+        assert_eq!(answer[0] & 1, 0, "answers a group");
+    }
+    assert_eq!(message[..2], [136, 0]);
+    assert_eq!(message[8..24], ours);
+    assert_eq!(message[24..], [&[2, 1], &STATION[..]].concat());
+    assert_eq!(checksum(&[&ip[8..40], &[0, 0, 0, 32, 0, 0, 0, ICMPV6], message]), [0, 0], "a wrong checksum");
+}
+
+/// Corrects the checksum of an IPv4 header, or of an ICMPv6 message right behind an IPv6 header; `None` if there is none.
+fn mend(frame: &mut [u8]) -> Option<()> {
+    let mut rest = &mut frame.get_mut(12..)?[..];
+    while TAGS.contains(rest.first_chunk()?) {
+        rest = rest.get_mut(4..)?;
+    }
+    let (ethertype, packet) = rest.split_first_chunk_mut::<2>()?;
+    match *ethertype {
+        IPV4 => {
+            let len = usize::from(packet.first()? & 0xf) * 4;
+            let header = packet.get_mut(..len).filter(|header| header.len() >= 20)?;
+            header[10..12].fill(0);
+            let sum = checksum(&[header]);
+            header[10..12].copy_from_slice(&sum);
+        }
+        IPV6 => {
+            let (ip, message) = packet.split_first_chunk_mut::<IPV6_HEADER>()?;
+            let len = u16::from_be_bytes([ip[4], ip[5]]);
+            let message = message.get_mut(..usize::from(len)).filter(|it| it.len() >= 4 && ip[6] == ICMPV6)?;
+            message[2..4].fill(0);
+            let sum = checksum(&[&ip[8..40], &u32::from(len).to_be_bytes(), &[0, 0, 0, ICMPV6], message]);
+            message[2..4].copy_from_slice(&sum);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// The checksum of RFC 1071; all parts but the last are of even length.
+fn checksum(parts: &[&[u8]]) -> [u8; 2] {
+    let pairs = parts.iter().flat_map(|part| part.chunks(2));
+    let mut sum: u32 = pairs.map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}

@@ -1,0 +1,7 @@
+//! [`pinion_fuzz::headers`] under the fuzzing engine.
+#![no_main]
+#![allow(unsafe_code)] // What the engine's macro makes of this.
+
+libfuzzer_sys::fuzz_target!(|frame: &[u8]| {
+    let _ = pinion_fuzz::headers::check(frame);
+});

@@ -1,0 +1,187 @@
+//! Real traffic passes through chains of six functions between two hosts, and arrives unchanged.
+#![forbid(unsafe_code)]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use pinion_tests::bed::Device;
+use pinion_tests::frames::{send, watch};
+use pinion_tests::inline::{Host, INTERFACE, Inline, LAN_MAC, WAN_MAC};
+use pinion_tests::iperf::iperf;
+use pinion_tests::ping::{flood, ping};
+use pinion_tests::transfer::both_ways;
+use pinion_tests::until::SOON;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet,
+    Ipv6Repr,
+};
+
+/// An even number, so that each frame has its own addresses again in the end.
+const STAGES: usize = 6;
+const ETHERNET_HEADER: usize = 14;
+/// Fewer than a function has slots.
+const BURST: usize = 16;
+/// For experiments (RFC 3692): no kernel answers it with more than an ICMP error.
+const PROTOCOL: IpProtocol = IpProtocol::Unknown(253);
+
+fn passing(device: Device) -> Inline {
+    let inline = Inline::new(device);
+    inline.pass_through_swaps(STAGES);
+    inline
+}
+
+/// Frames of all sizes from one host to the other, no two alike.
+fn frames(from: (&Host, &str), to: (&Host, &str)) -> Vec<Vec<u8>> {
+    let mac = |text: &str| text.parse::<EthernetAddress>().expect("a MAC address");
+    let addresses = |ethertype| EthernetRepr { src_addr: mac(from.1), dst_addr: mac(to.1), ethertype };
+    let frame = |number: usize, header: usize, payload: usize, ethernet: EthernetRepr| {
+        let mut frame = vec![0; ETHERNET_HEADER + header + payload];
+        let content = (0..payload).map(|place| (place * 31 + number * 7 + place / 251) as u8);
+        frame[ETHERNET_HEADER + header..].iter_mut().zip(content).for_each(|(byte, content)| *byte = content);
+        ethernet.emit(&mut EthernetFrame::new_unchecked(&mut frame));
+        frame
+    };
+    let v4 = |(number, payload): (usize, usize)| {
+        let (src_addr, dst_addr): (Ipv4Addr, Ipv4Addr) =
+            (from.0.address.parse().expect("an address"), to.0.address.parse().expect("an address"));
+        let ip = Ipv4Repr { src_addr, dst_addr, next_header: PROTOCOL, payload_len: payload, hop_limit: 64 };
+        let mut frame = frame(number, ip.buffer_len(), payload, addresses(EthernetProtocol::Ipv4));
+        ip.emit(&mut Ipv4Packet::new_unchecked(&mut frame[ETHERNET_HEADER..]), &ChecksumCapabilities::default());
+        frame
+    };
+    let v6 = |(number, payload): (usize, usize)| {
+        let (src_addr, dst_addr): (Ipv6Addr, Ipv6Addr) =
+            (from.0.address_v6.parse().expect("an address"), to.0.address_v6.parse().expect("an address"));
+        let ip = Ipv6Repr { src_addr, dst_addr, next_header: PROTOCOL, payload_len: payload, hop_limit: 64 };
+        let mut frame = frame(number, ip.buffer_len(), payload, addresses(EthernetProtocol::Ipv6));
+        ip.emit(&mut Ipv6Packet::new_unchecked(&mut frame[ETHERNET_HEADER..]));
+        frame
+    };
+    let lengths = |max: usize| (1..=max).rev().step_by(7).enumerate();
+    lengths(1480).map(v4).chain(lengths(1460).map(v6)).collect()
+}
+
+fn every_frame_arrives_byte_for_byte_and_in_order(device: Device) {
+    let inline = passing(device);
+    let (left, right) = ((&inline.left, WAN_MAC), (&inline.right, LAN_MAC));
+    for (from, to) in [(left, right), (right, left)] {
+        let sent = frames(from, to);
+        assert!(sent.len() > 400 && sent.iter().any(|frame| frame.len() == 1514));
+        let of_ours = |frame: &[u8]| {
+            let protocol_at = if frame[12..14] == [0x08, 0x00] { ETHERNET_HEADER + 9 } else { ETHERNET_HEADER + 6 };
+            frame.get(protocol_at) == Some(&253)
+        };
+        watch(&to.0.namespace, INTERFACE, |arrivals| {
+            for burst in sent.chunks(BURST) {
+                send(&from.0.namespace, INTERFACE, burst);
+                let arrived = arrivals.take(burst.len(), SOON, of_ours);
+                assert_eq!(arrived.len(), burst.len(), "the node dropped {:?}", inline.drops());
+                for (arrived, sent) in arrived.iter().zip(burst) {
+                    assert!(arrived == sent, "sent: {sent:02x?}\narrived: {arrived:02x?}");
+                }
+            }
+        });
+    }
+    assert_each_stage_passed_all(&inline);
+}
+
+/// Each of the stages of both chains has sent on what it received, and none has dropped a frame.
+fn assert_each_stage_passed_all(inline: &Inline) {
+    let fwps = inline.node.cli().serving_fwps();
+    assert_eq!(fwps.len(), 2 * STAGES);
+    for fwp in fwps {
+        let counters = &fwp["counters"];
+        assert!(counters["received"].as_u64() > Some(400) && counters["received"] == counters["sent"], "{fwp}");
+    }
+}
+
+fn no_ping_is_lost(device: Device) {
+    let inline = passing(device);
+    let Inline { left, right, .. } = &inline;
+    for (from, to) in [(left, &right.address), (right, &left.address), (left, &right.address_v6)] {
+        flood(&from.namespace, to, 2_000).assert_all(2_000);
+        let is_v6 = to.contains(':');
+        let full = if is_v6 { 1_452 } else { 1_472 };
+        ping(&from.namespace, &format!("-c 50 -i 0.01 -s {full} -M do {to}")).assert_all(50);
+        // In three fragments. DPDK's af_packet driver has the kernel put those of IPv4 together, then has no room for
+        // what that makes.
+        if is_v6 || device != Device::AfPacket {
+            ping(&from.namespace, &format!("-c 50 -i 0.01 -s 4000 {to}")).assert_all(50);
+        }
+    }
+}
+
+fn a_connections_bytes_arrive_unchanged_both_ways(device: Device) {
+    const BYTES: u64 = 8 << 20;
+    let Inline { left, right, .. } = &passing(device);
+    for (from, to, address) in [(left, right, &right.address), (right, left, &left.address_v6)] {
+        let took = both_ways(&from.namespace, &to.namespace, address, BYTES);
+        println!("{device:?}: twice {BYTES} bytes in {took:?}, to {address}");
+    }
+}
+
+macro_rules! on_each_device {
+    ($($device:ident $module:ident),*) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn every_frame_arrives_byte_for_byte_and_in_order() {
+                super::every_frame_arrives_byte_for_byte_and_in_order(Device::$device);
+            }
+
+            #[test]
+            fn no_ping_is_lost() {
+                super::no_ping_is_lost(Device::$device);
+            }
+
+            #[test]
+            fn a_connections_bytes_arrive_unchanged_both_ways() {
+                super::a_connections_bytes_arrive_unchanged_both_ways(Device::$device);
+            }
+        }
+    )*};
+}
+
+on_each_device!(Tap tap, AfPacket af_packet, AfXdp af_xdp);
+
+#[test]
+fn iperf_over_tcp_moves_data_in_both_directions() {
+    let Inline { left, right, .. } = &passing(Device::AfPacket);
+    for (words, address) in [("-t 3", &right.address), ("-t 3 -R", &right.address), ("-t 2", &right.address_v6)] {
+        let moved = iperf(&left.namespace, &right.namespace, address, words);
+        println!("iperf3 {words} to {address}: {} Mb/s", moved.received_bytes * 8 / 1_000_000 / 3);
+        assert!(moved.received_bytes > 10_000_000, "{moved:?}");
+    }
+}
+
+#[test]
+fn what_iperf_over_udp_misses_the_node_has_counted() {
+    let inline = passing(Device::AfPacket);
+    let Inline { left, right, .. } = &inline;
+    for (words, address) in
+        [("-u -b 50M -l 1000 -t 3", &right.address), ("-u -b 20M -l 200 -t 2 -R", &right.address_v6)]
+    {
+        let before = inline.dropped();
+        let moved = iperf(&left.namespace, &right.namespace, address, words);
+        let dropped = inline.dropped() - before;
+        println!("iperf3 {words} to {address}: {moved:?}, the node dropped {dropped}");
+        assert!(moved.datagrams > 10_000 && moved.lost <= dropped, "{moved:?}, but the node dropped {dropped}");
+        assert!(moved.lost * 100 < moved.datagrams, "{moved:?}");
+    }
+}
+
+#[test]
+fn a_flood_beside_a_connection_loses_nothing_uncounted() {
+    let inline = passing(Device::AfPacket);
+    let Inline { left, right, .. } = &inline;
+    let summary = std::thread::scope(|scope| {
+        let transfer = scope.spawn(|| both_ways(&left.namespace, &right.namespace, &right.address, 4 << 20));
+        let summary = ping(&left.namespace, &format!("-f -q -c 1000 {}", right.address));
+        transfer.join().expect("all arrives");
+        summary
+    });
+    let lost = summary.sent - summary.received;
+    assert!(lost <= inline.dropped(), "{summary:?}, but the node dropped {}", inline.dropped());
+    assert_eq!((summary.duplicates, summary.errors), (0, 0));
+}

@@ -1,0 +1,116 @@
+//! A node with nothing to do leaves the machine's cores alone, and is there at once when something comes.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pinion_tests::bed::{Bed, Device, NODE};
+use pinion_tests::echo::echoes;
+use pinion_tests::ping::ping;
+use pinion_tests::until::until;
+
+/// What is measured at once.
+const WINDOW: Duration = Duration::from_millis(1500);
+/// How long clients may have things to say of themselves before there is such a quiet time.
+const QUIET: Duration = Duration::from_secs(30);
+/// What all threads of an idle node together may have of one core.
+const CORE_PERCENT_MAX: f64 = 5.0;
+/// How often one thread may wake up.
+const WAKES_PER_SECOND_MAX: f64 = 30.0;
+/// Every timed sleep that would hide a lost wake-up is longer.
+const ANSWER_MAX: Duration = Duration::from_millis(60);
+
+/// What a thread has used so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    cpu_ns: u64,
+    wakes: u64,
+}
+
+/// By thread.
+fn used(bed: &Bed) -> BTreeMap<String, Used> {
+    let tasks = PathBuf::from(format!("/proc/{}/task", bed.node.process()));
+    let of = |task: PathBuf| {
+        let read = |name: &str| fs::read_to_string(task.join(name)).ok();
+        let cpu_ns = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
+        let status = read("status")?;
+        let wakes = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        let name = format!("{} {}", read("comm")?.trim(), task.file_name()?.to_str()?);
+        Some((name, Used { cpu_ns, wakes: wakes.trim().parse().ok()? }))
+    };
+    fs::read_dir(tasks).expect("the node runs").filter_map(|task| of(task.ok()?.path())).collect()
+}
+
+/// What all threads together have used of a core in the time of one look, and the thread that woke up most often.
+fn look(bed: &Bed) -> (f64, String, f64) {
+    let (before, start) = (used(bed), Instant::now());
+    std::thread::sleep(WINDOW);
+    let (after, seconds) = (used(bed), start.elapsed().as_secs_f64());
+    let before = |name: &String| before.get(name).copied().unwrap_or_default();
+    let cpu_ns: u64 = after.iter().map(|(name, used)| used.cpu_ns - before(name).cpu_ns).sum();
+    let wakes = after.iter().map(|(name, used)| (used.wakes - before(name).wakes, name));
+    let (most, name) = wakes.max().expect("a node has threads");
+    (cpu_ns as f64 / 1e7 / seconds, name.clone(), most as f64 / seconds)
+}
+
+fn an_idle_node_sleeps_and_answers_at_once(device: Device) {
+    let bed = Bed::new(device);
+    bed.apply_echo("per-client");
+    let client = &bed.clients[0].namespace;
+    ping(client, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    let mut looks = Vec::new();
+    until("time in which the node is idle", QUIET, || {
+        let (percent, thread, wakes) = look(&bed);
+        println!("{device:?}: {percent:.2} % of a core; thread {thread} woke up {wakes:.1} times a second");
+        looks.push((percent, thread, wakes));
+        (percent <= CORE_PERCENT_MAX && wakes <= WAKES_PER_SECOND_MAX).then_some(())
+    });
+    let pauses = [300; 10].map(Duration::from_millis);
+    let slowest = echoes(client, NODE, pauses.into_iter()).into_iter().max().expect("ten were sent");
+    println!("{device:?}: the slowest answer after 300 ms took {slowest:?}");
+    assert!(slowest < ANSWER_MAX, "after 300 ms, an answer took {slowest:?}");
+}
+
+/// Thread by thread, the node falls asleep some 60 us after the last thing it did: around then it is most likely to
+/// miss something.
+fn nothing_is_lost_while_the_node_falls_asleep(device: Device) {
+    let bed = Bed::new(device);
+    bed.apply_echo("per-client");
+    let client = &bed.clients[0].namespace;
+    ping(client, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    // Pauses of 0 to 200 us that are the same in each run, and now and then one of 2 ms.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let pauses = std::iter::from_fn(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        Some(Duration::from_nanos(if state.is_multiple_of(50) { 2_000_000 } else { state % 200_000 }))
+    });
+    let mut answers = echoes(client, NODE, pauses.take(10_000));
+    answers.sort_unstable();
+    let [median, slowest] = [answers.len() / 2, answers.len() - 1].map(|at| answers[at]);
+    println!("{device:?}: of {} answers, the median took {median:?}, the slowest {slowest:?}", answers.len());
+    assert!(slowest < ANSWER_MAX, "an answer took {slowest:?}");
+}
+
+macro_rules! on_each_device {
+    ($($device:ident $module:ident),*) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn an_idle_node_sleeps_and_answers_at_once() {
+                super::an_idle_node_sleeps_and_answers_at_once(Device::$device);
+            }
+
+            #[test]
+            fn nothing_is_lost_while_the_node_falls_asleep() {
+                super::nothing_is_lost_while_the_node_falls_asleep(Device::$device);
+            }
+        }
+    )*};
+}
+
+on_each_device!(Tap tap, AfPacket af_packet, AfXdp af_xdp);

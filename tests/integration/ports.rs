@@ -1,0 +1,138 @@
+//! Nodes with several ports: frames pass from one to the other, and what happens to one does not concern the other.
+#![forbid(unsafe_code)]
+
+use pinion_tests::bed::turn;
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::namespace::Namespace;
+use pinion_tests::node::Node;
+use pinion_tests::ping::{flood, ping};
+use pinion_tests::until::{SOON, until};
+
+/// The node's own address, on the port `lan`.
+const NODE: &str = "10.77.0.2";
+const LEFT: &str = "10.77.0.11";
+const RIGHT: &str = "10.77.0.12";
+
+/// Two hosts with nothing between them but a node, which is a wire for what they send each other.
+struct Wire {
+    node: Node,
+    left: Namespace,
+    right: Namespace,
+    _middle: Namespace,
+}
+
+fn mac(namespace: &Namespace) -> String {
+    let shown = namespace.ip("-oneline link show eth0");
+    let mac = shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
+    mac.expect("a virtual cable has an address").to_owned()
+}
+
+fn address(namespace: &Namespace, own: &str, other: &str, other_mac: &str) {
+    namespace.ip(&format!("address replace {own}/24 dev eth0"));
+    namespace.ip(&format!("neighbour replace {other} lladdr {other_mac} dev eth0 nud permanent"));
+}
+
+impl Wire {
+    /// `driver` is one that sits on a kernel interface; `more` are further keys of both ports.
+    fn new(driver: &str, more: &str) -> Self {
+        let [left, middle, right] = ["left", "middle", "right"].map(Namespace::new);
+        left.connect("eth0", &middle, "port0");
+        right.connect("eth0", &middle, "port1");
+        let port = |number, name, addresses| {
+            format!(
+                "[[port]]\nname = \"{name}\"\ndevice = \"{driver}{number},iface=port{number}\"\nnamespace = {:?}\n\
+                 addresses = {addresses}\npromiscuous = true\n{more}\n",
+                middle.name()
+            )
+        };
+        let lan = port(0, "lan", format!("[\"{NODE}/24\"]"));
+        let node = Node::started(&format!("{lan}{}", port(1, "wan", "[]".to_owned())));
+        let wire = Self { node, left, right, _middle: middle };
+        wire.address_both();
+        // An even number of swaps: frames pass unchanged.
+        let wire_of = |name, egress| {
+            let stages = "{ module = \"macswap\" }, { module = \"macswap\" }";
+            format!("[[chain]]\nname = \"{name}\"\nstage = [{stages}]\negress = \"{egress}\"\n")
+        };
+        let rule_of = |chain, port, to| {
+            let matcher = format!("{{ port = \"{port}\", destination = \"{to}\" }}");
+            format!("[[rule]]\nname = \"{chain}\"\npolicy = \"shared\"\nchain = \"{chain}\"\nmatch = {matcher}\n")
+        };
+        let manifest = Manifest::of("demo")
+            .module("macswap", &build::sample("macswap"))
+            .module("icmp-echo", &build::sample("icmp-echo"))
+            .with(wire_of("out", "wan") + &wire_of("back", "lan"))
+            .with(rule_of("out", "lan", RIGHT) + &rule_of("back", "wan", LEFT))
+            .chain("echo", "icmp-echo", "")
+            .ping_rule("ping", "echo", "per-client", NODE);
+        wire.node.apply(manifest.text());
+        wire
+    }
+
+    fn address_both(&self) {
+        address(&self.left, LEFT, RIGHT, &mac(&self.right));
+        address(&self.right, RIGHT, LEFT, &mac(&self.left));
+    }
+
+    fn link_is_up(&self, port: usize) -> bool {
+        self.node.cli().status()["ports"][port]["link_up"] == true
+    }
+}
+
+fn frames_pass_between_two_ports_both_ways(driver: &str) {
+    let _turn = turn();
+    let wire = Wire::new(driver, "");
+    ping(&wire.left, &format!("-c 20 -i 0.01 {RIGHT}")).assert_all(20);
+    flood(&wire.left, RIGHT, 2_000).assert_all(2_000);
+    flood(&wire.right, LEFT, 2_000).assert_all(2_000);
+    flood(&wire.left, NODE, 1_000).assert_all(1_000);
+}
+
+#[test]
+fn frames_pass_between_two_af_packet_ports_both_ways() {
+    frames_pass_between_two_ports_both_ways("net_af_packet");
+}
+
+#[test]
+fn frames_pass_between_two_af_xdp_ports_both_ways() {
+    frames_pass_between_two_ports_both_ways("net_af_xdp");
+}
+
+#[test]
+fn frames_of_many_flows_pass_between_ports_with_several_queues() {
+    let _turn = turn();
+    let wire = Wire::new("net_af_packet", "queues = 2");
+    for number in 20..40 {
+        let own = format!("10.77.0.{number}");
+        wire.left.ip(&format!("address add {own}/24 dev eth0"));
+        wire.right.ip(&format!("neighbour replace {own} lladdr {} dev eth0 nud permanent", mac(&wire.left)));
+        ping(&wire.left, &format!("-c 5 -i 0.01 -I {own} {NODE}")).assert_all(5);
+    }
+    flood(&wire.left, RIGHT, 2_000).assert_all(2_000);
+}
+
+fn a_link_that_goes_down_disturbs_no_other_port(driver: &str) {
+    let _turn = turn();
+    let wire = Wire::new(driver, "");
+    flood(&wire.left, RIGHT, 100).assert_all(100);
+    wire.right.ip("link set eth0 down");
+    until("sign of a link that is down", SOON, || (!wire.link_is_up(1)).then_some(()));
+    assert!(wire.link_is_up(0));
+    flood(&wire.left, NODE, 1_000).assert_all(1_000);
+    ping(&wire.left, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
+    wire.right.ip("link set eth0 up");
+    until("sign of a link that is up again", SOON, || wire.link_is_up(1).then_some(()));
+    wire.address_both();
+    flood(&wire.left, RIGHT, 1_000).assert_all(1_000);
+}
+
+#[test]
+fn a_link_that_goes_down_disturbs_no_other_af_packet_port() {
+    a_link_that_goes_down_disturbs_no_other_port("net_af_packet");
+}
+
+#[test]
+fn a_link_that_goes_down_disturbs_no_other_af_xdp_port() {
+    a_link_that_goes_down_disturbs_no_other_port("net_af_xdp");
+}

@@ -1,0 +1,61 @@
+//! Echo requests with pauses between them that are shorter than `ping` knows.
+
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketType, connect, ipproto, recv, send, socket,
+};
+
+use crate::namespace::Namespace;
+
+/// The longest that an answer may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What the kernel puts before a message.
+const IPV4_HEADER: usize = 20;
+const IDENTIFIER: u16 = 0x7e57;
+
+/// Sends an echo request after each of the pauses, each when the last was answered; how long the answers took.
+///
+/// # Panics
+/// If one is not answered, or no socket can be had.
+#[track_caller]
+#[must_use]
+pub fn echoes(namespace: &Namespace, to: &str, pauses: impl Iterator<Item = Duration> + Send) -> Vec<Duration> {
+    let to = SocketAddrV4::new(to.parse().expect("an address"), 0);
+    namespace.inside(|| {
+        let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).expect("root may have it");
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).expect("a socket has a timeout");
+        connect(&socket, &to).expect("the address is in the client's network");
+        let echo = |(sequence, pause): (u16, Duration)| {
+            // A thread that is woken in time for a pause of microseconds has to stay awake.
+            let start = Instant::now();
+            if pause > Duration::from_millis(1) {
+                std::thread::sleep(pause);
+            }
+            while start.elapsed() < pause {
+                std::thread::yield_now();
+            }
+            let start = Instant::now();
+            send(&socket, &request(sequence), SendFlags::empty()).expect("the interface takes a request");
+            let mut answer = [0; 256];
+            loop {
+                let (len, _) = recv(&socket, &mut answer, RecvFlags::empty())
+                    .unwrap_or_else(|_| panic!("request {sequence}, after a pause of {pause:?}, was not answered"));
+                let reply = &answer[IPV4_HEADER..len];
+                if reply[0] == 0 && reply[4..8] == request(sequence)[4..8] {
+                    return start.elapsed();
+                }
+            }
+        };
+        (0..=u16::MAX).cycle().zip(pauses).map(echo).collect()
+    })
+}
+
+/// An echo request without a payload, which needs none to be told from others.
+fn request(sequence: u16) -> [u8; 8] {
+    let sum = u32::from(8_u16 << 8) + u32::from(IDENTIFIER) + u32::from(sequence);
+    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    let [[a, b], [c, d], [e, f]] = [checksum, IDENTIFIER, sequence].map(u16::to_be_bytes);
+    [8, 0, a, b, c, d, e, f]
+}

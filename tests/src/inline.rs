@@ -1,0 +1,185 @@
+//! A node with two ports as a bump in the wire between two hosts that know nothing of it.
+//!
+//! ```text
+//!   namespace "left"             namespace "between"             namespace "right"
+//!   +------------------+      +-----------------------+      +-------------------+
+//!   | eth0   MAC of wan|------| lan --> chain --> wan |------| eth0   MAC of lan |
+//!   | 10.78.0.1        |      |     <-- chain <--     |      | 10.78.0.2         |
+//!   | fd78::1          |      +-----------------------+      | fd78::2           |
+//!   +------------------+                                     +-------------------+
+//! ```
+//!
+//! A port takes frames to its own MAC address only, so the host behind the other port has that one; each host knows the
+//! other's by heart, as the node answers nobody's question for it. On [`Device::Tap`], `lan` is a TAP device whose kernel
+//! side is the left host's interface, and `wan` is `net_af_xdp`; else both are the same, on virtual cables.
+
+use std::collections::BTreeMap;
+use std::sync::MutexGuard;
+
+use serde_json::Value;
+
+use crate::bed::{Device, turn, two_cores};
+use crate::build;
+use crate::manifest::Manifest;
+use crate::namespace::Namespace;
+use crate::node::Node;
+use crate::process::require_root;
+
+/// The MAC addresses of the node's two ports.
+pub const LAN_MAC: &str = "02:70:69:6e:00:21";
+/// See [`LAN_MAC`].
+pub const WAN_MAC: &str = "02:70:69:6e:00:22";
+/// What a TAP device is given: the node's end of it has an address that differs in the last bit.
+const TAP_MAC: &str = "02:70:69:6e:00:20";
+/// The hosts' interface.
+pub const INTERFACE: &str = "eth0";
+const TENANT: &str = "demo";
+
+/// The node, running, and the hosts on either side.
+#[derive(Debug)]
+pub struct Inline {
+    /// The node.
+    pub node: Node,
+    /// The host behind port `lan`.
+    pub left: Host,
+    /// The host behind port `wan`.
+    pub right: Host,
+    _between: Namespace,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A host on one side.
+#[derive(Debug)]
+pub struct Host {
+    /// Its network namespace.
+    pub namespace: Namespace,
+    /// Its address.
+    pub address: String,
+    /// The same for IPv6.
+    pub address_v6: String,
+}
+
+impl Inline {
+    /// A node whose ports are such devices, gateway and MMA on one core and the worker on another, and hosts that know
+    /// each other. Nothing passes yet.
+    ///
+    /// # Panics
+    /// If it can't be had.
+    #[track_caller]
+    #[must_use]
+    pub fn new(device: Device) -> Self {
+        require_root();
+        let turn = turn();
+        let (left, right) = (host("left", 1), host("right", 2));
+        let between = Namespace::new("between");
+        let lan = match device {
+            Device::Tap => port("lan", &format!("net_tap0,iface={INTERFACE},mac={TAP_MAC}"), &left.namespace),
+            cable => port("lan", &on_cable(cable, "lan0", LAN_MAC, &between, &left), &between),
+        };
+        let wan = match device {
+            Device::Tap => on_cable(Device::AfXdp, "wan0", WAN_MAC, &between, &right),
+            cable => on_cable(cable, "wan0", WAN_MAC, &between, &right),
+        };
+        let (first, second) = two_cores();
+        let cores = format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{second}]\n");
+        let node = Node::started(&format!("{cores}{lan}{}", port("wan", &wan, &between)));
+        left.settle(WAN_MAC, &right, LAN_MAC);
+        right.settle(LAN_MAC, &left, WAN_MAC);
+        Self { node, left, right, _between: between, _turn: turn }
+    }
+
+    /// Has all that comes in by one port pass through so many swaps of its MAC addresses, then leave by the other.
+    ///
+    /// # Panics
+    /// If the node does not take it.
+    #[track_caller]
+    pub fn pass_through_swaps(&self, stages: usize) {
+        assert!(stages.is_multiple_of(2), "an odd number of swaps changes frames");
+        let stage = vec!["{ module = \"macswap\" }"; stages].join(", ");
+        let mut manifest = Manifest::of(TENANT).module("macswap", &build::sample("macswap"));
+        for (from, to) in [("lan", "wan"), ("wan", "lan")] {
+            manifest = manifest.with(format_args!(
+                "[[chain]]\nname = \"to-{to}\"\nstage = [{stage}]\negress = \"{to}\"\n\
+                 [[rule]]\nname = \"from-{from}\"\npolicy = \"shared\"\nchain = \"to-{to}\"\n\
+                 match = {{ port = \"{from}\" }}\n"
+            ));
+        }
+        self.node.apply(manifest.text());
+    }
+
+    /// Frames that the node has dropped and counted, by place and reason.
+    ///
+    /// # Panics
+    /// If it does not say.
+    #[track_caller]
+    #[must_use]
+    pub fn drops(&self) -> BTreeMap<String, u64> {
+        let cli = self.node.cli();
+        let mut drops = BTreeMap::<String, u64>::new();
+        let mut add = |place: String, count: &Value| match count.as_u64() {
+            Some(0) | None => {}
+            Some(count) => *drops.entry(place).or_default() += count,
+        };
+        for port in cli.status()["ports"].as_array().into_iter().flatten() {
+            for drop in port["drops"].as_array().into_iter().flatten() {
+                add(format!("port {}: {}", port["name"], drop["reason"]), &drop["count"]);
+            }
+        }
+        for fwp in cli.get("fwps") {
+            for (name, count) in fwp["counters"].as_object().into_iter().flatten() {
+                if name.starts_with("dropped") {
+                    add(format!("chain {}: {name}", fwp["chain"]), count);
+                }
+            }
+        }
+        drops
+    }
+
+    /// How many these are, but for what hosts say to all stations or to ones that are not there.
+    ///
+    /// # Panics
+    /// If the node does not say.
+    #[track_caller]
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.drops().iter().filter(|(place, _)| !place.contains("not-for-us")).map(|(_, count)| count).sum()
+    }
+}
+
+impl Host {
+    /// Gives its interface this MAC address and its addresses, and tells it the other host's.
+    #[track_caller]
+    fn settle(&self, mac: &str, other: &Self, other_mac: &str) {
+        let namespace = &self.namespace;
+        namespace.ip(&format!("link set {INTERFACE} address {mac}"));
+        namespace.ip(&format!("link set {INTERFACE} up"));
+        namespace.finish_frames(INTERFACE);
+        namespace.ip(&format!("address add {}/24 dev {INTERFACE}", self.address));
+        namespace.ip(&format!("address add {}/64 dev {INTERFACE} nodad", self.address_v6));
+        for address in [&other.address, &other.address_v6] {
+            namespace.ip(&format!("neighbor replace {address} lladdr {other_mac} dev {INTERFACE} nud permanent"));
+        }
+    }
+}
+
+#[track_caller]
+fn host(role: &str, number: u32) -> Host {
+    Host {
+        namespace: Namespace::new(role),
+        address: format!("10.78.0.{number}"),
+        address_v6: format!("fd78::{number}"),
+    }
+}
+
+/// Lays a cable from a host to an interface of this name and MAC address; the device that sits on it.
+#[track_caller]
+fn on_cable(device: Device, interface: &str, mac: &str, between: &Namespace, host: &Host) -> String {
+    between.connect(interface, &host.namespace, INTERFACE);
+    between.ip(&format!("link set {interface} address {mac}"));
+    let driver = if device == Device::AfXdp { "net_af_xdp" } else { "net_af_packet" };
+    format!("{driver}_{interface},iface={interface}")
+}
+
+fn port(name: &str, device: &str, namespace: &Namespace) -> String {
+    format!("[[port]]\nname = {name:?}\ndevice = {device:?}\nnamespace = {:?}\n", namespace.name())
+}
