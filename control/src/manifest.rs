@@ -3,6 +3,7 @@
 //! Called by the `pinion` command. Every error names the file, and the line and key where there is one; a key that
 //! nobody knows is an error. Manifests read together make one change. Never talks to a node.
 
+mod chain;
 mod document;
 mod place;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::model::{CONFIG_BYTES_MAX, Chain, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, Stage, TenantName};
+use crate::model::{CONFIG_BYTES_MAX, Chain, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, TenantName};
 
 /// What the key `version` has to say.
 pub const VERSION: &str = "pinion.v1";
@@ -264,9 +265,4 @@ fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
-}
-
-/// A stage whose configuration may come later.
-fn stage(module: ModuleName, config: Option<String>) -> Stage {
-    Stage { module, config: config.map(String::into_bytes).unwrap_or_default() }
 }

@@ -7,9 +7,10 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`RuleName`], [`PortName`] |
+//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`] |
 //! | `digest` | [`Digest`], by which a module's bytes are known |
 //! | `chain` | [`Module`], [`Stage`], [`Chain`] and their bounds |
+//! | `outputs` | [`Output`], and what makes stages a chain |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
 //! | `invalid` | [`Invalid`]: why a change was not made |
@@ -18,18 +19,20 @@ mod chain;
 mod digest;
 mod invalid;
 mod names;
+mod outputs;
 mod rule;
 mod state;
 #[cfg(test)]
 mod tests;
 
 pub use chain::{
-    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX,
-    MEMORY_LIMIT_KIB_MIN, MODULE_BYTES_MAX, Module, STAGES_MAX, Stage,
+    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
+    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MODULE_BYTES_MAX, Module, STAGES_MAX, Stage,
 };
 pub use digest::{BadDigest, Digest};
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
-pub use names::{BadName, ChainName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, TenantName};
+pub use names::{BadName, ChainName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
+pub use outputs::{OUTPUTS_MAX, Output};
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
 pub use state::{
     Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, MODULES_MAX, ObjectRef, Outcome,

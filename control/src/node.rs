@@ -215,6 +215,10 @@ pub struct NodeStatus {
     pub chains: Vec<ChainStatus>,
     /// What an operator ought to know, each a sentence.
     pub warnings: Vec<String>,
+    /// Bytes of packets copied, from pool to pool or between pools and the gateway.
+    pub copied_bytes: u64,
+    /// Packets that were on their way to an FWP when it ended.
+    pub dropped_gone: u64,
 }
 
 /// What one core does.
@@ -256,6 +260,18 @@ pub struct DropCount {
     pub count: u64,
 }
 
+/// How many packets of a chain were dropped in one place for one reason, those of ended instances included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainDrop {
+    /// A stage's place in the chain, from 0, and its module, such as `0/icmp-echo`; `gateway`; or `earlier` for stages that
+    /// the chain no longer has.
+    pub place: String,
+    /// Why, in a word or two.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
+}
+
 /// How one chain is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainStatus {
@@ -271,4 +287,6 @@ pub struct ChainStatus {
     pub failures: u64,
     /// The latest of these: a sentence.
     pub last_failure: Option<String>,
+    /// Packets that were dropped, by place and reason; what never occurred is left out.
+    pub drops: Vec<ChainDrop>,
 }

@@ -167,6 +167,17 @@ impl Assigner {
         }
     }
 
+    /// The chain of a flow, for a frame of it that is dropped: as cheap as [`Assigner::assign`] is.
+    #[cold]
+    pub(crate) fn chain_of(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Option<ChainIndex> {
+        let bound = match self.cache.lookup(hash, flow, self.rules_version, now_ns) {
+            Some(Verdict::Instance(slot)) => self.instances.chain(slot),
+            Some(Verdict::NoRule) => return None,
+            None => None,
+        };
+        bound.or_else(|| self.rules.lookup(flow).map(|rule| rule.chain))
+    }
+
     /// Gives the key a ready instance of its chain, if there is one, and tells the launcher.
     fn bind(&mut self, key: &InstanceKey, now_ns: u64) -> Option<SlotRef> {
         if !self.open {

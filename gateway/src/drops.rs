@@ -8,6 +8,8 @@ use std::fmt;
 
 use pinion_mma::counters::Counter;
 
+use crate::id::{CHAINS_MAX, ChainIndex};
+
 /// Why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
@@ -132,6 +134,77 @@ impl DropCounters {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// What the gateway dropped of one chain's frames. They are among the port's drops, too. Written by the gateway's thread
+/// alone.
+#[derive(Debug, Default)]
+pub struct ChainDrops {
+    /// [`DropReason::NoInstance`].
+    pub no_instance: Counter,
+    /// [`DropReason::PendingFull`].
+    pub pending_full: Counter,
+    /// [`DropReason::LauncherBusy`].
+    pub launcher_busy: Counter,
+    /// [`DropReason::MmaBusy`].
+    pub mma_busy: Counter,
+}
+
+/// The drops of a chain as they stand, by reason.
+pub type ChainDropCounts = [(DropReason, u64); 4];
+
+impl ChainDrops {
+    fn add(&self, reason: DropReason, count: u64) {
+        match reason {
+            DropReason::NoInstance => self.no_instance.add(count),
+            DropReason::PendingFull => self.pending_full.add(count),
+            DropReason::LauncherBusy => self.launcher_busy.add(count),
+            DropReason::MmaBusy => self.mma_busy.add(count),
+            // No chain's: nothing was known of the frame's when it was dropped.
+            _ => {}
+        }
+    }
+
+    /// Every reason with its count.
+    #[must_use]
+    pub fn counts(&self) -> ChainDropCounts {
+        [
+            (DropReason::NoInstance, self.no_instance.value()),
+            (DropReason::PendingFull, self.pending_full.value()),
+            (DropReason::LauncherBusy, self.launcher_busy.value()),
+            (DropReason::MmaBusy, self.mma_busy.value()),
+        ]
+    }
+}
+
+/// What the gateway dropped, by chain. A chain's place keeps its counts when another chain gets it.
+#[derive(Debug)]
+pub struct DropsByChain {
+    chains: Box<[ChainDrops]>,
+}
+
+impl Default for DropsByChain {
+    fn default() -> Self {
+        Self { chains: (0..CHAINS_MAX).map(|_| ChainDrops::default()).collect() }
+    }
+}
+
+impl DropsByChain {
+    /// One chain's.
+    ///
+    /// # Panics
+    /// If the index is not below [`CHAINS_MAX`].
+    #[must_use]
+    pub fn chain(&self, chain: ChainIndex) -> &ChainDrops {
+        &self.chains[chain.0 as usize]
+    }
+
+    /// Counts a frame; only for the gateway.
+    pub(crate) fn add(&self, chain: Option<ChainIndex>, reason: DropReason) {
+        if let Some(drops) = chain.and_then(|chain| self.chains.get(chain.0 as usize)) {
+            drops.add(reason, 1);
+        }
     }
 }
 

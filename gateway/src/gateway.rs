@@ -191,6 +191,13 @@ impl Bin {
         self.take(frame.buffer);
     }
 
+    /// The same for a frame that was meant for a chain.
+    #[cold]
+    fn drop_of_chain(&mut self, held: Held, chain: Option<ChainIndex>, reason: DropReason) {
+        self.observer.chain_drops().add(chain, reason);
+        self.drop_frame(held.frame, held.port, reason);
+    }
+
     fn empty(&mut self) {
         if !self.buffers.is_empty() {
             self.pool.give(&mut self.buffers);
@@ -325,7 +332,11 @@ impl Gateway {
         let Some(key) = self.pending.next_key(chain) else { return };
         let Some(entry) = self.assigner.bind_waiting(&key, now_ns) else { return };
         let Self { pending, handover, bin, .. } = self;
-        pending.release_next(chain, |held| deliver(handover, bin, held, entry));
+        pending.release_next(chain, |held| {
+            if let Err(held) = deliver(handover, bin, held, entry) {
+                bin.drop_of_chain(held, Some(chain), DropReason::MmaBusy);
+            }
+        });
         if let Some(next) = self.pending.next_key(chain) {
             self.assigner.want_more(&next);
         }
@@ -334,8 +345,11 @@ impl Gateway {
     fn give_up_waiting(&mut self, now_ns: u64) -> usize {
         let Some(until_ns) = now_ns.checked_sub(PENDING_TIMEOUT_NS) else { return 0 };
         let Self { pending, bin, .. } = self;
-        let mut give_up = |held: Held| bin.drop_frame(held.frame, held.port, DropReason::NoInstance);
-        (0..EXPIRED_PER_POLL).take_while(|_| pending.expire(until_ns, &mut give_up)).count()
+        let expire = |_: &usize| {
+            let chain = pending.oldest_chain();
+            pending.expire(until_ns, |held| bin.drop_of_chain(held, chain, DropReason::NoInstance))
+        };
+        (0..EXPIRED_PER_POLL).take_while(expire).count()
     }
 
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
@@ -376,14 +390,25 @@ impl Gateway {
     #[inline]
     fn forward(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, now_ns: u64) {
         match self.assigner.assign(hash, flow, now_ns) {
-            Assignment::To(entry) => deliver(&mut self.handover, &mut self.bin, held, entry),
-            Assignment::Wait(key) => {
-                if let Err(held) = self.pending.hold(&key, held, now_ns) {
-                    self.bin.drop_frame(held.frame, held.port, DropReason::PendingFull);
+            Assignment::To(entry) => {
+                if let Err(held) = deliver(&mut self.handover, &self.bin, held, entry) {
+                    self.drop_of_flow(held, hash, flow, DropReason::MmaBusy, now_ns);
                 }
             }
-            Assignment::Drop(reason) => self.bin.drop_frame(held.frame, held.port, reason),
+            Assignment::Wait(key) => {
+                if let Err(held) = self.pending.hold(&key, held, now_ns) {
+                    self.bin.drop_of_chain(held, Some(key.chain), DropReason::PendingFull);
+                }
+            }
+            Assignment::Drop(DropReason::NoRule) => self.bin.drop_frame(held.frame, held.port, DropReason::NoRule),
+            Assignment::Drop(reason) => self.drop_of_flow(held, hash, flow, reason, now_ns),
         }
+    }
+
+    #[cold]
+    fn drop_of_flow(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, reason: DropReason, now_ns: u64) {
+        let chain = self.assigner.chain_of(hash, flow, now_ns);
+        self.bin.drop_of_chain(held, chain, reason);
     }
 
     fn answer(
@@ -456,13 +481,13 @@ impl Drop for Gateway {
     }
 }
 
+/// Hands a frame to MMA, or back when MMA holds as many as it may.
 #[inline]
-fn deliver(handover: &mut Handover, bin: &mut Bin, held: Held, entry: FwpId) {
+fn deliver(handover: &mut Handover, bin: &Bin, held: Held, entry: FwpId) -> Result<(), Held> {
     let Held { frame, port } = held;
-    match handover.stage(frame, port, entry) {
-        Ok(()) => bin.observer.port(port).delivered.add(1),
-        Err(frame) => bin.drop_frame(frame, port, DropReason::MmaBusy),
-    }
+    handover.stage(frame, port, entry).map_err(|frame| Held { frame, port })?;
+    bin.observer.port(port).delivered.add(1);
+    Ok(())
 }
 
 fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {

@@ -1,12 +1,13 @@
 //! What a gateway lets others see of itself, at any time and without waiting for it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use pinion_mma::counters::Counter;
 use pinion_mma::id::PortIndex;
 
-use crate::drops::DropCounters;
+use crate::drops::{DropCounters, DropsByChain};
 use crate::port::{LinkState, PortFacts};
 
 /// A gateway's state as numbers, shared with whoever reports it. Written by the gateway's thread alone.
@@ -14,6 +15,7 @@ use crate::port::{LinkState, PortFacts};
 pub struct Observer {
     ports: Box<[CachePadded<PortObserver>]>,
     gauges: CachePadded<Gauges>,
+    chains: Arc<DropsByChain>,
 }
 
 /// What became of one port's frames. What the device itself counts is in [`crate::port::PortCounters`].
@@ -74,12 +76,18 @@ impl Observer {
             missed: AtomicU64::new(0),
         };
         let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
-        Self { ports, gauges: CachePadded::default() }
+        Self { ports, gauges: CachePadded::default(), chains: Arc::default() }
     }
 
     /// The gateway's ports, in the order of the configuration.
     pub fn ports(&self) -> impl ExactSizeIterator<Item = &PortObserver> {
         self.ports.iter().map(|port| &**port)
+    }
+
+    /// What was dropped of each chain's frames.
+    #[must_use]
+    pub fn chain_drops(&self) -> &Arc<DropsByChain> {
+        &self.chains
     }
 
     /// Flows in the flow cache; one that has ended is counted until it was unseen for a while.

@@ -12,6 +12,7 @@ use pinion_control::model::PortName;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{BufferPool, Port};
+use pinion_mma::counters::MmaCounters;
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::fwp::Servants;
 use pinion_mma::id::PortIndex;
@@ -136,8 +137,9 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
 
     let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
     let mut seats = Seats::new(&plan);
-    let (lines, ears, orders, observer) = data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
-    let board = Arc::new(Board::default());
+    let Joined { lines, ears, orders, observer, mmas } =
+        data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
+    let board = Arc::new(Board::new(Arc::clone(observer.chain_drops())));
     let (log, log_drain) = log::hub();
     let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
     let catalogue = Catalogue::new(Arc::clone(&artifacts), by_name, shelves(&engines)?);
@@ -149,6 +151,7 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
         board,
         orders: orders.clone(),
         observer,
+        mmas,
         ports: port_records,
         fwps_per_worker: per_worker(fwps_max, plan.workers.len()),
         plan,
@@ -178,6 +181,15 @@ fn failed(what: &str, error: &dyn std::fmt::Display) -> AssemblyError {
     AssemblyError::Failed(format!("{what}: {error}"))
 }
 
+/// The data plane's ends that others hold.
+struct Joined {
+    lines: Lines,
+    ears: Ears,
+    orders: Sender<Order>,
+    observer: Arc<Observer>,
+    mmas: Vec<Arc<MmaCounters>>,
+}
+
 /// Seats gateway, MMA and workers, and joins them to each other and to the launcher.
 fn data_plane(
     config: &NodeConfig,
@@ -187,7 +199,7 @@ fn data_plane(
     clock: &mut Clock,
     ports: Vec<Box<dyn Port>>,
     pool: Box<dyn BufferPool>,
-) -> Result<(Lines, Ears, Sender<Order>, Arc<Observer>), AssemblyError> {
+) -> Result<Joined, AssemblyError> {
     let fwps_max = config.limits.fwps_max as usize;
     let gateway_bell = seats.bell(plan.gateway);
     let (gateway_line, gateway_reads) = line(&gateway_bell);
@@ -200,13 +212,14 @@ fn data_plane(
     // A quarter of the buffers may be lent to the MMAs; the rest is for devices and frames that wait.
     let lent_max = (config.limits.buffers / 4) as usize;
     let per_mma = previous_power_of_two(lent_max / plan.mmas.len());
-    let (mut gateway_links, mut mma_lines, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gateway_links, mut mma_lines, mut outputs, mut mmas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for &core in &plan.mmas {
         let seat = seats.at(core);
         let (gateway_link, mma_link) = link(per_mma, gateway_bell.clone(), seat.bell.clone());
         let (mma_line, mma_reads) = line(&seat.bell);
         let ready = ReadyQueue::new(fwps_max, seat.bell.clone());
         let mma = Mma::new(fwps_max, ready.clone(), mma_link, mma_reads, mma_events.clone());
+        mmas.push(Arc::clone(mma.counters()));
         seat.roles.push(Role::Mma(Box::new(mma)));
         gateway_links.push(gateway_link);
         mma_lines.push(mma_line);
@@ -233,7 +246,7 @@ fn data_plane(
 
     let lines = Lines { gateway: gateway_line, mmas: mma_lines, workers };
     let ears = Ears { orders: orders_heard, gateway: gateway_heard, mmas: mma_heard, workers: worker_heard };
-    Ok((lines, ears, orders, observer))
+    Ok(Joined { lines, ears, orders, observer, mmas })
 }
 
 /// Rings have sizes of this kind, and are never to hold more than they were meant to.

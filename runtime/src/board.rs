@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use pinion_control::model::{ChainName, ModuleName, TenantName};
+use pinion_control::model::{Chain, ChainName, ModuleName, TenantName};
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus};
+use pinion_gateway::drops::DropsByChain;
 use pinion_gateway::flows::ClientLabel;
-use pinion_gateway::id::InstanceId;
+use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_mma::id::FwpId;
 
+use crate::drops::{ChainKey, Counting, Ledger};
 use crate::fwp::{Fwp, FwpShared};
 use crate::plan::CoreId;
 
@@ -18,18 +20,18 @@ use crate::plan::CoreId;
 const ENDED_LISTED: usize = 256;
 
 /// See the module.
-#[derive(Default)]
 pub struct Board {
     entries: Mutex<Entries>,
 }
 
 /// What is on the board.
-#[derive(Default)]
 pub struct Entries {
     instances: BTreeMap<InstanceId, InstanceEntry>,
     ended: VecDeque<InstanceEntry>,
     /// How chains are doing, in the order of their names.
-    pub chains: BTreeMap<(TenantName, ChainName), ChainHealth>,
+    chains: BTreeMap<ChainKey, ChainHealth>,
+    /// What they have lost.
+    drops: Ledger,
     /// The version of the desired state that is in effect.
     pub followed_version: u64,
     /// What could not be followed, a sentence each.
@@ -59,6 +61,8 @@ pub struct InstanceEntry {
     pub client: Option<ClientLabel>,
     /// Its FWPs, stage by stage.
     pub fwps: Vec<FwpEntry>,
+    /// Whether it holds packets that find no slot.
+    pub holds: bool,
     /// When it was made.
     pub made: Instant,
     /// Why it ended.
@@ -157,8 +161,28 @@ impl InstanceEntry {
 }
 
 impl Entries {
+    /// Lists these chains, and no others.
+    pub fn follow<'c>(&mut self, chains: impl Iterator<Item = &'c Chain> + Clone) {
+        let mut old = std::mem::take(&mut self.chains);
+        for chain in chains.clone() {
+            let key = (chain.tenant.clone(), chain.name.clone());
+            let health = old.remove(&key).unwrap_or_default();
+            self.chains.insert(key, health);
+        }
+        self.drops.follow(chains);
+    }
+
+    /// Notes which chain the gateway will know by an index.
+    pub fn set_index(&mut self, index: ChainIndex, chain: &Chain) {
+        self.drops.set_index(index, (chain.tenant.clone(), chain.name.clone()));
+    }
+
     /// Adds an instance.
     pub fn add(&mut self, entry: InstanceEntry) {
+        let counters = |fwp: &FwpEntry| (fwp.module.clone(), Arc::clone(&fwp.counters));
+        let chain = (entry.tenant.clone(), entry.chain.clone());
+        let stages = entry.fwps.iter().map(counters).collect();
+        self.drops.open(entry.id, Counting { chain, holds: entry.holds, stages });
         self.instances.insert(entry.id, entry);
     }
 
@@ -182,6 +206,11 @@ impl Entries {
             self.ended.truncate(ENDED_LISTED - 1);
             self.ended.push_front(entry);
         }
+    }
+
+    /// Notes that nobody will count anything more for an instance that has ended.
+    pub fn settle(&mut self, id: InstanceId) {
+        self.drops.settle(id);
     }
 
     /// Notes a chain's failure.
@@ -210,25 +239,43 @@ impl Entries {
     /// How the chains are doing.
     #[must_use]
     pub fn chain_statuses(&self) -> Vec<ChainStatus> {
-        let count = |tenant: &TenantName, chain: &ChainName, serving: bool| {
-            let of_chain = |entry: &&InstanceEntry| {
-                entry.tenant == *tenant && entry.chain == *chain && entry.client.is_some() == serving
-            };
-            self.instances.values().filter(of_chain).count() as u32
-        };
-        let status = |((tenant, chain), health): (&(TenantName, ChainName), &ChainHealth)| ChainStatus {
-            tenant: tenant.clone(),
-            chain: chain.clone(),
-            ready: count(tenant, chain, false),
-            active: count(tenant, chain, true),
+        let mut drops = self.drops.drops();
+        let mut status = |(key, health): (&ChainKey, &ChainHealth)| ChainStatus {
+            tenant: key.0.clone(),
+            chain: key.1.clone(),
+            ready: 0,
+            active: 0,
             failures: health.failures,
             last_failure: health.last_failure.clone(),
+            drops: drops.remove(key).unwrap_or_default().report(),
         };
-        self.chains.iter().map(status).collect()
+        let mut statuses: BTreeMap<ChainKey, ChainStatus> =
+            self.chains.iter().map(|entry| (entry.0.clone(), status(entry))).collect();
+        for entry in self.instances.values() {
+            if let Some(status) = statuses.get_mut(&(entry.tenant.clone(), entry.chain.clone())) {
+                let count = if entry.client.is_some() { &mut status.active } else { &mut status.ready };
+                *count += 1;
+            }
+        }
+        statuses.into_values().collect()
     }
 }
 
 impl Board {
+    /// An empty board, beside what the gateway counts by chain.
+    #[must_use]
+    pub fn new(gateway: Arc<DropsByChain>) -> Self {
+        let entries = Entries {
+            instances: BTreeMap::new(),
+            ended: VecDeque::new(),
+            chains: BTreeMap::new(),
+            drops: Ledger::new(gateway),
+            followed_version: 0,
+            warnings: Vec::new(),
+        };
+        Self { entries: Mutex::new(entries) }
+    }
+
     /// The entries, locked. What a panicking writer left behind is still true line by line.
     pub fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)

@@ -20,7 +20,7 @@
 //! | [`fwp`], [`imports`], `wasi`, [`log`], [`end`] | one guest: its life, what it may call, why it ended |
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
 //! | [`launcher`], [`lines`] | chain instances: prepared ahead, ended in order |
-//! | [`board`], [`node`] | what the control plane sees and says |
+//! | [`board`], [`drops`], [`node`] | what the control plane sees and says |
 //! | [`ports`] | opening the gateway's devices |
 
 pub mod artifacts;
@@ -28,6 +28,7 @@ pub mod assembly;
 pub mod board;
 pub mod clock;
 pub mod config;
+pub mod drops;
 pub mod end;
 pub mod engine;
 pub mod fwp;

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use pinion_control::model::{Chain, DesiredState, Digest, PortName};
+use pinion_control::model::{Chain, DesiredState, Digest, Output, PortName};
 use pinion_control::node::{
     ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, Node, NodeStatus, PortStatus, Refusal,
 };
 use pinion_gateway::observer::{Observer, PortObserver};
 use pinion_gateway::port::{PortCounters, PortFacts};
+use pinion_mma::counters::{Counter, MmaCounters};
 
 use wasmtime::Linker;
 
@@ -51,6 +52,7 @@ pub struct DataPlane {
     board: Arc<Board>,
     orders: Sender<Order>,
     observer: Arc<Observer>,
+    mmas: Vec<Arc<MmaCounters>>,
     ports: Vec<PortRecord>,
     plan: CorePlan,
     fwps_per_worker: usize,
@@ -70,6 +72,8 @@ pub struct DataPlaneParts {
     pub orders: Sender<Order>,
     /// The gateway's counters.
     pub observer: Arc<Observer>,
+    /// The MMAs' counters.
+    pub mmas: Vec<Arc<MmaCounters>>,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortRecord>,
     /// The core plan.
@@ -84,7 +88,7 @@ impl DataPlane {
     /// See the module.
     #[must_use]
     pub fn new(parts: DataPlaneParts) -> Self {
-        let DataPlaneParts { artifacts, linker, board, orders, observer, ports, plan, fwps_per_worker, warnings } =
+        let DataPlaneParts { artifacts, linker, board, orders, observer, mmas, ports, plan, fwps_per_worker, warnings } =
             parts;
         let (memory_bytes, started) = (Mutex::default(), Instant::now());
         Self {
@@ -94,6 +98,7 @@ impl DataPlane {
             board,
             orders,
             observer,
+            mmas,
             ports,
             plan,
             fwps_per_worker,
@@ -189,7 +194,13 @@ impl Node for DataPlane {
 
     fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
         for ((tenant, name), chain) in state.chains() {
-            self.port_known(chain.egress.as_ref(), &format_args!("chain {tenant}/{name}"))?;
+            let named = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(|output| match output {
+                Output::Port(port) => Some(port),
+                Output::Stage(_) | Output::Egress => None,
+            });
+            for port in chain.egress.iter().chain(named) {
+                self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
+            }
             self.memory_suffices(state, chain)?;
             if chain.stages.len() > self.fwps_per_worker {
                 let (stages, places) = (chain.stages.len(), self.fwps_per_worker);
@@ -238,6 +249,8 @@ impl Node for DataPlane {
             core: u32::from(core.0),
             roles: roles.into_iter().map(str::to_owned).collect(),
         });
+        let of_mmas =
+            |count: fn(&MmaCounters) -> &Counter| -> u64 { self.mmas.iter().map(|mma| count(mma).value()).sum() };
         let ports = (0..self.ports.len()).map(|index| self.port_status(index)).collect();
         let entries = self.board.entries();
         NodeStatus {
@@ -248,6 +261,8 @@ impl Node for DataPlane {
             ports,
             chains: entries.chain_statuses(),
             warnings: self.warnings.iter().chain(&entries.warnings).cloned().collect(),
+            copied_bytes: of_mmas(|mma| &mma.copied_bytes),
+            dropped_gone: of_mmas(|mma| &mma.dropped_gone),
         }
     }
 }

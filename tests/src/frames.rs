@@ -30,6 +30,19 @@ pub fn watch<T: Send>(at: &Namespace, interface: &str, work: impl FnOnce(&mut Ar
     at.inside(|| work(&mut Arrivals { socket: open(at, interface) }))
 }
 
+/// Does something while what arrives at several interfaces of a namespace is kept for it to look at.
+///
+/// # Panics
+/// As [`watch`].
+#[track_caller]
+pub fn watch_each<const N: usize, T: Send>(
+    at: &Namespace,
+    interfaces: [&str; N],
+    work: impl FnOnce([Arrivals; N]) -> T + Send,
+) -> T {
+    at.inside(|| work(interfaces.map(|interface| Arrivals { socket: open(at, interface) })))
+}
+
 /// What arrives at an interface.
 pub struct Arrivals {
     socket: RawSocket,

@@ -104,21 +104,6 @@ impl Namespace {
         self.ip("-oneline link show").lines().filter_map(name).filter(|name| name != "lo").collect()
     }
 
-    /// Does something inside, on a thread of its own.
-    ///
-    /// # Panics
-    /// If that panics.
-    #[track_caller]
-    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let file = File::open(self.path()).expect("the namespace is there");
-        let inside = || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
-            work()
-        };
-        let joined = std::thread::scope(|scope| scope.spawn(inside).join());
-        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
     /// Lays a cable from an interface here to one in another namespace, both up.
     ///
     /// # Panics

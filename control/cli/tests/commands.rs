@@ -122,6 +122,17 @@ async fn what_is_refused_is_bad_input_and_leaves_nothing_behind() {
         ("chain = \"echo\"", "chain = \"nope\"", "rule demo/ping names chain demo/nope, which does not exist"),
         ("module = \"icmp-echo\"", "module = \"nope\"", "chain demo/echo: stage 1 names the module nope"),
         ("name = \"echo\"\n", "name = \"echo\"\negress = \"wan\"\n", "chain demo/echo: this node has no port wan"),
+        ("config =", "outputs = [\"port:wan\"]\nconfig =", "chain demo/echo: this node has no port wan"),
+        (
+            "config =",
+            "outputs = [\"next\"]\nconfig =",
+            ":13: outputs: \"next\" is no stage's name: say the name of a later",
+        ),
+        (
+            "name = \"echo\"\n",
+            "name = \"echo\"\nhold_frames = 2000\n",
+            ":10: chain echo: hold_frames is 2000: it must be",
+        ),
         ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", ":22: destination: 10.77.0.2/24 has bits set"),
         ("\"echo.wasm\"", "\"nope.wasm\"", ":6: path names "),
         ("\"echo.wasm\"", "\"demo.toml\"", "this is not a WebAssembly module"),
@@ -184,11 +195,20 @@ async fn json_shows_whole_objects() {
     );
     assert_eq!(rule[0]["policy"], "per-client");
     let chain = json(&["describe", "chain", "echo", "--tenant", "demo", "-o", "json"]).await;
-    assert_eq!(chain["stages"][0], serde_json::json!({"module": "icmp-echo", "config": {"text": "hello"}}));
+    assert_eq!(
+        chain["stages"][0],
+        serde_json::json!({"module": "icmp-echo", "name": null, "config": {"text": "hello"}, "outputs": ["egress"]})
+    );
+    assert_eq!(chain["hold_frames"], 0);
     let fwp = json(&["get", "fwps", "-o", "json"]).await;
     assert_eq!((&fwp[0]["state"], &fwp[0]["counters"]["received"]), (&"active".into(), &7.into()));
     let status = json(&["status", "-o", "json"]).await;
     assert_eq!((&status["desired_version"], &status["ports"][0]["name"]), (&1.into(), &"lan".into()));
+    assert_eq!((&status["copied_bytes"], &status["dropped_gone"]), (&4096.into(), &1.into()));
+    assert_eq!(
+        status["chains"][0]["drops"][1],
+        serde_json::json!({"place": "0/icmp-echo", "reason": "no-slot", "count": 4})
+    );
     served.stop().await;
 }
 
@@ -199,6 +219,9 @@ async fn describe_and_status_show_what_belongs_together() {
     let chain = ok(&served, &["describe", "chains", "echo", "--tenant", "demo"]).await;
     assert!(chain.contains("\nStages:        0. icmp-echo, config of 5B\n"), "{chain}");
     assert!(chain.contains("\nRules:         ping\n"), "{chain}");
+    assert!(chain.contains("\nHeld:          nothing: what finds no room is dropped\n"), "{chain}");
+    let drops = "\nDropped:       3 at gateway, no-instance\n               4 at 0/icmp-echo, no-slot\n";
+    assert!(chain.ends_with(drops), "{chain}");
     let module = ok(&served, &["describe", "module", "icmp-echo", "--tenant", "demo"]).await;
     assert!(module.ends_with("\nChains:  echo\n"), "{module}");
     let fwp = ok(&served, &["describe", "fwp", "0.0", "--tenant", "demo"]).await;
@@ -209,6 +232,30 @@ async fn describe_and_status_show_what_belongs_together() {
         status.contains("lan    net_tap0   02:00:00:00:00:01   1500   up     12         10     bad-checksum=2"),
         "{status}"
     );
+    assert!(status.contains("Copied:             4096 bytes\nDropped, FWP gone:  1\n"), "{status}");
+    let drops = "TENANT   CHAIN   DROPPED AT    REASON        COUNT\n\
+                 demo     echo    gateway       no-instance   3\n\
+                 demo     echo    0/icmp-echo   no-slot       4\n";
+    assert!(status.ends_with(drops), "{status}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn describe_shows_where_the_stages_of_a_chain_lead_and_what_it_holds() {
+    let served = Served::start().await;
+    let (head, tail) = MANIFEST.split_once("[[chain]]").unwrap();
+    let (_, rule) = tail.split_once("[[rule]]").unwrap();
+    let stages = "[[chain]]\nname = \"echo\"\nhold_frames = 8\nstage = [\n\
+        { module = \"icmp-echo\", name = \"sort\", outputs = [\"slow\", \"fast\", \"port:lan\"] },\n\
+        { module = \"icmp-echo\", name = \"fast\", outputs = [\"egress\"] },\n\
+        { module = \"icmp-echo\", name = \"slow\" },\n]\n";
+    ok(&served, &["apply", "-f", &write_manifest(&served, &format!("{head}{stages}[[rule]]{rule}"))]).await;
+    let chain = ok(&served, &["describe", "chain", "echo", "--tenant", "demo"]).await;
+    let shown = "\nStages:        0. icmp-echo (sort), config of 0B, to slow, fast, port:lan\n               \
+                 1. icmp-echo (fast), config of 0B, to egress\n               \
+                 2. icmp-echo (slow), config of 0B\n";
+    assert!(chain.contains(shown), "{chain}");
+    assert!(chain.contains("\nHeld:          up to 8 packets\n"), "{chain}");
     served.stop().await;
 }
 

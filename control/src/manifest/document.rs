@@ -9,11 +9,11 @@ use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::chain::{self, ChainTable};
 use super::place::{Place, Text};
-use super::{Bundle, ChainEntry, DEFAULT_TENANT, ManifestError, ModuleEntry, NamedFile, VERSION, stage};
+use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, NamedFile, VERSION};
 use crate::model::{
-    Chain, ChainName, ChainProblem, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName,
-    TenantName, VlanId,
+    ChainName, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, TenantName, VlanId,
 };
 
 /// Adds what a manifest says to the bundle.
@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), M
     let document: Document = parse(&text)?;
     let reader = Reader { text, tenant: document.tenant.unwrap_or_else(default_tenant) };
     document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
-    document.chain.into_iter().try_for_each(|chain| reader.chain(chain, bundle))?;
+    document.chain.into_iter().try_for_each(|chain| chain::read(&reader, chain, bundle))?;
     document.rule.into_iter().try_for_each(|rule| reader.rule(rule, bundle))
 }
 
@@ -78,25 +78,6 @@ struct Document {
 struct ModuleTable {
     name: Spanned<ModuleName>,
     path: Spanned<PathBuf>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ChainTable {
-    name: Spanned<ChainName>,
-    stage: Vec<StageTable>,
-    egress: Option<PortName>,
-    memory_limit_kib: Option<Spanned<u32>>,
-    idle_timeout_ms: Option<Spanned<u64>>,
-    cache_min: Option<Spanned<u32>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StageTable {
-    module: ModuleName,
-    config: Option<Spanned<String>>,
-    config_path: Option<Spanned<PathBuf>>,
 }
 
 #[derive(Deserialize)]
@@ -160,9 +141,9 @@ where
 }
 
 /// What the entries of one manifest share.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     text: Text<'a>,
-    tenant: TenantName,
+    pub(super) tenant: TenantName,
 }
 
 impl Reader<'_> {
@@ -170,42 +151,6 @@ impl Reader<'_> {
         let place = self.place(&table.name);
         let wasm = self.file(table.path);
         bundle.add_module(&place, ModuleEntry { tenant: self.tenant.clone(), name: table.name.into_inner(), wasm })
-    }
-
-    fn chain(&self, table: ChainTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
-        let place = self.place(&table.name);
-        let memory_limit_place = table.memory_limit_kib.as_ref().map(|it| self.place(it));
-        let cache_place = table.cache_min.as_ref().map(|it| self.place(it));
-        let idle_timeout_place = table.idle_timeout_ms.as_ref().map(|it| self.place(it));
-
-        let mut stages = Vec::new();
-        let mut config_files = Vec::new();
-        for (at, table) in table.stage.into_iter().enumerate() {
-            if let (Some(config), Some(_)) = (&table.config, &table.config_path) {
-                let place = self.place(config);
-                return Err(wrong(place, "config and config_path exclude each other: give one of them"));
-            }
-            if let Some(path) = table.config_path {
-                config_files.push((at, self.file(path)));
-            }
-            stages.push(stage(table.module, table.config.map(Spanned::into_inner)));
-        }
-
-        let mut chain = Chain::new(self.tenant.clone(), table.name.into_inner(), stages);
-        chain.egress = table.egress;
-        chain.memory_limit_kib = table.memory_limit_kib.map_or(chain.memory_limit_kib, Spanned::into_inner);
-        chain.idle_timeout_ms = table.idle_timeout_ms.map_or(chain.idle_timeout_ms, Spanned::into_inner);
-        chain.cache_min = table.cache_min.map_or(chain.cache_min, Spanned::into_inner);
-        if let Err(problem) = chain.check() {
-            let key_place = match problem {
-                ChainProblem::MemoryLimit(_) => memory_limit_place,
-                ChainProblem::IdleTimeout(_) => idle_timeout_place,
-                ChainProblem::CacheMin(_) => cache_place,
-                ChainProblem::Stages(_) | ChainProblem::Config { .. } => None,
-            };
-            return Err(wrong(key_place.unwrap_or(place), format!("chain {}: {problem}", chain.name)));
-        }
-        bundle.add_chain(&place, ChainEntry { chain, config_files })
     }
 
     fn rule(&self, table: RuleTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
@@ -218,19 +163,19 @@ impl Reader<'_> {
         bundle.add_rule(&place, Rule { tenant: self.tenant.clone(), name, priority, matcher, policy, chain })
     }
 
-    fn place<T>(&self, value: &Spanned<T>) -> Place {
+    pub(super) fn place<T>(&self, value: &Spanned<T>) -> Place {
         self.text.place(&value.span())
     }
 
     /// A file named relative to the manifest.
-    fn file(&self, path: Spanned<PathBuf>) -> NamedFile {
+    pub(super) fn file(&self, path: Spanned<PathBuf>) -> NamedFile {
         let named_at = self.place(&path);
         let folder = self.text.path.parent().unwrap_or(Path::new(""));
         NamedFile { path: folder.join(path.into_inner()), named_at }
     }
 }
 
-fn wrong(place: Place, problem: impl Into<String>) -> ManifestError {
+pub(super) fn wrong(place: Place, problem: impl Into<String>) -> ManifestError {
     ManifestError::Wrong { place, problem: problem.into() }
 }
 

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{Policy, Protocol};
+use crate::model::{Output, Policy, Protocol};
 
 const GOOD: &str = r#"version = "pinion.v1"
 tenant = "demo"
@@ -215,4 +215,82 @@ fn files_that_are_too_long_are_refused_without_being_read_whole() {
     let paths: [PathBuf; 1] = [manifest];
     let message = Bundle::read(&paths).unwrap().load().unwrap_err().to_string();
     assert!(message.ends_with("m.wasm is longer than the 16777216 bytes that a module may have"), "{message}");
+}
+
+const FAN_OUT: &str = r#"version = "pinion.v1"
+
+[[chain]]
+name = "sorter"
+hold_frames = 32
+
+[[chain.stage]]
+name = "sort"
+module = "splitter"
+outputs = ["fast", "slow", "egress", "port:wan"]
+
+[[chain.stage]]
+name = "fast"
+module = "macswap"
+outputs = ["egress"]
+
+[[chain.stage]]
+name = "slow"
+module = "macswap"
+"#;
+
+#[test]
+fn a_chain_says_where_each_output_leads_and_what_it_holds() {
+    let chain = &read(FAN_OUT).unwrap().chains[0].chain;
+    assert_eq!(chain.hold_frames, 32);
+    let wan = Output::Port("wan".parse().unwrap());
+    assert_eq!(chain.stages[0].outputs, [Output::Stage(1), Output::Stage(2), Output::Egress, wan]);
+    assert_eq!((&chain.stages[1].outputs, &chain.stages[2].outputs), (&vec![Output::Egress], &vec![Output::Egress]));
+    assert_eq!(chain.stages[2].name.as_ref().unwrap().as_str(), "slow");
+    let plain = &read(GOOD).unwrap().chains[0].chain;
+    assert_eq!((plain.hold_frames, &plain.stages[0].name), (0, &None));
+    assert_eq!((&plain.stages[0].outputs, &plain.stages[1].outputs), (&vec![Output::Stage(1)], &vec![Output::Egress]));
+}
+
+#[test]
+fn outputs_that_lead_nowhere_or_back_are_refused_by_line() {
+    for (from, to, start) in [
+        (
+            "\"slow\", \"egress\"",
+            "\"slwo\", \"egress\"",
+            "demo.toml:10: outputs: \"slwo\" is no stage's name: say the name",
+        ),
+        ("port:wan", "port:WAN", "demo.toml:10: outputs: \"WAN\" is not a port name"),
+        ("\"port:wan\"", "\"port:\"", "demo.toml:10: outputs: \"\" is not a port name"),
+        ("[\"egress\"]", "[]", "demo.toml:15: outputs is empty: leave the key out"),
+        (
+            "[\"egress\"]",
+            "[\"sort\"]",
+            "demo.toml:15: chain sorter: output 0 of stage 2 leads to stage 1 of 3: it has to",
+        ),
+        (
+            "[\"egress\"]",
+            "[\"fast\"]",
+            "demo.toml:15: chain sorter: output 0 of stage 2 leads to stage 2 of 3: it has to",
+        ),
+        ("\"slow\", ", "", "demo.toml:18: chain sorter: nothing leads to stage 3 (slow): name it in the outputs"),
+        ("name = \"slow\"", "name = \"fast\"", "demo.toml:10: outputs: \"slow\" is no stage's name"),
+        ("name = \"sort\"", "name = \"fast\"", "demo.toml:13: chain sorter: stages 1 and 2 are both named fast"),
+        ("name = \"sort\"", "name = \"egress\"", "demo.toml:8: chain sorter: stage 1 is named egress: that is what"),
+        ("name = \"sort\"", "name = \"Sort\"", "demo.toml:8: name: \"Sort\" is not a stage name"),
+        (
+            "\"port:wan\"",
+            ["\"egress\""; 14].join(", ").as_str(),
+            "demo.toml:10: chain sorter: stage 1 has 17 outputs: a stage has 1",
+        ),
+        (
+            "hold_frames = 32",
+            "hold_frames = 1025",
+            "demo.toml:5: chain sorter: hold_frames is 1025: it must be from 0 to",
+        ),
+    ] {
+        assert!(FAN_OUT.contains(from), "{from}");
+        let message = refused(&FAN_OUT.replacen(from, to, 1));
+        assert!(message.starts_with(start), "{to}: {message}");
+        assert!(!message.contains('\n'), "{message}");
+    }
 }

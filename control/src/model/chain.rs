@@ -4,7 +4,8 @@ use base64::Engine as _;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, TenantName};
+use super::outputs::{self, Output};
+use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, StageName, TenantName};
 
 /// The largest module that may be uploaded.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
@@ -22,6 +23,8 @@ pub const IDLE_TIMEOUT_MS_MIN: u64 = 100;
 pub const IDLE_TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 /// The most chain instances to be kept ready; the least is 1, since clients are served from these alone.
 pub const CACHE_INSTANCES_MAX: u32 = 1024;
+/// The most frames that an instance may hold for a stage without a free slot.
+pub const HOLD_FRAMES_MAX: u32 = 1024;
 
 /// What a tenant uploaded, under the tenant's name for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -41,19 +44,35 @@ pub struct Module {
 pub struct Stage {
     /// A module of the chain's tenant.
     pub module: ModuleName,
+    /// What the chain's manifest calls it, if anything.
+    pub name: Option<StageName>,
     /// Given to the function at initialisation, as it is.
     #[serde(serialize_with = "serialize_config")]
     pub config: Vec<u8>,
+    /// Where it sends to: 1 to [`super::OUTPUTS_MAX`], of which the function's plain `send` takes the first.
+    pub outputs: Vec<Output>,
 }
 
-/// What serves a class of traffic: stages that a packet passes one after another.
+impl Stage {
+    /// A stage without a name, whose outputs [`Chain::new`] fills in.
+    pub fn new(module: ModuleName, config: Vec<u8>) -> Self {
+        Self { module, name: None, config, outputs: Vec::new() }
+    }
+
+    /// Its name, or its module's if it has none.
+    pub fn label(&self) -> &str {
+        self.name.as_ref().map_or(self.module.as_str(), StageName::as_str)
+    }
+}
+
+/// What serves a class of traffic: stages that a packet passes one after another, as their outputs lead it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Chain {
     /// Who owns it.
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub name: ChainName,
-    /// 1 to [`STAGES_MAX`] of them, in the order packets pass them.
+    /// 1 to [`STAGES_MAX`] of them, in the order packets pass them; the first is where they enter.
     pub stages: Vec<Stage>,
     /// The port that packets leave by; none means the port that each came in by.
     pub egress: Option<PortName>,
@@ -63,6 +82,9 @@ pub struct Chain {
     pub idle_timeout_ms: u64,
     /// How many chain instances are kept ready for clients to come.
     pub cache_min: u32,
+    /// How many frames an instance holds before its first stage when that has no slot free, and whether stages wait for
+    /// room in the next at all; with 0, what finds no room is dropped.
+    pub hold_frames: u32,
 }
 
 impl Chain {
@@ -72,9 +94,15 @@ impl Chain {
     pub const IDLE_TIMEOUT_MS: u64 = 300_000;
     /// [`Chain::cache_min`] when nothing else is said.
     pub const CACHE_MIN: u32 = 4;
+    /// [`Chain::hold_frames`] when nothing else is said: what finds no room is dropped.
+    pub const HOLD_FRAMES: u32 = 0;
 
-    /// A chain with the defaults for all that is not named here.
-    pub fn new(tenant: TenantName, name: ChainName, stages: Vec<Stage>) -> Self {
+    /// A chain with the defaults for all that is not named here, and for the outputs of stages that have none.
+    pub fn new(tenant: TenantName, name: ChainName, mut stages: Vec<Stage>) -> Self {
+        let count = stages.len();
+        for (at, stage) in stages.iter_mut().enumerate().filter(|(_, stage)| stage.outputs.is_empty()) {
+            stage.outputs = Output::default_of(at, count);
+        }
         Self {
             tenant,
             name,
@@ -83,10 +111,12 @@ impl Chain {
             memory_limit_kib: Self::MEMORY_LIMIT_KIB,
             idle_timeout_ms: Self::IDLE_TIMEOUT_MS,
             cache_min: Self::CACHE_MIN,
+            hold_frames: Self::HOLD_FRAMES,
         }
     }
 
-    /// Whether every number is within its bounds. Says nothing of the modules named.
+    /// Whether every number is within its bounds, and the stages' outputs lead somewhere. Says nothing of the modules and
+    /// ports named.
     pub fn check(&self) -> Result<(), ChainProblem> {
         if !(1..=STAGES_MAX).contains(&self.stages.len()) {
             return Err(ChainProblem::Stages(self.stages.len()));
@@ -103,7 +133,10 @@ impl Chain {
         if !(1..=CACHE_INSTANCES_MAX).contains(&self.cache_min) {
             return Err(ChainProblem::CacheMin(self.cache_min));
         }
-        Ok(())
+        if self.hold_frames > HOLD_FRAMES_MAX {
+            return Err(ChainProblem::HoldFrames(self.hold_frames));
+        }
+        outputs::check(&self.stages)
     }
 }
 

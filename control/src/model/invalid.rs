@@ -1,10 +1,11 @@
 //! Why a change was not made.
 
 use super::chain::{
-    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX,
-    MEMORY_LIMIT_KIB_MIN, STAGES_MAX,
+    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
+    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, STAGES_MAX,
 };
-use super::{ModuleName, ObjectRef, Prefix, Protocol, VlanId};
+use super::outputs::OUTPUTS_MAX;
+use super::{ModuleName, ObjectRef, Prefix, Protocol, StageName, VlanId};
 
 /// A change that would leave the desired state wrong. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,6 +117,56 @@ pub enum ChainProblem {
     /// A cache size out of bounds.
     #[error("cache_min is {0}: it must be from 1 to {CACHE_INSTANCES_MAX}")]
     CacheMin(u32),
+    /// More frames to hold than an instance may.
+    #[error("hold_frames is {0}: it must be from 0 to {HOLD_FRAMES_MAX}")]
+    HoldFrames(u32),
+    /// None, or too many outputs.
+    #[error("stage {stage} has {count} outputs: a stage has 1 to {OUTPUTS_MAX}")]
+    Outputs {
+        /// Which stage, from 1.
+        stage: usize,
+        /// How many outputs it has.
+        count: usize,
+    },
+    /// An output that leads back, to its own stage, or to none.
+    #[error(
+        "output {output} of stage {stage} leads to stage {target} of {count}: it has to lead to a later stage, so that no \
+         packet goes round in the chain"
+    )]
+    OutputNotForward {
+        /// Which stage, from 1.
+        stage: usize,
+        /// Which of its outputs, from 0.
+        output: usize,
+        /// Which stage it leads to, from 1.
+        target: usize,
+        /// How many stages there are.
+        count: usize,
+    },
+    /// A stage that no packet comes to.
+    #[error("nothing leads to stage {stage} ({name}): name it in the outputs of an earlier stage, or leave it out")]
+    Unreached {
+        /// Which stage, from 1.
+        stage: usize,
+        /// Its name, or its module's.
+        name: String,
+    },
+    /// One name for two stages.
+    #[error("stages {first} and {second} are both named {name}: name one of them otherwise")]
+    SameStageName {
+        /// The first that has the name, from 1.
+        first: usize,
+        /// The second, from 1.
+        second: usize,
+        /// The name of both.
+        name: StageName,
+    },
+    /// A stage with a name that outputs use for something else.
+    #[error("stage {stage} is named egress: that is what outputs call the way out of the chain, so name it otherwise")]
+    StageNamedEgress {
+        /// Which stage, from 1.
+        stage: usize,
+    },
 }
 
 /// What is wrong with a rule in itself.

@@ -93,6 +93,11 @@ name!(
     "chain"
 );
 name!(
+    /// A stage, within its chain.
+    StageName,
+    "stage"
+);
+name!(
     /// A flow rule, within its tenant.
     RuleName,
     "rule"

@@ -16,7 +16,7 @@ fn module_of(tenant_name: &str, name: &str) -> Module {
 }
 
 fn chain_of(tenant_name: &str, name: &str, modules: &[&str]) -> Chain {
-    let stage = |module: &&str| Stage { module: ModuleName::new(*module).unwrap(), config: Vec::new() };
+    let stage = |module: &&str| Stage::new(ModuleName::new(*module).unwrap(), Vec::new());
     Chain::new(tenant(tenant_name), ChainName::new(name).unwrap(), modules.iter().map(stage).collect())
 }
 
@@ -152,6 +152,72 @@ fn a_chain_out_of_bounds_is_refused_with_the_bounds() {
         refused(|c| c.idle_timeout_ms = 99),
         "chain t/c: idle_timeout_ms is 99: it must be from 100 to 604800000"
     );
+    assert_eq!(refused(|c| c.hold_frames = 1025), "chain t/c: hold_frames is 1025: it must be from 0 to 1024");
+}
+
+#[test]
+fn stages_without_outputs_follow_each_other_and_the_last_leads_out() {
+    let chain = chain_of("t", "c", &["m", "m", "m"]);
+    let outputs: Vec<_> = chain.stages.iter().map(|stage| stage.outputs.clone()).collect();
+    assert_eq!(outputs, [[Output::Stage(1)], [Output::Stage(2)], [Output::Egress]]);
+    assert_eq!(chain.check(), Ok(()));
+}
+
+/// A chain of as many stages as there are lists, with these outputs.
+fn graph(outputs: &[&[Output]]) -> Chain {
+    let mut chain = chain_of("t", "c", &vec!["m"; outputs.len()]);
+    for (stage, outputs) in chain.stages.iter_mut().zip(outputs) {
+        stage.outputs = outputs.to_vec();
+    }
+    chain
+}
+
+#[test]
+fn a_chain_may_fan_out_and_come_together_again() {
+    use Output::{Egress, Stage};
+    let wan = || Output::Port("wan".parse().unwrap());
+    assert_eq!(graph(&[&[Stage(1), Stage(2), Egress], &[Stage(2), wan()], &[Egress]]).check(), Ok(()));
+    assert_eq!(graph(&[&[Stage(2), Stage(1)], &[Egress], &[wan(), wan()]]).check(), Ok(()));
+    let mut widest = vec![Egress; OUTPUTS_MAX];
+    assert_eq!(graph(&[&widest]).check(), Ok(()));
+    widest.push(Egress);
+    assert_eq!(graph(&[&widest]).check().unwrap_err().to_string(), "stage 1 has 17 outputs: a stage has 1 to 16");
+}
+
+#[test]
+fn a_chain_that_is_no_graph_forward_is_refused() {
+    use Output::{Egress, Stage};
+    let refused = |outputs: &[&[Output]]| graph(outputs).check().unwrap_err().to_string();
+    let forward = "it has to lead to a later stage, so that no packet goes round in the chain";
+    assert_eq!(refused(&[&[Stage(0)]]), format!("output 0 of stage 1 leads to stage 1 of 1: {forward}"));
+    assert_eq!(
+        refused(&[&[Stage(1)], &[Egress, Stage(0)]]),
+        format!("output 1 of stage 2 leads to stage 1 of 2: {forward}")
+    );
+    assert_eq!(refused(&[&[Stage(1)], &[Stage(2)]]), format!("output 0 of stage 2 leads to stage 3 of 2: {forward}"));
+    assert_eq!(
+        refused(&[&[Stage(2)], &[Stage(2)], &[Egress]]),
+        "nothing leads to stage 2 (m): name it in the outputs of an earlier stage, or leave it out"
+    );
+    assert_eq!(refused(&[&[]]), "stage 1 has 0 outputs: a stage has 1 to 16");
+}
+
+#[test]
+fn stages_have_names_of_their_own() {
+    let named = |names: [&str; 2]| {
+        let mut chain = chain_of("t", "c", &["m", "m"]);
+        for (stage, name) in chain.stages.iter_mut().zip(names) {
+            stage.name = Some(name.parse().unwrap());
+        }
+        chain.check().map_err(|problem| problem.to_string())
+    };
+    assert_eq!(named(["fast", "slow"]), Ok(()));
+    assert_eq!(named(["fast", "fast"]).unwrap_err(), "stages 1 and 2 are both named fast: name one of them otherwise");
+    assert_eq!(
+        named(["fast", "egress"]).unwrap_err(),
+        "stage 2 is named egress: that is what outputs call the way out of the chain, so name it otherwise"
+    );
+    assert!("Fast".parse::<StageName>().unwrap_err().to_string().starts_with("\"Fast\" is not a stage name"));
 }
 
 #[test]

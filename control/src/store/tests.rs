@@ -24,7 +24,7 @@ fn module(name: &str) -> Module {
 }
 
 fn whole_change(name: &str) -> Change {
-    let stage = Stage { module: name.parse().unwrap(), config: vec![0, 159, 146, 150] };
+    let stage = Stage::new(name.parse().unwrap(), vec![0, 159, 146, 150]);
     let mut chain = Chain::new(demo(), "echo".parse().unwrap(), vec![stage]);
     chain.egress = Some("lan".parse().unwrap());
     let rule = Rule {

@@ -2,8 +2,8 @@
 
 use super::{BadMessage, field, optional};
 use crate::model::{
-    BadMatch, Chain, ChainName, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Policy, PortName, PortRange,
-    Prefix, Protocol, Rule, RuleName, Stage, TenantName, VlanId,
+    BadMatch, Chain, ChainName, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Output, Policy, PortName,
+    PortRange, Prefix, Protocol, Rule, RuleName, Stage, StageName, TenantName, VlanId,
 };
 use crate::proto;
 
@@ -33,15 +33,15 @@ impl TryFrom<proto::Module> for Module {
 
 impl From<&Chain> for proto::Chain {
     fn from(chain: &Chain) -> Self {
-        let stage = |stage: &Stage| proto::Stage { module: stage.module.to_string(), config: stage.config.clone() };
         Self {
             tenant: chain.tenant.to_string(),
             name: chain.name.to_string(),
-            stages: chain.stages.iter().map(stage).collect(),
+            stages: chain.stages.iter().map(Into::into).collect(),
             egress: chain.egress.as_ref().map(PortName::to_string),
             memory_limit_kib: Some(chain.memory_limit_kib),
             idle_timeout_ms: Some(chain.idle_timeout_ms),
             cache_min: Some(chain.cache_min),
+            hold_frames: Some(chain.hold_frames),
         }
     }
 }
@@ -50,19 +50,68 @@ impl TryFrom<proto::Chain> for Chain {
     type Error = BadMessage;
 
     fn try_from(message: proto::Chain) -> Result<Self, BadMessage> {
-        let stage = |(at, stage): (usize, proto::Stage)| {
-            let module = field(&format!("chain.stages[{at}].module"), ModuleName::new(stage.module))?;
-            Ok(Stage { module, config: stage.config })
+        let stage = |(at, message): (usize, proto::Stage)| {
+            Stage::try_from(message).map_err(|bad| bad.within(format_args!("chain.stages[{at}]")))
         };
+        let tenant = field("chain.tenant", TenantName::new(message.tenant))?;
+        let name = field("chain.name", ChainName::new(message.name))?;
+        let stages = message.stages.into_iter().enumerate().map(stage).collect::<Result<_, BadMessage>>()?;
+        let Self { stages, .. } = Self::new(tenant.clone(), name.clone(), stages);
         Ok(Self {
-            tenant: field("chain.tenant", TenantName::new(message.tenant))?,
-            name: field("chain.name", ChainName::new(message.name))?,
-            stages: message.stages.into_iter().enumerate().map(stage).collect::<Result<_, BadMessage>>()?,
+            tenant,
+            name,
+            stages,
             egress: optional("chain.egress", message.egress, PortName::new)?,
             memory_limit_kib: message.memory_limit_kib.unwrap_or(Self::MEMORY_LIMIT_KIB),
             idle_timeout_ms: message.idle_timeout_ms.unwrap_or(Self::IDLE_TIMEOUT_MS),
             cache_min: message.cache_min.unwrap_or(Self::CACHE_MIN),
+            hold_frames: message.hold_frames.unwrap_or(Self::HOLD_FRAMES),
         })
+    }
+}
+
+impl From<&Stage> for proto::Stage {
+    fn from(stage: &Stage) -> Self {
+        Self {
+            module: stage.module.to_string(),
+            config: stage.config.clone(),
+            name: stage.name.as_ref().map(StageName::to_string),
+            outputs: stage.outputs.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::Stage> for Stage {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Stage) -> Result<Self, BadMessage> {
+        let output = |(at, message): (usize, proto::Output)| field(&format!("outputs[{at}]"), output(message));
+        Ok(Self {
+            module: field("module", ModuleName::new(message.module))?,
+            name: optional("name", message.name, StageName::new)?,
+            config: message.config,
+            outputs: message.outputs.into_iter().enumerate().map(output).collect::<Result<_, BadMessage>>()?,
+        })
+    }
+}
+
+impl From<&Output> for proto::Output {
+    fn from(output: &Output) -> Self {
+        let target = match output {
+            Output::Stage(stage) => proto::output::Target::Stage(*stage as u32),
+            Output::Egress => proto::output::Target::Egress(proto::output::Egress {}),
+            Output::Port(port) => proto::output::Target::Port(port.to_string()),
+        };
+        Self { target: Some(target) }
+    }
+}
+
+fn output(message: proto::Output) -> Result<Output, String> {
+    match message.target {
+        Some(proto::output::Target::Stage(stage)) => Ok(Output::Stage(stage as usize)),
+        Some(proto::output::Target::Egress(_)) => Ok(Output::Egress),
+        Some(proto::output::Target::Port(port)) => PortName::new(port).map(Output::Port).map_err(|bad| bad.to_string()),
+        None => Err("say one of stage, egress, port".into()),
     }
 }
 

@@ -3,7 +3,8 @@
 use super::{BadMessage, field};
 use crate::model::{ChainName, ModuleName, PortName, TenantName};
 use crate::node::{
-    ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, NodeStatus, PortStatus,
+    ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, NodeStatus,
+    PortStatus,
 };
 use crate::proto;
 
@@ -106,6 +107,7 @@ same_fields!(
 );
 same_fields!(CoreStatus, Core { core, roles });
 same_fields!(DropCount, DropCount { reason, count });
+same_fields!(ChainDrop, ChainDrop { place, reason, count });
 
 impl From<ChainInstanceStatus> for proto::ChainInstance {
     fn from(instance: ChainInstanceStatus) -> Self {
@@ -153,6 +155,8 @@ impl proto::Status {
             ports: node.ports.into_iter().map(Into::into).collect(),
             chains: node.chains.into_iter().map(Into::into).collect(),
             warnings: node.warnings,
+            copied_bytes: node.copied_bytes,
+            dropped_gone: node.dropped_gone,
         }
     }
 }
@@ -169,6 +173,8 @@ impl TryFrom<proto::Status> for NodeStatus {
             ports: message.ports.into_iter().map(PortStatus::try_from).collect::<Result<_, _>>()?,
             chains: message.chains.into_iter().map(ChainStatus::try_from).collect::<Result<_, _>>()?,
             warnings: message.warnings,
+            copied_bytes: message.copied_bytes,
+            dropped_gone: message.dropped_gone,
         })
     }
 }
@@ -214,6 +220,7 @@ impl From<ChainStatus> for proto::ChainStatus {
             active: chain.active,
             failures: chain.failures,
             last_failure: chain.last_failure,
+            drops: chain.drops.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -229,6 +236,7 @@ impl TryFrom<proto::ChainStatus> for ChainStatus {
             active: message.active,
             failures: message.failures,
             last_failure: message.last_failure,
+            drops: message.drops.into_iter().map(Into::into).collect(),
         })
     }
 }

@@ -1,5 +1,5 @@
-use crate::model::{Chain, Match, Module, Outcome, Policy, Rule, Stage};
-use crate::node::{FwpCounters, FwpState, FwpStatus};
+use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Rule, Stage};
+use crate::node::{ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, NodeStatus};
 use crate::proto;
 
 fn full_rule() -> Rule {
@@ -28,11 +28,64 @@ fn objects_come_through_messages_as_they_were() {
     let rule = full_rule();
     assert_eq!(Rule::try_from(proto::Rule::from(&rule)).unwrap(), rule);
 
-    let stage = Stage { module: "m".parse().unwrap(), config: vec![0, 255] };
+    let stage = Stage::new("m".parse().unwrap(), vec![0, 255]);
     let mut chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage]);
     chain.egress = Some("wan".parse().unwrap());
     chain.cache_min = 1;
+    chain.hold_frames = 9;
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
+}
+
+#[test]
+fn outputs_and_names_of_stages_come_through_messages_as_they_were() {
+    let mut stages: Vec<Stage> = (0..3).map(|_| Stage::new("m".parse().unwrap(), Vec::new())).collect();
+    stages[0].outputs = vec![Output::Stage(2), Output::Egress, Output::Port("wan".parse().unwrap()), Output::Stage(1)];
+    stages[2].name = Some("slow".parse().unwrap());
+    let chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), stages);
+    assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
+}
+
+#[test]
+fn stages_of_a_message_without_outputs_follow_each_other() {
+    let stage = || proto::Stage { module: "m".into(), ..proto::Stage::default() };
+    let stages = vec![stage(), stage()];
+    let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), stages, ..proto::Chain::default() };
+    let chain = Chain::try_from(message).unwrap();
+    assert_eq!((&chain.stages[0].outputs, &chain.stages[1].outputs), (&vec![Output::Stage(1)], &vec![Output::Egress]));
+}
+
+#[test]
+fn bad_stages_are_named_with_their_place_and_field() {
+    let refused = |stage: proto::Stage| {
+        let stages = vec![proto::Stage { module: "m".into(), ..proto::Stage::default() }, stage];
+        let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), stages, ..proto::Chain::default() };
+        Chain::try_from(message).unwrap_err().to_string()
+    };
+    let stage = || proto::Stage { module: "m".into(), ..proto::Stage::default() };
+    let port = proto::Output { target: Some(proto::output::Target::Port("WAN".into())) };
+    let error = refused(proto::Stage { outputs: vec![port], ..stage() });
+    assert!(error.starts_with("chain.stages[1].outputs[0]: \"WAN\" is not a port name"), "{error}");
+    let error = refused(proto::Stage { outputs: vec![proto::Output::default()], ..stage() });
+    assert_eq!(error, "chain.stages[1].outputs[0]: say one of stage, egress, port");
+    let error = refused(proto::Stage { name: Some("A".into()), ..stage() });
+    assert!(error.starts_with("chain.stages[1].name: \"A\" is not a stage name"), "{error}");
+    let error = refused(proto::Stage { module: "M".into(), ..stage() });
+    assert!(error.starts_with("chain.stages[1].module: \"M\" is not a module name"), "{error}");
+}
+
+#[test]
+fn what_was_dropped_comes_through_messages_as_it_was() {
+    let chain = ChainStatus {
+        tenant: "demo".parse().unwrap(),
+        chain: "echo".parse().unwrap(),
+        ready: 1,
+        active: 2,
+        failures: 3,
+        last_failure: None,
+        drops: vec![ChainDrop { place: "0/m".into(), reason: "no-slot".into(), count: 4 }],
+    };
+    let status = NodeStatus { chains: vec![chain], copied_bytes: 5, dropped_gone: 6, ..NodeStatus::default() };
+    assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
 }
 
 #[test]
@@ -61,6 +114,7 @@ fn absent_limits_of_a_chain_take_their_defaults() {
     let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), ..proto::Chain::default() };
     let chain = Chain::try_from(message).unwrap();
     assert_eq!((chain.memory_limit_kib, chain.idle_timeout_ms, chain.cache_min), (16384, 300_000, 4));
+    assert_eq!(chain.hold_frames, 0);
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pinion_control::model::{Chain, DesiredState, Digest, Match, Policy, Rule, Stage};
+use pinion_control::model::{Chain, DesiredState, Digest, Match, Output, Policy, Rule, Stage};
 use pinion_control::node::{
-    ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, Node, NodeStatus,
-    PortStatus, Refusal,
+    ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, Node,
+    NodeStatus, PortStatus, Refusal,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::oneshot;
@@ -58,7 +58,11 @@ impl Node for TestNode {
     fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
         self.note(format!("check {}", state.version()));
         for chain in state.chains().values() {
-            if let Some(port) = chain.egress.as_ref().filter(|port| port.as_str() != PORT) {
+            let named = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(|output| match output {
+                Output::Port(port) => Some(port),
+                Output::Stage(_) | Output::Egress => None,
+            });
+            if let Some(port) = chain.egress.iter().chain(named).find(|port| port.as_str() != PORT) {
                 let (tenant, name) = (&chain.tenant, &chain.name);
                 return Err(Refusal::Unfit(format!("chain {tenant}/{name}: this node has no port {port}")));
             }
@@ -121,6 +125,10 @@ impl Node for TestNode {
             active: 1,
             failures: 0,
             last_failure: None,
+            drops: vec![
+                ChainDrop { place: "gateway".into(), reason: "no-instance".into(), count: 3 },
+                ChainDrop { place: format!("0/{}", chain.stages[0].module), reason: "no-slot".into(), count: 4 },
+            ],
         };
         let followed_version = self.state.lock().unwrap().version();
         NodeStatus {
@@ -140,6 +148,8 @@ impl Node for TestNode {
             }],
             chains: self.chains().into_iter().map(chain_status).collect(),
             warnings: Vec::new(),
+            copied_bytes: 4096,
+            dropped_gone: 1,
         }
     }
 }
@@ -192,7 +202,7 @@ pub fn wasm(name: &str) -> Vec<u8> {
 
 /// A chain `demo/echo` of one stage with this module.
 pub fn echo_chain(module: &str) -> Chain {
-    let stage = Stage { module: module.parse().unwrap(), config: b"hello".to_vec() };
+    let stage = Stage::new(module.parse().unwrap(), b"hello".to_vec());
     Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage])
 }
 

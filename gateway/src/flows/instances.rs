@@ -123,6 +123,13 @@ impl Instances {
         Some(hot.entry)
     }
 
+    /// The chain of a bound instance, if the slot is still the same one's.
+    pub(crate) fn chain(&self, slot: SlotRef) -> Option<ChainIndex> {
+        let hot = &self.hot[slot.index as usize];
+        let same = hot.generation == slot.generation && hot.state == State::Bound;
+        same.then(|| self.cold[slot.index as usize].chain)
+    }
+
     /// The instance bound to the key.
     pub(crate) fn bound_to(&self, key: &InstanceKey) -> Option<SlotRef> {
         let hash = self.hasher.hash_one(key);

@@ -99,6 +99,12 @@ impl Pending {
         }
     }
 
+    /// The chain of the key that has waited longest of all.
+    pub(crate) fn oldest_chain(&self) -> Option<ChainIndex> {
+        let waiter = self.order.first()?;
+        self.waiters[waiter as usize].key.map(|key| key.chain)
+    }
+
     /// Gives up the key that has waited longest of all if it waits since `until_ns` or before, handing out its
     /// frames; returns whether there was one.
     pub(crate) fn expire(&mut self, until_ns: u64, give_up: impl FnMut(Held)) -> bool {

@@ -161,6 +161,11 @@ impl Rig {
         self.gateway.observer().ports().map(|port| port.drops.count(reason)).sum()
     }
 
+    fn chain_drops(&self, chain: u32) -> Vec<(DropReason, u64)> {
+        let counts = self.gateway.observer().chain_drops().chain(ChainIndex(chain)).counts();
+        counts.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
     /// Ends everything and counts the buffers.
     fn assert_no_buffer_leaked(mut self) {
         self.delivered();
@@ -454,6 +459,35 @@ fn what_mma_sends_leaves_by_its_port_in_order() {
         let left: Vec<_> = std::iter::from_fn(|| rig.peers[parity].receive()).map(|frame| frame[59]).collect();
         assert_eq!(left, (0..100).filter(|number| usize::from(number % 2) == parity).collect::<Vec<u8>>());
     }
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
+    use DropReason::{LauncherBusy, MmaBusy, NoInstance, PendingFull};
+    let other = |rule: Rule| {
+        let source = Some(IpAddr::V4(client(2)).into());
+        Rule { matches: Match { source, ..Match::default() }, chain: ChainIndex(1), priority: 9, ..rule }
+    };
+    let mut rig = Rig::with(1, Sizes { link: 16, pending: 3, events: 3, ..AMPLE });
+    rig.set_rules(vec![rule(Policy::PerClient, 0), other(rule(Policy::PerClient, 0))]);
+    rig.send_and_poll(&vec![ping(2, 1); 5]);
+    assert_eq!((rig.chain_drops(0), rig.chain_drops(1)), (vec![], vec![(PendingFull, 2)]));
+    rig.now_ns += PENDING_TIMEOUT_NS;
+    rig.poll();
+    assert_eq!(rig.chain_drops(1), [(NoInstance, 3), (PendingFull, 2)]);
+    rig.ready(1, 10);
+    rig.send_and_poll(&vec![ping(2, 1); 20]);
+    assert_eq!((rig.targets().len(), rig.chain_drops(1)), (8, vec![(NoInstance, 3), (PendingFull, 2), (MmaBusy, 12)]));
+    // Events fill the channel until one is kept; then the first frame of a chain that nobody asked for yet is turned away.
+    for instance in [11, 11, 12, 13] {
+        rig.commands.send(Command::Unbind { instance: InstanceId(instance) }).unwrap();
+    }
+    rig.poll();
+    rig.send_and_poll(&[ping(1, 1)]);
+    assert_eq!(rig.chain_drops(0), [(LauncherBusy, 1)]);
+    let of_port: u64 = [NoInstance, PendingFull, LauncherBusy, MmaBusy].map(|reason| rig.drops(reason)).iter().sum();
+    assert_eq!(of_port, 18, "they are the port's, too");
     rig.assert_no_buffer_leaked();
 }
 

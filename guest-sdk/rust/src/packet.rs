@@ -8,8 +8,8 @@ use core::fmt;
 use core::iter::FusedIterator;
 
 use pinion_abi::{
-    Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_IP_CHECKSUM_BAD, RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD,
-    RX_L4_CHECKSUM_GOOD,
+    Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_IP_CHECKSUM_BAD, RX_IP_CHECKSUM_GOOD,
+    RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD,
 };
 
 use crate::pool::{Grants, Ring, SLOT_SIZE};
@@ -78,6 +78,10 @@ impl fmt::Debug for Batch<'_> {
     }
 }
 
+/// The last number that is taken for an output's; no chain has so many.
+const OUTPUT_LAST: u16 = PORT_REPLY - 1;
+const _: () = assert!(OUTPUT_LAST >= OUTPUTS_MAX && OUTPUT_LAST < PORT_DROP);
+
 /// A slot has not enough bytes left for a change of a packet's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
@@ -95,8 +99,8 @@ impl fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
-/// One frame, from its Ethernet header on, in a slot of its own. Dropped unless [sent](Packet::send) or
-/// [replied](Packet::reply).
+/// One frame, from its Ethernet header on, in a slot of its own. Dropped unless [sent](Packet::send), also
+/// [by another output](Packet::send_to), or [replied](Packet::reply).
 ///
 /// ```
 /// # use pinion_sdk::{Batch, Function, InitError, testing::Harness};
@@ -263,10 +267,40 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
-    /// Sends the packet on: to the next stage of the chain, or out of the node after the last.
+    /// Sends the packet on by the stage's first output: to the next stage of the chain, or out of the node after the last,
+    /// unless the chain says otherwise.
     #[inline]
     pub fn send(self) {
         self.finish(PORT_NEXT);
+    }
+
+    /// Sends the packet on by one of the stage's outputs, as the chain's manifest lists them: `outputs = ["fast", "slow"]`
+    /// makes `fast` output 0, which [`Packet::send`] uses, and `slow` output 1.
+    ///
+    /// An output that the chain does not give this stage is a fault of the function's: the node ends the instance for
+    /// it, and says so. A function that is to run in chains of many shapes learns its outputs from its configuration.
+    ///
+    /// ```
+    /// # use pinion_sdk::{Batch, Function, InitError, testing::{Harness, Outcome}};
+    /// # struct Sort;
+    /// # impl Function for Sort {
+    /// #     fn init(_config: &[u8]) -> Result<Self, InitError> { Ok(Self) }
+    /// fn handle(&mut self, batch: Batch<'_>) {
+    ///     for packet in batch {
+    ///         // Short frames take the fast path, output 0; all others the slow one, output 1.
+    ///         let output = if packet.len() <= 128 { 0 } else { 1 };
+    ///         packet.send_to(output);
+    ///     }
+    /// }
+    /// # }
+    /// # let verdicts = Harness::<Sort>::new(b"").unwrap().deliver(&[&[0; 64], &[0; 1500]]);
+    /// # assert_eq!(verdicts[0].outcome, Outcome::Sent);
+    /// # assert_eq!(verdicts[1].outcome, Outcome::SentTo(1));
+    /// ```
+    #[inline]
+    pub fn send_to(self, output: u16) {
+        // The numbers beyond mean something else.
+        self.finish(output.min(OUTPUT_LAST));
     }
 
     /// Sends the packet back out of the port it came in by, past the rest of the chain. Turning the addresses round is

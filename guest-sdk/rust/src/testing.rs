@@ -3,7 +3,7 @@
 //! [`Harness`] drives the same pool, rings and batches as a node does, and checks what the function hands back as a
 //! node would. Log, clock and random bytes belong to the test's thread.
 
-use pinion_abi::{Descriptor, LogLevel, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM};
+use pinion_abi::{Descriptor, LogLevel, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM};
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 use crate::{Function, InitError, guest, host};
@@ -11,8 +11,10 @@ use crate::{Function, InitError, guest, host};
 /// What the function did with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Sent on along the chain.
+    /// Sent on along the chain, by the first output.
     Sent,
+    /// Sent on by an output that is not the first.
+    SentTo(u16),
     /// Sent back out of the port it came in by.
     Replied,
     /// Dropped, or let go out of scope.
@@ -30,7 +32,7 @@ pub struct Verdict {
     pub bytes: Vec<u8>,
 }
 
-/// A function on a fake node.
+/// A function on a fake node, in a chain that gives it every output there can be.
 ///
 /// ```
 /// use pinion_sdk::{Batch, Function, InitError};
@@ -155,7 +157,8 @@ fn collect(pool: &mut Pool<'_>, granted: &mut [Option<usize>], verdicts: &mut Ve
             PORT_NEXT => Outcome::Sent,
             PORT_REPLY => Outcome::Replied,
             PORT_DROP => Outcome::Dropped,
-            port => panic!("there is no transmit port {port}"),
+            output if output < OUTPUTS_MAX => Outcome::SentTo(output),
+            output => panic!("the function sent to output {output}: a stage has at most {OUTPUTS_MAX}, from 0 on"),
         };
         let start = usize::from(descriptor.offset);
         let bytes = pool.host_slot(descriptor.slot).get(start..start + usize::from(descriptor.len));

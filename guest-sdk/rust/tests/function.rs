@@ -61,6 +61,34 @@ fn what_a_device_found_out_of_checksums_is_told() {
     assert_eq!(outcome(RX_L4_CHECKSUM_GOOD | RX_L4_CHECKSUM_BAD), Outcome::Replied);
 }
 
+function!(Spread, |batch| {
+    for packet in batch {
+        let output = u16::from(packet.data()[0]);
+        packet.send_to(output);
+    }
+});
+
+#[test]
+fn each_packet_takes_the_output_it_is_sent_to_and_the_first_is_where_send_goes() {
+    let verdicts = Harness::<Spread>::new(b"").unwrap().deliver(&[&[0], &[1], &[15]]);
+    let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Sent, Outcome::SentTo(1), Outcome::SentTo(15)]);
+}
+
+#[test]
+#[should_panic(expected = "the function sent to output 16")]
+fn an_output_that_no_chain_has_fails_the_test() {
+    Harness::<Spread>::new(b"").unwrap().deliver(&[&[16]]);
+}
+
+function!(SendToDrop, |batch| batch.for_each(|packet| packet.send_to(pinion_abi::PORT_DROP)));
+
+#[test]
+#[should_panic(expected = "the function sent to output 65533")]
+fn a_number_that_means_something_else_to_the_node_is_no_output_either() {
+    Harness::<SendToDrop>::new(b"").unwrap().deliver(&[&[0]]);
+}
+
 function!(Neglect, |batch| drop(batch));
 
 #[test]

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::{self, ChainName, DesiredState, Digest, ModuleName, TenantName};
+use pinion_control::model::{self, ChainName, DesiredState, Digest, ModuleName, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainIndex};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::id::PortIndex;
+use pinion_mma::wiring::{Backpressure, Edge};
 use wasmtime::{Linker, Module};
 
 use super::places::WorkerIndex;
@@ -25,6 +26,15 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 const SLOW: Duration = Duration::from_millis(20);
 const SLOW_REST_FACTOR: u32 = 4;
 
+/// Where an output of a stage leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hop {
+    /// To another stage of the same instance.
+    Stage(usize),
+    /// Out of the node, along this edge.
+    Exit(Edge),
+}
+
 /// A chain in force.
 pub struct ChainEntry {
     /// What was asked for.
@@ -33,8 +43,8 @@ pub struct ChainEntry {
     digests: Vec<Digest>,
     /// By worker, then by stage.
     templates: Vec<Vec<Template>>,
-    /// Where its last stage sends to; none for where it came in.
-    pub egress: Option<PortIndex>,
+    /// By stage: where its outputs lead.
+    outputs: Vec<Vec<Hop>>,
     /// Instances that wait for a client.
     pub ready: u32,
     /// A client waits for an instance.
@@ -54,6 +64,22 @@ impl ChainEntry {
     #[must_use]
     pub fn module(&self, stage: usize) -> &ModuleName {
         &self.spec.stages[stage].module
+    }
+
+    /// Where the outputs of a stage lead.
+    #[must_use]
+    pub fn outputs(&self, stage: usize) -> &[Hop] {
+        &self.outputs[stage]
+    }
+
+    /// What becomes of frames for a stage that has no slot free. Only the first stage's come from the gateway, so only it
+    /// has any to hold; those of the others wait in the stage before.
+    #[must_use]
+    pub fn backpressure(&self, stage: usize) -> Backpressure {
+        match self.spec.hold_frames {
+            0 => Backpressure::Drop,
+            frames => Backpressure::Hold { frames_max: if stage == 0 { frames as usize } else { 0 } },
+        }
     }
 
     /// Whether another instance should be prepared now.
@@ -189,10 +215,7 @@ impl Catalogue {
         kept: &BTreeMap<ChainIndex, ChainEntry>,
     ) -> Result<(ChainIndex, ChainEntry), String> {
         let digests = digests.ok_or("it names a module that is not there")?;
-        let egress = match &spec.egress {
-            Some(port) => Some(self.port(port.as_str())?),
-            None => None,
-        };
+        let outputs = self.outputs(spec)?;
         let mut templates = Vec::new();
         for shelf in &mut self.shelves {
             let mut stages = Vec::new();
@@ -211,13 +234,23 @@ impl Catalogue {
             spec,
             digests,
             templates,
-            egress,
+            outputs,
             ready: 0,
             wanted: false,
             failures_in_a_row: 0,
             resume_at: None,
         };
         Ok((index, entry))
+    }
+
+    fn outputs(&self, spec: &model::Chain) -> Result<Vec<Vec<Hop>>, String> {
+        let exit = |port: &PortName| self.port(port.as_str()).map(|port| Hop::Exit(Edge::Egress(port)));
+        let hop = |output: &Output| match output {
+            Output::Stage(stage) => Ok(Hop::Stage(*stage)),
+            Output::Egress => spec.egress.as_ref().map_or(Ok(Hop::Exit(Edge::EgressWhereItCame)), exit),
+            Output::Port(port) => exit(port),
+        };
+        spec.stages.iter().map(|stage| stage.outputs.iter().map(hop).collect()).collect()
     }
 
     /// The index that was free for longest: instances of the chain that last had it have ended long since.

@@ -13,7 +13,7 @@ use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 
 use super::Lines;
-use super::catalogue::ChainEntry;
+use super::catalogue::{ChainEntry, Hop};
 use super::places::{Places, WorkerIndex};
 use crate::board::{Board, FwpEntry, InstanceEntry};
 use crate::end::EndReason;
@@ -129,12 +129,16 @@ impl Instances {
         ids: &[FwpId],
     ) -> Result<Vec<(Fwp, Box<Endpoint>)>, String> {
         let line = &self.lines.workers[worker.0];
-        let exit = chain.egress.map_or(Edge::EgressWhereItCame, Edge::Egress);
         let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
         for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
-            let next = ids.get(stage + 1).map_or(exit, |&next| Edge::Fwp(next));
+            let edge = |hop: &Hop| match *hop {
+                Hop::Stage(stage) => Edge::Fwp(ids[stage]),
+                Hop::Exit(edge) => edge,
+            };
+            let outputs = chain.outputs(stage).iter().map(edge).collect();
+            let wiring = Wiring::new(outputs, chain.backpressure(stage));
             let servants = &line.servants[id.mma(self.lines.mmas.len()).0];
-            let berth = Berth { id, servants, wiring: Wiring::to(next), clock: &line.clock };
+            let berth = Berth { id, servants, wiring, clock: &line.clock };
             let log = self.log.log(Origin {
                 tenant: chain.spec.tenant.to_string(),
                 chain: chain.spec.name.to_string(),
@@ -161,6 +165,7 @@ impl Instances {
             core: self.lines.workers[worker.0].core,
             client: None,
             fwps: fwps.iter().enumerate().map(entry).collect(),
+            holds: chain.spec.hold_frames > 0,
             made: Instant::now(),
             ended_because: None,
         });
@@ -270,6 +275,8 @@ impl Instances {
         self.places.give_back(instance.worker, id);
         if instance.fwps.is_empty() {
             self.instances.remove(&instance_id);
+            // Whoever counted has let go of all of it: what is counted now stays so.
+            self.board.entries().settle(instance_id);
         }
     }
 }

@@ -195,16 +195,17 @@ impl Launcher {
         for warning in &followed.warnings {
             tracing::warn!("{warning}");
         }
+        let mut board = self.board.entries();
+        board.follow(state.chains().values().map(|spec| &**spec));
+        for (index, chain) in self.catalogue.chains() {
+            board.set_index(index, &chain.spec);
+        }
+        board.warnings = followed.warnings;
+        drop(board);
         self.instances.set_rules(followed.rules);
         for chain in followed.retired {
             self.instances.end_chain(chain, &EndReason::Withdrawn);
         }
-        let mut board = self.board.entries();
-        board.chains.retain(|name, _| state.chains().contains_key(name));
-        for name in state.chains().keys() {
-            board.chains.entry(name.clone()).or_default();
-        }
-        board.warnings = followed.warnings;
     }
 
     /// The gateway goes by the rules of the oldest state on its way there.

@@ -2,8 +2,8 @@
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Module, Rule, TenantName};
-use pinion_control::node::{ChainStatus, FwpStatus};
+use pinion_control::model::{Chain, Module, Output, Rule, Stage, TenantName};
+use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus};
 use serde::Serialize;
 
 use super::BadInput;
@@ -68,8 +68,13 @@ fn describe_module(module: &Module, chains: &[Chain]) -> String {
 
 fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> String {
     let status = status.iter().find(|status| status.tenant == chain.tenant && status.chain == chain.name);
-    let stages = chain.stages.iter().enumerate();
-    let stages = stages.map(|(at, s)| format!("{at}. {}, config of {}", s.module, size(s.config.len() as u64)));
+    let stages = (0..chain.stages.len()).map(|at| describe_stage(&chain.stages, at));
+    let drop = |drop: &ChainDrop| format!("{} at {}, {}", drop.count, drop.place, drop.reason);
+    let drops = status.into_iter().flat_map(|status| status.drops.iter().map(drop));
+    let held = match chain.hold_frames {
+        0 => "nothing: what finds no room is dropped".into(),
+        frames => format!("up to {frames} packets"),
+    };
     let egress = chain.egress.as_ref().map_or("the port that a packet came in by".into(), |port| port.to_string());
     output::description([
         ("Tenant", chain.tenant.to_string()),
@@ -79,12 +84,37 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Memory limit", size(u64::from(chain.memory_limit_kib) << 10)),
         ("Idle timeout", format!("{} ms", chain.idle_timeout_ms)),
         ("Kept ready", chain.cache_min.to_string()),
+        ("Held", held),
         ("Rules", names(rules.iter().filter(|rule| rule.chain == chain.name).map(|rule| rule.name.to_string()))),
         ("Ready", or_dash(status.map(|status| status.ready))),
         ("Active", or_dash(status.map(|status| status.active))),
         ("Failures", or_dash(status.map(|status| status.failures))),
         ("Last failure", or_dash(status.and_then(|status| status.last_failure.as_ref()))),
+        ("Dropped", names(drops)),
     ])
+}
+
+/// `1. macswap (fast), config of 0B, to slow, egress`; outputs are shown where they are not what goes without saying.
+fn describe_stage(stages: &[Stage], at: usize) -> String {
+    let Stage { module, name, config, outputs } = &stages[at];
+    let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let mut text = format!("{at}. {module}{name}, config of {}", size(config.len() as u64));
+    if *outputs != Output::default_of(at, stages.len()) {
+        let targets: Vec<String> = outputs.iter().map(|output| target(stages, output)).collect();
+        text = format!("{text}, to {}", targets.join(", "));
+    }
+    text
+}
+
+fn target(stages: &[Stage], output: &Output) -> String {
+    match output {
+        Output::Stage(at) => match stages.get(*at).and_then(|stage| stage.name.as_ref()) {
+            Some(name) => name.to_string(),
+            None => format!("stage {at}"),
+        },
+        Output::Egress => "egress".into(),
+        Output::Port(port) => format!("port:{port}"),
+    }
 }
 
 fn describe_rule(rule: &Rule) -> String {

@@ -1,7 +1,7 @@
 //! `pinion status`: the node as a whole.
 
 use pinion_control::client::NodeReport;
-use pinion_control::node::{ChainStatus, CoreStatus, DropCount, PortStatus};
+use pinion_control::node::{ChainDrop, ChainStatus, CoreStatus, DropCount, PortStatus};
 
 use crate::args::Format;
 use crate::output::{self, age, or_dash, printable};
@@ -19,6 +19,8 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
                 "Desired state",
                 format!("version {}, version {} in effect", report.desired_version, node.followed_version),
             ),
+            ("Copied", format!("{} bytes", node.copied_bytes)),
+            ("Dropped, FWP gone", node.dropped_gone.to_string()),
         ]),
         output::table(["CORE", "ROLES"], node.cores.iter().map(core)),
         output::table(
@@ -29,6 +31,10 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
     if !node.chains.is_empty() {
         let headings = ["TENANT", "CHAIN", "READY", "ACTIVE", "FAILURES", "LAST FAILURE"];
         parts.push(output::table(headings, node.chains.iter().map(chain)));
+    }
+    let mut drops = node.chains.iter().flat_map(|chain| chain.drops.iter().map(move |drop| (chain, drop))).peekable();
+    if drops.peek().is_some() {
+        parts.push(output::table(["TENANT", "CHAIN", "DROPPED AT", "REASON", "COUNT"], drops.map(chain_drop)));
     }
     parts.extend(node.warnings.iter().map(|warning| format!("warning: {}", printable(warning))));
     output::print(&parts.join("\n\n"))
@@ -50,6 +56,11 @@ fn port(port: &PortStatus) -> [String; 8] {
         port.sent.to_string(),
         or_dash(drops.reduce(|all, drop| format!("{all},{drop}"))),
     ]
+}
+
+fn chain_drop((chain, drop): (&ChainStatus, &ChainDrop)) -> [String; 5] {
+    let ChainDrop { place, reason, count } = drop;
+    [chain.tenant.to_string(), chain.chain.to_string(), place.clone(), reason.clone(), count.to_string()]
 }
 
 fn chain(chain: &ChainStatus) -> [String; 6] {

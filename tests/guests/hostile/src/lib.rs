@@ -1,5 +1,5 @@
-//! Guests that misbehave, each in its own way, for tests of what a node promises about them. Every file in `examples/`
-//! is one module:
+//! Guests for tests of what a node promises: those that misbehave, each in its own way, and one that does what its packets
+//! say. Every file in `examples/` is one module:
 //!
 //! ```text
 //!   cargo build --profile guest --target wasm32-wasip1 -p pinion-hostile-guests --examples
@@ -14,6 +14,7 @@
 //! | `looper`          | loops for ever on its first packet                                                         |
 //! | `memory_bomb`     | takes all the memory it gets on its first packet, then answers as if nothing were          |
 //! | `returner`        | returns from `pinion_run` on its first packet                                              |
+//! | `splitter`        | sends each packet by the output that its last byte names                                   |
 //! | `trapper`         | panics, hence traps, on its first packet                                                   |
 //! | `wild_descriptor` | sends what it must not: the configuration says what                                        |
 //!

@@ -1,0 +1,142 @@
+//! The entry of a chain in a manifest, and how it becomes one of a [`Bundle`].
+
+use serde::Deserialize;
+use std::path::PathBuf;
+use toml::Spanned;
+
+use super::document::{Reader, wrong};
+use super::place::Place;
+use super::{Bundle, ChainEntry, ManifestError};
+use crate::model::{Chain, ChainName, ChainProblem, ModuleName, Output, PortName, Stage, StageName, quoted};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChainTable {
+    name: Spanned<ChainName>,
+    stage: Vec<StageTable>,
+    egress: Option<PortName>,
+    memory_limit_kib: Option<Spanned<u32>>,
+    idle_timeout_ms: Option<Spanned<u64>>,
+    cache_min: Option<Spanned<u32>>,
+    hold_frames: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StageTable {
+    module: ModuleName,
+    name: Option<Spanned<StageName>>,
+    config: Option<Spanned<String>>,
+    config_path: Option<Spanned<PathBuf>>,
+    outputs: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+/// Where keys stand that [`Chain::check`] may find fault with.
+struct Places {
+    chain: Place,
+    memory_limit: Option<Place>,
+    idle_timeout: Option<Place>,
+    cache_min: Option<Place>,
+    hold_frames: Option<Place>,
+    /// By stage.
+    names: Vec<Option<Place>>,
+    outputs: Vec<Option<Place>>,
+}
+
+impl Places {
+    fn new(reader: &Reader<'_>, table: &ChainTable) -> Self {
+        Self {
+            chain: reader.place(&table.name),
+            memory_limit: table.memory_limit_kib.as_ref().map(|it| reader.place(it)),
+            idle_timeout: table.idle_timeout_ms.as_ref().map(|it| reader.place(it)),
+            cache_min: table.cache_min.as_ref().map(|it| reader.place(it)),
+            hold_frames: table.hold_frames.as_ref().map(|it| reader.place(it)),
+            names: table.stage.iter().map(|stage| Some(reader.place(stage.name.as_ref()?))).collect(),
+            outputs: table.stage.iter().map(|stage| Some(reader.place(stage.outputs.as_ref()?))).collect(),
+        }
+    }
+
+    /// Where the key stands that the problem is with, or else the chain itself.
+    fn of(&self, problem: &ChainProblem) -> Place {
+        let of_stage = |places: &[Option<Place>], stage: usize| places[stage - 1].clone();
+        let key = match *problem {
+            ChainProblem::MemoryLimit(_) => self.memory_limit.clone(),
+            ChainProblem::IdleTimeout(_) => self.idle_timeout.clone(),
+            ChainProblem::CacheMin(_) => self.cache_min.clone(),
+            ChainProblem::HoldFrames(_) => self.hold_frames.clone(),
+            ChainProblem::SameStageName { second: stage, .. } | ChainProblem::StageNamedEgress { stage } => {
+                of_stage(&self.names, stage)
+            }
+            ChainProblem::Outputs { stage, .. } | ChainProblem::OutputNotForward { stage, .. } => {
+                of_stage(&self.outputs, stage)
+            }
+            ChainProblem::Unreached { stage, .. } => of_stage(&self.names, stage),
+            ChainProblem::Stages(_) | ChainProblem::Config { .. } => None,
+        };
+        key.unwrap_or_else(|| self.chain.clone())
+    }
+}
+
+/// Adds a chain to the bundle.
+pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
+    let places = Places::new(reader, &table);
+    let names: Vec<Option<StageName>> =
+        table.stage.iter().map(|stage| Some(stage.name.as_ref()?.get_ref().clone())).collect();
+    let (mut stages, mut config_files) = (Vec::new(), Vec::new());
+    for (at, table) in table.stage.into_iter().enumerate() {
+        if let (Some(config), Some(_)) = (&table.config, &table.config_path) {
+            let place = reader.place(config);
+            return Err(wrong(place, "config and config_path exclude each other: give one of them"));
+        }
+        if let Some(path) = table.config_path {
+            config_files.push((at, reader.file(path)));
+        }
+        let config = table.config.map(|config| config.into_inner().into_bytes()).unwrap_or_default();
+        let mut stage = Stage::new(table.module, config);
+        stage.name = names[at].clone();
+        if let Some(outputs) = table.outputs {
+            stage.outputs = read_outputs(reader, &outputs, &names)?;
+        }
+        stages.push(stage);
+    }
+
+    let mut chain = Chain::new(reader.tenant.clone(), table.name.into_inner(), stages);
+    chain.egress = table.egress;
+    chain.memory_limit_kib = table.memory_limit_kib.map_or(chain.memory_limit_kib, Spanned::into_inner);
+    chain.idle_timeout_ms = table.idle_timeout_ms.map_or(chain.idle_timeout_ms, Spanned::into_inner);
+    chain.cache_min = table.cache_min.map_or(chain.cache_min, Spanned::into_inner);
+    chain.hold_frames = table.hold_frames.map_or(chain.hold_frames, Spanned::into_inner);
+    if let Err(problem) = chain.check() {
+        return Err(wrong(places.of(&problem), format!("chain {}: {problem}", chain.name)));
+    }
+    bundle.add_chain(&places.chain, ChainEntry { chain, config_files })
+}
+
+fn read_outputs(
+    reader: &Reader<'_>,
+    outputs: &Spanned<Vec<Spanned<String>>>,
+    names: &[Option<StageName>],
+) -> Result<Vec<Output>, ManifestError> {
+    if outputs.get_ref().is_empty() {
+        let problem = "outputs is empty: leave the key out for one output to what comes next, or name where each leads";
+        return Err(wrong(reader.place(outputs), problem));
+    }
+    let output = |text: &Spanned<String>| {
+        output(text.get_ref(), names).map_err(|problem| wrong(reader.place(text), format!("outputs: {problem}")))
+    };
+    outputs.get_ref().iter().map(output).collect()
+}
+
+/// `egress`, `port:NAME`, or a stage's name. Whether it leads forward is for [`Chain::check`] to say.
+fn output(text: &str, names: &[Option<StageName>]) -> Result<Output, String> {
+    if text == "egress" {
+        return Ok(Output::Egress);
+    }
+    if let Some(port) = text.strip_prefix("port:") {
+        return PortName::new(port).map(Output::Port).map_err(|bad| bad.to_string());
+    }
+    let is_it = |name: &Option<StageName>| name.as_ref().is_some_and(|name| name.as_str() == text);
+    names.iter().position(is_it).map(Output::Stage).ok_or_else(|| {
+        format!("{} is no stage's name: say the name of a later stage, egress, or port:NAME", quoted(text))
+    })
+}

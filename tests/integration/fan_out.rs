@@ -1,0 +1,209 @@
+//! Chains whose stages have several outputs, chains that hold what finds no room, and what chains lose, all with real
+//! frames on two ports.
+#![forbid(unsafe_code)]
+
+use std::sync::MutexGuard;
+
+use pinion_tests::bed::{NODE, TENANT, turn};
+use pinion_tests::build;
+use pinion_tests::frames::{send, watch_each};
+use pinion_tests::manifest::Manifest;
+use pinion_tests::namespace::Namespace;
+use pinion_tests::node::Node;
+use pinion_tests::process::errors;
+use pinion_tests::until::{SOON, until};
+use serde_json::{Value, json};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol, Ipv4Address, Ipv4Packet,
+    Ipv4Repr, UdpPacket, UdpRepr,
+};
+
+const SENDER: EthernetAddress = EthernetAddress([0x02, 0, 0, 0, 0, 0x77]);
+/// The far ends of the ports' cables.
+const FAR_ENDS: [&str; 2] = ["lan-far", "wan-far"];
+
+/// A node with the ports `lan` and `wan`, and where their cables end.
+struct TwoPorts {
+    node: Node,
+    station: EthernetAddress,
+    outside: Namespace,
+    _inside: Namespace,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl TwoPorts {
+    #[track_caller]
+    fn new() -> Self {
+        let turn = turn();
+        let (inside, outside) = (Namespace::new("ports"), Namespace::new("outside"));
+        let mut config = String::new();
+        for (number, port) in ["lan", "wan"].into_iter().enumerate() {
+            inside.connect(port, &outside, FAR_ENDS[number]);
+            config += &format!(
+                "[[port]]\nname = \"{port}\"\ndevice = \"net_af_packet{number},iface={port}\"\nnamespace = {:?}\n\
+                 addresses = [\"{}/24\"]\n",
+                inside.name(),
+                if number == 0 { NODE } else { "10.78.0.2" },
+            );
+        }
+        let node = Node::started(&config);
+        let mac = node.cli().status()["ports"][0]["mac"].as_str().expect("a port has an address").to_owned();
+        let station = mac.parse().expect("an Ethernet address");
+        Self { node, station, outside, _inside: inside, _turn: turn }
+    }
+
+    /// A datagram from one of the senders to the node, with this last byte.
+    fn datagram(&self, sender: u8, last: u8) -> Vec<u8> {
+        let source = Ipv4Address::new(10, 77, 0, sender);
+        let destination: Ipv4Address = NODE.parse().expect("an address");
+        let udp = UdpRepr { src_port: 1000, dst_port: 2000 };
+        let mut payload = [0; 64];
+        payload[63] = last;
+        let ip = Ipv4Repr {
+            src_addr: source,
+            dst_addr: destination,
+            next_header: IpProtocol::Udp,
+            payload_len: udp.header_len() + payload.len(),
+            hop_limit: 64,
+        };
+        let mut frame = vec![0; EthernetFrame::<&[u8]>::header_len() + ip.buffer_len() + ip.payload_len];
+        let mut ethernet = EthernetFrame::new_unchecked(&mut frame);
+        EthernetRepr { src_addr: SENDER, dst_addr: self.station, ethertype: EthernetProtocol::Ipv4 }
+            .emit(&mut ethernet);
+        let mut packet = Ipv4Packet::new_unchecked(ethernet.payload_mut());
+        ip.emit(&mut packet, &ChecksumCapabilities::default());
+        let (from, to) = (IpAddress::from(source), IpAddress::from(destination));
+        let mut datagram = UdpPacket::new_unchecked(packet.payload_mut());
+        let fill = |space: &mut [u8]| space.copy_from_slice(&payload);
+        udp.emit(&mut datagram, &from, &to, payload.len(), fill, &ChecksumCapabilities::default());
+        frame
+    }
+
+    /// Sends frames to `lan` until so many have come out of each port; the last bytes of those that did.
+    #[track_caller]
+    fn send(&self, frames: &[Vec<u8>], wanted: [usize; 2]) -> [Vec<u8>; 2] {
+        // Behind a swap of addresses they are the sender's.
+        let back = |frame: &[u8]| frame.starts_with(SENDER.as_bytes());
+        let last = |frame: Vec<u8>| frame.last().copied();
+        watch_each(&self.outside, FAR_ENDS, |[mut lan, mut wan]| {
+            send(&self.outside, FAR_ENDS[0], frames);
+            let received = [lan.take(wanted[0], SOON, back), wan.take(wanted[1], SOON, back)];
+            received.map(|frames| frames.into_iter().filter_map(last).collect())
+        })
+    }
+
+    fn drops(&self, chain: &str) -> Value {
+        self.node.cli().chain_status(TENANT, chain)["drops"].clone()
+    }
+}
+
+fn udp_rule(manifest: Manifest, chain: &str) -> Manifest {
+    manifest.with(format_args!(
+        "[[rule]]\nname = \"{chain}\"\npolicy = \"per-client\"\nchain = \"{chain}\"\n\
+         match = {{ destination = \"{NODE}\", protocol = \"udp\" }}\n"
+    ))
+}
+
+/// Packets go by their last byte: 0 to a stage that leads where they came in, 1 to one that leads out by this port.
+#[track_caller]
+fn sorter(port: &str) -> Manifest {
+    let manifest = Manifest::of(TENANT)
+        .module("splitter", &build::hostile("splitter"))
+        .module("macswap", &build::sample("macswap"))
+        .with(format_args!(
+            "[[chain]]\nname = \"sorter\"\nstage = [\n\
+             {{ module = \"splitter\", outputs = [\"back\", \"through\"] }},\n\
+             {{ module = \"macswap\", name = \"back\", outputs = [\"egress\"] }},\n\
+             {{ module = \"macswap\", name = \"through\", outputs = [\"port:{port}\"] }},\n]\n"
+        ));
+    udp_rule(manifest, "sorter")
+}
+
+#[test]
+fn each_packet_takes_the_way_that_its_function_chose_for_it() {
+    let bed = TwoPorts::new();
+    bed.node.apply(sorter("wan").text());
+    let frames: Vec<Vec<u8>> = (0..40).map(|number| bed.datagram(11, number % 2)).collect();
+    assert_eq!(bed.send(&frames, [20, 20]), [vec![0; 20], vec![1; 20]]);
+    let received = |fwp: &Value| (fwp["stage"].as_u64(), fwp["counters"]["received"].as_u64());
+    let fwps: Vec<_> = bed.node.cli().serving_fwps().iter().map(received).collect();
+    assert_eq!(fwps, [(Some(0), Some(40)), (Some(1), Some(20)), (Some(2), Some(20))]);
+    assert!(bed.node.cli().status()["copied_bytes"].as_u64() > Some(0));
+}
+
+#[test]
+fn an_output_that_the_chain_does_not_have_ends_the_instance_and_says_why() {
+    let bed = TwoPorts::new();
+    bed.node.apply(sorter("wan").text());
+    assert_eq!(bed.send(&[bed.datagram(11, 0)], [1, 0]), [vec![0], vec![]]);
+    bed.send(&[bed.datagram(11, 2)], [0, 0]);
+    let ended = until("chain instance that ended", SOON, || {
+        bed.node.cli().get("instances").into_iter().find(|instance| instance["state"] == "terminated")
+    });
+    assert_eq!(ended["ended_because"], "it was stopped: it sent to output 2, which its chain does not have");
+    // The sender gets another.
+    assert_eq!(bed.send(&[bed.datagram(11, 1)], [0, 1]), [vec![], vec![1]]);
+}
+
+#[test]
+fn an_output_to_a_port_that_the_node_does_not_have_is_refused() {
+    let bed = TwoPorts::new();
+    let manifest = bed.node.path("manifest.toml");
+    std::fs::write(&manifest, sorter("dmz").text()).expect("the node's folder is writable");
+    let refused = bed.node.cli().try_apply(&manifest);
+    assert_eq!(refused.status.code(), Some(2));
+    let error = errors(&refused);
+    assert!(error.contains("chain demo/sorter: this node has no port dmz; it has lan, wan"), "{error}");
+}
+
+#[test]
+fn what_a_chain_lost_stays_counted_when_its_instances_have_ended() {
+    let bed = TwoPorts::new();
+    // It answers pings and drops all else.
+    let manifest = Manifest::of(TENANT).module("icmp-echo", &build::sample("icmp-echo"));
+    bed.node.apply(udp_rule(manifest.chain("echo", "icmp-echo", "idle_timeout_ms = 200"), "echo").text());
+    for (round, sender) in [(1, 11), (2, 12), (3, 11)] {
+        bed.send(&vec![bed.datagram(sender, 0); 5], [0, 0]);
+        let expected = json!([{ "place": "0/icmp-echo", "reason": "by-function", "count": 5 * round }]);
+        until(&format!("count of what round {round} lost"), SOON, || (bed.drops("echo") == expected).then_some(()));
+        until(&format!("end of instance {round}"), SOON, || {
+            let instances = bed.node.cli().get("instances");
+            let ended = instances.iter().filter(|instance| instance["state"] == "terminated").count();
+            (ended == round).then_some(())
+        });
+        assert_eq!(bed.drops("echo"), expected);
+    }
+}
+
+/// A burst that is longer than a pool, for a function that is slower than any burst; what came back, and what was lost.
+fn burst(hold: &str, wanted: usize) -> (usize, Value) {
+    const FRAMES: usize = 400;
+    let bed = TwoPorts::new();
+    let stage = "{ module = \"log-flood\", config = \"500\" }";
+    let manifest = Manifest::of(TENANT)
+        .module("log-flood", &build::hostile("log_flood"))
+        .with(format_args!("[[chain]]\nname = \"slow\"\nstage = [{stage}]\n{hold}\n"));
+    bed.node.apply(udp_rule(manifest, "slow").text());
+    // One ahead: it takes the instance.
+    bed.send(&[bed.datagram(11, 0)], [1, 0]);
+    let [back, _] = bed.send(&vec![bed.datagram(11, 0); FRAMES], [wanted, 0]);
+    (back.len(), bed.drops("slow"))
+}
+
+#[test]
+fn a_chain_drops_what_finds_no_slot() {
+    let (_, drops) = burst("", 256);
+    assert_eq!((&drops[0]["place"], &drops[0]["reason"]), (&"0/log-flood".into(), &"no-slot".into()), "{drops}");
+}
+
+#[test]
+fn a_chain_that_holds_frames_loses_none_of_a_burst_that_it_has_room_for() {
+    assert_eq!(burst("hold_frames = 512", 400), (400, json!([])));
+}
+
+#[test]
+fn a_chain_that_holds_frames_drops_those_beyond_its_bound() {
+    let (_, drops) = burst("hold_frames = 10", 266);
+    assert_eq!((&drops[0]["place"], &drops[0]["reason"]), (&"0/log-flood".into(), &"hold-full".into()), "{drops}");
+}
