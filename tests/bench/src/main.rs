@@ -18,6 +18,7 @@ mod env;
 mod figure;
 mod idle;
 mod middlebox;
+mod node_api;
 mod outcome;
 mod percentiles;
 mod ping;
