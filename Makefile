@@ -1,6 +1,7 @@
 # make            builds everything there is to run
 # make run        a tour: a node, three clients, and the FWP that each gets; HOST=1 puts it on the host's own network
 # make test       everything that is to hold, as it is run before a change is taken
+# make bench      every figure, measured beside its peers; NAME=chain for one, ARGS='--lengths 1' for its options
 # make help       the rest
 
 SHELL := /bin/bash
@@ -16,12 +17,17 @@ TEST ?=
 TIME ?= 60
 TARGET ?=
 INPUT ?=
+# NAME=FIGURE has bench measure only this one, with the options in ARGS.
+NAME ?=
+ARGS ?=
 
 BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
 GUESTS := tests/setup/build-guests.sh
+FIGURES := chain middlebox ping idle
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom fuzz install install-run install-test guests fmt doc clean help
+.PHONY: build run test check test-unit test-integration loom fuzz bench report install install-run install-test \
+	install-bench guests fmt doc clean help
 
 build: install
 	cargo build --release $(BINARIES)
@@ -63,6 +69,17 @@ loom:
 # Foreign bytes of the data path, made up by a fuzzer.
 fuzz: install-test
 	tests/fuzz/run.sh $(if $(INPUT),--input $(INPUT),$(TIME)) $(TARGET)
+# Builds on standard error, so that standard output has nothing but figures.
+bench: install-bench
+	@cargo build --release --quiet $(BINARIES) >&2
+	@$(GUESTS) >&2
+	@cargo build --release --quiet --package pinion-bench >&2
+	@tests/bench/run.sh "$(or $(NAME),$(FIGURES))" $(ARGS)
+
+# Of what bench has measured: a page with plots, and the table in the README.
+report:
+	@cargo run --release --quiet --package pinion-bench -- report --from target/bench \
+		--html target/report/index.html --readme README.md
 
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
@@ -72,7 +89,7 @@ ifneq ($(INSTALL),no)
 	@tests/setup/install.sh
 endif
 
-install-run install-test: install-%:
+install-run install-test install-bench: install-%:
 ifneq ($(INSTALL),no)
 	@tests/setup/install.sh $*
 endif
@@ -95,6 +112,8 @@ help:
 	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them"
 	@echo "make loom               models of the lock-free parts only"
 	@echo "make fuzz TIME=3600     fuzz targets, each for so many seconds; TARGET=NAME for one, INPUT=FILE for one input"
+	@echo "make bench              every figure beside its peers, as root; NAME=chain for one, ARGS='--lengths 1' for its options"
+	@echo "make report             target/report/index.html and the README's table, from what bench has measured"
 	@echo "make guests             the sample functions, and those that tests misbehave with"
 	@echo "make doc                the documentation of all crates, in target/doc"
 	@echo "make install            what building and running takes, from Debian and rustup; INSTALL=no prevents it"

@@ -1,0 +1,92 @@
+//! `pinion-bench`: each subcommand measures one figure, beside its peers, in the same run and on the same cores.
+//!
+//! ```text
+//!   standard error    progress, then a table for people
+//!   standard output   one JSON object, `{"env": ..., figures...}`, with --json or when it is no terminal
+//!   exit status       0: measured, and every check held
+//!                     1: measured, and a check failed; the object has the sentences under "failed_checks"
+//!                     2 or a panic's 101: not measured: something was missing or failed; a sentence says what
+//! ```
+//!
+//! A figure is a module with options and a `run`, which gets a [`figure::Run`] and returns an [`outcome::Outcome`]; it knows
+//! nothing of arguments, terminals or files. [`report`] makes a page and a table of what the others wrote. Nothing here may change what the product does: nodes are started
+//! from the release binaries, with switches that an operator has.
+#![forbid(unsafe_code)]
+
+mod chain;
+mod env;
+mod figure;
+mod idle;
+mod middlebox;
+mod node_api;
+mod others;
+mod outcome;
+mod percentiles;
+mod ping;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::figure::{Common, Run};
+use crate::outcome::Outcome;
+
+/// Measures Pinion's figures, each beside its peers in the same run and on the same cores.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Chain(Measured<chain::Options>),
+    Middlebox(Measured<middlebox::Options>),
+    Ping(Measured<ping::Options>),
+    Idle(Measured<idle::Options>),
+    Report(report::Options),
+}
+
+/// A figure's own options, and those that all have.
+#[derive(clap::Args)]
+struct Measured<T: clap::Args> {
+    #[command(flatten)]
+    own: T,
+    #[command(flatten)]
+    common: Common,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Chain(figure) => measured("chain", figure, chain::run),
+        Command::Middlebox(figure) => measured("middlebox", figure, middlebox::run),
+        Command::Ping(figure) => measured("ping", figure, ping::run),
+        Command::Idle(figure) => measured("idle", figure, idle::run),
+        Command::Report(options) => exit_code("report", report::write(&options).map(|()| true)),
+    }
+}
+
+type MeasuredBy<T> = fn(&T, &Run) -> anyhow::Result<Outcome>;
+
+fn measured<T: clap::Args>(name: &'static str, figure: Measured<T>, run: MeasuredBy<T>) -> ExitCode {
+    let Measured { own, common } = figure;
+    let measured = Run::new(name, &common).and_then(|started| {
+        let outcome = run(&own, &started);
+        started.progress.finish();
+        outcome?.report(&started, common.wants_json())
+    });
+    exit_code(name, measured)
+}
+
+fn exit_code(name: &str, all_held: anyhow::Result<bool>) -> ExitCode {
+    match all_held {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("pinion-bench {name}: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
