@@ -66,7 +66,7 @@ async fn ten_thousand_rules_go_from_a_manifest_to_the_store_and_back_in_seconds(
     assert_eq!(rules.len(), 10_001);
     let rules = rules.iter().filter(|rule| rule.name.as_str() != "ping").map(ObjectRef::from).collect::<Vec<_>>();
     assert_eq!(client.delete(&rules).await.unwrap().outcomes.len(), 10_000);
-    // It takes well below a second; were any step quadratic, it would be minutes.
+    // About a second, seen.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 

@@ -14,7 +14,7 @@ use smoltcp::wire::EthernetAddress;
 
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
-use crate::flows::cache::{FlowCache, Verdict};
+use crate::flows::cache::{FlowCache, Lead, Verdict};
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{Instances, Refused, SlotRef};
@@ -36,13 +36,18 @@ const FRAGMENTED_MIN: usize = 64;
 #[derive(Clone, Copy)]
 pub(crate) enum Read {
     /// Of this flow.
-    Flow { flow: FlowKey, hash: FlowHash },
+    Flow { flow: FlowKey, lead: Lead },
     /// ARP.
     Arp,
     /// Router or neighbour discovery.
     NeighborDiscovery,
     /// It is dropped.
     Drop(DropReason),
+}
+
+impl Read {
+    /// Of no frame.
+    pub(crate) const NOTHING: Self = Self::Arp;
 }
 
 /// What is to be done with a flow's frame.
@@ -107,45 +112,65 @@ impl Assigner {
         self.instances.ready_count()
     }
 
-    /// Reads a frame that came in by `port`, whose hardware address is `station`, and fetches the bucket of its flow.
+    /// Reads a frame that came in by `port`, whose hardware address is `station`, and fetches the bucket of its flow. Says
+    /// in `into` what it is.
     ///
     /// Best done for all frames of a burst, then [`Assigner::fetch`] for all, then [`Assigner::assign`]: with a million
     /// flows each step would wait for memory, and so they wait for several at a time.
-    #[inline]
-    pub(crate) fn read(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, now_ns: u64) -> Read {
-        let flow = match headers::parse(frame, port, station) {
-            Ok(Headers::Flow(flow)) => flow,
+    // Into its place: a key copied right after it was made, word by word, would have to wait until it is written.
+    #[inline(always)]
+    pub(crate) fn read(
+        &mut self,
+        frame: &[u8],
+        port: PortIndex,
+        station: EthernetAddress,
+        now_ns: u64,
+        into: &mut Read,
+    ) {
+        match headers::parse_usual(frame, port, station) {
+            Some(flow) => *into = self.look_ahead(flow),
+            None => *into = self.read_other(frame, port, station, now_ns),
+        }
+    }
+
+    #[inline(never)]
+    fn read_other(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, now_ns: u64) -> Read {
+        match headers::parse(frame, port, station) {
+            Ok(Headers::Flow(flow)) => self.look_ahead(flow),
             Ok(Headers::Fragment(fragment)) => match self.fragments.flow_of(&fragment, now_ns) {
-                Ok(flow) => flow,
-                Err(reason) => return Read::Drop(reason),
+                Ok(flow) => self.look_ahead(flow),
+                Err(reason) => Read::Drop(reason),
             },
-            Ok(Headers::Arp) => return Read::Arp,
-            Ok(Headers::NeighborDiscovery) => return Read::NeighborDiscovery,
-            Err(reason) => return Read::Drop(reason),
-        };
-        let hash = self.cache.hash(&flow);
-        self.cache.prefetch_bucket(hash);
-        Read::Flow { flow, hash }
+            Ok(Headers::Arp) => Read::Arp,
+            Ok(Headers::NeighborDiscovery) => Read::NeighborDiscovery,
+            Err(reason) => Read::Drop(reason),
+        }
+    }
+
+    #[inline(always)]
+    fn look_ahead(&self, flow: FlowKey) -> Read {
+        let lead = self.cache.lead(self.cache.hash(&flow));
+        Read::Flow { flow, lead }
     }
 
     /// Fetches the entry of the frame's flow.
-    #[inline]
-    pub(crate) fn fetch(&self, read: &Read) {
-        if let Read::Flow { hash, .. } = read {
-            self.cache.prefetch_entry(*hash);
+    #[inline(always)]
+    pub(crate) fn fetch(&self, read: &mut Read) {
+        if let Read::Flow { lead, .. } = read {
+            self.cache.go_on(lead);
         }
     }
 
     /// Where a frame of the flow goes.
-    #[inline]
-    pub(crate) fn assign(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
-        match self.cache.lookup(hash, flow, self.rules_version, now_ns) {
+    #[inline(always)]
+    pub(crate) fn assign(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Assignment {
+        match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => match self.instances.entry(slot, now_ns) {
                 Some(entry) => Assignment::To(entry),
-                None => self.assign_anew(hash, flow, now_ns),
+                None => self.assign_anew(lead.hash, flow, now_ns),
             },
             Some(Verdict::NoRule) => Assignment::Drop(DropReason::NoRule),
-            None => self.assign_anew(hash, flow, now_ns),
+            None => self.assign_anew(lead.hash, flow, now_ns),
         }
     }
 
@@ -169,8 +194,8 @@ impl Assigner {
 
     /// The chain of a flow, for a frame of it that is dropped: as cheap as [`Assigner::assign`] is.
     #[cold]
-    pub(crate) fn chain_of(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Option<ChainIndex> {
-        let bound = match self.cache.lookup(hash, flow, self.rules_version, now_ns) {
+    pub(crate) fn chain_of(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Option<ChainIndex> {
+        let bound = match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => self.instances.chain(slot),
             Some(Verdict::NoRule) => return None,
             None => None,

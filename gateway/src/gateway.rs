@@ -30,7 +30,7 @@ use smoltcp::wire::EthernetAddress;
 
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
-use crate::flows::hash::FlowHash;
+use crate::flows::cache::Lead;
 use crate::flows::pending::{Held, Pending};
 use crate::handover::Handover;
 use crate::headers::FlowKey;
@@ -128,8 +128,8 @@ pub struct Gateway {
     bin: Bin,
     commands: Receiver<Command>,
     received: Vec<Frame>,
-    /// What the frames received are; between bursts empty.
-    reads: Vec<Read>,
+    /// What the frames received are; means nothing between bursts.
+    reads: Box<[Read]>,
     burst: usize,
     /// The port that is polled first, so that none is always last.
     first_port: usize,
@@ -239,7 +239,7 @@ impl Gateway {
             bin: Bin { pool, buffers: Vec::with_capacity(2 * burst), observer },
             commands: config.commands,
             received: Vec::with_capacity(burst),
-            reads: Vec::with_capacity(burst),
+            reads: vec![Read::NOTHING; burst].into(),
             burst,
             first_port: 0,
             swept_ns: 0,
@@ -355,32 +355,29 @@ impl Gateway {
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
         let mut received = std::mem::take(&mut self.received);
         let count = self.ports[port].port.receive(&mut received, self.burst);
-        self.read_burst(port, &received, now_ns);
         let mut reads = std::mem::take(&mut self.reads);
-        for (frame, read) in received.drain(..).zip(&reads) {
+        self.read_burst(port, &received, &mut reads[..count], now_ns);
+        for (frame, read) in received.drain(..).zip(&*reads) {
             self.take_in(port, frame, read, now_ns);
         }
-        reads.clear();
         (self.received, self.reads) = (received, reads);
         count
     }
 
-    fn read_burst(&mut self, port: usize, frames: &[Frame], now_ns: u64) {
-        let Self { ports, assigner, reads, .. } = self;
-        let state = &ports[port];
-        let read = |frame: &Frame| {
+    fn read_burst(&mut self, port: usize, frames: &[Frame], reads: &mut [Read], now_ns: u64) {
+        let state = &self.ports[port];
+        for (frame, read) in frames.iter().zip(&mut *reads) {
             let bytes = frame.buffer.bytes(frame.len);
-            assigner.read(bytes, state.index, state.receiver_of(bytes), now_ns)
-        };
-        reads.extend(frames.iter().map(read));
-        reads.iter().for_each(|read| assigner.fetch(read));
+            self.assigner.read(bytes, state.index, state.receiver_of(bytes), now_ns, read);
+        }
+        reads.iter_mut().for_each(|read| self.assigner.fetch(read));
     }
 
     #[inline]
     fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
         let index = self.ports[port].index;
         match read {
-            Read::Flow { flow, hash } => self.forward(Held { frame, port: index }, *hash, flow, now_ns),
+            Read::Flow { flow, lead } => self.forward(Held { frame, port: index }, *lead, flow, now_ns),
             Read::Arp => self.answer(port, frame, Neighbors::answer_arp),
             Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation),
             Read::Drop(reason) => self.bin.drop_frame(frame, index, *reason),
@@ -388,11 +385,11 @@ impl Gateway {
     }
 
     #[inline]
-    fn forward(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, now_ns: u64) {
-        match self.assigner.assign(hash, flow, now_ns) {
+    fn forward(&mut self, held: Held, lead: Lead, flow: &FlowKey, now_ns: u64) {
+        match self.assigner.assign(lead, flow, now_ns) {
             Assignment::To(entry) => {
                 if let Err(held) = deliver(&mut self.handover, &self.bin, held, entry) {
-                    self.drop_of_flow(held, hash, flow, DropReason::MmaBusy, now_ns);
+                    self.drop_of_flow(held, lead, flow, DropReason::MmaBusy, now_ns);
                 }
             }
             Assignment::Wait(key) => {
@@ -401,13 +398,13 @@ impl Gateway {
                 }
             }
             Assignment::Drop(DropReason::NoRule) => self.bin.drop_frame(held.frame, held.port, DropReason::NoRule),
-            Assignment::Drop(reason) => self.drop_of_flow(held, hash, flow, reason, now_ns),
+            Assignment::Drop(reason) => self.drop_of_flow(held, lead, flow, reason, now_ns),
         }
     }
 
     #[cold]
-    fn drop_of_flow(&mut self, held: Held, hash: FlowHash, flow: &FlowKey, reason: DropReason, now_ns: u64) {
-        let chain = self.assigner.chain_of(hash, flow, now_ns);
+    fn drop_of_flow(&mut self, held: Held, lead: Lead, flow: &FlowKey, reason: DropReason, now_ns: u64) {
+        let chain = self.assigner.chain_of(lead, flow, now_ns);
         self.bin.drop_of_chain(held, chain, reason);
     }
 

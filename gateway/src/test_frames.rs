@@ -23,6 +23,12 @@ pub(crate) fn to_station(packet: &[u8]) -> Vec<u8> {
     ethernet(STATION, CLIENT, ethertype, packet)
 }
 
+/// The frame with these tags between addresses and type, each of a type and with fields.
+pub(crate) fn tagged(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
+    let tags = tags.iter().flat_map(|(tag, fields)| [tag.to_be_bytes(), fields.to_be_bytes()].concat());
+    [&frame[..12], &tags.collect::<Vec<u8>>(), &frame[12..]].concat()
+}
+
 /// The checksum of RFC 1071.
 pub(crate) fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let mut bytes = parts.concat();

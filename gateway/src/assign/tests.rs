@@ -55,7 +55,7 @@ fn frame_of(flow: &FlowKey, part: Part, identification: u16) -> Vec<u8> {
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let offset_more = match part {
-                Part::Whole => return tagged(&to_station(&ipv6(from, to, protocol, 64, &transport)), flow),
+                Part::Whole => return in_vlan(&to_station(&ipv6(from, to, protocol, 64, &transport)), flow),
                 Part::First => [0, 1],
                 Part::Later => [0, 72],
             };
@@ -65,30 +65,29 @@ fn frame_of(flow: &FlowKey, part: Part, identification: u16) -> Vec<u8> {
         }
         mixed => panic!("{mixed:?}"),
     };
-    tagged(&to_station(&packet), flow)
+    in_vlan(&to_station(&packet), flow)
 }
 
 /// The frame with the tags of the flow's VLAN.
-fn tagged(frame: &[u8], flow: &FlowKey) -> Vec<u8> {
-    let Vlan { id, inner_id } = flow.ingress().vlan;
-    let tags = match (id, inner_id) {
-        (0, 0) => vec![],
-        (id, 0) => [&[0x81, 0][..], &id.to_be_bytes()].concat(),
-        (id, inner_id) => [&[0x88, 0xa8][..], &id.to_be_bytes(), &[0x81, 0], &inner_id.to_be_bytes()].concat(),
-    };
-    [&frame[..12], &tags, &frame[12..]].concat()
+fn in_vlan(frame: &[u8], flow: &FlowKey) -> Vec<u8> {
+    match flow.ingress().vlan {
+        Vlan::UNTAGGED => frame.to_vec(),
+        Vlan { id, inner_id: 0 } => tagged(frame, &[(0x8100, id)]),
+        Vlan { id, inner_id } => tagged(frame, &[(0x88a8, id), (0x8100, inner_id)]),
+    }
 }
 
 fn read(assigner: &mut Assigner, frame: &[u8], port: PortIndex, now_ns: u64) -> Read {
-    let read = assigner.read(frame, port, EthernetAddress(STATION), now_ns);
-    assigner.fetch(&read);
+    let mut read = Read::NOTHING;
+    assigner.read(frame, port, EthernetAddress(STATION), now_ns, &mut read);
+    assigner.fetch(&mut read);
     read
 }
 
 /// What becomes of a frame of the flow.
 fn send(assigner: &mut Assigner, flow: &FlowKey, part: Part, identification: u16, now_ns: u64) -> Assignment {
     match read(assigner, &frame_of(flow, part, identification), flow.ingress().port, now_ns) {
-        Read::Flow { flow, hash } => assigner.assign(hash, &flow, now_ns),
+        Read::Flow { flow, lead } => assigner.assign(lead, &flow, now_ns),
         Read::Drop(reason) => Assignment::Drop(reason),
         Read::Arp | Read::NeighborDiscovery => panic!("{flow:?} was taken for link control"),
     }
@@ -263,12 +262,21 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
         let now_ns = u64::from(newcomer) * 1000;
         assert!(matches!(send(&mut assigner, &flow(FLOWS + newcomer), Part::Whole, 0, now_ns), Assignment::To(_)));
         let known = flow(newcomer % established);
-        let hash = assigner.cache.hash(&known);
-        evicted += u32::from(assigner.cache.lookup(hash, &known, assigner.rules_version, now_ns).is_none());
+        let lead = assigner.cache.lead(assigner.cache.hash(&known));
+        evicted += u32::from(assigner.cache.lookup(lead, &known, assigner.rules_version, now_ns).is_none());
         assert!(matches!(send(&mut assigner, &known, Part::Whole, 0, now_ns), Assignment::To(_)));
     }
     assert!(evicted * 1000 <= established, "{evicted} of {established}");
     assert!(assigner.flows() <= FLOWS as usize * 9 / 8 + 8);
+}
+
+#[test]
+fn flows_take_no_more_memory_than_the_configuration_says() {
+    const FLOWS: usize = 1_000_000;
+    let assigner = assigner(FLOWS);
+    let bytes = assigner.cache.bytes() + assigner.fragments.bytes();
+    assert!(bytes <= 80 << 20, "{bytes}");
+    assert!(bytes.div_ceil(FLOWS) <= 84, "{bytes}");
 }
 
 #[test]

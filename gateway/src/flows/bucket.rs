@@ -43,7 +43,7 @@ pub(crate) fn first_bucket(hash: FlowHash, buckets: usize) -> usize {
 /// Maps a number to one below the limit, evenly.
 #[inline]
 fn reduce(number: u32, limit: usize) -> usize {
-    (u64::from(number) * limit as u64 >> 32) as usize
+    ((u64::from(number) * limit as u64) >> 32) as usize
 }
 
 /// A point in time.
@@ -92,29 +92,59 @@ impl Seen {
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 pub(crate) struct Bucket {
-    pub(crate) tags: [Tag; WAYS],
+    /// Four tags in each, so that they are compared four at a time; see [`lane`].
+    tags: [u64; 2],
     pub(crate) seen: [Seen; WAYS],
 }
 
+/// The word with a place's tag, and how far the tag is shifted there.
+#[inline]
+fn lane(way: usize) -> (usize, u32) {
+    (way & 1, (way as u32 >> 1) * 16)
+}
+
+const LANES: u64 = 0x0001_0001_0001_0001;
+const LANES_LOW: u64 = 0x7fff * LANES;
+
 impl Bucket {
-    pub(crate) const EMPTY: Self = Self { tags: [Tag::NONE; WAYS], seen: [Seen(0); WAYS] };
+    pub(crate) const EMPTY: Self = Self { tags: [0; 2], seen: [Seen(0); WAYS] };
+
+    #[inline]
+    pub(crate) fn tag(&self, way: usize) -> Tag {
+        let (word, shift) = lane(way);
+        Tag((self.tags[word] >> shift) as u16)
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, way: usize, tag: Tag, seen: Seen) {
+        let (word, shift) = lane(way);
+        self.tags[word] = (self.tags[word] & !(0xffff << shift)) | (u64::from(tag.0) << shift);
+        self.seen[way] = seen;
+    }
+
+    #[inline]
+    pub(crate) fn set_empty(&mut self, way: usize) {
+        self.set(way, Tag::NONE, self.seen[way]);
+    }
 
     /// The places with this tag.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ways_with(&self, tag: Tag) -> Ways {
-        let mut ways = 0;
-        for (way, there) in self.tags.iter().enumerate() {
-            ways |= u8::from(*there == tag) << way;
-        }
-        Ways(ways)
+        let wanted = LANES * u64::from(tag.0);
+        // The lowest bit of each lane that is wanted: no sum below carries into the next lane.
+        let [even, odd] = self.tags.map(|tags| {
+            let different = tags ^ wanted;
+            !(((different & LANES_LOW) + LANES_LOW) | different | LANES_LOW) >> 15
+        });
+        Ways(even | (odd << 1))
     }
 
     /// Empties the places last used at least so many ticks ago; returns how many that were.
     pub(crate) fn empty_older(&mut self, now: Tick, age_min: u16) -> usize {
         let mut emptied = 0;
-        for (tag, seen) in self.tags.iter_mut().zip(&self.seen) {
-            if *tag != Tag::NONE && seen.age(now) >= age_min {
-                *tag = Tag::NONE;
+        for way in 0..WAYS {
+            if self.tag(way) != Tag::NONE && self.seen[way].age(now) >= age_min {
+                self.set_empty(way);
                 emptied += 1;
             }
         }
@@ -143,20 +173,20 @@ impl Round {
     }
 }
 
-/// Some places of a bucket, first to last.
-pub(crate) struct Ways(u8);
+/// Some places of a bucket: the lowest two bits of each lane of 16 stand for one each.
+pub(crate) struct Ways(u64);
 
 impl Iterator for Ways {
     type Item = usize;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<usize> {
         if self.0 == 0 {
             return None;
         }
-        let way = self.0.trailing_zeros() as usize;
+        let bit = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
-        Some(way)
+        Some((bit >> 4) * 2 + (bit & 1))
     }
 }
 
@@ -172,6 +202,22 @@ mod tests {
             let other = tag.other_bucket(first, buckets);
             prop_assert!(first < buckets && other < buckets);
             prop_assert_eq!(tag.other_bucket(other, buckets), first);
+        }
+
+        #[test]
+        fn the_places_with_a_tag_are_found_and_no_others(tags: [u16; WAYS], wanted in 0..WAYS, few: bool) {
+            let mut bucket = Bucket::EMPTY;
+            // Few different ones, so that they meet, next to each other too.
+            let tags = tags.map(|tag| if few { tag % 3 } else { tag });
+            for (way, tag) in tags.iter().enumerate() {
+                bucket.set(way, Tag(*tag), Seen::at(Tick(way as u16)));
+            }
+            let mut found: Vec<usize> = bucket.ways_with(Tag(tags[wanted])).collect();
+            found.sort_unstable();
+            prop_assert_eq!(found, (0..WAYS).filter(|way| tags[*way] == tags[wanted]).collect::<Vec<_>>());
+            for (way, tag) in tags.iter().enumerate() {
+                prop_assert!(bucket.tag(way) == Tag(*tag) && bucket.seen[way] == Seen::at(Tick(way as u16)));
+            }
         }
 
         #[test]

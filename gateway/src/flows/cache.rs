@@ -52,6 +52,16 @@ struct Entry {
     rules_version: u32,
 }
 
+/// A flow's hash, and where the flow most likely is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lead {
+    pub(crate) hash: FlowHash,
+    /// A bucket and a way, or [`NOWHERE`].
+    place: u32,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
 #[derive(Clone, Copy)]
 struct Place {
     bucket: usize,
@@ -88,6 +98,12 @@ impl FlowCache {
         self.used
     }
 
+    /// What it takes of memory, once and for all.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.buckets) + size_of_val(&*self.entries)
+    }
+
     pub(crate) fn buckets(&self) -> usize {
         self.buckets.len()
     }
@@ -98,33 +114,34 @@ impl FlowCache {
         self.hasher.hash(flow)
     }
 
-    /// Fetches the bucket that a flow is most likely in.
-    #[inline]
-    pub(crate) fn prefetch_bucket(&self, hash: FlowHash) {
+    /// Fetches the bucket that something with this hash is most likely in.
+    #[inline(always)]
+    pub(crate) fn lead(&self, hash: FlowHash) -> Lead {
         prefetch(&self.buckets[first_bucket(hash, self.buckets.len())]);
+        Lead { hash, place: NOWHERE }
     }
 
-    /// Fetches the entry that a flow is most likely in, once its bucket has been fetched.
-    #[inline]
-    pub(crate) fn prefetch_entry(&self, hash: FlowHash) {
-        let (bucket, tag) = (first_bucket(hash, self.buckets.len()), Tag::of(hash));
+    /// Fetches the entry that it is most likely in, once its bucket is there.
+    #[inline(always)]
+    pub(crate) fn go_on(&self, lead: &mut Lead) {
+        let (bucket, tag) = (first_bucket(lead.hash, self.buckets.len()), Tag::of(lead.hash));
         match self.buckets[bucket].ways_with(tag).next() {
-            Some(way) => prefetch(&self.entries[bucket][way]),
+            Some(way) => {
+                lead.place = (bucket * WAYS + way) as u32;
+                prefetch(&self.entries[bucket][way]);
+            }
             None => prefetch(&self.buckets[tag.other_bucket(bucket, self.buckets.len())]),
         }
     }
 
     /// What was noted of the flow under these rules, if it is known, which notes that the flow was seen. Whether a slot is
     /// still the same one's is for the caller to see.
-    #[inline]
-    pub(crate) fn lookup(
-        &mut self,
-        hash: FlowHash,
-        flow: &FlowKey,
-        rules_version: u32,
-        now_ns: u64,
-    ) -> Option<Verdict> {
-        let Place { bucket, way } = self.find(hash, flow)?;
+    #[inline(always)]
+    pub(crate) fn lookup(&mut self, lead: Lead, flow: &FlowKey, rules_version: u32, now_ns: u64) -> Option<Verdict> {
+        let Place { bucket, way } = match self.at_end_of(lead, flow) {
+            Some(place) => place,
+            None => self.find(lead.hash, flow)?,
+        };
         let entry = &self.entries[bucket][way];
         if entry.rules_version != rules_version {
             return None;
@@ -159,9 +176,8 @@ impl FlowCache {
             },
         };
         let bucket = &mut self.buckets[place.bucket];
-        self.used += usize::from(bucket.tags[place.way] == Tag::NONE);
-        bucket.tags[place.way] = Tag::of(hash);
-        bucket.seen[place.way] = seen;
+        self.used += usize::from(bucket.tag(place.way) == Tag::NONE);
+        bucket.set(place.way, Tag::of(hash), seen);
         self.entries[place.bucket][place.way] = Entry { flow: *flow, verdict, rules_version };
     }
 
@@ -177,7 +193,14 @@ impl FlowCache {
         [first, Tag::of(hash).other_bucket(first, self.buckets.len())]
     }
 
-    #[inline]
+    /// Where the lead leads, if the flow is there: since it was found, entries may have moved.
+    #[inline(always)]
+    fn at_end_of(&self, lead: Lead, flow: &FlowKey) -> Option<Place> {
+        let (bucket, way) = (lead.place as usize / WAYS, lead.place as usize % WAYS);
+        let is_taken = self.buckets.get(bucket)?.tag(way) == Tag::of(lead.hash);
+        (is_taken && self.entries[bucket][way].flow == *flow).then_some(Place { bucket, way })
+    }
+
     fn find(&self, hash: FlowHash, flow: &FlowKey) -> Option<Place> {
         let (bucket, tag) = (first_bucket(hash, self.buckets.len()), Tag::of(hash));
         if let Some(place) = self.find_in(bucket, tag, flow) {
@@ -186,7 +209,7 @@ impl FlowCache {
         self.find_in(tag.other_bucket(bucket, self.buckets.len()), tag, flow)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find_in(&self, bucket: usize, tag: Tag, flow: &FlowKey) -> Option<Place> {
         let entries = &self.entries[bucket];
         let way = self.buckets[bucket].ways_with(tag).find(|way| entries[*way].flow == *flow)?;
@@ -214,12 +237,12 @@ impl FlowCache {
     fn move_one_of(&mut self, both: [usize; 2]) -> Option<Place> {
         for bucket in both {
             for way in 0..WAYS {
-                let (tag, seen) = (self.buckets[bucket].tags[way], self.buckets[bucket].seen[way]);
+                let (tag, seen) = (self.buckets[bucket].tag(way), self.buckets[bucket].seen[way]);
                 let other = tag.other_bucket(bucket, self.buckets.len());
                 if let Some(free) = self.buckets[other].empty_way() {
-                    (self.buckets[other].tags[free], self.buckets[other].seen[free]) = (tag, seen);
+                    self.buckets[other].set(free, tag, seen);
                     self.entries[other][free] = self.entries[bucket][way];
-                    self.buckets[bucket].tags[way] = Tag::NONE;
+                    self.buckets[bucket].set_empty(way);
                     return Some(Place { bucket, way });
                 }
             }

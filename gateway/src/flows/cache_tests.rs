@@ -21,10 +21,19 @@ fn insert(cache: &mut FlowCache, number: u32, now_ns: u64) {
     cache.insert(hash, &flow(number), slot(number), 0, now_ns);
 }
 
+/// What is known of the flow, looked for with and without going ahead.
+fn lookup(cache: &mut FlowCache, hash: FlowHash, flow: &FlowKey, rules_version: u32, now_ns: u64) -> Option<Verdict> {
+    let mut lead = cache.lead(hash);
+    let verdict = cache.lookup(lead, flow, rules_version, now_ns);
+    cache.go_on(&mut lead);
+    assert_eq!(cache.lookup(lead, flow, rules_version, now_ns), verdict);
+    verdict
+}
+
 /// Whether the flow is known, and then rightly.
 fn is_known(cache: &mut FlowCache, number: u32, now_ns: u64) -> bool {
     let hash = cache.hash(&flow(number));
-    match cache.lookup(hash, &flow(number), 0, now_ns) {
+    match lookup(cache, hash, &flow(number), 0, now_ns) {
         Some(verdict) => {
             assert_eq!(verdict, slot(number));
             true
@@ -38,11 +47,25 @@ fn a_flow_is_found_under_its_own_rules_only() {
     let mut cache = FlowCache::new(64);
     let hash = cache.hash(&flow(1));
     cache.insert(hash, &flow(1), slot(3), 7, 0);
-    assert_eq!(cache.lookup(hash, &flow(1), 7, 0), Some(slot(3)));
-    assert_eq!(cache.lookup(hash, &flow(1), 8, 0), None);
-    assert_eq!(cache.lookup(hash, &flow(2), 7, 0), None, "another flow with the same hash");
+    assert_eq!(lookup(&mut cache, hash, &flow(1), 7, 0), Some(slot(3)));
+    assert_eq!(lookup(&mut cache, hash, &flow(1), 8, 0), None);
+    assert_eq!(lookup(&mut cache, hash, &flow(2), 7, 0), None, "another flow with the same hash");
     cache.insert(hash, &flow(1), Verdict::NoRule, 8, 0);
-    assert_eq!((cache.lookup(hash, &flow(1), 8, 0), cache.used()), (Some(Verdict::NoRule), 1));
+    assert_eq!((lookup(&mut cache, hash, &flow(1), 8, 0), cache.used()), (Some(Verdict::NoRule), 1));
+}
+
+#[test]
+fn a_lead_to_where_the_flow_is_no_more_misleads_nobody() {
+    let mut cache = FlowCache::new(WAYS);
+    insert(&mut cache, 0, 0);
+    let mut lead = cache.lead(cache.hash(&flow(0)));
+    cache.go_on(&mut lead);
+    (1..1000).for_each(|number| insert(&mut cache, number, 0));
+    assert_eq!(cache.lookup(lead, &flow(0), 0, 0), None);
+    insert(&mut cache, 0, 0);
+    assert_eq!(cache.lookup(lead, &flow(0), 0, 0), Some(slot(0)));
+    cache.sweep(cache.buckets(), 1000 * SECOND_NS, 60 * SECOND_NS);
+    assert_eq!(cache.lookup(lead, &flow(0), 0, 1000 * SECOND_NS), None);
 }
 
 #[test]
@@ -79,8 +102,7 @@ fn it_takes_no_more_memory_than_it_says_and_holds_as_many_flows_as_it_was_made_f
     assert_eq!((size_of::<Bucket>(), size_of::<Entry>()), (32, 64));
     const FLOWS: u32 = 100_000;
     let mut cache = FlowCache::new(FLOWS as usize);
-    let bytes = size_of_val(&*cache.buckets) + size_of_val(&*cache.entries);
-    assert!(bytes <= FLOWS as usize * BYTES_PER_FLOW_MAX, "{bytes}");
+    assert!(cache.bytes() <= FLOWS as usize * BYTES_PER_FLOW_MAX, "{}", cache.bytes());
     (0..FLOWS).for_each(|number| insert(&mut cache, number, 0));
     let known = (0..FLOWS).filter(|&number| is_known(&mut cache, number, 0)).count();
     assert!(known >= FLOWS as usize * 999 / 1000, "{known} of {FLOWS}");
@@ -120,7 +142,7 @@ fn what_no_rule_matches_makes_room_before_what_one_does() {
     for number in 0..10_000 {
         let hash = cache.hash(&flow(number));
         cache.insert(hash, &flow(number), Verdict::NoRule, 0, 0);
-        assert_eq!(cache.lookup(hash, &flow(number), 0, 0), Some(Verdict::NoRule));
+        assert_eq!(lookup(&mut cache, hash, &flow(number), 0, 0), Some(Verdict::NoRule));
     }
     assert_eq!(cache.used(), entries);
     for number in 0..WAYS as u32 {

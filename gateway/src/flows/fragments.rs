@@ -41,6 +41,12 @@ impl Fragments {
         }
     }
 
+    /// What it takes of memory, once and for all.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.buckets) + size_of_val(&*self.entries)
+    }
+
     pub(crate) fn buckets(&self) -> usize {
         self.buckets.len()
     }
@@ -56,7 +62,7 @@ impl Fragments {
             Part::Whole => return Ok(fragment.flow),
             Part::First => {
                 let way = known.or_else(|| bucket.empty_way()).unwrap_or_else(|| oldest_way(bucket, now));
-                bucket.tags[way] = tag;
+                bucket.set(way, tag, Seen::at(now));
                 entries[way] = Entry { datagram, flow: fragment.flow };
                 way
             }

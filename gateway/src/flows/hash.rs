@@ -33,7 +33,7 @@ impl FlowHasher {
         Self { keys: std::array::from_fn(|number| random.hash_one(number)), fold: random.hash_one("fold") | 1 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hash(&self, key: &FlowKey) -> FlowHash {
         let pairs = self.keys[1..].as_chunks::<2>().0;
         let products = key.words().iter().zip(pairs).map(|(word, [first, second])| {

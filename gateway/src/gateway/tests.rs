@@ -443,6 +443,57 @@ fn who_asks_for_the_ports_addresses_is_answered_on_that_port_without_any_rule() 
 }
 
 #[test]
+fn what_is_in_a_vlan_is_served_by_rules_of_that_vlan_and_asks_for_addresses_in_vain() {
+    let mut rig = Rig::new(1);
+    let in_vlan = Match { vlan: Vlan { id: 100, inner_id: 0 }, ..Match::default() };
+    rig.set_rules(vec![rule(Policy::PerClient, 0), Rule { matches: in_vlan, ..rule(Policy::PerClient, 1) }]);
+    rig.ready(0, 10);
+    rig.ready(1, 20);
+    let tags = [(0x8100, 100), (0x8100, 20)];
+    let served = tagged(&ping(1, 2), &tags[..1]);
+    rig.send_and_poll(&[ping(1, 1), served.clone(), tagged(&ping(1, 3), &tags), tagged(&ping(1, 4), &[(0x8100, 101)])]);
+    let delivered: Vec<_> = rig.delivered().into_iter().map(|(to, _, frame)| (to.index, frame)).collect();
+    assert_eq!(delivered, [(10, ping(1, 1)), (20, served)]);
+    assert_eq!((rig.events()[1].clone(), rig.drops(DropReason::NoRule)), (taken_in_vlan_100(20), 2));
+    let question = arp_request((CLIENT, client(1)), SERVER);
+    rig.send_and_poll(&[tagged(&question, &tags[..1]), tagged(&question, &tags)]);
+    assert_eq!((rig.peers[0].receive(), rig.drops(DropReason::VlanNeighbor)), (None, 2));
+    rig.assert_no_buffer_leaked();
+}
+
+fn taken_in_vlan_100(instance: u64) -> Event {
+    let client = ClientLabel::Address { address: client(1).into(), vlan: Vlan { id: 100, inner_id: 0 } };
+    assert_eq!(client.to_string(), "10.77.0.101, vlan 100");
+    Event::Taken { chain: ChainIndex(1), instance: InstanceId(instance), client }
+}
+
+#[test]
+fn fragments_are_delivered_with_the_first_of_their_datagram_and_without_it_dropped() {
+    let mut rig = Rig::new(1);
+    let to_port_7 = Match { protocol: Some(UDP), destination_ports: Some(7..=7), ..Match::default() };
+    rig.set_rules(vec![Rule { matches: to_port_7, ..rule(Policy::PerFlow, 0) }]);
+    (10..12).for_each(|instance| rig.ready(0, instance));
+    let datagram = udp(50, 7, &[0; 100]);
+    let piece = |number, flags_offset, payload: &[u8]| {
+        to_station(&ipv4_fragment(client(number), SERVER, UDP, flags_offset, payload))
+    };
+    let (first, middle, last) = ([0x20, 0], [0x20, 4], [0, 8]);
+    let pieces = |number| {
+        [(first, 0..32), (middle, 32..64), (last, 64..108)].map(|(at, bytes)| piece(number, at, &datagram[bytes]))
+    };
+    let mut frames = [pieces(1), pieces(2)].concat();
+    frames.swap(2, 3);
+    rig.send_and_poll(&frames);
+    assert_eq!(rig.targets(), [10, 10, 11, 10, 11, 11]);
+    let [first, middle, last] = pieces(3);
+    rig.send_and_poll(&[middle, last]);
+    assert_eq!((rig.targets(), rig.drops(DropReason::FragmentWithoutFirst)), (vec![], 2));
+    rig.send_and_poll(&[first]);
+    assert_eq!((rig.targets(), rig.gateway.observer().frames_pending()), (vec![], 1));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn what_mma_sends_leaves_by_its_port_in_order() {
     let mut rig = Rig::new(2);
     rig.poll();

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::key::{FlowKey, Ingress};
+use super::key::{FlowKey, ICMP, Ingress};
 use super::{Headers, Part, be16, transport};
 use crate::drops::DropReason;
 
@@ -11,7 +11,7 @@ const HEADER_MIN: usize = 20;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-#[inline]
+#[inline(always)]
 pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReason> {
     let header = bytes.first_chunk::<HEADER_MIN>().ok_or(DropReason::Truncated)?;
     if header[0] >> 4 != 4 {
@@ -37,18 +37,18 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReaso
         (0, _) => Part::First,
         _ => Part::Later,
     };
-    let flow = FlowKey::ipv4(source, address(header, 16), header[9], ingress);
-    let flow = transport::complete(flow, payload, part)?;
+    let told = transport::read(header[9], ICMP, payload, part)?;
+    let flow = told.add_to(FlowKey::ipv4(source, address(header, 16), header[9], ingress));
     Ok(Headers::of(flow, part, u32::from(be16(header[4], header[5]))))
 }
 
-#[inline]
+#[inline(always)]
 fn address(header: &[u8; HEADER_MIN], at: usize) -> Ipv4Addr {
     Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3])
 }
 
 /// The checksum of RFC 1071, which comes out the same in either byte order and in words of any size.
-#[inline]
+#[inline(always)]
 fn checksum_holds(header: &[u8; HEADER_MIN], options: &[u8]) -> bool {
     let sum_of = |bytes: &[u8]| -> u64 {
         let words = bytes.as_chunks::<4>().0;
@@ -60,7 +60,7 @@ fn checksum_holds(header: &[u8; HEADER_MIN], options: &[u8]) -> bool {
     }
     // At most 15 words: two rounds leave 17 bits, the third 16.
     sum = (sum & 0xffff_ffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum == 0xffff

@@ -17,7 +17,7 @@ const DESTINATION_OPTIONS: u8 = 60;
 /// Router and neighbour discovery (RFC 4861).
 const DISCOVERY_TYPES: std::ops::RangeInclusive<u8> = 133..=137;
 
-#[inline]
+#[inline(always)]
 pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReason> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(DropReason::Truncated)?;
     if header[0] >> 4 != 6 {
@@ -39,12 +39,12 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReaso
             return Ok(Headers::NeighborDiscovery);
         }
     }
-    let flow = FlowKey::ipv6(source, address(header, 24), protocol, ingress);
-    let flow = transport::complete(flow, payload, part)?;
+    let told = transport::read(protocol, ICMPV6, payload, part)?;
+    let flow = told.add_to(FlowKey::ipv6(source, address(header, 24), protocol, ingress));
     Ok(Headers::of(flow, part, identification))
 }
 
-#[inline]
+#[inline(always)]
 fn address(header: &[u8; HEADER], at: usize) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets.copy_from_slice(&header[at..at + 16]);

@@ -14,7 +14,11 @@ const CLIENT_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9);
 const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 
 fn read(frame: &[u8]) -> Result<Headers, DropReason> {
-    parse(frame, PortIndex(3), EthernetAddress(STATION))
+    let read = parse(frame, PortIndex(3), EthernetAddress(STATION));
+    if let Some(flow) = parse_usual(frame, PortIndex(3), EthernetAddress(STATION)) {
+        assert_eq!(read, Ok(Headers::Flow(flow)), "the short way leads elsewhere");
+    }
+    read
 }
 
 fn read_v4(packet: &[u8]) -> Result<Headers, DropReason> {
@@ -46,12 +50,6 @@ fn later(flow: FlowKey, identification: u32) -> Headers {
     Headers::Fragment(Fragment { flow, identification, part: Part::Later })
 }
 
-/// The frame with these tags between addresses and type, each of a type and with fields.
-fn tagged(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
-    let tags = tags.iter().flat_map(|(tag, fields)| [tag.to_be_bytes(), fields.to_be_bytes()].concat());
-    [&frame[..12], &tags.collect::<Vec<u8>>(), &frame[12..]].concat()
-}
-
 fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     ipv4(CLIENT_V4, SERVER_V4, protocol, payload)
 }
@@ -74,6 +72,13 @@ fn addresses_protocol_and_ports_are_read() {
     assert_eq!(read_v4(&v4(TCP, &tcp(4000, 80, b""))), Ok(flow(CLIENT_V4, SERVER_V4, TCP, (4000, 80))));
     assert_eq!(read_v6(&v6(UDP, &udp(68, 67, b"x"))), Ok(flow(CLIENT_V6, SERVER_V6, UDP, (68, 67))));
     assert_eq!(read_v6(&v6(TCP, &tcp(4000, 80, b""))), Ok(flow(CLIENT_V6, SERVER_V6, TCP, (4000, 80))));
+}
+
+#[test]
+fn whole_packets_over_untagged_ipv4_are_read_the_short_way() {
+    for packet in [v4(UDP, &udp(68, 67, b"x")), v4(TCP, &tcp(4000, 80, b"")), v4(ICMP, &icmp_echo(1)), v4(47, &[])] {
+        assert!(parse_usual(&to_station(&packet), PortIndex(3), EthernetAddress(STATION)).is_some());
+    }
 }
 
 #[test]

@@ -65,6 +65,16 @@ fn who_asks_for_an_ipv4_address_of_the_port_is_told_its_station() {
 }
 
 #[test]
+fn who_asks_with_a_priority_tag_is_answered_without() {
+    let expected = ethernet(CLIENT, STATION, ARP, &arp(2, (STATION, OURS_V4), (CLIENT, CLIENT_V4)));
+    let question = arp_request((CLIENT, CLIENT_V4), OURS_V4);
+    assert_eq!(arp_answer(&tagged(&question, &[(0x8100, 0xe000)])), Ok(expected));
+    let question = frames::solicitation(CLIENT_V6, OURS_V6);
+    let expected = advertisement(CLIENT_V6, CLIENT, 0x60);
+    assert_eq!(nd_answer(&tagged(&question, &[(0x8100, 0xe000), (0x8100, 0)])), Ok(expected));
+}
+
+#[test]
 fn an_arp_probe_is_answered_so_that_nobody_takes_the_address() {
     let nobody = Ipv4Addr::UNSPECIFIED;
     let expected = ethernet(CLIENT, STATION, ARP, &arp(2, (STATION, OURS_V4), (CLIENT, nobody)));

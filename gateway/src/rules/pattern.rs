@@ -74,7 +74,7 @@ impl Pattern {
     #[inline]
     pub(super) fn fits(&self, flow: &FlowKey) -> bool {
         let words = flow.words().iter().zip(self.masks.iter().zip(&self.values));
-        let different = words.fold(0, |different, (word, (mask, value))| different | (word & mask ^ value));
+        let different = words.fold(0, |different, (word, (mask, value))| different | ((word & mask) ^ value));
         let lies_in = |port: u64, [first, last]: [u16; 2]| u64::from(first) <= port && port <= u64::from(last);
         different == 0
             && lies_in(Field::SOURCE_PORT.of(flow), self.source_ports)
