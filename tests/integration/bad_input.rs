@@ -194,7 +194,7 @@ fn a_chain_whose_memory_limit_is_too_low_for_its_module_is_refused() {
 fn a_chain_of_more_stages_than_a_worker_has_places_is_refused() {
     let _turn = turn();
     let (core, _) = two_cores();
-    let plan = format!("[cores]\ngateway = {core}\nmma = {core}\nworkers = [{core}]\n[limits]\nfwps_max = 2\n");
+    let plan = format!("[cores]\ngateway = {core}\nmmas = [{core}]\nworkers = [{core}]\n[limits]\nfwps_max = 2\n");
     let node = Node::started(&format!("{plan}[[port]]\nname = \"lan\"\ndevice = \"memory0\"\n"));
     let stages = "{ module = \"good\" }, ".repeat(3);
     let chain = good().with(format_args!("[[chain]]\nname = \"long\"\nstage = [{stages}]\n"));

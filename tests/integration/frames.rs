@@ -41,6 +41,12 @@ fn changed(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// In a VLAN, or in one within the one it was in.
+fn tagged(mut frame: Vec<u8>) -> Vec<u8> {
+    frame.splice(12..12, [0x81, 0x00, 0x00, 0x64]);
+    frame
+}
+
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     Ipv4Packet::new_unchecked(&mut frame[HEADER..]).fill_checksum();
     frame
@@ -63,7 +69,8 @@ fn wrong_frames(station: EthernetAddress, source: Ipv4Addr) -> Vec<(&'static str
         ("bad-length", with_checksum(changed(right(), TOTAL_LENGTH, &[0, 19]))),
         ("bad-source", with_checksum(changed(right(), SOURCE, &[224, 0, 0, 1]))),
         ("unknown-ethertype", changed(right(), 12, &[0x88, 0xb5])),
-        ("vlan-tagged", changed(right(), 12, &[0x81, 0x00])),
+        ("too-many-tags", tagged(tagged(tagged(right())))),
+        ("vlan-neighbor", tagged(changed(right(), 12, &[0x08, 0x06]))),
         ("not-for-us", changed(right(), 0, &[0x02, 0xff, 0xff, 0xff, 0xff, 0xff])),
         ("bad-neighbor-message", changed(right(), 12, &[0x08, 0x06])),
     ]

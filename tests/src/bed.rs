@@ -214,7 +214,7 @@ fn config(device: Device, switch: &Namespace, more: &[&str], settings: &str) -> 
 /// One worker, whatever the machine has: what all FWPs have to share is then the same everywhere.
 fn one_worker() -> String {
     let (first, second) = two_cores();
-    format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{second}]\n")
+    format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
 }
 
 /// Two cores that this process may use; the same twice if there is but one.

@@ -81,7 +81,7 @@ impl Inline {
             cable => on_cable(cable, "wan0", WAN_MAC, &between, &right),
         };
         let (first, second) = two_cores();
-        let cores = format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{second}]\n");
+        let cores = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n");
         let node = Node::started(&format!("{cores}{lan}{}", port("wan", &wan, &between)));
         left.settle(WAN_MAC, &right, LAN_MAC);
         right.settle(LAN_MAC, &left, WAN_MAC);
