@@ -175,32 +175,41 @@ mod loom_tests {
 
     const FWP: FwpId = FwpId { index: 0, generation: 0 };
 
-    /// Pushes `count` entries, telling the other thread of each.
-    fn send(tx: &mut spsc::Producer<u32>, queue: &ReadyQueue, count: u32) {
-        for number in 0..count {
-            tx.push(number).unwrap();
-            queue.raise(FWP);
-        }
+    /// One FWP's input, and who sends it.
+    struct Input {
+        rx: spsc::Consumer<u32>,
+        sender: thread::JoinHandle<()>,
     }
 
-    /// Looks at the FWP as the MMA and the workers do; returns how much there was.
-    fn look(rx: &mut spsc::Consumer<u32>) -> u32 {
-        rx.pop_batch(usize::MAX, |_| ()) as u32
+    impl Input {
+        /// A thread pushes `count` entries, telling the queue's thread of each.
+        fn sent(id: FwpId, count: u32, queue: &ReadyQueue) -> Self {
+            let (mut tx, rx) = spsc::ring(count as usize);
+            let queue = queue.clone();
+            let sender = thread::spawn(move || {
+                for number in 0..count {
+                    tx.push(number).unwrap();
+                    queue.raise(id);
+                }
+            });
+            Self { rx, sender }
+        }
+
+        /// Looks at the FWP as the MMA and the workers do; returns how much there was.
+        fn look(&mut self) -> u32 {
+            self.rx.pop_batch(usize::MAX, |_| ()) as u32
+        }
     }
 
     #[test]
     fn whoever_looks_only_when_told_sees_everything() {
         explore(|| {
             let queue = ReadyQueue::new(1, Doorbell::default());
-            let (mut tx, mut rx) = spsc::ring(4);
-            let sender = thread::spawn({
-                let queue = queue.clone();
-                move || send(&mut tx, &queue, 3)
-            });
+            let mut input = Input::sent(FWP, 3, &queue);
             let mut seen = 0;
             while seen < 3 {
                 match queue.pop() {
-                    Some(_) => seen += look(&mut rx),
+                    Some(_) => seen += input.look(),
                     None => yield_now(),
                 }
             }
@@ -213,16 +222,12 @@ mod loom_tests {
         explore(|| {
             let bell = Doorbell::default();
             let queue = ReadyQueue::new(1, bell.clone());
-            let (mut tx, mut rx) = spsc::ring(2);
-            let sender = thread::spawn({
-                let queue = queue.clone();
-                move || send(&mut tx, &queue, 2)
-            });
+            let mut input = Input::sent(FWP, 2, &queue);
             bell.answer_here();
             let mut seen = 0;
             while seen < 2 {
                 match queue.pop() {
-                    Some(_) => seen += look(&mut rx),
+                    Some(_) => seen += input.look(),
                     None => bell.sleep(Duration::MAX, || !queue.is_empty()),
                 }
             }
@@ -234,18 +239,54 @@ mod loom_tests {
     fn an_fwp_that_helps_itself_is_queued_at_most_once() {
         explore(|| {
             let queue = ReadyQueue::new(1, Doorbell::default());
-            let (mut tx, mut rx) = spsc::ring(4);
-            let sender = thread::spawn({
-                let queue = queue.clone();
-                move || send(&mut tx, &queue, 3)
-            });
+            let mut input = Input::sent(FWP, 3, &queue);
             // Looks without having been told, as a running guest's wait does.
-            let mut seen = look(&mut rx) + look(&mut rx);
+            let mut seen = input.look() + input.look();
+            let Input { mut rx, sender } = input;
             sender.join().unwrap();
             assert_eq!(queue.pop(), Some(FWP));
             assert_eq!(queue.pop(), None);
-            seen += look(&mut rx);
+            seen += rx.pop_batch(usize::MAX, |_| ()) as u32;
             assert_eq!(seen, 3);
+        });
+    }
+
+    #[test]
+    fn two_fwps_told_of_at_once_are_each_found_once() {
+        explore(|| {
+            let queue = ReadyQueue::new(2, Doorbell::default());
+            let mut inputs = [Input::sent(FWP, 1, &queue), Input::sent(OTHER, 1, &queue)];
+            let mut seen = [0, 0];
+            while seen != [1, 1] {
+                match queue.pop() {
+                    Some(id) => seen[id.index as usize] += inputs[id.index as usize].look(),
+                    None => yield_now(),
+                }
+            }
+            assert_eq!(queue.pop(), None);
+            for input in inputs {
+                input.sender.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_next_tenant_is_found_though_the_last_one_may_be_queued_still() {
+        explore(|| {
+            let queue = ReadyQueue::new(1, Doorbell::default());
+            queue.raise(FWP);
+            let mut input = Input::sent(NEXT_TENANT, 1, &queue);
+            let mut seen = 0;
+            while seen < 1 {
+                match queue.pop() {
+                    Some(NEXT_TENANT) => seen += input.look(),
+                    // Who ended is not looked for.
+                    Some(_) => {}
+                    None => yield_now(),
+                }
+            }
+            input.sender.join().unwrap();
+            assert_eq!(queue.pop(), None);
         });
     }
 }
