@@ -62,7 +62,7 @@ fn every_edge_of(shape: Shape) {
                 for slot in slots {
                     let evil = Descriptor { slot, offset, len, port, flags: u32::MAX, reserved: u32::MAX };
                     // Slots 0 and 1 are given up by the honest frames before it.
-                    match judged(shape.slot_size, |slot| [2, 3].contains(&slot), evil) {
+                    match judged(shape.slot_size, 1, |slot| [2, 3].contains(&slot), evil) {
                         Err(violation) => {
                             refused += 1;
                             assert_stopped(shape, 2, evil, violation);

@@ -3,9 +3,10 @@
 #![allow(unsafe_code)] // Plays the guest's side of the rings, and hands heap memory to the crate under test.
 #![allow(dead_code)] // Every test binary uses another part.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+mod memory;
+
 use std::num::NonZero;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use pinion_abi::{
@@ -20,61 +21,10 @@ use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
-use pinion_mma::pool::PoolLayout;
+use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Backpressure, Edge, Endpoint, Wiring};
 
-/// Zeroed memory that does not move, aligned as a page.
-struct Memory {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-impl Memory {
-    fn new(bytes: usize) -> Self {
-        let layout = Layout::from_size_align(bytes, 4096).unwrap();
-        assert!(bytes > 0);
-        // SAFETY: the layout is not of size zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
-        Self { start: start.unwrap_or_else(|| handle_alloc_error(layout)), layout }
-    }
-
-    fn check<T>(&self, address: usize, count: usize) -> *mut T {
-        assert!(address.is_multiple_of(align_of::<T>()), "{address:#x} is misaligned");
-        assert!(address + count * size_of::<T>() <= self.layout.size(), "{address:#x} is outside");
-        // SAFETY: in bounds by the assertion.
-        unsafe { self.start.as_ptr().add(address).cast() }
-    }
-
-    fn read<T: Copy>(&self, address: usize) -> T {
-        // SAFETY: in bounds and aligned by `check`, initialised since it was allocated; `T` is one of the ABI's structs of
-        // integers or an integer.
-        unsafe { self.check::<T>(address, 1).read_volatile() }
-    }
-
-    fn write<T: Copy>(&self, address: usize, value: T) {
-        // SAFETY: in bounds and aligned by `check`; one thread plays all parties, and nobody holds a reference into it.
-        unsafe { self.check::<T>(address, 1).write_volatile(value) }
-    }
-
-    fn bytes(&self, address: usize, len: usize) -> Vec<u8> {
-        let mut copy = vec![0; len];
-        // SAFETY: in bounds by `check`; the copy is memory of its own.
-        unsafe { ptr::copy_nonoverlapping(self.check::<u8>(address, len), copy.as_mut_ptr(), len) };
-        copy
-    }
-
-    fn set_bytes(&self, address: usize, bytes: &[u8]) {
-        // SAFETY: in bounds by `check`; a slice never lies in this memory.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.check::<u8>(address, bytes.len()), bytes.len()) };
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
-    }
-}
+use self::memory::{Memory, PAGE};
 
 /// How large a guest's pool is.
 #[derive(Clone, Copy, Debug)]
@@ -112,19 +62,30 @@ pub(crate) enum Index {
 }
 
 impl Guest {
-    fn new(shape: Shape) -> Self {
+    /// A guest whose last slot ends where its memory ends.
+    pub(crate) fn new(shape: Shape) -> Self {
         let Shape { slot_count, slot_size, ring_entries } = shape;
         let ring_bytes = size_of::<RingHeader>() as u32 + ring_entries * size_of::<Descriptor>() as u32;
         let rx_ring = 1024_u32;
         let tx_ring = (rx_ring + ring_bytes).next_multiple_of(64);
-        let slots = (tx_ring + ring_bytes).next_multiple_of(64);
+        let end = (tx_ring + ring_bytes + slot_count * slot_size).next_multiple_of(PAGE as u32);
+        let slots = end - slot_count * slot_size;
         let header = PoolHeader { magic: POOL_MAGIC, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring };
-        let memory = Memory::new((slots + slot_count * slot_size) as usize + 1024);
-        Self { memory, header, rx_head: 0, tx_tail: 0 }
+        Self::with_header(header, end as usize).unwrap()
+    }
+
+    /// A guest that says this of its pool, in whole pages of memory.
+    pub(crate) fn with_header(header: PoolHeader, memory_bytes: usize) -> Result<Self, PoolError> {
+        PoolLayout::check(header, memory_bytes)?;
+        Ok(Self { memory: Memory::fenced(memory_bytes), header, rx_head: 0, tx_tail: 0 })
     }
 
     fn layout(&self) -> PoolLayout {
-        PoolLayout::check(self.header, self.memory.layout.size()).unwrap()
+        PoolLayout::check(self.header, self.memory.bytes).unwrap()
+    }
+
+    pub(crate) fn header(&self) -> &PoolHeader {
+        &self.header
     }
 
     fn entry(&self, ring: u32, index: u32) -> usize {
@@ -169,6 +130,10 @@ impl Guest {
         self.memory.write(self.header.tx_ring as usize + field as usize, value);
     }
 
+    pub(crate) fn tx(&self, field: Index) -> u32 {
+        self.memory.read(self.header.tx_ring as usize + field as usize)
+    }
+
     pub(crate) fn set_rx(&self, field: Index, value: u32) {
         self.memory.write(self.header.rx_ring as usize + field as usize, value);
     }
@@ -178,21 +143,33 @@ impl Guest {
     }
 
     pub(crate) fn frame(&self, descriptor: &Descriptor) -> Vec<u8> {
-        self.memory.bytes(self.place(descriptor.slot, descriptor.offset), usize::from(descriptor.len))
+        self.memory.copy(self.place(descriptor.slot, descriptor.offset), usize::from(descriptor.len))
     }
 
     pub(crate) fn write_frame(&self, slot: u16, offset: u16, bytes: &[u8]) {
         self.memory.set_bytes(self.place(slot, offset), bytes);
     }
 
+    /// Writes anything anywhere, as far as it lies in its memory.
+    pub(crate) fn scribble(&self, address: usize, bytes: &[u8]) {
+        let room = self.memory.bytes.saturating_sub(address);
+        self.memory.set_bytes(address.min(self.memory.bytes), &bytes[..bytes.len().min(room)]);
+    }
+
+    /// Goes on as an honest guest would that has come to these indices.
+    pub(crate) fn resume_at(&mut self, rx_head: u32, tx_tail: u32) {
+        (self.rx_head, self.tx_tail) = (rx_head, tx_tail);
+        self.set_tx(Index::Tail, tx_tail);
+    }
+
     /// All of its memory, as it is now.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
-        self.memory.bytes(0, self.memory.layout.size())
+        self.memory.copy(0, self.memory.bytes)
     }
 
     /// All of its slots, as they are now.
     pub(crate) fn slots(&self) -> Vec<u8> {
-        self.memory.bytes(self.header.slots as usize, (self.header.slot_count * self.header.slot_size) as usize)
+        self.memory.copy(self.header.slots as usize, (self.header.slot_count * self.header.slot_size) as usize)
     }
 }
 
@@ -231,7 +208,7 @@ impl Gateway {
         let pieces = (0..lent_max).map(piece).collect();
         Self {
             link,
-            memory: Memory::new(lent_max * apart),
+            memory: Memory::heap(lent_max * apart),
             buffer_bytes,
             pieces,
             home: (0..lent_max).collect(),
@@ -400,7 +377,11 @@ impl House {
 
     /// Makes an FWP without telling the MMA; its place in `fwps`, and the MMA's side of it.
     pub(crate) fn make(&mut self, id: FwpId, shape: Shape, wiring: Wiring) -> (usize, Box<Endpoint>) {
-        let guest = Guest::new(shape);
+        self.make_of(id, Guest::new(shape), wiring)
+    }
+
+    /// The same of a guest that is there already.
+    pub(crate) fn make_of(&mut self, id: FwpId, guest: Guest, wiring: Wiring) -> (usize, Box<Endpoint>) {
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
         let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, wiring) };
@@ -542,10 +523,15 @@ pub(crate) fn frame(seed: u32, len: usize) -> Vec<u8> {
 /// Every output there is for an FWP with one.
 pub(crate) const KNOWN_PORTS: [u16; 3] = [PORT_NEXT, PORT_REPLY, PORT_DROP];
 
-/// The rules of the ABI for a descriptor that a guest sends, written down once more, plainly.
-pub(crate) fn judged(slot_size: u32, owns: impl Fn(u16) -> bool, sent: Descriptor) -> Result<(), Violation> {
+/// The rules of the ABI for a descriptor that a guest with so many outputs sends, written down once more, plainly.
+pub(crate) fn judged(
+    slot_size: u32,
+    outputs: u16,
+    owns: impl Fn(u16) -> bool,
+    sent: Descriptor,
+) -> Result<(), Violation> {
     let Descriptor { slot, offset, len, port, .. } = sent;
-    if !KNOWN_PORTS.contains(&port) {
+    if port >= outputs && port != PORT_REPLY && port != PORT_DROP {
         return Err(Violation::UnknownOutput(port));
     }
     let end = u64::from(offset) + u64::from(len);

@@ -2,11 +2,11 @@
 //! slot, kept once more, plainly.
 //!
 //! ```text
-//!   program -> steps -> attacker (place 0) --next--> witness (place 1), honest
-//!                          |    ^                        counts and reads what arrives
-//!                        reply  frames
-//!                          v    |
-//!                         gateway
+//!   program -> steps -> attacker (place 0) --first output--> witness (place 1), honest
+//!                      |        |    ^                           counts and reads what arrives
+//!           second output     reply  frames
+//!                      v        v    |
+//!                            gateway
 //! ```
 //!
 //! After each step, all of the attacker's memory must be as the record says: the host has written its own indices, receive
@@ -16,17 +16,26 @@
 
 use std::collections::VecDeque;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader};
 use pinion_mma::counters::FwpCounters;
+use pinion_mma::id::PortIndex;
 use pinion_mma::mailbox::Violation;
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::wiring::Edge;
+use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 
-use crate::support::{Guest, House, Index, KNOWN_PORTS, Left, Plan, Shape, frame, id, judged};
+use crate::support::{Guest, House, Index, Left, Plan, Shape, frame, id, judged};
 
 const STEPS_MAX: usize = 64;
-const BUFFERS: usize = 16;
+const BUFFERS: usize = 64;
 const BUFFER_BYTES: usize = 2048;
+/// Frames on their way to the attacker, and frames anywhere in it: so few that there is always a buffer to leave in.
+const ARRIVING_MAX: usize = 16;
+const INSIDE_MAX: usize = 32;
+/// The attacker's second output, and where it leads.
+const SECOND: u16 = 1;
+const OUTPUTS: u16 = 2;
+const EGRESS: u16 = 300;
+const OUTLETS: [u16; 4] = [PORT_NEXT, PORT_REPLY, PORT_DROP, SECOND];
 /// So few that the attacker can fill it.
 const WITNESS: Shape = Shape { slot_count: 4, slot_size: 1600, ring_entries: 4 };
 /// Memory of an attacker whose pool header is the program's.
@@ -98,7 +107,7 @@ fn attacker(program: &mut Program<'_>) -> Option<Guest> {
         return Guest::with_header(header, WILD_MEMORY_BYTES).ok();
     }
     let slot_count = u32::from(kind % 8) + 1;
-    let slot_size = [1600, 1664, 2048, 4096][usize::from(kind / 8 % 4)];
+    let slot_size = [1600, 1664, 1728, 2048][usize::from(kind / 8 % 4)];
     let ring_entries = slot_count.next_power_of_two() << (kind / 32 % 2);
     Some(Guest::new(Shape { slot_count, slot_size, ring_entries }))
 }
@@ -110,7 +119,6 @@ enum Step {
         len: u16,
         port: u8,
     },
-    Lend(u8),
     Poll,
     Publish,
     Collect,
@@ -142,20 +150,19 @@ enum Place {
 
 impl Step {
     fn read(program: &mut Program<'_>) -> Option<Self> {
-        Some(match program.byte()? % 10 {
+        Some(match program.byte()? % 9 {
             0 => Self::Inject { len: program.u16()?, port: program.byte()? },
-            1 => Self::Lend(program.byte()?),
-            2 => Self::Poll,
-            3 => Self::Publish,
-            4 => Self::Collect,
-            5 => Self::Pass { held: program.byte()?, len: program.u16()?, outlet: program.byte()? },
-            6 => {
+            1 => Self::Poll,
+            2 => Self::Publish,
+            3 => Self::Collect,
+            4 => Self::Pass { held: program.byte()?, len: program.u16()?, outlet: program.byte()? },
+            5 => {
                 let (slot, offset, len) = (program.u16()?, program.u16()?, program.u16()?);
                 let (port, flags) = (program.u16()?, program.u32()?);
                 Self::Send(Descriptor { slot, offset, len, port, flags, reserved: !flags })
             }
-            7 => Self::MoveTail(program.byte()? as i8),
-            8 => Self::SetTail(program.u32()?),
+            6 => Self::MoveTail(program.byte()? as i8),
+            7 => Self::SetTail(program.u32()?),
             _ => {
                 let places = [Place::ReceiveRing, Place::TransmitRing, Place::Slots, Place::Anywhere];
                 let place = places[usize::from(program.byte()?) % places.len()];
@@ -192,7 +199,6 @@ struct Siege {
     sent: VecDeque<Descriptor>,
     rx_tail: u32,
     tx_head: u32,
-    empties: usize,
     injected: u32,
     /// Frames that the attacker's own pool, or the gateway, did not take.
     refused: u64,
@@ -209,7 +215,8 @@ impl Siege {
         let pool = *attacker.header();
         let plan = Plan { fwps_max: 2, buffers: BUFFERS, buffer_bytes: BUFFER_BYTES };
         let mut house = House::new(&plan);
-        let (_, endpoint) = house.make_of(id(0), attacker, Edge::Fwp(id(1)));
+        let outputs = vec![Edge::Fwp(id(1)), Edge::Egress(PortIndex(EGRESS))];
+        let (_, endpoint) = house.make_of(id(0), attacker, Wiring::new(outputs, Backpressure::Drop));
         house.command(MmaCommand::Attach(endpoint));
         house.attach(id(1), WITNESS, Edge::EgressWhereItCame);
         house.mma.poll();
@@ -223,7 +230,6 @@ impl Siege {
             sent: VecDeque::new(),
             rx_tail: 0,
             tx_head: 0,
-            empties: 0,
             injected: 0,
             refused: 0,
             refused_by_witness: 0,
@@ -240,7 +246,6 @@ impl Siege {
     fn follow(&mut self, step: Step) {
         match step {
             Step::Inject { len, port } => self.inject(usize::from(len) % BUFFER_BYTES + 1, u16::from(port)),
-            Step::Lend(count) => self.empties += self.house.gateway.lend_empties(usize::from(count)),
             Step::Poll => self.poll(),
             Step::Publish => self.publish(),
             Step::Collect => self.collect(),
@@ -262,7 +267,9 @@ impl Siege {
     }
 
     fn inject(&mut self, len: usize, port: u16) {
-        if self.house.gateway.frames_lent() < BUFFERS {
+        let held = self.owners.iter().filter(|&&owner| owner != Owner::Host).count();
+        let inside = self.arriving.len() + self.delivered.len() + held;
+        if self.arriving.len() < ARRIVING_MAX && inside < INSIDE_MAX {
             self.injected += 1;
             let bytes = frame(self.injected, len);
             self.house.gateway.inject(&bytes, port, id(0));
@@ -276,7 +283,7 @@ impl Siege {
         if owned.is_empty() {
             return;
         }
-        let (slot, port) = (owned[usize::from(held) % owned.len()], KNOWN_PORTS[usize::from(outlet) % 3]);
+        let (slot, port) = (owned[usize::from(held) % owned.len()], OUTLETS[usize::from(outlet) % OUTLETS.len()]);
         let offset = RX_HEADROOM as u16;
         let len = 1 + len % (self.pool.slot_size as u16 - offset);
         self.send(Descriptor { slot, offset, len, port, flags: 0, reserved: 0 });
@@ -357,7 +364,7 @@ impl Siege {
         for _ in 0..count {
             let sent = read_descriptor(memory, self.entry(self.pool.tx_ring, self.tx_head));
             let owns = |slot| self.owners.get(usize::from(slot)) == Some(&Owner::Guest);
-            judged(self.pool.slot_size, owns, sent)?;
+            judged(self.pool.slot_size, OUTPUTS, owns, sent)?;
             self.owners[usize::from(sent.slot)] = Owner::Sent;
             self.sent.push_back(sent);
             self.tx_head = self.tx_head.wrapping_add(1);
@@ -367,6 +374,7 @@ impl Siege {
 
     fn poll(&mut self) {
         let before = self.guest().snapshot();
+        self.house.gateway.top_up(self.arriving.len() + INSIDE_MAX);
         while self.house.mma.has_work() {
             self.house.mma.poll();
         }
@@ -390,17 +398,15 @@ impl Siege {
                 self.dropped += 1;
                 continue;
             }
-            let frame = Left { port, bytes: before[start..start + len].to_vec() };
+            let frame = |port| Left { port, bytes: before[start..start + len].to_vec() };
             match sent.port {
-                PORT_REPLY if self.empties > 0 && len <= BUFFER_BYTES => {
-                    self.empties -= 1;
-                    leaving.push(frame);
+                PORT_NEXT if witnessed.len() < WITNESS.slot_count as usize && len <= WITNESS.frame_bytes_max() => {
+                    witnessed.push(frame(port));
                 }
-                PORT_REPLY => self.refused += 1,
-                _ if witnessed.len() < WITNESS.slot_count as usize && len <= WITNESS.frame_bytes_max() => {
-                    witnessed.push(frame);
-                }
-                _ => self.refused_by_witness += 1,
+                PORT_NEXT => self.refused_by_witness += 1,
+                _ if len > BUFFER_BYTES => self.refused += 1,
+                SECOND => leaving.push(frame(EGRESS)),
+                _ => leaving.push(frame(port)),
             }
         }
         self.outcome.moved += leaving.len() + witnessed.len();
@@ -448,7 +454,8 @@ impl Siege {
         self.house.command(MmaCommand::Detach(id(0)));
         self.house.mma.poll();
         assert_eq!(self.house.detached().map(|endpoint| endpoint.id()), Some(id(0)));
-        assert_eq!((self.house.gateway.frames_lent(), self.house.gateway.empties_lent()), (0, self.empties));
+        self.house.gateway.collect();
+        assert!(self.house.gateway.lent() <= ARRIVING_MAX + INSIDE_MAX, "{} are lent", self.house.gateway.lent());
         self.outcome
     }
 

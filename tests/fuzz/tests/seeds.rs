@@ -26,11 +26,11 @@ fn every_frame_is_read_as_its_name_says() {
     for (name, frame) in seeds("headers") {
         let read = headers::check(&frame);
         let as_named = match name.split('-').next() {
-            Some("flow") => matches!(read, Ok(Headers::Flow(_))),
+            Some("flow" | "tagged") => matches!(read, Ok(Headers::Flow(_))),
+            Some("fragment") => matches!(read, Ok(Headers::Fragment(_))),
             Some("arp") => read == Ok(Headers::Arp),
             Some("discovery") => read == Ok(Headers::NeighborDiscovery),
-            // How much of it is served is not for a seed to say.
-            Some("tagged") => true,
+            Some("dropped") => read.is_err(),
             // Once made the target panic.
             _ => name.starts_with("crash"),
         };
