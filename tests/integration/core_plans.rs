@@ -130,6 +130,7 @@ on_each_plan! {
     a_core_for_the_mma: gateway 0, mmas [1], workers [0];
     a_core_for_the_worker: gateway 0, mmas [0], workers [1];
     workers_on_both_cores: gateway 0, mmas [0], workers [0, 1];
-    mmas_and_workers_on_both_cores: gateway 0, mmas [0, 1], workers [0, 1];
     a_gateway_and_a_worker_beside_all: gateway 0, mmas [1], workers [0, 1];
+    mmas_on_both_cores: gateway 0, mmas [0, 1], workers [1];
+    mmas_and_workers_on_both_cores: gateway 0, mmas [0, 1], workers [0, 1];
 }
