@@ -12,8 +12,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 INSTALL ?= yes
 # TEST=NAME has test-unit and test-integration run only the tests whose names contain it.
 TEST ?=
-# TIME=SECONDS is how long `make fuzz` runs each target. TARGET=NAME has it run that one only, with INPUT=FILE on that
-# input only.
+# TIME=SECONDS is how long `make fuzz` runs each target, and `make soak` all of it. TARGET=NAME has fuzz run that target
+# only, with INPUT=FILE on that input only.
 TIME ?= 60
 TARGET ?=
 INPUT ?=
@@ -26,7 +26,7 @@ GUESTS := tests/setup/build-guests.sh
 FIGURES := chain middlebox ping idle
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom fuzz bench report install install-run install-test \
+.PHONY: build run test check test-unit test-integration loom fuzz soak bench report install install-run install-test \
 	install-bench guests fmt doc clean help
 
 build: install
@@ -69,6 +69,7 @@ loom:
 # Foreign bytes of the data path, made up by a fuzzer.
 fuzz: install-test
 	tests/fuzz/run.sh $(if $(INPUT),--input $(INPUT),$(TIME)) $(TARGET)
+
 # Builds on standard error, so that standard output has nothing but figures.
 bench: install-bench
 	@cargo build --release --quiet $(BINARIES) >&2
@@ -80,6 +81,12 @@ bench: install-bench
 report:
 	@cargo run --release --quiet --package pinion-bench -- report --from target/bench \
 		--html target/report/index.html --readme README.md
+
+# A node under load, looked at for what leaks.
+soak: install-test
+	cargo build --release $(BINARIES)
+	$(GUESTS) --with-hostile
+	PINION_SOAK_SECONDS=$(TIME) cargo test --release --package pinion-tests --test soak -- --ignored --nocapture
 
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
@@ -112,6 +119,7 @@ help:
 	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them"
 	@echo "make loom               models of the lock-free parts only"
 	@echo "make fuzz TIME=3600     fuzz targets, each for so many seconds; TARGET=NAME for one, INPUT=FILE for one input"
+	@echo "make soak TIME=3600     a node under load for so many seconds, as root, looked at for what leaks"
 	@echo "make bench              every figure beside its peers, as root; NAME=chain for one, ARGS='--lengths 1' for its options"
 	@echo "make report             target/report/index.html and the README's table, from what bench has measured"
 	@echo "make guests             the sample functions, and those that tests misbehave with"

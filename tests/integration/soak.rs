@@ -1,0 +1,171 @@
+//! A node under load for as long as one likes: chains come and go, functions misbehave, the node crashes. Through all of it
+//! no ping of those who have nothing to do with that is lost, and in the end nothing has leaked. `make soak TIME=3600`.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pinion_tests::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::until::SOON;
+
+/// Whose functions come, go and misbehave.
+const TENANT: &str = "mallory";
+const ADDRESSES: [&str; 4] = ["10.77.0.61", "10.77.0.62", "10.77.0.63", "10.77.0.64"];
+/// Each answers for one of the addresses, and ends in its own way.
+const MODULES: [&str; 4] = ["looper", "trapper", "wild_descriptor", "memory_bomb"];
+/// So few that a leak of some per round would starve the node within minutes.
+const LIMITS: &str = "[limits]\nbuffers = 1024\nfwps_max = 128\n";
+const PINGS: u64 = 3_000;
+/// Rounds from a start on in which a node may still grow to its working size.
+const ROUNDS_TO_GROW: u32 = 3;
+const ROUNDS_PER_CRASH: u32 = 20;
+/// What a node may grow by from then on: pages that allocators keep, in any order of events.
+const GROWTH_MAX_KIB: u64 = 16 * 1024;
+
+const LOOKS: u32 = 5;
+const LOOK_INTERVAL: Duration = Duration::from_millis(40);
+
+/// What a process has that may leak.
+#[derive(Clone, Copy, Debug)]
+struct Holdings {
+    resident_kib: u64,
+    descriptors: usize,
+    threads: usize,
+    mappings: usize,
+}
+
+impl Holdings {
+    /// Of a node at rest: the least of several looks, as one of them may meet the end of a call to the API.
+    fn of(bed: &Bed) -> Self {
+        let look = |_| {
+            thread::sleep(LOOK_INTERVAL);
+            Self::now(bed)
+        };
+        (1..LOOKS).map(look).fold(Self::now(bed), Self::min)
+    }
+
+    fn now(bed: &Bed) -> Self {
+        let process = format!("/proc/{}", bed.node.process().as_raw_nonzero());
+        let read = |name: &str| fs::read_to_string(format!("{process}/{name}")).expect("the node runs");
+        let entries = |name: &str| fs::read_dir(format!("{process}/{name}")).expect("the node runs").count();
+        let status = read("status");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        Self {
+            resident_kib: resident.and_then(|kib| kib.parse().ok()).expect("the kernel says how much is resident"),
+            descriptors: entries("fd"),
+            threads: entries("task"),
+            mappings: read("maps").lines().count(),
+        }
+    }
+
+    /// The least of either.
+    fn min(self, other: Self) -> Self {
+        self.each(&other, Ord::min, Ord::min)
+    }
+
+    /// The greatest of either.
+    fn max(self, other: Self) -> Self {
+        self.each(&other, Ord::max, Ord::max)
+    }
+
+    fn each(&self, other: &Self, of_memory: fn(u64, u64) -> u64, of_counts: fn(usize, usize) -> usize) -> Self {
+        Self {
+            resident_kib: of_memory(self.resident_kib, other.resident_kib),
+            descriptors: of_counts(self.descriptors, other.descriptors),
+            threads: of_counts(self.threads, other.threads),
+            mappings: of_counts(self.mappings, other.mappings),
+        }
+    }
+
+    fn assert_not_grown_from(&self, before: &Self) {
+        let grown = self.resident_kib > before.resident_kib + GROWTH_MAX_KIB
+            || self.descriptors > before.descriptors
+            || self.threads > before.threads
+            || self.mappings > before.mappings + before.mappings / 10;
+        assert!(!grown, "the node has grown from {before:?} to {self:?}");
+    }
+}
+
+/// All that misbehaves, each for an address of its own.
+fn wild(round: u32) -> Manifest {
+    let mut manifest = Manifest::of(TENANT);
+    for (module, address) in MODULES.iter().zip(ADDRESSES) {
+        let config = ["slot-range", "twice", "length", "tail-jump"][round as usize % 4];
+        let config = if *module == "wild_descriptor" { config } else { "" };
+        let name = module.replace('_', "-");
+        manifest = manifest
+            .module(&name, &build::hostile(module))
+            .with(format_args!(
+                "[[chain]]\nname = {name:?}\nidle_timeout_ms = 300\nmemory_limit_kib = 4096\n\
+                 stage = [{{ module = {name:?}, config = {config:?} }}]\n"
+            ))
+            .ping_rule(&name, &name, if round.is_multiple_of(2) { "per-client" } else { "per-flow" }, address);
+    }
+    manifest
+}
+
+/// Lets chains come, misbehave and go while two clients flood the node.
+fn round(bed: &Bed, round: u32) {
+    thread::scope(|scope| {
+        let floods = [0, 1].map(|client| scope.spawn(move || flood(&bed.clients[client].namespace, NODE, PINGS)));
+        bed.node.apply(wild(round).text());
+        for address in ADDRESSES {
+            poke(&bed.clients[2].namespace, address);
+            let _ = ping(&bed.clients[2].namespace, &format!("-q -c 20 -i 0.002 -W 0.1 {address}"));
+        }
+        let applied = bed.node.path("manifest.toml");
+        bed.node.cli().run(&["delete", "--file", applied.to_str().expect("paths here are text")]);
+        for flood in floods {
+            flood.join().expect("ping runs to its end").assert_all(PINGS);
+        }
+    });
+}
+
+/// Waits until only those are there who have not misbehaved.
+fn wait_for_the_end_of_others(bed: &Bed) {
+    let start = Instant::now();
+    loop {
+        let mut fwps = bed.node.cli().get("fwps");
+        fwps.retain(|fwp| fwp["tenant"] == TENANT && fwp["state"] != "terminated");
+        if fwps.is_empty() {
+            return;
+        }
+        assert!(start.elapsed() < SOON, "though their chains are gone, these are still there: {fwps:#?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+#[ignore = "takes as long as PINION_SOAK_SECONDS says: `make soak`"]
+fn a_node_under_load_leaks_nothing() {
+    let seconds = std::env::var("PINION_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
+    let time = Duration::from_secs(seconds.expect("PINION_SOAK_SECONDS is a number of seconds"));
+    let (first, second) = two_cores();
+    let settings = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n{LIMITS}");
+    let mut bed = Bed::with_settings(Device::AfPacket, &ADDRESSES, &settings);
+    bed.apply_echo("per-client");
+    let (start, mut since_start, mut before) = (Instant::now(), 0, None::<Holdings>);
+    for number in 0_u32.. {
+        round(&bed, number);
+        wait_for_the_end_of_others(&bed);
+        let now = Holdings::of(&bed);
+        println!("{:>6.0} s, round {number}: {now:?}", start.elapsed().as_secs_f64());
+        match before {
+            Some(before) if since_start >= ROUNDS_TO_GROW => now.assert_not_grown_from(&before),
+            _ => before = Some(before.map_or(now, |before| before.max(now))),
+        }
+        since_start += 1;
+        if start.elapsed() >= time {
+            break;
+        }
+        if since_start == ROUNDS_PER_CRASH {
+            bed.node.kill();
+            bed.start_node();
+            (since_start, before) = (0, None);
+        }
+    }
+}
