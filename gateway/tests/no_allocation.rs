@@ -1,5 +1,6 @@
-//! Holds the promise that a gateway, once it is made, allocates and frees nothing: a hundred thousand packets, clients
-//! that come and go, changes of the rules, ARP, and chain instances being given up included.
+//! Holds the promise that a gateway, once it is made, allocates and frees nothing: a hundred thousand packets, fragments
+//! and flows without a rule among them, clients that come and go, changes of the rules, ARP, and chain instances being
+//! given up included.
 #![allow(unsafe_code)] // A counting global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
+use pinion_gateway::drops::DropReason;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::{Command, Event};
@@ -134,6 +136,22 @@ fn datagram(client: u8) -> Vec<u8> {
     [&ethernet[..], &header, &[0, 9, 0, 9, 0, 12, 0, 0], b"data"].concat()
 }
 
+/// One of the pieces of a datagram, by its flags and offset.
+fn fragment(client: u8, flags_offset: [u8; 2]) -> Vec<u8> {
+    let mut frame = datagram(client);
+    frame[20..22].copy_from_slice(&flags_offset);
+    frame[24..26].fill(0);
+    let sum = internet_checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum);
+    frame
+}
+
+/// In a VLAN that no rule is for.
+fn tagged(client: u8) -> Vec<u8> {
+    let frame = datagram(client);
+    [&frame[..12], &[0x81, 0, 0, 100], &frame[12..]].concat()
+}
+
 fn arp_request() -> Vec<u8> {
     let head = [&[0xff; 6][..], &[2, 0, 0, 0, 1, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
     [&head[..], &[2, 0, 0, 0, 1, 1, 10, 0, 0, 1], &[0; 6], &[10, 0, 1, 1]].concat()
@@ -156,7 +174,12 @@ fn play_mma(mma: &mut MmaLink) -> usize {
 fn rules(policy: Policy) -> Arc<RuleSet> {
     let rule = Rule { matches: Match::default(), policy, chain: ChainIndex(0), priority: 0 };
     let chain = ChainSettings { chain: ChainIndex(0), idle_timeout_ns: 1_000_000_000 };
-    Arc::new(RuleSet::new(vec![rule], &[chain]).unwrap())
+    let other = |number: u16| {
+        let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };
+        Rule { matches, priority: 1, ..rule.clone() }
+    };
+    let rules = (1000..1500).map(other).chain([rule.clone()]).collect();
+    Arc::new(RuleSet::new(rules, &[chain]).unwrap())
 }
 
 /// Keeps instances ready and unbinds one of those that serve from time to time; returns how many were taken.
@@ -187,7 +210,8 @@ fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events:
 #[test]
 fn a_gateway_at_work_allocates_and_frees_nothing() {
     let pool = HeapPool::new(4096, 2048);
-    let templates = (0..64).map(datagram).chain([arp_request()]).collect();
+    let others = [arp_request(), tagged(1), fragment(2, [0x20, 0]), fragment(2, [0, 9]), fragment(3, [0, 9])];
+    let templates = (0..64).map(datagram).chain(others).collect();
     let port = Fountain {
         templates,
         next: 0,
@@ -229,5 +253,8 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     let port = observer.ports().next().unwrap();
     assert!(taken > 100, "only {taken} instances were taken: the test tests too little");
     assert!(port.neighbors_answered.value() > 1000);
+    for reason in [DropReason::NoRule, DropReason::FragmentWithoutFirst] {
+        assert!(port.drops.count(reason) > 1000, "{reason}");
+    }
     assert!(sent.sent.frames.value() > 100_000);
 }

@@ -60,10 +60,10 @@ fn a_lead_to_where_the_flow_is_no_more_misleads_nobody() {
     insert(&mut cache, 0, 0);
     let mut lead = cache.lead(cache.hash(&flow(0)));
     cache.go_on(&mut lead);
-    (1..1000).for_each(|number| insert(&mut cache, number, 0));
-    assert_eq!(cache.lookup(lead, &flow(0), 0, 0), None);
-    insert(&mut cache, 0, 0);
-    assert_eq!(cache.lookup(lead, &flow(0), 0, 0), Some(slot(0)));
+    (1..1000).for_each(|number| insert(&mut cache, number, SECOND_NS));
+    assert_eq!(cache.lookup(lead, &flow(0), 0, SECOND_NS), None, "the one unseen for longest was to go");
+    insert(&mut cache, 0, SECOND_NS);
+    assert_eq!(cache.lookup(lead, &flow(0), 0, SECOND_NS), Some(slot(0)));
     cache.sweep(cache.buckets(), 1000 * SECOND_NS, 60 * SECOND_NS);
     assert_eq!(cache.lookup(lead, &flow(0), 0, 1000 * SECOND_NS), None);
 }

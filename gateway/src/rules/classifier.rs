@@ -14,8 +14,8 @@
 //! rules, whatever they are; which is what prefix tries and cutting trees that copy rules to both sides can't say, nor
 //! tuple spaces of port ranges. Each subtree knows its first rule, and is left out once an earlier one was found.
 //!
-//! 10,000 rules for as many addresses or ports take some 20 nodes and leaves. Rules that overlap in every dimension can't
-//! be told apart by any cut and stay together in a leaf: these are walked through, in order.
+//! Rules that overlap in every dimension can't be told apart by any cut and stay together in a leaf: these are walked
+//! through, in order.
 
 use std::collections::HashSet;
 use std::ops::{Range, RangeInclusive};
@@ -86,6 +86,23 @@ impl Classifier {
         builder.node((0..).zip(rules).filter_map(|(rank, matches)| Extent::of(rank, matches)).collect());
         let Builder { nodes, patterns, ranks } = builder;
         Self { nodes: nodes.into(), patterns: patterns.into(), ranks: ranks.into() }
+    }
+
+    /// How deep it is, and how many patterns it has.
+    #[cfg(test)]
+    pub(super) fn shape(&self) -> (usize, usize) {
+        // Children come before their parents.
+        let mut depths: Vec<usize> = Vec::new();
+        for node in &self.nodes {
+            let depth_of = |child: u32| depths.get(child as usize).copied().unwrap_or(0);
+            depths.push(match node.step {
+                Step::Leaf { .. } => 1,
+                Step::Cut { below, above, across, .. } => {
+                    1 + depth_of(below).max(depth_of(above)).max(depth_of(across))
+                }
+            });
+        }
+        (depths.last().copied().unwrap_or(0), self.patterns.len())
     }
 
     /// The rank of the first rule that fits the flow.
