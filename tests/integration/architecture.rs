@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 13] = [
+const HOUSE: [(&str, &[&str]); 14] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -24,12 +24,13 @@ const HOUSE: [(&str, &[&str]); 13] = [
     ("macswap", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
     ("pinion-tests", &[]),
+    ("pinion-bench", &["pinion-control", "pinion-tests"]),
 ];
 
 /// Libraries that only these packages may use, by what their names begin with.
 const RESERVED: [(&str, &[&str]); 6] = [
     ("wasmtime", &["pinion-builder", "pinion-runtime"]),
-    ("tokio", &["pinion-control", "pinion-cli", "pinion-runtime"]),
+    ("tokio", &["pinion-control", "pinion-cli", "pinion-runtime", "pinion-bench"]),
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
     ("bindgen", &["pinion-dpdk-sys"]),

@@ -42,13 +42,13 @@ fn guests() -> &'static Path {
     Path::new("wasm32-wasip1/guest")
 }
 
-/// Looks where this test was built, then in the workspace's own target folder.
+/// Looks where the running program was built, then in the workspace's own target folder.
 #[track_caller]
 fn artifact(within_target: &Path) -> PathBuf {
-    let test = std::env::current_exe().expect("a running program has a path");
-    // target/release/deps/TEST
-    let own = test.ancestors().nth(3).map(Path::to_owned);
-    let targets: Vec<PathBuf> = own.into_iter().chain([workspace().join("target")]).collect();
+    let program = std::env::current_exe().expect("a running program has a path");
+    // target/release/deps/TEST, or target/release/PROGRAM
+    let own = program.ancestors().skip(2).take(2).map(Path::to_owned);
+    let targets: Vec<PathBuf> = own.chain([workspace().join("target")]).collect();
     let found = targets.iter().map(|target| target.join(within_target)).find(|path| path.is_file());
     found.unwrap_or_else(|| {
         panic!("there is no {} in {targets:?}: build it with `make build guests`", within_target.display())

@@ -1,0 +1,130 @@
+//! What every figure is run with: how long, on which cores, and where it says how far it is.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::ensure;
+use indicatif::{ProgressBar, ProgressStyle};
+use pinion_tests::bed::two_cores;
+
+/// The options that all figures have.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Common {
+    /// How long each measurement lasts, in seconds; warm-ups come before and are not counted
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// The cores that are measured on: gateway and MMA on the first, the worker on the second; by default the first two
+    /// that this process may use
+    #[arg(long, value_delimiter = ',', value_name = "CORE,CORE")]
+    cores: Vec<usize>,
+    /// Writes the figures to standard output as JSON; implied when that is no terminal
+    #[arg(long)]
+    json: bool,
+}
+
+impl Common {
+    pub(crate) fn wants_json(&self) -> bool {
+        self.json || !std::io::stdout().is_terminal()
+    }
+}
+
+/// The cores of a measurement. On a machine with one, both are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cores {
+    /// Gateway and MMA; a peer's forwarding core or manager.
+    pub(crate) first: usize,
+    /// The worker; a peer's functions.
+    pub(crate) second: usize,
+}
+
+impl Cores {
+    fn chosen(wish: &[usize]) -> anyhow::Result<Self> {
+        let (first, second) = match *wish {
+            [] => two_cores(),
+            [only] => (only, only),
+            [first, second] => (first, second),
+            _ => anyhow::bail!("--cores names {} cores: one or two are used", wish.len()),
+        };
+        let allowed = rustix::thread::sched_getaffinity(None)?;
+        for core in [first, second] {
+            let usable = core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
+            ensure!(usable, "--cores names core {core}, which this process may not use");
+        }
+        Ok(Self { first, second })
+    }
+
+    /// The lines of a node's configuration that put its roles there.
+    pub(crate) fn node_config(self) -> String {
+        let Self { first, second } = self;
+        format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{second}]\n")
+    }
+}
+
+/// A figure being measured.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The subcommand.
+    pub(crate) name: &'static str,
+    /// How long each measurement lasts.
+    pub(crate) time: Duration,
+    /// Where.
+    pub(crate) cores: Cores,
+    /// How far it is.
+    pub(crate) progress: Progress,
+}
+
+impl Run {
+    pub(crate) fn new(name: &'static str, common: &Common) -> anyhow::Result<Self> {
+        let time = Duration::from_secs(common.seconds);
+        Ok(Self { name, time, cores: Cores::chosen(&common.cores)?, progress: Progress::new() })
+    }
+}
+
+/// A progress bar on standard error; plain lines where that is no terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    fn new() -> Self {
+        let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {msg}");
+        let bar = ProgressBar::no_length().with_style(style.expect("the template is right"));
+        Self { bar }
+    }
+
+    /// Says how many steps there are going to be.
+    pub(crate) fn expect(&self, steps: usize) {
+        self.bar.set_length(steps as u64);
+    }
+
+    /// Says which step begins. The bar is drawn now and not again before the next step: nothing of it runs meanwhile.
+    pub(crate) fn step(&self, what: &str) {
+        if self.bar.is_hidden() {
+            eprintln!("{what}");
+        }
+        self.bar.set_message(what.to_owned());
+        self.bar.inc(1);
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_core_does_everything() {
+        let (first, _) = two_cores();
+        assert_eq!(Cores::chosen(&[first]).unwrap(), Cores { first, second: first });
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_named() {
+        let error = Cores::chosen(&[100_000]).unwrap_err().to_string();
+        assert_eq!(error, "--cores names core 100000, which this process may not use");
+    }
+}

@@ -1,0 +1,88 @@
+//! `pinion-bench`: each subcommand measures one figure, beside its peers, in the same run and on the same cores.
+//!
+//! ```text
+//!   standard error    progress, then a table for people
+//!   standard output   one JSON object, `{"env": ..., figures...}`, with --json or when it is no terminal
+//!   exit status       0: measured, and every check held
+//!                     1: measured, and a check failed; the object has the sentences under "failed_checks"
+//!                     2 or a panic's 101: not measured: something was missing or failed; a sentence says what
+//! ```
+//!
+//! A figure is a module with options and a `run`, which gets a [`figure::Run`] and returns an [`outcome::Outcome`]; it knows
+//! nothing of arguments, tables on terminals or files. Nothing here may change what the product does: nodes are started
+//! from the release binaries, with switches that an operator has.
+#![forbid(unsafe_code)]
+
+mod chain;
+mod env;
+mod figure;
+mod idle;
+mod middlebox;
+mod outcome;
+mod percentiles;
+mod ping;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::figure::{Common, Run};
+use crate::outcome::Outcome;
+
+/// Measures Pinion's figures, each beside its peers in the same run and on the same cores.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    figure: Figure,
+}
+
+#[derive(Subcommand)]
+enum Figure {
+    Chain(Measured<chain::Options>),
+    Middlebox(Measured<middlebox::Options>),
+    Ping(Measured<ping::Options>),
+    Idle(Measured<idle::Options>),
+}
+
+/// A figure's own options, and those that all have.
+#[derive(clap::Args)]
+struct Measured<T: clap::Args> {
+    #[command(flatten)]
+    own: T,
+    #[command(flatten)]
+    common: Common,
+}
+
+fn main() -> ExitCode {
+    let (name, common, measured) = match Arguments::parse().figure {
+        Figure::Chain(figure) => measure("chain", figure, chain::run),
+        Figure::Middlebox(figure) => measure("middlebox", figure, middlebox::run),
+        Figure::Ping(figure) => measure("ping", figure, ping::run),
+        Figure::Idle(figure) => measure("idle", figure, idle::run),
+    };
+    match measured.and_then(|(run, outcome)| outcome.report(&run, common.wants_json())) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("pinion-bench {name}: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+type MeasuredBy<T> = fn(&T, &Run) -> anyhow::Result<Outcome>;
+
+fn measure<T: clap::Args>(
+    name: &'static str,
+    figure: Measured<T>,
+    run: MeasuredBy<T>,
+) -> (&'static str, Common, anyhow::Result<(Run, Outcome)>) {
+    let Measured { own, common } = figure;
+    let measured = Run::new(name, &common).and_then(|started| {
+        let outcome = run(&own, &started);
+        started.progress.finish();
+        Ok((started, outcome?))
+    });
+    (name, common, measured)
+}
