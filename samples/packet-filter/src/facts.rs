@@ -115,8 +115,7 @@ fn of_ipv4(bytes: &[u8]) -> Result<Facts, Unreadable> {
         0 => Part::Head,
         offset => Part::Later(usize::from(offset)),
     };
-    let addresses =
-        Addresses::V4(Pair { source: ip.src_addr().to_bits(), destination: ip.dst_addr().to_bits() });
+    let addresses = Addresses::V4(Pair { source: ip.src_addr().to_bits(), destination: ip.dst_addr().to_bits() });
     let transport = transport(ip.next_header(), ip.payload(), part)?;
     Ok(Facts { addresses, protocol: ip.next_header().into(), transport })
 }
@@ -127,8 +126,7 @@ fn of_ipv6(bytes: &[u8]) -> Result<Facts, Unreadable> {
         return Err(Unreadable::Malformed);
     }
     let (protocol, payload, part) = skip_extensions(ip.next_header(), ip.payload())?;
-    let addresses =
-        Addresses::V6(Pair { source: ip.src_addr().to_bits(), destination: ip.dst_addr().to_bits() });
+    let addresses = Addresses::V6(Pair { source: ip.src_addr().to_bits(), destination: ip.dst_addr().to_bits() });
     Ok(Facts { addresses, protocol: protocol.into(), transport: transport(protocol, payload, part)? })
 }
 

@@ -325,7 +325,12 @@ impl Statement {
     }
 
     /// Rules for a version of IP, one for each pair of port ranges; none, if a network is of the other version.
-    fn rules<A: Copy>(&self, source: Option<Prefix<A>>, destination: Option<Prefix<A>>, icmp: IpProtocol) -> Vec<Rule<A>> {
+    fn rules<A: Copy>(
+        &self,
+        source: Option<Prefix<A>>,
+        destination: Option<Prefix<A>>,
+        icmp: IpProtocol,
+    ) -> Vec<Rule<A>> {
         let (Some(source), Some(destination)) = (source, destination) else { return Vec::new() };
         let protocol = self.protocol.map(|protocol| protocol.number(icmp));
         let rule = |transport| Rule { source, destination, protocol, transport, verdict: self.verdict };
@@ -338,7 +343,11 @@ impl Statement {
         let established_only = self.established;
         let pairs = from.iter().flat_map(|&from| to.iter().map(move |&to| (from, to)));
         pairs
-            .map(|(source_ports, destination_ports)| TransportRule { source_ports, destination_ports, established_only })
+            .map(|(source_ports, destination_ports)| TransportRule {
+                source_ports,
+                destination_ports,
+                established_only,
+            })
             .map(|transport| rule(Some(transport)))
             .collect()
     }

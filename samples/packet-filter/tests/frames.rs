@@ -101,14 +101,14 @@ fn a_segment_of_a_connection_is_told_from_its_first() {
 fn a_first_fragment_is_judged_by_its_ports_and_a_later_one_without() {
     let first = ethernet(&[], [0x08, 0], &ipv4(17, &[], [0x20, 0], &udp(53)));
     let later = ethernet(&[], [0x08, 0], &ipv4(17, &[], [0, 9], &udp(53)));
-    assert_eq!([outcome(b"allow udp 53\ndefault deny", &first), outcome(b"deny udp 53\ndefault allow", &first)], [
-        Outcome::Sent,
-        Outcome::Dropped
-    ]);
-    assert_eq!([outcome(b"allow udp 53\ndefault deny", &later), outcome(b"deny udp 53\ndefault allow", &later)], [
-        Outcome::Dropped,
-        Outcome::Sent
-    ]);
+    assert_eq!(
+        [outcome(b"allow udp 53\ndefault deny", &first), outcome(b"deny udp 53\ndefault allow", &first)],
+        [Outcome::Sent, Outcome::Dropped]
+    );
+    assert_eq!(
+        [outcome(b"allow udp 53\ndefault deny", &later), outcome(b"deny udp 53\ndefault allow", &later)],
+        [Outcome::Dropped, Outcome::Sent]
+    );
     let later_v6 = [&[17, 0, 0, 72, 0, 0, 0, 1][..], &udp(53)].concat();
     let later_v6 = ethernet(&[], [0x86, 0xdd], &ipv6(44, &later_v6));
     assert_eq!(outcome(b"allow udp 53\ndefault deny", &later_v6), Outcome::Dropped);

@@ -3,8 +3,8 @@
 #![cfg(not(target_family = "wasm"))]
 
 use packet_filter::facts::{Addresses, Facts, Pair, Transport};
-use packet_filter::policy::{Policy, Verdict};
 use packet_filter::policy::Verdict::{Allow, Deny};
+use packet_filter::policy::{Policy, Verdict};
 use proptest::prelude::*;
 
 const TCP: u8 = 6;
@@ -62,7 +62,10 @@ fn the_first_line_that_fits_decides() {
 fn ports_are_the_receivers_unless_said_otherwise() {
     let to_80 = packet("10.0.0.1", TCP, ports(1000, 80));
     let from_80 = packet("10.0.0.1", TCP, ports(80, 1000));
-    assert_eq!([judge("allow tcp 80\ndefault deny", &to_80), judge("allow tcp 80\ndefault deny", &from_80)], [Allow, Deny]);
+    assert_eq!(
+        [judge("allow tcp 80\ndefault deny", &to_80), judge("allow tcp 80\ndefault deny", &from_80)],
+        [Allow, Deny]
+    );
     let policy = "allow tcp from-ports 80\ndefault deny";
     assert_eq!([judge(policy, &to_80), judge(policy, &from_80)], [Deny, Allow]);
 }
@@ -91,14 +94,11 @@ fn every_pair_of_source_and_destination_ports_fits() {
 
 #[test]
 fn networks_bound_who_is_meant() {
-    let policy = Policy::parse("deny from 10.1.2.0/24\nallow from 10.0.0.0/8\nallow from fd00:1::/32\ndefault deny").unwrap();
-    for (source, verdict) in [
-        ("10.1.2.3", Deny),
-        ("10.1.3.3", Allow),
-        ("11.0.0.1", Deny),
-        ("fd00:1:ffff::1", Allow),
-        ("fd00:2::1", Deny),
-    ] {
+    let policy =
+        Policy::parse("deny from 10.1.2.0/24\nallow from 10.0.0.0/8\nallow from fd00:1::/32\ndefault deny").unwrap();
+    for (source, verdict) in
+        [("10.1.2.3", Deny), ("10.1.3.3", Allow), ("11.0.0.1", Deny), ("fd00:1:ffff::1", Allow), ("fd00:2::1", Deny)]
+    {
         assert_eq!(policy.verdict(&packet(source, UDP, ports(1, 1))), verdict, "{source}");
     }
     assert_eq!(judge("allow to 10.0.0.2\ndefault deny", &packet("10.9.9.9", 1, None)), Allow);
@@ -173,10 +173,7 @@ fn what_is_wrong_is_said_with_its_line() {
         ("allow tcp 65536", "policy, line 1: \"65536\" are no ports: they look like 80, 8000-8099 or 80,443"),
         ("allow icmp 80", "policy, line 1: only tcp and udp have ports"),
         ("allow from-ports 80", "policy, line 1: only tcp and udp have ports"),
-        (
-            "allow udp established",
-            "policy, line 1: only tcp has connections, so `established` goes with nothing else",
-        ),
+        ("allow udp established", "policy, line 1: only tcp has connections, so `established` goes with nothing else"),
         (
             "allow from 10.0.0/8",
             "policy, line 1: \"10.0.0/8\" is no network: it looks like 10.0.0.0/8, fd00::/8, or an address alone",

@@ -17,10 +17,13 @@ mod chain;
 mod env;
 mod figure;
 mod idle;
+mod lab;
 mod middlebox;
 mod outcome;
 mod percentiles;
 mod ping;
+mod prober;
+mod testpmd;
 
 use std::process::ExitCode;
 
