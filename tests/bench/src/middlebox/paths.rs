@@ -75,6 +75,7 @@ fn folder() -> anyhow::Result<TempDir> {
     tempfile::Builder::new().prefix("pinion-bench-").tempdir().context("a folder for sockets")
 }
 
+/// Opens a port; a thread that does so takes a handle of the pool with it.
 fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -> anyhow::Result<DpdkPort> {
     let config = PortConfig { link_timeout: LINK_MAX, network_namespace: namespace, ..PortConfig::new(name, device) };
     DpdkPort::open(&config, pool).with_context(|| format!("the generator's port {name}"))
@@ -93,7 +94,8 @@ pub(crate) fn cable(pool: &DpdkPool) -> anyhow::Result<Way> {
     let server = memif_server(0, &socket);
     let client = format!("net_memif1,role=client,socket={},{MEMIF}", other_name.display());
     thread::scope(|scope| {
-        let back = scope.spawn(|| open(pool, "back", &server, None));
+        let handle = pool.clone();
+        let back = scope.spawn(move || open(&handle, "back", &server, None));
         until("socket of the cable", LINK_MAX, || socket.exists().then_some(()));
         let out = open(pool, "out", &client, None);
         let back = back.join().expect("opening a port does not panic");
@@ -114,8 +116,10 @@ pub(crate) fn node(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
     let config =
         format!("idle = \"busy\"\n{}{limits}{}{}", cores.node_config(), port(0, "lan", &lan), port(1, "wan", &wan));
     thread::scope(|scope| {
-        let out = scope.spawn(|| open(pool, "out", &out_device, None));
-        let back = scope.spawn(|| open(pool, "back", &back_device, None));
+        let handle = pool.clone();
+        let out = scope.spawn(move || open(&handle, "out", &out_device, None));
+        let handle = pool.clone();
+        let back = scope.spawn(move || open(&handle, "back", &back_device, None));
         until("sockets for the node", LINK_MAX, || (lan.exists() && wan.exists()).then_some(()));
         let node = Node::started(&config);
         let [out, back] = [out, back].map(|port| port.join().expect("opening a port does not panic"));
