@@ -19,6 +19,7 @@ mod figure;
 mod idle;
 mod lab;
 mod middlebox;
+mod node_api;
 mod outcome;
 mod percentiles;
 mod ping;

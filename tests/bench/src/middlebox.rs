@@ -36,8 +36,8 @@ const KERNEL: &str = "kernel";
 /// The generator is one thread that polls on the first core. The middlebox does all it does on the second: the node has gateway, MMA and
 /// worker there in one thread that polls always (idle = "busy"), the kernel's receiving is steered there. A frame's time runs from
 /// right before its burst is written to the generator's one port until right after its burst was read from the other. added_p50_us and
-/// added_p99_us are what that is more than with one client whose frames go through a cable instead, which is net_memif or a veth pair from
-/// the generator to itself, in the same mode and run.
+/// added_p99_us are what that is more than for a single client's frames that are only forwarded between the same two ports on the same core,
+/// in the same mode and run: by dpdk-testpmd, and by the bridge without any rules.
 ///
 /// In the mode "open" each client sends 500 frames a second, evenly, whatever comes of them; in "closed" it has one frame under way,
 /// always. ns_per_client and closed_ns_per_client are the slopes of the node's median, from the first number of clients to the last. Each frame is
@@ -71,7 +71,7 @@ struct Row {
     mpps: f64,
 }
 
-/// Latencies of one way with nothing in it.
+/// Latencies of a way with no function in it.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
     p50_us: f64,
@@ -103,12 +103,13 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     let pause = if options.split { Pause::Yield } else { Pause::Never };
     let mut plan = Plan { run, eal: &eal, pool, clients, pause };
 
-    let cable = plan.floor(paths::cable(&plan.pool)?, "a cable")?;
+    let forwarder = plan.floor(paths::forwarder(&plan.pool, run.cores)?, "testpmd")?;
     let cores = if options.split { run.cores } else { Cores { first: run.cores.second, ..run.cores } };
     let mut outcome = Checks::default();
-    let mut rows = plan.rows(paths::node(&plan.pool, cores)?, PINION, cable, &mut outcome)?;
-    let patch = plan.floor(paths::patch(&plan.pool)?, "a patch cable")?;
-    rows.extend(plan.rows(paths::kernel(&plan.pool, run.cores, most)?, KERNEL, patch, &mut Checks::default())?);
+    let mut rows = plan.rows(paths::node(&plan.pool, cores)?, PINION, forwarder, &mut outcome)?;
+    let bridge = plan.floor(paths::kernel(&plan.pool, run.cores, None)?, "a bridge")?;
+    let kernel = paths::kernel(&plan.pool, run.cores, Some(most))?;
+    rows.extend(plan.rows(kernel, KERNEL, bridge, &mut Checks::default())?);
 
     let figures = Figures {
         ns_per_client: slope_ns(&rows, PINION, MODES[0].0),

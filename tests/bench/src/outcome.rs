@@ -15,6 +15,7 @@ use crate::figure::Run;
 pub(crate) struct Outcome {
     figures: Map<String, Value>,
     table: Table,
+    setup: Map<String, Value>,
     failed_checks: Vec<String>,
 }
 
@@ -25,9 +26,14 @@ impl Outcome {
     /// If it is no struct.
     pub(crate) fn new(figures: &impl Serialize, table: Table) -> Self {
         match serde_json::to_value(figures) {
-            Ok(Value::Object(figures)) => Self { figures, table, failed_checks: Vec::new() },
+            Ok(Value::Object(figures)) => Self { figures, table, setup: Map::new(), failed_checks: Vec::new() },
             other => panic!("figures are a struct of numbers, not {other:?}"),
         }
+    }
+
+    /// Notes how it was measured; it goes to `"setup"` within the environment.
+    pub(crate) fn describe(&mut self, what: &str, how: impl Into<Value>) {
+        self.setup.insert(what.to_owned(), how.into());
     }
 
     /// Notes a check that failed, in a sentence; the exit status is 1 then.
@@ -49,7 +55,10 @@ impl Outcome {
         Ok(held)
     }
 
-    fn into_json(self, env: Value) -> Value {
+    fn into_json(self, mut env: Value) -> Value {
+        if !self.setup.is_empty() {
+            env["setup"] = Value::Object(self.setup);
+        }
         let mut object = Map::from_iter([("env".to_owned(), env)]);
         object.extend(self.figures);
         if !self.failed_checks.is_empty() {
@@ -57,6 +66,11 @@ impl Outcome {
         }
         Value::Object(object)
     }
+}
+
+/// Three digits after the point: more is noise.
+pub(crate) fn rounded(figure: f64) -> f64 {
+    (figure * 1e3).round() / 1e3
 }
 
 /// A table whose columns are numbers, under headings.

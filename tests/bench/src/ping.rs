@@ -79,7 +79,7 @@ fn measure_testpmd(run: &Run) -> anyhow::Result<Measured> {
     run.progress.step("pings to testpmd");
     let lab = Lab::new();
     let device = format!("net_af_xdp0,iface={PORT}");
-    let mut testpmd = Testpmd::start(lab.server_command("dpdk-testpmd"), run.cores, &device, "icmpecho")?;
+    let mut testpmd = Testpmd::start(lab.server_command("dpdk-testpmd"), run.cores, &[device], "icmpecho")?;
     let measured = measure("testpmd", &lab, run);
     testpmd.check()?;
     measured

@@ -25,7 +25,7 @@ impl Testpmd {
     /// Starts one by `command`, which runs the program wherever it is to run, with one forwarding thread on the second of
     /// the cores; its command line sleeps on the first. It forwards a moment later, and says so to nobody who can't press
     /// Enter: send it something.
-    pub(crate) fn start(mut command: Command, cores: Cores, device: &str, mode: &str) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command, cores: Cores, devices: &[String], mode: &str) -> anyhow::Result<Self> {
         let Cores { first, second } = cores;
         command.args(["--no-pci", "--no-telemetry", "--iova-mode=va", "-m", &MEMORY_MIB.to_string()]);
         command.arg(format!("--file-prefix=pinion-bench-{}", std::process::id()));
@@ -34,7 +34,7 @@ impl Testpmd {
             true => command.arg("--in-memory"),
             false => command.args(["--no-huge", "--no-shconf"]),
         };
-        command.arg(format!("--vdev={device}"));
+        command.args(devices.iter().map(|device| format!("--vdev={device}")));
         command.args(["--", "--auto-start", &format!("--forward-mode={mode}"), "--total-num-mbufs=16384"]);
         let said = tempfile::tempfile().context("a file for what dpdk-testpmd says")?;
         let (output, errors) = (said.try_clone()?, said.try_clone()?);

@@ -1,15 +1,16 @@
-//! What lies between the generator's two ports: a cable, a node, or the kernel.
+//! What lies between the generator's two ports: a node, the kernel, or, for comparison, either of these with no firewall in it.
 //!
 //! ```text
-//!   cable    generator == net_memif =========================================== generator
-//!   node     generator == net_memif == piniond: lan -> packet-filter -> wan == net_memif == generator
-//!   patch    generator == net_af_packet == veth ============================== net_af_packet == generator
-//!   kernel   generator == net_af_packet == veth == bridge, nftables == veth == net_af_packet == generator
+//!   forwarder   generator == net_memif == dpdk-testpmd, io                 == net_memif == generator
+//!   node        generator == net_memif == piniond: lan, packet-filter, wan == net_memif == generator
+//!   bridge      generator == net_af_packet, veth == bridge                 == veth, net_af_packet == generator
+//!   kernel      generator == net_af_packet, veth == bridge, nftables       == veth, net_af_packet == generator
 //! ```
 //!
-//! A path is made for one measurement and gone when dropped, with its namespaces, processes and sockets.
+//! A way is made for one measurement and gone when dropped, with its namespaces, processes and sockets.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -25,9 +26,12 @@ use tempfile::TempDir;
 
 use super::frames::{Link, SERVER_PORT, address};
 use crate::figure::Cores;
+use crate::testpmd::Testpmd;
 
 /// The generator's and the middlebox's hardware addresses.
 pub(crate) const LINK: Link = Link { source: [2, 0x70, 0x69, 0x6e, 2, 1], destination: [2, 0x70, 0x69, 0x6e, 2, 2] };
+/// The middlebox's ports, by their names there.
+const SIDES: [&str; 2] = ["lan", "wan"];
 const MIDDLEBOX_MAC: &str = "02:70:69:6e:02:02";
 
 /// Rings of 4,096 frames, so that all clients' may be under way at once.
@@ -60,8 +64,9 @@ pub(crate) struct Way {
 #[derive(Default)]
 pub(crate) struct Keeps {
     node: Option<Node>,
-    _folder: Option<TempDir>,
-    _namespaces: Vec<Namespace>,
+    testpmd: Option<Testpmd>,
+    sockets: Option<Sockets>,
+    namespaces: Vec<Namespace>,
 }
 
 impl Keeps {
@@ -71,63 +76,72 @@ impl Keeps {
     }
 }
 
-fn folder() -> anyhow::Result<TempDir> {
-    tempfile::Builder::new().prefix("pinion-bench-").tempdir().context("a folder for sockets")
-}
-
-/// Opens a port; a thread that does so takes a handle of the pool with it.
 fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -> anyhow::Result<DpdkPort> {
     let config = PortConfig { link_timeout: LINK_MAX, network_namespace: namespace, ..PortConfig::new(name, device) };
     DpdkPort::open(&config, pool).with_context(|| format!("the generator's port {name}"))
 }
 
-fn memif_server(number: usize, socket: &Path) -> String {
-    format!("net_memif{number},role=server,socket={},{MEMIF}", socket.display())
+/// The sockets of both ways, which whoever is in the middle serves.
+struct Sockets {
+    folder: TempDir,
 }
 
-/// The generator's port talks to itself.
-pub(crate) fn cable(pool: &DpdkPool) -> anyhow::Result<Way> {
-    let folder = folder()?;
-    let socket = folder.path().join("cable");
-    // Another name for the same socket: one process can't have both ends of one by the same name.
-    let other_name = folder.path().join(".").join("cable");
-    let server = memif_server(0, &socket);
-    let client = format!("net_memif1,role=client,socket={},{MEMIF}", other_name.display());
-    thread::scope(|scope| {
-        let handle = pool.clone();
-        let back = scope.spawn(move || open(&handle, "back", &server, None));
-        until("socket of the cable", LINK_MAX, || socket.exists().then_some(()));
-        let out = open(pool, "out", &client, None);
-        let back = back.join().expect("opening a port does not panic");
-        Ok(Way { out: out?, back: back?, keeps: Keeps { _folder: Some(folder), ..Keeps::default() } })
-    })
+impl Sockets {
+    fn new() -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("pinion-bench-").tempdir().context("a folder for sockets")?;
+        Ok(Self { folder })
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.folder.path().join(SIDES[number])
+    }
+
+    /// The middlebox's device.
+    fn served(&self, number: usize) -> String {
+        let path = self.path(number);
+        format!("net_memif{number},role=server,socket={},{MEMIF},mac={MIDDLEBOX_MAC}", path.display())
+    }
+
+    /// Opens the generator's ports, each as soon as its socket is served.
+    fn open(&self, pool: &DpdkPool) -> anyhow::Result<(DpdkPort, DpdkPort)> {
+        let port = |number: usize| {
+            let path = self.path(number);
+            until("socket of the middlebox's", LINK_MAX, || path.exists().then_some(()));
+            let device = format!("net_memif{number},role=client,socket={},{MEMIF}", path.display());
+            open(pool, SIDES[number], &device, None)
+        };
+        Ok((port(0)?, port(1)?))
+    }
+}
+
+/// DPDK's own forwarder, and no function.
+pub(crate) fn forwarder(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
+    let sockets = Sockets::new()?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "dpdk-testpmd"]);
+    let mut testpmd = Testpmd::start(command, cores, &[sockets.served(0), sockets.served(1)], "io")?;
+    let opened = sockets.open(pool);
+    testpmd.check()?;
+    let (out, back) = opened?;
+    Ok(Way { out, back, keeps: Keeps { testpmd: Some(testpmd), sockets: Some(sockets), ..Keeps::default() } })
 }
 
 /// A node whose `lan` leads through a firewall for each client to its `wan`.
 pub(crate) fn node(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
-    let folder = folder()?;
-    let [lan, wan] = ["lan", "wan"].map(|name| folder.path().join(name));
-    let (out_device, back_device) = (memif_server(0, &lan), memif_server(1, &wan));
-    let port = |number: usize, name: &str, socket: &Path| {
-        let device = format!("net_memif{number},role=client,socket={},{MEMIF},mac={MIDDLEBOX_MAC}", socket.display());
-        format!("[[port]]\nname = \"{name}\"\ndevice = \"{device}\"\n")
-    };
+    let sockets = Sockets::new()?;
+    let port = |number: usize| format!("[[port]]\nname = {:?}\ndevice = {:?}\n", SIDES[number], sockets.served(number));
     let limits = "[limits]\nfwps_max = 4096\nbuffers = 16384\n";
-    let config =
-        format!("idle = \"busy\"\n{}{limits}{}{}", cores.node_config(), port(0, "lan", &lan), port(1, "wan", &wan));
-    thread::scope(|scope| {
-        let handle = pool.clone();
-        let out = scope.spawn(move || open(&handle, "out", &out_device, None));
-        let handle = pool.clone();
-        let back = scope.spawn(move || open(&handle, "back", &back_device, None));
-        until("sockets for the node", LINK_MAX, || (lan.exists() && wan.exists()).then_some(()));
-        let node = Node::started(&config);
-        let [out, back] = [out, back].map(|port| port.join().expect("opening a port does not panic"));
-        let (out, back) = (out?, back?);
-        node.apply(manifest().text());
-        await_instances(&node)?;
-        Ok(Way { out, back, keeps: Keeps { node: Some(node), _folder: Some(folder), ..Keeps::default() } })
-    })
+    let config = format!("idle = \"busy\"\n{}{limits}{}{}", cores.node_config(), port(0), port(1));
+    // It is not up before its ports have links.
+    let (opened, node) = thread::scope(|scope| {
+        let node = scope.spawn(|| Node::started(&config));
+        let opened = sockets.open(pool);
+        (opened, node.join())
+    });
+    let ((out, back), Ok(node)) = (opened?, node) else { bail!("the node did not start") };
+    node.apply(manifest().text());
+    await_instances(&node)?;
+    Ok(Way { out, back, keeps: Keeps { node: Some(node), sockets: Some(sockets), ..Keeps::default() } })
 }
 
 fn manifest() -> Manifest {
@@ -147,16 +161,8 @@ fn await_instances(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One veth pair, and nothing between its ends.
-pub(crate) fn patch(pool: &DpdkPool) -> anyhow::Result<Way> {
-    let namespace = quiet_namespace("generator");
-    namespace.connect("out", &namespace, "back");
-    let (out, back) = af_packet_ports(pool, &namespace)?;
-    Ok(Way { out, back, keeps: Keeps { _namespaces: vec![namespace], ..Keeps::default() } })
-}
-
-/// The kernel's bridge, with a chain of firewall rules for each client, on the second core.
-pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: usize) -> anyhow::Result<Way> {
+/// The kernel's bridge on the second core, with a chain of firewall rules for each client, or with no rules at all.
+pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: Option<usize>) -> anyhow::Result<Way> {
     let (generator, middlebox) = (quiet_namespace("generator"), quiet_namespace("middlebox"));
     generator.connect("out", &middlebox, "lan");
     generator.connect("back", &middlebox, "wan");
@@ -169,9 +175,11 @@ pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: usize) -> anyhow::R
     // What comes in by these is handled on the second core, as the node's work is.
     receive_on(&middlebox, "lan", cores.second);
     receive_on(&generator, "back", cores.second);
-    load_rules(&middlebox, clients)?;
+    if let Some(clients) = clients {
+        load_rules(&middlebox, clients)?;
+    }
     let (out, back) = af_packet_ports(pool, &generator)?;
-    Ok(Way { out, back, keeps: Keeps { _namespaces: vec![generator, middlebox], ..Keeps::default() } })
+    Ok(Way { out, back, keeps: Keeps { namespaces: vec![generator, middlebox], ..Keeps::default() } })
 }
 
 fn quiet_namespace(role: &str) -> Namespace {
