@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use comfy_table::Table;
 use pinion_tests::node::Node;
 use serde::Serialize;
 
@@ -27,7 +28,8 @@ const PAUSE_STEPS: u32 = 150;
 /// ran meanwhile, in percent of one core, is idle_cpu_percent. Then the client, which sleeps for its replies as most do, pings it after
 /// pauses of 50 to 102 ms; the time from right before a request is handed to the client's kernel until right after the reply came out of it
 /// is first_packet_p99_us. Every reply is compared with what it has to be. Gateway and MMA are on the first core, the worker is on the
-/// second, the client wherever the kernel puts it. busy_cpu_percent is the same node's, set to idle = "busy".
+/// second, the client wherever the kernel puts it. busy_cpu_percent is the same node's, set to idle = "busy"; kernel_first_packet_p99_us is of the
+/// same client and cable when the kernel answers: what they take by themselves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How many packets after a pause are measured
@@ -41,10 +43,12 @@ struct Figures {
     first_packet_p99_us: f64,
     busy_cpu_percent: f64,
     first_packet_p50_us: f64,
+    kernel_first_packet_p50_us: f64,
+    kernel_first_packet_p99_us: f64,
 }
 
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
-    run.progress.expect(3);
+    run.progress.expect(4);
     run.progress.step("a node with nothing to do");
     let lab = Lab::new();
     let node = lab.answer_by_node(&format!("idle = \"adaptive\"\n{}", run.cores.node_config()));
@@ -60,15 +64,42 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     in_client(|| wake(&lab, 1, Duration::ZERO))?;
     let busy_cpu_percent = cpu_percent(&node, run.time)?;
 
-    let (first_packet_p50_us, first_packet_p99_us) = (times.at_us(50.0), times.at_us(99.0));
-    let figures = Figures { idle_cpu_percent, first_packet_p99_us, busy_cpu_percent, first_packet_p50_us };
-    let row = [idle_cpu_percent, first_packet_p50_us, first_packet_p99_us, busy_cpu_percent];
-    let headings = ["idle, % of a core", "first packet p50 us", "p99 us", "busy-polling, % of a core"];
-    let mut outcome = Outcome::new(&figures, table(headings, [row.map(|figure| format!("{figure:.2}"))]));
+    drop((node, lab));
+
+    run.progress.step("packets after a pause, to the kernel");
+    let lab = Lab::new();
+    lab.answer_by_kernel();
+    let (kernel, _) = in_client(|| wake(&lab, options.wakes, PAUSE_MIN))?;
+
+    let figures = Figures {
+        idle_cpu_percent,
+        first_packet_p99_us: times.at_us(99.0),
+        busy_cpu_percent,
+        first_packet_p50_us: times.at_us(50.0),
+        kernel_first_packet_p50_us: kernel.at_us(50.0),
+        kernel_first_packet_p99_us: kernel.at_us(99.0),
+    };
+    let mut outcome = Outcome::new(&figures, summary(&figures));
     if lost > 0 {
         outcome.fail(format!("{lost} of {} first packets were lost", options.wakes));
     }
     Ok(outcome)
+}
+
+fn summary(figures: &Figures) -> Table {
+    let row = |who: &str, cpu_percent: Option<f64>, times_us: Option<[f64; 2]>| {
+        let shown = |figure: Option<f64>| figure.map(|figure| format!("{figure:.2}")).unwrap_or_default();
+        let [p50_us, p99_us] = times_us.map_or([None; 2], |times_us| times_us.map(Some));
+        [who.to_owned(), shown(cpu_percent), shown(p50_us), shown(p99_us)]
+    };
+    let node = [figures.first_packet_p50_us, figures.first_packet_p99_us];
+    let kernel = [figures.kernel_first_packet_p50_us, figures.kernel_first_packet_p99_us];
+    let rows = [
+        row("adaptive", Some(figures.idle_cpu_percent), Some(node)),
+        row("busy", Some(figures.busy_cpu_percent), None),
+        row("kernel", None, Some(kernel)),
+    ];
+    table(["", "% of a core", "first packet p50 us", "p99 us"], rows)
 }
 
 fn in_client<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {

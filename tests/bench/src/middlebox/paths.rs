@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, PortConfig};
@@ -40,6 +40,9 @@ const AF_PACKET: &str = "framesz=2048,framecnt=4096,qdisc_bypass=1";
 
 /// Includes that the other side is started.
 const LINK_MAX: Duration = Duration::from_secs(30);
+/// A device of net_memif asks for its link once. Whoever is not ready then, with its socket there but its port not started, says no.
+const ASKED_FOR: Duration = Duration::from_millis(250);
+const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Instances that are ready for the next clients.
 const CACHE: usize = 256;
@@ -64,9 +67,9 @@ pub(crate) struct Way {
 #[derive(Default)]
 pub(crate) struct Keeps {
     node: Option<Node>,
-    testpmd: Option<Testpmd>,
-    sockets: Option<Sockets>,
-    namespaces: Vec<Namespace>,
+    _testpmd: Option<Testpmd>,
+    _sockets: Option<Sockets>,
+    _namespaces: Vec<Namespace>,
 }
 
 impl Keeps {
@@ -77,8 +80,14 @@ impl Keeps {
 }
 
 fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -> anyhow::Result<DpdkPort> {
-    let config = PortConfig { link_timeout: LINK_MAX, network_namespace: namespace, ..PortConfig::new(name, device) };
-    DpdkPort::open(&config, pool).with_context(|| format!("the generator's port {name}"))
+    let config = PortConfig { link_timeout: ASKED_FOR, network_namespace: namespace, ..PortConfig::new(name, device) };
+    let deadline = Instant::now() + LINK_MAX;
+    loop {
+        match DpdkPort::open(&config, pool) {
+            Err(_) if Instant::now() < deadline => thread::sleep(ASK_INTERVAL),
+            opened => return opened.with_context(|| format!("the generator's port {name}")),
+        }
+    }
 }
 
 /// The sockets of both ways, which whoever is in the middle serves.
@@ -102,12 +111,10 @@ impl Sockets {
         format!("net_memif{number},role=server,socket={},{MEMIF},mac={MIDDLEBOX_MAC}", path.display())
     }
 
-    /// Opens the generator's ports, each as soon as its socket is served.
+    /// Opens the generator's ports, each as soon as it is served.
     fn open(&self, pool: &DpdkPool) -> anyhow::Result<(DpdkPort, DpdkPort)> {
         let port = |number: usize| {
-            let path = self.path(number);
-            until("socket of the middlebox's", LINK_MAX, || path.exists().then_some(()));
-            let device = format!("net_memif{number},role=client,socket={},{MEMIF}", path.display());
+            let device = format!("net_memif{number},role=client,socket={},{MEMIF}", self.path(number).display());
             open(pool, SIDES[number], &device, None)
         };
         Ok((port(0)?, port(1)?))
@@ -123,7 +130,7 @@ pub(crate) fn forwarder(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
     let opened = sockets.open(pool);
     testpmd.check()?;
     let (out, back) = opened?;
-    Ok(Way { out, back, keeps: Keeps { testpmd: Some(testpmd), sockets: Some(sockets), ..Keeps::default() } })
+    Ok(Way { out, back, keeps: Keeps { _testpmd: Some(testpmd), _sockets: Some(sockets), ..Keeps::default() } })
 }
 
 /// A node whose `lan` leads through a firewall for each client to its `wan`.
@@ -132,16 +139,16 @@ pub(crate) fn node(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
     let port = |number: usize| format!("[[port]]\nname = {:?}\ndevice = {:?}\n", SIDES[number], sockets.served(number));
     let limits = "[limits]\nfwps_max = 4096\nbuffers = 16384\n";
     let config = format!("idle = \"busy\"\n{}{limits}{}{}", cores.node_config(), port(0), port(1));
-    // It is not up before its ports have links.
-    let (opened, node) = thread::scope(|scope| {
-        let node = scope.spawn(|| Node::started(&config));
-        let opened = sockets.open(pool);
-        (opened, node.join())
+    // It is not up before its ports have links, and ends with the thread that starts it.
+    let (node, opened) = thread::scope(|scope| {
+        let (handle, sockets) = (pool.clone(), &sockets);
+        let ports = scope.spawn(move || sockets.open(&handle));
+        (Node::started(&config), ports.join().expect("opening ports does not panic"))
     });
-    let ((out, back), Ok(node)) = (opened?, node) else { bail!("the node did not start") };
+    let (out, back) = opened?;
     node.apply(manifest().text());
     await_instances(&node)?;
-    Ok(Way { out, back, keeps: Keeps { node: Some(node), sockets: Some(sockets), ..Keeps::default() } })
+    Ok(Way { out, back, keeps: Keeps { node: Some(node), _sockets: Some(sockets), ..Keeps::default() } })
 }
 
 fn manifest() -> Manifest {
@@ -179,7 +186,7 @@ pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: Option<usize>) -> a
         load_rules(&middlebox, clients)?;
     }
     let (out, back) = af_packet_ports(pool, &generator)?;
-    Ok(Way { out, back, keeps: Keeps { namespaces: vec![generator, middlebox], ..Keeps::default() } })
+    Ok(Way { out, back, keeps: Keeps { _namespaces: vec![generator, middlebox], ..Keeps::default() } })
 }
 
 fn quiet_namespace(role: &str) -> Namespace {
