@@ -1,6 +1,7 @@
 # make            builds everything there is to run
 # make run        a tour: a node, three clients, and the FWP that each gets; HOST=1 puts it on the host's own network
 # make test       everything that is to hold, as it is run before a change is taken
+# make bench      every figure, measured beside its peers; NAME=chain for one, ARGS='--lengths 1' for its options
 # make help       the rest
 
 SHELL := /bin/bash
@@ -11,12 +12,17 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 INSTALL ?= yes
 # TEST=NAME has test-unit and test-integration run only the tests whose names contain it.
 TEST ?=
+# NAME=FIGURE has bench measure only this one, with the options in ARGS.
+NAME ?=
+ARGS ?=
 
 BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
 GUESTS := tests/setup/build-guests.sh
+FIGURES := chain middlebox ping idle
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom install install-run install-test guests fmt doc clean help
+.PHONY: build run test check test-unit test-integration loom bench report install install-run install-test install-bench \
+	guests fmt doc clean help
 
 build: install
 	cargo build --release $(BINARIES)
@@ -51,6 +57,18 @@ test-integration: install-test
 loom:
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom --package pinion-mma --lib loom
 
+# Builds on standard error, so that standard output has nothing but figures.
+bench: install-bench
+	@cargo build --release --quiet $(BINARIES) >&2
+	@$(GUESTS) >&2
+	@cargo build --release --quiet --package pinion-bench >&2
+	@tests/bench/run.sh "$(or $(NAME),$(FIGURES))" $(ARGS)
+
+# Of what bench has measured: a page with plots, and the table in the README.
+report:
+	@cargo run --release --quiet --package pinion-bench -- report --from target/bench \
+		--html target/report/index.html --readme README.md
+
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 
@@ -59,7 +77,7 @@ ifneq ($(INSTALL),no)
 	@tests/setup/install.sh
 endif
 
-install-run install-test: install-%:
+install-run install-test install-bench: install-%:
 ifneq ($(INSTALL),no)
 	@tests/setup/install.sh $*
 endif
@@ -81,6 +99,8 @@ help:
 	@echo "make test-unit          tests beside the code; TEST=NAME for some of them"
 	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them"
 	@echo "make loom               models of the lock-free parts only"
+	@echo "make bench              every figure beside its peers, as root; NAME=chain for one, ARGS='--lengths 1' for its options"
+	@echo "make report             target/report/index.html and the README's table, from what bench has measured"
 	@echo "make guests             the sample functions, and those that tests misbehave with"
 	@echo "make doc                the documentation of all crates, in target/doc"
 	@echo "make install            what building and running takes, from Debian and rustup; INSTALL=no prevents it"

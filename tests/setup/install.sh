@@ -1,11 +1,15 @@
 #!/bin/bash
-# Installs what building, running and testing Pinion takes on Debian 12, and says what it does. If nothing is missing, it
+# Installs what building, running, testing and measuring Pinion takes on Debian 12, and says what it does. If nothing is missing, it
 # does nothing, and needs no rights for that.
 set -euo pipefail
 . "$(dirname "$0")/guest-toolchain.sh"
 
 # What the kernel's and DPDK's side of the build needs, and the programs that tests and the tour run.
 packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping)
+# What figures are measured beside: dpdk-testpmd, the kernel's filter, a generator.
+bench_packages=(dpdk-dev nftables iperf3 git)
+# Free memory in huge pages that a figure takes.
+bench_huge_mib=384
 # Compiles guests where rustup cannot get its own target.
 guest_packages=(rustc-web cargo-web rust-web-src rust-web-llvm wasi-libc)
 
@@ -74,10 +78,33 @@ install_component() {
     cargo "$1" --version >/dev/null 2>&1 || rustup_add component add "$2" || die "$2 is missing, and rustup cannot get it"
 }
 
+# Prints free MiB in huge pages.
+free_huge_mib() {
+    awk '/^HugePages_Free:/ { free = $2 } /^Hugepagesize:/ { kib = $2 } END { print int(free * kib / 1024) }' /proc/meminfo
+}
+
+reserve_huge_pages() {
+    local free pages kib setting=/proc/sys/vm/nr_hugepages
+    free=$(free_huge_mib)
+    [ "$free" -lt $bench_huge_mib ] || return 0
+    kib=$(awk '/^Hugepagesize:/ { print $2 }' /proc/meminfo)
+    pages=$(($(cat $setting) + ((bench_huge_mib - free) * 1024 + kib - 1) / kib))
+    say "huge pages: $pages, so that $bench_huge_mib MiB are free, in $setting"
+    echo $pages >$setting || true
+    free=$(free_huge_mib)
+    [ "$free" -ge $bench_huge_mib ] || die "$free MiB of huge pages are free and $bench_huge_mib are needed, but the kernel" \
+        "has no more memory in one piece: reserve them after a restart, or free some"
+}
+
 # Devices and network namespaces take root: better said now than after the build.
 case "${1:-}" in
-run | test) [ "$(id -u)" = 0 ] || die "make $1 makes network devices and namespaces, which takes root: run it as root" ;;
+run | test | bench) [ "$(id -u)" = 0 ] || die "make $1 makes network devices and namespaces, which takes root: run it as root" ;;
 esac
+if [ "${1:-}" = bench ]; then
+    # Figures have standard output to themselves.
+    exec >&2
+    packages+=("${bench_packages[@]}")
+fi
 check_rust
 install_packages
 install_guest_toolchain
@@ -85,4 +112,7 @@ install_guest_toolchain
 if [ "${1:-}" = test ]; then
     install_component fmt rustfmt
     install_component clippy clippy
+fi
+if [ "${1:-}" = bench ]; then
+    reserve_huge_pages
 fi

@@ -8,6 +8,7 @@ use pinion_tests::build::{program, workspace};
 use serde_json::{Value, json};
 
 use crate::figure::Run;
+use crate::outcome::rounded;
 
 /// Asks the machine. Nothing in it names a host or a person.
 pub(crate) fn env(run: &Run) -> anyhow::Result<Value> {
@@ -27,6 +28,7 @@ pub(crate) fn env(run: &Run) -> anyhow::Result<Value> {
             "workers": [run.cores.second],
         },
         "seconds": run.time.as_secs(),
+        "others_cpu_percent": rounded(run.others.percent_of_a_core()?),
         "pinion": first_line(Command::new(program("piniond")).arg("--version"))?,
         "commit": commit(),
         "dpdk": env!("DPDK_VERSION"),

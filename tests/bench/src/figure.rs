@@ -7,6 +7,8 @@ use anyhow::ensure;
 use indicatif::{ProgressBar, ProgressStyle};
 use pinion_tests::bed::two_cores;
 
+use crate::others::Others;
+
 /// The options that all figures have.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
@@ -71,12 +73,15 @@ pub(crate) struct Run {
     pub(crate) cores: Cores,
     /// How far it is.
     pub(crate) progress: Progress,
+    /// What else the machine does meanwhile.
+    pub(crate) others: Others,
 }
 
 impl Run {
     pub(crate) fn new(name: &'static str, common: &Common) -> anyhow::Result<Self> {
         let time = Duration::from_secs(common.seconds);
-        Ok(Self { name, time, cores: Cores::chosen(&common.cores)?, progress: Progress::new() })
+        let cores = Cores::chosen(&common.cores)?;
+        Ok(Self { name, time, cores, progress: Progress::new(), others: Others::watch()? })
     }
 }
 

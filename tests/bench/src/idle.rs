@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::figure::Run;
 use crate::lab::{Lab, node_address};
-use crate::outcome::{Outcome, table};
+use crate::outcome::{Outcome, rounded, table};
 use crate::percentiles::Percentiles;
 use crate::prober::{Answer, Prober, Waiting};
 
@@ -72,12 +72,12 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     let (kernel, _) = in_client(|| wake(&lab, options.wakes, PAUSE_MIN))?;
 
     let figures = Figures {
-        idle_cpu_percent,
-        first_packet_p99_us: times.at_us(99.0),
-        busy_cpu_percent,
-        first_packet_p50_us: times.at_us(50.0),
-        kernel_first_packet_p50_us: kernel.at_us(50.0),
-        kernel_first_packet_p99_us: kernel.at_us(99.0),
+        idle_cpu_percent: rounded(idle_cpu_percent),
+        first_packet_p99_us: rounded(times.at_us(99.0)),
+        busy_cpu_percent: rounded(busy_cpu_percent),
+        first_packet_p50_us: rounded(times.at_us(50.0)),
+        kernel_first_packet_p50_us: rounded(kernel.at_us(50.0)),
+        kernel_first_packet_p99_us: rounded(kernel.at_us(99.0)),
     };
     let mut outcome = Outcome::new(&figures, summary(&figures));
     if lost > 0 {

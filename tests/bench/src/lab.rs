@@ -36,8 +36,7 @@ impl Lab {
     pub(crate) fn new() -> Self {
         let lab = Self { client: Namespace::new("client"), server: Namespace::new("server") };
         for namespace in [&lab.client, &lab.server] {
-            let setting = ["-q", "-w", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"];
-            run(namespace.command("sysctl").args(setting));
+            silence(namespace);
         }
         lab.client.connect(CLIENT_PORT, &lab.server, PORT);
         lab.client.ip(&format!("link set {CLIENT_PORT} address {CLIENT_MAC}"));
@@ -72,6 +71,14 @@ impl Lab {
         let mut command = self.server.command("setpriv");
         command.args(["--pdeathsig", "TERM", program]);
         command
+    }
+}
+
+/// Keeps the kernel from sending anything of its own by interfaces that are laid in this namespace from now on.
+pub(crate) fn silence(namespace: &Namespace) {
+    for whose in ["all", "default"] {
+        let order = format!("echo 1 > /proc/sys/net/ipv6/conf/{whose}/disable_ipv6");
+        run(namespace.command("sh").args(["-c", &order]));
     }
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A figure is a module with options and a `run`, which gets a [`figure::Run`] and returns an [`outcome::Outcome`]; it knows
-//! nothing of arguments, tables on terminals or files. Nothing here may change what the product does: nodes are started
+//! nothing of arguments, terminals or files. [`report`] makes a page and a table of what the others wrote. Nothing here may change what the product does: nodes are started
 //! from the release binaries, with switches that an operator has.
 #![forbid(unsafe_code)]
 
@@ -20,10 +20,12 @@ mod idle;
 mod lab;
 mod middlebox;
 mod node_api;
+mod others;
 mod outcome;
 mod percentiles;
 mod ping;
 mod prober;
+mod report;
 mod testpmd;
 
 use std::process::ExitCode;
@@ -38,15 +40,16 @@ use crate::outcome::Outcome;
 #[command(version)]
 struct Arguments {
     #[command(subcommand)]
-    figure: Figure,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum Figure {
+enum Command {
     Chain(Measured<chain::Options>),
     Middlebox(Measured<middlebox::Options>),
     Ping(Measured<ping::Options>),
     Idle(Measured<idle::Options>),
+    Report(report::Options),
 }
 
 /// A figure's own options, and those that all have.
@@ -59,13 +62,29 @@ struct Measured<T: clap::Args> {
 }
 
 fn main() -> ExitCode {
-    let (name, common, measured) = match Arguments::parse().figure {
-        Figure::Chain(figure) => measure("chain", figure, chain::run),
-        Figure::Middlebox(figure) => measure("middlebox", figure, middlebox::run),
-        Figure::Ping(figure) => measure("ping", figure, ping::run),
-        Figure::Idle(figure) => measure("idle", figure, idle::run),
-    };
-    match measured.and_then(|(run, outcome)| outcome.report(&run, common.wants_json())) {
+    match Arguments::parse().command {
+        Command::Chain(figure) => measured("chain", figure, chain::run),
+        Command::Middlebox(figure) => measured("middlebox", figure, middlebox::run),
+        Command::Ping(figure) => measured("ping", figure, ping::run),
+        Command::Idle(figure) => measured("idle", figure, idle::run),
+        Command::Report(options) => exit_code("report", report::write(&options).map(|()| true)),
+    }
+}
+
+type MeasuredBy<T> = fn(&T, &Run) -> anyhow::Result<Outcome>;
+
+fn measured<T: clap::Args>(name: &'static str, figure: Measured<T>, run: MeasuredBy<T>) -> ExitCode {
+    let Measured { own, common } = figure;
+    let measured = Run::new(name, &common).and_then(|started| {
+        let outcome = run(&own, &started);
+        started.progress.finish();
+        outcome?.report(&started, common.wants_json())
+    });
+    exit_code(name, measured)
+}
+
+fn exit_code(name: &str, all_held: anyhow::Result<bool>) -> ExitCode {
+    match all_held {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -73,20 +92,4 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-type MeasuredBy<T> = fn(&T, &Run) -> anyhow::Result<Outcome>;
-
-fn measure<T: clap::Args>(
-    name: &'static str,
-    figure: Measured<T>,
-    run: MeasuredBy<T>,
-) -> (&'static str, Common, anyhow::Result<(Run, Outcome)>) {
-    let Measured { own, common } = figure;
-    let measured = Run::new(name, &common).and_then(|started| {
-        let outcome = run(&own, &started);
-        started.progress.finish();
-        Ok((started, outcome?))
-    });
-    (name, common, measured)
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use self::generator::{Generator, Load, Passage, Pause};
 use self::paths::{LINK, Way};
 use crate::figure::{Cores, Run};
-use crate::outcome::{Outcome, table};
+use crate::outcome::{Outcome, rounded, table};
 use crate::ping::pin_here;
 
 /// What an open loop's client sends a second.
@@ -105,18 +105,26 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
 
     let forwarder = plan.floor(paths::forwarder(&plan.pool, run.cores)?, "testpmd")?;
     let cores = if options.split { run.cores } else { Cores { first: run.cores.second, ..run.cores } };
-    let mut outcome = Checks::default();
-    let mut rows = plan.rows(paths::node(&plan.pool, cores)?, PINION, forwarder, &mut outcome)?;
+    let mut checks = Checks::default();
+    let mut rows = plan.rows(paths::node(&plan.pool, cores)?, PINION, forwarder, &mut checks)?;
     let bridge = plan.floor(paths::kernel(&plan.pool, run.cores, None)?, "a bridge")?;
     let kernel = paths::kernel(&plan.pool, run.cores, Some(most))?;
     rows.extend(plan.rows(kernel, KERNEL, bridge, &mut Checks::default())?);
 
     let figures = Figures {
-        ns_per_client: slope_ns(&rows, PINION, MODES[0].0),
-        closed_ns_per_client: slope_ns(&rows, PINION, MODES[1].0),
+        ns_per_client: rounded(slope_ns(&rows, PINION, MODES[0].0)),
+        closed_ns_per_client: rounded(slope_ns(&rows, PINION, MODES[1].0)),
         rows,
     };
-    Ok(outcome.into_outcome(&figures))
+    let mut outcome = checks.into_outcome(&figures);
+    outcome.describe("generator", "polls on the first core");
+    let node = if options.split {
+        "gateway and MMA on the first core, worker on the second"
+    } else {
+        "all on the second core"
+    };
+    outcome.describe("node", format!("{node}, idle = busy"));
+    Ok(outcome)
 }
 
 impl Plan<'_> {
@@ -172,10 +180,10 @@ impl Plan<'_> {
                         clients: count,
                         chain,
                         mode,
-                        added_p50_us: passage.times.at_us(50.0) - floor.p50_us,
-                        added_p99_us: passage.times.at_us(99.0) - floor.p99_us,
+                        added_p50_us: rounded(passage.times.at_us(50.0) - floor.p50_us),
+                        added_p99_us: rounded(passage.times.at_us(99.0) - floor.p99_us),
                         lost: passage.lost,
-                        mpps: passage.rate / 1e6,
+                        mpps: rounded(passage.rate / 1e6),
                     });
                 }
             }

@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 use crate::env;
 use crate::figure::Run;
 
+/// More than the kernel and what watches a machine use.
+const OTHERS_PERCENT_MAX: f64 = 5.0;
+
 /// What was measured.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -46,6 +49,10 @@ impl Outcome {
         eprintln!("{}", self.table);
         for sentence in &self.failed_checks {
             eprintln!("failed: {sentence}");
+        }
+        let others = run.others.percent_of_a_core()?;
+        if others > OTHERS_PERCENT_MAX {
+            eprintln!("beware: meanwhile other programs used {others:.0} % of a core");
         }
         let held = self.failed_checks.is_empty();
         if wants_json {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::figure::{Cores, Run};
 use crate::lab::{Lab, PORT, node_address};
-use crate::outcome::{Outcome, table};
+use crate::outcome::{Outcome, rounded, table};
 use crate::percentiles::Percentiles;
 use crate::prober::{Answer, Prober, Waiting};
 use crate::testpmd::Testpmd;
@@ -49,18 +49,20 @@ pub(crate) fn run(_options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     let all = [measure_pinion(run)?, measure_testpmd(run)?, measure_kernel(run)?];
     let [pinion, testpmd, kernel] = all.each_ref().map(|measured| &measured.times);
     let figures = Figures {
-        pinion_p50_us: pinion.at_us(50.0),
-        pinion_p99_us: pinion.at_us(99.0),
-        testpmd_p50_us: testpmd.at_us(50.0),
-        testpmd_p99_us: testpmd.at_us(99.0),
-        kernel_p50_us: kernel.at_us(50.0),
-        kernel_p99_us: kernel.at_us(99.0),
+        pinion_p50_us: rounded(pinion.at_us(50.0)),
+        pinion_p99_us: rounded(pinion.at_us(99.0)),
+        testpmd_p50_us: rounded(testpmd.at_us(50.0)),
+        testpmd_p99_us: rounded(testpmd.at_us(99.0)),
+        kernel_p50_us: rounded(kernel.at_us(50.0)),
+        kernel_p99_us: rounded(kernel.at_us(99.0)),
     };
     let row = |measured: &Measured| {
         let us = |percent| format!("{:.2}", measured.times.at_us(percent));
         [measured.who.to_owned(), us(50.0), us(99.0), measured.times.count().to_string(), measured.lost.to_string()]
     };
     let mut outcome = Outcome::new(&figures, table(["", "p50 us", "p99 us", "pings", "lost"], all.iter().map(row)));
+    outcome.describe("client", "polls its socket on the first core");
+    outcome.describe("whoever answers", "on the second core, the node with gateway, MMA and worker in one thread");
     for measured in all.iter().filter(|measured| measured.lost > 0) {
         outcome.fail(format!("{} of the pings to {} were lost", measured.lost, measured.who));
     }

@@ -206,12 +206,12 @@ mod tests {
     fn a_file_gives_its_frames_back_in_their_order() {
         let file = tempfile::NamedTempFile::new().unwrap();
         write_pcap(file.path(), 64, 40).unwrap();
-        let mut numbers = 0..40;
+        let mut numbers = 0..40_u64;
         for_each_frame(&fs::read(file.path()).unwrap(), |frame| {
             assert_eq!(frame, Identity::nth(numbers.next().unwrap()).frame(64));
         })
         .unwrap();
-        assert_eq!(numbers.len(), 0);
+        assert_eq!(numbers.next(), None);
     }
 
     #[test]

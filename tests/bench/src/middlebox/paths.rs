@@ -26,6 +26,7 @@ use tempfile::TempDir;
 
 use super::frames::{Link, SERVER_PORT, address};
 use crate::figure::Cores;
+use crate::lab::silence;
 use crate::testpmd::Testpmd;
 
 /// The generator's and the middlebox's hardware addresses.
@@ -191,8 +192,7 @@ pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: Option<usize>) -> a
 
 fn quiet_namespace(role: &str) -> Namespace {
     let namespace = Namespace::new(role);
-    let setting = ["-q", "-w", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"];
-    run(namespace.command("sysctl").args(setting));
+    silence(&namespace);
     namespace
 }
 
