@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod checksum;
 mod env;
 mod figure;
 mod idle;

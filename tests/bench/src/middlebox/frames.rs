@@ -9,6 +9,8 @@
 
 use std::net::Ipv4Addr;
 
+use crate::checksum::internet_checksum;
+
 /// A frame's length, without the checksum at its end.
 pub(crate) const FRAME_LEN: usize = 64;
 
@@ -169,13 +171,6 @@ fn mark(client: usize, number: u64, sent_ns: u64) -> u32 {
         ^ number.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
         ^ sent_ns.wrapping_mul(0x1656_67b1_9e37_79f9);
     (mixed.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32) as u32
-}
-
-/// The Internet's checksum of bytes of an even number.
-pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
-    let sum: u32 = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
 #[cfg(test)]
