@@ -48,8 +48,8 @@ fn measure(frame_bytes: usize, fwps: usize) -> Spent {
             Shape { slot_count: 256, slot_size: 2112, ring_entries: 256 },
             Edge::EgressWhereItCame,
         );
+        house.mma.poll();
     }
-    house.mma.poll();
     let frame = vec![7; frame_bytes];
     let mut spent = Spent::default();
     for round in 0..ROUNDS {

@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 15] = [
+const HOUSE: [(&str, &[&str]); 16] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -22,10 +22,11 @@ const HOUSE: [(&str, &[&str]); 15] = [
     ("pinion-runtime", &["pinion-abi", "pinion-mma", "pinion-gateway", "pinion-control", "pinion-builder"]),
     ("icmp-echo", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
+    ("packet-filter", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
     ("pinion-tests", &[]),
     ("pinion-fuzz", &["pinion-abi", "pinion-mma", "pinion-gateway"]),
-    ("pinion-bench", &["pinion-control", "pinion-tests"]),
+    ("pinion-bench", &["pinion-control", "pinion-gateway", "pinion-mma", "pinion-tests"]),
 ];
 
 /// Libraries that only these packages may use, by what their names begin with.
@@ -35,7 +36,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
     ("bindgen", &["pinion-dpdk-sys"]),
-    ("smoltcp", &["pinion-gateway", "icmp-echo", "pinion-tests", "pinion-fuzz"]),
+    ("smoltcp", &["pinion-gateway", "icmp-echo", "packet-filter", "pinion-tests", "pinion-fuzz"]),
 ];
 
 /// The folders of the house.

@@ -14,16 +14,20 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod checksum;
 mod env;
 mod figure;
 mod idle;
+mod lab;
 mod middlebox;
 mod node_api;
 mod others;
 mod outcome;
 mod percentiles;
 mod ping;
+mod prober;
 mod report;
+mod testpmd;
 
 use std::process::ExitCode;
 

@@ -1,12 +1,267 @@
 //! `middlebox`: the latency that a packet filter per client adds (EdgeOS, figure 7b).
 
-use crate::figure::Run;
-use crate::outcome::Outcome;
+mod frames;
+mod generator;
+mod paths;
+
+use std::thread;
+
+use anyhow::{Context, ensure};
+use pinion_gateway::port::dpdk::{DpdkPool, Eal, EalConfig, register_thread};
+use serde::Serialize;
+
+use self::generator::{Generator, Load, Passage, Pause};
+use self::paths::{LINK, Way};
+use crate::figure::{Cores, Run};
+use crate::outcome::{Outcome, rounded, table};
+use crate::ping::pin_here;
+
+/// What an open loop's client sends a second.
+const PER_SECOND: u64 = 500;
+/// Buffers of the generator.
+const BUFFERS: u32 = 32_767;
+/// An open loop that sends less than this part of what it is to send is not what it says.
+const OFFERED_MIN: f64 = 0.99;
+/// Who lies in the way.
+const PINION: &str = "packet-filter";
+const KERNEL: &str = "kernel";
 
 /// The latency that a packet filter per client adds, beside the kernel's
+///
+/// Clients of as many source addresses send UDP frames of 64 bytes through a middlebox, which has a firewall for each of them, of the same
+/// six rules; all frames are let pass. Rows whose chain is "packet-filter" are of a node whose port lan leads, with an instance of the
+/// function packet-filter for each client, to its port wan, both net_memif; rows whose chain is "kernel" are of the kernel's bridge, whose
+/// nftables look the client up in a map and have a chain of the same rules for each, between veth pairs and net_af_packet.
+///
+/// The generator is one thread that polls on the first core. The middlebox does all it does on the second: the node has gateway, MMA and
+/// worker there in one thread that polls always (idle = "busy"), the kernel's receiving is steered there. A frame's time runs from
+/// right before its burst is written to the generator's one port until right after its burst was read from the other. added_p50_us and
+/// added_p99_us are what that is more than for a single client's frames that are only forwarded between the same two ports on the same core,
+/// in the same mode and run: by dpdk-testpmd, and by the bridge without any rules.
+///
+/// In the mode "open" each client sends 500 frames a second, evenly, whatever comes of them; in "closed" it has one frame under way,
+/// always. ns_per_client and closed_ns_per_client are the slopes of the node's median, from the first number of clients to the last. Each frame is
+/// compared with what was sent, byte by byte, and its place in the order of its client's. A frame of the node's that is lost, altered or out of
+/// order fails the run, and so does an open loop that was not offered in full.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {}
+pub(crate) struct Options {
+    /// Numbers of clients, ascending
+    #[arg(long, value_delimiter = ',', default_value = "1,500,1000,2000", value_parser = clap::value_parser!(u16).range(1..=3500))]
+    clients: Vec<u16>,
+    /// Puts the node's gateway and MMA on the generator's core, and only its worker on the second
+    #[arg(long)]
+    split: bool,
+}
 
-pub(crate) fn run(_options: &Options, _run: &Run) -> anyhow::Result<Outcome> {
-    anyhow::bail!("it cannot be measured yet")
+#[derive(Debug, Serialize)]
+struct Figures {
+    rows: Vec<Row>,
+    ns_per_client: f64,
+    closed_ns_per_client: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    clients: usize,
+    chain: &'static str,
+    mode: &'static str,
+    added_p50_us: f64,
+    added_p99_us: f64,
+    lost: u64,
+    mpps: f64,
+}
+
+/// Latencies of a way with no function in it.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    p50_us: f64,
+    p99_us: f64,
+}
+
+/// Both modes of sending, with their names.
+const MODES: [(&str, Load); 2] = [("open", Load::Open { per_second: PER_SECOND }), ("closed", Load::Closed)];
+
+/// What is measured, wherever the frames go through.
+struct Plan<'a> {
+    run: &'a Run,
+    eal: &'a Eal,
+    pool: DpdkPool,
+    clients: Vec<usize>,
+    pause: Pause,
+}
+
+pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
+    let clients: Vec<usize> = options.clients.iter().copied().map(usize::from).collect();
+    ensure!(clients.is_sorted_by(|a, b| a < b), "--clients {clients:?}: the numbers are to ascend");
+    let most = *clients.last().context("--clients names no number")?;
+    run.progress.expect(MODES.len() * 2 * (clients.len() + 1));
+
+    let devices = ["net_memif0", "net_memif1", "net_af_packet0", "net_af_packet1"].map(str::to_owned).into();
+    let config = EalConfig { devices, buffers: BUFFERS, core: Some(run.cores.first), huge_pages: Default::default() };
+    let eal = Eal::start(&config)?;
+    let pool = DpdkPool::new(&eal, BUFFERS)?;
+    let pause = if options.split { Pause::Yield } else { Pause::Never };
+    let mut plan = Plan { run, eal: &eal, pool, clients, pause };
+
+    let forwarder = plan.floor(paths::forwarder(&plan.pool, run.cores)?, "testpmd")?;
+    let cores = if options.split { run.cores } else { Cores { first: run.cores.second, ..run.cores } };
+    let mut checks = Checks::default();
+    let mut rows = plan.rows(paths::node(&plan.pool, cores)?, PINION, forwarder, &mut checks)?;
+    let bridge = plan.floor(paths::kernel(&plan.pool, run.cores, None)?, "a bridge")?;
+    let kernel = paths::kernel(&plan.pool, run.cores, Some(most))?;
+    rows.extend(plan.rows(kernel, KERNEL, bridge, &mut Checks::default())?);
+
+    let figures = Figures {
+        ns_per_client: rounded(slope_ns(&rows, PINION, MODES[0].0)),
+        closed_ns_per_client: rounded(slope_ns(&rows, PINION, MODES[1].0)),
+        rows,
+    };
+    let mut outcome = checks.into_outcome(&figures);
+    outcome.describe("generator", "polls on the first core");
+    let node = if options.split {
+        "gateway and MMA on the first core, worker on the second"
+    } else {
+        "all on the second core"
+    };
+    outcome.describe("node", format!("{node}, idle = busy"));
+    Ok(outcome)
+}
+
+impl Plan<'_> {
+    /// Runs on a thread of its own, which is the generator's.
+    fn on_generator<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+        let (eal, core) = (self.eal, self.run.cores.first);
+        let thread = || {
+            pin_here(core)?;
+            let _registered = register_thread(eal)?;
+            work()
+        };
+        thread::scope(|scope| scope.spawn(thread).join().expect("the generator does not panic"))
+    }
+
+    fn floor(&mut self, mut way: Way, name: &str) -> anyhow::Result<[Floor; 2]> {
+        let (mut pool, pause, run) = (self.pool.clone(), self.pause, self.run);
+        self.on_generator(|| {
+            let mut generator = Generator::new(&mut way.out, &mut way.back, &mut pool, (1, LINK, pause));
+            generator.introduce(0..1)?;
+            let mut floor = |(mode, load): (&str, Load)| -> anyhow::Result<Floor> {
+                run.progress.step(&format!("{name}, {mode} loop"));
+                let passage = generator.load(1, load, run.time)?;
+                ensure!(faults(&passage).is_none(), "{name}: {}", faults(&passage).unwrap_or_default());
+                Ok(Floor { p50_us: passage.times.at_us(50.0), p99_us: passage.times.at_us(99.0) })
+            };
+            Ok([floor(MODES[0])?, floor(MODES[1])?])
+        })
+    }
+
+    /// A row for each number of clients and mode; further clients join those that are there.
+    fn rows(
+        &mut self,
+        mut way: Way,
+        chain: &'static str,
+        floor: [Floor; 2],
+        checks: &mut Checks,
+    ) -> anyhow::Result<Vec<Row>> {
+        let (mut pool, pause, run, clients) = (self.pool.clone(), self.pause, self.run, self.clients.clone());
+        let most = clients.last().copied().unwrap_or_default();
+        self.on_generator(|| {
+            let Way { out, back, keeps } = &mut way;
+            let mut generator = Generator::new(out, back, &mut pool, (most, LINK, pause));
+            let (mut rows, mut known) = (Vec::new(), 0);
+            for count in clients {
+                generator.introduce(known..count).with_context(|| chain.to_owned())?;
+                known = count;
+                keeps.await_rest()?;
+                for ((mode, load), floor) in MODES.into_iter().zip(floor) {
+                    run.progress.step(&format!("{chain}, {count} clients, {mode} loop"));
+                    let passage = generator.load(count, load, run.time)?;
+                    checks.look_at(&passage, count, load);
+                    rows.push(Row {
+                        clients: count,
+                        chain,
+                        mode,
+                        added_p50_us: rounded(passage.times.at_us(50.0) - floor.p50_us),
+                        added_p99_us: rounded(passage.times.at_us(99.0) - floor.p99_us),
+                        lost: passage.lost,
+                        mpps: rounded(passage.rate / 1e6),
+                    });
+                }
+            }
+            Ok(rows)
+        })
+    }
+}
+
+/// What has to hold of a node, and did not.
+#[derive(Debug, Default)]
+struct Checks {
+    failed: Vec<String>,
+}
+
+impl Checks {
+    fn look_at(&mut self, passage: &Passage, clients: usize, load: Load) {
+        if let Some(sentence) = faults(passage) {
+            self.failed.push(format!("{clients} clients, {load:?}: {sentence}"));
+        }
+        if let Load::Open { per_second } = load {
+            let offered = (per_second * clients as u64) as f64;
+            if passage.rate < offered * OFFERED_MIN {
+                let rate = passage.rate;
+                self.failed.push(format!(
+                    "{clients} clients, open loop: of {offered} frames a second only {rate:.0} were sent"
+                ));
+            }
+        }
+    }
+
+    fn into_outcome(self, figures: &Figures) -> Outcome {
+        let row = |row: &Row| {
+            let Row { clients, chain, mode, added_p50_us, added_p99_us, lost, mpps } = row;
+            let us = |us: &f64| format!("{us:.2}");
+            let [p50, p99, mpps] = [added_p50_us, added_p99_us, mpps].map(us);
+            [clients.to_string(), (*chain).to_owned(), (*mode).to_owned(), p50, p99, lost.to_string(), mpps]
+        };
+        let headings = ["clients", "chain", "mode", "added p50 us", "added p99 us", "lost", "Mpps"];
+        let mut outcome = Outcome::new(figures, table(headings, figures.rows.iter().map(row)));
+        self.failed.into_iter().for_each(|sentence| outcome.fail(sentence));
+        outcome
+    }
+}
+
+fn faults(passage: &Passage) -> Option<String> {
+    let Passage { sent, lost, altered, out_of_order, .. } = passage;
+    (lost + altered + out_of_order > 0).then(|| {
+        format!("of {sent} frames {lost} were lost; {altered} came altered, {out_of_order} twice or out of order")
+    })
+}
+
+/// What a further client adds to the median.
+fn slope_ns(rows: &[Row], chain: &str, mode: &str) -> f64 {
+    let mut of_kind = rows.iter().filter(|row| row.chain == chain && row.mode == mode);
+    let (Some(first), Some(last)) = (of_kind.next(), of_kind.next_back()) else { return 0.0 };
+    (last.added_p50_us - first.added_p50_us) * 1000.0 / (last.clients - first.clients) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(clients: usize, chain: &'static str, mode: &'static str, added_p50_us: f64) -> Row {
+        Row { clients, chain, mode, added_p50_us, added_p99_us: 0.0, lost: 0, mpps: 0.0 }
+    }
+
+    #[test]
+    fn the_slope_goes_from_the_first_row_of_a_kind_to_its_last() {
+        let rows = [
+            row(1, PINION, "open", 2.0),
+            row(1, PINION, "closed", 1.0),
+            row(500, PINION, "open", 900.0),
+            row(1001, PINION, "open", 52.0),
+            row(1001, PINION, "closed", 501.0),
+            row(1001, KERNEL, "open", 9999.0),
+        ];
+        assert_eq!(slope_ns(&rows, PINION, "open"), 50.0);
+        assert_eq!(slope_ns(&rows, PINION, "closed"), 500.0);
+        assert_eq!(slope_ns(&rows, KERNEL, "open"), 0.0);
+    }
 }

@@ -1,0 +1,66 @@
+//! A firewall for one client: what its policy allows is sent on along the chain, all else is dropped.
+//!
+//! ```text
+//!   configuration --policy.rs--> Policy: a list of rules for IPv4, one for IPv6    once, when the chain is made
+//!   frame --facts.rs--> Facts --Policy::verdict--> send or drop                    for each packet
+//! ```
+//!
+//! It keeps no state between packets but a count of those denied, so it costs the same whatever comes.
+
+#![forbid(unsafe_code)]
+
+pub mod facts;
+pub mod policy;
+
+use facts::Facts;
+use pinion_sdk::{Batch, Function, InitError, clock, info};
+use policy::{Policy, Verdict};
+
+/// Time between two log lines about denied packets.
+const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// The function.
+#[derive(Debug)]
+pub struct PacketFilter {
+    policy: Policy,
+    denied: u64,
+    reported_ns: Option<u64>,
+}
+
+impl Function for PacketFilter {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        let text = str::from_utf8(config).map_err(|error| InitError::new(format!("the policy is no text: {error}")))?;
+        let policy = Policy::parse(text).map_err(InitError::new)?;
+        Ok(Self { policy, denied: 0, reported_ns: None })
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        let denied_before = self.denied;
+        for packet in batch {
+            match Facts::of(packet.data()).map(|facts| self.policy.verdict(&facts)) {
+                Ok(Verdict::Allow) => packet.send(),
+                Ok(Verdict::Deny) | Err(_) => {
+                    self.denied += 1;
+                    packet.discard();
+                }
+            }
+        }
+        if self.denied > denied_before {
+            self.report();
+        }
+    }
+}
+
+impl PacketFilter {
+    /// Says so now and then: a client that floods what is denied must not fill the log.
+    #[cold]
+    fn report(&mut self) {
+        let now_ns = clock::now_ns();
+        if self.reported_ns.is_none_or(|reported_ns| now_ns - reported_ns >= REPORT_INTERVAL_NS) {
+            self.reported_ns = Some(now_ns);
+            info!("{} packets denied so far", self.denied);
+        }
+    }
+}
+
+pinion_sdk::export!(PacketFilter);

@@ -1,0 +1,88 @@
+//! Two network namespaces with a cable between them: a client's, and that of whoever answers it.
+//!
+//! ```text
+//!   "client": eth0 10.77.0.10/24 ----- veth ----- "server": port0, for the system under test
+//! ```
+//!
+//! The kernel adds no traffic of its own: IPv6 is off, and both ends know each other's hardware address beforehand.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use anyhow::Context;
+use pinion_tests::bed::{NODE, echo};
+use pinion_tests::namespace::Namespace;
+use pinion_tests::node::Node;
+use pinion_tests::process::run;
+use pinion_tests::until::{SOON, until};
+
+/// The server's interface.
+pub(crate) const PORT: &str = "port0";
+const CLIENT_PORT: &str = "eth0";
+const CLIENT: &str = "10.77.0.10";
+const CLIENT_MAC: &str = "02:70:69:6e:01:01";
+const SERVER_MAC: &str = "02:70:69:6e:01:02";
+
+/// The namespaces; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) client: Namespace,
+    pub(crate) server: Namespace,
+}
+
+impl Lab {
+    /// A lab in which nobody answers yet.
+    pub(crate) fn new() -> Self {
+        let lab = Self { client: Namespace::new("client"), server: Namespace::new("server") };
+        for namespace in [&lab.client, &lab.server] {
+            silence(namespace);
+        }
+        lab.client.connect(CLIENT_PORT, &lab.server, PORT);
+        lab.client.ip(&format!("link set {CLIENT_PORT} address {CLIENT_MAC}"));
+        lab.server.ip(&format!("link set {PORT} address {SERVER_MAC}"));
+        lab.client.ip(&format!("address add {CLIENT}/24 dev {CLIENT_PORT}"));
+        lab.client.ip(&format!("neighbor replace {NODE} lladdr {SERVER_MAC} dev {CLIENT_PORT} nud permanent"));
+        lab
+    }
+
+    /// Has the kernel answer pings itself.
+    pub(crate) fn answer_by_kernel(&self) {
+        self.server.ip(&format!("address add {NODE}/24 dev {PORT}"));
+        self.server.ip(&format!("neighbor replace {CLIENT} lladdr {CLIENT_MAC} dev {PORT} nud permanent"));
+    }
+
+    /// Starts a node on the server's interface, with these settings before its ports, whose `icmp-echo` answers pings.
+    pub(crate) fn answer_by_node(&self, settings: &str) -> Node {
+        let mut config = format!("{settings}\n[[port]]\nname = \"lan\"\n");
+        let (server, addresses) = (self.server.name(), format!("[\"{NODE}/24\"]"));
+        write!(config, "device = \"net_af_xdp0,iface={PORT}\"\nnamespace = \"{server}\"\naddresses = {addresses}\n")
+            .expect("memory takes all");
+        let node = Node::started(&config);
+        node.apply(echo("per-client").text());
+        until("instance of the chain that answers pings", SOON, || {
+            node.cli().get("instances").iter().any(|instance| instance["state"] == "cached").then_some(())
+        });
+        node
+    }
+
+    /// A program to be run beside the server's interface, that ends when this process does.
+    pub(crate) fn server_command(&self, program: &str) -> Command {
+        let mut command = self.server.command("setpriv");
+        command.args(["--pdeathsig", "TERM", program]);
+        command
+    }
+}
+
+/// Keeps the kernel from sending anything of its own by interfaces that are laid in this namespace from now on.
+pub(crate) fn silence(namespace: &Namespace) {
+    for whose in ["all", "default"] {
+        let order = format!("echo 1 > /proc/sys/net/ipv6/conf/{whose}/disable_ipv6");
+        run(namespace.command("sh").args(["-c", &order]));
+    }
+}
+
+/// Whom the client pings.
+pub(crate) fn node_address() -> anyhow::Result<Ipv4Addr> {
+    NODE.parse().context("the node's address")
+}

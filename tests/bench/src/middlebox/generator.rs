@@ -1,0 +1,417 @@
+//! The generator: sends the frames of many clients by one port, receives them by another, and looks at each.
+//!
+//! One thread, which never sleeps. It knows nothing of what lies between its two ports, so the same code loads a cable, a node and
+//! the kernel. No allocation while it measures.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use pinion_gateway::port::{BufferPool, Frame, Port};
+
+use super::frames::{Clients, FRAME_LEN, Fault, Link};
+use crate::percentiles::Percentiles;
+
+/// Most frames sent, and received, at a time.
+const BURST: usize = 32;
+/// Frames that are not there so long after the last was sent are lost.
+const DRAIN: Duration = Duration::from_millis(500);
+/// A client's first frame may have to wait for its instance to be made.
+const FIRST_FRAME: Duration = Duration::from_secs(2);
+const FIRST_FRAMES_SENT: usize = 5;
+
+/// How clients send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Each so many frames a second, evenly, whatever comes of them.
+    Open {
+        /// How many.
+        per_second: u64,
+    },
+    /// Each one frame, and the next as soon as that is back.
+    Closed,
+}
+
+/// What the generator does when there is nothing to be done at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// It looks again.
+    Never,
+    /// It lets others of its core run first.
+    Yield,
+}
+
+/// What came of a load.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    /// From right before a burst was written to the sending port until right after a burst was read from the receiving one.
+    pub(crate) times: Percentiles,
+    /// Frames sent, warm-up included.
+    pub(crate) sent: u64,
+    /// Frames sent that never came.
+    pub(crate) lost: u64,
+    /// Frames that came altered, or that nobody sent.
+    pub(crate) altered: u64,
+    /// Frames that came twice, or behind a later one of the same client.
+    pub(crate) out_of_order: u64,
+    /// Frames a second.
+    pub(crate) rate: f64,
+}
+
+/// See the module.
+pub(crate) struct Generator<'a> {
+    out: &'a mut dyn Port,
+    back: &'a mut dyn Port,
+    pool: &'a mut dyn BufferPool,
+    clients: Clients,
+    pause: Pause,
+    epoch: Instant,
+    buffers: Vec<pinion_mma::buffer::Buffer>,
+    outgoing: Vec<Frame>,
+    incoming: Vec<Frame>,
+    /// Clients whose turn it is to send, in closed loop.
+    ready: std::collections::VecDeque<usize>,
+}
+
+impl<'a> Generator<'a> {
+    /// A generator for up to `clients` clients, whose frames leave by `out` and are awaited at `back`.
+    pub(crate) fn new(
+        out: &'a mut dyn Port,
+        back: &'a mut dyn Port,
+        pool: &'a mut dyn BufferPool,
+        (clients, link, pause): (usize, Link, Pause),
+    ) -> Self {
+        Self {
+            out,
+            back,
+            pool,
+            clients: Clients::new(clients, link),
+            pause,
+            epoch: Instant::now(),
+            buffers: Vec::with_capacity(BURST),
+            outgoing: Vec::with_capacity(BURST),
+            incoming: Vec::with_capacity(BURST),
+            ready: std::collections::VecDeque::with_capacity(clients),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// Sends one frame of each of these clients, one after the other, and waits for each.
+    ///
+    /// # Errors
+    /// One does not come.
+    pub(crate) fn introduce(&mut self, clients: std::ops::Range<usize>) -> anyhow::Result<()> {
+        clients.into_iter().try_for_each(|client| self.introduce_one(client))?;
+        self.clients.settle();
+        Ok(())
+    }
+
+    fn introduce_one(&mut self, client: usize) -> anyhow::Result<()> {
+        for _ in 0..FIRST_FRAMES_SENT {
+            ensure!(self.send(std::iter::once(client))? == 1, "the way out is full at the first frame");
+            let sent = Instant::now();
+            while sent.elapsed() < FIRST_FRAME {
+                self.back.receive(&mut self.incoming, BURST);
+                let is_there = |frame: &Frame| {
+                    self.clients.read(frame.buffer.bytes(frame.len)).is_ok_and(|arrival| arrival.client == client)
+                };
+                let came = self.incoming.iter().any(is_there);
+                self.give_back();
+                if came {
+                    return Ok(());
+                }
+                std::thread::yield_now();
+            }
+        }
+        bail!(
+            "client {client} gets nothing through: {FIRST_FRAMES_SENT} frames were sent, and {FIRST_FRAME:?} waited for each"
+        )
+    }
+
+    /// Sends the next frame of each of `clients`, at most [`BURST`] and all different; how many of them, from the first on,
+    /// are on their way.
+    fn send(&mut self, clients: impl Iterator<Item = usize> + Clone) -> anyhow::Result<usize> {
+        let count = clients.clone().count();
+        ensure!(self.pool.take(&mut self.buffers, count) == count, "the generator is out of buffers");
+        let now_ns = self.now_ns();
+        for (client, mut buffer) in clients.clone().zip(self.buffers.drain(..)) {
+            self.clients.write(client, now_ns, buffer.bytes_mut(FRAME_LEN as u32));
+            self.outgoing.push(Frame { buffer, len: FRAME_LEN as u32 });
+        }
+        let sent = self.out.transmit(&mut self.outgoing, self.pool);
+        clients.take(sent).for_each(|client| self.clients.sent(client));
+        Ok(sent)
+    }
+
+    fn give_back(&mut self) {
+        self.buffers.extend(self.incoming.drain(..).map(|frame| frame.buffer));
+        self.pool.give(&mut self.buffers);
+    }
+
+    /// Loads the way with the first `clients` of the clients for `time`, after a tenth of it that does not count.
+    ///
+    /// # Errors
+    /// The generator itself fails; lost and altered frames are none.
+    pub(crate) fn load(&mut self, clients: usize, load: Load, time: Duration) -> anyhow::Result<Passage> {
+        debug_assert!(clients <= self.clients.count());
+        let start_ns = self.now_ns();
+        let mut account = Account::new(start_ns + time.as_nanos() as u64 / 10, time);
+        self.ready.clear();
+        self.ready.extend(0..clients);
+        loop {
+            let now_ns = self.now_ns();
+            if now_ns >= account.end_ns {
+                break;
+            }
+            let sent = match load {
+                Load::Open { per_second } => {
+                    let due = due(now_ns - start_ns, per_second * clients as u64);
+                    self.send_due(due.saturating_sub(account.sent), account.sent, clients)?
+                }
+                Load::Closed => self.send_ready()?,
+            };
+            account.sent += sent as u64;
+            let received = self.receive(&mut account, load == Load::Closed);
+            if sent + received == 0 {
+                self.rest();
+            }
+        }
+        let sending_ended = Instant::now();
+        while account.received < account.sent && sending_ended.elapsed() < DRAIN {
+            if self.receive(&mut account, false) == 0 {
+                self.rest();
+            }
+        }
+        self.clients.settle();
+        Ok(account.close(start_ns))
+    }
+
+    fn rest(&self) {
+        match self.pause {
+            Pause::Never => std::hint::spin_loop(),
+            Pause::Yield => std::thread::yield_now(),
+        }
+    }
+
+    /// Sends the frames that are due; client after client has its turn.
+    fn send_due(&mut self, due: u64, sent: u64, clients: usize) -> anyhow::Result<usize> {
+        let first = (sent % clients as u64) as usize;
+        // A client's frame is numbered when the one before is under way, so a burst has one of each at most.
+        let burst = (due as usize).min(BURST).min(clients);
+        self.send((first..first + burst).map(move |turn| turn % clients))
+    }
+
+    fn send_ready(&mut self) -> anyhow::Result<usize> {
+        let mut burst = [0; BURST];
+        let count = self.ready.len().min(BURST);
+        burst[..count].iter_mut().zip(&self.ready).for_each(|(place, client)| *place = *client);
+        let sent = self.send(burst[..count].iter().copied())?;
+        self.ready.drain(..sent);
+        Ok(sent)
+    }
+
+    /// Receives a burst; how many frames it had.
+    fn receive(&mut self, account: &mut Account, again: bool) -> usize {
+        let count = self.back.receive(&mut self.incoming, BURST);
+        if count == 0 {
+            return 0;
+        }
+        let now_ns = self.now_ns();
+        for frame in &self.incoming {
+            match self.clients.receive(frame.buffer.bytes(frame.len)) {
+                Ok(arrival) => {
+                    account.arrived(arrival.sent_ns, now_ns);
+                    if again {
+                        self.ready.push_back(arrival.client);
+                    }
+                }
+                Err(Fault::Altered) => account.altered += 1,
+                Err(Fault::OutOfOrder) => account.out_of_order += 1,
+            }
+        }
+        self.give_back();
+        count
+    }
+}
+
+/// How many frames are to be sent this long after the start.
+fn due(elapsed_ns: u64, per_second: u64) -> u64 {
+    elapsed_ns * per_second / 1_000_000_000 + 1
+}
+
+/// Counts while a load lasts.
+struct Account {
+    counts_from_ns: u64,
+    end_ns: u64,
+    times: Percentiles,
+    sent: u64,
+    received: u64,
+    altered: u64,
+    out_of_order: u64,
+}
+
+impl Account {
+    fn new(counts_from_ns: u64, time: Duration) -> Self {
+        let end_ns = counts_from_ns + time.as_nanos() as u64;
+        Self { counts_from_ns, end_ns, times: Percentiles::new(), sent: 0, received: 0, altered: 0, out_of_order: 0 }
+    }
+
+    fn arrived(&mut self, sent_ns: u64, now_ns: u64) {
+        self.received += 1;
+        if sent_ns >= self.counts_from_ns {
+            self.times.record(Duration::from_nanos(now_ns - sent_ns));
+        }
+    }
+
+    fn close(self, start_ns: u64) -> Passage {
+        let Self { end_ns, times, sent, received, altered, out_of_order, .. } = self;
+        let rate = sent as f64 * 1e9 / (end_ns - start_ns) as f64;
+        Passage { times, sent, lost: sent - received, altered, out_of_order, rate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
+
+    use pinion_gateway::port::heap::HeapPool;
+    use pinion_gateway::port::{LinkState, PortCounters, PortFacts};
+
+    use super::*;
+
+    const LINK: Link = Link { source: [2; 6], destination: [4; 6] };
+    const TIME: Duration = Duration::from_millis(20);
+
+    /// What a wire does to the frame of this number, counted from 0, if it has 40 already or more.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Harm {
+        None,
+        Loses,
+        Alters,
+        SwapsWithTheOneBefore,
+    }
+
+    /// Both ends of a wire.
+    #[derive(Clone)]
+    struct Wire {
+        frames: Arc<Mutex<VecDeque<Frame>>>,
+        carried: u64,
+        harm: Harm,
+        /// It takes no more frames than these at a time.
+        takes: usize,
+        counters: Arc<PortCounters>,
+    }
+
+    impl Wire {
+        fn new(harm: Harm, takes: usize) -> Self {
+            Self { frames: Arc::default(), carried: 0, harm, takes, counters: Arc::default() }
+        }
+
+        fn carry(&mut self, mut frame: Frame, pool: &mut dyn BufferPool) {
+            self.carried += 1;
+            let harm = if self.carried == 41 { self.harm } else { Harm::None };
+            if harm == Harm::Loses {
+                pool.give(&mut vec![frame.buffer]);
+                return;
+            }
+            if harm == Harm::Alters {
+                frame.buffer.bytes_mut(frame.len)[50] ^= 4;
+            }
+            let mut frames = self.frames.lock().unwrap();
+            frames.push_back(frame);
+            let last = frames.len() - 1;
+            if harm == Harm::SwapsWithTheOneBefore {
+                frames.swap(last - 1, last);
+            }
+        }
+    }
+
+    impl Port for Wire {
+        fn name(&self) -> &str {
+            "wire"
+        }
+
+        fn device(&self) -> &str {
+            "wire"
+        }
+
+        fn facts(&self) -> PortFacts {
+            PortFacts { mac: [0; 6], mtu: 1500, link: LinkState::Up, missed: 0 }
+        }
+
+        fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize {
+            let mut there = self.frames.lock().unwrap();
+            let count = there.len().min(max);
+            frames.extend(there.drain(..count));
+            count
+        }
+
+        fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize {
+            let mut rest = frames.split_off(frames.len().min(self.takes));
+            let taken = frames.len();
+            frames.drain(..).for_each(|frame| self.carry(frame, pool));
+            pool.give(&mut rest.drain(..).map(|frame| frame.buffer).collect());
+            taken
+        }
+
+        fn counters(&self) -> &Arc<PortCounters> {
+            &self.counters
+        }
+    }
+
+    fn load(harm: Harm, takes: usize, clients: usize, load: Load) -> Passage {
+        let mut out = Wire::new(harm, takes);
+        let mut back = out.clone();
+        let mut pool = HeapPool::new(256, 2048);
+        let mut generator = Generator::new(&mut out, &mut back, &mut pool, (clients, LINK, Pause::Never));
+        generator.introduce(0..clients).unwrap();
+        generator.load(clients, load, TIME).unwrap()
+    }
+
+    fn faults(passage: &Passage) -> (u64, u64, u64) {
+        (passage.lost, passage.altered, passage.out_of_order)
+    }
+
+    #[test]
+    fn a_wire_loses_nothing_in_either_mode_even_if_it_takes_little_at_a_time() {
+        for takes in [usize::MAX, 3] {
+            for mode in [Load::Open { per_second: 100_000 }, Load::Closed] {
+                let passage = load(Harm::None, takes, 7, mode);
+                assert_eq!(faults(&passage), (0, 0, 0), "{mode:?}");
+                assert!(passage.sent > 100, "{mode:?}: {}", passage.sent);
+                assert!(passage.times.count() > 0 && passage.times.count() <= passage.sent);
+            }
+        }
+    }
+
+    #[test]
+    fn an_open_loop_sends_its_frames_evenly_from_the_start_on() {
+        assert_eq!([0, 999, 1000, 1_000_000_000].map(|elapsed_ns| due(elapsed_ns, 1_000_000)), [1, 1, 2, 1_000_001]);
+    }
+
+    #[test]
+    fn whatever_happens_to_a_frame_is_noticed() {
+        let open = Load::Open { per_second: 20_000 };
+        assert_eq!(faults(&load(Harm::Loses, usize::MAX, 7, open)), (1, 0, 0));
+        assert_eq!(faults(&load(Harm::Alters, usize::MAX, 7, open)), (1, 1, 0));
+        assert_eq!(faults(&load(Harm::Loses, usize::MAX, 7, Load::Closed)), (1, 0, 0));
+    }
+
+    #[test]
+    fn frames_of_one_client_that_change_places_are_noticed() {
+        // Two are under way at once only if the wire is not read meanwhile, so it is driven by hand.
+        let mut out = Wire::new(Harm::SwapsWithTheOneBefore, usize::MAX);
+        let mut back = out.clone();
+        let mut pool = HeapPool::new(256, 2048);
+        let mut generator = Generator::new(&mut out, &mut back, &mut pool, (1, LINK, Pause::Never));
+        for _ in 0..41 {
+            assert_eq!(generator.send(std::iter::once(0)).unwrap(), 1);
+        }
+        let mut account = Account::new(0, TIME);
+        while generator.receive(&mut account, false) > 0 {}
+        assert_eq!((account.received, account.out_of_order), (40, 1));
+    }
+}

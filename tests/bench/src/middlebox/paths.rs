@@ -1,0 +1,253 @@
+//! What lies between the generator's two ports: a node, the kernel, or, for comparison, either of these with no firewall in it.
+//!
+//! ```text
+//!   forwarder   generator == net_memif == dpdk-testpmd, io                 == net_memif == generator
+//!   node        generator == net_memif == piniond: lan, packet-filter, wan == net_memif == generator
+//!   bridge      generator == net_af_packet, veth == bridge                 == veth, net_af_packet == generator
+//!   kernel      generator == net_af_packet, veth == bridge, nftables       == veth, net_af_packet == generator
+//! ```
+//!
+//! A way is made for one measurement and gone when dropped, with its namespaces, processes and sockets.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, PortConfig};
+use pinion_tests::build::sample;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::namespace::Namespace;
+use pinion_tests::node::Node;
+use pinion_tests::process::run;
+use pinion_tests::until::until;
+use tempfile::TempDir;
+
+use super::frames::{Link, SERVER_PORT, address};
+use crate::figure::Cores;
+use crate::lab::silence;
+use crate::testpmd::Testpmd;
+
+/// The generator's and the middlebox's hardware addresses.
+pub(crate) const LINK: Link = Link { source: [2, 0x70, 0x69, 0x6e, 2, 1], destination: [2, 0x70, 0x69, 0x6e, 2, 2] };
+/// The middlebox's ports, by their names there.
+const SIDES: [&str; 2] = ["lan", "wan"];
+const MIDDLEBOX_MAC: &str = "02:70:69:6e:02:02";
+
+/// Rings of 4,096 frames, so that all clients' may be under way at once.
+const MEMIF: &str = "socket-abstract=no,rsize=12";
+const AF_PACKET: &str = "framesz=2048,framecnt=4096,qdisc_bypass=1";
+
+/// Includes that the other side is started.
+const LINK_MAX: Duration = Duration::from_secs(30);
+/// A device of net_memif asks for its link once. Whoever is not ready then, with its socket there but its port not started, says no.
+const ASKED_FOR: Duration = Duration::from_millis(250);
+const ASK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Instances that are ready for the next clients.
+const CACHE: usize = 256;
+const TENANT: &str = "clients";
+
+/// What every client's firewall does, in the words of the sample: the last line but one lets the clients' frames pass.
+fn policy() -> String {
+    format!(
+        "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\nallow udp {SERVER_PORT} to 10.200.0.0/16\ndefault deny"
+    )
+}
+
+/// The generator's two ends of a path, and all that keeps it.
+pub(crate) struct Way {
+    pub(crate) out: DpdkPort,
+    pub(crate) back: DpdkPort,
+    /// Goes after the ports.
+    pub(crate) keeps: Keeps,
+}
+
+/// What a way is made of, beside the generator's ports.
+#[derive(Default)]
+pub(crate) struct Keeps {
+    node: Option<Node>,
+    _testpmd: Option<Testpmd>,
+    _sockets: Option<Sockets>,
+    _namespaces: Vec<Namespace>,
+}
+
+impl Keeps {
+    /// Until nobody prepares anything any more: a node has as many instances ready as it is to have.
+    pub(crate) fn await_rest(&self) -> anyhow::Result<()> {
+        self.node.as_ref().map_or(Ok(()), await_instances)
+    }
+}
+
+fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -> anyhow::Result<DpdkPort> {
+    let config = PortConfig { link_timeout: ASKED_FOR, network_namespace: namespace, ..PortConfig::new(name, device) };
+    let deadline = Instant::now() + LINK_MAX;
+    loop {
+        match DpdkPort::open(&config, pool) {
+            Err(_) if Instant::now() < deadline => thread::sleep(ASK_INTERVAL),
+            opened => return opened.with_context(|| format!("the generator's port {name}")),
+        }
+    }
+}
+
+/// The sockets of both ways, which whoever is in the middle serves.
+struct Sockets {
+    folder: TempDir,
+}
+
+impl Sockets {
+    fn new() -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("pinion-bench-").tempdir().context("a folder for sockets")?;
+        Ok(Self { folder })
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.folder.path().join(SIDES[number])
+    }
+
+    /// The middlebox's device.
+    fn served(&self, number: usize) -> String {
+        let path = self.path(number);
+        format!("net_memif{number},role=server,socket={},{MEMIF},mac={MIDDLEBOX_MAC}", path.display())
+    }
+
+    /// Opens the generator's ports, each as soon as it is served.
+    fn open(&self, pool: &DpdkPool) -> anyhow::Result<(DpdkPort, DpdkPort)> {
+        let port = |number: usize| {
+            let device = format!("net_memif{number},role=client,socket={},{MEMIF}", self.path(number).display());
+            open(pool, SIDES[number], &device, None)
+        };
+        Ok((port(0)?, port(1)?))
+    }
+}
+
+/// DPDK's own forwarder, and no function.
+pub(crate) fn forwarder(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
+    let sockets = Sockets::new()?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "dpdk-testpmd"]);
+    let mut testpmd = Testpmd::start(command, cores, &[sockets.served(0), sockets.served(1)], "io")?;
+    let opened = sockets.open(pool);
+    testpmd.check()?;
+    let (out, back) = opened?;
+    Ok(Way { out, back, keeps: Keeps { _testpmd: Some(testpmd), _sockets: Some(sockets), ..Keeps::default() } })
+}
+
+/// A node whose `lan` leads through a firewall for each client to its `wan`.
+pub(crate) fn node(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
+    let sockets = Sockets::new()?;
+    let port = |number: usize| format!("[[port]]\nname = {:?}\ndevice = {:?}\n", SIDES[number], sockets.served(number));
+    let limits = "[limits]\nfwps_max = 4096\nbuffers = 16384\n";
+    let config = format!("idle = \"busy\"\n{}{limits}{}{}", cores.node_config(), port(0), port(1));
+    // It is not up before its ports have links, and ends with the thread that starts it.
+    let (node, opened) = thread::scope(|scope| {
+        let (handle, sockets) = (pool.clone(), &sockets);
+        let ports = scope.spawn(move || sockets.open(&handle));
+        (Node::started(&config), ports.join().expect("opening ports does not panic"))
+    });
+    let (out, back) = opened?;
+    node.apply(manifest().text());
+    await_instances(&node)?;
+    Ok(Way { out, back, keeps: Keeps { node: Some(node), _sockets: Some(sockets), ..Keeps::default() } })
+}
+
+fn manifest() -> Manifest {
+    let stage = format!("{{ module = \"packet-filter\", config = {:?} }}", policy());
+    Manifest::of(TENANT).module("packet-filter", &sample("packet-filter")).with(format_args!(
+        "[[chain]]\nname = \"firewall\"\nstage = [{stage}]\negress = \"wan\"\ncache_min = {CACHE}\nidle_timeout_ms = 3600000\n\
+         [[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = \"firewall\"\nmatch = {{ port = \"lan\" }}\n"
+    ))
+}
+
+fn await_instances(node: &Node) -> anyhow::Result<()> {
+    let ready = || {
+        let status = node.cli().chain_status(TENANT, "firewall");
+        (status["ready"].as_u64() >= Some(CACHE as u64)).then_some(())
+    };
+    until("full cache of firewalls", LINK_MAX, ready);
+    Ok(())
+}
+
+/// The kernel's bridge on the second core, with a chain of firewall rules for each client, or with no rules at all.
+pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: Option<usize>) -> anyhow::Result<Way> {
+    let (generator, middlebox) = (quiet_namespace("generator"), quiet_namespace("middlebox"));
+    generator.connect("out", &middlebox, "lan");
+    generator.connect("back", &middlebox, "wan");
+    middlebox.ip("link add bridge0 type bridge forward_delay 0 mcast_snooping 0 stp_state 0");
+    for interface in ["lan", "wan"] {
+        middlebox.ip(&format!("link set {interface} master bridge0"));
+    }
+    middlebox.ip("link set bridge0 up");
+    run(middlebox.command("bridge").args(["fdb", "add", MIDDLEBOX_MAC, "dev", "wan", "master", "static"]));
+    // What comes in by these is handled on the second core, as the node's work is.
+    receive_on(&middlebox, "lan", cores.second);
+    receive_on(&generator, "back", cores.second);
+    if let Some(clients) = clients {
+        load_rules(&middlebox, clients)?;
+    }
+    let (out, back) = af_packet_ports(pool, &generator)?;
+    Ok(Way { out, back, keeps: Keeps { _namespaces: vec![generator, middlebox], ..Keeps::default() } })
+}
+
+fn quiet_namespace(role: &str) -> Namespace {
+    let namespace = Namespace::new(role);
+    silence(&namespace);
+    namespace
+}
+
+fn receive_on(namespace: &Namespace, interface: &str, core: usize) {
+    // In words of 32 bits, the highest first.
+    let words = (0..=core / 32).rev().map(|word| if word == core / 32 { 1_u32 << (core % 32) } else { 0 });
+    let mask = words.map(|word| format!("{word:x}")).collect::<Vec<_>>().join(",");
+    let order = format!("echo {mask} > /sys/class/net/{interface}/queues/rx-0/rps_cpus");
+    run(namespace.command("sh").args(["-c", &order]));
+}
+
+fn af_packet_ports(pool: &DpdkPool, namespace: &Namespace) -> anyhow::Result<(DpdkPort, DpdkPort)> {
+    let device = |number: usize, interface: &str| format!("net_af_packet{number},iface={interface},{AF_PACKET}");
+    let out = open(pool, "out", &device(0, "out"), Some(namespace.path()))?;
+    let back = open(pool, "back", &device(1, "back"), Some(namespace.path()))?;
+    Ok((out, back))
+}
+
+/// The policy of the sample, as a chain for each client, found by one look at a map.
+fn rules(clients: usize) -> String {
+    let mut text = String::from("table bridge firewall {\n");
+    for client in 0..clients {
+        text += &format!(
+            "  chain c{client} {{\n    ip saddr 10.66.0.0/16 drop\n    ip protocol icmp accept\n    \
+             tcp dport {{ 80, 443 }} accept\n    udp dport 53 accept\n    \
+             ip daddr 10.200.0.0/16 udp dport {SERVER_PORT} accept\n    drop\n  }}\n"
+        );
+    }
+    let jumps: Vec<_> = (0..clients).map(|client| format!("{} : jump c{client}", address(client))).collect();
+    text += &format!(
+        "  chain forward {{\n    type filter hook forward priority 0; policy drop;\n    ip saddr vmap {{ {} }}\n  }}\n}}\n",
+        jumps.join(", ")
+    );
+    text
+}
+
+fn load_rules(middlebox: &Namespace, clients: usize) -> anyhow::Result<()> {
+    let file = tempfile::NamedTempFile::new().context("a file for nftables")?;
+    std::fs::write(file.path(), rules(clients)).context("a file for nftables")?;
+    let path = file.path().to_str().context("a folder for temporary files whose name is text")?;
+    let output = pinion_tests::process::output(middlebox.command("nft").args(["-f", path]));
+    if !output.status.success() {
+        bail!("nft takes no rules for {clients} clients: {}", pinion_tests::process::errors(&output));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_has_a_chain_and_a_jump_for_each_client() {
+        let rules = rules(3);
+        assert_eq!(rules.matches("chain c").count(), 3);
+        assert!(rules.contains("10.100.0.1 : jump c0, 10.100.0.2 : jump c1, 10.100.0.3 : jump c2"), "{rules}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The sample firewall before a service: who is allowed is served, who is not reaches nothing behind it.
+#![forbid(unsafe_code)]
+
+use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT};
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::{Summary, ping};
+use pinion_tests::until::{SOON, until};
+use serde_json::Value;
+
+/// A chain `guarded` of the firewall, with this policy, and of the function that answers pings.
+fn guarded(policy: &str) -> Manifest {
+    let stages = format!("[{{ module = \"packet-filter\", config = {policy:?} }}, {{ module = \"icmp-echo\" }}]");
+    Manifest::of(TENANT)
+        .module("packet-filter", &build::sample("packet-filter"))
+        .module("icmp-echo", &build::sample("icmp-echo"))
+        .with(format_args!("[[chain]]\nname = \"guarded\"\nstage = {stages}\n"))
+        .ping_rule("ping", "guarded", "per-client", NODE)
+        .ping_rule("ping-v6", "guarded", "per-client", NODE_V6)
+}
+
+fn pings(bed: &Bed, client: usize, to: &str) -> Summary {
+    ping(&bed.clients[client].namespace, &format!("-c 3 -i 0.01 -W 0.5 {to}"))
+}
+
+#[test]
+fn who_is_allowed_is_served_and_who_is_not_reaches_nothing_behind_the_firewall() {
+    let bed = Bed::new(Device::AfPacket);
+    let (served, barred) = (&bed.clients[0], &bed.clients[1]);
+    let (allowed, allowed_v6) = (&served.address, &served.address_v6);
+    let policy = format!("allow icmp from {allowed}\nallow icmp from {allowed_v6}\ndefault deny");
+    bed.node.apply(guarded(&policy).text());
+    for to in [NODE, NODE_V6] {
+        pings(&bed, 0, to).assert_all(3);
+        assert_eq!(pings(&bed, 1, to).received, 0);
+    }
+    let of_barred = |fwp: &Value| [&barred.address, &barred.address_v6].iter().any(|own| fwp["client"] == own.as_str());
+    let behind = until("FWPs of the client that is barred, two by each address", SOON, || {
+        let fwps = bed.node.cli().serving_fwps();
+        let fwps: Vec<_> = fwps.into_iter().filter(of_barred).collect();
+        (fwps.len() == 4).then_some(fwps)
+    });
+    for fwp in behind.iter().filter(|fwp| fwp["module"] == "icmp-echo") {
+        assert_eq!(fwp["counters"]["received"], 0, "{fwp}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_no_policy_says_so_on_the_chain() {
+    let bed = Bed::new(Device::AfPacket);
+    bed.node.apply(guarded("allow everything\ndefault deny").text());
+    assert_eq!(pings(&bed, 0, NODE).received, 0);
+    until("failure of the chain", SOON, || {
+        let status = bed.node.cli().chain_status(TENANT, "guarded").to_string();
+        (bed.node.log().contains("no instance could be prepared") || status.contains("refused")).then_some(())
+    });
+    assert!(
+        bed.node.log().contains(r#""everything" is not known"#),
+        "the log does not say what is wrong with the policy:\n{}",
+        bed.node.log()
+    );
+}
