@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use pinion_gateway::port::{BufferPool, Frame, Port};
+use pinion_gateway::port::{BufferPool, Frame, FrameFacts, Port};
 
 use super::frames::{Clients, FRAME_LEN, Fault, Link};
 use crate::percentiles::Percentiles;
@@ -138,7 +138,7 @@ impl<'a> Generator<'a> {
         let now_ns = self.now_ns();
         for (client, mut buffer) in clients.clone().zip(self.buffers.drain(..)) {
             self.clients.write(client, now_ns, buffer.bytes_mut(FRAME_LEN as u32));
-            self.outgoing.push(Frame { buffer, len: FRAME_LEN as u32 });
+            self.outgoing.push(Frame { buffer, len: FRAME_LEN as u32, facts: FrameFacts::NONE });
         }
         let sent = self.out.transmit(&mut self.outgoing, self.pool);
         clients.take(sent).for_each(|client| self.clients.sent(client));
