@@ -15,7 +15,7 @@ const HOUSE: [(&str, &[&str]); 16] = [
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
     ("pinion-dpdk-sys", &[]),
-    ("pinion-gateway", &["pinion-mma", "pinion-dpdk-sys"]),
+    ("pinion-gateway", &["pinion-abi", "pinion-mma", "pinion-dpdk-sys"]),
     ("pinion-control", &[]),
     ("pinion-cli", &["pinion-control"]),
     ("pinion-builder", &["pinion-abi"]),

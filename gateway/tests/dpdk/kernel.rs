@@ -109,17 +109,17 @@ fn receives(interface: &str) -> (bool, bool) {
 fn an_interface_receives_for_others_only_if_wanted_and_only_as_long_as_the_port_is_open() {
     let lab = Lab::enter();
     for driver in ["net_af_packet0", "net_af_xdp0"] {
-        let veth = Veth::new("o");
-        veth.set_up();
-        let config = PortConfig::new("port", &format!("{driver},iface={}", veth.near));
-        assert_eq!(receives(&veth.near), (false, false));
-        let port = DpdkPort::open(&config, &lab.pool).unwrap();
-        assert_eq!((receives(&veth.near), port.promiscuous()), ((false, true), Promiscuous::No));
-        drop(port);
-        let port = DpdkPort::open(&PortConfig { promiscuous: Promiscuous::Yes, ..config }, &lab.pool).unwrap();
-        assert_eq!((receives(&veth.near), port.promiscuous()), ((true, true), Promiscuous::Yes));
-        drop(port);
-        assert_eq!(receives(&veth.near), (false, false));
+        for (promiscuous, expected) in [(Promiscuous::No, (false, true)), (Promiscuous::Yes, (true, true))] {
+            let veth = Veth::new("o");
+            veth.set_up();
+            let device = format!("{driver},iface={}", veth.near);
+            assert_eq!(receives(&veth.near), (false, false));
+            let port =
+                DpdkPort::open(&PortConfig { promiscuous, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
+            assert_eq!((receives(&veth.near), port.promiscuous()), (expected, promiscuous));
+            drop(port);
+            assert_eq!(receives(&veth.near), (false, false));
+        }
     }
 }
 

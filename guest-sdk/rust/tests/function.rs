@@ -157,9 +157,9 @@ fn a_frame_can_fill_its_slot() {
 }
 
 #[test]
-#[should_panic(expected = "a frame of 1985 bytes does not fit")]
+#[should_panic(expected = "a frame of 2049 bytes does not fit")]
 fn the_harness_refuses_frames_that_no_node_would_deliver() {
-    let _ = Harness::<Obey>::new(b"").unwrap().deliver(&[&[1; 1985]]);
+    let _ = Harness::<Obey>::new(b"").unwrap().deliver(&[&[1; SLOT_SIZE - 63]]);
 }
 
 function!(Leak, |batch| batch.for_each(std::mem::forget));
@@ -167,7 +167,7 @@ function!(Leak, |batch| batch.for_each(std::mem::forget));
 #[test]
 #[should_panic(expected = "the function holds all 256 slots for ever")]
 fn a_function_that_forgets_packets_runs_out_of_slots() {
-    let _ = Harness::<Leak>::new(b"").unwrap().deliver(&[&[1; 60][..]; 65]);
+    let _ = Harness::<Leak>::new(b"").unwrap().deliver(&[&[1; 60][..]; 257]);
 }
 
 struct Keyed {

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr::null;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use pinion_dpdk_sys as sys;
 
@@ -32,10 +31,6 @@ const TAP_DESCRIPTORS: u16 = 16;
 
 /// What AF_XDP keeps for itself at the start of each buffer.
 const XDP_HEADROOM: u32 = 256;
-
-/// How long the kernel may take to give up an AF_XDP socket's queue, and when it is asked again.
-const RELEASE_MAX: Duration = Duration::from_secs(2);
-const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 const NO_PORT: u16 = u16::MAX;
 
@@ -138,11 +133,9 @@ impl Ethernet {
         let socket = unsafe { sys::rte_eth_dev_socket_id(self.id) }.cast_unsigned();
         let mempool = pool.mempool().raw();
         for queue in self.queues() {
-            let set_up = || {
-                // SAFETY: the port is configured with this queue; the pool outlives the port, whose owner has a handle.
-                check(unsafe { sys::rte_eth_rx_queue_setup(self.id, queue, receive, socket, null(), mempool) })
-            };
-            self.with_patience(set_up).map_err(refused("setting up a receive queue"))?;
+            // SAFETY: the port is configured with this queue; the pool outlives the port, whose owner keeps a handle.
+            check(unsafe { sys::rte_eth_rx_queue_setup(self.id, queue, receive, socket, null(), mempool) })
+                .map_err(refused("setting up a receive queue"))?;
             // SAFETY: the port is configured with this queue.
             check(unsafe { sys::rte_eth_tx_queue_setup(self.id, queue, transmit, socket, null()) })
                 .map_err(refused("setting up a transmit queue"))?;
@@ -151,20 +144,6 @@ impl Ethernet {
         let index = info(self.id).map_err(refused("asking what it can do"))?.if_index;
         let interface = (index != 0).then(|| Interface::of_index(index)).transpose();
         interface.map_err(|error| DpdkError::Watch { device: self.device.text().to_owned(), error })
-    }
-
-    /// Tries again for a while where the kernel may take back only later what the port before this one had: AF_XDP's
-    /// sockets let go of their interface's queues some time after they were closed.
-    fn with_patience(&self, mut work: impl FnMut() -> Result<(), i32>) -> Result<(), i32> {
-        let started = Instant::now();
-        loop {
-            match work() {
-                Err(_) if self.driver() == "net_af_xdp" && started.elapsed() < RELEASE_MAX => {
-                    std::thread::sleep(TRY_AGAIN)
-                }
-                result => return result,
-            }
-        }
     }
 
     fn start(&self, config: &PortConfig) -> Result<(), DpdkError> {

@@ -18,6 +18,7 @@
 //!   hardware that is not there; `ethtool -K FAR_END tx off` makes it finish them.
 //! * `net_af_xdp` keeps 2,048 buffers of the pool in its fill ring and does not give them back when it is closed, nor
 //!   those it was still sending. Its received frames lie in buffers of about 1,790 bytes.
+//!   Some milliseconds go by after it was closed before the kernel lets another port have the interface.
 //!   With `busy_budget=0`, receiving may wait for up to a second: leave that argument out.
 
 mod alarms;
