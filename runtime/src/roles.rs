@@ -1,7 +1,7 @@
 //! Roles on threads: gateway, MMA and workers are loops; the core plan says which share a thread.
 //!
 //! A thread polls its roles in turn. When none has had anything to do for a while it gives way, and then, unless the
-//! node is to be always busy, sleeps until somebody rings or a device has a frame ([`sleep`]).
+//! node is to be always busy, sleeps until somebody rings or a device has a frame (`sleep.rs`).
 
 mod sleep;
 

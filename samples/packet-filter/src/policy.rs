@@ -8,7 +8,7 @@
 //!   ports    = the receiver's: "80", "8000-8099", or several with commas and no spaces between
 //! ```
 //!
-//! The text is read once per chain. What remains is a list of [`Rule`]s for each version of IP, so that judging a packet
+//! The text is read once per chain. What remains is a list of rules for each version of IP, so that judging a packet
 //! is a walk over a few words of memory, without allocation, bounded by [`RULES_MAX`].
 
 use core::ops::BitAnd;
