@@ -1,6 +1,6 @@
 //! Flow rules: which chain serves which traffic, and who shares an instance of it.
 //!
-//! A [`RuleSet`] is made by the launcher's side, with the tree by which rules are found ([`classifier`]), and never
+//! A [`RuleSet`] is made by the launcher's side, with the tree by which rules are found (`classifier`), and never
 //! changes; the gateway swaps the whole set. It is asked on a miss of the flow cache only. Looking rules up allocates
 //! nothing and doesn't walk through all of them.
 

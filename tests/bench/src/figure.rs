@@ -58,7 +58,7 @@ impl Cores {
     /// The lines of a node's configuration that put its roles there.
     pub(crate) fn node_config(self) -> String {
         let Self { first, second } = self;
-        format!("[cores]\ngateway = {first}\nmma = {first}\nworkers = [{second}]\n")
+        format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
     }
 }
 
