@@ -174,6 +174,8 @@ mod loom_tests {
     use std::time::Duration;
 
     const FWP: FwpId = FwpId { index: 0, generation: 0 };
+    const OTHER: FwpId = FwpId { index: 1, generation: 0 };
+    const NEXT_TENANT: FwpId = FwpId { index: 0, generation: 1 };
 
     /// One FWP's input, and who sends it.
     struct Input {
@@ -213,7 +215,7 @@ mod loom_tests {
                     None => yield_now(),
                 }
             }
-            sender.join().unwrap();
+            input.sender.join().unwrap();
         });
     }
 
@@ -231,7 +233,7 @@ mod loom_tests {
                     None => bell.sleep(Duration::MAX, || !queue.is_empty()),
                 }
             }
-            sender.join().unwrap();
+            input.sender.join().unwrap();
         });
     }
 
