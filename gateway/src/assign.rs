@@ -1,8 +1,9 @@
-//! Decides which chain instance a flow goes to: flow cache, then rules, then bound instances, then ready ones.
+//! Decides which chain instance a flow goes to: memo, then flow cache, then rules, then bound instances, then ready ones.
 //!
-//! Owned by the gateway; knows neither ports nor buffers. [`Assigner::assign`] is the fast path: it allocates nothing,
-//! takes no lock, calls no kernel. A hit costs one keyed hash, one bucket and one entry of the cache, and one slot; a miss
-//! costs in addition a search through the rules and two more hashes. That no rule matches a flow is cached, too.
+//! Owned by the gateway; knows neither ports nor buffers. [`Assigner::read`] and [`Assigner::assign`] are the fast path: they
+//! allocate nothing, take no lock, call no kernel. A flow that others were of right before costs a look at the memo; else a hit
+//! costs one keyed hash, one bucket and one entry of the cache, and one slot; a miss costs in addition a search through the
+//! rules and two more hashes. That no rule matches a flow is cached, too.
 //!
 //! A frame whose key waits for an instance can't overtake those that wait already: a chain has ready instances only
 //! while nobody waits for it, since [`Assigner::add_ready`] is followed by handing the instance to whoever waits.
@@ -18,6 +19,8 @@ use crate::flows::cache::{FlowCache, Lead, Verdict};
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{Instances, Refused, SlotRef};
+use crate::flows::memo::Memo;
+use crate::headers::plain::{self, PlainFlow};
 use crate::headers::{self, FlowKey, Headers};
 use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
 use crate::messages::Event;
@@ -35,8 +38,10 @@ const FRAGMENTED_MIN: usize = 64;
 /// What a frame is, by its headers and those of fragments before it.
 #[derive(Clone, Copy)]
 pub(crate) enum Read {
+    /// Of a flow whose frames go there.
+    Known { plain: PlainFlow, entry: FwpId },
     /// Of this flow.
-    Flow { flow: FlowKey, lead: Lead },
+    Flow { flow: FlowKey, lead: Lead, plain: PlainFlow },
     /// ARP.
     Arp,
     /// Router or neighbour discovery.
@@ -64,6 +69,7 @@ pub(crate) enum Assignment {
 pub(crate) struct Assigner {
     rules: Arc<RuleSet>,
     rules_version: u32,
+    memo: Memo,
     cache: FlowCache,
     fragments: Fragments,
     instances: Instances,
@@ -79,6 +85,7 @@ impl Assigner {
         Self {
             rules: Arc::default(),
             rules_version: 0,
+            memo: Memo::new(),
             cache: FlowCache::new(flows_max),
             fragments: Fragments::new((flows_max / FLOWS_PER_FRAGMENTED).max(FRAGMENTED_MIN)),
             instances: Instances::new(instances_max),
@@ -127,8 +134,11 @@ impl Assigner {
         now_ns: u64,
         into: &mut Read,
     ) {
-        match headers::parse_usual(frame, port, station) {
-            Some(flow) => *into = self.look_ahead(flow),
+        match plain::read(frame, port, station) {
+            Some(plain) => match self.memo.entry(plain) {
+                Some(entry) => *into = Read::Known { plain, entry },
+                None => *into = self.look_ahead(plain.key(), plain),
+            },
             None => *into = self.read_other(frame, port, station, now_ns),
         }
     }
@@ -136,9 +146,9 @@ impl Assigner {
     #[inline(never)]
     fn read_other(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, now_ns: u64) -> Read {
         match headers::parse(frame, port, station) {
-            Ok(Headers::Flow(flow)) => self.look_ahead(flow),
+            Ok(Headers::Flow(flow)) => self.look_ahead(flow, PlainFlow::NONE),
             Ok(Headers::Fragment(fragment)) => match self.fragments.flow_of(&fragment, now_ns) {
-                Ok(flow) => self.look_ahead(flow),
+                Ok(flow) => self.look_ahead(flow, PlainFlow::NONE),
                 Err(reason) => Read::Drop(reason),
             },
             Ok(Headers::Arp) => Read::Arp,
@@ -148,9 +158,17 @@ impl Assigner {
     }
 
     #[inline(always)]
-    fn look_ahead(&self, flow: FlowKey) -> Read {
+    fn look_ahead(&self, flow: FlowKey, plain: PlainFlow) -> Read {
         let lead = self.cache.lead(self.cache.hash(&flow));
-        Read::Flow { flow, lead }
+        Read::Flow { flow, lead, plain }
+    }
+
+    /// As if nothing had been noted.
+    fn long_way(&self, read: &Read) -> Read {
+        match read {
+            Read::Known { plain, .. } => self.look_ahead(plain.key(), *plain),
+            other => *other,
+        }
     }
 
     /// Fetches the entry of the frame's flow.
@@ -161,9 +179,26 @@ impl Assigner {
         }
     }
 
-    /// Where a frame of the flow goes.
+    /// Where a frame goes that was read, if it is of a flow.
     #[inline(always)]
-    pub(crate) fn assign(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Assignment {
+    pub(crate) fn assign(&mut self, read: &Read, now_ns: u64) -> Option<Assignment> {
+        match read {
+            Read::Known { entry, .. } => Some(Assignment::To(*entry)),
+            Read::Flow { flow, lead, plain } => {
+                let assignment = self.assign_flow(*lead, flow, now_ns);
+                if let Assignment::To(entry) = assignment
+                    && *plain != PlainFlow::NONE
+                {
+                    self.memo.note(*plain, entry);
+                }
+                Some(assignment)
+            }
+            Read::Arp | Read::NeighborDiscovery | Read::Drop(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn assign_flow(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Assignment {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => match self.instances.entry(slot, now_ns) {
                 Some(entry) => Assignment::To(entry),
@@ -192,9 +227,14 @@ impl Assigner {
         }
     }
 
-    /// The chain of a flow, for a frame of it that is dropped: as cheap as [`Assigner::assign`] is.
+    /// The chain that a frame is for which is dropped: as cheap as [`Assigner::assign`] is.
     #[cold]
-    pub(crate) fn chain_of(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Option<ChainIndex> {
+    pub(crate) fn chain_of(&mut self, read: &Read, now_ns: u64) -> Option<ChainIndex> {
+        let (flow, lead) = match self.long_way(read) {
+            Read::Flow { flow, lead, .. } => (flow, lead),
+            _ => return None,
+        };
+        let flow = &flow;
         let bound = match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => self.instances.chain(slot),
             Some(Verdict::NoRule) => return None,
@@ -228,6 +268,7 @@ impl Assigner {
     /// Other rules hold from now on. All that was cached under the old ones is looked up again.
     pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>) {
         self.rules_version = self.rules_version.wrapping_add(1);
+        self.memo.forget();
         let old = std::mem::replace(&mut self.rules, rules);
         // The launcher may have forgotten what was wanted together with the chains that are gone.
         self.wanted.fill(false);
@@ -265,6 +306,7 @@ impl Assigner {
 
     /// Forgets an instance.
     pub(crate) fn unbind(&mut self, instance: InstanceId) {
+        self.memo.forget();
         self.instances.unbind(instance);
         self.outbox.send(Event::Unbound { instance });
     }
@@ -272,6 +314,8 @@ impl Assigner {
     /// Looks at a part of the tables, the greater the longer the last time is past, and gives up what is idle; returns
     /// how many instances that were.
     pub(crate) fn sweep(&mut self, now_ns: u64, share: SweepShare, idle_max: usize) -> usize {
+        // What was seen since the last sweep is to be noted as seen at least once before the next.
+        self.memo.forget();
         let slowly = SweepShare { period_ns: FLOW_SWEEP_PERIOD_NS, ..share };
         self.cache.sweep(slowly.of(self.cache.buckets()), now_ns, FLOW_IDLE_NS);
         self.fragments.sweep(slowly.of(self.fragments.buckets()), now_ns);

@@ -23,23 +23,21 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use ipnet::IpNet;
-use pinion_mma::buffer::Buffer;
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::id::PortIndex;
 use pinion_mma::link::GatewayLink;
 use smoltcp::wire::EthernetAddress;
 
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
-use crate::flows::cache::Lead;
-use crate::flows::pending::{Held, Pending};
+use crate::flows::pending::Pending;
 use crate::handover::Handover;
-use crate::headers::FlowKey;
 use crate::id::ChainIndex;
 use crate::messages::{Command, Event};
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
-use crate::port::{Alarm, BufferPool, Frame, FrameFacts, Port, Promiscuous};
+use crate::port::{Alarm, BufferPool, Port, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -186,16 +184,16 @@ impl Bin {
         self.buffers.push(buffer);
     }
 
-    fn drop_frame(&mut self, frame: Frame, port: PortIndex, reason: DropReason) {
-        self.observer.port(port).drops.add(reason, 1);
-        self.take(frame.buffer);
+    fn drop_frame(&mut self, frame: Frame, reason: DropReason) {
+        self.observer.port(frame.port()).drops.add(reason, 1);
+        self.take(frame.into_buffer());
     }
 
     /// The same for a frame that was meant for a chain.
     #[cold]
-    fn drop_of_chain(&mut self, held: Held, chain: Option<ChainIndex>, reason: DropReason) {
+    fn drop_of_chain(&mut self, frame: Frame, chain: Option<ChainIndex>, reason: DropReason) {
         self.observer.chain_drops().add(chain, reason);
-        self.drop_frame(held.frame, held.port, reason);
+        self.drop_frame(frame, reason);
     }
 
     fn empty(&mut self) {
@@ -332,9 +330,11 @@ impl Gateway {
         let Some(key) = self.pending.next_key(chain) else { return };
         let Some(entry) = self.assigner.bind_waiting(&key, now_ns) else { return };
         let Self { pending, handover, bin, .. } = self;
-        pending.release_next(chain, |held| {
-            if let Err(held) = deliver(handover, bin, held, entry) {
-                bin.drop_of_chain(held, Some(chain), DropReason::MmaBusy);
+        pending.release_next(chain, |frame| {
+            let port = frame.port();
+            match handover.stage(frame, entry) {
+                Ok(()) => bin.observer.port(port).delivered.add(1),
+                Err(frame) => bin.drop_of_chain(frame, Some(chain), DropReason::MmaBusy),
             }
         });
         if let Some(next) = self.pending.next_key(chain) {
@@ -347,7 +347,7 @@ impl Gateway {
         let Self { pending, bin, .. } = self;
         let expire = |_: &usize| {
             let chain = pending.oldest_chain();
-            pending.expire(until_ns, |held| bin.drop_of_chain(held, chain, DropReason::NoInstance))
+            pending.expire(until_ns, |frame| bin.drop_of_chain(frame, chain, DropReason::NoInstance))
         };
         (0..EXPIRED_PER_POLL).take_while(expire).count()
     }
@@ -356,56 +356,76 @@ impl Gateway {
         let mut received = std::mem::take(&mut self.received);
         let count = self.ports[port].port.receive(&mut received, self.burst);
         let mut reads = std::mem::take(&mut self.reads);
-        self.read_burst(port, &received, &mut reads[..count], now_ns);
-        for (frame, read) in received.drain(..).zip(&*reads) {
-            self.take_in(port, frame, read, now_ns);
-        }
+        self.read_burst(port, &mut received, &mut reads[..count], now_ns);
+        let delivered = self.take_in(port, &mut received, &reads, now_ns);
         (self.received, self.reads) = (received, reads);
+        if delivered > 0 {
+            self.bin.observer.port(self.ports[port].index).delivered.add(delivered);
+        }
         count
     }
 
-    fn read_burst(&mut self, port: usize, frames: &[Frame], reads: &mut [Read], now_ns: u64) {
+    fn read_burst(&mut self, port: usize, frames: &mut [Frame], reads: &mut [Read], now_ns: u64) {
         let state = &self.ports[port];
-        for (frame, read) in frames.iter().zip(&mut *reads) {
-            let bytes = frame.buffer.bytes(frame.len);
+        for (frame, read) in frames.iter_mut().zip(&mut *reads) {
+            frame.set_port(state.index);
+            let bytes = frame.bytes();
             self.assigner.read(bytes, state.index, state.receiver_of(bytes), now_ns, read);
         }
         reads.iter_mut().for_each(|read| self.assigner.fetch(read));
     }
 
-    #[inline]
-    fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
-        let index = self.ports[port].index;
-        match read {
-            Read::Flow { flow, lead } => self.forward(Held { frame, port: index }, *lead, flow, now_ns),
-            Read::Arp => self.answer(port, frame, Neighbors::answer_arp),
-            Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation),
-            Read::Drop(reason) => self.bin.drop_frame(frame, index, *reason),
+    /// Finds each frame its instance, or another end; returns how many went to instances.
+    fn take_in(&mut self, port: usize, frames: &mut Vec<Frame>, reads: &[Read], now_ns: u64) -> u64 {
+        let mut delivered = 0;
+        for (frame, read) in frames.drain(..).zip(reads) {
+            let entry = match self.assigner.assign(read, now_ns) {
+                Some(Assignment::To(entry)) => entry,
+                Some(other) => {
+                    self.take_in_unassigned(frame, read, &other, now_ns);
+                    continue;
+                }
+                None => {
+                    self.take_in_other(port, frame, read);
+                    continue;
+                }
+            };
+            match self.handover.stage(frame, entry) {
+                Ok(()) => delivered += 1,
+                Err(frame) => self.drop_of_chain(frame, read, DropReason::MmaBusy, now_ns),
+            }
+        }
+        delivered
+    }
+
+    #[inline(never)]
+    fn take_in_unassigned(&mut self, frame: Frame, read: &Read, why: &Assignment, now_ns: u64) {
+        match why {
+            Assignment::Wait(key) => {
+                if let Err(frame) = self.pending.hold(key, frame, now_ns) {
+                    self.bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
+                }
+            }
+            Assignment::Drop(DropReason::NoRule) => self.bin.drop_frame(frame, DropReason::NoRule),
+            Assignment::Drop(reason) => self.drop_of_chain(frame, read, *reason, now_ns),
+            Assignment::To(_) => debug_assert!(false, "what is assigned is staged"),
         }
     }
 
-    #[inline]
-    fn forward(&mut self, held: Held, lead: Lead, flow: &FlowKey, now_ns: u64) {
-        match self.assigner.assign(lead, flow, now_ns) {
-            Assignment::To(entry) => {
-                if let Err(held) = deliver(&mut self.handover, &self.bin, held, entry) {
-                    self.drop_of_flow(held, lead, flow, DropReason::MmaBusy, now_ns);
-                }
-            }
-            Assignment::Wait(key) => {
-                if let Err(held) = self.pending.hold(&key, held, now_ns) {
-                    self.bin.drop_of_chain(held, Some(key.chain), DropReason::PendingFull);
-                }
-            }
-            Assignment::Drop(DropReason::NoRule) => self.bin.drop_frame(held.frame, held.port, DropReason::NoRule),
-            Assignment::Drop(reason) => self.drop_of_flow(held, lead, flow, reason, now_ns),
+    #[inline(never)]
+    fn take_in_other(&mut self, port: usize, frame: Frame, read: &Read) {
+        match read {
+            Read::Arp => self.answer(port, frame, Neighbors::answer_arp),
+            Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation),
+            Read::Drop(reason) => self.bin.drop_frame(frame, *reason),
+            Read::Known { .. } | Read::Flow { .. } => debug_assert!(false, "flows are assigned"),
         }
     }
 
     #[cold]
-    fn drop_of_flow(&mut self, held: Held, lead: Lead, flow: &FlowKey, reason: DropReason, now_ns: u64) {
-        let chain = self.assigner.chain_of(lead, flow, now_ns);
-        self.bin.drop_of_chain(held, chain, reason);
+    fn drop_of_chain(&mut self, frame: Frame, read: &Read, reason: DropReason, now_ns: u64) {
+        let chain = self.assigner.chain_of(read, now_ns);
+        self.bin.drop_of_chain(frame, chain, reason);
     }
 
     fn answer(
@@ -415,26 +435,26 @@ impl Gateway {
         write_answer: fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>,
     ) {
         let state = &mut self.ports[port];
-        let space = frame.buffer.bytes_mut(frame.buffer.capacity());
-        match write_answer(&state.neighbors, space, frame.len as usize) {
+        let len = frame.len() as usize;
+        match write_answer(&state.neighbors, frame.space_mut(), len) {
             Ok(len) => {
-                frame.len = len as u32;
+                frame.set_len(len as u32);
                 self.bin.observer.port(state.index).neighbors_answered.add(1);
                 state.leave(frame, &mut *self.bin.pool);
             }
-            Err(reason) => self.bin.drop_frame(frame, state.index, reason),
+            Err(reason) => self.bin.drop_frame(frame, reason),
         }
     }
 
     fn net_out(&mut self, max: usize) -> usize {
         let Self { ports, handover, bin, .. } = self;
-        let count = handover.take_outbound(max, |out| {
-            let frame = Frame { buffer: out.buffer, len: out.len, facts: FrameFacts::NONE };
-            match ports.get_mut(usize::from(out.port.0)) {
+        let count = handover.take_outbound(max, |frame| {
+            let port = usize::from(frame.port().0);
+            match ports.get_mut(port) {
                 Some(state) => state.leave(frame, &mut *bin.pool),
                 None => {
-                    debug_assert!(false, "MMA names port {} of {}", out.port.0, ports.len());
-                    bin.take(frame.buffer);
+                    debug_assert!(false, "MMA names port {port} of {}", ports.len());
+                    bin.take(frame.into_buffer());
                 }
             }
         });
@@ -470,21 +490,12 @@ impl Drop for Gateway {
     // Frames that wait go back to the pool. Those at MMA are MMA's, which may use them still.
     fn drop(&mut self) {
         let Self { pending, bin, .. } = self;
-        while pending.expire(u64::MAX, |held| bin.take(held.frame.buffer)) {}
+        while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())) {}
         for frame in self.ports.iter_mut().flat_map(|state| state.leaving.drain(..)) {
-            bin.take(frame.buffer);
+            bin.take(frame.into_buffer());
         }
         bin.empty();
     }
-}
-
-/// Hands a frame to MMA, or back when MMA holds as many as it may.
-#[inline]
-fn deliver(handover: &mut Handover, bin: &Bin, held: Held, entry: FwpId) -> Result<(), Held> {
-    let Held { frame, port } = held;
-    handover.stage(frame, port, entry).map_err(|frame| Held { frame, port })?;
-    bin.observer.port(port).delivered.add(1);
-    Ok(())
 }
 
 fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {

@@ -7,11 +7,11 @@
 //!
 //! Allocates nothing after it was made; every operation is bounded by the batch it is given.
 
-use pinion_mma::buffer::Buffer;
-use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::link::{GatewayLink, Inbound, Outbound};
+use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::id::FwpId;
+use pinion_mma::link::{GatewayLink, Inbound};
 
-use crate::port::{BufferPool, Frame};
+use crate::port::BufferPool;
 
 /// All links of a gateway, by the MMA at their other end.
 pub(crate) struct Handover {
@@ -44,10 +44,11 @@ impl Handover {
     }
 
     /// Puts a frame into the next batch, or gives it back when MMA holds as many as it may.
-    #[inline]
-    pub(crate) fn stage(&mut self, frame: Frame, port: PortIndex, target: FwpId) -> Result<(), Frame> {
+    // Always inlined, with all that it calls: a frame that went over the stack would wait there for what was written before it.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, frame: Frame, target: FwpId) -> Result<(), Frame> {
         let mma = target.mma(self.loans.len());
-        self.loans[mma.0].stage(frame, port, target)
+        self.loans[mma.0].stage(frame, target)
     }
 
     /// Publishes what was staged.
@@ -63,7 +64,7 @@ impl Handover {
     }
 
     /// Takes frames to transmit, up to `max` of each MMA's; returns how many.
-    pub(crate) fn take_outbound(&mut self, max: usize, mut take: impl FnMut(Outbound)) -> usize {
+    pub(crate) fn take_outbound(&mut self, max: usize, mut take: impl FnMut(Frame)) -> usize {
         self.loans.iter_mut().map(|loan| loan.take_outbound(max, &mut take)).sum()
     }
 
@@ -97,22 +98,21 @@ impl Loan {
         Self { link, lent: 0, lent_max, empties, empties_there: 0, empties_max, staged: false }
     }
 
-    #[inline]
-    fn stage(&mut self, frame: Frame, port: PortIndex, target: FwpId) -> Result<(), Frame> {
+    #[inline(always)]
+    fn stage(&mut self, frame: Frame, target: FwpId) -> Result<(), Frame> {
         // All that is lent but the empty ones that are there, which have their own part of the loan. MMA may have taken some
         // of these meanwhile; they are on their way back then, with frames.
         let is_full = self.lent + self.empties_max >= self.lent_max + self.empties_there;
         if is_full || self.lent >= self.lent_max {
             return Err(frame);
         }
-        let Frame { buffer, len, facts } = frame;
-        match self.link.inbound.stage(Inbound { buffer, len, port, target, facts: facts.bits() }) {
+        match self.link.inbound.stage(Inbound { frame, target }) {
             Ok(()) => {
                 self.lent += 1;
                 self.staged = true;
                 Ok(())
             }
-            Err(Inbound { buffer, len, .. }) => Err(Frame { buffer, len, facts }),
+            Err(Inbound { frame, .. }) => Err(frame),
         }
     }
 
@@ -122,7 +122,7 @@ impl Loan {
         count
     }
 
-    fn take_outbound(&mut self, max: usize, take: impl FnMut(Outbound)) -> usize {
+    fn take_outbound(&mut self, max: usize, take: impl FnMut(Frame)) -> usize {
         let count = self.link.outbound.pop_batch(max, take);
         self.lent -= count;
         count

@@ -22,6 +22,7 @@
 mod ipv4;
 mod ipv6;
 mod key;
+pub(crate) mod plain;
 mod tags;
 mod transport;
 
@@ -107,20 +108,6 @@ pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<
         ARP => Ok(Headers::Arp),
         tag if tags::is_tag(tag) => parse_tagged(tag, rest, port),
         _ => Err(DropReason::UnknownEthertype),
-    }
-}
-
-/// The flow that [`parse`] would find, if the frame is what most are: a whole packet over IPv4, untagged. Quicker, since
-/// it is inlined where it is used, and carries nothing along for what it does not know.
-#[inline(always)]
-pub(crate) fn parse_usual(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Option<FlowKey> {
-    let (ethernet, rest) = frame.split_first_chunk::<14>()?;
-    if !is_for(ethernet, station) || ethernet[6] & 1 != 0 || be16(ethernet[12], ethernet[13]) != IPV4 {
-        return None;
-    }
-    match ipv4::parse(rest, Ingress { port, vlan: Vlan::UNTAGGED }) {
-        Ok(Headers::Flow(flow)) => Some(flow),
-        _ => None,
     }
 }
 

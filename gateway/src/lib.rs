@@ -9,7 +9,7 @@
 //!                    |  neighbor  ARP and neighbour discovery: answered at once
 //!                    |  assign    flow cache -> rules -> bound instance -> ready instance   (flows, rules)
 //!                    |  handover  batches to MMA, buffers on loan
-//!   device <-port--- gateway: Net-Out <-Outbound-- MMA
+//!   device <-port--- gateway: Net-Out <---frames-- MMA
 //! ```
 //!
 //! | module | room |

@@ -15,12 +15,12 @@ use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
-use pinion_gateway::port::{BufferPool, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts};
+use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::FwpId;
-use pinion_mma::link::{MmaLink, Outbound, link};
+use pinion_mma::link::{Inbound, MmaLink, link};
 
 struct CountingAllocator;
 
@@ -102,7 +102,7 @@ impl Port for Fountain {
             self.next += 1;
             let len = template.len() as u32;
             buffer.bytes_mut(len).copy_from_slice(template);
-            frames.push(Frame { buffer, len, facts: FrameFacts::NONE });
+            frames.push(Frame::new(buffer, len));
         }
         count
     }
@@ -110,7 +110,7 @@ impl Port for Fountain {
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize {
         let count = frames.len();
         self.counters.sent.frames.add(count as u64);
-        self.buffers.extend(frames.drain(..).map(|frame| frame.buffer));
+        self.buffers.extend(frames.drain(..).map(Frame::into_buffer));
         pool.give(&mut self.buffers);
         count
     }
@@ -160,13 +160,13 @@ fn arp_request() -> Vec<u8> {
 /// Sends every frame back to where it came from, from another buffer.
 fn play_mma(mma: &mut MmaLink) -> usize {
     let mut echoed = 0;
-    while let Some(inbound) = mma.inbound.pop() {
+    while let Some(Inbound { frame, .. }) = mma.inbound.pop() {
         if let Some(mut buffer) = mma.empty.pop() {
-            buffer.bytes_mut(inbound.len).copy_from_slice(inbound.buffer.bytes(inbound.len));
-            mma.outbound.push(Outbound { buffer, len: inbound.len, port: inbound.port }).unwrap();
+            buffer.bytes_mut(frame.len()).copy_from_slice(frame.bytes());
+            mma.outbound.push(Frame::new(buffer, frame.len()).of_port(frame.port())).unwrap();
             echoed += 1;
         }
-        mma.spent.push(inbound.buffer).unwrap();
+        mma.spent.push(frame.into_buffer()).unwrap();
     }
     echoed
 }

@@ -4,9 +4,9 @@
 //! within the MMA, still warm in its cache, and only what is too many or too few goes to and fro. What is staged in a
 //! poll is published at its end. Allocates nothing after it was made.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Frame};
 use crate::id::PortIndex;
-use crate::link::{Inbound, MmaLink, Outbound};
+use crate::link::{Inbound, MmaLink};
 use crate::spsc::{Consumer, Producer, Staging, Taking};
 
 /// Buffers that the MMA keeps to itself at most.
@@ -58,7 +58,7 @@ impl Shelf<'_> {
 pub(crate) struct Exit<'d> {
     kept: &'d mut Vec<Buffer>,
     empty: &'d mut Consumer<Buffer>,
-    outbound: Staging<'d, Outbound>,
+    outbound: Staging<'d, Frame>,
     given: &'d mut bool,
 }
 
@@ -74,7 +74,7 @@ impl Exit<'_> {
         }
         fill(buffer.bytes_mut(len));
         *self.given = true;
-        let staged = self.outbound.stage(Outbound { buffer, len, port });
+        let staged = self.outbound.stage(Frame::new(buffer, len).of_port(port));
         debug_assert!(staged.is_ok(), "more buffers on loan than the link was made for");
         Ok(())
     }

@@ -35,6 +35,7 @@ impl FwpId {
 
 /// A gateway port of this node, in the order of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct PortIndex(pub u16);
 
 /// A slot within one pool.

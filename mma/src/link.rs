@@ -5,42 +5,28 @@
 //!     inbound  ----- Inbound: a received frame ---->  copies it into a slot
 //!     spent    <---- the frame's buffer -----------
 //!     empty    ----- an empty buffer -------------->  copies a slot into it
-//!     outbound <---- Outbound: a frame to transmit -
+//!     outbound <---- a frame to transmit -----------
 //! ```
 //!
 //! A buffer is always in exactly one place. The MMA may send a frame out in the buffer that another came in, so what is
 //! on loan is one sum; the gateway never lends more than `spent` and `outbound` hold each, so neither can be full.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Frame};
 use crate::doorbell::Doorbell;
-use crate::id::{FwpId, PortIndex};
+use crate::id::FwpId;
 use crate::spsc::{self, Consumer, Producer};
 
 /// A frame that Net-In has assigned to an FWP.
 #[derive(Debug)]
 pub struct Inbound {
-    /// Holds the frame from its first byte.
-    pub buffer: Buffer,
-    /// The frame's length in bytes.
-    pub len: u32,
-    /// The port it came in by.
-    pub port: PortIndex,
+    /// The frame, with the port it came in by.
+    pub frame: Frame,
     /// The first FWP of the chain instance that serves its flow.
     pub target: FwpId,
-    /// What the device has found out about it, in the bits of [`pinion_abi::Descriptor::flags`].
-    pub facts: u8,
 }
 
-/// A frame that Net-Out is to transmit.
-#[derive(Debug)]
-pub struct Outbound {
-    /// Holds the frame from its first byte.
-    pub buffer: Buffer,
-    /// The frame's length in bytes.
-    pub len: u32,
-    /// The port it leaves by.
-    pub port: PortIndex,
-}
+// Two of them share a cache line.
+const _: () = assert!(size_of::<Inbound>() == 32);
 
 /// The gateway's end.
 pub struct GatewayLink {
@@ -50,8 +36,8 @@ pub struct GatewayLink {
     pub spent: Consumer<Buffer>,
     /// Empty buffers, to MMA. Any port's buffer serves for a frame to any port.
     pub empty: Producer<Buffer>,
-    /// Frames to transmit, from MMA.
-    pub outbound: Consumer<Outbound>,
+    /// Frames to transmit, each with the port it leaves by, from MMA.
+    pub outbound: Consumer<Frame>,
     /// Wakes the MMA's thread; to be rung after pushing to `inbound` or `empty`.
     pub mma: Doorbell,
 }
@@ -65,7 +51,7 @@ pub struct MmaLink {
     /// Empty buffers for transmission.
     pub empty: Consumer<Buffer>,
     /// Frames to transmit.
-    pub outbound: Producer<Outbound>,
+    pub outbound: Producer<Frame>,
     /// Wakes the gateway's thread.
     pub gateway: Doorbell,
 }

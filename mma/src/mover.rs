@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
+use crate::buffer::Frame;
 use crate::counters::MmaCounters;
 use crate::dock::{Dock, Stuck};
 use crate::id::{FwpId, PortIndex};
@@ -191,7 +192,7 @@ impl Mma {
         for frame in endpoint.held.drain(..) {
             self.held -= 1;
             moved.dropped_gone.add(1);
-            self.dock.keep(frame.buffer);
+            self.dock.keep(frame.into_buffer());
         }
         // Sent, but there was no room for it. What the guest has dropped itself is counted already.
         endpoint.transmit.pop_batch(usize::MAX, |sent| moved.dropped_gone.add(u64::from(sent.to != Outlet::Drop)));
@@ -227,27 +228,27 @@ impl Mma {
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
         let Some(endpoint) = table.get_mut(target) else {
             counters.dropped_gone.add(1);
-            frames.take().into_iter().for_each(|frame| shelf.keep(frame.buffer));
+            frames.take().into_iter().for_each(|inbound| shelf.keep(inbound.frame.into_buffer()));
             return 1;
         };
         let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
         let (mut taken, mut moved) = (0, Moved::default());
         let mut intake = inlet.open();
         (0..AHEAD).for_each(|ahead| intake.prefetch(ahead));
-        while let Some(frame) = frames.peek(0)
-            && frame.target == target
+        while let Some(next) = frames.peek(0)
+            && next.target == target
         {
             taken += 1;
             if let Some(ahead) = frames.peek(AHEAD) {
-                ahead.buffer.prefetch();
+                ahead.frame.prefetch();
             }
             intake.prefetch(AHEAD);
             // Copied from where it lies and only then taken: a frame that went over the stack would wait there for all writes
             // before it, and those into slots take long. Behind those that wait already, a frame waits too.
-            let accepted = if waiting.is_empty() { accept(&mut intake, frame) } else { Accepted::NoSlot };
-            let Some(frame) = frames.take() else { break };
+            let accepted = if waiting.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
+            let Some(Inbound { frame, .. }) = frames.take() else { break };
             match accepted {
-                Accepted::Yes => moved.add(frame.len),
+                Accepted::Yes => moved.add(frame.len()),
                 Accepted::NoSlot if waiting.len() < *waiting_max && *held < *held_max => {
                     *held += 1;
                     waiting.push_back(frame);
@@ -256,7 +257,7 @@ impl Mma {
                 Accepted::NoSlot => own.moved.dropped_no_slot.add(1),
                 Accepted::TooLong => own.moved.dropped_too_long.add(1),
             }
-            shelf.keep(frame.buffer);
+            shelf.keep(frame.into_buffer());
         }
         drop(intake);
         let next = frames.peek(0).map(|frame| frame.target);
@@ -412,7 +413,7 @@ impl Mma {
         let mut intake = inlet.open();
         while let Some(frame) = held.pop_front() {
             match accept(&mut intake, &frame) {
-                Accepted::Yes => moved.add(frame.len),
+                Accepted::Yes => moved.add(frame.len()),
                 Accepted::TooLong => counters.moved.dropped_too_long.add(1),
                 Accepted::NoSlot => {
                     held.push_front(frame);
@@ -420,7 +421,7 @@ impl Mma {
                 }
             }
             self.held -= 1;
-            self.dock.keep(frame.buffer);
+            self.dock.keep(frame.into_buffer());
         }
         drop(intake);
         if moved.frames > 0 {
@@ -485,9 +486,9 @@ impl Mma {
 }
 
 #[inline(always)]
-fn accept(intake: &mut Intake<'_>, frame: &Inbound) -> Accepted {
-    intake.accept(frame.len, frame.port, frame.facts, |pool, slot, offset| {
-        pool.copy_in(slot, offset, frame.buffer.bytes(frame.len))
+fn accept(intake: &mut Intake<'_>, frame: &Frame) -> Accepted {
+    intake.accept(frame.len(), frame.port(), frame.facts().bits(), |pool, slot, offset| {
+        pool.copy_in(slot, offset, frame.bytes())
     })
 }
 

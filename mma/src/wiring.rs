@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
+use crate::buffer::Frame;
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, PortIndex, SlotIndex};
-use crate::link::Inbound;
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
@@ -163,7 +163,7 @@ pub struct Endpoint {
     pub(crate) counters: Arc<FwpCounters>,
     pub(crate) worker: ReadyQueue,
     /// Frames from the gateway that wait for a slot, in their order. Room for all of them was made with the FWP.
-    pub(crate) held: VecDeque<Inbound>,
+    pub(crate) held: VecDeque<Frame>,
     pub(crate) held_max: usize,
     /// FWPs whose output waits for a slot of this one.
     pub(crate) upstream: Vec<FwpId>,

@@ -42,7 +42,7 @@ pub fn open(config: &NodeConfig, core: CoreId) -> Result<Opened, String> {
     open_devices(config, core)
 }
 
-const HEAP_BUFFER_BYTES: u32 = 2048;
+const HEAP_BUFFER_BYTES: u16 = 2048;
 
 fn is_memory_device(device: &str) -> bool {
     device

@@ -59,7 +59,7 @@ fn a_packet_comes_back_as_it_went_in() {
     assert!(matches!(bench.resume(&mut fwp), Turn::Waiting));
     bench.mma.poll();
     let out = bench.gateway.outbound.pop().expect("nothing came out");
-    assert!(out.buffer.bytes(out.len).iter().copied().eq(0..60));
+    assert!(out.bytes().iter().copied().eq(0..60));
     bench.dismantle(fwp);
 }
 

@@ -6,7 +6,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 use pinion_runtime::fwp::Turn;
 use support::{Bench, buffer};
 
@@ -45,7 +45,7 @@ fn a_hundred_thousand_packets_through_an_fwp_allocate_nothing() {
         assert!(matches!(bench.resume(&mut fwp), Turn::Waiting | Turn::Preempted));
         bench.mma.poll();
         spare.extend(bench.gateway.spent.pop());
-        spare.extend(std::iter::from_fn(|| bench.gateway.outbound.pop()).map(|sent| sent.buffer));
+        spare.extend(std::iter::from_fn(|| bench.gateway.outbound.pop()).map(Frame::into_buffer));
     };
     (0..1000).for_each(|_| round(&mut bench));
     let before = ALLOCATIONS.get();

@@ -6,7 +6,7 @@
 
 /* A device that sets neither bit of a pair knows nothing; both mean that the frame was never on a wire and its checksum
  * not computed, which does not help who wants to check it. */
-static inline uint16_t fact(uint64_t flags, uint64_t good, uint64_t bad, uint16_t if_good, uint16_t if_bad)
+static inline uint8_t fact(uint64_t flags, uint64_t good, uint64_t bad, uint8_t if_good, uint8_t if_bad)
 {
 	uint64_t found = flags & (good | bad);
 
@@ -18,8 +18,10 @@ static inline void describe(struct rte_mbuf *mbuf, struct pinion_frame *frame)
 	uint64_t flags = mbuf->ol_flags;
 
 	frame->data = rte_pktmbuf_mtod(mbuf, void *);
-	frame->len = rte_pktmbuf_data_len(mbuf);
+	frame->mbuf = mbuf;
 	frame->capacity = mbuf->buf_len - mbuf->data_off;
+	frame->len = rte_pktmbuf_data_len(mbuf);
+	frame->port = 0;
 	frame->facts = fact(flags, RTE_MBUF_F_RX_IP_CKSUM_GOOD, RTE_MBUF_F_RX_IP_CKSUM_BAD, PINION_IP_CHECKSUM_GOOD,
 			    PINION_IP_CHECKSUM_BAD) |
 		       fact(flags, RTE_MBUF_F_RX_L4_CKSUM_GOOD, RTE_MBUF_F_RX_L4_CKSUM_BAD, PINION_L4_CHECKSUM_GOOD,
@@ -32,11 +34,13 @@ static inline int is_plain(const struct rte_mbuf *mbuf, const struct rte_mempool
 	       (uint32_t)mbuf->data_off + mbuf->data_len <= mbuf->buf_len;
 }
 
-uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
-			 struct pinion_frame *frames, uint16_t max, uint16_t *rejected)
+uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool *pool, struct pinion_frame *frames,
+			 uint16_t max, struct pinion_burst *burst)
 {
-	uint16_t received = rte_eth_rx_burst(port, queue, mbufs, max);
+	struct rte_mbuf *mbufs[PINION_BURST_MAX];
+	uint16_t received = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(max, PINION_BURST_MAX));
 	uint16_t kept = 0;
+	uint32_t bytes = 0;
 
 	for (uint16_t i = 0; i < received; i++) {
 		struct rte_mbuf *mbuf = mbufs[i];
@@ -46,10 +50,11 @@ uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool
 			continue;
 		}
 		rte_prefetch0(rte_pktmbuf_mtod(mbuf, void *));
-		describe(mbuf, &frames[kept]);
-		mbufs[kept++] = mbuf;
+		bytes += rte_pktmbuf_data_len(mbuf);
+		describe(mbuf, &frames[kept++]);
 	}
-	*rejected = received - kept;
+	burst->bytes = bytes;
+	burst->rejected = received - kept;
 	return kept;
 }
 
@@ -58,24 +63,32 @@ int pinion_rx_waiting(uint16_t port, uint16_t queue)
 	return rte_eth_rx_queue_count(port, queue);
 }
 
-uint16_t pinion_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint32_t *lengths,
-			 uint16_t count)
+uint32_t pinion_tx_prepare(const struct pinion_frame *frames, struct rte_mbuf **mbufs, uint16_t count)
 {
-	for (uint16_t i = 0; i < count; i++) {
-		struct rte_mbuf *mbuf = mbufs[i];
+	uint32_t bytes = 0;
 
-		mbuf->data_len = lengths[i];
-		mbuf->pkt_len = lengths[i];
+	for (uint16_t i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = frames[i].mbuf;
+
+		mbuf->data_len = frames[i].len;
+		mbuf->pkt_len = frames[i].len;
 		/* What was noticed on receipt must not be taken for a wish on transmission. */
 		mbuf->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
+		bytes += frames[i].len;
+		mbufs[i] = mbuf;
 	}
+	return bytes;
+}
+
+uint16_t pinion_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
 	return rte_eth_tx_burst(port, queue, mbufs, count);
 }
 
-uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct rte_mbuf **mbufs, struct pinion_frame *frames,
-			    uint16_t count)
+uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct pinion_frame *frames, uint16_t count)
 {
-	uint16_t allocated = count;
+	struct rte_mbuf *mbufs[PINION_BURST_MAX];
+	uint16_t allocated = count = RTE_MIN(count, PINION_BURST_MAX);
 
 	if (unlikely(rte_pktmbuf_alloc_bulk(pool, mbufs, count) != 0)) {
 		for (allocated = 0; allocated < count; allocated++) {

@@ -31,29 +31,41 @@ enum {
 	PINION_L4_CHECKSUM_BAD = 1 << 3,
 };
 
-/* Where an mbuf's data lies: from `data` on, `len` bytes are the frame and `capacity` bytes may be used. */
+/* Most frames in one call. */
+enum { PINION_BURST_MAX = 64 };
+
+/* An mbuf, and where its data lies: from `data` on, `len` bytes are the frame and `capacity` bytes may be used. */
 struct pinion_frame {
 	void *data;
-	uint32_t len;
+	struct rte_mbuf *mbuf;
 	uint16_t capacity;
-	uint16_t facts;
+	uint16_t len;
+	uint16_t port;
+	uint8_t facts;
 };
 
-/* Receives up to `max` frames. Those that do not lie in exactly one mbuf of `pool` are freed and counted in
- * `rejected`; the others fill `mbufs` and `frames` from the start, and their number is returned. */
-uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool *pool, struct rte_mbuf **mbufs,
-			 struct pinion_frame *frames, uint16_t max, uint16_t *rejected);
+/* What came of a burst beside its frames. */
+struct pinion_burst {
+	uint32_t bytes;
+	uint16_t rejected;
+};
+
+/* Receives up to `max` frames, of PINION_BURST_MAX at most. Those that do not lie in exactly one mbuf of `pool` are freed and
+ * counted as rejected; the others fill `frames` from the start, and their number is returned. Their ports are 0. */
+uint16_t pinion_rx_burst(uint16_t port, uint16_t queue, const struct rte_mempool *pool, struct pinion_frame *frames,
+			 uint16_t max, struct pinion_burst *burst);
 
 /* Frames that wait in a queue, or less than zero if the driver does not tell. */
 int pinion_rx_waiting(uint16_t port, uint16_t queue);
 
-/* Offers `count` mbufs with frames of these lengths to the device; returns how many of the first it took. */
-uint16_t pinion_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint32_t *lengths,
-			 uint16_t count);
+/* Notes in the frames' mbufs how long they are; lists these in `mbufs`. Returns the sum of the lengths. */
+uint32_t pinion_tx_prepare(const struct pinion_frame *frames, struct rte_mbuf **mbufs, uint16_t count);
 
-/* Allocates up to `count` mbufs; returns how many. */
-uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct rte_mbuf **mbufs, struct pinion_frame *frames,
-			    uint16_t count);
+/* Offers `count` mbufs to the device; returns how many of the first it took. */
+uint16_t pinion_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
+
+/* Allocates up to `count` mbufs, of PINION_BURST_MAX at most; returns how many. */
+uint16_t pinion_alloc_burst(struct rte_mempool *pool, struct pinion_frame *frames, uint16_t count);
 
 /* Frees `count` mbufs. */
 void pinion_free_burst(struct rte_mbuf **mbufs, uint16_t count);

@@ -87,7 +87,7 @@ fn read(assigner: &mut Assigner, frame: &[u8], port: PortIndex, now_ns: u64) -> 
 /// What becomes of a frame of the flow.
 fn send(assigner: &mut Assigner, flow: &FlowKey, part: Part, identification: u16, now_ns: u64) -> Assignment {
     match read(assigner, &frame_of(flow, part, identification), flow.ingress().port, now_ns) {
-        Read::Flow { flow, lead } => assigner.assign(lead, &flow, now_ns),
+        read @ (Read::Known { .. } | Read::Flow { .. }) => assigner.assign(&read, now_ns).unwrap(),
         Read::Drop(reason) => Assignment::Drop(reason),
         Read::Arp | Read::NeighborDiscovery => panic!("{flow:?} was taken for link control"),
     }

@@ -1,6 +1,9 @@
 //! Which instance serves which flow: fixed tables, made at start, that never allocate again.
 //!
 //! ```text
+//!   PlainFlow -> memo     the entry FWP; forgotten every millisecond
+//!      |
+//!      v
 //!   FlowKey --> cache     (slot, generation), or that no rule matches; forgettable: found again through rules and key
 //!      ^           |
 //!      |           |
@@ -23,6 +26,7 @@ pub(crate) mod fragments;
 pub(crate) mod hash;
 pub(crate) mod index;
 pub(crate) mod instances;
+pub(crate) mod memo;
 pub(crate) mod pending;
 mod prefetch;
 

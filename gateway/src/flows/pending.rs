@@ -6,28 +6,21 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use pinion_mma::id::PortIndex;
+use pinion_mma::buffer::Frame;
 
 use crate::flows::InstanceKey;
 use crate::flows::index::{HashIndex, Links, List};
 use crate::id::{CHAINS_MAX, ChainIndex};
-use crate::port::Frame;
 
 /// Frames that may wait with one key: a client's first packet, and what it sends before it is answered.
 pub(crate) const FRAMES_PER_KEY: usize = 4;
-
-/// A frame and the port it came in by.
-pub(crate) struct Held {
-    pub(crate) frame: Frame,
-    pub(crate) port: PortIndex,
-}
 
 /// One key and its frames.
 struct Waiter {
     key: Option<InstanceKey>,
     since_ns: u64,
     /// In order of arrival, from the first place on.
-    frames: [Option<Held>; FRAMES_PER_KEY],
+    frames: [Option<Frame>; FRAMES_PER_KEY],
 }
 
 pub(crate) struct Pending {
@@ -71,16 +64,16 @@ impl Pending {
     }
 
     /// Keeps a frame until there is an instance, or gives it back when too many wait.
-    pub(crate) fn hold(&mut self, key: &InstanceKey, held: Held, now_ns: u64) -> Result<(), Held> {
+    pub(crate) fn hold(&mut self, key: &InstanceKey, frame: Frame, now_ns: u64) -> Result<(), Frame> {
         if self.frames == self.frames_max {
-            return Err(held);
+            return Err(frame);
         }
         let hash = self.hasher.hash_one(key);
         let known = self.by_key.find(hash, |waiter| self.waiters[waiter as usize].key.as_ref() == Some(key));
-        let Some(waiter) = known.or_else(|| self.begin(key, hash, now_ns)) else { return Err(held) };
+        let Some(waiter) = known.or_else(|| self.begin(key, hash, now_ns)) else { return Err(frame) };
         match self.waiters[waiter as usize].frames.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(held),
-            None => return Err(held),
+            Some(place) => *place = Some(frame),
+            None => return Err(frame),
         }
         self.frames += 1;
         Ok(())
@@ -93,7 +86,7 @@ impl Pending {
     }
 
     /// Hands out the frames of the key that [`Pending::next_key`] named, in order.
-    pub(crate) fn release_next(&mut self, chain: ChainIndex, deliver: impl FnMut(Held)) {
+    pub(crate) fn release_next(&mut self, chain: ChainIndex, deliver: impl FnMut(Frame)) {
         if let Some(waiter) = self.chains.get(chain.0 as usize).and_then(List::first) {
             self.end(waiter, deliver);
         }
@@ -107,7 +100,7 @@ impl Pending {
 
     /// Gives up the key that has waited longest of all if it waits since `until_ns` or before, handing out its
     /// frames; returns whether there was one.
-    pub(crate) fn expire(&mut self, until_ns: u64, give_up: impl FnMut(Held)) -> bool {
+    pub(crate) fn expire(&mut self, until_ns: u64, give_up: impl FnMut(Frame)) -> bool {
         match self.order.first() {
             Some(waiter) if self.waiters[waiter as usize].since_ns <= until_ns => {
                 self.end(waiter, give_up);
@@ -128,12 +121,12 @@ impl Pending {
         Some(waiter)
     }
 
-    fn end(&mut self, waiter: u32, mut hand_out: impl FnMut(Held)) {
+    fn end(&mut self, waiter: u32, mut hand_out: impl FnMut(Frame)) {
         let place = &mut self.waiters[waiter as usize];
         let key = place.key.take().expect("a waiter in a list has a key");
-        for held in place.frames.iter_mut().map_while(Option::take) {
+        for frame in place.frames.iter_mut().map_while(Option::take) {
             self.frames -= 1;
-            hand_out(held);
+            hand_out(frame);
         }
         self.by_key.remove(self.hasher.hash_one(key), waiter);
         self.order.remove(&mut self.order_links, waiter);
@@ -148,7 +141,6 @@ mod tests {
     use crate::flows::ClientLabel;
     use crate::headers::Vlan;
     use crate::port::BufferPool;
-    use crate::port::FrameFacts;
     use crate::port::heap::HeapPool;
     use std::net::Ipv4Addr;
 
@@ -157,15 +149,16 @@ mod tests {
         InstanceKey { chain: ChainIndex(chain), client }
     }
 
-    fn held(pool: &mut HeapPool, mark: u32) -> Held {
+    fn held(pool: &mut HeapPool, mark: u32) -> Frame {
         let mut buffers = Vec::new();
         assert_eq!(pool.take(&mut buffers, 1), 1);
-        Held { frame: Frame { buffer: buffers.pop().unwrap(), len: mark, facts: FrameFacts::NONE }, port: PortIndex(0) }
+        Frame::new(buffers.pop().unwrap(), mark)
     }
 
-    fn give(pool: &mut HeapPool, held: Held) -> u32 {
-        pool.give(&mut vec![held.frame.buffer]);
-        held.frame.len
+    fn give(pool: &mut HeapPool, held: Frame) -> u32 {
+        let mark = held.len();
+        pool.give(&mut vec![held.into_buffer()]);
+        mark
     }
 
     #[test]

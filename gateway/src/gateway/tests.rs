@@ -12,7 +12,8 @@ use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use crate::test_frames::{self as frames, *};
 use pinion_mma::buffer::Buffer;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::link::{MmaLink, Outbound, link};
+use pinion_mma::id::FwpId;
+use pinion_mma::link::{Inbound, MmaLink, link};
 use std::net::{IpAddr, Ipv4Addr};
 
 mod loans;
@@ -131,9 +132,9 @@ impl Rig {
     fn delivered_to(&mut self, mma: usize) -> Vec<Delivered> {
         let mma = &mut self.mmas[mma];
         std::iter::from_fn(|| {
-            let inbound = mma.inbound.pop()?;
-            let delivered = (inbound.target, inbound.port, inbound.buffer.bytes(inbound.len).to_vec());
-            mma.spent.push(inbound.buffer).unwrap();
+            let Inbound { frame, target } = mma.inbound.pop()?;
+            let delivered = (target, frame.port(), frame.bytes().to_vec());
+            mma.spent.push(frame.into_buffer()).unwrap();
             Some(delivered)
         })
         .collect()
@@ -500,7 +501,7 @@ fn what_mma_sends_leaves_by_its_port_in_order() {
     for number in 0..100_u8 {
         let mut buffer = rig.mmas[0].empty.pop().expect("MMA is kept supplied with empty buffers");
         buffer.bytes_mut(60).fill(number);
-        rig.mmas[0].outbound.push(Outbound { buffer, len: 60, port: PortIndex(u16::from(number % 2)) }).unwrap();
+        rig.mmas[0].outbound.push(Frame::new(buffer, 60).of_port(PortIndex(u16::from(number % 2)))).unwrap();
         if number % 40 == 39 {
             rig.poll();
         }

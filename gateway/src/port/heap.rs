@@ -26,7 +26,7 @@ pub struct HeapPool {
 
 struct Shared {
     slab: NonNull<[u8]>,
-    buffer_len: u32,
+    buffer_len: u16,
     free: ArrayQueue<Buffer>,
 }
 
@@ -42,14 +42,14 @@ impl HeapPool {
     /// # Panics
     /// If either is zero, or the memory cannot be had.
     #[must_use]
-    pub fn new(count: usize, buffer_len: u32) -> Self {
+    pub fn new(count: usize, buffer_len: u16) -> Self {
         assert!(count > 0 && buffer_len > 0, "a pool of {count} buffers of {buffer_len} bytes holds nothing");
-        let len = count.checked_mul(buffer_len as usize).expect("a pool fits into the address space");
+        let len = count.checked_mul(usize::from(buffer_len)).expect("a pool fits into the address space");
         let slab = NonNull::from(Box::leak(vec![0_u8; len].into_boxed_slice()));
         let free = ArrayQueue::new(count);
         for index in 0..count {
             // SAFETY: `index * buffer_len` is inside the slab.
-            let data = unsafe { slab.cast::<u8>().add(index * buffer_len as usize) };
+            let data = unsafe { slab.cast::<u8>().add(index * usize::from(buffer_len)) };
             // SAFETY: this piece of the slab is given to this buffer alone, and the slab lives while it is out.
             let buffer = unsafe { Buffer::from_raw_parts(data, buffer_len, data.cast()) };
             assert!(free.push(buffer).is_ok(), "the queue has room for every buffer");
@@ -100,7 +100,7 @@ impl BufferPool for HeapPool {
     }
 
     fn buffer_len_max(&self) -> u32 {
-        self.shared.buffer_len
+        self.shared.buffer_len.into()
     }
 }
 

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 
-use super::{BufferPool, FRAME_OVERHEAD, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts, Promiscuous};
+use super::{BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous};
 
 /// How a [`MemoryPort`] is made.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl MemoryPort {
 
     fn is_fit(&self, frame: &Frame) -> bool {
         let len_max = u32::from(self.config.mtu) + FRAME_OVERHEAD;
-        (1..=len_max.min(frame.buffer.capacity())).contains(&frame.len)
+        (1..=len_max).contains(&frame.len())
     }
 }
 
@@ -149,7 +149,7 @@ impl Port for MemoryPort {
             buffer.bytes_mut(len).copy_from_slice(&bytes);
             self.counters.received.frames.add(1);
             self.counters.received.bytes.add(len.into());
-            frames.push(Frame { buffer, len, facts: FrameFacts::NONE });
+            frames.push(Frame::new(buffer, len));
         }
         frames.len() - before
     }
@@ -160,14 +160,14 @@ impl Port for MemoryPort {
         for frame in frames.iter() {
             if !self.is_fit(frame) {
                 sent.dropped_unfit.add(1);
-            } else if self.wire.from_port.push(frame.buffer.bytes(frame.len).to_vec()).is_err() {
+            } else if self.wire.from_port.push(frame.bytes().to_vec()).is_err() {
                 sent.dropped_full.add(1);
             } else {
                 sent.frames.add(1);
-                sent.bytes.add(frame.len.into());
+                sent.bytes.add(frame.len().into());
             }
         }
-        let mut buffers = frames.drain(..).map(|frame| frame.buffer).collect();
+        let mut buffers = frames.drain(..).map(Frame::into_buffer).collect();
         pool.give(&mut buffers);
         (sent.frames.value() - before) as usize
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn give_back(frames: &mut Vec<Frame>, pool: &mut HeapPool) {
-        let mut buffers = frames.drain(..).map(|frame| frame.buffer).collect();
+        let mut buffers = frames.drain(..).map(Frame::into_buffer).collect();
         pool.give(&mut buffers);
     }
 
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(port.receive(&mut frames, 3), 3);
         assert_eq!(port.receive(&mut frames, 3), 2);
         for (byte, frame) in (0..).zip(&frames) {
-            assert_eq!(frame.buffer.bytes(frame.len), [byte; 60]);
+            assert_eq!(frame.bytes(), [byte; 60]);
         }
         assert_eq!(port.counters().received.frames.value(), 5);
         assert_eq!(port.counters().received.bytes.value(), 300);
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(port.receive(&mut frames, 8), 0);
         give_back(&mut frames, &mut pool);
         assert_eq!(port.receive(&mut frames, 8), 1);
-        assert_eq!(frames[0].buffer.bytes(60), [2; 60]);
+        assert_eq!(frames[0].bytes(), [2; 60]);
         give_back(&mut frames, &mut pool);
     }
 
@@ -250,7 +250,7 @@ mod tests {
         let (mut port, peer, mut pool) = port(2, 8);
         let mut buffers = Vec::new();
         pool.take(&mut buffers, 3);
-        let mut frames = buffers.into_iter().map(|buffer| Frame { buffer, len: 60, facts: FrameFacts::NONE }).collect();
+        let mut frames = buffers.into_iter().map(|buffer| Frame::new(buffer, 60)).collect();
         assert_eq!(port.transmit(&mut frames, &mut pool), 2);
         assert_eq!(port.counters().sent.dropped_full.value(), 1);
         assert_eq!(pool.available(), 8);
@@ -264,12 +264,8 @@ mod tests {
         let (mut port, peer, mut pool) = port(8, 8);
         let mut buffers = Vec::new();
         pool.take(&mut buffers, 4);
-        let lengths = [0, 1518, 1519, 5000];
-        let mut frames = buffers
-            .into_iter()
-            .zip(lengths)
-            .map(|(buffer, len)| Frame { buffer, len, facts: FrameFacts::NONE })
-            .collect();
+        let lengths = [0, 1518, 1519, 2048];
+        let mut frames = buffers.into_iter().zip(lengths).map(|(buffer, len)| Frame::new(buffer, len)).collect();
         assert_eq!(port.transmit(&mut frames, &mut pool), 1);
         assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
         assert_eq!(peer.receive().unwrap().len(), 1518);

@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::counters::Counter;
 
 #[cfg(feature = "dpdk")]
@@ -30,39 +30,6 @@ pub mod memory;
 
 /// What surrounds the MTU in a frame: the Ethernet header and one VLAN tag.
 pub const FRAME_OVERHEAD: u32 = 18;
-
-/// A frame that was received or is to be transmitted.
-#[derive(Debug)]
-pub struct Frame {
-    /// Holds the frame from its first byte.
-    pub buffer: Buffer,
-    /// The frame's length in bytes, without the checksum at its end.
-    pub len: u32,
-    /// What the device has found out about it, if it was received.
-    pub facts: FrameFacts,
-}
-
-/// What a device has found out about a frame that it received: whether its checksums are right, as far as it tells. Bits as
-/// in a guest's descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameFacts(u8);
-
-impl FrameFacts {
-    /// Nothing.
-    pub const NONE: Self = Self(0);
-
-    /// What these bits say: `RX_` of [`pinion_abi`].
-    #[must_use]
-    pub const fn of_bits(bits: u8) -> Self {
-        Self(bits)
-    }
-
-    /// As bits.
-    #[must_use]
-    pub const fn bits(self) -> u8 {
-        self.0
-    }
-}
 
 /// Where buffers come from and go back to.
 ///
@@ -104,7 +71,8 @@ pub trait Port: Send {
 
     /// Appends up to `max` received frames to `frames` and returns how many.
     ///
-    /// Does not block and, if `frames` has room for `max` more, does not allocate.
+    /// Does not block and, if `frames` has room for `max` more, does not allocate. Which of a gateway's ports they came in by is
+    /// for the gateway to note in them.
     fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize;
 
     /// Transmits `frames` in their order, leaving the vector empty, and returns how many the device took.

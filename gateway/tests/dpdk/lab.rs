@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, Eal, EalConfig, PortConfig};
-use pinion_gateway::port::{BufferPool, Frame, FrameFacts, Port};
+use pinion_gateway::port::{BufferPool, Port};
+use pinion_mma::buffer::Frame;
 
 /// How long anything here may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,15 +53,15 @@ impl Lab {
         let fill = |(mut buffer, bytes): (pinion_mma::buffer::Buffer, &Vec<u8>)| {
             let len = bytes.len() as u32;
             buffer.bytes_mut(len).copy_from_slice(bytes);
-            Frame { buffer, len, facts: FrameFacts::NONE }
+            Frame::new(buffer, len)
         };
         buffers.into_iter().zip(contents).map(fill).collect()
     }
 
     /// The bytes of the frames, whose buffers go back to the pool.
     pub(crate) fn contents(&mut self, frames: Vec<Frame>) -> Vec<Vec<u8>> {
-        let contents = frames.iter().map(|frame| frame.buffer.bytes(frame.len).to_vec()).collect();
-        let mut buffers = frames.into_iter().map(|frame| frame.buffer).collect();
+        let contents = frames.iter().map(|frame| frame.bytes().to_vec()).collect();
+        let mut buffers = frames.into_iter().map(Frame::into_buffer).collect();
         self.pool.give(&mut buffers);
         contents
     }
@@ -81,7 +82,7 @@ impl Lab {
         while port.receive(&mut frames, 32) == 0 {
             assert!(started.elapsed() < PATIENCE, "no frame came");
         }
-        let facts = frames[0].facts;
+        let facts = frames[0].facts();
         self.contents(frames);
         facts.bits().into()
     }
@@ -101,10 +102,10 @@ impl Lab {
             port.receive(&mut frames, 64);
             let (mut replies, mut others) = (Vec::new(), Vec::new());
             for mut frame in frames.drain(..) {
-                if turn_into_reply(frame.buffer.bytes_mut(frame.len)) {
+                if turn_into_reply(frame.bytes_mut()) {
                     replies.push(frame);
                 } else {
-                    others.push(frame.buffer);
+                    others.push(frame.into_buffer());
                 }
             }
             port.transmit(&mut replies, &mut self.pool);

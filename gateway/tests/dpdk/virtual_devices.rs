@@ -3,7 +3,8 @@
 use std::fs;
 
 use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
-use pinion_gateway::port::{BufferPool, Frame, FrameFacts, LinkState, Port};
+use pinion_gateway::port::{BufferPool, LinkState, Port};
+use pinion_mma::buffer::Frame;
 
 use crate::dpdk::lab::Lab;
 
@@ -100,13 +101,13 @@ fn frames_that_no_device_could_carry_are_dropped_one_by_one() {
     let mut port = lab.open("net_ring0");
     let before = lab.pool.available();
     let mut frames = lab.frames(&samples(&[100, 1518, 1519, 100]));
-    frames[3].len = 0;
+    frames[3].set_len(0);
     let mut foreign_pool = pinion_gateway::port::heap::HeapPool::new(1, 2048);
     assert_eq!(port.transmit(&mut frames, &mut lab.pool), 2);
     assert_eq!(port.counters().sent.dropped_unfit.value(), 2);
     let mut buffers = Vec::new();
     foreign_pool.take(&mut buffers, 1);
-    frames.extend(buffers.drain(..).map(|buffer| Frame { buffer, len: 60, facts: FrameFacts::NONE }));
+    frames.extend(buffers.drain(..).map(|buffer| Frame::new(buffer, 60)));
     assert_eq!(port.transmit(&mut frames, &mut foreign_pool), 0);
     assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
     assert_eq!(lab.receive(&mut port, 2).len(), 2);

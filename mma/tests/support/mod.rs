@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use pinion_abi::{
     Descriptor, POOL_MAGIC, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader, SLOT_SIZE_MIN,
 };
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::counters::MovedCounters;
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::fwp::{Servants, connect};
@@ -225,7 +225,7 @@ impl Gateway {
         // SAFETY: within the memory, which outlives the MMA (order of `House`'s fields); not touched here while it is lent.
         unsafe {
             let start = self.memory.start.add(piece.address);
-            Buffer::from_raw_parts(start, self.buffer_bytes as u32, token)
+            Buffer::from_raw_parts(start, self.buffer_bytes as u16, token)
         }
     }
 
@@ -244,8 +244,8 @@ impl Gateway {
     pub(crate) fn inject(&mut self, frame: &[u8], port: u16, target: FwpId) {
         let mut buffer = self.lend();
         buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
-        let frame = Inbound { buffer, len: frame.len() as u32, port: PortIndex(port), target, facts: 0 };
-        self.link.inbound.push(frame).expect("room for every frame lent");
+        let frame = Frame::new(buffer, frame.len() as u32).of_port(PortIndex(port));
+        self.link.inbound.push(Inbound { frame, target }).expect("room for every frame lent");
         self.link.mma.ring();
     }
 
@@ -269,8 +269,8 @@ impl Gateway {
         self.take_spent();
         let mut left = Vec::new();
         while let Some(frame) = self.link.outbound.pop() {
-            left.push(Left { port: frame.port.0, bytes: frame.buffer.bytes(frame.len).to_vec() });
-            self.take_back(frame.buffer);
+            left.push(Left { port: frame.port().0, bytes: frame.bytes().to_vec() });
+            self.take_back(frame.into_buffer());
         }
         left
     }
@@ -280,7 +280,7 @@ impl Gateway {
         self.take_spent();
         let mut count = 0;
         while let Some(frame) = self.link.outbound.pop() {
-            self.take_back(frame.buffer);
+            self.take_back(frame.into_buffer());
             count += 1;
         }
         count

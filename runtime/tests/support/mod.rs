@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::fwp::Servants;
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
@@ -98,7 +98,7 @@ impl Bench {
 
     /// Hands the MMA a frame for the FWP.
     pub(crate) fn send(&mut self, buffer: Buffer, len: u32) {
-        self.gateway.inbound.push(Inbound { buffer, len, port: PortIndex(0), target: ID, facts: 0 }).unwrap();
+        self.gateway.inbound.push(Inbound { frame: Frame::new(buffer, len), target: ID }).unwrap();
         self.mma.poll();
     }
 }

@@ -16,7 +16,7 @@ fn mma_is_kept_supplied_with_as_many_empty_buffers_as_configured_while_it_holds_
     rig.poll();
     assert!(rig.mmas[0].empty.pop().is_none(), "more than the 256 of the link");
     for buffer in lent.drain(..10) {
-        rig.mmas[0].outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+        rig.mmas[0].outbound.push(Frame::new(buffer, 60)).unwrap();
     }
     rig.poll();
     lent.extend(rig.empties_of(0));
@@ -38,14 +38,14 @@ fn frames_that_wait_in_mma_never_keep_others_from_leaving() {
         let empties = rig.empties_of(0);
         assert_eq!(empties.len(), 64, "round {round}");
         for buffer in empties {
-            rig.mmas[0].outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+            rig.mmas[0].outbound.push(Frame::new(buffer, 60)).unwrap();
         }
         rig.send_and_poll(&vec![ping(1, 1); 32]);
         (0..2).for_each(|_| _ = rig.poll());
         assert_eq!(std::iter::from_fn(|| rig.peers[0].receive()).count(), 64, "round {round}");
         assert_eq!(rig.drops(DropReason::MmaBusy), 320 - 192 + 32 * round);
     }
-    rig.pool.give(&mut waiting.into_iter().map(|frame| frame.buffer).collect());
+    rig.pool.give(&mut waiting.into_iter().map(|inbound| inbound.frame.into_buffer()).collect());
     rig.assert_no_buffer_leaked();
 }
 
@@ -56,7 +56,8 @@ fn frames_still_come_in_while_mma_keeps_buffers_and_nothing_leaves() {
     rig.ready(0, 10);
     // An eighth of the link's.
     rig.send_and_poll(&[ping(1, 1), ping(1, 2)]);
-    let mut kept: Vec<Buffer> = std::iter::from_fn(|| rig.mmas[0].inbound.pop()).map(|frame| frame.buffer).collect();
+    let mut kept: Vec<Buffer> =
+        std::iter::from_fn(|| rig.mmas[0].inbound.pop()).map(|inbound| inbound.frame.into_buffer()).collect();
     assert_eq!(kept.len(), 2);
     for round in 0..100 {
         rig.send_and_poll(&(0..6).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
@@ -93,7 +94,7 @@ fn each_frame_is_handed_to_the_mma_that_has_its_instance_and_each_mma_has_a_loan
         let empties = rig.empties_of(mma);
         assert_eq!(empties.len(), 8);
         for buffer in empties {
-            rig.mmas[mma].outbound.push(Outbound { buffer, len: 60, port: PortIndex(0) }).unwrap();
+            rig.mmas[mma].outbound.push(Frame::new(buffer, 60)).unwrap();
         }
     }
     rig.poll();

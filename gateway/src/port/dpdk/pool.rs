@@ -11,13 +11,14 @@
 #![allow(unsafe_code)] // Turns mbufs into buffers and back.
 
 use std::ffi::{CString, c_uint, c_void};
+use std::mem::offset_of;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinion_dpdk_sys as sys;
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 
 use super::error::{DpdkError, last_reason};
 use crate::eal::Eal;
@@ -29,7 +30,7 @@ pub const BUFFER_LEN: u16 = 2048;
 pub(crate) const BUFFER_FOOTPRINT: u64 = 2560;
 
 /// Most mbufs that move in one call.
-pub(super) const BURST: usize = 64;
+pub(super) const BURST: usize = sys::PINION_BURST_MAX as usize;
 
 const CACHE_BUFFERS: u32 = 256;
 const ANY_SOCKET: i32 = -1;
@@ -40,7 +41,7 @@ const ANY_SOCKET: i32 = -1;
 pub struct DpdkPool {
     mempool: Arc<Mempool>,
     mbufs: Box<[*mut sys::rte_mbuf; BURST]>,
-    frames: Box<[sys::pinion_frame; BURST]>,
+    frames: Vec<Frame>,
 }
 
 // SAFETY: the arrays are room for one call's arguments and hold nothing between calls.
@@ -67,21 +68,34 @@ pub(super) fn no_mbufs() -> Box<[*mut sys::rte_mbuf; BURST]> {
     Box::new([null_mut(); BURST])
 }
 
-/// An array to fill with descriptions of mbufs.
-pub(super) fn no_frames() -> Box<[sys::pinion_frame; BURST]> {
-    Box::new(std::array::from_fn(|_| sys::pinion_frame { data: null_mut(), len: 0, capacity: 0, facts: 0 }))
-}
-
-/// The buffer that an mbuf is.
+/// Appends frames that the shim writes, up to `max`, by a function that is given the place for the first; returns how many. At
+/// most [`BURST`] at a time.
 ///
 /// # Safety
-/// The mbuf must be the caller's alone, plain (one segment, not shared), and described by `frame`.
-pub(super) unsafe fn buffer(mbuf: *mut sys::rte_mbuf, frame: &sys::pinion_frame) -> Buffer {
-    let (data, token) = (NonNull::new(frame.data.cast()), NonNull::new(mbuf.cast()));
-    let (data, token) = data.zip(token).expect("DPDK hands out no null pointers in a burst");
-    // SAFETY: the data area belongs to the mbuf, which the caller gives away.
-    unsafe { Buffer::from_raw_parts(data, frame.capacity.into(), token) }
+/// The function writes the first so many `pinion_frame`s, at most as many as it is told, each of a plain mbuf (one segment, not
+/// shared) that is the caller's alone, and returns how many.
+pub(super) unsafe fn append(
+    frames: &mut Vec<Frame>,
+    max: usize,
+    write: impl FnOnce(*mut sys::pinion_frame, u16) -> u16,
+) -> usize {
+    let max = max.min(BURST);
+    frames.reserve(max);
+    let count = usize::from(write(frames.spare_capacity_mut().as_mut_ptr().cast(), max as u16));
+    debug_assert!(count <= max);
+    // SAFETY: there was room, and so many are written, each of them a `Frame` by its layout; data and token are addresses in
+    // an mbuf, the data area belongs to it, and whoever has the mbuf has its length within its capacity.
+    unsafe { frames.set_len(frames.len() + count) };
+    count
 }
+
+const _: () = {
+    let [data, token, capacity, len, port, facts] = Frame::OFFSETS;
+    assert!(size_of::<Frame>() == size_of::<sys::pinion_frame>());
+    assert!(data == offset_of!(sys::pinion_frame, data) && token == offset_of!(sys::pinion_frame, mbuf));
+    assert!(capacity == offset_of!(sys::pinion_frame, capacity) && len == offset_of!(sys::pinion_frame, len));
+    assert!(port == offset_of!(sys::pinion_frame, port) && facts == offset_of!(sys::pinion_frame, facts));
+};
 
 impl DpdkPool {
     /// Makes a pool of `buffers` buffers. One less than a power of two uses memory best.
@@ -103,7 +117,7 @@ impl DpdkPool {
     }
 
     fn of(mempool: Arc<Mempool>) -> Self {
-        Self { mempool, mbufs: no_mbufs(), frames: no_frames() }
+        Self { mempool, mbufs: no_mbufs(), frames: Vec::with_capacity(BURST) }
     }
 
     /// The mempool behind this handle.
@@ -149,9 +163,10 @@ impl Mempool {
         self.raw.as_ptr()
     }
 
-    /// Whether the buffer is an mbuf of this pool: whether it lies in memory that only these have.
-    pub(super) fn owns(&self, buffer: &Buffer) -> bool {
-        let data = buffer.bytes(0).as_ptr().addr();
+    /// Whether these are bytes of an mbuf of this pool: whether they lie in memory that only these have.
+    #[inline]
+    pub(super) fn owns(&self, bytes: &[u8]) -> bool {
+        let data = bytes.as_ptr().addr();
         self.pieces.iter().any(|piece| piece.contains(&data))
     }
 
@@ -187,13 +202,11 @@ impl BufferPool for DpdkPool {
         let mut taken = 0;
         while taken < count {
             let wanted = (count - taken).min(BURST);
-            let (mbufs, frames) = (self.mbufs.as_mut_ptr(), self.frames.as_mut_ptr());
-            // SAFETY: both arrays have room for `BURST`.
-            let got = unsafe { sys::pinion_alloc_burst(self.mempool.raw(), mbufs, frames, wanted as u16) } as usize;
-            // SAFETY: freshly allocated, and described by the frame of the same place.
-            buffers.extend(
-                self.mbufs.iter().zip(&*self.frames).take(got).map(|(mbuf, frame)| unsafe { buffer(*mbuf, frame) }),
-            );
+            let mempool = self.mempool.raw();
+            // SAFETY: allocates plain mbufs that nobody else has.
+            let got =
+                unsafe { append(&mut self.frames, wanted, |place, max| sys::pinion_alloc_burst(mempool, place, max)) };
+            buffers.extend(self.frames.drain(..).map(Frame::into_buffer));
             taken += got;
             if got < wanted {
                 break;
@@ -205,7 +218,7 @@ impl BufferPool for DpdkPool {
     fn give(&mut self, buffers: &mut Vec<Buffer>) {
         let mut count = 0;
         for buffer in buffers.drain(..) {
-            assert!(self.mempool.owns(&buffer), "{buffer:?} is not of this pool");
+            assert!(self.mempool.owns(buffer.bytes(0)), "{buffer:?} is not of this pool");
             self.mbufs[count] = buffer.into_token().cast().as_ptr();
             count += 1;
             if count == BURST {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinion_dpdk_sys as sys;
-use pinion_mma::buffer::Buffer;
+use pinion_mma::buffer::{Buffer, Frame};
 
 use super::alarms::{Alarms, OpenFiles};
 use super::device::Device;
@@ -16,11 +16,9 @@ use super::ethernet::Ethernet;
 use super::interface::{self, Interface, Obstacle};
 use super::log;
 use super::namespace::Namespace;
-use super::pool::{BURST, DpdkPool, buffer, no_frames, no_mbufs};
+use super::pool::{BURST, DpdkPool, append, no_mbufs};
 use super::signals::NoFreeSignals;
-use crate::port::{
-    Alarm, BufferPool, FRAME_OVERHEAD, Frame, FrameFacts, LinkState, Port, PortCounters, PortFacts, Promiscuous,
-};
+use crate::port::{Alarm, BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous};
 
 /// How often a burst is offered to a device that takes less than all of it.
 const TRANSMIT_TRIES: usize = 16;
@@ -94,8 +92,6 @@ pub struct DpdkPort {
 /// Room for the arguments of one call.
 struct Burst {
     mbufs: Box<[*mut sys::rte_mbuf; BURST]>,
-    frames: Box<[sys::pinion_frame; BURST]>,
-    lengths: Box<[u32; BURST]>,
     unfit: Vec<Buffer>,
 }
 
@@ -143,12 +139,7 @@ impl DpdkPort {
             frame_len_max: u32::from(config.mtu) + FRAME_OVERHEAD,
             promiscuous: config.promiscuous,
             first_queue: 0,
-            burst: Burst {
-                mbufs: no_mbufs(),
-                frames: no_frames(),
-                lengths: Box::new([0; BURST]),
-                unfit: Vec::with_capacity(BURST),
-            },
+            burst: Burst { mbufs: no_mbufs(), unfit: Vec::with_capacity(BURST) },
             counters: Arc::default(),
             pool,
         };
@@ -186,72 +177,83 @@ impl DpdkPort {
         }
     }
 
-    /// Offers the first `count` mbufs of the burst to the device, frees what it does not take, returns what it took.
-    fn send(&mut self, count: usize) -> usize {
+    /// Offers frames, [`BURST`] at most, to the device, frees what it does not take, returns what it took. All of them are the
+    /// caller's to forget.
+    fn send(&mut self, frames: &[Frame]) -> usize {
+        let (id, mbufs) = (self.ethernet.id(), &mut self.burst.mbufs[..frames.len()]);
+        // SAFETY: a `Frame` is a `pinion_frame`; `transmit` has found these to be of the port's pool, so that their tokens are
+        // plain mbufs, which they give up, each with room for its length. There is room for as many pointers.
+        let bytes = unsafe { sys::pinion_tx_prepare(frames.as_ptr().cast(), mbufs.as_mut_ptr(), frames.len() as u16) };
         let mut sent = 0;
         for _ in 0..TRANSMIT_TRIES {
-            let (mbufs, lengths) = (&mut self.burst.mbufs[sent..count], &self.burst.lengths[sent..count]);
-            // SAFETY: plain mbufs of the port's pool that their buffers gave up, each long enough for its length. The
-            // device is started, and `&mut self` keeps other threads away from its queue.
-            sent += usize::from(unsafe {
-                sys::pinion_tx_burst(
-                    self.ethernet.id(),
-                    TRANSMIT_QUEUE,
-                    mbufs.as_mut_ptr(),
-                    lengths.as_ptr(),
-                    mbufs.len() as u16,
-                )
-            });
-            if sent == count {
+            let rest = &mut mbufs[sent..];
+            // SAFETY: mbufs that are this function's. The device is started, and `&mut self` keeps other threads away from
+            // its queue.
+            sent +=
+                usize::from(unsafe { sys::pinion_tx_burst(id, TRANSMIT_QUEUE, rest.as_mut_ptr(), rest.len() as u16) });
+            if sent == frames.len() {
                 break;
             }
             std::hint::spin_loop();
         }
-        let counters = &self.counters.sent;
-        counters.frames.add(sent as u64);
-        counters.bytes.add(self.burst.lengths[..sent].iter().copied().map(u64::from).sum());
-        if sent < count {
-            let rest = &mut self.burst.mbufs[sent..count];
+        let (counters, mut bytes) = (&self.counters.sent, u64::from(bytes));
+        if let rest @ [_, ..] = &mut mbufs[sent..] {
             // SAFETY: what the device did not take is still this function's.
             unsafe { sys::pinion_free_burst(rest.as_mut_ptr(), rest.len() as u16) };
             counters.dropped_full.add(rest.len() as u64);
+            bytes -= frames[sent..].iter().map(|frame| u64::from(frame.len())).sum::<u64>();
         }
+        counters.frames.add(sent as u64);
+        counters.bytes.add(bytes);
         sent
     }
 
     fn receive_from(&mut self, queue: u16, frames: &mut Vec<Frame>, max: usize) -> usize {
         let mut received = 0;
+        let (id, mempool) = (self.ethernet.id(), self.pool.mempool().raw());
         let counters = &self.counters.received;
         while received < max {
             let wanted = (max - received).min(BURST);
-            let mempool = self.pool.mempool().raw();
-            let (mbufs, described) = (self.burst.mbufs.as_mut_ptr(), self.burst.frames.as_mut_ptr());
-            let (id, mut rejected) = (self.ethernet.id(), 0);
-            // SAFETY: the arrays have room for `BURST`. The device is started and has this queue, and `&mut self` keeps
-            // other threads away from it.
-            let count = usize::from(unsafe {
-                sys::pinion_rx_burst(id, queue, mempool, mbufs, described, wanted as u16, &raw mut rejected)
-            });
-            let mut bytes = 0;
-            for (mbuf, frame) in self.burst.mbufs.iter().zip(&*self.burst.frames).take(count) {
-                bytes += u64::from(frame.len);
-                // SAFETY: the device gave this mbuf away; the shim has found it plain, of our pool, and described it.
-                let buffer = unsafe { buffer(*mbuf, frame) };
-                frames.push(Frame { buffer, len: frame.len, facts: FrameFacts::of_bits(frame.facts as u8) });
-            }
+            let mut burst = sys::pinion_burst { bytes: 0, rejected: 0 };
+            // SAFETY: the device is started and has this queue, and `&mut self` keeps other threads away from it. It gives
+            // these mbufs away, and the shim has found them plain and of our pool.
+            let count = unsafe {
+                append(frames, wanted, |place, max| {
+                    sys::pinion_rx_burst(id, queue, mempool, place, max, &raw mut burst)
+                })
+            };
             counters.frames.add(count as u64);
-            counters.bytes.add(bytes);
-            counters.dropped_malformed.add(rejected.into());
+            counters.bytes.add(burst.bytes.into());
+            counters.dropped_malformed.add(burst.rejected.into());
             received += count;
-            if count + usize::from(rejected) < wanted {
+            if count + usize::from(burst.rejected) < wanted {
                 break;
             }
         }
         received
     }
 
+    /// Whether the frame can leave by this port: neither empty nor too long, and in a buffer of its pool.
+    #[inline]
     fn is_fit(&self, frame: &Frame) -> bool {
-        (1..=self.frame_len_max.min(frame.buffer.capacity())).contains(&frame.len)
+        (1..=self.frame_len_max).contains(&frame.len()) && self.pool.mempool().owns(frame.bytes())
+    }
+
+    /// Takes out what cannot leave.
+    #[cold]
+    fn drop_unfit_of(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) {
+        let mut at = 0;
+        while let Some(frame) = frames.get(at) {
+            if self.is_fit(frame) {
+                at += 1;
+                continue;
+            }
+            self.burst.unfit.push(frames.remove(at).into_buffer());
+            if self.burst.unfit.len() == BURST {
+                self.drop_unfit(pool);
+            }
+        }
+        self.drop_unfit(pool);
     }
 
     fn drop_unfit(&mut self, pool: &mut dyn BufferPool) {
@@ -300,29 +302,11 @@ impl Port for DpdkPort {
     /// Allocates nothing and locks nothing; each burst of 64 is offered to the device at most 16 times.
     /// Virtual devices make system calls.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize {
-        let (mut sent, mut count) = (0, 0);
-        for frame in frames.drain(..) {
-            if !self.is_fit(&frame) || !self.pool.mempool().owns(&frame.buffer) {
-                self.burst.unfit.push(frame.buffer);
-                if self.burst.unfit.len() == BURST {
-                    self.drop_unfit(pool);
-                }
-                continue;
-            }
-            self.burst.lengths[count] = frame.len;
-            self.burst.mbufs[count] = frame.buffer.into_token().cast().as_ptr();
-            count += 1;
-            if count == BURST {
-                sent += self.send(count);
-                count = 0;
-            }
+        if !frames.iter().all(|frame| self.is_fit(frame)) {
+            self.drop_unfit_of(frames, pool);
         }
-        if count > 0 {
-            sent += self.send(count);
-        }
-        if !self.burst.unfit.is_empty() {
-            self.drop_unfit(pool);
-        }
+        let sent = frames.chunks(BURST).map(|burst| self.send(burst)).sum();
+        frames.clear();
         sent
     }
 

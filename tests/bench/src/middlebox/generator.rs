@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use pinion_gateway::port::{BufferPool, Frame, FrameFacts, Port};
+use pinion_gateway::port::{BufferPool, Port};
+use pinion_mma::buffer::Frame;
 
 use super::frames::{Clients, FRAME_LEN, Fault, Link};
 use crate::percentiles::Percentiles;
@@ -114,9 +115,8 @@ impl<'a> Generator<'a> {
             let sent = Instant::now();
             while sent.elapsed() < FIRST_FRAME {
                 self.back.receive(&mut self.incoming, BURST);
-                let is_there = |frame: &Frame| {
-                    self.clients.read(frame.buffer.bytes(frame.len)).is_ok_and(|arrival| arrival.client == client)
-                };
+                let is_there =
+                    |frame: &Frame| self.clients.read(frame.bytes()).is_ok_and(|arrival| arrival.client == client);
                 let came = self.incoming.iter().any(is_there);
                 self.give_back();
                 if came {
@@ -138,7 +138,7 @@ impl<'a> Generator<'a> {
         let now_ns = self.now_ns();
         for (client, mut buffer) in clients.clone().zip(self.buffers.drain(..)) {
             self.clients.write(client, now_ns, buffer.bytes_mut(FRAME_LEN as u32));
-            self.outgoing.push(Frame { buffer, len: FRAME_LEN as u32, facts: FrameFacts::NONE });
+            self.outgoing.push(Frame::new(buffer, FRAME_LEN as u32));
         }
         let sent = self.out.transmit(&mut self.outgoing, self.pool);
         clients.take(sent).for_each(|client| self.clients.sent(client));
@@ -146,7 +146,7 @@ impl<'a> Generator<'a> {
     }
 
     fn give_back(&mut self) {
-        self.buffers.extend(self.incoming.drain(..).map(|frame| frame.buffer));
+        self.buffers.extend(self.incoming.drain(..).map(Frame::into_buffer));
         self.pool.give(&mut self.buffers);
     }
 
@@ -220,7 +220,7 @@ impl<'a> Generator<'a> {
         }
         let now_ns = self.now_ns();
         for frame in &self.incoming {
-            match self.clients.receive(frame.buffer.bytes(frame.len)) {
+            match self.clients.receive(frame.bytes()) {
                 Ok(arrival) => {
                     account.arrived(arrival.sent_ns, now_ns);
                     if again {
@@ -314,11 +314,11 @@ mod tests {
             self.carried += 1;
             let harm = if self.carried == 41 { self.harm } else { Harm::None };
             if harm == Harm::Loses {
-                pool.give(&mut vec![frame.buffer]);
+                pool.give(&mut vec![frame.into_buffer()]);
                 return;
             }
             if harm == Harm::Alters {
-                frame.buffer.bytes_mut(frame.len)[50] ^= 4;
+                frame.bytes_mut()[50] ^= 4;
             }
             let mut frames = self.frames.lock().unwrap();
             frames.push_back(frame);
@@ -353,7 +353,7 @@ mod tests {
             let mut rest = frames.split_off(frames.len().min(self.takes));
             let taken = frames.len();
             frames.drain(..).for_each(|frame| self.carry(frame, pool));
-            pool.give(&mut rest.drain(..).map(|frame| frame.buffer).collect());
+            pool.give(&mut rest.drain(..).map(Frame::into_buffer).collect());
             taken
         }
 

@@ -1,0 +1,114 @@
+//! Where plain flows' frames went a moment ago: a shortcut past flow cache and instances.
+//!
+//! Frames come in trains: most of a burst are of flows of which others came right before. What was found for these is noted
+//! here, by flow, for a millisecond at most: the gateway has it forgotten whenever an instance is let go of, the rules change, or
+//! the tables are swept. So a note is never wrong, and flow cache and instances learn that a flow is alive once in a sweep
+//! instead of once per frame. Flows that fall on the same place push each other out, at the cost of going the long way.
+//!
+//! Of fixed size; small enough to stay in the first-level cache.
+
+use pinion_mma::id::FwpId;
+
+use crate::headers::plain::PlainFlow;
+
+const NOTES: usize = 256;
+
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+struct Note {
+    flow: PlainFlow,
+    entry: FwpId,
+    /// The round it was made in.
+    round: u32,
+}
+
+pub(crate) struct Memo {
+    notes: Box<[Note; NOTES]>,
+    round: u32,
+}
+
+impl Memo {
+    pub(crate) fn new() -> Self {
+        let nothing = Note { flow: PlainFlow::NONE, entry: FwpId { index: 0, generation: 0 }, round: 0 };
+        Self { notes: Box::new([nothing; NOTES]), round: 1 }
+    }
+
+    /// Where frames of the flow go, if it is known.
+    #[inline(always)]
+    pub(crate) fn entry(&self, flow: PlainFlow) -> Option<FwpId> {
+        let note = &self.notes[place(flow)];
+        (note.flow == flow && note.round == self.round).then_some(note.entry)
+    }
+
+    #[inline(always)]
+    pub(crate) fn note(&mut self, flow: PlainFlow, entry: FwpId) {
+        self.notes[place(flow)] = Note { flow, entry, round: self.round };
+    }
+
+    /// Forgets everything.
+    pub(crate) fn forget(&mut self) {
+        // When rounds start over, in months, what was noted in the last one of this number could come back.
+        self.round = self.round.wrapping_add(1);
+        if self.round == 0 {
+            *self = Self::new();
+        }
+    }
+}
+
+/// Not keyed: whoever makes flows meet here makes his own slower, by what the long way costs.
+#[inline(always)]
+fn place(flow: PlainFlow) -> usize {
+    let [addresses, rest] = flow.words();
+    let mixed = (addresses ^ rest.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - NOTES.ilog2())) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headers::plain;
+    use crate::test_frames::{STATION, UDP, ipv4, to_station, udp};
+    use pinion_mma::id::PortIndex;
+    use proptest::prelude::*;
+    use smoltcp::wire::EthernetAddress;
+    use std::collections::HashMap;
+
+    fn flow(client: u32) -> PlainFlow {
+        let packet = ipv4(client.into(), [10, 0, 0, 2].into(), UDP, &udp(client as u16, 53, b""));
+        plain::read(&to_station(&packet), PortIndex(0), EthernetAddress(STATION)).unwrap()
+    }
+
+    fn entry(number: u32) -> FwpId {
+        FwpId { index: number, generation: 7 }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_remembered_was_noted_last_and_since_all_was_forgotten(
+            steps in proptest::collection::vec((0_u32..600, 0_u32..4, 0..40), 0..1000),
+        ) {
+            let (mut memo, mut model) = (Memo::new(), HashMap::new());
+            for (client, number, forget) in steps {
+                let flow = flow(0x0a00_0000 + client);
+                if let Some(found) = memo.entry(flow) {
+                    prop_assert_eq!(model.get(&client), Some(&found));
+                }
+                memo.note(flow, entry(number));
+                model.insert(client, entry(number));
+                prop_assert_eq!(memo.entry(flow), Some(entry(number)));
+                if forget == 0 {
+                    memo.forget();
+                    model.clear();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_flows_in_a_row_find_places_of_their_own() {
+        let mut memo = Memo::new();
+        (0..32).for_each(|client| memo.note(flow(0x0a00_0000 + client), entry(client)));
+        let kept = (0..32).filter(|&client| memo.entry(flow(0x0a00_0000 + client)) == Some(entry(client))).count();
+        assert!(kept >= 24, "{kept} of 32");
+    }
+}
