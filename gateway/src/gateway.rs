@@ -50,6 +50,10 @@ const FACTS_INTERVAL_NS: u64 = 1_000_000_000;
 const SWEEP_INTERVAL_NS: u64 = 1_000_000;
 const SWEEP_PERIOD_NS: u64 = 256_000_000;
 const SWEEP_PLACES_MAX: usize = 1024;
+/// Not polled for longer, the gateway has slept; and for how long the first frame then has it to itself. What is swept has left
+/// the caches meanwhile, and there is much of it.
+const PAUSE_NS: u64 = 1_000_000;
+const UNDIVIDED_NS: u64 = 200_000;
 
 /// A port, and what it answers for.
 pub struct PortSetup {
@@ -131,6 +135,9 @@ pub struct Gateway {
     burst: usize,
     /// The port that is polled first, so that none is always last.
     first_port: usize,
+    polled_ns: u64,
+    /// Until when sweeping and asking the ports wait.
+    undivided_ns: u64,
     swept_ns: u64,
     /// When the ports' facts were last asked for.
     facts_ns: u64,
@@ -240,6 +247,8 @@ impl Gateway {
             reads: vec![Read::NOTHING; burst].into(),
             burst,
             first_port: 0,
+            polled_ns: 0,
+            undivided_ns: 0,
             swept_ns: 0,
             facts_ns: 0,
             started: Instant::now(),
@@ -271,11 +280,18 @@ impl Gateway {
         self.first_port = (self.first_port + 1) % self.ports.len();
         self.handover.hand_over();
         done += self.net_out(batch);
-        done += self.sweep(now_ns);
+        if done > 0 && now_ns.saturating_sub(self.polled_ns) > PAUSE_NS {
+            self.undivided_ns = now_ns + UNDIVIDED_NS;
+        }
+        self.polled_ns = now_ns;
+        if now_ns >= self.undivided_ns {
+            done += self.sweep(now_ns);
+            self.ask_ports(now_ns);
+        }
         self.bin.empty();
         self.handover.lend_empties(&mut *self.bin.pool);
         self.handover.ring();
-        self.report(now_ns);
+        self.report();
         done
     }
 
@@ -474,13 +490,16 @@ impl Gateway {
         self.assigner.sweep(now_ns, share, IDLE_PER_POLL)
     }
 
-    fn report(&mut self, now_ns: u64) {
+    fn report(&self) {
         let Self { assigner, pending, bin, .. } = self;
         bin.observer.set_gauges(assigner.flows(), assigner.bound(), assigner.ready(), pending.frames());
+    }
+
+    fn ask_ports(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.facts_ns) >= FACTS_INTERVAL_NS {
             self.facts_ns = now_ns;
             for state in &self.ports {
-                bin.observer.port(state.index).set_facts(&state.port.facts());
+                self.bin.observer.port(state.index).set_facts(&state.port.facts());
             }
         }
     }

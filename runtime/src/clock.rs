@@ -9,17 +9,26 @@
 //! Who looks is whoever is awake: a data-plane thread that polls and runs no guests does it for next to nothing. The ticker's
 //! own thread, which takes a core from somebody each time it wakes, does it only while no such thread polls; and when no
 //! guest has run for a while, it sleeps: an idle node has no tick.
+//!
+//! Nobody wakes a ticker that sleeps at once: it would take the core from the guest on whose account it was woken. Whoever
+//! resumes a guest sets a timer for the end of the guest's quantum, which is soon enough; or for some quanta later, while a
+//! thread polls.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use pinion_mma::doorbell::Doorbell;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use wasmtime::Engine;
 
 /// How long the ticker goes on after the last guest stopped running.
-const LINGER: Duration = Duration::from_millis(5);
+const LINGER: Duration = Duration::from_millis(1);
+/// How long it sleeps at most.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Quanta for which the ticker leaves the slots to a thread that polls before it sees whether that still does.
 const POLLED_QUANTA: u32 = 4;
 
@@ -98,7 +107,7 @@ impl Clock {
     #[must_use]
     pub fn wind_up(self) -> Arc<Watch> {
         let Self { quantum, origin, ticker, slots } = self;
-        Arc::new(Watch { quantum, origin, ticker, slots, polled_ns: CachePadded::default() })
+        Arc::new(Watch { quantum, origin, ticker, slots, polled: Arc::default() })
     }
 }
 
@@ -108,8 +117,17 @@ pub struct Watch {
     origin: Instant,
     ticker: Doorbell,
     slots: Vec<(Arc<Running>, Engine)>,
-    /// When a polling thread last looked, in nanoseconds since `origin`.
-    polled_ns: CachePadded<AtomicU64>,
+    polled: Arc<Polled>,
+}
+
+/// When a polling thread last looked at the slots, in nanoseconds since the clock was made.
+#[derive(Debug, Default)]
+struct Polled(CachePadded<AtomicU64>);
+
+impl Polled {
+    fn elapsed_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.0.load(Ordering::Relaxed))
+    }
 }
 
 impl Watch {
@@ -117,19 +135,25 @@ impl Watch {
     /// slots.
     pub fn look(&self) {
         let now_ns = self.now_ns();
-        if now_ns.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) >= self.quantum_ns() / 4 {
-            self.polled_ns.store(now_ns, Ordering::Relaxed);
+        if self.polled.elapsed_ns(now_ns) >= self.quantum_ns() / 4 {
+            self.polled.0.store(now_ns, Ordering::Relaxed);
             self.tick(now_ns);
         }
     }
 
+    /// To be called by such a thread when it was woken and has passed on what it was woken for. A guest is going to need the
+    /// ticker: who resumes it, and is waited for, then finds the timer set.
+    pub fn expect_guests(&self) {
+        self.ticker.ring();
+    }
+
     /// The ticker's loop, on the calling thread, until `stop` is set and the doorbell rung.
     pub fn run(&self, stop: &AtomicBool) {
-        self.ticker.answer_here();
+        let timer = self.timer();
         let mut last_seen = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
-            if self.is_polled(now_ns) {
+            if self.polled.elapsed_ns(now_ns) < self.quantum_ns() {
                 std::thread::sleep(self.quantum * POLLED_QUANTA);
                 continue;
             }
@@ -138,15 +162,37 @@ impl Watch {
             }
             if last_seen.elapsed() < LINGER {
                 std::thread::sleep(self.quantum / 2);
+            } else if let Some(timer) = &timer {
+                self.ticker.sleep_by(|| {
+                    if !self.anybody_runs() {
+                        timer.wait(SLEEP_MAX);
+                    }
+                });
             } else {
-                self.ticker.sleep(Duration::from_secs(1), || self.anybody_runs());
+                self.ticker.sleep(SLEEP_MAX, || self.anybody_runs());
             }
         }
     }
 
-    /// Whether a polling thread looks often enough.
-    fn is_polled(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) < self.quantum_ns()
+    /// Has rings set a timer, at which the ticker then sleeps; or, if there is none to be had, wake the calling thread.
+    fn timer(&self) -> Option<Arc<Timer>> {
+        match Timer::new() {
+            Ok(timer) => {
+                let timer = Arc::new(timer);
+                let (set, polled, origin, quantum) =
+                    (Arc::clone(&timer), Arc::clone(&self.polled), self.origin, self.quantum);
+                self.ticker.answer_by(move || {
+                    let is_polled = polled.elapsed_ns(origin.elapsed().as_nanos() as u64) < quantum.as_nanos() as u64;
+                    set.set(if is_polled { quantum * POLLED_QUANTA } else { quantum });
+                });
+                Some(timer)
+            }
+            Err(error) => {
+                tracing::warn!("the ticker is woken for each guest, since there is no timer: {error}");
+                self.ticker.answer_here();
+                None
+            }
+        }
     }
 
     /// Advances the epochs that are due; whether any guest runs.
@@ -172,5 +218,66 @@ impl Watch {
 
     fn quantum_ns(&self) -> u64 {
         self.quantum.as_nanos() as u64
+    }
+}
+
+/// A timer of the kernel's, at which the ticker sleeps.
+struct Timer {
+    file: OwnedFd,
+    /// Whether it is going to go off, or has and nobody has seen it yet.
+    is_set: AtomicBool,
+}
+
+impl Timer {
+    fn new() -> std::io::Result<Self> {
+        let file = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        Ok(Self { file, is_set: AtomicBool::new(false) })
+    }
+
+    /// Has it go off after `delay`, unless it is going to anyway: those who come later do not put it off.
+    fn set(&self, delay: Duration) {
+        if !self.is_set.swap(true, Ordering::AcqRel) {
+            let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(delay) };
+            // Fails for no file that is a timer and no time that is one.
+            let _ = timerfd_settime(&self.file, TimerfdTimerFlags::empty(), &once);
+        }
+    }
+
+    /// Waits until it goes off, or has since it was last waited for, or `timeout` has passed.
+    fn wait(&self, timeout: Duration) {
+        let _ = poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&timespec(timeout)));
+        let _ = rustix::io::read(&self.file, &mut [0_u8; 8]);
+        // Whoever found it set until here is seen by whoever looks at the slots from here on.
+        self.is_set.swap(false, Ordering::AcqRel);
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_timer_that_was_set_ends_the_wait_for_it() {
+        let (timer, start) = (Timer::new().unwrap(), Instant::now());
+        for _ in 0..3 {
+            timer.set(Duration::from_micros(100));
+            timer.wait(LONG);
+        }
+        assert!(start.elapsed() < LONG / 2, "three waits took {:?}", start.elapsed());
+    }
+
+    #[test]
+    fn whoever_sets_a_timer_later_does_not_put_it_off() {
+        let (timer, start) = (Timer::new().unwrap(), Instant::now());
+        timer.set(Duration::from_micros(100));
+        timer.set(LONG);
+        timer.wait(LONG);
+        assert!(start.elapsed() < LONG / 2, "the wait took {:?}", start.elapsed());
     }
 }

@@ -3,17 +3,19 @@
 //! A thread polls its roles in turn. When none has had anything to do for a while it gives way, and then, unless the
 //! node is to be always busy, sleeps until somebody rings or a device has a frame (`sleep.rs`).
 
+mod bedside;
 mod sleep;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pinion_gateway::gateway::Gateway;
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::mover::Mma;
 use serde::Deserialize;
 
-use self::sleep::Sleeper;
+use self::bedside::HadWork;
+pub use self::bedside::{Bedside, bedsides};
+use self::sleep::{Sleeper, Woken};
 use crate::clock::Watch;
 use crate::worker::Worker;
 
@@ -30,8 +32,11 @@ pub enum Idle {
 
 /// How long a thread polls in vain before it gives way at every poll.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long before it sleeps.
-const YIELD: Duration = Duration::from_micros(60);
+/// How long after it was woken a thread gives way at once: whom it was woken for may wait for this very core.
+const FRESH: Duration = Duration::from_millis(1);
+/// How long before it sleeps: longer than it takes to wake another thread that sleeps, lest one falls asleep while it
+/// waits for the other, and both have to be woken for each packet.
+const YIELD: Duration = Duration::from_micros(250);
 
 /// A loop of the data plane.
 pub enum Role {
@@ -61,27 +66,36 @@ impl Role {
     }
 }
 
-/// Polls `roles` on the calling thread until `stop` is set (and `bell` rung). If none of them runs guests, the thread also
+/// Polls `roles` on the calling thread until `stop` is set (and its bell rung). If none of them runs guests, the thread also
 /// keeps `watch` over those that do.
-pub fn run(roles: &mut [Role], bell: &Doorbell, watch: &Watch, idle: Idle, stop: &AtomicBool) {
-    let mut sleeper = Sleeper::new(bell, roles);
-    let mut idle_since: Option<Instant> = None;
+pub fn run(roles: &mut [Role], bedside: Bedside, watch: &Watch, idle: Idle, stop: &AtomicBool) {
+    let mut sleeper = Sleeper::new(bedside, roles);
+    let (mut idle_since, mut since_sleep) = (None, HadWork::No);
+    let mut woken_at: Option<Instant> = None;
     let runs_guests = roles.iter().any(|role| matches!(role, Role::Worker(_)));
     while !stop.load(Ordering::Relaxed) {
         if !runs_guests {
             watch.look();
         }
         if roles.iter_mut().map(Role::poll).sum::<usize>() > 0 {
-            idle_since = None;
+            if !runs_guests && woken_at.is_some() && since_sleep == HadWork::No {
+                watch.expect_guests();
+            }
+            (idle_since, since_sleep) = (None, HadWork::Yes);
             continue;
         }
         let idle_for = idle_since.get_or_insert_with(Instant::now).elapsed();
-        if idle_for < SPIN {
+        woken_at = woken_at.filter(|woken_at| woken_at.elapsed() < FRESH);
+        if idle_for < SPIN && woken_at.is_none() {
             std::hint::spin_loop();
         } else if idle_for < YIELD || idle == Idle::Busy {
             std::thread::yield_now();
         } else {
-            sleeper.sleep(roles, idle_for);
+            let woken = sleeper.sleep(roles, idle_for, std::mem::replace(&mut since_sleep, HadWork::No));
+            if woken == Woken::Called {
+                // Whoever is woken is going to have work, if not yet.
+                (idle_since, woken_at) = (None, Some(Instant::now()));
+            }
         }
     }
 }

@@ -608,6 +608,33 @@ fn a_link_that_goes_down_shows_within_a_second_and_so_does_one_that_comes_back()
 }
 
 #[test]
+fn no_device_is_asked_for_its_link_while_a_frame_that_ended_a_pause_is_under_way() {
+    let mut rig = Rig::with_policy(Policy::Shared);
+    let link_up = |rig: &Rig| rig.gateway.observer().ports().next().unwrap().link_up();
+    rig.peers[0].set_link(LinkState::Down);
+    rig.now_ns += FACTS_INTERVAL_NS;
+    rig.send_and_poll(&[ping(1, 1)]);
+    rig.now_ns += UNDIVIDED_NS / 2;
+    rig.poll();
+    assert!(link_up(&rig));
+    rig.now_ns += UNDIVIDED_NS / 2;
+    rig.poll();
+    assert!(!link_up(&rig));
+}
+
+#[test]
+fn a_gateway_that_always_has_frames_asks_for_links_all_the_same() {
+    let mut rig = Rig::with_policy(Policy::Shared);
+    let link_up = |rig: &Rig| rig.gateway.observer().ports().next().unwrap().link_up();
+    rig.peers[0].set_link(LinkState::Down);
+    for _ in 0..=FACTS_INTERVAL_NS / PAUSE_NS {
+        rig.now_ns += PAUSE_NS;
+        rig.send_and_poll(&[ping(1, 1)]);
+    }
+    assert!(!link_up(&rig));
+}
+
+#[test]
 fn frames_for_other_stations_are_taken_in_by_promiscuous_ports_only() {
     let mut frame = datagram(1, 5000, 1);
     frame[..6].copy_from_slice(&[2, 9, 9, 9, 9, 9]);

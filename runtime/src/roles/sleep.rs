@@ -1,15 +1,16 @@
 //! How a thread of the data plane sleeps.
 //!
-//! * Without ports it parks at its doorbell: everybody who has work for it rings.
+//! * Where there is nothing but its doorbell it parks there: everybody who has work for it rings.
 //! * With ports it sleeps in `poll(2)`, at an event file that its doorbell writes to and at what its ports' devices report
 //!   frames by. Both are looked at before the kernel lets it sleep, so a frame that comes just then is not slept through.
+//! * Without, it sleeps at what other threads' devices report frames by, to wake when they do ([`super::bedside`]).
 //! * A device that can't report frames (a ring, a memif, a card without interrupts) has to be looked at from time to time:
 //!   the more rarely, the longer nothing has come. Its first frame after a pause waits for at most a sixteenth of that pause,
 //!   and never for more than a millisecond; looking costs under two per cent of the core.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinion_gateway::gateway::Gateway;
 use pinion_gateway::port::Alarm;
@@ -17,6 +18,7 @@ use pinion_mma::doorbell::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Role;
+use super::bedside::{Bedside, HadWork};
 
 /// The longest sleep of a thread that everybody wakes.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
@@ -32,76 +34,133 @@ const BROKEN: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::
 
 /// Where one thread sleeps.
 pub(super) struct Sleeper {
-    bell: Doorbell,
-    /// What the doorbell writes to, if the thread has ports.
+    bedside: Bedside,
+    /// What the doorbell writes to, if the thread sleeps at devices.
     rung: Option<Arc<OwnedFd>>,
-    /// Whether the last sleep was ended by nothing but a device's complaint; such a device is looked at in steps.
-    disturbed: bool,
+    /// What ended the last sleep.
+    found: Found,
+}
+
+/// What ended a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// A ring or a device.
+    Called,
+    /// Its time was over, or there was no reason to sleep.
+    ByItself,
+}
+
+/// What was found when a sleep ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    ring: bool,
+    frame: bool,
+    /// A device has something to say that is no frame.
+    complaint: bool,
+}
+
+impl Found {
+    fn woken(self) -> Woken {
+        if self.ring || self.frame { Woken::Called } else { Woken::ByItself }
+    }
+
+    /// Whether the sleep was disturbed by a device that has no frames: the next is to go on without.
+    fn is_disturbance(self) -> bool {
+        self.complaint && !self.frame
+    }
 }
 
 impl Sleeper {
-    /// Makes the calling thread, which has these roles, the one that `bell` wakes.
-    pub(super) fn new(bell: &Doorbell, roles: &[Role]) -> Self {
-        let sleeper = |rung| Self { bell: bell.clone(), rung, disturbed: false };
-        if gateways(roles).next().is_some() {
-            match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
-                Ok(event) => {
-                    let event = Arc::new(event);
-                    let written = Arc::clone(&event);
-                    // Fails only if it has been written to so often that it ends every sleep anyway.
-                    bell.answer_by(move || _ = rustix::io::write(&*written, &1_u64.to_ne_bytes()));
-                    return sleeper(Some(event));
-                }
-                Err(error) => tracing::warn!("devices are looked at in steps, since there is no event file: {error}"),
-            }
+    /// Makes the calling thread, which has these roles, the one that its bell wakes.
+    pub(super) fn new(bedside: Bedside, roles: &[Role]) -> Self {
+        let at_devices = gateways(roles).next().is_some() || !bedside.followed().is_empty();
+        let rung = if at_devices { event_file(&bedside.bell) } else { None };
+        if rung.is_none() {
+            bedside.bell.answer_here();
         }
-        bell.answer_here();
-        sleeper(None)
+        Self { bedside, rung, found: Found::default() }
     }
 
     /// Sleeps until there is work for one of the roles, or it is time to look for it. Nobody had any for `idle_for`.
-    pub(super) fn sleep(&mut self, roles: &mut [Role], idle_for: Duration) {
+    pub(super) fn sleep(&mut self, roles: &mut [Role], idle_for: Duration, since_last: HadWork) -> Woken {
+        if since_last == HadWork::Yes || self.found.woken() == Woken::Called {
+            self.bedside.learn(since_last);
+        }
+        self.found = match &self.rung {
+            Some(rung) => self.sleep_at_devices(rung, roles, idle_for),
+            None => self.sleep_at_bell(roles, idle_for),
+        };
+        self.found.woken()
+    }
+
+    fn sleep_at_bell(&self, roles: &mut [Role], idle_for: Duration) -> Found {
         let has_ports = gateways(roles).next().is_some();
-        match &self.rung {
-            Some(rung) => self.disturbed = sleep_with_ports(&self.bell, rung, roles, idle_for, self.disturbed),
-            None => {
-                let timeout = if has_ports { look_sleep(idle_for) } else { SLEEP_MAX };
-                self.bell.sleep(timeout, || roles.iter_mut().any(Role::has_work));
+        let timeout = if has_ports { look_sleep(idle_for) } else { SLEEP_MAX };
+        let start = Instant::now();
+        self.bedside.bell.sleep(timeout, || roles.iter_mut().any(Role::has_work));
+        Found { ring: start.elapsed() < timeout, ..Found::default() }
+    }
+
+    fn sleep_at_devices(&self, rung: &OwnedFd, roles: &mut [Role], idle_for: Duration) -> Found {
+        if self.found.ring {
+            // Not when it ended the sleep: whoever is woken has better things to do. A ring that comes only now was for work
+            // that is found below.
+            let _ = rustix::io::read(rung, &mut [0_u8; 8]);
+        }
+        let has_ports = gateways(roles).next().is_some();
+        let alarm = roles.iter_mut().filter_map(as_gateway_mut).map(Gateway::arm).min().unwrap_or(Alarm::Set);
+        let timeout = match alarm {
+            _ if !has_ports => SLEEP_MAX,
+            Alarm::Set if !self.found.is_disturbance() => PORTS_SLEEP_MAX,
+            _ => look_sleep(idle_for),
+        };
+        let mut found = Found::default();
+        self.bedside.bell.sleep_by(|| {
+            if alarm != Alarm::Ringing && !roles.iter_mut().any(Role::has_work) {
+                let followed = self.bedside.followed().iter().map(AsFd::as_fd);
+                let devices = gateways(roles).flat_map(Gateway::descriptors).chain(followed);
+                found = wait(rung, devices.filter(|_| !self.found.is_disturbance()), timeout);
             }
+        });
+        if found.frame {
+            self.bedside.rouse_followers();
+        }
+        roles.iter_mut().filter_map(as_gateway_mut).for_each(Gateway::disarm);
+        found
+    }
+}
+
+/// An event file that rings are written to; none if the process can't have it.
+fn event_file(bell: &Doorbell) -> Option<Arc<OwnedFd>> {
+    match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
+        Ok(event) => {
+            let event = Arc::new(event);
+            let written = Arc::clone(&event);
+            // Fails only if it has been written to so often that it ends every sleep anyway.
+            bell.answer_by(move || _ = rustix::io::write(&*written, &1_u64.to_ne_bytes()));
+            Some(event)
+        }
+        Err(error) => {
+            tracing::warn!("devices are looked at in steps, since there is no event file: {error}");
+            None
         }
     }
 }
 
-/// Whether the sleep was disturbed by a device that has no frames.
-fn sleep_with_ports(
-    bell: &Doorbell,
-    rung: &OwnedFd,
-    roles: &mut [Role],
-    idle_for: Duration,
-    was_disturbed: bool,
-) -> bool {
-    let mut disturbed = false;
-    let alarm = roles.iter_mut().filter_map(as_gateway_mut).map(Gateway::arm).min().unwrap_or(Alarm::Set);
-    let timeout = if alarm == Alarm::Set && !was_disturbed { PORTS_SLEEP_MAX } else { look_sleep(idle_for) };
-    bell.sleep_by(|| {
-        if alarm == Alarm::Ringing || roles.iter_mut().any(Role::has_work) {
-            return;
-        }
-        let descriptors = gateways(roles).flat_map(Gateway::descriptors).filter(|_| !was_disturbed);
-        let watched = std::iter::once(rung.as_fd()).chain(descriptors);
-        let mut polled: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos() as i64 };
-        if !poll(&mut polled, Some(&timeout)).is_ok_and(|found| found > 0) {
-            return;
-        }
-        if polled[0].revents().contains(PollFlags::IN) {
-            let _ = rustix::io::read(rung, &mut [0_u8; 8]);
-        }
-        let devices = || polled[1..].iter().map(PollFd::revents);
-        disturbed = devices().any(|found| found.intersects(BROKEN)) && !devices().any(|it| it.contains(PollFlags::IN));
-    });
-    roles.iter_mut().filter_map(as_gateway_mut).for_each(Gateway::disarm);
-    disturbed
+fn wait<'a>(rung: &'a OwnedFd, devices: impl Iterator<Item = BorrowedFd<'a>>, timeout: Duration) -> Found {
+    let watched = std::iter::once(rung.as_fd()).chain(devices);
+    let mut polled: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos() as i64 };
+    if !poll(&mut polled, Some(&timeout)).is_ok_and(|found| found > 0) {
+        return Found::default();
+    }
+    let (bell, devices) = (polled[0].revents(), polled[1..].iter().map(PollFd::revents));
+    let found = devices.fold(PollFlags::empty(), PollFlags::union);
+    Found {
+        ring: bell.contains(PollFlags::IN),
+        frame: found.contains(PollFlags::IN),
+        complaint: found.intersects(BROKEN),
+    }
 }
 
 /// How long to sleep before a device that does not report frames is looked at again.
@@ -109,7 +168,7 @@ fn look_sleep(idle_for: Duration) -> Duration {
     (idle_for / LOOK_SHARE).clamp(LOOK_SLEEP_MIN, LOOK_SLEEP_MAX)
 }
 
-fn gateways(roles: &[Role]) -> impl Iterator<Item = &Gateway> {
+pub(super) fn gateways(roles: &[Role]) -> impl Iterator<Item = &Gateway> {
     roles.iter().filter_map(|role| match role {
         Role::Gateway(gateway) => Some(&**gateway),
         Role::Mma(_) | Role::Worker(_) => None,
