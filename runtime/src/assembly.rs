@@ -300,8 +300,8 @@ fn start_roles(
 ) -> Result<(), AssemblyError> {
     let mut gateway_thread = Some(thread);
     let (report, reports): (Sender<Result<(), String>>, Receiver<_>) = crossbeam_channel::unbounded();
-    let bedsides = roles::bedsides(seats.0.iter().map(|seat| (&seat.bell, &*seat.roles)));
-    for (Seat { core, mut roles, .. }, bedside) in seats.0.into_iter().zip(bedsides) {
+    let wakeups = roles::wakeups(seats.0.iter().map(|seat| (&seat.bell, &*seat.roles)));
+    for (Seat { core, mut roles, .. }, wakeup) in seats.0.into_iter().zip(wakeups) {
         let has_gateway = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
         let thread = if has_gateway { gateway_thread.take() } else { None };
         let (watch, stop, report) = (Arc::clone(watch), Arc::clone(&node.stop), report.clone());
@@ -311,7 +311,7 @@ fn start_roles(
             let _ = report.send(registered.as_ref().map(|_| ()).map_err(Clone::clone));
             drop(report);
             if registered.is_ok() {
-                roles::run(&mut roles, bedside, &watch, idle, &stop.roles);
+                roles::run(&mut roles, wakeup, &watch, idle, &stop.roles);
             }
             // Ports close before the thread is unknown to their driver.
             drop(roles);

@@ -29,8 +29,10 @@ use wasmtime::Engine;
 const LINGER: Duration = Duration::from_millis(1);
 /// How long it sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Quanta for which the ticker leaves the slots to a thread that polls before it sees whether that still does.
+/// Quanta for which the ticker leaves the slots to a thread that polls: after the first guest, and when it has seen that the
+/// thread does. Each time it looks it takes a core from somebody, most likely from a worker.
 const POLLED_QUANTA: u32 = 4;
+const POLLED_STILL_QUANTA: u32 = 16;
 
 /// When the guest that a thread runs now was resumed, in nanoseconds since the clock was made; zero while none runs.
 #[derive(Debug, Default)]
@@ -154,7 +156,7 @@ impl Watch {
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
             if self.polled.elapsed_ns(now_ns) < self.quantum_ns() {
-                std::thread::sleep(self.quantum * POLLED_QUANTA);
+                std::thread::sleep(self.quantum * POLLED_STILL_QUANTA);
                 continue;
             }
             if self.tick(now_ns) {

@@ -3,8 +3,8 @@
 //! A thread polls its roles in turn. When none has had anything to do for a while it gives way, and then, unless the
 //! node is to be always busy, sleeps until somebody rings or a device has a frame (`sleep.rs`).
 
-mod bedside;
 mod sleep;
+mod wakeup;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use pinion_gateway::gateway::Gateway;
 use pinion_mma::mover::Mma;
 use serde::Deserialize;
 
-use self::bedside::HadWork;
-pub use self::bedside::{Bedside, bedsides};
 use self::sleep::{Sleeper, Woken};
+use self::wakeup::HadWork;
+pub use self::wakeup::{Wakeup, wakeups};
 use crate::clock::Watch;
 use crate::worker::Worker;
 
@@ -68,8 +68,8 @@ impl Role {
 
 /// Polls `roles` on the calling thread until `stop` is set (and its bell rung). If none of them runs guests, the thread also
 /// keeps `watch` over those that do.
-pub fn run(roles: &mut [Role], bedside: Bedside, watch: &Watch, idle: Idle, stop: &AtomicBool) {
-    let mut sleeper = Sleeper::new(bedside, roles);
+pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, stop: &AtomicBool) {
+    let mut sleeper = Sleeper::new(wakeup, roles);
     let (mut idle_since, mut since_sleep) = (None, HadWork::No);
     let mut woken_at: Option<Instant> = None;
     let runs_guests = roles.iter().any(|role| matches!(role, Role::Worker(_)));

@@ -3,7 +3,7 @@
 //! * Where there is nothing but its doorbell it parks there: everybody who has work for it rings.
 //! * With ports it sleeps in `poll(2)`, at an event file that its doorbell writes to and at what its ports' devices report
 //!   frames by. Both are looked at before the kernel lets it sleep, so a frame that comes just then is not slept through.
-//! * Without, it sleeps at what other threads' devices report frames by, to wake when they do ([`super::bedside`]).
+//! * Without, it sleeps at what other threads' devices report frames by, to wake when they do ([`super::wakeup`]).
 //! * A device that can't report frames (a ring, a memif, a card without interrupts) has to be looked at from time to time:
 //!   the more rarely, the longer nothing has come. Its first frame after a pause waits for at most a sixteenth of that pause,
 //!   and never for more than a millisecond; looking costs under two per cent of the core.
@@ -18,7 +18,7 @@ use pinion_mma::doorbell::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Role;
-use super::bedside::{Bedside, HadWork};
+use super::wakeup::{HadWork, Wakeup};
 
 /// The longest sleep of a thread that everybody wakes.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ const BROKEN: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::
 
 /// Where one thread sleeps.
 pub(super) struct Sleeper {
-    bedside: Bedside,
+    wakeup: Wakeup,
     /// What the doorbell writes to, if the thread sleeps at devices.
     rung: Option<Arc<OwnedFd>>,
     /// What ended the last sleep.
@@ -72,19 +72,19 @@ impl Found {
 
 impl Sleeper {
     /// Makes the calling thread, which has these roles, the one that its bell wakes.
-    pub(super) fn new(bedside: Bedside, roles: &[Role]) -> Self {
-        let at_devices = gateways(roles).next().is_some() || !bedside.followed().is_empty();
-        let rung = if at_devices { event_file(&bedside.bell) } else { None };
+    pub(super) fn new(wakeup: Wakeup, roles: &[Role]) -> Self {
+        let at_devices = gateways(roles).next().is_some() || !wakeup.followed().is_empty();
+        let rung = if at_devices { event_file(&wakeup.bell) } else { None };
         if rung.is_none() {
-            bedside.bell.answer_here();
+            wakeup.bell.answer_here();
         }
-        Self { bedside, rung, found: Found::default() }
+        Self { wakeup, rung, found: Found::default() }
     }
 
     /// Sleeps until there is work for one of the roles, or it is time to look for it. Nobody had any for `idle_for`.
     pub(super) fn sleep(&mut self, roles: &mut [Role], idle_for: Duration, since_last: HadWork) -> Woken {
         if since_last == HadWork::Yes || self.found.woken() == Woken::Called {
-            self.bedside.learn(since_last);
+            self.wakeup.learn(since_last);
         }
         self.found = match &self.rung {
             Some(rung) => self.sleep_at_devices(rung, roles, idle_for),
@@ -97,7 +97,7 @@ impl Sleeper {
         let has_ports = gateways(roles).next().is_some();
         let timeout = if has_ports { look_sleep(idle_for) } else { SLEEP_MAX };
         let start = Instant::now();
-        self.bedside.bell.sleep(timeout, || roles.iter_mut().any(Role::has_work));
+        self.wakeup.bell.sleep(timeout, || roles.iter_mut().any(Role::has_work));
         Found { ring: start.elapsed() < timeout, ..Found::default() }
     }
 
@@ -115,15 +115,15 @@ impl Sleeper {
             _ => look_sleep(idle_for),
         };
         let mut found = Found::default();
-        self.bedside.bell.sleep_by(|| {
+        self.wakeup.bell.sleep_by(|| {
             if alarm != Alarm::Ringing && !roles.iter_mut().any(Role::has_work) {
-                let followed = self.bedside.followed().iter().map(AsFd::as_fd);
+                let followed = self.wakeup.followed().iter().map(AsFd::as_fd);
                 let devices = gateways(roles).flat_map(Gateway::descriptors).chain(followed);
                 found = wait(rung, devices.filter(|_| !self.found.is_disturbance()), timeout);
             }
         });
         if found.frame {
-            self.bedside.rouse_followers();
+            self.wakeup.rouse_followers();
         }
         roles.iter_mut().filter_map(as_gateway_mut).for_each(Gateway::disarm);
         found

@@ -22,7 +22,7 @@ use super::sleep::gateways;
 const IN_VAIN_MAX: u32 = 4;
 
 /// What wakes a thread, and whom it wakes.
-pub struct Bedside {
+pub struct Wakeup {
     pub(super) bell: Doorbell,
     place: Place,
 }
@@ -41,7 +41,7 @@ struct Follower {
     in_vain: AtomicU32,
 }
 
-impl Bedside {
+impl Wakeup {
     /// What reports those frames to wake by that are other threads' to receive.
     pub(super) fn followed(&self) -> &[OwnedFd] {
         match &self.place {
@@ -100,7 +100,7 @@ pub(super) enum HadWork {
 
 /// What wakes each of these threads, of which the doorbells and roles are given, in their order.
 #[must_use]
-pub fn bedsides<'a>(threads: impl Iterator<Item = (&'a Doorbell, &'a [Role])> + Clone) -> Vec<Bedside> {
+pub fn wakeups<'a>(threads: impl Iterator<Item = (&'a Doorbell, &'a [Role])> + Clone) -> Vec<Wakeup> {
     let descriptors = threads.clone().flat_map(|(_, roles)| gateways(roles)).flat_map(Gateway::descriptors);
     let duplicates = descriptors.map(|device| device.try_clone_to_owned()).collect::<Result<_, _>>();
     // Without, followers wait until they are rung.
@@ -109,15 +109,15 @@ pub fn bedsides<'a>(threads: impl Iterator<Item = (&'a Doorbell, &'a [Role])> + 
         Some(_) => Place::Leader(Vec::new()),
         None => Place::Follower(Arc::new(Follower::new(bell)), Arc::clone(&devices)),
     };
-    let mut bedsides: Vec<_> =
-        threads.map(|(bell, roles)| Bedside { bell: bell.clone(), place: place(bell, roles) }).collect();
-    let all: Vec<_> = bedsides.iter().filter_map(Bedside::follower).collect();
-    for bedside in &mut bedsides {
-        if let Place::Leader(followers) = &mut bedside.place {
+    let mut wakeups: Vec<_> =
+        threads.map(|(bell, roles)| Wakeup { bell: bell.clone(), place: place(bell, roles) }).collect();
+    let all: Vec<_> = wakeups.iter().filter_map(Wakeup::follower).collect();
+    for wakeup in &mut wakeups {
+        if let Place::Leader(followers) = &mut wakeup.place {
             followers.clone_from(&all);
         }
     }
-    bedsides
+    wakeups
 }
 
 #[cfg(test)]
