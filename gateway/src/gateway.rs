@@ -17,23 +17,27 @@
 //! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
 //! bounded: a burst in and a burst out per port, a few commands, a slice of the tables.
 
+mod bin;
+mod config;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
-use ipnet::IpNet;
-use pinion_mma::buffer::{Buffer, Frame};
+use crossbeam_channel::Receiver;
+use pinion_mma::buffer::Frame;
 use pinion_mma::id::PortIndex;
-use pinion_mma::link::GatewayLink;
 use smoltcp::wire::EthernetAddress;
 
+use self::bin::Bin;
+use self::config::check;
+pub use self::config::{GatewayConfig, GatewayError, PortSetup};
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::pending::Pending;
 use crate::handover::Handover;
 use crate::id::ChainIndex;
-use crate::messages::{Command, Event};
+use crate::messages::Command;
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
@@ -54,72 +58,6 @@ const SWEEP_PLACES_MAX: usize = 1024;
 /// the caches meanwhile, and there is much of it.
 const PAUSE_NS: u64 = 1_000_000;
 const UNDIVIDED_NS: u64 = 200_000;
-
-/// A port, and what it answers for.
-pub struct PortSetup {
-    /// The port.
-    pub port: Box<dyn Port>,
-    /// Addresses that the gateway answers ARP and neighbour discovery for. Only the addresses themselves count, not the
-    /// rest of their prefixes.
-    pub addresses: Vec<IpNet>,
-}
-
-/// What a gateway is made of.
-pub struct GatewayConfig {
-    /// Its ports; the first one is `PortIndex(0)`.
-    pub ports: Vec<PortSetup>,
-    /// The pool from which all its ports take their buffers.
-    pub pool: Box<dyn BufferPool>,
-    /// Flows to remember, in 84 bytes each. More of them can be under way; looking up those that were forgotten takes
-    /// longer.
-    pub flows_max: usize,
-    /// Chain instances that may be ready or serving somebody, all chains together.
-    pub instances_max: usize,
-    /// Frames that may wait for a chain instance.
-    pub pending_max: usize,
-    /// Frames to be received from and transmitted by each port in one poll.
-    pub burst: usize,
-    /// Empty buffers that each MMA is kept supplied with, as far as its link holds them.
-    pub empties_max: usize,
-    /// The gateway's ends of its links with the MMAs, in their order.
-    pub links: Vec<GatewayLink>,
-    /// From the launcher.
-    pub commands: Receiver<Command>,
-    /// To the launcher. Best with room for as many events as there may be instances.
-    pub events: Sender<Event>,
-}
-
-/// Why a gateway can't be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GatewayError {
-    /// No port at all, or more than can be told apart.
-    #[error("a gateway has 1 to {} ports, not {count}", u16::MAX)]
-    PortCount {
-        /// Ports given.
-        count: usize,
-    },
-    /// A size that makes no sense.
-    #[error("{setting} is {value}: it must be from 1 to {max}")]
-    Setting {
-        /// The field of [`GatewayConfig`].
-        setting: &'static str,
-        /// What it was.
-        value: usize,
-        /// What it may be.
-        max: usize,
-    },
-    /// Frames at MMA and waiting could leave the ports without buffers to receive into.
-    #[error(
-        "the buffer pool has {have} buffers, but {need} can be under way at once: enlarge the pool, or lower \
-         pending_max, empties_max, burst or the size of the link with MMA"
-    )]
-    PoolTooSmall {
-        /// Buffers in the pool.
-        have: usize,
-        /// Buffers that can be away from it.
-        need: usize,
-    },
-}
 
 /// A gateway. Made anywhere, then polled by one thread.
 pub struct Gateway {
@@ -176,40 +114,6 @@ impl PortState {
     }
 }
 
-/// Where buffers go when their frames are done with: back to the pool, in batches.
-struct Bin {
-    pool: Box<dyn BufferPool>,
-    buffers: Vec<Buffer>,
-    observer: Arc<Observer>,
-}
-
-impl Bin {
-    fn take(&mut self, buffer: Buffer) {
-        if self.buffers.len() == self.buffers.capacity() {
-            self.empty();
-        }
-        self.buffers.push(buffer);
-    }
-
-    fn drop_frame(&mut self, frame: Frame, reason: DropReason) {
-        self.observer.port(frame.port()).drops.add(reason, 1);
-        self.take(frame.into_buffer());
-    }
-
-    /// The same for a frame that was meant for a chain.
-    #[cold]
-    fn drop_of_chain(&mut self, frame: Frame, chain: Option<ChainIndex>, reason: DropReason) {
-        self.observer.chain_drops().add(chain, reason);
-        self.drop_frame(frame, reason);
-    }
-
-    fn empty(&mut self) {
-        if !self.buffers.is_empty() {
-            self.pool.give(&mut self.buffers);
-        }
-    }
-}
-
 impl Gateway {
     /// Makes a gateway and all memory that it will ever need.
     ///
@@ -241,7 +145,7 @@ impl Gateway {
             assigner: Assigner::new(flows_max, instances_max, outbox),
             pending: Pending::new(pending_max),
             handover,
-            bin: Bin { pool, buffers: Vec::with_capacity(2 * burst), observer },
+            bin: Bin::new(pool, observer, 2 * burst),
             commands: config.commands,
             received: Vec::with_capacity(burst),
             reads: vec![Read::NOTHING; burst].into(),
@@ -522,10 +426,6 @@ fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
     let promiscuous = port.promiscuous();
     PortState { port, index, neighbors, promiscuous, leaving: Vec::with_capacity(burst) }
-}
-
-fn check(setting: &'static str, value: usize, max: usize) -> Result<(), GatewayError> {
-    if (1..=max).contains(&value) { Ok(()) } else { Err(GatewayError::Setting { setting, value, max }) }
 }
 
 #[cfg(test)]

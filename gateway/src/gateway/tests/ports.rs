@@ -1,0 +1,94 @@
+//! What the gateway does with its ports beside receiving for instances: links, stations, answers, the way out.
+
+use super::*;
+
+#[test]
+fn who_asks_for_the_ports_addresses_is_answered_on_that_port_without_any_rule() {
+    let mut rig = Rig::new(2);
+    let mut station = STATION;
+    station[4] = 1;
+    let (asker, asker_v6) = ((CLIENT, client(1)), "fd77::9".parse().unwrap());
+    rig.peers[1].send(&arp_request(asker, SERVER)).unwrap();
+    rig.peers[1].send(&frames::solicitation(asker_v6, "fd77::2".parse().unwrap())).unwrap();
+    rig.poll();
+    let expected = ethernet(CLIENT, station, ARP, &arp(2, (station, SERVER), asker));
+    assert_eq!(rig.peers[1].receive(), Some(expected));
+    let advertisement = rig.peers[1].receive().unwrap();
+    assert_eq!((advertisement.len(), &advertisement[..6], advertisement[54]), (86, &CLIENT[..], 136));
+    assert!(rig.peers[0].receive().is_none() && rig.peers[1].receive().is_none());
+    let answered: Vec<_> = rig.gateway.observer().ports().map(|port| port.neighbors_answered.value()).collect();
+    assert_eq!((answered, rig.targets()), (vec![0, 2], vec![]));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn what_mma_sends_leaves_by_its_port_in_order() {
+    let mut rig = Rig::new(2);
+    rig.poll();
+    for number in 0..100_u8 {
+        let mut buffer = rig.mmas[0].empty.pop().expect("MMA is kept supplied with empty buffers");
+        buffer.bytes_mut(60).fill(number);
+        rig.mmas[0].outbound.push(Frame::new(buffer, 60).of_port(PortIndex(u16::from(number % 2)))).unwrap();
+        if number % 40 == 39 {
+            rig.poll();
+        }
+    }
+    rig.poll();
+    for parity in 0..2 {
+        let left: Vec<_> = std::iter::from_fn(|| rig.peers[parity].receive()).map(|frame| frame[59]).collect();
+        assert_eq!(left, (0..100).filter(|number| usize::from(number % 2) == parity).collect::<Vec<u8>>());
+    }
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_link_that_goes_down_shows_within_a_second_and_so_does_one_that_comes_back() {
+    let mut rig = Rig::new(2);
+    let up = |rig: &Rig| -> Vec<bool> { rig.gateway.observer().ports().map(PortObserver::link_up).collect() };
+    rig.peers[1].set_link(LinkState::Down);
+    rig.now_ns += FACTS_INTERVAL_NS;
+    rig.poll();
+    assert_eq!(up(&rig), [true, false]);
+    rig.peers[1].set_link(LinkState::Up);
+    rig.now_ns += FACTS_INTERVAL_NS;
+    rig.poll();
+    assert_eq!(up(&rig), [true, true]);
+}
+
+#[test]
+fn no_device_is_asked_for_its_link_while_a_frame_that_ended_a_pause_is_under_way() {
+    let mut rig = Rig::with_policy(Policy::Shared);
+    let link_up = |rig: &Rig| rig.gateway.observer().ports().next().unwrap().link_up();
+    rig.peers[0].set_link(LinkState::Down);
+    rig.now_ns += FACTS_INTERVAL_NS;
+    rig.send_and_poll(&[ping(1, 1)]);
+    rig.now_ns += UNDIVIDED_NS / 2;
+    rig.poll();
+    assert!(link_up(&rig));
+    rig.now_ns += UNDIVIDED_NS / 2;
+    rig.poll();
+    assert!(!link_up(&rig));
+}
+
+#[test]
+fn a_gateway_that_always_has_frames_asks_for_links_all_the_same() {
+    let mut rig = Rig::with_policy(Policy::Shared);
+    let link_up = |rig: &Rig| rig.gateway.observer().ports().next().unwrap().link_up();
+    rig.peers[0].set_link(LinkState::Down);
+    for _ in 0..=FACTS_INTERVAL_NS / PAUSE_NS {
+        rig.now_ns += PAUSE_NS;
+        rig.send_and_poll(&[ping(1, 1)]);
+    }
+    assert!(!link_up(&rig));
+}
+
+#[test]
+fn frames_for_other_stations_are_taken_in_by_promiscuous_ports_only() {
+    let mut frame = datagram(1, 5000, 1);
+    frame[..6].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
+    for (mut rig, taken) in [(Rig::with_policy(Policy::Shared), 0), (Rig::promiscuous(), 1)] {
+        rig.ready(0, 1);
+        rig.send_and_poll(&[frame.clone()]);
+        assert_eq!(rig.delivered().len(), taken);
+    }
+}
