@@ -18,11 +18,9 @@ mod native;
 mod pinion;
 mod zero_copy;
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
 use comfy_table::Table;
 use serde::Serialize;
 use tempfile::TempDir;
@@ -31,6 +29,7 @@ use self::check::Checked;
 use self::frames::{FLOWS, SIZE_MAX, SIZE_MIN};
 use self::pinion::Rates;
 use crate::figure::Run;
+use crate::huge_pages;
 use crate::outcome::{Outcome, rounded, table};
 
 /// Not counted.
@@ -101,7 +100,8 @@ impl Row {
 }
 
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
-    require_huge_pages()?;
+    // All three are to have some.
+    huge_pages::require(HUGE_PAGES_MIB)?;
     run.progress.expect(4 * options.sizes.len() * options.lengths.len());
     let (mut rows, mut checks) = (Vec::new(), Vec::new());
     for &size in &options.sizes {
@@ -200,24 +200,6 @@ fn eal_arguments(peer: &str, source: &Source) -> Vec<String> {
 /// Millions per second.
 fn mpps(packets: u64, seconds: f64) -> f64 {
     packets as f64 / seconds / 1e6
-}
-
-/// All three are to have huge pages.
-fn require_huge_pages() -> anyhow::Result<()> {
-    let meminfo = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let value = |key: &str| -> u64 {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-    };
-    let page_kib = value("Hugepagesize").max(1);
-    let free_mib = value("HugePages_Free") * page_kib / 1024;
-    ensure!(
-        free_mib >= HUGE_PAGES_MIB,
-        "{free_mib} MiB of huge pages are free, and {HUGE_PAGES_MIB} are needed: \
-         echo {} > /proc/sys/vm/nr_hugepages",
-        value("HugePages_Total") + (HUGE_PAGES_MIB - free_mib) * 1024 / page_kib
-    );
-    Ok(())
 }
 
 #[cfg(test)]

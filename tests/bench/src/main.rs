@@ -17,6 +17,7 @@ mod chain;
 mod checksum;
 mod env;
 mod figure;
+mod huge_pages;
 mod idle;
 mod lab;
 mod middlebox;

@@ -10,6 +10,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::figure::Cores;
+use crate::huge_pages;
 
 /// Memory for its packets.
 const MEMORY_MIB: u64 = 192;
@@ -30,7 +31,7 @@ impl Testpmd {
         command.args(["--no-pci", "--no-telemetry", "--iova-mode=va", "-m", &MEMORY_MIB.to_string()]);
         command.arg(format!("--file-prefix=pinion-bench-{}", std::process::id()));
         command.arg(format!("--lcores=0@{first},1@{second}"));
-        match free_huge_mib() >= MEMORY_MIB {
+        match huge_pages::free_mib() >= MEMORY_MIB {
             true => command.arg("--in-memory"),
             false => command.args(["--no-huge", "--no-shconf"]),
         };
@@ -65,13 +66,4 @@ impl Drop for Testpmd {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
-}
-
-fn free_huge_mib() -> u64 {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let value = |key: &str| -> u64 {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-    };
-    value("HugePages_Free") * value("Hugepagesize") / 1024
 }
