@@ -83,7 +83,8 @@ impl House {
         let (from_mma, _) = crossbeam_channel::unbounded();
         let (from_worker, _) = crossbeam_channel::unbounded();
         let mma = Mma::new(fwps, servants.mma.clone(), mma_link, to_mma, from_mma);
-        let worker = Worker::new(fwps, servants.worker.clone(), to_worker, from_worker, slot);
+        let worker =
+            Worker::new(fwps, servants.worker.clone(), vec![servants.mma.clone()], to_worker, from_worker, slot);
         // As in a node, by another thread.
         let launch = move || launch(fwps, &template, &servants, &launchers);
         for (fwp, endpoint) in std::thread::spawn(launch).join().expect("FWPs that come to their first wait") {

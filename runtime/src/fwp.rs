@@ -51,6 +51,8 @@ pub struct FwpContext {
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
+    /// It has sent something that the MMA was not told of. Written by its worker.
+    sent: AtomicBool,
     memory_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
     allowance_bytes: AtomicU32,
@@ -72,6 +74,20 @@ impl FwpShared {
     /// Notes whether it waits; called by the `wait` import.
     pub(crate) fn set_waiting(&self, waiting: bool) {
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Notes that it has sent something; called by the `wait` import.
+    pub(crate) fn note_sent(&self) {
+        self.sent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has sent something since the last time this was asked: the MMA is to be told.
+    pub fn take_sent(&self) -> bool {
+        let sent = self.sent.load(Ordering::Relaxed);
+        if sent {
+            self.sent.store(false, Ordering::Relaxed);
+        }
+        sent
     }
 
     /// Charges a host call that moves so many bytes; false if this turn's allowance does not cover it.

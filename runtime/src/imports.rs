@@ -39,7 +39,11 @@ fn wait(mut caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
     let Some(mailbox) = context.mailbox.as_mut() else {
         return Err(Stop(EndReason::WaitInInit).into());
     };
-    mailbox.collect().map_err(|violation| Stop(violation.into()))?;
+    let collected = mailbox.collect_silently();
+    if collected != Ok(0) {
+        context.shared.note_sent();
+    }
+    collected.map_err(|violation| Stop(violation.into()))?;
     let published = mailbox.publish();
     // Both ways: a guest that waits twice before its next boundary may get packets the second time.
     context.shared.set_waiting(published == 0);

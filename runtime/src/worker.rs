@@ -19,6 +19,9 @@ const TURNS: usize = 32;
 /// Notifications taken per poll.
 const NOTICES: usize = 64;
 
+/// How long an MMA may not be told of what an FWP has sent while others have their turns, in nanoseconds.
+const TELL_NS: u64 = 5_000;
+
 /// What the launcher tells a worker.
 pub enum WorkerCommand {
     /// Takes charge of an FWP. The MMA must learn of it later.
@@ -50,6 +53,8 @@ enum Took {
 /// One worker; its thread polls it.
 pub struct Worker {
     inputs: ReadyQueue,
+    /// The node's MMAs, which are told who has sent something.
+    mmas: Box<[ReadyQueue]>,
     commands: Receiver<WorkerCommand>,
     events: Sender<WorkerEvent>,
     clock: RunSlot,
@@ -58,20 +63,25 @@ pub struct Worker {
     run_queue: VecDeque<FwpId>,
     /// Ids taken from `inputs` in this poll.
     noticed: Vec<FwpId>,
+    /// FWPs that have sent something, by MMA, which is not told yet.
+    sent: Box<[Vec<FwpId>]>,
 }
 
 impl Worker {
-    /// A worker for FWPs of index below `fwps_max`. `events` must have room for two events per FWP.
+    /// A worker for FWPs of index below `fwps_max`, whose packets `mmas` move, in their order. `events` must have room for two events per FWP.
     #[must_use]
     pub fn new(
         fwps_max: usize,
         inputs: ReadyQueue,
+        mmas: Vec<ReadyQueue>,
         commands: Receiver<WorkerCommand>,
         events: Sender<WorkerEvent>,
         clock: RunSlot,
     ) -> Self {
         Self {
             inputs,
+            sent: mmas.iter().map(|_| Vec::with_capacity(TURNS)).collect(),
+            mmas: mmas.into(),
             commands,
             events,
             clock,
@@ -86,11 +96,13 @@ impl Worker {
     pub fn poll(&mut self) -> usize {
         // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
         // is in the table afterwards.
-        self.noticed.extend(std::iter::from_fn(|| self.inputs.pop()).take(NOTICES));
+        let inputs = &mut self.inputs;
+        self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
         let mut done = self.follow_commands() + self.noticed.len();
-        while let Some(id) = self.noticed.pop() {
-            self.enqueue(id);
+        for at in 0..self.noticed.len() {
+            self.enqueue(self.noticed[at]);
         }
+        self.noticed.clear();
         if !self.run_queue.is_empty() {
             done += self.give_turns();
         }
@@ -99,6 +111,7 @@ impl Worker {
 
     fn give_turns(&mut self) -> usize {
         let (mut now_ns, mut turns) = (self.clock.begin(), 0);
+        let mut told_ns = now_ns;
         for _ in 0..TURNS {
             let Some(id) = self.run_queue.pop_front() else { break };
             turns += 1;
@@ -106,9 +119,24 @@ impl Worker {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
             }
+            if now_ns - told_ns > TELL_NS {
+                self.tell_mmas();
+                told_ns = now_ns;
+            }
         }
         self.clock.end();
+        self.tell_mmas();
         turns
+    }
+
+    /// Tells the MMAs who has sent something since the last time.
+    fn tell_mmas(&mut self) {
+        for (mma, sent) in self.mmas.iter().zip(&mut self.sent) {
+            if !sent.is_empty() {
+                mma.raise_all(sent);
+                sent.clear();
+            }
+        }
     }
 
     /// Whether a poll would find something to do.
@@ -154,6 +182,10 @@ impl Worker {
         fwp.queued = false;
         let (turn, ended_ns) = fwp.resume(&self.clock, *now_ns);
         *now_ns = ended_ns;
+        if fwp.shared().take_sent() {
+            // At most one for each turn since they were told.
+            self.sent[id.mma(self.mmas.len()).0].push(id);
+        }
         match turn {
             Turn::Waiting => Took::Less,
             Turn::Preempted => {
