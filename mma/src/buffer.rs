@@ -62,7 +62,7 @@ impl Buffer {
     /// Has the processor bring the first bytes nearer.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        crate::copy::prefetch(self.data.as_ptr());
+        crate::prefetch::to_read(self.data.as_ptr());
     }
 
     /// Gives the memory back to whoever knows the token.

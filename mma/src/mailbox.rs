@@ -228,6 +228,19 @@ impl Mailbox {
         count as u32
     }
 
+    /// Where lies what a turn of the FWP touches in each case, besides the mailbox itself.
+    #[must_use]
+    pub fn footprint(&self) -> [*const u8; 5] {
+        let [deliver_head, deliver_tail] = self.deliver.footprint();
+        [
+            self.granted.bits.as_ptr().cast(),
+            (&raw const self.counters.guest).cast(),
+            self.transmit.footprint(),
+            deliver_head,
+            deliver_tail,
+        ]
+    }
+
     /// The FWP's counters.
     #[must_use]
     pub fn counters(&self) -> &Arc<FwpCounters> {
@@ -295,7 +308,7 @@ impl GuestRings {
     /// Has the frame's first bytes brought to this core while the guest is still on its way to them.
     fn prefetch_payload(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
-        crate::copy::prefetch(self.slots.as_ptr().wrapping_add(distance));
+        crate::prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
     }
 
     fn entries(&self) -> u32 {

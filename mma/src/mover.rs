@@ -32,6 +32,11 @@ use crate::wiring::{Accepted, Edge, Endpoint, EndpointTable, Inlet, Intake};
 const BATCH: usize = 128;
 /// How many frames ahead of the one being copied memory is asked for.
 const AHEAD: usize = 8;
+/// How many FWPs ahead of the one whose frames are moved its endpoint is asked for, and how many ahead all else of it.
+const FAR_AHEAD: usize = 16;
+const NEAR_AHEAD: usize = 8;
+/// FWPs whose output is moved before workers are told of what it was for.
+const TELL_AFTER: usize = 16;
 
 /// A change to the wiring.
 pub enum MmaCommand {
@@ -54,8 +59,12 @@ pub struct Mma {
     dock: Dock,
     commands: Receiver<MmaCommand>,
     events: Sender<MmaEvent>,
+    /// FWPs whose output is being moved.
+    senders: Vec<FwpId>,
     /// FWPs that were delivered something in this batch, whose workers are to be told.
     untold: Vec<FwpId>,
+    /// Those of them that have the same worker.
+    telling: Vec<FwpId>,
     /// FWPs whose output waited for a slot, and there is one now.
     unblocked: VecDeque<FwpId>,
     /// FWPs whose output waits for a buffer of the gateway's.
@@ -119,7 +128,9 @@ impl Mma {
             dock: Dock::new(link),
             commands,
             events,
+            senders: Vec::with_capacity(BATCH),
             untold: Vec::with_capacity(fwps_max),
+            telling: Vec::with_capacity(fwps_max),
             unblocked: VecDeque::with_capacity(fwps_max),
             without_buffer: VecDeque::with_capacity(fwps_max),
             held: 0,
@@ -145,13 +156,31 @@ impl Mma {
             left -= self.deliver_run(left);
         }
         self.tell_workers();
-        for _ in 0..BATCH {
-            let Some(id) = self.outputs.pop() else { break };
-            done += self.move_output(id);
-            self.tell_workers();
-        }
+        done += self.move_outputs();
         done += self.go_on();
         self.dock.publish();
+        done
+    }
+
+    fn move_outputs(&mut self) -> usize {
+        let Self { outputs, senders, .. } = self;
+        senders.extend(std::iter::from_fn(|| outputs.pop()).take(BATCH));
+        let (mut done, mut at) = (0, 0);
+        while let Some(&id) = self.senders.get(at) {
+            if let Some(far) = self.senders.get(at + FAR_AHEAD) {
+                self.table.prefetch(*far);
+            }
+            if let Some(near) = self.senders.get(at + NEAR_AHEAD) {
+                self.table.prefetch_output(*near);
+            }
+            done += self.move_output(id);
+            at += 1;
+            if at.is_multiple_of(TELL_AFTER) {
+                self.tell_workers();
+            }
+        }
+        self.senders.clear();
+        self.tell_workers();
         done
     }
 
@@ -225,6 +254,19 @@ impl Mma {
         let Self { table, dock, counters, untold, held, held_max, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
+        // Others' frames that come soon. Where each is for another FWP, everything has to be fetched from afar.
+        if let Some(far) = frames.peek(FAR_AHEAD)
+            && far.target != target
+        {
+            table.prefetch(far.target);
+        }
+        if let Some(near) = frames.peek(NEAR_AHEAD)
+            && near.target != target
+        {
+            table.prefetch_inlet(near.target);
+            near.buffer.prefetch();
+        }
+        let is_single = frames.peek(1).is_none_or(|next| next.target != target);
         let Some(endpoint) = table.get_mut(target) else {
             counters.dropped_gone.add(1);
             frames.take().into_iter().for_each(|frame| shelf.keep(frame.buffer));
@@ -233,15 +275,19 @@ impl Mma {
         let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
         let (mut taken, mut moved) = (0, Moved::default());
         let mut intake = inlet.open();
-        (0..AHEAD).for_each(|ahead| intake.prefetch(ahead));
+        if !is_single {
+            (0..AHEAD).for_each(|ahead| intake.prefetch(ahead));
+        }
         while let Some(frame) = frames.peek(0)
             && frame.target == target
         {
             taken += 1;
-            if let Some(ahead) = frames.peek(AHEAD) {
-                ahead.buffer.prefetch();
+            if !is_single {
+                if let Some(ahead) = frames.peek(AHEAD) {
+                    ahead.buffer.prefetch();
+                }
+                intake.prefetch(AHEAD);
             }
-            intake.prefetch(AHEAD);
             // Copied from where it lies and only then taken: a frame that went over the stack would wait there for all writes
             // before it, and those into slots take long. Behind those that wait already, a frame waits too.
             let accepted = if waiting.is_empty() { accept(&mut intake, frame) } else { Accepted::NoSlot };
@@ -259,14 +305,10 @@ impl Mma {
             shelf.keep(frame.buffer);
         }
         drop(intake);
-        let next = frames.peek(0).map(|frame| frame.target);
         if moved.frames > 0 {
             counters.copied_bytes.add(moved.bytes);
             moved.count_received(endpoint);
             note_untold(endpoint, untold);
-        }
-        if let Some(next) = next {
-            table.prefetch(next);
         }
         taken
     }
@@ -459,27 +501,28 @@ impl Mma {
         moved
     }
 
-    /// Tells the workers of all that was delivered since the last time, ringing each of them once if few take turns.
+    /// Tells the workers of all that was delivered since the last time, each of them once if few take turns.
     #[inline]
     fn tell_workers(&mut self) {
-        let mut to_ring: Option<ReadyQueue> = None;
-        for id in self.untold.drain(..) {
-            let Some(endpoint) = self.table.get_mut(id) else { continue };
-            if !endpoint.tell_worker() {
-                continue;
-            }
-            match &to_ring {
-                Some(queue) if queue.is_same(&endpoint.worker) => {}
-                other => {
-                    if let Some(queue) = other {
-                        queue.ring();
+        let Self { table, untold, telling, .. } = self;
+        let mut untold = untold.drain(..).peekable();
+        while let Some(first) = untold.next() {
+            let Some(endpoint) = table.get_mut(first) else { continue };
+            endpoint.hand_over();
+            telling.push(first);
+            let worker = endpoint.worker.clone();
+            while let Some(&id) = untold.peek() {
+                if let Some(endpoint) = table.get_mut(id) {
+                    if !endpoint.worker.is_same(&worker) {
+                        break;
                     }
-                    to_ring = Some(endpoint.worker.clone());
+                    endpoint.hand_over();
+                    telling.push(id);
                 }
+                untold.next();
             }
-        }
-        if let Some(queue) = to_ring {
-            queue.ring();
+            worker.raise_all(telling);
+            telling.clear();
         }
     }
 }

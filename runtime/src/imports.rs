@@ -36,6 +36,7 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
 /// loop or function boundary: unlike an async import this allocates nothing.
 fn wait(mut caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
     let context = caller.data_mut();
+    context.shared.note_call(context);
     let Some(mailbox) = context.mailbox.as_mut() else {
         return Err(Stop(EndReason::WaitInInit).into());
     };
