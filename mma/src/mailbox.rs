@@ -149,9 +149,15 @@ impl Mailbox {
     pub fn collect(&mut self) -> Result<u32, Violation> {
         let collected = self.collect_silently();
         if collected != Ok(0) {
-            self.mma.raise(self.id);
+            self.tell_mma();
         }
         collected
+    }
+
+    /// Tells the MMA of what was collected silently.
+    #[inline]
+    pub fn tell_mma(&self) {
+        self.mma.raise(self.id);
     }
 
     /// The same without telling the MMA, which is to be told then, unless it is of nothing: for several FWPs together it costs

@@ -8,6 +8,8 @@
 //! A mark costs one write that others may be making too, and so do all marks in one word that are made together; taking
 //! costs one for all that are marked in a word. Places are gone round in order, so nobody is passed over twice.
 
+use crossbeam_utils::CachePadded;
+
 use crate::doorbell::Doorbell;
 use crate::id::FwpId;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
@@ -19,11 +21,15 @@ pub struct ReadyQueue {
     round: Round,
 }
 
+/// As many words as share a cache line with each other and with nothing else.
+type Words = CachePadded<[AtomicU64; WORDS]>;
+const WORDS: usize = 8;
+
 struct Shared {
-    /// A bit for each word of `marked` that may have one.
-    summary: Box<[AtomicU64]>,
+    /// A bit for each word of `marked` that may have one. On lines of their own: the one thread reads them at each poll.
+    summary: Box<[CachePadded<AtomicU64>]>,
     /// A bit for each place.
-    marked: Box<[AtomicU64]>,
+    marked: Box<[Words]>,
     /// By place: the generation of the tenant that was marked last.
     tenants: Box<[AtomicU32]>,
 }
@@ -46,8 +52,11 @@ impl Clone for ReadyQueue {
     }
 }
 
-fn zeroed(count: usize) -> Box<[AtomicU64]> {
-    (0..count).map(|_| AtomicU64::new(0)).collect()
+impl Shared {
+    #[inline(always)]
+    fn marked(&self, word: usize) -> &AtomicU64 {
+        &self.marked[word / WORDS][word % WORDS]
+    }
 }
 
 /// Removes the lowest bit; which one it was.
@@ -66,8 +75,10 @@ impl ReadyQueue {
     pub fn new(fwps_max: usize, bell: Doorbell) -> Self {
         let words = fwps_max.max(1).div_ceil(64);
         let shared = Shared {
-            summary: zeroed(words.div_ceil(64)),
-            marked: zeroed(words),
+            summary: (0..words.div_ceil(64)).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            marked: (0..words.div_ceil(WORDS))
+                .map(|_| Words::new(std::array::from_fn(|_| AtomicU64::new(0))))
+                .collect(),
             tenants: (0..fwps_max).map(|_| AtomicU32::new(0)).collect(),
         };
         Self { shared: Arc::new(shared), bell, round: Round::default() }
@@ -95,7 +106,7 @@ impl ReadyQueue {
             if let Some(bit) = take_lowest(&mut round.summary) {
                 round.word = round.part * 64 + bit;
                 // From here on its places may be marked again.
-                round.marked = shared.marked[round.word].swap(0, Ordering::AcqRel);
+                round.marked = shared.marked(round.word).swap(0, Ordering::AcqRel);
                 return Some(());
             }
             let parts = shared.summary.len();
@@ -160,7 +171,7 @@ impl ReadyQueue {
     /// Whether any of the places was not marked before.
     #[inline(always)]
     fn mark(&self, word: usize, bits: u64) -> bool {
-        let before = self.shared.marked[word].fetch_or(bits, Ordering::AcqRel);
+        let before = self.shared.marked(word).fetch_or(bits, Ordering::AcqRel);
         let (part, bit) = (word / 64, 1 << (word % 64));
         // Whoever marked the word before may not have come to this yet.
         if before == 0 || self.shared.summary[part].load(Ordering::Relaxed) & bit == 0 {

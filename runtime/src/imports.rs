@@ -40,12 +40,13 @@ fn wait(mut caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
     let Some(mailbox) = context.mailbox.as_mut() else {
         return Err(Stop(EndReason::WaitInInit).into());
     };
-    let collected = mailbox.collect_silently();
-    if collected != Ok(0) {
-        context.shared.note_sent();
+    let collected = mailbox.collect_silently().map_err(|violation| Stop(violation.into()));
+    let published = if collected.is_ok() { mailbox.publish() } else { 0 };
+    if !matches!(collected, Ok(0)) {
+        // Whoever goes on may do so for long. Of those who don't, the worker tells the MMA together.
+        if published > 0 { mailbox.tell_mma() } else { context.shared.note_sent() }
     }
-    collected.map_err(|violation| Stop(violation.into()))?;
-    let published = mailbox.publish();
+    collected?;
     // Both ways: a guest that waits twice before its next boundary may get packets the second time.
     context.shared.set_waiting(published == 0);
     if published == 0 {
