@@ -233,6 +233,6 @@ impl Frame {
     /// Has the processor bring the first bytes nearer.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        crate::copy::prefetch(self.data.as_ptr());
+        crate::prefetch::to_read(self.data.as_ptr());
     }
 }

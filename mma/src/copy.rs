@@ -52,30 +52,6 @@ pub(crate) unsafe fn exactly(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Has the processor bring the cache line at `place` nearer, if it can. Any address will do: nothing is read.
-#[inline(always)]
-pub(crate) fn prefetch<T>(place: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it never faults, wherever the pointer points.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
-/// The same for a line that is about to be written, which another core may hold.
-#[inline(always)]
-pub(crate) fn prefetch_to_write<T>(place: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it never faults, wherever the pointer points. Processors that do not know it take it for a no-op.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

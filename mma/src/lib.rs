@@ -29,6 +29,7 @@ pub mod mailbox;
 pub mod mover;
 pub mod notify;
 pub mod pool;
+pub mod prefetch;
 pub mod spsc;
 mod sync;
 pub mod wiring;

@@ -32,7 +32,12 @@ use crate::wiring::{Accepted, Edge, Endpoint, EndpointTable, Inlet, Intake};
 /// Frames taken from the gateway, and FWPs whose output is moved, per poll.
 const BATCH: usize = 128;
 /// How many frames ahead of the one being copied memory is asked for.
-const AHEAD: usize = 8;
+const AHEAD: usize = 24;
+/// How many FWPs ahead of the one whose frames are moved its endpoint is asked for, and how many ahead all else of it.
+const FAR_AHEAD: usize = 16;
+const NEAR_AHEAD: usize = 8;
+/// FWPs whose output is moved before workers are told of what it was for.
+const TELL_AFTER: usize = 16;
 
 /// A change to the wiring.
 pub enum MmaCommand {
@@ -55,8 +60,12 @@ pub struct Mma {
     dock: Dock,
     commands: Receiver<MmaCommand>,
     events: Sender<MmaEvent>,
+    /// FWPs whose output is being moved.
+    senders: Vec<FwpId>,
     /// FWPs that were delivered something in this batch, whose workers are to be told.
     untold: Vec<FwpId>,
+    /// Those of them that have the same worker.
+    telling: Vec<FwpId>,
     /// FWPs whose output waited for a slot, and there is one now.
     unblocked: VecDeque<FwpId>,
     /// FWPs whose output waits for a buffer of the gateway's.
@@ -120,7 +129,9 @@ impl Mma {
             dock: Dock::new(link),
             commands,
             events,
+            senders: Vec::with_capacity(BATCH),
             untold: Vec::with_capacity(fwps_max),
+            telling: Vec::with_capacity(fwps_max),
             unblocked: VecDeque::with_capacity(fwps_max),
             without_buffer: VecDeque::with_capacity(fwps_max),
             held: 0,
@@ -146,13 +157,31 @@ impl Mma {
             left -= self.deliver_run(left);
         }
         self.tell_workers();
-        for _ in 0..BATCH {
-            let Some(id) = self.outputs.pop() else { break };
-            done += self.move_output(id);
-            self.tell_workers();
-        }
+        done += self.move_outputs();
         done += self.go_on();
         self.dock.publish();
+        done
+    }
+
+    fn move_outputs(&mut self) -> usize {
+        let Self { outputs, senders, .. } = self;
+        senders.extend(std::iter::from_fn(|| outputs.pop()).take(BATCH));
+        let (mut done, mut at) = (0, 0);
+        while let Some(&id) = self.senders.get(at) {
+            if let Some(far) = self.senders.get(at + FAR_AHEAD) {
+                self.table.prefetch(*far);
+            }
+            if let Some(near) = self.senders.get(at + NEAR_AHEAD) {
+                self.table.prefetch_output(*near);
+            }
+            done += self.move_output(id);
+            at += 1;
+            if at.is_multiple_of(TELL_AFTER) {
+                self.tell_workers();
+            }
+        }
+        self.senders.clear();
+        self.tell_workers();
         done
     }
 
@@ -226,25 +255,39 @@ impl Mma {
         let Self { table, dock, counters, untold, held, held_max, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
+        // Others' frames that come soon. Where each is for another FWP, everything has to be fetched from afar.
+        if let Some(far) = frames.peek(FAR_AHEAD)
+            && far.target != target
+        {
+            table.prefetch(far.target);
+        }
+        if let Some(near) = frames.peek(NEAR_AHEAD)
+            && near.target != target
+        {
+            table.prefetch_inlet(near.target);
+            near.frame.prefetch();
+        }
+        let run = 1 + (1..max).take_while(|at| frames.peek(*at).is_some_and(|next| next.target == target)).count();
         let Some(endpoint) = table.get_mut(target) else {
             counters.dropped_gone.add(1);
             frames.take().into_iter().for_each(|inbound| shelf.keep(inbound.frame.into_buffer()));
             return 1;
         };
         let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
-        let (mut taken, mut moved) = (0, Moved::default());
+        let mut moved = Moved::default();
+        inlet.deliver.prefetch_row(run);
         let mut intake = inlet.open();
-        (0..AHEAD).for_each(|ahead| intake.prefetch(ahead));
-        while let Some(next) = frames.peek(0)
-            && next.target == target
-        {
-            taken += 1;
-            if let Some(ahead) = frames.peek(AHEAD) {
-                ahead.frame.prefetch();
+        (0..AHEAD.min(run)).for_each(|ahead| intake.prefetch(ahead));
+        for at in 0..run {
+            if at + AHEAD < run {
+                if let Some(ahead) = frames.peek(AHEAD) {
+                    ahead.frame.prefetch();
+                }
+                intake.prefetch(AHEAD);
             }
-            intake.prefetch(AHEAD);
             // Copied from where it lies and only then taken: a frame that went over the stack would wait there for all writes
             // before it, and those into slots take long. Behind those that wait already, a frame waits too.
+            let Some(next) = frames.peek(0) else { break };
             let accepted = if waiting.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
             let Some(Inbound { frame, .. }) = frames.take() else { break };
             match accepted {
@@ -260,16 +303,12 @@ impl Mma {
             shelf.keep(frame.into_buffer());
         }
         drop(intake);
-        let next = frames.peek(0).map(|frame| frame.target);
         if moved.frames > 0 {
             counters.copied_bytes.add(moved.bytes);
             moved.count_received(endpoint);
             note_untold(endpoint, untold);
         }
-        if let Some(next) = next {
-            table.prefetch(next);
-        }
-        taken
+        run
     }
 
     /// Moves what an FWP has sent, as far as there is room; returns how many frames. Bounded by the FWP's slots.
@@ -327,6 +366,7 @@ impl Mma {
         };
         let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
+        next.inlet.deliver.prefetch_row(max);
         let mut intake = next.inlet.open();
         while let Some(&sent) = row.peek(0)
             && sent.to == to
@@ -460,27 +500,28 @@ impl Mma {
         moved
     }
 
-    /// Tells the workers of all that was delivered since the last time, ringing each of them once if few take turns.
+    /// Tells the workers of all that was delivered since the last time, each of them once if few take turns.
     #[inline]
     fn tell_workers(&mut self) {
-        let mut to_ring: Option<ReadyQueue> = None;
-        for id in self.untold.drain(..) {
-            let Some(endpoint) = self.table.get_mut(id) else { continue };
-            if !endpoint.tell_worker() {
-                continue;
-            }
-            match &to_ring {
-                Some(queue) if queue.is_same(&endpoint.worker) => {}
-                other => {
-                    if let Some(queue) = other {
-                        queue.ring();
+        let Self { table, untold, telling, .. } = self;
+        let mut untold = untold.drain(..).peekable();
+        while let Some(first) = untold.next() {
+            let Some(endpoint) = table.get_mut(first) else { continue };
+            endpoint.hand_over();
+            telling.push(first);
+            let worker = endpoint.worker.clone();
+            while let Some(&id) = untold.peek() {
+                if let Some(endpoint) = table.get_mut(id) {
+                    if !endpoint.worker.is_same(&worker) {
+                        break;
                     }
-                    to_ring = Some(endpoint.worker.clone());
+                    endpoint.hand_over();
+                    telling.push(id);
                 }
+                untold.next();
             }
-        }
-        if let Some(queue) = to_ring {
-            queue.ring();
+            worker.raise_all(telling);
+            telling.clear();
         }
     }
 }

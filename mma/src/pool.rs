@@ -19,6 +19,7 @@ use pinion_abi::{
 
 use crate::copy;
 use crate::id::SlotIndex;
+use crate::prefetch;
 
 /// Why a guest's pool header is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -160,14 +161,14 @@ impl PoolRegion {
     #[inline]
     pub fn prefetch(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
-        copy::prefetch(self.slots.as_ptr().wrapping_add(distance));
+        prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
     }
 
     /// The same for bytes that are about to be written.
     #[inline(always)]
     pub(crate) fn prefetch_to_write(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
-        copy::prefetch_to_write(self.slots.as_ptr().wrapping_add(distance));
+        prefetch::to_write(self.slots.as_ptr().wrapping_add(distance));
     }
 
     /// Copies a frame into a slot.

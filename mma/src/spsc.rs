@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
+use crate::prefetch::{self, LINE};
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
 type Entry<T> = UnsafeCell<MaybeUninit<T>>;
@@ -60,6 +61,16 @@ impl<T> Places<T> {
 
     fn capacity(&self) -> usize {
         self.mask + 1
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, index: usize) {
+        prefetch::to_read(self.first.as_ptr().wrapping_add(index & self.mask));
+    }
+
+    #[inline(always)]
+    fn prefetch_to_write(&self, index: usize) {
+        prefetch::to_write(self.first.as_ptr().wrapping_add(index & self.mask));
     }
 
     /// # Safety
@@ -222,6 +233,29 @@ impl<T> Staging<'_, T> {
     }
 }
 
+impl<T> Producer<T> {
+    /// Asks for the places of the next entries, which the consumer had last.
+    #[inline]
+    pub fn prefetch_row(&self, count: usize) {
+        let per_line = (LINE / size_of::<T>().max(1)).max(1);
+        for at in (0..count.min(self.capacity())).step_by(per_line) {
+            self.places.prefetch_to_write(self.tail.wrapping_add(at));
+        }
+    }
+
+    /// Asks for what staging the next entry and publishing it touch.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.places.prefetch_to_write(self.tail);
+        prefetch::to_write(&raw const self.shared.tail);
+    }
+
+    /// Where it publishes its index.
+    pub(crate) fn footprint(&self) -> *const u8 {
+        (&raw const self.shared.tail).cast()
+    }
+}
+
 impl<T> Drop for Staging<'_, T> {
     #[inline]
     fn drop(&mut self) {
@@ -241,6 +275,19 @@ impl<T> Consumer<T> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.places.capacity()
+    }
+
+    /// Asks for what taking the next entry and giving its place back touch.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.places.prefetch(self.head);
+        prefetch::to_read(&raw const self.shared.tail);
+        prefetch::to_write(&raw const self.shared.head);
+    }
+
+    /// Where it publishes its index, and where it finds the other side's.
+    pub(crate) fn footprint(&self) -> [*const u8; 2] {
+        [(&raw const self.shared.head).cast(), (&raw const self.shared.tail).cast()]
     }
 
     /// Entries that can be taken now. Looks at the producer's index only if fewer than `wanted` seem there.

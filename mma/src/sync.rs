@@ -13,10 +13,8 @@ pub(crate) use self::model::*;
 #[cfg(not(all(test, loom)))]
 mod real {
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::thread::{Thread, current, park_timeout};
-
-    pub(crate) use crossbeam_queue::ArrayQueue;
 
     /// The standard library's cell with loom's way of getting at it.
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -42,14 +40,13 @@ mod real {
 
 #[cfg(all(test, loom))]
 mod model {
-    use std::collections::VecDeque;
     use std::time::Duration;
 
-    use loom::sync::{Mutex, Notify};
+    use loom::sync::Notify;
 
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
     loom::thread_local! {
         static WAKE_UP: Arc<Notify> = Arc::new(Notify::new());
@@ -79,34 +76,5 @@ mod model {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(model);
-    }
-
-    /// Stands for crossbeam's queue, which loom cannot see into.
-    pub(crate) struct ArrayQueue<T> {
-        entries: Mutex<VecDeque<T>>,
-        capacity: usize,
-    }
-
-    impl<T> ArrayQueue<T> {
-        pub(crate) fn new(capacity: usize) -> Self {
-            Self { entries: Mutex::new(VecDeque::new()), capacity }
-        }
-
-        pub(crate) fn push(&self, value: T) -> Result<(), T> {
-            let mut entries = self.entries.lock().unwrap();
-            if entries.len() == self.capacity {
-                return Err(value);
-            }
-            entries.push_back(value);
-            Ok(())
-        }
-
-        pub(crate) fn pop(&self) -> Option<T> {
-            self.entries.lock().unwrap().pop_front()
-        }
-
-        pub(crate) fn is_empty(&self) -> bool {
-            self.entries.lock().unwrap().is_empty()
-        }
     }
 }

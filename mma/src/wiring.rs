@@ -13,6 +13,7 @@ use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
+use crate::prefetch::{self, LINE};
 use crate::spsc::{Consumer, Producer, Staging};
 
 /// Where an FWP's output goes.
@@ -108,6 +109,16 @@ pub(crate) struct Intake<'e> {
 }
 
 impl Inlet {
+    /// Asks for what the next frame touches: its slot, which the guest had last, and all that is noted of it.
+    #[inline]
+    fn prefetch(&self) {
+        if let Some(slot) = self.free.last() {
+            self.pool.prefetch_to_write(*slot, RX_HEADROOM as u16);
+            prefetch::to_write(self.came_by.as_ptr().wrapping_add(usize::from(slot.0)));
+        }
+        self.deliver.prefetch();
+    }
+
     #[inline]
     pub(crate) fn open(&mut self) -> Intake<'_> {
         let staging = self.deliver.staging();
@@ -239,13 +250,11 @@ impl Endpoint {
         })
     }
 
-    /// Hands what was staged to the worker's ring; true if the worker's queue was given this FWP, so that its bell is to be
-    /// rung.
+    /// Hands what was staged to the worker's ring. The worker is to be told then.
     #[inline]
-    pub(crate) fn tell_worker(&mut self) -> bool {
+    pub(crate) fn hand_over(&mut self) {
         self.untold = false;
         self.inlet.deliver.publish();
-        self.worker.raise_silently(self.id)
     }
 
     fn feeds_itself(&self) -> bool {
@@ -279,11 +288,29 @@ impl EndpointTable {
         self.places.get_mut(id.index as usize)?.as_deref_mut().filter(|endpoint| endpoint.id == id)
     }
 
-    /// Has the processor bring an endpoint nearer.
+    /// Asks for an endpoint: the first of two steps, and well before the second.
     #[inline]
     pub(crate) fn prefetch(&self, id: FwpId) {
         if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
-            crate::copy::prefetch(&raw const **endpoint);
+            let start = (&raw const **endpoint).cast::<u8>();
+            (0..size_of::<Endpoint>()).step_by(LINE).for_each(|at| prefetch::to_read(start.wrapping_add(at)));
+        }
+    }
+
+    /// Asks for what delivering a frame to an endpoint touches, which should be at hand itself.
+    #[inline]
+    pub(crate) fn prefetch_inlet(&self, id: FwpId) {
+        if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
+            endpoint.inlet.prefetch();
+            prefetch::to_write(&raw const endpoint.counters.moved);
+        }
+    }
+
+    /// Asks for what moving an endpoint's output touches, which should be at hand itself.
+    #[inline]
+    pub(crate) fn prefetch_output(&self, id: FwpId) {
+        if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
+            endpoint.transmit.prefetch();
         }
     }
 

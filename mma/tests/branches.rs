@@ -174,7 +174,7 @@ fn the_way_that_a_frame_came_by_is_known_on_every_branch() {
 fn two_mmas_move_the_packets_of_their_own_chains_and_notify_the_same_worker() {
     const CHAINS: u32 = 6;
     let plan = Plan::default();
-    let worker = ReadyQueue::new(plan.fwps_max, Doorbell::default());
+    let mut worker = ReadyQueue::new(plan.fwps_max, Doorbell::default());
     let mut houses = [0, 1].map(|_| House::with_worker(&plan, worker.clone()));
     let chain = |number: u32| {
         // Both stages at places of the same MMA.

@@ -282,7 +282,7 @@ fn workers(
         let seat = seats.at(core);
         let inputs = ReadyQueue::new(fwps_max, seat.bell.clone());
         let (commands, reads) = line(&seat.bell);
-        let worker = Worker::new(fwps_max, inputs.clone(), reads, events.clone(), clock.slot(engine));
+        let worker = Worker::new(fwps_max, inputs.clone(), outputs.to_vec(), reads, events.clone(), clock.slot(engine));
         seat.roles.push(Role::Worker(Box::new(worker)));
         let servants = |mma: &ReadyQueue| Servants { mma: mma.clone(), worker: inputs.clone() };
         let servants = outputs.iter().map(servants).collect();

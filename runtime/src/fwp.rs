@@ -30,6 +30,7 @@ use wasmtime::{Instance, Memory, ResourceLimiter, Store};
 
 use crate::clock::RunSlot;
 use crate::end::EndReason;
+use crate::footprint::{CallSite, Footprint, instance_of};
 use crate::log::GuestLog;
 use crate::template::Template;
 
@@ -51,9 +52,14 @@ pub struct FwpContext {
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
+    /// It has sent something that the MMA was not told of. Written by its worker.
+    sent: AtomicBool,
     memory_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
     allowance_bytes: AtomicU32,
+    /// Where its first wait found the stack and its context, in memory.
+    call_stack: AtomicU64,
+    call_context: AtomicU64,
 }
 
 /// Bytes that host calls move in one turn. Guest code is interrupted at loops and function entries only, so without a bound
@@ -72,6 +78,35 @@ impl FwpShared {
     /// Notes whether it waits; called by the `wait` import.
     pub(crate) fn set_waiting(&self, waiting: bool) {
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Notes that it has sent something; called by the `wait` import.
+    pub(crate) fn note_sent(&self) {
+        self.sent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has sent something since the last time this was asked: the MMA is to be told.
+    pub fn take_sent(&self) -> bool {
+        let sent = self.sent.load(Ordering::Relaxed);
+        if sent {
+            self.sent.store(false, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    /// Notes where a host call finds the stack and the FWP's context; called by the `wait` import.
+    #[inline]
+    pub(crate) fn note_call(&self, context: *const FwpContext) {
+        if self.call_context.load(Ordering::Relaxed) == 0 {
+            let here = 0_u8;
+            self.call_stack.store((&raw const here).addr() as u64, Ordering::Relaxed);
+            self.call_context.store(context.addr() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn call_site(&self) -> CallSite {
+        let [stack, context] = [&self.call_stack, &self.call_context].map(|at| at.load(Ordering::Relaxed) as usize);
+        CallSite { stack, context }
     }
 
     /// Charges a host call that moves so many bytes; false if this turn's allowance does not cover it.
@@ -139,8 +174,7 @@ pub struct Fwp {
     life: ManuallyDrop<Life>,
     shared: Arc<FwpShared>,
     counters: Arc<FwpCounters>,
-    /// Whether it is in its worker's run queue.
-    pub(crate) queued: bool,
+    footprint: Footprint,
 }
 
 /// Where a new FWP will live.
@@ -183,22 +217,38 @@ impl Fwp {
         // `wait` import, during which the guest does not run.
         let (mailbox, endpoint) = unsafe { connect(berth.id, base, &layout, berth.servants, berth.wiring) };
         let counters = Arc::clone(mailbox.counters());
+        let [a, b, c, d, e] = mailbox.footprint().map(|place| place.addr());
+        let others = [a, b, c, d, e, Arc::as_ptr(&shared).addr()];
         store.data_mut().mailbox = Some(mailbox);
 
         let run = instance.get_typed_func::<(), ()>(&mut store, EXPORT_RUN).map_err(EndReason::broken)?;
+        // SAFETY: of this store, which lives.
+        let its_instance = unsafe { instance_of(run.func().to_raw(&mut store)) };
         let future: RunFuture = Box::pin(async move {
             let outcome = run.call_async(&mut store, ()).await;
             (store, outcome)
         });
         let life = ManuallyDrop::new(Life::Running(future));
-        let mut fwp = Self { id: berth.id, life, shared, counters, queued: false };
+        let mut fwp = Self { id: berth.id, life, shared, counters, footprint: Footprint::default() };
         match fwp.run_to_first_wait(berth.clock, deadline) {
-            Ok(()) => Ok((fwp, endpoint)),
+            Ok(()) => {
+                if let Life::Running(future) = &*fwp.life {
+                    let (future, call) = ((&raw const **future).addr(), fwp.shared.call_site());
+                    fwp.footprint = Footprint::new(future, call, size_of::<FwpContext>(), its_instance, others);
+                }
+                Ok((fwp, endpoint))
+            }
             Err(reason) => {
                 fwp.dismantle(endpoint);
                 Err(reason)
             }
         }
+    }
+
+    /// Asks for the memory that its turn will touch. It should be at hand itself.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.footprint.prefetch();
     }
 
     fn run_to_first_wait(&mut self, clock: &RunSlot, deadline: Instant) -> Result<(), EndReason> {

@@ -36,11 +36,17 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
 /// loop or function boundary: unlike an async import this allocates nothing.
 fn wait(mut caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
     let context = caller.data_mut();
+    context.shared.note_call(context);
     let Some(mailbox) = context.mailbox.as_mut() else {
         return Err(Stop(EndReason::WaitInInit).into());
     };
-    mailbox.collect().map_err(|violation| Stop(violation.into()))?;
-    let published = mailbox.publish();
+    let collected = mailbox.collect_silently().map_err(|violation| Stop(violation.into()));
+    let published = if collected.is_ok() { mailbox.publish() } else { 0 };
+    if !matches!(collected, Ok(0)) {
+        // Whoever goes on may do so for long. Of those who don't, the worker tells the MMA together.
+        if published > 0 { mailbox.tell_mma() } else { context.shared.note_sent() }
+    }
+    collected?;
     // Both ways: a guest that waits twice before its next boundary may get packets the second time.
     context.shared.set_waiting(published == 0);
     if published == 0 {

@@ -31,6 +31,7 @@ pub mod config;
 pub mod drops;
 pub mod end;
 pub mod engine;
+mod footprint;
 pub mod fwp;
 pub mod imports;
 pub mod launcher;

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::id::FwpId;
 use pinion_mma::notify::ReadyQueue;
+use pinion_mma::prefetch::{self, LINE};
 
 use crate::clock::RunSlot;
 use crate::end::EndReason;
@@ -18,6 +19,12 @@ use crate::fwp::{Fwp, Turn};
 const TURNS: usize = 32;
 /// Notifications taken per poll.
 const NOTICES: usize = 64;
+
+/// How many turns ahead an FWP is asked for, and how many ahead all that its turn will touch.
+const FAR_AHEAD: usize = 6;
+const NEAR_AHEAD: usize = 3;
+/// How long an MMA may not be told of what an FWP has sent while others have their turns, in nanoseconds.
+const TELL_NS: u64 = 5_000;
 
 /// What the launcher tells a worker.
 pub enum WorkerCommand {
@@ -50,32 +57,42 @@ enum Took {
 /// One worker; its thread polls it.
 pub struct Worker {
     inputs: ReadyQueue,
+    /// The node's MMAs, which are told who has sent something.
+    mmas: Box<[ReadyQueue]>,
     commands: Receiver<WorkerCommand>,
     events: Sender<WorkerEvent>,
     clock: RunSlot,
     /// By index of the node's FWPs; another worker's places stay empty here.
     fwps: Vec<Option<Box<Fwp>>>,
     run_queue: VecDeque<FwpId>,
+    /// By index: whether an FWP is in the run queue, or is to be kept out of it.
+    queued: Box<[bool]>,
     /// Ids taken from `inputs` in this poll.
     noticed: Vec<FwpId>,
+    /// FWPs that have sent something, by MMA, which is not told yet.
+    sent: Box<[Vec<FwpId>]>,
 }
 
 impl Worker {
-    /// A worker for FWPs of index below `fwps_max`. `events` must have room for two events per FWP.
+    /// A worker for FWPs of index below `fwps_max`, whose packets `mmas` move, in their order. `events` must have room for two events per FWP.
     #[must_use]
     pub fn new(
         fwps_max: usize,
         inputs: ReadyQueue,
+        mmas: Vec<ReadyQueue>,
         commands: Receiver<WorkerCommand>,
         events: Sender<WorkerEvent>,
         clock: RunSlot,
     ) -> Self {
         Self {
             inputs,
+            sent: mmas.iter().map(|_| Vec::with_capacity(TURNS)).collect(),
+            mmas: mmas.into(),
             commands,
             events,
             clock,
             fwps: (0..fwps_max).map(|_| None).collect(),
+            queued: vec![false; fwps_max].into(),
             // Each FWP is in it at most once, and an id that has ended until its turn.
             run_queue: VecDeque::with_capacity(fwps_max * 2),
             noticed: Vec::with_capacity(NOTICES),
@@ -86,11 +103,13 @@ impl Worker {
     pub fn poll(&mut self) -> usize {
         // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
         // is in the table afterwards.
-        self.noticed.extend(std::iter::from_fn(|| self.inputs.pop()).take(NOTICES));
+        let inputs = &mut self.inputs;
+        self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
         let mut done = self.follow_commands() + self.noticed.len();
-        while let Some(id) = self.noticed.pop() {
-            self.enqueue(id);
+        for at in 0..self.noticed.len() {
+            self.enqueue(self.noticed[at]);
         }
+        self.noticed.clear();
         if !self.run_queue.is_empty() {
             done += self.give_turns();
         }
@@ -99,16 +118,33 @@ impl Worker {
 
     fn give_turns(&mut self) -> usize {
         let (mut now_ns, mut turns) = (self.clock.begin(), 0);
+        let mut told_ns = now_ns;
         for _ in 0..TURNS {
             let Some(id) = self.run_queue.pop_front() else { break };
             turns += 1;
+            self.look_ahead();
             if self.give_turn(id, &mut now_ns) == Took::WholeQuantum {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
             }
+            if now_ns - told_ns > TELL_NS {
+                self.tell_mmas();
+                told_ns = now_ns;
+            }
         }
         self.clock.end();
+        self.tell_mmas();
         turns
+    }
+
+    /// Tells the MMAs who has sent something since the last time.
+    fn tell_mmas(&mut self) {
+        for (mma, sent) in self.mmas.iter().zip(&mut self.sent) {
+            if !sent.is_empty() {
+                mma.raise_all(sent);
+                sent.clear();
+            }
+        }
     }
 
     /// Whether a poll would find something to do.
@@ -126,6 +162,7 @@ impl Worker {
                     let index = fwp.id().index as usize;
                     debug_assert!(self.fwps[index].is_none());
                     self.fwps[index] = Some(fwp);
+                    self.queued[index] = false;
                 }
                 WorkerCommand::Release(id) => {
                     if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
@@ -137,23 +174,36 @@ impl Worker {
         done
     }
 
-    fn fwp(&mut self, id: FwpId) -> Option<&mut Fwp> {
-        self.fwps[id.index as usize].as_deref_mut().filter(|fwp| fwp.id() == id)
+    #[inline]
+    fn enqueue(&mut self, id: FwpId) {
+        if !std::mem::replace(&mut self.queued[id.index as usize], true) {
+            self.run_queue.push_back(id);
+        }
     }
 
-    fn enqueue(&mut self, id: FwpId) {
-        let Some(fwp) = self.fwp(id) else { return };
-        if !std::mem::replace(&mut fwp.queued, true) {
-            self.run_queue.push_back(id);
+    /// Asks for memory of those whose turns come soon. Where many have little to do, all of it has to be fetched from afar.
+    #[inline]
+    fn look_ahead(&self) {
+        let place = |ahead: usize| self.fwps[self.run_queue.get(ahead)?.index as usize].as_deref();
+        if let Some(far) = place(FAR_AHEAD) {
+            let start = (&raw const *far).cast::<u8>();
+            (0..size_of::<Fwp>()).step_by(LINE).for_each(|at| prefetch::to_read(start.wrapping_add(at)));
+        }
+        if let Some(near) = place(NEAR_AHEAD) {
+            near.prefetch();
         }
     }
 
     fn give_turn(&mut self, id: FwpId, now_ns: &mut u64) -> Took {
         let place = self.fwps[id.index as usize].as_deref_mut();
         let Some(fwp) = place.filter(|fwp| fwp.id() == id) else { return Took::Less };
-        fwp.queued = false;
+        self.queued[id.index as usize] = false;
         let (turn, ended_ns) = fwp.resume(&self.clock, *now_ns);
         *now_ns = ended_ns;
+        if fwp.shared().take_sent() {
+            // At most one for each turn since they were told.
+            self.sent[id.mma(self.mmas.len()).0].push(id);
+        }
         match turn {
             Turn::Waiting => Took::Less,
             Turn::Preempted => {
@@ -162,7 +212,7 @@ impl Worker {
             }
             Turn::Ended(reason) => {
                 // Stays marked as queued, so that no notice gives it another turn.
-                fwp.queued = true;
+                self.queued[id.index as usize] = true;
                 self.report(WorkerEvent::Ended { id, reason });
                 Took::Less
             }

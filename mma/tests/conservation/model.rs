@@ -1,7 +1,7 @@
 //! A whole house, as plainly as can be: what the MMA is to do with every frame, buffer and slot, one at a time, without rings,
 //! runs or batches; whatever is random is smaller than a batch here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
 use pinion_mma::counters::MovedCounters;
@@ -129,8 +129,8 @@ impl Stage {
 pub(crate) struct Model {
     pub(crate) stages: Vec<Stage>,
     pub(crate) arriving: VecDeque<(FwpId, Packet)>,
-    /// Places with output, in the order in which the MMA was told.
-    pub(crate) told: VecDeque<usize>,
+    /// Places with output that the MMA was told of. It goes round them in their order.
+    pub(crate) told: BTreeSet<usize>,
     unblocked: VecDeque<FwpId>,
     without_buffer: VecDeque<FwpId>,
     /// Buffers: lent empty, kept, and on the way back.
@@ -147,7 +147,7 @@ impl Model {
         let mut model = Self {
             stages: Vec::new(),
             arriving: VecDeque::new(),
-            told: VecDeque::new(),
+            told: BTreeSet::new(),
             unblocked: VecDeque::new(),
             without_buffer: VecDeque::new(),
             empties: 0,
@@ -211,7 +211,7 @@ impl Model {
         while let Some((target, packet)) = self.arriving.pop_front() {
             self.deliver(target, packet);
         }
-        while let Some(stage) = self.told.pop_front() {
+        while let Some(stage) = self.told.pop_first() {
             self.move_output(stage);
         }
         if self.empties + self.kept > 0 {

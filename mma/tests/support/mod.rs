@@ -463,7 +463,7 @@ impl House {
     }
 
     /// Whom the MMA has notified the worker of.
-    pub(crate) fn noticed(&self) -> Vec<FwpId> {
+    pub(crate) fn noticed(&mut self) -> Vec<FwpId> {
         std::iter::from_fn(|| self.worker_queue.pop()).collect()
     }
 

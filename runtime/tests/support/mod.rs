@@ -93,6 +93,9 @@ impl Bench {
         let started_ns = self.clock.begin();
         let (turn, _) = fwp.resume(&self.clock, started_ns);
         self.clock.end();
+        if fwp.shared().take_sent() {
+            self.servants.mma.raise(ID);
+        }
         turn
     }
 
