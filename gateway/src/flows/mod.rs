@@ -16,9 +16,9 @@
 //!               [ready instances of each chain]        pending: frames that wait for one, by key
 //! ```
 //!
-//! Owned by the gateway's thread. Clients choose addresses and ports, so every hash is keyed with random keys of this
-//! process: nobody can aim at one bucket. All operations are bounded, or in the case of `HashIndex`
-//! bounded but for luck.
+//! Owned by the gateway's thread. Clients choose addresses and ports, so every hash but the memo's, where a collision costs
+//! no more than the memo saves, is keyed with random keys of this process: nobody can aim at one bucket. All operations are
+//! bounded, or in the case of `HashIndex` bounded but for luck.
 
 mod bucket;
 pub(crate) mod cache;
