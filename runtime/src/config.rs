@@ -1,5 +1,6 @@
 //! A node's configuration file.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
@@ -84,6 +85,9 @@ pub struct PortConfig {
 /// and a VLAN tag. Some devices carry less.
 const MTU_BYTES_MAX: u32 = 2048 - pinion_abi::RX_HEADROOM - pinion_gateway::port::FRAME_OVERHEAD;
 
+/// The longest path of a Unix socket: `sun_path`, and the zero byte at its end.
+const SOCKET_BYTES_MAX: usize = 107;
+
 fn default_state_dir() -> PathBuf {
     "/var/lib/pinion".into()
 }
@@ -165,6 +169,13 @@ impl NodeConfig {
         within("limits.fwps_max", self.limits.fwps_max, 1..=FWPS_MAX as u32)?;
         within("limits.flows_max", self.limits.flows_max, 16..=16_777_216)?;
         within("limits.buffers", self.limits.buffers, 1024..=1_048_576)?;
+        let socket_bytes = self.socket.as_os_str().len();
+        if socket_bytes > SOCKET_BYTES_MAX {
+            return Err(format!(
+                "socket = {}: a path of {socket_bytes} bytes, of which the kernel takes {SOCKET_BYTES_MAX}",
+                self.socket.display()
+            ));
+        }
         if self.ports.is_empty() {
             return Err("there is no [[port]]: a node needs at least one".to_owned());
         }
@@ -173,6 +184,7 @@ impl NodeConfig {
             pinion_control::model::PortName::new(name.clone()).map_err(|error| format!("port.name: {error}"))?;
             within(&format!("port {name}: mtu_bytes"), u32::from(port.mtu_bytes), 576..=MTU_BYTES_MAX)?;
             within(&format!("port {name}: queues"), u32::from(port.queues), 1..=64)?;
+            port.check()?;
             if self.ports[..i].iter().any(|other| other.name == *name) {
                 return Err(format!("two ports are named {name}"));
             }
@@ -181,6 +193,43 @@ impl NodeConfig {
             }
         }
         Ok(())
+    }
+}
+
+impl PortConfig {
+    fn check(&self) -> Result<(), String> {
+        let Self { name, namespace, addresses, .. } = self;
+        if let Some(namespace) = namespace
+            && (namespace.is_empty() || namespace.contains('/') || [".", ".."].contains(&namespace.as_str()))
+        {
+            return Err(format!(
+                "port {name}: namespace = {namespace:?}: the name of one is needed, as `ip netns` lists it"
+            ));
+        }
+        let is_known = |i: usize, address: IpAddr| addresses[..i].iter().any(|other| other.addr() == address);
+        if let Some((_, network)) = addresses.iter().enumerate().find(|(i, network)| is_known(*i, network.addr())) {
+            return Err(format!("port {name}: addresses: {} is given twice", network.addr()));
+        }
+        let unfit = |network: &&IpNet| {
+            let address = network.addr();
+            // In networks of two addresses or one, all are stations' (RFC 3021, RFC 6164).
+            let has_ends = network.prefix_len() + 1 < network.max_prefix_len();
+            let is_end = match network {
+                IpNet::V4(network) => [network.network(), network.broadcast()].contains(&network.addr()),
+                IpNet::V6(network) => network.network() == network.addr(),
+            };
+            address.is_unspecified()
+                || address.is_multicast()
+                || address.is_loopback()
+                || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+                || (has_ends && is_end)
+        };
+        match addresses.iter().find(unfit) {
+            Some(network) => Err(format!(
+                "port {name}: addresses: {network} is no station's address, but a network's, a group's or the host's own"
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -228,10 +277,27 @@ mod tests {
             (format!("{PORT}{}", PORT.replace("lan", "wan")), "FILE: ports lan and wan share the device net_tap0"),
             (format!("{PORT}mtu_bytes = 9000\n"), "FILE: port lan: mtu_bytes = 9000: from 576 to 1966 is possible"),
             (format!("{PORT}queues = 0\n"), "FILE: port lan: queues = 0: from 1 to 64 is possible"),
+            (
+                format!("{PORT}namespace = \"../pinion\"\n"),
+                "FILE: port lan: namespace = \"../pinion\": the name of one is needed, as `ip netns` lists it",
+            ),
+            (
+                format!("{PORT}addresses = [\"10.77.0.2/24\", \"10.77.0.2/16\"]\n"),
+                "FILE: port lan: addresses: 10.77.0.2 is given twice",
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(error_of(&text), expected);
         }
+        for address in
+            ["0.0.0.0/0", "10.77.0.0/24", "10.77.0.255/24", "224.0.0.1/24", "127.0.0.1/8", "::/64", "ff02::1/64"]
+        {
+            let error = error_of(&format!("{PORT}addresses = [{address:?}]\n"));
+            assert!(error.starts_with(&format!("FILE: port lan: addresses: {address} is no station's")), "{error}");
+        }
+        let socket = "s".repeat(SOCKET_BYTES_MAX + 1);
+        let error = error_of(&format!("socket = \"/{socket}\"\n{PORT}"));
+        assert!(error.ends_with("a path of 109 bytes, of which the kernel takes 107"), "{error}");
         let error = error_of(&format!("{PORT}addresses = [\"10.77.0.300/24\"]\n"));
         assert!(error.starts_with("FILE, line 4: invalid IP address syntax"), "{error}");
     }

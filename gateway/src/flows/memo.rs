@@ -55,7 +55,7 @@ impl Memo {
     }
 }
 
-/// Not keyed: whoever makes flows meet here makes his own slower, by what the long way costs.
+/// Not keyed: whoever makes his flows meet others' here makes them go the long way, which is what it would cost without.
 #[inline(always)]
 fn place(flow: PlainFlow) -> usize {
     let [addresses, rest] = flow.words();
