@@ -25,7 +25,7 @@ use crate::artifacts::Artifacts;
 use crate::board::Board;
 use crate::clock::{Clock, Watch};
 use crate::config::{NodeConfig, PortConfig};
-use crate::launcher::{Catalogue, Ears, Launcher, Lines, Order, Places, Shelf, WorkerLine, per_worker};
+use crate::launcher::{Catalogue, Ears, Launcher, Lines, Order, Places, Shelf, WorkerLine, per_worker, stages_max};
 use crate::lines::line;
 use crate::log::LogHub;
 use crate::node::{DataPlane, DataPlaneParts, PortRecord};
@@ -153,7 +153,7 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
         observer,
         mmas,
         ports: port_records,
-        fwps_per_worker: per_worker(fwps_max, plan.workers.len()),
+        stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
         plan,
         warnings: warnings(fwps_max),
     });

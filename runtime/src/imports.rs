@@ -1,7 +1,8 @@
 //! What a guest may call: the `pinion` imports and the few WASI functions that libc and std need.
 //!
-//! Each is bounded in time by a constant, and all of one turn together by an allowance of bytes; none blocks, and none gives a guest anything that its chain was not granted. The
-//! list is the builder's [`pinion_builder::admission`]: what is not on it is refused before it gets here.
+//! Each is bounded in time by a constant, and all of one turn together by an allowance of bytes; none blocks, and none gives
+//! a guest anything that its chain was not granted. The list is the builder's [`pinion_builder::admission`]: what is not on
+//! it is refused before it gets here.
 
 use std::time::Instant;
 

@@ -55,7 +55,7 @@ pub struct DataPlane {
     mmas: Vec<Arc<MmaCounters>>,
     ports: Vec<PortRecord>,
     plan: CorePlan,
-    fwps_per_worker: usize,
+    stages_max: usize,
     warnings: Vec<String>,
     started: Instant,
 }
@@ -78,8 +78,8 @@ pub struct DataPlaneParts {
     pub ports: Vec<PortRecord>,
     /// The core plan.
     pub plan: CorePlan,
-    /// FWPs that a worker has places for.
-    pub fwps_per_worker: usize,
+    /// Stages of a chain that there can be places for.
+    pub stages_max: usize,
     /// What was found at start that an operator ought to know.
     pub warnings: Vec<String>,
 }
@@ -88,7 +88,7 @@ impl DataPlane {
     /// See the module.
     #[must_use]
     pub fn new(parts: DataPlaneParts) -> Self {
-        let DataPlaneParts { artifacts, linker, board, orders, observer, mmas, ports, plan, fwps_per_worker, warnings } =
+        let DataPlaneParts { artifacts, linker, board, orders, observer, mmas, ports, plan, stages_max, warnings } =
             parts;
         let (memory_bytes, started) = (Mutex::default(), Instant::now());
         Self {
@@ -101,7 +101,7 @@ impl DataPlane {
             mmas,
             ports,
             plan,
-            fwps_per_worker,
+            stages_max,
             warnings,
             started,
         }
@@ -202,11 +202,11 @@ impl Node for DataPlane {
                 self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
             }
             self.memory_suffices(state, chain)?;
-            if chain.stages.len() > self.fwps_per_worker {
-                let (stages, places) = (chain.stages.len(), self.fwps_per_worker);
+            if chain.stages.len() > self.stages_max {
+                let (stages, places) = (chain.stages.len(), self.stages_max);
                 return Err(Refusal::Exhausted(format!(
-                    "chain {tenant}/{name}: its {stages} stages need as many places on one worker, and each has {places}: \
-                     raise limits.fwps_max"
+                    "chain {tenant}/{name}: its {stages} stages need as many places on one worker and one MMA, and each has \
+                     {places}: raise limits.fwps_max"
                 )));
             }
         }

@@ -54,6 +54,15 @@ enum Took {
     Less,
 }
 
+/// Who has a place here.
+#[derive(Clone, Copy, Default)]
+struct Seat {
+    /// Of the FWP that was adopted last.
+    generation: u32,
+    /// Whether that is in the run queue, or is to be kept out of it.
+    queued: bool,
+}
+
 /// One worker; its thread polls it.
 pub struct Worker {
     inputs: ReadyQueue,
@@ -65,8 +74,8 @@ pub struct Worker {
     /// By index of the node's FWPs; another worker's places stay empty here.
     fwps: Vec<Option<Box<Fwp>>>,
     run_queue: VecDeque<FwpId>,
-    /// By index: whether an FWP is in the run queue, or is to be kept out of it.
-    queued: Box<[bool]>,
+    /// By index, close together: most of what is noticed is settled without a look at the FWP.
+    seats: Box<[Seat]>,
     /// Ids taken from `inputs` in this poll.
     noticed: Vec<FwpId>,
     /// FWPs that have sent something, by MMA, which is not told yet.
@@ -74,7 +83,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker for FWPs of index below `fwps_max`, whose packets `mmas` move, in their order. `events` must have room for two events per FWP.
+    /// A worker for FWPs of index below `fwps_max`, whose packets `mmas` move, in their order. `events` must have room for
+    /// two events per FWP.
     #[must_use]
     pub fn new(
         fwps_max: usize,
@@ -92,7 +102,7 @@ impl Worker {
             events,
             clock,
             fwps: (0..fwps_max).map(|_| None).collect(),
-            queued: vec![false; fwps_max].into(),
+            seats: vec![Seat::default(); fwps_max].into(),
             // Each FWP is in it at most once, and an id that has ended until its turn.
             run_queue: VecDeque::with_capacity(fwps_max * 2),
             noticed: Vec::with_capacity(NOTICES),
@@ -161,8 +171,8 @@ impl Worker {
                 WorkerCommand::Adopt(fwp) => {
                     let index = fwp.id().index as usize;
                     debug_assert!(self.fwps[index].is_none());
+                    self.seats[index] = Seat { generation: fwp.id().generation, queued: false };
                     self.fwps[index] = Some(fwp);
-                    self.queued[index] = false;
                 }
                 WorkerCommand::Release(id) => {
                     if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
@@ -176,7 +186,9 @@ impl Worker {
 
     #[inline]
     fn enqueue(&mut self, id: FwpId) {
-        if !std::mem::replace(&mut self.queued[id.index as usize], true) {
+        let seat = &mut self.seats[id.index as usize];
+        // What is noticed of who had the place before must not keep its successor from the queue.
+        if seat.generation == id.generation && !std::mem::replace(&mut seat.queued, true) {
             self.run_queue.push_back(id);
         }
     }
@@ -197,7 +209,7 @@ impl Worker {
     fn give_turn(&mut self, id: FwpId, now_ns: &mut u64) -> Took {
         let place = self.fwps[id.index as usize].as_deref_mut();
         let Some(fwp) = place.filter(|fwp| fwp.id() == id) else { return Took::Less };
-        self.queued[id.index as usize] = false;
+        self.seats[id.index as usize].queued = false;
         let (turn, ended_ns) = fwp.resume(&self.clock, *now_ns);
         *now_ns = ended_ns;
         if fwp.shared().take_sent() {
@@ -212,7 +224,7 @@ impl Worker {
             }
             Turn::Ended(reason) => {
                 // Stays marked as queued, so that no notice gives it another turn.
-                self.queued[id.index as usize] = true;
+                self.seats[id.index as usize].queued = true;
                 self.report(WorkerEvent::Ended { id, reason });
                 Took::Less
             }

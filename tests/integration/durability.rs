@@ -16,7 +16,7 @@ fn desired(cli: &Cli) -> [Vec<Value>; 3] {
 fn pings_are_answered_again_after_a_crash(device: Device) {
     let mut bed = Bed::new(device);
     bed.apply_echo("per-client");
-    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
     let before = desired(&bed.node.cli());
     assert!(before.iter().all(|kind| !kind.is_empty()), "{before:?}");
 
@@ -25,8 +25,8 @@ fn pings_are_answered_again_after_a_crash(device: Device) {
 
     assert_eq!(desired(&bed.node.cli()), before);
     for client in &bed.clients {
-        ping(&client.namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
-        ping(&client.namespace, &format!("-c 3 -i 0.01 {NODE_V6}")).assert_all(3);
+        ping(&client.namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
+        ping(&client.namespace, &format!("-c 3 -i 0.2 {NODE_V6}")).assert_all(3);
     }
 }
 
@@ -53,7 +53,7 @@ fn a_module_is_there_after_a_crash_right_after_its_upload() {
     assert_eq!((&listed[0]["name"], &listed[0]["size_bytes"]), (&"icmp-echo".into(), &size_bytes.into()));
     let chains = Manifest::of(TENANT).chain("echo", "icmp-echo", "").ping_rule("ping", "echo", "per-client", NODE);
     bed.node.apply(chains.text());
-    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
 }
 
 #[test]

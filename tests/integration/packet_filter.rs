@@ -20,7 +20,7 @@ fn guarded(policy: &str) -> Manifest {
 }
 
 fn pings(bed: &Bed, client: usize, to: &str) -> Summary {
-    ping(&bed.clients[client].namespace, &format!("-c 3 -i 0.01 -W 0.5 {to}"))
+    ping(&bed.clients[client].namespace, &format!("-c 3 -i 0.1 -W 0.5 {to}"))
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn each_client_is_served_by_an_fwp_of_its_own(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     for client in &bed.clients {
-        ping(&client.namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+        ping(&client.namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
     }
     let fwps = until("three FWPs that serve clients", SOON, || {
         let fwps = bed.node.cli().serving_fwps();
@@ -55,9 +55,9 @@ fn full_sized_and_ipv6_pings_are_answered(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     let Client { namespace, address, address_v6 } = &bed.clients[0];
-    ping(namespace, &format!("-c 20 -i 0.01 -s 1472 -M do {NODE}")).assert_all(20);
-    ping(namespace, &format!("-c 20 -i 0.01 {NODE_V6}")).assert_all(20);
-    ping(namespace, &format!("-c 20 -i 0.01 -s 1452 -M do {NODE_V6}")).assert_all(20);
+    ping(namespace, &format!("-c 20 -i 0.05 -s 1472 -M do {NODE}")).assert_all(20);
+    ping(namespace, &format!("-c 20 -i 0.05 {NODE_V6}")).assert_all(20);
+    ping(namespace, &format!("-c 20 -i 0.05 -s 1452 -M do {NODE_V6}")).assert_all(20);
     flood(namespace, NODE_V6, 2_000).assert_all(2_000);
     let served = until("two clients, one by each address", SOON, || {
         let served: BTreeSet<_> = clients_served(&bed).into_iter().collect();
@@ -96,7 +96,7 @@ fn all_clients_share_one_fwp_if_the_rule_says_so() {
     let bed = Bed::new(Device::AfPacket);
     bed.apply_echo("shared");
     for client in &bed.clients {
-        ping(&client.namespace, &format!("-c 5 -i 0.01 {NODE}")).assert_all(5);
+        ping(&client.namespace, &format!("-c 5 -i 0.1 {NODE}")).assert_all(5);
     }
     let fwps = bed.node.cli().serving_fwps();
     assert_eq!(fwps.len(), 1, "{fwps:?}");
@@ -113,8 +113,8 @@ fn each_flow_of_a_client_has_an_fwp_of_its_own_if_the_rule_says_so() {
     bed.node.apply(manifest.text());
     let Client { namespace, address, .. } = &bed.clients[0];
     for _ in 0..2 {
-        ping(namespace, &format!("-c 2 -i 0.01 {NODE}")).assert_all(2);
-        ping(namespace, &format!("-c 2 -i 0.01 {OTHER}")).assert_all(2);
+        ping(namespace, &format!("-c 2 -i 0.2 {NODE}")).assert_all(2);
+        ping(namespace, &format!("-c 2 -i 0.2 {OTHER}")).assert_all(2);
     }
     let flow = |to| format!("icmp {address} -> {to}");
     let flows: BTreeSet<_> = clients_served(&bed).into_iter().collect();
@@ -162,7 +162,7 @@ fn a_chain_of_several_functions_passes_packets_from_one_to_the_next() {
 fn a_rule_that_is_deleted_serves_nobody_any_more() {
     let bed = Bed::new(Device::AfPacket);
     bed.node.apply(echo("per-client").text());
-    ping(&bed.clients[0].namespace, &format!("-c 2 -i 0.01 {NODE}")).assert_all(2);
+    ping(&bed.clients[0].namespace, &format!("-c 2 -i 0.2 {NODE}")).assert_all(2);
     bed.node.cli().run(&["delete", "rule", "ping", "--tenant", TENANT]);
     let unanswered = until("ping without an answer", SOON, || {
         Some(ping(&bed.clients[0].namespace, &format!("-c 1 -W 0.1 {NODE}"))).filter(|it| it.received == 0)

@@ -83,7 +83,7 @@ impl Wire {
 fn frames_pass_between_two_ports_both_ways(driver: &str) {
     let _turn = turn();
     let wire = Wire::new(driver, "");
-    ping(&wire.left, &format!("-c 20 -i 0.01 {RIGHT}")).assert_all(20);
+    ping(&wire.left, &format!("-c 20 -i 0.05 {RIGHT}")).assert_all(20);
     flood(&wire.left, RIGHT, 2_000).assert_all(2_000);
     flood(&wire.right, LEFT, 2_000).assert_all(2_000);
     flood(&wire.left, NODE, 1_000).assert_all(1_000);
@@ -107,7 +107,7 @@ fn frames_of_many_flows_pass_between_ports_with_several_queues() {
         let own = format!("10.77.0.{number}");
         wire.left.ip(&format!("address add {own}/24 dev eth0"));
         wire.right.ip(&format!("neighbour replace {own} lladdr {} dev eth0 nud permanent", mac(&wire.left)));
-        ping(&wire.left, &format!("-c 5 -i 0.01 -I {own} {NODE}")).assert_all(5);
+        ping(&wire.left, &format!("-c 5 -i 0.1 -I {own} {NODE}")).assert_all(5);
     }
     flood(&wire.left, RIGHT, 2_000).assert_all(2_000);
 }

@@ -24,7 +24,7 @@ fn processes_of_group(group: Pid) -> Vec<String> {
 fn a_node_told_to_stop_leaves_nothing(device: Device, interfaces_left: &[&str]) {
     let mut bed = Bed::new(device);
     bed.apply_echo("per-client");
-    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
     let (socket, group) = (bed.node.socket(), bed.node.process());
     assert!(socket.exists());
     assert!(!processes_of_group(group).is_empty());
@@ -99,5 +99,5 @@ fn it_can_be_stopped_and_started_under_traffic() {
         });
         bed.start_node();
     }
-    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.01 {NODE}")).assert_all(3);
+    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
 }

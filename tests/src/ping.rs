@@ -32,7 +32,8 @@ impl Summary {
     }
 }
 
-/// Runs `ping` in a namespace, with these words.
+/// Runs `ping` in a namespace, with these words. After the last request it waits for twice the longest time an answer took, and no
+/// less than the interval of `-i`: that should be longer than a busy machine may let anybody wait.
 ///
 /// # Panics
 /// If it can't be run or doesn't understand the words; an unanswered request is no reason.

@@ -27,7 +27,7 @@ use pinion_mma::mover::{MmaCommand, MmaEvent};
 pub use self::catalogue::{Catalogue, Shelf};
 pub use self::instances::Instances;
 use self::instances::Unprepared;
-pub use self::places::{Places, per_worker};
+pub use self::places::{Places, per_worker, stages_max};
 use crate::board::Board;
 use crate::clock::RunSlot;
 use crate::end::EndReason;

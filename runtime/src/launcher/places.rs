@@ -59,9 +59,24 @@ pub fn per_worker(fwps_max: usize, workers: usize) -> usize {
     fwps_max.div_ceil(workers.max(1))
 }
 
+/// How many stages a chain can have at most to find places while the node is empty.
+#[must_use]
+pub fn stages_max(fwps_max: usize, workers: usize, mmas: usize) -> usize {
+    per_worker(fwps_max, workers).min(fwps_max.div_ceil(mmas.max(1)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_chain_that_is_possible_finds_places_and_none_longer_does() {
+        for (fwps_max, workers, mmas) in [(4, 1, 2), (4, 2, 1), (7, 3, 2), (9, 2, 4), (16, 1, 1)] {
+            let stages = stages_max(fwps_max, workers, mmas);
+            let take = |stages| Places::new(fwps_max, workers, mmas).take(stages).is_some();
+            assert!(take(stages) && !take(stages + 1), "{stages} of {fwps_max} FWPs, {workers} workers, {mmas} MMAs");
+        }
+    }
 
     #[test]
     fn instances_go_to_the_least_loaded_worker() {

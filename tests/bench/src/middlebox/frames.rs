@@ -42,6 +42,8 @@ pub(crate) struct Client {
     headers: [u8; HEADERS],
     /// How many it has sent.
     sent: u64,
+    /// When it sent the last one.
+    sent_ns: u64,
     /// The number of the next to come.
     awaited: u64,
 }
@@ -86,7 +88,7 @@ impl Client {
         headers[34..36].copy_from_slice(&4000_u16.to_be_bytes());
         headers[36..38].copy_from_slice(&SERVER_PORT.to_be_bytes());
         headers[38..40].copy_from_slice(&(ip_len - 20).to_be_bytes());
-        Self { headers, sent: 0, awaited: 0 }
+        Self { headers, sent: 0, sent_ns: 0, awaited: 0 }
     }
 }
 
@@ -115,8 +117,16 @@ impl Clients {
 
     /// Notes that the client's next frame is under way.
     #[inline]
-    pub(crate) fn sent(&mut self, client: usize) {
-        self.all[client].sent += 1;
+    pub(crate) fn sent(&mut self, client: usize, sent_ns: u64) {
+        let client = &mut self.all[client];
+        client.sent += 1;
+        client.sent_ns = sent_ns;
+    }
+
+    /// Those of the first `count` whose last frame was sent before that time and did not come.
+    pub(crate) fn unanswered(&self, count: usize, before_ns: u64) -> impl Iterator<Item = usize> {
+        let is_unanswered = move |client: &Client| client.awaited < client.sent && client.sent_ns < before_ns;
+        self.all[..count].iter().enumerate().filter(move |(_, client)| is_unanswered(client)).map(|(index, _)| index)
     }
 
     /// Reads a frame that came, without taking note of it.
@@ -182,7 +192,7 @@ mod tests {
     fn send(clients: &mut Clients, client: usize, sent_ns: u64) -> [u8; FRAME_LEN] {
         let mut frame = [0xee; FRAME_LEN];
         clients.write(client, sent_ns, &mut frame);
-        clients.sent(client);
+        clients.sent(client, 0);
         frame
     }
 

@@ -16,6 +16,8 @@ use crate::percentiles::Percentiles;
 const BURST: usize = 32;
 /// Frames that are not there so long after the last was sent are lost.
 const DRAIN: Duration = Duration::from_millis(500);
+/// A client that has one frame under way takes it for lost after this time, and sends the next.
+const GIVE_UP: Duration = Duration::from_millis(100);
 /// A client's first frame may have to wait for its instance to be made.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
 const FIRST_FRAMES_SENT: usize = 5;
@@ -141,7 +143,7 @@ impl<'a> Generator<'a> {
             self.outgoing.push(Frame::new(buffer, FRAME_LEN as u32));
         }
         let sent = self.out.transmit(&mut self.outgoing, self.pool);
-        clients.take(sent).for_each(|client| self.clients.sent(client));
+        clients.take(sent).for_each(|client| self.clients.sent(client, now_ns));
         Ok(sent)
     }
 
@@ -160,10 +162,16 @@ impl<'a> Generator<'a> {
         let mut account = Account::new(start_ns + time.as_nanos() as u64 / 10, time);
         self.ready.clear();
         self.ready.extend(0..clients);
+        let mut looked_ns = start_ns;
         loop {
             let now_ns = self.now_ns();
             if now_ns >= account.end_ns {
                 break;
+            }
+            if load == Load::Closed && self.ready.is_empty() && now_ns - looked_ns >= GIVE_UP.as_nanos() as u64 {
+                // Whoever was ready then is not unanswered, and whoever sent before has waited for that long.
+                self.ready.extend(self.clients.unanswered(clients, looked_ns));
+                looked_ns = now_ns;
             }
             let sent = match load {
                 Load::Open { per_second } => {
@@ -398,6 +406,19 @@ mod tests {
         assert_eq!(faults(&load(Harm::Loses, usize::MAX, 7, open)), (1, 0, 0));
         assert_eq!(faults(&load(Harm::Alters, usize::MAX, 7, open)), (1, 1, 0));
         assert_eq!(faults(&load(Harm::Loses, usize::MAX, 7, Load::Closed)), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_client_whose_only_frame_is_lost_goes_on_with_the_next() {
+        // The first to send after all were introduced.
+        let mut out = Wire { carried: 39, ..Wire::new(Harm::Loses, usize::MAX) };
+        let mut back = out.clone();
+        let mut pool = HeapPool::new(256, 2048);
+        let mut generator = Generator::new(&mut out, &mut back, &mut pool, (1, LINK, Pause::Never));
+        generator.introduce(0..1).unwrap();
+        let passage = generator.load(1, Load::Closed, 3 * GIVE_UP).unwrap();
+        assert_eq!(faults(&passage), (1, 0, 0));
+        assert!(passage.sent > 2, "only {} were sent", passage.sent);
     }
 
     #[test]
