@@ -5,18 +5,13 @@
 //! the engine lays its state out otherwise than expected, a turn takes longer and nothing else.
 //!
 //! ```text
-//!   future  | store: engine's state, FwpContext | fiber's stack | instance | counters, rings, grants
+//!   future  | store: engine's state, FwpContext | fiber's stack | counters, rings, grants
 //! ```
-#![allow(unsafe_code)] // Reads where an instance lies.
-
-use std::ffi::c_void;
 
 use pinion_mma::prefetch::{self, LINE};
 
 /// Where parts of the engine's state lie, from the FWP's context on, in bytes; as seen in a trace of a turn.
 const AROUND_CONTEXT: [isize; 8] = [-0x280, -0x100, -0xc0, -0x80, -0x40, 0x00, 0x40, 0x240];
-/// The same from the instance's context on.
-const AROUND_INSTANCE: [isize; 5] = [-0x80, 0, 0x40, 0x80, 0x180];
 /// How far a turn's frames go below where a host call finds the stack, in bytes.
 const BELOW_CALL: usize = 0x1c0;
 /// A fiber's stack ends with a page.
@@ -31,7 +26,6 @@ pub(crate) struct Footprint {
     context: usize,
     context_lines: usize,
     stack: usize,
-    instance: usize,
     others: [usize; 6],
 }
 
@@ -44,16 +38,10 @@ pub(crate) struct CallSite {
 
 impl Footprint {
     /// Of an FWP with this future, after it has called the host. `context_bytes` is the size of its context.
-    pub(crate) fn new(
-        future: usize,
-        call: CallSite,
-        context_bytes: usize,
-        instance: usize,
-        others: [usize; 6],
-    ) -> Self {
+    pub(crate) fn new(future: usize, call: CallSite, context_bytes: usize, others: [usize; 6]) -> Self {
         let context_lines = context_bytes.div_ceil(LINE) + 1;
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
-        Self { future, context: call.context & !(LINE - 1), context_lines, stack, instance, others }
+        Self { future, context: call.context & !(LINE - 1), context_lines, stack, others }
     }
 
     /// Asks for all of it.
@@ -65,17 +53,6 @@ impl Footprint {
         (0..FUTURE_LINES).for_each(|number| line(self.future + number * LINE));
         AROUND_CONTEXT.iter().for_each(|distance| line(self.context.wrapping_add_signed(*distance)));
         (1..self.context_lines).for_each(|number| line(self.context + number * LINE));
-        AROUND_INSTANCE.iter().for_each(|distance| line(self.instance.wrapping_add_signed(*distance)));
         self.others.iter().for_each(|address| line(*address));
     }
-}
-
-/// Where the instance of an exported function has its context.
-///
-/// # Safety
-/// `function` is what `wasmtime::Func::to_raw` gave, and its store lives.
-pub(crate) unsafe fn instance_of(function: *mut c_void) -> usize {
-    // SAFETY: the engine's reference to a function is four words, of which the last is the instance's context. Were it any
-    // other word, a hint would be wrong.
-    unsafe { function.cast::<usize>().add(3).read() }
 }

@@ -30,7 +30,7 @@ use wasmtime::{Instance, Memory, ResourceLimiter, Store};
 
 use crate::clock::RunSlot;
 use crate::end::EndReason;
-use crate::footprint::{CallSite, Footprint, instance_of};
+use crate::footprint::{CallSite, Footprint};
 use crate::log::GuestLog;
 use crate::template::Template;
 
@@ -222,8 +222,6 @@ impl Fwp {
         store.data_mut().mailbox = Some(mailbox);
 
         let run = instance.get_typed_func::<(), ()>(&mut store, EXPORT_RUN).map_err(EndReason::broken)?;
-        // SAFETY: of this store, which lives.
-        let its_instance = unsafe { instance_of(run.func().to_raw(&mut store)) };
         let future: RunFuture = Box::pin(async move {
             let outcome = run.call_async(&mut store, ()).await;
             (store, outcome)
@@ -234,7 +232,7 @@ impl Fwp {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
                     let (future, call) = ((&raw const **future).addr(), fwp.shared.call_site());
-                    fwp.footprint = Footprint::new(future, call, size_of::<FwpContext>(), its_instance, others);
+                    fwp.footprint = Footprint::new(future, call, size_of::<FwpContext>(), others);
                 }
                 Ok((fwp, endpoint))
             }
