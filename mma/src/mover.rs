@@ -36,8 +36,8 @@ const AHEAD: usize = 24;
 /// How many FWPs ahead of the one whose frames are moved its endpoint is asked for, and how many ahead all else of it.
 const FAR_AHEAD: usize = 16;
 const NEAR_AHEAD: usize = 8;
-/// FWPs whose output is moved before workers are told of what it was for.
-const TELL_AFTER: usize = 16;
+/// Frames of outputs that are moved, of however many FWPs, before workers are told of them.
+const TELL_AFTER: usize = 32;
 
 /// A change to the wiring.
 pub enum MmaCommand {
@@ -166,7 +166,7 @@ impl Mma {
     fn move_outputs(&mut self) -> usize {
         let Self { outputs, senders, .. } = self;
         senders.extend(std::iter::from_fn(|| outputs.pop()).take(BATCH));
-        let (mut done, mut at) = (0, 0);
+        let (mut done, mut told, mut at) = (0, 0, 0);
         while let Some(&id) = self.senders.get(at) {
             if let Some(far) = self.senders.get(at + FAR_AHEAD) {
                 self.table.prefetch(*far);
@@ -176,7 +176,8 @@ impl Mma {
             }
             done += self.move_output(id);
             at += 1;
-            if at.is_multiple_of(TELL_AFTER) {
+            if done - told >= TELL_AFTER {
+                told = done;
                 self.tell_workers();
             }
         }

@@ -24,7 +24,7 @@ const NOTICES: usize = 64;
 const FAR_AHEAD: usize = 6;
 const NEAR_AHEAD: usize = 3;
 /// How long an MMA may not be told of what an FWP has sent while others have their turns, in nanoseconds.
-const TELL_NS: u64 = 5_000;
+const TELL_NS: u64 = 2_000;
 
 /// What the launcher tells a worker.
 pub enum WorkerCommand {

@@ -121,6 +121,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     }
     let mut outcome = Outcome::new(&Figures { rows: rows.clone() }, as_table(&rows, &checks));
     outcome.describe("idle", pinion::IDLE);
+    outcome.describe("hold_frames", pinion::HOLD_FRAMES);
     outcome.describe("source", format!("net_pcap, infinite_rx, {SOURCE_FRAMES} frames of {FLOWS} flows"));
     outcome.describe("size", "bytes of a frame in its buffer, without the Ethernet checksum");
     for (size, length, checked) in checks {

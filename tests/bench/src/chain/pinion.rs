@@ -14,8 +14,10 @@ use super::{Source, WARM_UP};
 use crate::figure::Run;
 use crate::node_api::NodeApi;
 
-/// What an operator sets for line rate: data-plane threads never sleep. All else is the default.
+/// What an operator sets for line rate: data-plane threads never sleep, and packets wait for a stage that is behind instead of being
+/// dropped there, after work was spent on them. The pipeline beside it does both. All else is the default.
 pub(super) const IDLE: &str = "busy";
+pub(super) const HOLD_FRAMES: u32 = 512;
 /// How long a chain instance may take to be there.
 const READY_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -88,7 +90,9 @@ fn manifest(length: usize) -> Manifest {
     let stages = vec!["{ module = \"macswap\" }"; length].join(", ");
     Manifest::of("bench")
         .module("macswap", &build::sample("macswap"))
-        .with(format_args!("[[chain]]\nname = \"swaps\"\nstage = [{stages}]\ncache_min = 1\n"))
+        .with(format_args!(
+            "[[chain]]\nname = \"swaps\"\nstage = [{stages}]\ncache_min = 1\nhold_frames = {HOLD_FRAMES}\n"
+        ))
         .with(format_args!(
             "[[rule]]\nname = \"all\"\npolicy = \"shared\"\nchain = \"swaps\"\n\
              match = {{ destination = \"{NODE_ADDRESS}\", protocol = \"udp\" }}\n"
