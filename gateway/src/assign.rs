@@ -102,6 +102,11 @@ impl Assigner {
         sent
     }
 
+    /// To be called when nothing was swept for longer than usual: what comes now is looked up, and noted as seen.
+    pub(crate) fn forget_notes(&mut self) {
+        self.memo.forget();
+    }
+
     /// Whether this poll may cause events.
     pub(crate) fn is_open(&self) -> bool {
         self.open

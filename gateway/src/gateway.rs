@@ -174,7 +174,12 @@ impl Gateway {
     /// [`Gateway::poll`] with a clock of the caller's, which starts at 0 and never goes back.
     pub fn poll_at(&mut self, now_ns: u64) -> usize {
         let batch = self.burst * self.ports.len();
+        let has_paused = now_ns.saturating_sub(self.polled_ns) > PAUSE_NS;
+        self.polled_ns = now_ns;
         let mut done = self.assigner.begin_poll();
+        if has_paused {
+            self.assigner.forget_notes();
+        }
         done += self.handover.take_spent(2 * batch, |buffer| self.bin.take(buffer));
         done += self.obey(now_ns);
         done += self.give_up_waiting(now_ns);
@@ -184,10 +189,9 @@ impl Gateway {
         self.first_port = (self.first_port + 1) % self.ports.len();
         self.handover.hand_over();
         done += self.net_out(batch);
-        if done > 0 && now_ns.saturating_sub(self.polled_ns) > PAUSE_NS {
+        if done > 0 && has_paused {
             self.undivided_ns = now_ns + UNDIVIDED_NS;
         }
-        self.polled_ns = now_ns;
         if now_ns >= self.undivided_ns {
             done += self.sweep(now_ns);
             self.ask_ports(now_ns);

@@ -256,18 +256,7 @@ impl Mma {
         let Self { table, dock, counters, untold, held, held_max, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
-        // Others' frames that come soon. Where each is for another FWP, everything has to be fetched from afar.
-        if let Some(far) = frames.peek(FAR_AHEAD)
-            && far.target != target
-        {
-            table.prefetch(far.target);
-        }
-        if let Some(near) = frames.peek(NEAR_AHEAD)
-            && near.target != target
-        {
-            table.prefetch_inlet(near.target);
-            near.frame.prefetch();
-        }
+        prefetch_others(&frames, target, table);
         let run = 1 + (1..max).take_while(|at| frames.peek(*at).is_some_and(|next| next.target == target)).count();
         let Some(endpoint) = table.get_mut(target) else {
             counters.dropped_gone.add(1);
@@ -538,6 +527,20 @@ fn accept(intake: &mut Intake<'_>, frame: &Frame) -> Accepted {
 fn note_untold(endpoint: &mut Endpoint, untold: &mut Vec<FwpId>) {
     if !std::mem::replace(&mut endpoint.untold, true) {
         untold.push(endpoint.id);
+    }
+}
+
+/// Asks for what frames touch that come soon and are not for this FWP. Where each is for another, everything has to be fetched
+/// from afar.
+#[inline(always)]
+fn prefetch_others(frames: &Taking<'_, Inbound>, target: FwpId, table: &EndpointTable) {
+    let others = |ahead: usize| frames.peek(ahead).filter(|inbound| inbound.target != target);
+    if let Some(far) = others(FAR_AHEAD) {
+        table.prefetch(far.target);
+    }
+    if let Some(near) = others(NEAR_AHEAD) {
+        table.prefetch_inlet(near.target);
+        near.frame.prefetch();
     }
 }
 

@@ -33,6 +33,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// thread does. Each time it looks it takes a core from somebody, most likely from a worker.
 const POLLED_QUANTA: u32 = 4;
 const POLLED_STILL_QUANTA: u32 = 16;
+/// That is no longer than this, or a quantum: else a guest could have the core that much longer when the thread falls asleep.
+const POLLED_STILL_MAX: Duration = Duration::from_millis(2);
 
 /// When the guest that a thread runs now was resumed, in nanoseconds since the clock was made; zero while none runs.
 #[derive(Debug, Default)]
@@ -156,7 +158,7 @@ impl Watch {
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
             if self.polled.elapsed_ns(now_ns) < self.quantum_ns() {
-                std::thread::sleep(self.quantum * POLLED_STILL_QUANTA);
+                std::thread::sleep((self.quantum * POLLED_STILL_QUANTA).min(POLLED_STILL_MAX.max(self.quantum)));
                 continue;
             }
             if self.tick(now_ns) {

@@ -47,7 +47,7 @@ pub struct FwpContext {
     limit: MemoryLimit,
 }
 
-/// What is known of an FWP outside its worker.
+/// What is known of an FWP outside its fiber: by its worker, which host calls tell it, and by those who report.
 #[derive(Debug, Default)]
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.

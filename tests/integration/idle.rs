@@ -21,8 +21,9 @@ const CORE_PERCENT_MAX: f64 = 5.0;
 const WAKES_PER_SECOND_MAX: f64 = 30.0;
 /// Every timed sleep that would hide a lost wake-up is longer.
 const ANSWER_MAX: Duration = Duration::from_millis(60);
-/// So many answers may take longer: now and then a machine that is shared stands still.
-const SLOW_MAX: usize = 2;
+/// So many answers may take longer, of few and of many: now and then a machine that is shared stands still.
+const SLOW_OF_FEW_MAX: usize = 1;
+const SLOW_OF_MANY_MAX: usize = 2;
 
 /// What a thread has used so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,7 +73,7 @@ fn an_idle_node_sleeps_and_answers_at_once(device: Device) {
     let pauses = [300; 10].map(Duration::from_millis);
     let answers = echoes(client, NODE, pauses.into_iter());
     println!("{device:?}: after 300 ms, answers took {answers:?}");
-    assert_nearly_all_are_quick(answers);
+    assert_nearly_all_are_quick(answers, SLOW_OF_FEW_MAX);
 }
 
 /// Thread by thread, the node falls asleep some 250 us after the last thing it did: around then it is most likely to
@@ -94,13 +95,13 @@ fn nothing_is_lost_while_the_node_falls_asleep(device: Device) {
     answers.sort_unstable();
     let [median, slowest] = [answers.len() / 2, answers.len() - 1].map(|at| answers[at]);
     println!("{device:?}: of {} answers, the median took {median:?}, the slowest {slowest:?}", answers.len());
-    assert_nearly_all_are_quick(answers);
+    assert_nearly_all_are_quick(answers, SLOW_OF_MANY_MAX);
 }
 
 #[track_caller]
-fn assert_nearly_all_are_quick(answers: Vec<Duration>) {
+fn assert_nearly_all_are_quick(answers: Vec<Duration>, slow_max: usize) {
     let slow: Vec<_> = answers.into_iter().filter(|answer| *answer >= ANSWER_MAX).collect();
-    assert!(slow.len() <= SLOW_MAX, "answers took {slow:?}");
+    assert!(slow.len() <= slow_max, "answers took {slow:?}");
 }
 
 macro_rules! on_each_device {

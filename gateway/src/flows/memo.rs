@@ -1,9 +1,10 @@
 //! Where plain flows' frames went a moment ago: a shortcut past flow cache and instances.
 //!
 //! Frames come in trains: most of a burst are of flows of which others came right before. What was found for these is noted
-//! here, by flow, for a millisecond at most: the gateway has it forgotten whenever an instance is let go of, the rules change, or
-//! the tables are swept. So a note is never wrong, and flow cache and instances learn that a flow is alive once in a sweep
-//! instead of once per frame. Flows that fall on the same place push each other out, at the cost of going the long way.
+//! here, by flow, for a millisecond or little more: the gateway has it forgotten whenever an instance is let go of, the rules
+//! change, the tables are swept, or it has not polled for that long. So a note is never wrong, and flow cache and instances
+//! learn that a flow is alive once in a sweep instead of once per frame. Flows that fall on the same place push each other
+//! out, at the cost of going the long way.
 //!
 //! Of fixed size; small enough to stay in the first-level cache.
 

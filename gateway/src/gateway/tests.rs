@@ -350,6 +350,24 @@ fn an_instance_that_sees_nothing_is_unbound_and_told_idle_and_one_that_sees_some
 }
 
 #[test]
+fn a_frame_that_ends_a_pause_counts_as_seen() {
+    let mut rig = Rig::with_policy(Policy::Shared);
+    rig.ready(0, 10);
+    rig.send_and_poll(&[datagram(1, 5000, 1)]);
+    // Nothing polls meanwhile, and so nothing is swept.
+    for _ in 0..3 {
+        rig.now_ns += IDLE_TIMEOUT_NS - 1_000_000_000;
+        rig.send_and_poll(&[datagram(1, 5000, 2)]);
+    }
+    for _ in 0..300 {
+        rig.now_ns += 1_000_000;
+        rig.poll();
+    }
+    assert_eq!(rig.targets(), [10; 4]);
+    assert_eq!(rig.events(), [taken(10, ClientLabel::Everybody)]);
+}
+
+#[test]
 fn an_instance_for_which_there_is_no_room_comes_back() {
     let mut rig = Rig::with(1, Sizes { instances: 2, ..AMPLE });
     (10..13).for_each(|instance| rig.ready(0, instance));
