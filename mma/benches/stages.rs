@@ -65,7 +65,7 @@ fn measure(frame_bytes: usize, fwps: usize) -> Spent {
                 while let Some(received) = fwp.guest.receive() {
                     fwp.guest.pass(received, PORT_NEXT);
                 }
-                timed(&mut spent.collect, || fwp.mailbox.collect()).expect("an honest guest");
+                timed(&mut spent.collect, || fwp.collect()).expect("an honest guest");
             }
             timed(if stage == 0 { &mut spent.forward } else { &mut spent.leave }, || house.mma.poll());
         }

@@ -12,16 +12,8 @@ use crate::pool::{PoolLayout, PoolRegion};
 use crate::spsc;
 use crate::wiring::{Endpoint, EndpointParts, Wiring};
 
-/// The threads that serve an FWP.
-#[derive(Clone)]
-pub struct Servants {
-    /// The MMA's queue: FWPs with output.
-    pub mma: ReadyQueue,
-    /// The worker's queue: FWPs with input.
-    pub worker: ReadyQueue,
-}
-
-/// Joins a new FWP, whose linear memory starts at `memory`, to a worker and the MMA.
+/// Joins a new FWP, whose linear memory starts at `memory`, to a worker, by the queue of FWPs with input that it reads, and
+/// the MMA.
 ///
 /// # Safety
 /// * `layout` was checked against this memory.
@@ -33,7 +25,7 @@ pub unsafe fn connect(
     id: FwpId,
     memory: NonNull<u8>,
     layout: &PoolLayout,
-    servants: &Servants,
+    worker: &ReadyQueue,
     wiring: Wiring,
 ) -> (Mailbox, Box<Endpoint>) {
     let slot_count = layout.header().slot_count;
@@ -41,16 +33,14 @@ pub unsafe fn connect(
     let (transmit_tx, transmit_rx) = spsc::ring(slot_count as usize);
     let counters = Arc::new(FwpCounters::default());
     let parts = MailboxParts {
-        id,
         outputs: wiring.outputs(),
         deliver: deliver_rx,
         transmit: transmit_tx,
-        mma: servants.mma.clone(),
         counters: Arc::clone(&counters),
     };
     // SAFETY: the caller's promise is theirs.
     let (mailbox, pool) = unsafe { (Mailbox::new(memory, layout, parts), PoolRegion::new(memory, layout)) };
-    let worker = servants.worker.clone();
+    let worker = worker.clone();
     let parts = EndpointParts { id, pool, deliver: deliver_tx, transmit: transmit_rx, worker, counters };
     (mailbox, Box::new(Endpoint::new(parts, wiring)))
 }

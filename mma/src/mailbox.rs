@@ -7,7 +7,8 @@
 //!                               |   granted: the slots the guest owns
 //! ```
 //!
-//! A worker calls [`Mailbox::collect`] and [`Mailbox::publish`] only while the guest is not running. Every value is read
+//! A worker calls [`Mailbox::publish`] before a guest's turn and [`Mailbox::collect`] after it, never while the guest is
+//! running. Every value is read
 //! from guest memory once, then judged: indices against the mailbox's own, slots against what was granted. What does
 //! not hold is a [`Violation`], for which the FWP is stopped. No operation blocks or allocates; each is bounded by the
 //! ring's size.
@@ -19,9 +20,9 @@ use std::sync::Arc;
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
 
 use crate::counters::FwpCounters;
-use crate::id::{FwpId, PortIndex, SlotIndex};
-use crate::notify::ReadyQueue;
+use crate::id::{PortIndex, SlotIndex};
 use crate::pool::PoolLayout;
+use crate::prefetch;
 use crate::spsc::{Consumer, Producer};
 
 /// A frame that MMA has copied into a slot, which thereby becomes the guest's.
@@ -95,7 +96,6 @@ pub enum Violation {
 
 /// The worker's side of one FWP.
 pub struct Mailbox {
-    id: FwpId,
     rings: GuestRings,
     granted: Granted,
     slot_size: u32,
@@ -105,17 +105,14 @@ pub struct Mailbox {
     tx_head: u32,
     deliver: Consumer<Delivery>,
     transmit: Producer<Transmission>,
-    mma: ReadyQueue,
     counters: Arc<FwpCounters>,
 }
 
 /// What a mailbox is made of besides guest memory.
 pub(crate) struct MailboxParts {
-    pub(crate) id: FwpId,
     pub(crate) outputs: u16,
     pub(crate) deliver: Consumer<Delivery>,
     pub(crate) transmit: Producer<Transmission>,
-    pub(crate) mma: ReadyQueue,
     pub(crate) counters: Arc<FwpCounters>,
 }
 
@@ -124,9 +121,8 @@ impl Mailbox {
     /// As for [`crate::fwp::connect`].
     pub(crate) unsafe fn new(memory: NonNull<u8>, layout: &PoolLayout, parts: MailboxParts) -> Self {
         let header = layout.header();
-        let MailboxParts { id, outputs, deliver, transmit, mma, counters } = parts;
+        let MailboxParts { outputs, deliver, transmit, counters } = parts;
         Self {
-            id,
             // SAFETY: the caller's promise.
             rings: unsafe { GuestRings::new(memory, layout) },
             granted: Granted::none(header.slot_count),
@@ -136,37 +132,17 @@ impl Mailbox {
             tx_head: 0,
             deliver,
             transmit,
-            mma,
             counters,
         }
     }
 
-    /// Takes what the guest has put into its transmit ring, judges each descriptor, hands the good ones to MMA, and tells it;
-    /// returns how many.
+    /// Takes what the guest has put into its transmit ring, judges each descriptor, and hands the good ones to MMA, which is to
+    /// be told then; returns how many.
     ///
     /// # Errors
     /// The first violation; descriptors before it have been handed over, none after it will be.
+    #[inline]
     pub fn collect(&mut self) -> Result<u32, Violation> {
-        let collected = self.collect_silently();
-        if collected != Ok(0) {
-            self.tell_mma();
-        }
-        collected
-    }
-
-    /// Tells the MMA of what was collected silently.
-    #[inline]
-    pub fn tell_mma(&self) {
-        self.mma.raise(self.id);
-    }
-
-    /// The same without telling the MMA, which is to be told then, unless it is of nothing: for several FWPs together it costs
-    /// less.
-    ///
-    /// # Errors
-    /// As for [`Mailbox::collect`].
-    #[inline]
-    pub fn collect_silently(&mut self) -> Result<u32, Violation> {
         let tail = self.rings.tx_tail();
         let count = tail.wrapping_sub(self.tx_head);
         if count == 0 {
@@ -236,17 +212,20 @@ impl Mailbox {
         count as u32
     }
 
-    /// Where lies what a turn of the FWP touches in each case, besides the mailbox itself.
-    #[must_use]
-    pub fn footprint(&self) -> [*const u8; 5] {
-        let [deliver_head, deliver_tail] = self.deliver.footprint();
-        [
-            self.granted.bits.as_ptr().cast(),
-            (&raw const self.counters.guest).cast(),
-            self.transmit.footprint(),
-            deliver_head,
-            deliver_tail,
-        ]
+    /// Whether there is something to publish.
+    #[inline]
+    pub fn has_input(&mut self) -> bool {
+        self.deliver.ready(1) > 0
+    }
+
+    /// Asks for what a turn of one packet touches, but the packet.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.deliver.prefetch();
+        self.transmit.prefetch();
+        self.rings.prefetch(self.rx_tail, self.tx_head);
+        prefetch::to_write(self.granted.bits.as_ptr());
+        prefetch::to_write(&raw const self.counters.guest);
     }
 
     /// The FWP's counters.
@@ -316,7 +295,16 @@ impl GuestRings {
     /// Has the frame's first bytes brought to this core while the guest is still on its way to them.
     fn prefetch_payload(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
-        crate::prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
+        prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
+    }
+
+    /// Asks for both rings' headers, and for the entries at these indices.
+    #[inline]
+    fn prefetch(&self, rx: u32, tx: u32) {
+        prefetch::to_write(self.rx.as_ptr());
+        prefetch::to_write(self.tx.as_ptr());
+        prefetch::to_write(self.entry(self.rx, rx));
+        prefetch::to_write(self.entry(self.tx, tx));
     }
 
     fn entries(&self) -> u32 {
@@ -359,7 +347,9 @@ impl GuestRings {
 mod tests {
     use super::*;
     use crate::doorbell::Doorbell;
-    use crate::fwp::{Servants, connect};
+    use crate::fwp::connect;
+    use crate::id::FwpId;
+    use crate::notify::ReadyQueue;
     use crate::wiring::{Accepted, Edge, Endpoint, Wiring};
     use pinion_abi::{POOL_MAGIC, PoolHeader};
 
@@ -390,13 +380,12 @@ mod tests {
             let bytes = size_of_val(&*memory);
             let layout = PoolLayout::check(HEADER, bytes).unwrap();
             let queue = ReadyQueue::new(1, Doorbell::default());
-            let servants = Servants { mma: queue.clone(), worker: queue };
             let id = FwpId { index: 0, generation: 0 };
             let place = NonNull::from(&mut *memory).cast();
             // SAFETY: the layout was checked against this memory, which lives as long as the two sides, and is aligned as
             // the rings are; the guest is played by the same thread.
             let (mut mailbox, endpoint) =
-                unsafe { connect(id, place, &layout, &servants, Wiring::to(Edge::EgressWhereItCame)) };
+                unsafe { connect(id, place, &layout, &queue, Wiring::to(Edge::EgressWhereItCame)) };
             (mailbox.rx_tail, mailbox.tx_head) = (start, start);
             mailbox.rings.set_rx_tail(start);
             mailbox.rings.set_tx_head(start);

@@ -249,11 +249,6 @@ impl<T> Producer<T> {
         self.places.prefetch_to_write(self.tail);
         prefetch::to_write(&raw const self.shared.tail);
     }
-
-    /// Where it publishes its index.
-    pub(crate) fn footprint(&self) -> *const u8 {
-        (&raw const self.shared.tail).cast()
-    }
 }
 
 impl<T> Drop for Staging<'_, T> {
@@ -283,11 +278,6 @@ impl<T> Consumer<T> {
         self.places.prefetch(self.head);
         prefetch::to_read(&raw const self.shared.tail);
         prefetch::to_write(&raw const self.shared.head);
-    }
-
-    /// Where it publishes its index, and where it finds the other side's.
-    pub(crate) fn footprint(&self) -> [*const u8; 2] {
-        [(&raw const self.shared.head).cast(), (&raw const self.shared.tail).cast()]
     }
 
     /// Entries that can be taken now. Looks at the producer's index only if fewer than `wanted` seem there.

@@ -35,7 +35,7 @@ fn a_frame_is_received_published_replied_and_comes_out_unaltered() {
 fn nothing_to_publish_or_collect_is_nothing_done() {
     let mut house = House::chain(&Plan::default(), 1, Shape::slots(4), Edge::EgressWhereItCame);
     assert_eq!(house.fwps[0].mailbox.publish(), 0);
-    assert_eq!(house.fwps[0].mailbox.collect(), Ok(0));
+    assert_eq!(house.fwps[0].collect(), Ok(0));
     assert!(!house.mma.has_work());
     assert_eq!(house.mma.poll(), 0);
 }

@@ -71,7 +71,7 @@ fn every_edge_of(shape: Shape) {
                             accepted += 1;
                             let (mut house, _) = besieged(shape);
                             house.fwps[0].guest.send(evil);
-                            assert_eq!(house.fwps[0].mailbox.collect(), Ok(1), "{evil:?}");
+                            assert_eq!(house.fwps[0].collect(), Ok(1), "{evil:?}");
                             house.mma.poll();
                         }
                     }
@@ -131,7 +131,7 @@ fn a_slot_sent_again_in_a_later_batch_does_not_move() {
     for move_between in [true, false] {
         let (mut house, received) = besieged(Shape::slots(8));
         house.fwps[0].guest.pass(received[0], PORT_REPLY);
-        assert_eq!(house.fwps[0].mailbox.collect(), Ok(1));
+        assert_eq!(house.fwps[0].collect(), Ok(1));
         if move_between {
             house.mma.poll();
         }
@@ -159,7 +159,7 @@ fn a_slot_that_mma_has_filled_but_nobody_published_is_not_the_guests_yet() {
     let (mut house, received) = besieged(Shape::slots(8));
     house.receive(&frame(9, FRAME_BYTES), 3);
     house.fwps[0].guest.pass(Descriptor { slot: 4, ..received[0] }, PORT_REPLY);
-    assert_eq!(house.fwps[0].mailbox.collect(), Err(Violation::SlotNotOwned(4)));
+    assert_eq!(house.fwps[0].collect(), Err(Violation::SlotNotOwned(4)));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn indices_that_belong_to_the_host_are_not_believed() {
 fn a_descriptor_rewritten_after_it_was_collected_changes_nothing() {
     let (mut house, received) = besieged(Shape::slots(8));
     house.fwps[0].guest.pass(received[0], PORT_REPLY);
-    assert_eq!(house.fwps[0].mailbox.collect(), Ok(1));
+    assert_eq!(house.fwps[0].collect(), Ok(1));
     let guest = &house.fwps[0].guest;
     guest.write_entry(0, Descriptor { slot: 7, offset: u16::MAX, len: u16::MAX, port: 9, flags: 0, reserved: 0 });
     house.mma.poll();

@@ -10,7 +10,7 @@ use pinion_abi::PORT_NEXT;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
-use support::{Fwp, House, Plan, Shape, frame, id};
+use support::{House, Plan, Shape, frame, id};
 
 thread_local! {
     /// Allocations counted, while counting.
@@ -73,7 +73,7 @@ fn allocations_of(house: &mut House, frames: u32) -> u64 {
             while let Some(received) = fwp.guest.receive() {
                 fwp.guest.pass(received, PORT_NEXT);
             }
-            assert_eq!(counted(&mut total, || fwp.mailbox.collect()), Ok(BURST));
+            assert_eq!(counted(&mut total, || fwp.collect()), Ok(BURST));
             counted(&mut total, || house.mma.poll());
         }
         assert_eq!(house.gateway.collect().len(), BURST as usize);
@@ -107,7 +107,7 @@ fn frames_that_are_dropped_allocate_nothing_either() {
         while let Some(received) = fwp.guest.receive() {
             fwp.guest.pass(received, PORT_NEXT);
         }
-        assert_eq!(counted(&mut total, || fwp.mailbox.collect()), Ok(2));
+        assert_eq!(counted(&mut total, || fwp.collect()), Ok(2));
         counted(&mut total, || house.mma.poll());
     }
     let moved = house.fwps[0].moved();
@@ -118,13 +118,13 @@ fn frames_that_are_dropped_allocate_nothing_either() {
 
 /// Has an FWP take what there is and send it by `ports` in turn, and polls.
 fn pass_by(house: &mut House, fwp: usize, ports: &[u16], total: &mut u64) -> u32 {
-    let Fwp { mailbox, guest, .. } = &mut house.fwps[fwp];
-    let received = counted(total, || mailbox.publish());
+    let fwp = &mut house.fwps[fwp];
+    let received = counted(total, || fwp.mailbox.publish());
     for &port in ports.iter().cycle() {
-        let Some(descriptor) = guest.receive() else { break };
-        guest.pass(descriptor, port);
+        let Some(descriptor) = fwp.guest.receive() else { break };
+        fwp.guest.pass(descriptor, port);
     }
-    assert_eq!(counted(total, || mailbox.collect()), Ok(received));
+    assert_eq!(counted(total, || fwp.collect()), Ok(received));
     counted(total, || house.mma.poll());
     received
 }

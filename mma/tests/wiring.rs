@@ -26,7 +26,7 @@ fn what_was_sent_has_moved_before_the_endpoint_comes_back() {
     for (&descriptor, port) in received.iter().zip([PORT_NEXT, PORT_REPLY, PORT_NEXT]) {
         house.fwps[0].guest.pass(descriptor, port);
     }
-    assert_eq!(house.fwps[0].mailbox.collect(), Ok(3));
+    assert_eq!(house.fwps[0].collect(), Ok(3));
     house.command(MmaCommand::Detach(id(0)));
     assert!(house.detached().is_none());
     house.mma.poll();

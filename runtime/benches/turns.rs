@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::fwp::Servants;
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand};
@@ -76,17 +75,16 @@ impl House {
         let mut clock = Clock::new(Duration::from_micros(100));
         let (slot, launchers) = (clock.slot(&engine), clock.slot(&engine));
         let queue = || ReadyQueue::new(fwps, Doorbell::default());
-        let servants = Servants { mma: queue(), worker: queue() };
+        let (inputs, outputs) = (queue(), queue());
         let (gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
         let (attach, to_mma) = crossbeam_channel::unbounded();
         let (adopt, to_worker) = crossbeam_channel::unbounded();
         let (from_mma, _) = crossbeam_channel::unbounded();
         let (from_worker, _) = crossbeam_channel::unbounded();
-        let mma = Mma::new(fwps, servants.mma.clone(), mma_link, to_mma, from_mma);
-        let worker =
-            Worker::new(fwps, servants.worker.clone(), vec![servants.mma.clone()], to_worker, from_worker, slot);
+        let mma = Mma::new(fwps, outputs.clone(), mma_link, to_mma, from_mma);
+        let worker = Worker::new(fwps, inputs.clone(), vec![outputs], to_worker, from_worker, slot);
         // As in a node, by another thread.
-        let launch = move || launch(fwps, &template, &servants, &launchers);
+        let launch = move || launch(fwps, &template, &inputs, &launchers);
         for (fwp, endpoint) in std::thread::spawn(launch).join().expect("FWPs that come to their first wait") {
             adopt.send(WorkerCommand::Adopt(fwp)).expect("the worker is there");
             attach.send(MmaCommand::Attach(endpoint)).expect("the MMA is there");
@@ -113,13 +111,13 @@ impl House {
 
 type Launched = (Box<Fwp>, Box<pinion_mma::wiring::Endpoint>);
 
-fn launch(fwps: usize, template: &Template, servants: &Servants, clock: &RunSlot) -> Vec<Launched> {
+fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot) -> Vec<Launched> {
     let word = || "bench".to_owned();
     let (log, _) = hub();
     let prepare = |index| {
         let log = log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
         let wiring = Wiring::to(Edge::EgressWhereItCame);
-        let berth = Berth { id: FwpId { index, generation: 0 }, servants, wiring, clock };
+        let berth = Berth { id: FwpId { index, generation: 0 }, inputs, wiring, clock };
         let (fwp, endpoint) = Fwp::prepare(template, berth, log).expect("a function that comes to its first wait");
         (Box::new(fwp), endpoint)
     };

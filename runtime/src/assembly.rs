@@ -14,7 +14,6 @@ use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{BufferPool, Port};
 use pinion_mma::counters::MmaCounters;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::fwp::Servants;
 use pinion_mma::id::PortIndex;
 use pinion_mma::link::link;
 use pinion_mma::mover::Mma;
@@ -284,9 +283,7 @@ fn workers(
         let (commands, reads) = line(&seat.bell);
         let worker = Worker::new(fwps_max, inputs.clone(), outputs.to_vec(), reads, events.clone(), clock.slot(engine));
         seat.roles.push(Role::Worker(Box::new(worker)));
-        let servants = |mma: &ReadyQueue| Servants { mma: mma.clone(), worker: inputs.clone() };
-        let servants = outputs.iter().map(servants).collect();
-        lines.push(WorkerLine { core, commands, servants, clock: clock.slot(engine) });
+        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine) });
     }
     lines
 }

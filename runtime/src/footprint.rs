@@ -5,28 +5,27 @@
 //! the engine lays its state out otherwise than expected, a turn takes longer and nothing else.
 //!
 //! ```text
-//!   future  | store: engine's state, FwpContext | fiber's stack | counters, rings, grants
+//!   future  | store: engine's state, FwpContext | fiber's stack | FwpShared
 //! ```
 
 use pinion_mma::prefetch::{self, LINE};
 
 /// Where parts of the engine's state lie, from the FWP's context on, in bytes; as seen in a trace of a turn.
-const AROUND_CONTEXT: [isize; 8] = [-0x280, -0x100, -0xc0, -0x80, -0x40, 0x00, 0x40, 0x240];
+const AROUND_CONTEXT: [isize; 8] = [-0x2c0, -0x140, -0x100, -0xc0, -0x80, 0x40, 0x80, 0x140];
 /// How far a turn's frames go below where a host call finds the stack, in bytes.
 const BELOW_CALL: usize = 0x1c0;
 /// A fiber's stack ends with a page.
 const PAGE: usize = 4096;
 /// Lines of the future that are asked for.
-const FUTURE_LINES: usize = 5;
+const FUTURE_LINES: usize = 4;
 
 /// Addresses only; nothing is ever reached through them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Footprint {
     future: usize,
     context: usize,
-    context_lines: usize,
     stack: usize,
-    others: [usize; 6],
+    shared: usize,
 }
 
 /// Where a host call found itself.
@@ -37,11 +36,10 @@ pub(crate) struct CallSite {
 }
 
 impl Footprint {
-    /// Of an FWP with this future, after it has called the host. `context_bytes` is the size of its context.
-    pub(crate) fn new(future: usize, call: CallSite, context_bytes: usize, others: [usize; 6]) -> Self {
-        let context_lines = context_bytes.div_ceil(LINE) + 1;
+    /// Of an FWP with this future and this shared state, after it has called the host.
+    pub(crate) fn new(future: usize, call: CallSite, shared: usize) -> Self {
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
-        Self { future, context: call.context & !(LINE - 1), context_lines, stack, others }
+        Self { future, context: call.context & !(LINE - 1), stack, shared }
     }
 
     /// Asks for all of it.
@@ -52,7 +50,6 @@ impl Footprint {
         (self.stack..top).rev().step_by(LINE).for_each(line);
         (0..FUTURE_LINES).for_each(|number| line(self.future + number * LINE));
         AROUND_CONTEXT.iter().for_each(|distance| line(self.context.wrapping_add_signed(*distance)));
-        (1..self.context_lines).for_each(|number| line(self.context + number * LINE));
-        self.others.iter().for_each(|address| line(*address));
+        line(self.shared);
     }
 }

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   prepare (launcher)       resume, again and again (worker)         dismantle (launcher)
-//!   instantiate, init,  -->  poll the `run` future: it waits,   -->   needs the MMA's endpoint as proof
-//!   run to first wait        is preempted, or ends                    that nobody touches the pool any more
+//!   instantiate, init,  -->  publish; poll the `run` future: it  -->  needs the MMA's endpoint as proof
+//!   run to first wait        waits, is preempted, or ends; collect    that nobody touches the pool any more
 //! ```
+//!
+//! Its rings are exchanged here, around what the guest does between two waits, and not by host calls: so all that a worker
+//! touches for it lies together.
 //!
 //! The guest's whole life is one call of its `pinion_run`, as a future that owns the store; polling it resumes the fiber.
 //! The store is never dropped by accident: its memory is what the MMA copies into. Only [`Fwp::dismantle`] does.
@@ -21,9 +24,10 @@ use std::time::{Duration, Instant};
 
 use pinion_abi::{EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader};
 use pinion_mma::counters::FwpCounters;
-use pinion_mma::fwp::{Servants, connect};
+use pinion_mma::fwp::connect;
 use pinion_mma::id::FwpId;
 use pinion_mma::mailbox::Mailbox;
+use pinion_mma::notify::ReadyQueue;
 use pinion_mma::pool::PoolLayout;
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, ResourceLimiter, Store};
@@ -39,8 +43,8 @@ pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// What a store holds besides the instance: all that host calls need.
 pub struct FwpContext {
-    /// The rings; none until the pool is known, after init.
-    pub(crate) mailbox: Option<Mailbox>,
+    /// It may wait: its pool is known, and it has a worker.
+    pub(crate) joined: bool,
     pub(crate) shared: Arc<FwpShared>,
     pub(crate) config: Arc<[u8]>,
     pub(crate) log: GuestLog,
@@ -52,8 +56,8 @@ pub struct FwpContext {
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
-    /// It has sent something that the MMA was not told of. Written by its worker.
-    sent: AtomicBool,
+    /// Packets that were published and that it has not been told of. Written by its worker.
+    fresh: AtomicU32,
     memory_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
     allowance_bytes: AtomicU32,
@@ -80,18 +84,11 @@ impl FwpShared {
         self.waiting.store(waiting, Ordering::Relaxed);
     }
 
-    /// Notes that it has sent something; called by the `wait` import.
-    pub(crate) fn note_sent(&self) {
-        self.sent.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it has sent something since the last time this was asked: the MMA is to be told.
-    pub fn take_sent(&self) -> bool {
-        let sent = self.sent.load(Ordering::Relaxed);
-        if sent {
-            self.sent.store(false, Ordering::Relaxed);
-        }
-        sent
+    /// Packets published since the last time this was asked; called by the `wait` import.
+    pub(crate) fn take_fresh(&self) -> u32 {
+        let fresh = self.fresh.load(Ordering::Relaxed);
+        self.fresh.store(0, Ordering::Relaxed);
+        fresh
     }
 
     /// Notes where a host call finds the stack and the FWP's context; called by the `wait` import.
@@ -153,7 +150,10 @@ impl ResourceLimiter for MemoryLimit {
 /// What one turn on the core came to.
 pub enum Turn {
     /// It waits for packets.
-    Waiting,
+    Waiting {
+        /// So many packets it has sent; the MMA is to be told.
+        sent: u32,
+    },
     /// It was preempted, or yielded, and wants to go on.
     Preempted,
     /// It will never run again.
@@ -172,8 +172,10 @@ enum Life {
 pub struct Fwp {
     id: FwpId,
     life: ManuallyDrop<Life>,
+    mailbox: Mailbox,
+    /// It has not come to a wait since its rings were exchanged.
+    busy: bool,
     shared: Arc<FwpShared>,
-    counters: Arc<FwpCounters>,
     footprint: Footprint,
 }
 
@@ -181,8 +183,8 @@ pub struct Fwp {
 pub struct Berth<'a> {
     /// Its id.
     pub id: FwpId,
-    /// Its worker and the MMA.
-    pub servants: &'a Servants,
+    /// Where its worker learns that it has input.
+    pub inputs: &'a ReadyQueue,
     /// How it is joined to the rest of its chain.
     pub wiring: Wiring,
     /// The preparing thread's entry in the clock of the engine.
@@ -198,7 +200,7 @@ impl Fwp {
         let deadline = Instant::now() + INIT_TIME_MAX;
         let shared = Arc::new(FwpShared::default());
         let context = FwpContext {
-            mailbox: None,
+            joined: false,
             shared: Arc::clone(&shared),
             config: Arc::clone(&template.config),
             log,
@@ -213,13 +215,10 @@ impl Fwp {
         let memory = linear_memory(&instance, &mut store)?;
         let base = NonNull::new(memory.data_ptr(&store)).expect("a linear memory has an address");
         // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
-        // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by the
-        // `wait` import, during which the guest does not run.
-        let (mailbox, endpoint) = unsafe { connect(berth.id, base, &layout, berth.servants, berth.wiring) };
-        let counters = Arc::clone(mailbox.counters());
-        let [a, b, c, d, e] = mailbox.footprint().map(|place| place.addr());
-        let others = [a, b, c, d, e, Arc::as_ptr(&shared).addr()];
-        store.data_mut().mailbox = Some(mailbox);
+        // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
+        // alone, before and after the guest runs.
+        let (mailbox, endpoint) = unsafe { connect(berth.id, base, &layout, berth.inputs, berth.wiring) };
+        store.data_mut().joined = true;
 
         let run = instance.get_typed_func::<(), ()>(&mut store, EXPORT_RUN).map_err(EndReason::broken)?;
         let future: RunFuture = Box::pin(async move {
@@ -227,12 +226,12 @@ impl Fwp {
             (store, outcome)
         });
         let life = ManuallyDrop::new(Life::Running(future));
-        let mut fwp = Self { id: berth.id, life, shared, counters, footprint: Footprint::default() };
+        let mut fwp = Self { id: berth.id, life, mailbox, busy: true, shared, footprint: Footprint::default() };
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
                     let (future, call) = ((&raw const **future).addr(), fwp.shared.call_site());
-                    fwp.footprint = Footprint::new(future, call, size_of::<FwpContext>(), others);
+                    fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&fwp.shared).addr());
                 }
                 Ok((fwp, endpoint))
             }
@@ -246,6 +245,7 @@ impl Fwp {
     /// Asks for the memory that its turn will touch. It should be at hand itself.
     #[inline]
     pub(crate) fn prefetch(&self) {
+        self.mailbox.prefetch();
         self.footprint.prefetch();
     }
 
@@ -255,7 +255,7 @@ impl Fwp {
             let (turn, _) = self.resume(clock, started_ns);
             clock.end();
             match turn {
-                Turn::Waiting => return Ok(()),
+                Turn::Waiting { .. } => return Ok(()),
                 Turn::Ended(reason) => return Err(reason),
                 Turn::Preempted if Instant::now() > deadline => return Err(EndReason::InitTime),
                 Turn::Preempted => std::thread::yield_now(),
@@ -263,31 +263,51 @@ impl Fwp {
         }
     }
 
-    /// Runs it until it waits, has had its quantum, or ends; what its turn came to, and the time then. `started_ns` is the
-    /// clock's time now. Allocates nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code
-    /// without a loop or call.
+    /// Publishes what has arrived for it and runs it until it waits, has had its quantum, or ends; what its turn came to, and
+    /// the time then. If it waits and nothing has arrived, it goes on waiting. `started_ns` is the clock's time now. Allocates
+    /// nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code without a loop or call.
     pub fn resume(&mut self, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
         let Life::Running(future) = &mut *self.life else {
             return (Turn::Ended(EndReason::Returned), started_ns);
         };
+        if !self.busy {
+            let fresh = self.mailbox.publish();
+            if fresh == 0 {
+                return (Turn::Waiting { sent: 0 }, started_ns);
+            }
+            self.shared.fresh.store(fresh, Ordering::Relaxed);
+            self.busy = true;
+        }
         self.shared.begin_turn();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let ended_ns = clock.next();
-        let guest = &self.counters.guest;
-        guest.cpu_ns.add(ended_ns.saturating_sub(started_ns));
-        guest.resumes.add(1);
         let turn = match polled {
-            Poll::Pending if self.shared.waits() => Turn::Waiting,
-            Poll::Pending => {
-                guest.preemptions.add(1);
-                Turn::Preempted
+            Poll::Pending if self.shared.waits() => {
+                self.busy = false;
+                match self.mailbox.collect() {
+                    Ok(sent) => Turn::Waiting { sent },
+                    Err(violation) => Turn::Ended(violation.into()),
+                }
             }
+            Poll::Pending => Turn::Preempted,
             Poll::Ready((store, outcome)) => {
                 *self.life = Life::Over(Box::new(store));
                 Turn::Ended(EndReason::of(outcome))
             }
         };
+        let ended_ns = clock.next();
+        let guest = &self.mailbox.counters().guest;
+        guest.cpu_ns.add(ended_ns.saturating_sub(started_ns));
+        guest.resumes.add(1);
+        if matches!(turn, Turn::Preempted) {
+            guest.preemptions.add(1);
+        }
         (turn, ended_ns)
+    }
+
+    /// Whether packets have arrived for it that were not published.
+    #[inline]
+    pub fn has_input(&mut self) -> bool {
+        self.mailbox.has_input()
     }
 
     /// Ends it for good and gives its memory back. The endpoint proves that the MMA has let go of the pool.
@@ -318,7 +338,7 @@ impl Fwp {
     /// Its counters.
     #[must_use]
     pub fn counters(&self) -> &Arc<FwpCounters> {
-        &self.counters
+        self.mailbox.counters()
     }
 }
 

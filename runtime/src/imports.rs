@@ -33,33 +33,27 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
     Ok(linker)
 }
 
-/// Exchanges the rings. With nothing to hand over, moves the engine's epoch on, so that the guest is suspended at its next
-/// loop or function boundary: unlike an async import this allocates nothing.
-fn wait(mut caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
-    let context = caller.data_mut();
-    context.shared.note_call(context);
-    let Some(mailbox) = context.mailbox.as_mut() else {
+/// How many packets its worker has published since it last waited. With none, ends the turn: moves the engine's epoch on, so that
+/// the guest is suspended at its next loop or function boundary, by the mechanism that preempts it. Unlike an async import this
+/// allocates nothing. Its worker then exchanges the rings.
+fn wait(caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
+    let context = caller.data();
+    if !context.joined {
         return Err(Stop(EndReason::WaitInInit).into());
-    };
-    let collected = mailbox.collect_silently().map_err(|violation| Stop(violation.into()));
-    let published = if collected.is_ok() { mailbox.publish() } else { 0 };
-    if !matches!(collected, Ok(0)) {
-        // Whoever goes on may do so for long. Of those who don't, the worker tells the MMA together.
-        if published > 0 { mailbox.tell_mma() } else { context.shared.note_sent() }
     }
-    collected?;
-    // Both ways: a guest that waits twice before its next boundary may get packets the second time.
-    context.shared.set_waiting(published == 0);
-    if published == 0 {
+    context.shared.note_call(context);
+    let fresh = context.shared.take_fresh();
+    if fresh == 0 {
+        context.shared.set_waiting(true);
         caller.engine().increment_epoch();
     }
-    Ok(published as i32)
+    Ok(fresh as i32)
 }
 
 /// Ends the guest's turn at its next boundary. Before it has joined its worker it has no turn to end: the epoch it would
 /// move on is the worker's, and somebody else's turn.
 pub(crate) fn give_way(caller: &Caller<'_, FwpContext>) {
-    if caller.data().mailbox.is_some() {
+    if caller.data().joined {
         caller.engine().increment_epoch();
     }
 }

@@ -212,12 +212,18 @@ impl Worker {
         self.seats[id.index as usize].queued = false;
         let (turn, ended_ns) = fwp.resume(&self.clock, *now_ns);
         *now_ns = ended_ns;
-        if fwp.shared().take_sent() {
-            // At most one for each turn since they were told.
-            self.sent[id.mma(self.mmas.len()).0].push(id);
-        }
         match turn {
-            Turn::Waiting => Took::Less,
+            Turn::Waiting { sent } => {
+                // What came while it had the core, or was preempted, may have been noticed already.
+                let has_input = fwp.has_input();
+                if sent > 0 {
+                    self.note_sent(id);
+                }
+                if has_input {
+                    self.enqueue(id);
+                }
+                Took::Less
+            }
             Turn::Preempted => {
                 self.enqueue(id);
                 Took::WholeQuantum
@@ -225,10 +231,18 @@ impl Worker {
             Turn::Ended(reason) => {
                 // Stays marked as queued, so that no notice gives it another turn.
                 self.seats[id.index as usize].queued = true;
+                // Before it broke a rule it may have sent what breaks none.
+                self.note_sent(id);
                 self.report(WorkerEvent::Ended { id, reason });
                 Took::Less
             }
         }
+    }
+
+    /// Has the FWP's MMA told with the others; called once a turn at most.
+    #[inline]
+    fn note_sent(&mut self, id: FwpId) {
+        self.sent[id.mma(self.mmas.len()).0].push(id);
     }
 
     fn report(&self, event: WorkerEvent) {

@@ -41,7 +41,7 @@ fn end_of(run: &str) -> EndReason {
         match bench.resume(&mut fwp) {
             Turn::Ended(reason) => break reason,
             Turn::Preempted => {}
-            Turn::Waiting => panic!("it waits"),
+            Turn::Waiting { .. } => panic!("it waits"),
         }
     };
     bench.dismantle(fwp);
@@ -56,7 +56,7 @@ fn a_packet_comes_back_as_it_went_in() {
     frame.bytes_mut(60).iter_mut().zip(0..).for_each(|(byte, i)| *byte = i);
     bench.gateway.empty.push(buffer()).unwrap();
     bench.send(frame, 60);
-    assert!(matches!(bench.resume(&mut fwp), Turn::Waiting));
+    assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { sent: 1 }));
     bench.mma.poll();
     let out = bench.gateway.outbound.pop().expect("nothing came out");
     assert!(out.bytes().iter().copied().eq(0..60));
@@ -92,7 +92,7 @@ fn each_end_has_its_reason() {
     let deep = end_of("(drop (call $deep (i32.const 0)))").to_string();
     assert_eq!(deep, "it trapped: wasm trap: call stack exhausted");
     // A transmit index of its own invention.
-    let wild = end_of("(i32.store (i32.const 2052) (i32.const 77)) (drop (call $wait))").to_string();
+    let wild = end_of("(i32.store (i32.const 2052) (i32.const 77)) (drop (call $wait)) (loop)").to_string();
     assert_eq!(wild, "it was stopped: its transmit index moved from 0 to 77, in a ring of 4");
 }
 
@@ -148,13 +148,34 @@ fn a_long_straight_line_of_host_calls_moves_no_more_than_a_turn_allows() {
 }
 
 #[test]
-fn a_guest_that_waits_twice_in_one_breath_keeps_its_packets() {
-    // Two waits without a loop between them; packets that the second one hands over must not wait for more packets.
+fn a_guest_that_waits_sleeps_until_a_packet_arrives() {
+    // Two waits without a loop between them are one.
     let run = format!("{WAIT_ONCE} (drop (call $wait)) (drop (call $wait)) (loop $l (br $l))");
     let mut bench = Bench::new();
     let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
     bench.send(buffer(), 60);
-    assert!(matches!(bench.resume(&mut fwp), Turn::Waiting));
-    assert!(matches!(bench.resume(&mut fwp), Turn::Preempted), "it was taken for waiting while it ran");
+    for _ in 0..3 {
+        assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { sent: 0 }));
+    }
+    bench.send(buffer(), 60);
+    assert!(
+        matches!(bench.resume(&mut fwp), Turn::Preempted),
+        "it was not woken, or was taken for waiting while it ran"
+    );
+    bench.dismantle(fwp);
+}
+
+#[test]
+fn what_arrives_for_a_preempted_guest_is_seen_when_it_waits() {
+    let busy = "(local $left i32) (local.set $left (i32.const 100000000))";
+    let count = "(loop $count (br_if $count (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))";
+    let rest = "(loop $rest (drop (call $wait)) (br $rest))";
+    let mut bench = Bench::new();
+    let mut fwp = bench.launch(&guest(READY, &format!("{busy} {WAIT_ONCE} {count} {rest}")), MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    assert!(matches!(bench.resume(&mut fwp), Turn::Preempted));
+    bench.send(buffer(), 60);
+    while !matches!(bench.resume(&mut fwp), Turn::Waiting { .. }) {}
+    assert!(fwp.has_input());
     bench.dismantle(fwp);
 }

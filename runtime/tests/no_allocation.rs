@@ -42,7 +42,7 @@ fn a_hundred_thousand_packets_through_an_fwp_allocate_nothing() {
     let mut spare: Vec<Buffer> = (0..4).map(|_| buffer()).collect();
     let mut round = |bench: &mut Bench| {
         bench.send(spare.pop().unwrap(), 60);
-        assert!(matches!(bench.resume(&mut fwp), Turn::Waiting | Turn::Preempted));
+        assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. } | Turn::Preempted));
         bench.mma.poll();
         spare.extend(bench.gateway.spent.pop());
         spare.extend(std::iter::from_fn(|| bench.gateway.outbound.pop()).map(Frame::into_buffer));

@@ -13,14 +13,14 @@
 //!   +---------------------------------------------------------------+
 //! ```
 //!
-//! **Who may touch what, when.** The host reads and writes the rings only while the guest is inside the
-//! [`IMPORT_WAIT`] call. A slot belongs to the host until the host names it in a receive descriptor; from then on
+//! **Who may touch what, when.** The host reads and writes the rings only while the guest is suspended after an
+//! [`IMPORT_WAIT`] that returned zero. A slot belongs to the host until the host names it in a receive descriptor; from then on
 //! it belongs to the guest, until the guest names it in a transmit descriptor. The host keeps its own copy of
 //! every index and of who owns each slot: what a guest writes here is a request, never a fact.
 //!
-//! **Waiting.** [`IMPORT_WAIT`] hands over what is in the transmit ring, publishes what has arrived, and
-//! returns the number of new receive descriptors. On zero the guest is suspended at its next loop or function
-//! boundary until something arrives, and calls again.
+//! **Waiting.** [`IMPORT_WAIT`] returns how many receive descriptors there are that it has not told of. On zero the guest
+//! is suspended at its next loop or function boundary. The host then takes what is in the transmit ring, and, when
+//! something has arrived and it is the guest's turn, publishes that, and the guest calls again.
 //!
 //! All integers are little-endian, as WebAssembly's own memory is.
 
@@ -46,7 +46,7 @@ pub const EXPORT_INITIALIZE: &str = "_initialize";
 
 /// The import module of everything Pinion offers itself.
 pub const IMPORT_MODULE: &str = "pinion";
-/// `wait() -> i32`: exchange rings with the host; the number of receive descriptors published.
+/// `wait() -> i32`: the number of new receive descriptors; on zero the rings are exchanged at the next boundary.
 pub const IMPORT_WAIT: &str = "wait";
 /// `yield()`: let others run; returns at this instance's next turn, without exchanging rings.
 pub const IMPORT_YIELD: &str = "yield";

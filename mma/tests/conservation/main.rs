@@ -225,7 +225,7 @@ impl Pair {
             model.sent.push_back((port, packet));
             sent += 1;
         }
-        assert_eq!(real.mailbox.collect(), Ok(sent));
+        assert_eq!(real.collect(), Ok(sent));
         if sent > 0 {
             self.model.told.insert(stage);
         }

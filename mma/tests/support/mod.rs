@@ -15,7 +15,7 @@ use pinion_abi::{
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::counters::MovedCounters;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::fwp::{Servants, connect};
+use pinion_mma::fwp::connect;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mailbox::{Mailbox, Violation};
@@ -299,9 +299,20 @@ pub(crate) struct Fwp {
     pub(crate) id: FwpId,
     pub(crate) mailbox: Mailbox,
     pub(crate) guest: Guest,
+    /// Where it tells the MMA.
+    outputs: ReadyQueue,
 }
 
 impl Fwp {
+    /// Collects and tells the MMA, as its worker does after a turn, whatever has become of it.
+    pub(crate) fn collect(&mut self) -> Result<u32, Violation> {
+        let collected = self.mailbox.collect();
+        if collected != Ok(0) {
+            self.outputs.raise(self.id);
+        }
+        collected
+    }
+
     /// What the MMA counted for it.
     pub(crate) fn moved(&self) -> &MovedCounters {
         &self.mailbox.counters().moved
@@ -319,7 +330,7 @@ impl Fwp {
         for &descriptor in &received {
             self.guest.pass(descriptor, port);
         }
-        assert_eq!(self.mailbox.collect(), Ok(received.len() as u32));
+        assert_eq!(self.collect(), Ok(received.len() as u32));
         received.len()
     }
 }
@@ -344,7 +355,7 @@ pub(crate) struct House {
     pub(crate) gateway: Gateway,
     pub(crate) gateway_bell: Doorbell,
     pub(crate) worker_queue: ReadyQueue,
-    servants: Servants,
+    outputs: ReadyQueue,
     commands: Sender<MmaCommand>,
     events: Receiver<MmaEvent>,
     pub(crate) fwps: Vec<Fwp>,
@@ -367,8 +378,8 @@ impl House {
             mma: Mma::new(plan.fwps_max, outputs.clone(), mma_link, mma_reads, mma_says),
             gateway: Gateway::new(gateway_link, plan.buffers, plan.buffer_bytes),
             gateway_bell,
-            worker_queue: worker_queue.clone(),
-            servants: Servants { mma: outputs, worker: worker_queue },
+            worker_queue,
+            outputs,
             commands,
             events,
             fwps: Vec::new(),
@@ -384,8 +395,9 @@ impl House {
     pub(crate) fn make_of(&mut self, id: FwpId, guest: Guest, wiring: Wiring) -> (usize, Box<Endpoint>) {
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
-        let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), &self.servants, wiring) };
-        self.fwps.push(Fwp { id, mailbox, guest });
+        let (mailbox, endpoint) =
+            unsafe { connect(id, guest.memory.start, &guest.layout(), &self.worker_queue, wiring) };
+        self.fwps.push(Fwp { id, mailbox, guest, outputs: self.outputs.clone() });
         (self.fwps.len() - 1, endpoint)
     }
 
@@ -457,7 +469,7 @@ impl House {
 
     /// Has FWP `fwp` collected and the MMA polled.
     pub(crate) fn collect_and_move(&mut self, fwp: usize) -> Result<u32, Violation> {
-        let collected = self.fwps[fwp].mailbox.collect();
+        let collected = self.fwps[fwp].collect();
         self.mma.poll();
         collected
     }

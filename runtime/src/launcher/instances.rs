@@ -137,8 +137,7 @@ impl Instances {
             };
             let outputs = chain.outputs(stage).iter().map(edge).collect();
             let wiring = Wiring::new(outputs, chain.backpressure(stage));
-            let servants = &line.servants[id.mma(self.lines.mmas.len()).0];
-            let berth = Berth { id, servants, wiring, clock: &line.clock };
+            let berth = Berth { id, inputs: &line.inputs, wiring, clock: &line.clock };
             let log = self.log.log(Origin {
                 tenant: chain.spec.tenant.to_string(),
                 chain: chain.spec.name.to_string(),

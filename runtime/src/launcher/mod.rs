@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, select};
 use pinion_control::model::DesiredState;
 use pinion_gateway::messages::{Command, Event};
-use pinion_mma::fwp::Servants;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
+use pinion_mma::notify::ReadyQueue;
 
 pub use self::catalogue::{Catalogue, Shelf};
 pub use self::instances::Instances;
@@ -56,8 +56,8 @@ pub struct WorkerLine {
     pub core: CoreId,
     /// Commands to it.
     pub commands: Line<WorkerCommand>,
-    /// Who serves its FWPs, by their MMA.
-    pub servants: Vec<Servants>,
+    /// Where it learns who has input.
+    pub inputs: ReadyQueue,
     /// For guests that the launcher itself runs, up to their first wait.
     pub clock: RunSlot,
 }

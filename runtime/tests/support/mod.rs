@@ -9,7 +9,6 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::fwp::Servants;
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
@@ -29,7 +28,8 @@ pub(crate) const ID: FwpId = FwpId { index: 0, generation: 0 };
 /// See the module.
 pub(crate) struct Bench {
     engine: Engine,
-    servants: Servants,
+    inputs: ReadyQueue,
+    outputs: ReadyQueue,
     pub(crate) clock: RunSlot,
     pub(crate) mma: Mma,
     pub(crate) gateway: GatewayLink,
@@ -49,19 +49,20 @@ impl Bench {
         let stopped = Arc::clone(&stop);
         let ticker = std::thread::spawn(move || clock.wind_up().run(&stopped));
         let queue = || ReadyQueue::new(4, Doorbell::default());
-        let servants = Servants { mma: queue(), worker: queue() };
+        let (inputs, outputs) = (queue(), queue());
         let (gateway, mma_link) = link(8, Doorbell::default(), Doorbell::default());
         let (commands, reads) = crossbeam_channel::bounded(8);
         let (reports, events) = crossbeam_channel::bounded(8);
-        let mma = Mma::new(4, servants.mma.clone(), mma_link, reads, reports);
-        Self { engine, servants, clock: slot, mma, gateway, commands, events, stop, ticker: Some(ticker), ticker_bell }
+        let mma = Mma::new(4, outputs.clone(), mma_link, reads, reports);
+        let (clock, ticker) = (slot, Some(ticker));
+        Self { engine, inputs, outputs, clock, mma, gateway, commands, events, stop, ticker, ticker_bell }
     }
 
     /// An FWP of a module in text form, attached to the MMA.
     pub(crate) fn launch(&mut self, wat: &str, memory_bytes_max: usize) -> Result<Fwp, EndReason> {
         let template = self.template(wat, memory_bytes_max);
-        let berth =
-            Berth { id: ID, servants: &self.servants, wiring: Wiring::to(Edge::EgressWhereItCame), clock: &self.clock };
+        let wiring = Wiring::to(Edge::EgressWhereItCame);
+        let berth = Berth { id: ID, inputs: &self.inputs, wiring, clock: &self.clock };
         let word = || "test".to_owned();
         let log = hub().0.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
         let (fwp, endpoint) = Fwp::prepare(&template, berth, log)?;
@@ -93,8 +94,8 @@ impl Bench {
         let started_ns = self.clock.begin();
         let (turn, _) = fwp.resume(&self.clock, started_ns);
         self.clock.end();
-        if fwp.shared().take_sent() {
-            self.servants.mma.raise(ID);
+        if matches!(turn, Turn::Waiting { sent: 1.. }) {
+            self.outputs.raise(ID);
         }
         turn
     }

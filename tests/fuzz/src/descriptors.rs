@@ -344,7 +344,7 @@ impl Siege {
     fn collect(&mut self) {
         let mut expected = self.guest().snapshot();
         let judgement = self.judge(&expected);
-        let collected = self.house.fwps[0].mailbox.collect();
+        let collected = self.house.fwps[0].collect();
         assert_eq!(collected, judgement);
         if !matches!(judgement, Ok(0) | Err(Violation::IndexJump { .. })) {
             write_u32(&mut expected, self.pool.tx_ring as usize, self.tx_head);
@@ -436,7 +436,7 @@ impl Siege {
         for &descriptor in &received {
             witness.guest.pass(descriptor, PORT_DROP);
         }
-        assert_eq!(witness.mailbox.collect(), Ok(expected.len() as u32));
+        assert_eq!(witness.collect(), Ok(expected.len() as u32));
         self.house.mma.poll();
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn initialize() {
     unsafe { raw::__wasm_call_ctors() }
 }
 
-/// Exchanges the rings; the number of new receive descriptors.
+/// The number of new receive descriptors; if there are none, the rings are exchanged at the next loop or function boundary.
 pub(crate) fn wait() -> u32 {
     u32::try_from(raw::wait()).unwrap_or(0)
 }
