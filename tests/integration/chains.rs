@@ -9,7 +9,7 @@ use pinion_tests::inline::{Host, INTERFACE, Inline, LAN_MAC, WAN_MAC};
 use pinion_tests::iperf::iperf;
 use pinion_tests::ping::{flood, ping};
 use pinion_tests::transfer::both_ways;
-use pinion_tests::until::{SOON, until};
+use pinion_tests::until::SOON;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet,
@@ -156,23 +156,17 @@ fn iperf_over_tcp_moves_data_in_both_directions() {
 }
 
 #[test]
-fn what_iperf_over_udp_misses_the_node_has_counted() {
+fn each_datagram_of_iperfs_is_sent_on_or_counted() {
     let inline = passing(Device::AfPacket);
     let Inline { left, right, .. } = &inline;
     for (words, address) in
         [("-u -b 50M -l 1000 -t 3", &right.address), ("-u -b 20M -l 200 -t 2 -R", &right.address_v6)]
     {
-        let before = inline.dropped();
         let moved = iperf(&left.namespace, &right.namespace, address, words);
-        assert!(moved.datagrams > 10_000, "{moved:?}");
-        // What the device has missed it is asked once a second.
-        until("count of all that is missing", SOON, || {
-            let dropped = inline.dropped() - before;
-            println!("iperf3 {words} to {address}: {moved:?}, the node dropped {dropped}");
-            (moved.lost <= dropped).then_some(())
-        });
-        // Few, even on a machine that stands still now and then.
-        assert!(moved.lost * 5 < moved.datagrams, "{moved:?}");
+        println!("iperf3 {words} to {address}: {moved:?}");
+        // Of these, kernels lose many on a machine that stands still now and then.
+        assert!(moved.datagrams > 10_000 && moved.datagrams - moved.lost > 1_000, "{moved:?}");
+        inline.assert_nothing_is_missing();
     }
 }
 
@@ -186,7 +180,7 @@ fn a_flood_beside_a_connection_loses_nothing_uncounted() {
         transfer.join().expect("all arrives");
         summary
     });
-    let lost = summary.sent - summary.received;
-    assert!(lost <= inline.dropped(), "{summary:?}, but the node dropped {}", inline.dropped());
+    assert!(summary.received > 100, "{summary:?}");
     assert_eq!((summary.duplicates, summary.errors), (0, 0));
+    inline.assert_nothing_is_missing();
 }

@@ -24,6 +24,7 @@ use crate::manifest::Manifest;
 use crate::namespace::Namespace;
 use crate::node::Node;
 use crate::process::require_root;
+use crate::until::{SOON, until};
 
 /// The MAC addresses of the node's two ports.
 pub const LAN_MAC: &str = "02:70:69:6e:00:21";
@@ -135,14 +136,25 @@ impl Inline {
         drops
     }
 
-    /// How many these are, but for what hosts say to all stations or to ones that are not there.
+    /// Waits until every frame that the node has received was sent or counted as dropped.
     ///
     /// # Panics
-    /// If the node does not say.
+    /// If one is missing for long, or the node does not say.
     #[track_caller]
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.drops().iter().filter(|(place, _)| !place.contains("not-for-us")).map(|(_, count)| count).sum()
+    pub fn assert_nothing_is_missing(&self) {
+        let sum = |ports: &Value, name: &str| -> u64 {
+            ports.as_array().into_iter().flatten().filter_map(|port| port[name].as_u64()).sum()
+        };
+        until("account of all frames received", SOON, || {
+            let ports = &self.node.cli().status()["ports"];
+            let (received, sent) = (sum(ports, "received"), sum(ports, "sent"));
+            let drops = self.drops();
+            // What the device has missed was not received.
+            let dropped: u64 =
+                drops.iter().filter(|(place, _)| !place.contains("missed")).map(|(_, count)| count).sum();
+            println!("the node has received {received}, sent {sent}, dropped {dropped}: {drops:?}");
+            (received == sent + dropped).then_some(())
+        });
     }
 }
 
