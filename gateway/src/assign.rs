@@ -209,7 +209,7 @@ impl Assigner {
                 Some(entry) => Assignment::To(entry),
                 None => self.assign_anew(lead.hash, flow, now_ns),
             },
-            Some(Verdict::NoRule) => Assignment::Drop(DropReason::NoRule),
+            Some(Verdict::Dropped(reason)) => Assignment::Drop(reason),
             None => self.assign_anew(lead.hash, flow, now_ns),
         }
     }
@@ -217,11 +217,12 @@ impl Assigner {
     // Apart from `assign`, so that the hit stays small.
     #[inline(never)]
     fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
-        let Some(rule) = self.rules.lookup(flow) else {
-            self.cache.insert(hash, flow, Verdict::NoRule, self.rules_version, now_ns);
-            return Assignment::Drop(DropReason::NoRule);
+        let rule = self.rules.lookup(flow);
+        let Some(key) = rule.and_then(|rule| InstanceKey::new(rule, flow)) else {
+            let reason = if rule.is_some() { DropReason::ChainNotInForce } else { DropReason::NoRule };
+            self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
+            return Assignment::Drop(reason);
         };
-        let key = InstanceKey::new(rule, flow);
         let Some(slot) = self.instances.bound_to(&key).or_else(|| self.bind(&key, now_ns)) else {
             return self.want(&key);
         };
@@ -242,10 +243,10 @@ impl Assigner {
         let flow = &flow;
         let bound = match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => self.instances.chain(slot),
-            Some(Verdict::NoRule) => return None,
+            Some(Verdict::Dropped(_)) => return None,
             None => None,
         };
-        bound.or_else(|| self.rules.lookup(flow).map(|rule| rule.chain))
+        bound.or_else(|| self.rules.lookup(flow).and_then(|rule| rule.chain))
     }
 
     /// Gives the key a ready instance of its chain, if there is one, and tells the launcher.

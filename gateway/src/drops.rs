@@ -42,6 +42,8 @@ pub enum DropReason {
     FragmentWithoutFirst,
     /// No rule matches.
     NoRule,
+    /// The chain of the rule that matches cannot be in force.
+    ChainNotInForce,
     /// No chain instance came within the time a frame may wait for one.
     NoInstance,
     /// Too many frames wait for chain instances, in all or of one client.
@@ -54,7 +56,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -69,6 +71,7 @@ impl DropReason {
         Self::AddressConflict,
         Self::FragmentWithoutFirst,
         Self::NoRule,
+        Self::ChainNotInForce,
         Self::NoInstance,
         Self::PendingFull,
         Self::LauncherBusy,
@@ -93,6 +96,7 @@ impl DropReason {
             Self::AddressConflict => "address-conflict",
             Self::FragmentWithoutFirst => "fragment-without-first",
             Self::NoRule => "no-rule",
+            Self::ChainNotInForce => "chain-not-in-force",
             Self::NoInstance => "no-instance",
             Self::PendingFull => "pending-full",
             Self::LauncherBusy => "launcher-busy",

@@ -330,7 +330,9 @@ impl Gateway {
                     self.bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
                 }
             }
-            Assignment::Drop(DropReason::NoRule) => self.bin.drop_frame(frame, DropReason::NoRule),
+            Assignment::Drop(reason @ (DropReason::NoRule | DropReason::ChainNotInForce)) => {
+                self.bin.drop_frame(frame, *reason);
+            }
             Assignment::Drop(reason) => self.drop_of_chain(frame, read, *reason, now_ns),
             Assignment::To(_) => debug_assert!(false, "what is assigned is staged"),
         }

@@ -55,8 +55,8 @@ pub struct Rule {
     pub matches: Match,
     /// Who shares an instance.
     pub policy: Policy,
-    /// The chain.
-    pub chain: ChainIndex,
+    /// The chain; none while it cannot be in force. What the rule matches is dropped then: the next rule was not meant for it.
+    pub chain: Option<ChainIndex>,
     /// Of several rules that match, the one with the highest priority holds; of these, the first.
     pub priority: u32,
 }
@@ -110,8 +110,9 @@ impl RuleSet {
             idle_timeouts_ns[settings.chain.0 as usize] = Some(settings.idle_timeout_ns);
         }
         let known = |chain: ChainIndex| idle_timeouts_ns.get(chain.0 as usize).is_some_and(Option::is_some);
-        if let Some((rule, unknown)) = rules.iter().enumerate().find(|(_, rule)| !known(rule.chain)) {
-            return Err(RuleSetError::UnknownChain { rule, chain: unknown.chain });
+        let unknown = |rule: &Rule| rule.chain.filter(|chain| !known(*chain));
+        if let Some((rule, chain)) = rules.iter().map(unknown).enumerate().find_map(|(at, chain)| Some((at, chain?))) {
+            return Err(RuleSetError::UnknownChain { rule, chain });
         }
         // Stable: rules of the same priority keep their order.
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));

@@ -172,7 +172,7 @@ fn play_mma(mma: &mut MmaLink) -> usize {
 }
 
 fn rules(policy: Policy) -> Arc<RuleSet> {
-    let rule = Rule { matches: Match::default(), policy, chain: ChainIndex(0), priority: 0 };
+    let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
     let chain = ChainSettings { chain: ChainIndex(0), idle_timeout_ns: 1_000_000_000 };
     let other = |number: u16| {
         let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };

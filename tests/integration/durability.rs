@@ -1,6 +1,10 @@
 //! What a node has acknowledged outlives its crash.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
 use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT, echo, turn};
 use pinion_tests::build;
 use pinion_tests::cli::Cli;
@@ -91,4 +95,38 @@ fn a_deleted_chain_does_not_come_back() {
     node.start();
     let [modules, chains, rules] = desired(&node.cli());
     assert_eq!((modules.len(), chains.len(), rules.len()), (1, 0, 0));
+}
+
+/// The compiled modules that the node keeps.
+fn artifacts(node: &Node) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(node.path("state/artifacts")).expect("a node has a folder of artifacts");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+#[test]
+fn traffic_of_a_chain_that_cannot_be_in_force_is_dropped() {
+    let mut bed = Bed::new(Device::AfPacket);
+    bed.apply_echo("per-client");
+    let before = artifacts(&bed.node);
+    let chain = Manifest::of(TENANT).module("guard", &build::sample("packet-filter"));
+    let guard = chain.configured_chain("guard", "guard", "default deny").with(format_args!(
+        "[[rule]]\nname = \"guard\"\npolicy = \"shared\"\nchain = \"guard\"\npriority = 9\n\
+         match = {{ destination = \"{NODE}\" }}\n"
+    ));
+    bed.node.apply(guard.text());
+    let pings = |bed: &Bed| ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.2 -W 1 {NODE}"));
+    assert_eq!(pings(&bed).received, 0, "the guard lets nobody past");
+
+    bed.node.kill();
+    for artifact in artifacts(&bed.node).difference(&before) {
+        fs::write(artifact, "not what the builder made").expect("it is the node's own file");
+    }
+    bed.start_node();
+
+    let warnings = bed.node.cli().status()["warnings"].to_string();
+    assert!(warnings.contains(&format!("chain {TENANT}/guard is not in force")), "{warnings}");
+    assert_eq!(pings(&bed).received, 0, "nobody guards, and somebody comes past");
+    assert!(bed.node.cli().drops("chain-not-in-force") >= 3);
+    bed.node.cli().run(&["delete", "rule", "guard", "--tenant", TENANT]);
+    pings(&bed).assert_all(3);
 }

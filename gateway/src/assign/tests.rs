@@ -125,15 +125,18 @@ impl Model {
         let Some(rule) = naive_lookup(&self.rules, &flow) else {
             return assert_eq!(found, Assignment::Drop(DropReason::NoRule), "{flow:?}");
         };
+        let Some(chain) = rule.chain else {
+            return assert_eq!(found, Assignment::Drop(DropReason::ChainNotInForce), "{flow:?}");
+        };
         let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
-        assert_eq!(chain_of(entry), rule.chain, "{flow:?}");
+        assert_eq!(chain_of(entry), chain, "{flow:?}");
         let vlan = flow.ingress().vlan;
         let client = match rule.policy {
             Policy::Shared => ClientLabel::Everybody,
             Policy::PerClient => ClientLabel::Address { address: flow.source(), vlan },
             Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan },
         };
-        let key = InstanceKey { chain: rule.chain, client };
+        let key = InstanceKey { chain, client };
         assert_eq!(*self.instances.entry(key).or_insert(entry), entry, "{flow:?} changed its instance");
         let owners = self.instances.values().filter(|other| **other == entry).count();
         assert_eq!(owners, 1, "{entry} serves several");
@@ -203,7 +206,7 @@ proptest! {
 }
 
 fn everything(policy: Policy, vlan: Vlan) -> Rule {
-    Rule { matches: Match { vlan, ..Match::default() }, policy, chain: ChainIndex(0), priority: 0 }
+    Rule { matches: Match { vlan, ..Match::default() }, policy, chain: Some(ChainIndex(0)), priority: 0 }
 }
 
 fn client_in(vlan: Vlan) -> FlowKey {

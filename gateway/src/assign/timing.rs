@@ -15,7 +15,7 @@ const PORT: PortIndex = PortIndex(0);
 
 fn rules(count: u32) -> RuleSet {
     let chain = ChainIndex(0);
-    let fallback = Rule { matches: Match::default(), policy: Policy::Shared, chain, priority: 0 };
+    let fallback = Rule { matches: Match::default(), policy: Policy::Shared, chain: Some(chain), priority: 0 };
     let other = |number: u32| {
         let destination = std::net::IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 + number));
         let matches = Match { destination: Some(destination.into()), ..Match::default() };

@@ -21,6 +21,7 @@
 //!   is out of date is a miss, so nothing is swept when an instance ends or the rules change.
 //! * **Of fixed size.** 68 bytes per entry, 9 entries for 8 flows: [`BYTES_PER_FLOW_MAX`].
 
+use crate::drops::DropReason;
 use crate::flows::bucket::{Bucket, Round, Seen, Tag, Tick, WAYS, first_bucket, ticks_in};
 use crate::flows::hash::{FlowHash, FlowHasher};
 use crate::flows::instances::SlotRef;
@@ -40,8 +41,8 @@ const PROTECTED_TICKS: u16 = ticks_in(1_000_000_000);
 pub(crate) enum Verdict {
     /// This instance serves it.
     Instance(SlotRef),
-    /// No rule matches it.
-    NoRule,
+    /// The rules have it dropped, and why.
+    Dropped(DropReason),
 }
 
 #[derive(Clone, Copy)]
@@ -83,7 +84,7 @@ impl FlowCache {
         let buckets = (flows * ENTRIES_PER_8_FLOWS).div_ceil(8 * WAYS);
         let nowhere = Ingress { port: pinion_mma::id::PortIndex(0), vlan: Vlan::UNTAGGED };
         let nobody = FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere);
-        let entry = Entry { flow: nobody, verdict: Verdict::NoRule, rules_version: 0 };
+        let entry = Entry { flow: nobody, verdict: Verdict::Dropped(DropReason::NoRule), rules_version: 0 };
         Self {
             hasher: FlowHasher::new(),
             buckets: vec![Bucket::EMPTY; buckets].into(),
@@ -148,7 +149,7 @@ impl FlowCache {
         }
         let seen = match entry.verdict {
             Verdict::Instance(_) => Seen::at(Tick::at(now_ns)).marked(),
-            Verdict::NoRule => Seen::at(Tick::at(now_ns)),
+            Verdict::Dropped(_) => Seen::at(Tick::at(now_ns)),
         };
         let noted = &mut self.buckets[bucket].seen[way];
         // Most often it is the same tick still: then the line need not be written back.
@@ -165,7 +166,7 @@ impl FlowCache {
         let place = match self.find(hash, flow) {
             Some(place) => {
                 let was_established = self.buckets[place.bucket].seen[place.way].is_marked();
-                if was_established && verdict != Verdict::NoRule {
+                if was_established && matches!(verdict, Verdict::Instance(_)) {
                     seen = seen.marked();
                 }
                 place

@@ -50,8 +50,11 @@ fn a_flow_is_found_under_its_own_rules_only() {
     assert_eq!(lookup(&mut cache, hash, &flow(1), 7, 0), Some(slot(3)));
     assert_eq!(lookup(&mut cache, hash, &flow(1), 8, 0), None);
     assert_eq!(lookup(&mut cache, hash, &flow(2), 7, 0), None, "another flow with the same hash");
-    cache.insert(hash, &flow(1), Verdict::NoRule, 8, 0);
-    assert_eq!((lookup(&mut cache, hash, &flow(1), 8, 0), cache.used()), (Some(Verdict::NoRule), 1));
+    cache.insert(hash, &flow(1), Verdict::Dropped(DropReason::NoRule), 8, 0);
+    assert_eq!(
+        (lookup(&mut cache, hash, &flow(1), 8, 0), cache.used()),
+        (Some(Verdict::Dropped(DropReason::NoRule)), 1)
+    );
 }
 
 #[test]
@@ -141,8 +144,8 @@ fn what_no_rule_matches_makes_room_before_what_one_does() {
     let entries = cache.buckets() * WAYS;
     for number in 0..10_000 {
         let hash = cache.hash(&flow(number));
-        cache.insert(hash, &flow(number), Verdict::NoRule, 0, 0);
-        assert_eq!(lookup(&mut cache, hash, &flow(number), 0, 0), Some(Verdict::NoRule));
+        cache.insert(hash, &flow(number), Verdict::Dropped(DropReason::NoRule), 0, 0);
+        assert_eq!(lookup(&mut cache, hash, &flow(number), 0, 0), Some(Verdict::Dropped(DropReason::NoRule)));
     }
     assert_eq!(cache.used(), entries);
     for number in 0..WAYS as u32 {

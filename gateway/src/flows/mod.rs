@@ -82,12 +82,13 @@ pub(crate) struct InstanceKey {
 }
 
 impl InstanceKey {
-    pub(crate) fn new(rule: &Rule, flow: &FlowKey) -> Self {
+    /// None while the rule's chain is not in force.
+    pub(crate) fn new(rule: &Rule, flow: &FlowKey) -> Option<Self> {
         let client = match rule.policy {
             Policy::Shared => ClientLabel::Everybody,
             Policy::PerClient => ClientLabel::Address { address: flow.source(), vlan: flow.ingress().vlan },
             Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan: flow.ingress().vlan },
         };
-        Self { chain: rule.chain, client }
+        Some(Self { chain: rule.chain?, client })
     }
 }

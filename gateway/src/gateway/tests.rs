@@ -198,7 +198,7 @@ fn entry(instance: u64) -> FwpId {
 }
 
 fn rule(policy: Policy, chain: u32) -> Rule {
-    Rule { matches: Match::default(), policy, chain: ChainIndex(chain), priority: 0 }
+    Rule { matches: Match::default(), policy, chain: Some(ChainIndex(chain)), priority: 0 }
 }
 
 fn client(number: u8) -> Ipv4Addr {
@@ -396,6 +396,25 @@ fn clients_keep_their_instances_when_the_rules_change_but_still_lead_them_there(
 }
 
 #[test]
+fn what_a_rule_matches_whose_chain_is_not_in_force_is_dropped_and_not_the_next_rules() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.ready(0, 10);
+    let second = Match { source: Some(IpAddr::V4(client(2)).into()), ..Match::default() };
+    let guarded = Rule { matches: second, chain: None, priority: 9, ..rule(Policy::PerClient, 0) };
+    rig.set_rules(vec![rule(Policy::PerClient, 0), guarded]);
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1), ping(2, 2)]);
+    assert_eq!(rig.targets(), [10]);
+    assert_eq!((rig.drops(DropReason::ChainNotInForce), rig.drops(DropReason::NoRule)), (2, 0));
+    assert_eq!(rig.events().len(), 1);
+    // Its chain is in force again.
+    rig.ready(0, 11);
+    rig.set_rules(vec![rule(Policy::PerClient, 0)]);
+    rig.send_and_poll(&[ping(2, 3)]);
+    assert_eq!(rig.targets(), [11]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn flows_whose_rule_has_gone_are_dropped_and_instances_whose_chain_has_gone_are_idle() {
     let mut rig = Rig::with_policy(Policy::PerClient);
     rig.ready(0, 10);
@@ -501,7 +520,7 @@ fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
     use DropReason::{LauncherBusy, MmaBusy, NoInstance, PendingFull};
     let other = |rule: Rule| {
         let source = Some(IpAddr::V4(client(2)).into());
-        Rule { matches: Match { source, ..Match::default() }, chain: ChainIndex(1), priority: 9, ..rule }
+        Rule { matches: Match { source, ..Match::default() }, chain: Some(ChainIndex(1)), priority: 9, ..rule }
     };
     let mut rig = Rig::with(1, Sizes { link: 16, pending: 3, events: 3, ..AMPLE });
     rig.set_rules(vec![rule(Policy::PerClient, 0), other(rule(Policy::PerClient, 0))]);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(crate) fn rule(priority: u32, chain: u32, matches: Match) -> Rule {
-    Rule { matches, policy: Policy::Shared, chain: ChainIndex(chain), priority }
+    Rule { matches, policy: Policy::Shared, chain: Some(ChainIndex(chain)), priority }
 }
 
 pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
@@ -85,7 +85,11 @@ fn matches() -> impl Strategy<Value = Match> {
 }
 
 pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
-    (matches(), 0_u32..4, 0_u32..4).prop_map(|(matches, priority, chain)| rule(priority, chain, matches))
+    // One of five has no chain in force.
+    (matches(), 0_u32..4, 0_u32..5).prop_map(|(matches, priority, chain)| Rule {
+        chain: (chain < 4).then_some(ChainIndex(chain)),
+        ..rule(priority, 0, matches)
+    })
 }
 
 fn bits(address: IpAddr) -> (u32, u128) {
@@ -144,7 +148,7 @@ fn of_two_rules_alike_in_priority_the_first_holds() {
     let set = RuleSet::new(rules, &chains(3)).unwrap();
     let ingress = Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED };
     let flow = FlowKey::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 1, ingress);
-    assert_eq!(set.lookup(&flow).unwrap().chain, ChainIndex(1));
+    assert_eq!(set.lookup(&flow).unwrap().chain, Some(ChainIndex(1)));
 }
 
 #[test]

@@ -273,9 +273,8 @@ impl Catalogue {
     ) -> Arc<RuleSet> {
         let mut rules = Vec::new();
         for ((tenant, name), rule) in state.rules() {
-            // A rule whose chain is not in force is left out; the chain's warning says why.
-            let Some(&chain) = by_name.get(&(tenant, &rule.chain)) else { continue };
-            match self.rule(rule, chain) {
+            // What a rule matches whose chain is not in force is dropped; the chain's warning says why.
+            match self.rule(rule, by_name.get(&(tenant, &rule.chain)).copied()) {
                 Ok(rule) => rules.push(rule),
                 Err(reason) => warnings.push(format!("rule {tenant}/{name} is not in force: {reason}")),
             }
@@ -294,7 +293,7 @@ impl Catalogue {
         }
     }
 
-    fn rule(&self, rule: &model::Rule, chain: ChainIndex) -> Result<Rule, String> {
+    fn rule(&self, rule: &model::Rule, chain: Option<ChainIndex>) -> Result<Rule, String> {
         let wanted = &rule.matcher;
         let ports = |range: model::PortRange| range.first()..=range.last();
         let vlan_id = |id: Option<model::VlanId>| id.map_or(0, model::VlanId::number);
