@@ -218,16 +218,20 @@ impl Mma {
         self.tell_workers();
         self.stop_waiting(id);
         let Some(mut endpoint) = self.table.take(id) else { return };
-        let moved = &endpoint.counters.moved;
-        for frame in endpoint.held.drain(..) {
+        let Endpoint { held, transmit, inlet, counters, upstream, .. } = &mut *endpoint;
+        let moved = &counters.moved;
+        for frame in held.drain(..) {
             self.held -= 1;
             moved.dropped_gone.add(1);
             self.dock.keep(frame.into_buffer());
         }
         // Sent, but there was no room for it. What the guest has dropped itself is counted already.
-        endpoint.transmit.pop_batch(usize::MAX, |sent| moved.dropped_gone.add(u64::from(sent.to != Outlet::Drop)));
+        transmit.pop_batch(usize::MAX, |sent| {
+            moved.dropped_gone.add(u64::from(sent.to != Outlet::Drop));
+            inlet.free.push(sent.slot);
+        });
         // Their frames for it are dropped as soon as it is seen to be gone.
-        self.unblocked.extend(endpoint.upstream.drain(..));
+        self.unblocked.extend(upstream.drain(..));
         self.report(MmaEvent::Detached(endpoint));
     }
 

@@ -229,6 +229,18 @@ impl Endpoint {
         self.id
     }
 
+    /// Counts the frames that are lost with the FWP: those in its slots, but for what its guest had dropped. To be called once,
+    /// when MMA and worker have both let go of it.
+    pub fn settle(&mut self) {
+        let Inlet { free, came_by, .. } = &mut self.inlet;
+        self.transmit.pop_batch(usize::MAX, |sent| {
+            if sent.to == Outlet::Drop {
+                free.push(sent.slot);
+            }
+        });
+        self.counters.moved.dropped_gone.add((came_by.len() - free.len()) as u64);
+    }
+
     /// Where a transmission goes; none for nowhere.
     #[inline]
     pub(crate) fn edge(&self, to: Outlet) -> Option<Edge> {

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use pinion_abi::{PORT_NEXT, PORT_REPLY};
+use pinion_abi::{PORT_DROP, PORT_NEXT, PORT_REPLY};
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
@@ -217,4 +217,26 @@ fn a_buffer_for_a_sleeping_gateway_rings_once_it_is_there() {
     assert!(started.elapsed() < Duration::from_secs(10), "the gateway was not woken");
     assert_eq!(house.gateway.collect(), []);
     assert_eq!(house.gateway.lent(), house.gateway.kept_max);
+}
+
+#[test]
+fn what_an_fwp_has_when_it_ends_is_counted_as_gone() {
+    let mut house = House::new(&Plan::default());
+    house.attach(id(0), Shape::slots(8), Edge::EgressWhereItCame);
+    house.mma.poll();
+    (0..6).for_each(|number| house.receive(&frame(number, 64), 0));
+    let received = house.fwps[0].publish_all();
+    house.fwps[0].guest.pass(received[0], PORT_NEXT);
+    assert_eq!(house.collect_and_move(0), Ok(1));
+    house.receive(&frame(6, 64), 0);
+    house.command(MmaCommand::Detach(id(0)));
+    house.mma.poll();
+    let mut endpoint = house.detached().unwrap();
+    // Its worker lets go later than the MMA does.
+    house.fwps[0].guest.pass(received[1], PORT_DROP);
+    house.fwps[0].guest.pass(received[2], PORT_NEXT);
+    assert_eq!(house.fwps[0].collect(), Ok(2));
+    endpoint.settle();
+    let (moved, guest) = (house.fwps[0].moved(), &house.fwps[0].mailbox.counters().guest);
+    assert_eq!((moved.sent.value(), guest.dropped.value(), moved.dropped_gone.value()), (1, 1, 5));
 }

@@ -310,14 +310,15 @@ impl Fwp {
         self.mailbox.has_input()
     }
 
-    /// Ends it for good and gives its memory back. The endpoint proves that the MMA has let go of the pool.
+    /// Ends it for good, counts the frames that are lost with it, and gives its memory back. The endpoint proves that the MMA has let go of the pool.
     ///
     /// Unwinds a suspended fiber and unmaps memory: never on a worker.
     ///
     /// # Panics
     /// If the endpoint is another FWP's.
-    pub fn dismantle(mut self, endpoint: Box<Endpoint>) {
+    pub fn dismantle(mut self, mut endpoint: Box<Endpoint>) {
         assert_eq!(endpoint.id(), self.id, "the endpoint of another FWP is no proof");
+        endpoint.settle();
         drop(endpoint);
         // SAFETY: `self` is consumed, so `life` is never used again; the MMA has let go of the memory.
         unsafe { ManuallyDrop::drop(&mut self.life) };

@@ -276,3 +276,14 @@ fn what_the_command_does_not_know_is_named() {
         assert!(errors(&output).contains("nosuch"), "{words:?}: {}", errors(&output));
     }
 }
+
+#[test]
+fn caches_that_the_node_has_no_room_for_are_a_warning() {
+    let _turn = turn();
+    let node = Node::started(&format!("{PORT}[limits]\nfwps_max = 4\n"));
+    let module = Manifest::of(TENANT).module("icmp-echo", &build::sample("icmp-echo"));
+    let manifest = module.chain("first", "icmp-echo", "cache_min = 3").chain("second", "icmp-echo", "cache_min = 3");
+    node.apply(manifest.text());
+    let warnings = node.cli().status()["warnings"].to_string();
+    assert!(warnings.contains("cache_min asks for 6 FWPs") && warnings.contains("limits.fwps_max is 4"), "{warnings}");
+}

@@ -175,6 +175,12 @@ impl Catalogue {
         self.chains.iter().map(|(index, entry)| (*index, entry))
     }
 
+    /// FWPs of instances that chains want to have ready, all together.
+    #[must_use]
+    pub fn fwps_wanted(&self) -> usize {
+        self.chains.values().map(|chain| chain.spec.cache_min as usize * chain.spec.stages.len()).sum()
+    }
+
     /// Brings the chains to the desired state. A chain that has changed, or whose modules have, is a new one.
     pub fn follow(&mut self, state: &DesiredState) -> Followed {
         let (mut warnings, mut kept) = (Vec::new(), BTreeMap::new());

@@ -85,6 +85,12 @@ impl Instances {
         }
     }
 
+    /// FWPs that there is room for.
+    #[must_use]
+    pub fn fwps_max(&self) -> usize {
+        self.places.count()
+    }
+
     /// Tells the gateway the rules.
     pub fn set_rules(&self, rules: Arc<RuleSet>) {
         self.lines.gateway.command(Command::SetRules(rules));

@@ -191,7 +191,13 @@ impl Launcher {
     }
 
     fn follow(&mut self, state: &DesiredState) {
-        let followed = self.catalogue.follow(state);
+        let mut followed = self.catalogue.follow(state);
+        let (wanted, room) = (self.catalogue.fwps_wanted(), self.instances.fwps_max());
+        if wanted > room {
+            followed.warnings.push(format!(
+                "the chains' cache_min asks for {wanted} FWPs to be ready, but limits.fwps_max is {room}: some will not be"
+            ));
+        }
         for warning in &followed.warnings {
             tracing::warn!("{warning}");
         }

@@ -31,6 +31,12 @@ impl Places {
         }
     }
 
+    /// Places in all.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.generations.len()
+    }
+
     /// Takes places for a chain instance of `stages` FWPs on the least loaded worker and MMA; none if the node is full.
     pub fn take(&mut self, stages: usize) -> Option<(WorkerIndex, Vec<FwpId>)> {
         let (worker, &taken) = self.taken.iter().enumerate().min_by_key(|(_, taken)| **taken)?;
