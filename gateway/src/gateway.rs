@@ -22,11 +22,11 @@ mod config;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::PortIndex;
+use pinion_mma::stopwatch::Stopwatch;
 use smoltcp::wire::EthernetAddress;
 
 use self::bin::Bin;
@@ -79,7 +79,7 @@ pub struct Gateway {
     swept_ns: u64,
     /// When the ports' facts were last asked for.
     facts_ns: u64,
-    started: Instant,
+    stopwatch: Stopwatch,
 }
 
 struct PortState {
@@ -155,7 +155,7 @@ impl Gateway {
             undivided_ns: 0,
             swept_ns: 0,
             facts_ns: 0,
-            started: Instant::now(),
+            stopwatch: Stopwatch::start(),
         })
     }
 
@@ -167,7 +167,7 @@ impl Gateway {
 
     /// Does what there is to do; returns how much that was, 0 if nothing.
     pub fn poll(&mut self) -> usize {
-        let now_ns = self.started.elapsed().as_nanos() as u64;
+        let now_ns = self.stopwatch.elapsed_ns();
         self.poll_at(now_ns)
     }
 

@@ -31,5 +31,6 @@ pub mod notify;
 pub mod pool;
 pub mod prefetch;
 pub mod spsc;
+pub mod stopwatch;
 mod sync;
 pub mod wiring;

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use pinion_mma::doorbell::Doorbell;
+use pinion_mma::stopwatch::Stopwatch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use wasmtime::Engine;
@@ -45,7 +46,7 @@ struct Running(CachePadded<AtomicU64>);
 pub struct RunSlot {
     running: Arc<Running>,
     ticker: Doorbell,
-    origin: Instant,
+    stopwatch: Stopwatch,
 }
 
 impl RunSlot {
@@ -75,14 +76,14 @@ impl RunSlot {
 
     fn now_ns(&self) -> u64 {
         // Zero means that nobody runs.
-        (self.origin.elapsed().as_nanos() as u64).max(1)
+        self.stopwatch.elapsed_ns().max(1)
     }
 }
 
 /// The clock of a node while it is put together.
 pub struct Clock {
     quantum: Duration,
-    origin: Instant,
+    stopwatch: Stopwatch,
     ticker: Doorbell,
     slots: Vec<(Arc<Running>, Engine)>,
 }
@@ -91,14 +92,14 @@ impl Clock {
     /// A clock that gives guests `quantum` each.
     #[must_use]
     pub fn new(quantum: Duration) -> Self {
-        Self { quantum, origin: Instant::now(), ticker: Doorbell::default(), slots: Vec::new() }
+        Self { quantum, stopwatch: Stopwatch::start(), ticker: Doorbell::default(), slots: Vec::new() }
     }
 
     /// Adds a thread that runs guests of `engine`.
     pub fn slot(&mut self, engine: &Engine) -> RunSlot {
         let running = Arc::new(Running::default());
         self.slots.push((Arc::clone(&running), engine.clone()));
-        RunSlot { running, ticker: self.ticker.clone(), origin: self.origin }
+        RunSlot { running, ticker: self.ticker.clone(), stopwatch: self.stopwatch.clone() }
     }
 
     /// Wakes the ticker's thread.
@@ -110,15 +111,15 @@ impl Clock {
     /// The clock with all its slots: for the ticker, and for threads that poll.
     #[must_use]
     pub fn wind_up(self) -> Arc<Watch> {
-        let Self { quantum, origin, ticker, slots } = self;
-        Arc::new(Watch { quantum, origin, ticker, slots, polled: Arc::default() })
+        let Self { quantum, stopwatch, ticker, slots } = self;
+        Arc::new(Watch { quantum, stopwatch, ticker, slots, polled: Arc::default() })
     }
 }
 
 /// Looks at the slots and takes the core from guests that have had their quantum.
 pub struct Watch {
     quantum: Duration,
-    origin: Instant,
+    stopwatch: Stopwatch,
     ticker: Doorbell,
     slots: Vec<(Arc<Running>, Engine)>,
     polled: Arc<Polled>,
@@ -183,10 +184,10 @@ impl Watch {
         match Timer::new() {
             Ok(timer) => {
                 let timer = Arc::new(timer);
-                let (set, polled, origin, quantum) =
-                    (Arc::clone(&timer), Arc::clone(&self.polled), self.origin, self.quantum);
+                let (set, polled, stopwatch, quantum) =
+                    (Arc::clone(&timer), Arc::clone(&self.polled), self.stopwatch.clone(), self.quantum);
                 self.ticker.answer_by(move || {
-                    let is_polled = polled.elapsed_ns(origin.elapsed().as_nanos() as u64) < quantum.as_nanos() as u64;
+                    let is_polled = polled.elapsed_ns(stopwatch.elapsed_ns()) < quantum.as_nanos() as u64;
                     set.set(if is_polled { quantum * POLLED_QUANTA } else { quantum });
                 });
                 Some(timer)
@@ -217,7 +218,7 @@ impl Watch {
     }
 
     fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
+        self.stopwatch.elapsed_ns()
     }
 
     fn quantum_ns(&self) -> u64 {

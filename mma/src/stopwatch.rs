@@ -1,0 +1,55 @@
+//! Time as loops that poll need it: monotonic nanoseconds that cost little to read.
+//!
+//! The processor's own counter is read, and converted by a rate that was compared with the system's clock once; where the
+//! counter cannot be relied on, it is the system's clock. Reading that takes as long as handling half a packet.
+
+use quanta::Clock;
+
+/// Time since it was started. Clones go on from the same start; all threads read the same.
+#[derive(Clone, Debug)]
+pub struct Stopwatch {
+    clock: Clock,
+    started: u64,
+}
+
+impl Stopwatch {
+    /// Starts now. The first in a process takes some milliseconds, to learn the counter's rate.
+    #[must_use]
+    pub fn start() -> Self {
+        let clock = Clock::new();
+        let started = clock.raw();
+        Self { clock, started }
+    }
+
+    /// Nanoseconds since the start.
+    #[inline]
+    #[must_use]
+    pub fn elapsed_ns(&self) -> u64 {
+        self.clock.delta_as_nanos(self.started, self.clock.raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::Stopwatch;
+
+    #[test]
+    fn it_goes_as_fast_as_the_systems_clock() {
+        let (stopwatch, system) = (Stopwatch::start(), Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        let (before, now_ns, after) = (system.elapsed(), stopwatch.elapsed_ns(), system.elapsed());
+        // A thousandth, and the two starts apart.
+        let slack = Duration::from_millis(1);
+        let now = Duration::from_nanos(now_ns);
+        assert!(now + slack >= before && now <= after + slack, "{before:?} {now:?} {after:?}");
+    }
+
+    #[test]
+    fn it_never_goes_back() {
+        let stopwatch = Stopwatch::start();
+        let times: Vec<u64> = (0..100_000).map(|_| stopwatch.elapsed_ns()).collect();
+        assert!(times.is_sorted());
+    }
+}
