@@ -39,9 +39,8 @@ pub(super) enum Alarms {
 }
 
 impl Alarms {
-    /// What there is of a started device; `before` it was opened.
-    pub(super) fn of(ethernet: &Ethernet, before: &OpenFiles) -> Self {
-        let files = before.appeared_since();
+    /// What there is of a started device, which has opened these files to get frames by.
+    pub(super) fn of(ethernet: &Ethernet, files: Vec<OwnedFd>) -> Self {
         if !files.is_empty() {
             return Self::Files(files);
         }
@@ -115,7 +114,7 @@ impl OpenFiles {
     }
 
     /// Duplicates of those opened since by which the kernel hands over frames.
-    fn appeared_since(&self) -> Vec<OwnedFd> {
+    pub(super) fn appeared_since(&self) -> Vec<OwnedFd> {
         let now = Self::now();
         let new = now.0.difference(&self.0);
         let feeding = new.filter_map(|(descriptor, file)| {

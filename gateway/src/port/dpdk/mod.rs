@@ -30,6 +30,7 @@ pub(crate) mod log;
 mod namespace;
 pub(crate) mod pool;
 mod port;
+mod send_room;
 mod signals;
 
 pub use crate::eal::{Eal, EalConfig, HugePages, RegisteredThread, register_thread};

@@ -17,6 +17,7 @@ use super::interface::{self, Interface, Obstacle};
 use super::log;
 use super::namespace::Namespace;
 use super::pool::{BURST, DpdkPool, append, no_mbufs};
+use super::send_room;
 use super::signals::NoFreeSignals;
 use crate::port::{Alarm, BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous};
 
@@ -126,7 +127,9 @@ impl DpdkPort {
         let before = OpenFiles::now();
         let ethernet = Ethernet::probe(device, namespace, config.queues)?;
         let interface = ethernet.launch(config, &pool)?;
-        let alarms = Alarms::of(&ethernet, &before);
+        let files = before.appeared_since();
+        send_room::widen(&files);
+        let alarms = Alarms::of(&ethernet, files);
         let sits_on = interface.as_ref().filter(|_| ethernet.device().underlying_interface().is_some());
         let member = sits_on.map(|interface| interface.widen(config.promiscuous)).transpose();
         let watch_error = |error| DpdkError::Watch { device: config.device.clone(), error };
