@@ -8,10 +8,9 @@
 //! ```
 //!
 //! A worker calls [`Mailbox::publish`] before a guest's turn and [`Mailbox::collect`] after it, never while the guest is
-//! running. Every value is read
-//! from guest memory once, then judged: indices against the mailbox's own, slots against what was granted. What does
-//! not hold is a [`Violation`], for which the FWP is stopped. No operation blocks or allocates; each is bounded by the
-//! ring's size.
+//! running. Every value is read from guest memory once, then judged: indices against the mailbox's own, slots against what
+//! was granted. What does not hold is a [`Violation`], for which the FWP is stopped. No operation blocks or allocates; each
+//! is bounded by the ring's size.
 #![allow(unsafe_code)] // Owns the boundary between the worker and the rings in guest memory.
 
 use std::ptr::NonNull;

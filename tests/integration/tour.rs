@@ -30,7 +30,9 @@ impl Tour {
         require_root();
         // It runs what is in the workspace's own target folder.
         assert!(program("piniond").exists());
-        let mut command = Command::new(workspace().join("samples/tour/run.sh"));
+        // Who is run in the background is deaf to interrupts, and so are its children, unless told otherwise.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT").arg(workspace().join("samples/tour/run.sh"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         let mut script = command.spawn().expect("the tour can be started");
         let lines = BufReader::new(script.stdout.take().expect("it is a pipe")).lines();
@@ -108,11 +110,9 @@ fn the_tour_shows_an_fwp_of_each_client_works_when_pasted_and_leaves_nothing() {
 
     let folder = tour.folder().to_owned();
     assert!(folder.join("piniond.toml").exists());
-    until("end of the tour", SOON, || {
-        // What a terminal does on Ctrl-C. Typed again, as a shell can miss one that comes right before it begins to wait.
-        let group = Pid::from_child(&tour.script);
-        tour.ended().or_else(|| kill_process_group(group, Signal::INT).err().map(|_| ()))
-    });
+    // What a terminal does on Ctrl-C.
+    kill_process_group(Pid::from_child(&tour.script), Signal::INT).expect("a child can be signalled");
+    until("end of the tour", SOON, || tour.ended());
     assert_eq!(traces(), Vec::<&str>::new());
     assert!(!folder.exists(), "{} is still there", folder.display());
     let processes = fs::read_dir("/proc").expect("there is /proc").flatten();
