@@ -310,7 +310,8 @@ impl Fwp {
         self.mailbox.has_input()
     }
 
-    /// Ends it for good, counts the frames that are lost with it, and gives its memory back. The endpoint proves that the MMA has let go of the pool.
+    /// Ends it for good, counts the frames that are lost with it, and gives its memory back. The endpoint proves that the MMA
+    /// has let go of the pool.
     ///
     /// Unwinds a suspended fiber and unmaps memory: never on a worker.
     ///

@@ -161,16 +161,24 @@ fn iperf_over_tcp_moves_data_in_both_directions() {
 }
 
 #[test]
-fn each_datagram_of_iperfs_is_sent_on_or_counted() {
+fn what_iperf_over_udp_misses_is_counted() {
     let inline = passing(Device::AfPacket);
     let Inline { left, right, .. } = &inline;
     for (words, address) in
         [("-u -b 50M -l 1000 -t 3", &right.address), ("-u -b 20M -l 200 -t 2 -R", &right.address_v6)]
     {
+        let missing = || inline.dropped() + inline.dropped_by_kernels();
+        let before = missing();
         let moved = iperf(&left.namespace, &right.namespace, address, words);
-        println!("iperf3 {words} to {address}: {moved:?}");
-        // Of these, kernels lose many on a machine that stands still now and then.
-        assert!(moved.datagrams > 10_000 && moved.datagrams - moved.lost > 1_000, "{moved:?}");
+        assert!(moved.datagrams > 10_000, "{moved:?}");
+        // What the device has missed it is asked once a second.
+        until("count of all that is missing", SOON, || {
+            let counted = missing() - before;
+            println!("iperf3 {words} to {address}: {moved:?}, counted {counted}");
+            (moved.lost <= counted).then_some(())
+        });
+        // Few, even on a machine that stands still now and then.
+        assert!(moved.lost * 5 < moved.datagrams, "{moved:?}");
         inline.assert_nothing_is_missing();
     }
 }
@@ -185,7 +193,8 @@ fn a_flood_beside_a_connection_loses_nothing_uncounted() {
         transfer.join().expect("all arrives");
         summary
     });
-    assert!(summary.received > 100, "{summary:?}");
+    let (lost, dropped) = (summary.sent - summary.received, inline.dropped() + inline.dropped_by_kernels());
+    assert!(lost <= dropped, "{summary:?}, but {dropped} are counted");
     assert_eq!((summary.duplicates, summary.errors), (0, 0));
     inline.assert_nothing_is_missing();
 }

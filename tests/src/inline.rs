@@ -23,7 +23,7 @@ use crate::build;
 use crate::manifest::Manifest;
 use crate::namespace::Namespace;
 use crate::node::Node;
-use crate::process::require_root;
+use crate::process::{require_root, run};
 use crate::until::{SOON, until};
 
 /// The MAC addresses of the node's two ports.
@@ -45,7 +45,7 @@ pub struct Inline {
     pub left: Host,
     /// The host behind port `wan`.
     pub right: Host,
-    _between: Namespace,
+    between: Namespace,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -86,7 +86,7 @@ impl Inline {
         let node = Node::started(&format!("{cores}{lan}{}", port("wan", &wan, &between)));
         left.settle(WAN_MAC, &right, LAN_MAC);
         right.settle(LAN_MAC, &left, WAN_MAC);
-        Self { node, left, right, _between: between, _turn: turn }
+        Self { node, left, right, between, _turn: turn }
     }
 
     /// Has all that comes in by one port pass through so many swaps of its MAC addresses, then leave by the other.
@@ -134,6 +134,31 @@ impl Inline {
             }
         }
         drops
+    }
+
+    /// How many these are, but for what hosts say to all stations or to ones that are not there.
+    ///
+    /// # Panics
+    /// If the node does not say.
+    #[track_caller]
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.drops().iter().filter(|(place, _)| !place.contains("not-for-us")).map(|(_, count)| count).sum()
+    }
+
+    /// What kernels have dropped beside the node: before it, where the driver does not tell (`net_af_packet` of DPDK 22.11), and
+    /// behind it, datagrams whose receiver had no time to read.
+    ///
+    /// # Panics
+    /// If one does not say.
+    #[track_caller]
+    #[must_use]
+    pub fn dropped_by_kernels(&self) -> u64 {
+        let sockets = run(self.between.command("ss").args(["--packet", "--memory", "--no-header", "--oneline"]));
+        // skmem:(r0,rb212992,t0,tb212992,f0,w0,o0,bl0,d17)
+        let dropped = |socket: &str| socket.rsplit_once(",d")?.1.split_once(')')?.0.parse::<u64>().ok();
+        let dropped: u64 = sockets.lines().filter_map(dropped).sum();
+        dropped + self.left.namespace.datagrams_without_room() + self.right.namespace.datagrams_without_room()
     }
 
     /// Waits until every frame that the node has received was sent or counted as dropped.

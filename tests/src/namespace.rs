@@ -104,6 +104,28 @@ impl Namespace {
         self.ip("-oneline link show").lines().filter_map(name).filter(|name| name != "lo").collect()
     }
 
+    /// Datagrams that its kernel had no room for in the socket that they were for.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    #[track_caller]
+    #[must_use]
+    pub fn datagrams_without_room(&self) -> u64 {
+        self.inside(|| {
+            let read = |file: &str| {
+                let path = format!("/proc/thread-self/net/{file}");
+                std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+            };
+            let (v4, v6) = (read("snmp"), read("snmp6"));
+            let mut lines = v4.lines().filter(|line| line.starts_with("Udp: ")).map(str::split_whitespace);
+            let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+            let v4 = names.zip(values).find(|(name, _)| *name == "RcvbufErrors").map(|(_, value)| value);
+            let v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"));
+            let number = |text: Option<&str>| text.and_then(|text| text.trim().parse::<u64>().ok());
+            number(v4).expect("a count for IPv4") + number(v6).expect("a count for IPv6")
+        })
+    }
+
     /// Lays a cable from an interface here to one in another namespace, both up.
     ///
     /// # Panics
