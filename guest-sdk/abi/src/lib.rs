@@ -14,7 +14,7 @@
 //! ```
 //!
 //! **Who may touch what, when.** The host reads and writes the rings only while the guest is suspended after an
-//! [`IMPORT_WAIT`] that returned zero. A slot belongs to the host until the host names it in a receive descriptor; from then on
+//! [`IMPORT_WAIT`] that returned zero, and when [`EXPORT_RUN`] has returned. A slot belongs to the host until the host names it in a receive descriptor; from then on
 //! it belongs to the guest, until the guest names it in a transmit descriptor. The host keeps its own copy of
 //! every index and of who owns each slot: what a guest writes here is a request, never a fact.
 //!
@@ -37,7 +37,8 @@ pub const EXPORT_ABI_PREFIX: &str = "pinion_abi_v";
 pub const EXPORT_INIT: &str = "pinion_init";
 /// `pinion_pool() -> i32`: the address of the guest's [`PoolHeader`]. Called once, after `pinion_init`.
 pub const EXPORT_POOL: &str = "pinion_pool";
-/// `pinion_run()`: the function itself, one call that lasts as long as the instance.
+/// `pinion_run()`: the function itself, one call that lasts as long as the instance. When it returns, what is in the transmit ring is
+/// taken, and the instance ends.
 pub const EXPORT_RUN: &str = "pinion_run";
 /// The linear memory's export name.
 pub const EXPORT_MEMORY: &str = "memory";

@@ -21,7 +21,8 @@ pub trait Function: Sized + 'static {
     /// Called once in each instance, before its first packet: the place to draw random keys.
     fn start(&mut self) {}
 
-    /// Handles the packets that have arrived, at most [`BATCH_PACKETS_MAX`](crate::BATCH_PACKETS_MAX) of them.
+    /// Handles the packets that have arrived, at most [`BATCH_PACKETS_MAX`](crate::BATCH_PACKETS_MAX) of them. With
+    /// [`finish`](crate::finish()) it can say that they were the last.
     fn handle(&mut self, batch: Batch<'_>);
 }
 

@@ -2,18 +2,19 @@
 //! [`serve`], by the fake node of [`crate::testing`].
 
 use crate::pool::Pool;
-use crate::{BATCH_PACKETS_MAX, Function};
+use crate::{BATCH_PACKETS_MAX, Function, finish};
 
 #[cfg(target_family = "wasm")]
 pub use entry::{FunctionCell, init, initialize, run};
 
-/// Hands `fresh` newly published packets to the function.
-pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) {
-    while fresh > 0 {
+/// Hands `fresh` newly published packets to the function, unless it finishes before; returns how many are left.
+pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) -> u32 {
+    while fresh > 0 && !finish::is_asked() {
         let count = fresh.min(BATCH_PACKETS_MAX);
         function.handle(pool.batch(count));
         fresh -= count;
     }
+    fresh
 }
 
 #[cfg(target_family = "wasm")]
@@ -25,7 +26,7 @@ mod entry {
 
     use super::serve;
     use crate::pool::PoolMemory;
-    use crate::{Function, error, host};
+    use crate::{Function, error, finish, host};
 
     /// Where a module keeps its function between the node's calls.
     pub type FunctionCell<F> = RefCell<Option<F>>;
@@ -50,13 +51,15 @@ mod entry {
         }
     }
 
-    /// `pinion_run`.
-    pub fn run<F: Function, const SLOTS: usize>(cell: &FunctionCell<F>, memory: &PoolMemory<SLOTS>) -> ! {
+    /// `pinion_run`. Returns when the function has said that it is done: the node takes what is in the transmit ring then.
+    pub fn run<F: Function, const SLOTS: usize>(cell: &FunctionCell<F>, memory: &PoolMemory<SLOTS>) {
         let mut cell = cell.borrow_mut();
         let function = cell.as_mut().expect("`pinion_init` comes before `pinion_run`, and must succeed");
         let pool = memory.open();
+        // What was said before a snapshot was taken would be said by every instance.
+        finish::take();
         function.start();
-        loop {
+        while !finish::is_asked() {
             let fresh = host::wait();
             serve(function, &pool, fresh);
         }

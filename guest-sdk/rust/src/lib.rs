@@ -47,12 +47,14 @@
 //! ```text
 //!   function.rs   Function, InitError       what a tenant implements
 //!   packet.rs     Batch, Packet             views of slots, and their verdicts
+//!   finish.rs     finish                    how an instance ends itself
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
 //!   guest.rs      init, run                 what the exported entry points do
 //!   testing.rs    Harness                   a fake node for native tests
 //! ```
 
+mod finish;
 mod function;
 mod guest;
 mod host;
@@ -66,6 +68,7 @@ pub mod random;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
+pub use finish::finish;
 pub use function::{Function, InitError};
 pub use packet::{Batch, Checksum, NoRoom, Packet};
 pub use pinion_abi::LogLevel;

@@ -6,7 +6,7 @@
 use pinion_abi::{Descriptor, LogLevel, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM};
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
-use crate::{Function, InitError, guest, host};
+use crate::{Function, InitError, finish, guest, host};
 
 /// What the function did with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Outcome {
     Replied,
     /// Dropped, or let go out of scope.
     Dropped,
+    /// Nothing: the function had [finished](crate::finish) before.
+    Gone,
 }
 
 /// What became of one packet.
@@ -63,6 +65,7 @@ pub struct Harness<F> {
     /// The fake node's own record of who has each slot: the frame it was granted for.
     granted: [Option<usize>; SLOT_COUNT_DEFAULT],
     next_slot: u16,
+    finished: bool,
     function: F,
 }
 
@@ -74,9 +77,11 @@ impl<F: Function> Harness<F> {
     /// The function refuses the configuration.
     pub fn new(config: &[u8]) -> Result<Self, InitError> {
         let mut function = F::init(config)?;
+        finish::take();
         function.start();
+        let finished = finish::take();
         let memory = Box::new(PoolMemory::new());
-        Ok(Self { memory, granted: [None; SLOT_COUNT_DEFAULT], next_slot: 0, function })
+        Ok(Self { memory, granted: [None; SLOT_COUNT_DEFAULT], next_slot: 0, finished, function })
     }
 
     /// Delivers frames from port 0; what the function did, in the order it did it.
@@ -110,7 +115,7 @@ impl<F: Function> Harness<F> {
         let mut pool = self.memory.open();
         let mut verdicts = Vec::with_capacity(frames.len());
         let mut number = 0;
-        while number < frames.len() {
+        while number < frames.len() && !self.finished {
             let mut fresh = 0;
             while number < frames.len() {
                 let Some(slot) = free_slot(&self.granted, self.next_slot) else { break };
@@ -121,10 +126,20 @@ impl<F: Function> Harness<F> {
                 fresh += 1;
             }
             assert!(fresh > 0, "the function holds all {SLOT_COUNT_DEFAULT} slots for ever");
-            guest::serve(&mut self.function, &pool, fresh);
+            let left = guest::serve(&mut self.function, &pool, fresh);
+            self.finished = finish::take();
             collect(&mut pool, &mut self.granted, &mut verdicts);
+            number -= left as usize;
         }
+        let gone = |frame| Verdict { frame, outcome: Outcome::Gone, bytes: frames[frame].to_vec() };
+        verdicts.extend((number..frames.len()).map(gone));
         verdicts
+    }
+
+    /// Whether the function has [finished](crate::finish): it gets no more frames.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        self.finished
     }
 
     /// The function itself.

@@ -3,7 +3,7 @@
 #![cfg(not(target_family = "wasm"))]
 
 use pinion_sdk::testing::{Harness, Outcome};
-use pinion_sdk::{BATCH_PACKETS_MAX, Batch, Checksum, Function, InitError, NoRoom, Packet, SLOT_SIZE, random};
+use pinion_sdk::{BATCH_PACKETS_MAX, Batch, Checksum, Function, InitError, NoRoom, Packet, SLOT_SIZE, finish, random};
 use proptest::prelude::*;
 
 /// A function that is one closure, made at each call.
@@ -168,6 +168,69 @@ function!(Leak, |batch| batch.for_each(std::mem::forget));
 #[should_panic(expected = "the function holds all 256 slots for ever")]
 fn a_function_that_forgets_packets_runs_out_of_slots() {
     let _ = Harness::<Leak>::new(b"").unwrap().deliver(&[&[1; 60][..]; 257]);
+}
+
+function!(FinishOnOne, |batch| {
+    for packet in batch {
+        if packet.data() == [1] {
+            finish();
+        }
+        packet.send();
+    }
+});
+
+#[test]
+fn who_finishes_handles_the_batch_to_its_end_and_gets_no_other() {
+    let mut harness = Harness::<FinishOnOne>::new(b"").unwrap();
+    assert!(harness.deliver(&[&[0][..]; 3]).iter().all(|verdict| verdict.outcome == Outcome::Sent));
+    assert!(!harness.finished());
+    let mut frames = [&[0_u8][..]; 300];
+    frames[70] = &[1];
+    let verdicts = harness.deliver(&frames);
+    assert!(harness.finished());
+    assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == number));
+    let batches = 2 * BATCH_PACKETS_MAX as usize;
+    assert_eq!(verdicts.len(), 300);
+    assert!(verdicts[..batches].iter().all(|verdict| verdict.outcome == Outcome::Sent));
+    assert!(verdicts[batches..].iter().all(|verdict| verdict.outcome == Outcome::Gone && verdict.bytes == [0]));
+    assert_eq!(harness.deliver(&[&[7]])[0].outcome, Outcome::Gone);
+    // Another instance is another one.
+    assert!(!Harness::<FinishOnOne>::new(b"").unwrap().finished());
+}
+
+/// Says in `init`, if its configuration is that, or in `start` that it is done.
+struct FinishEarly {
+    in_init: bool,
+}
+
+impl Function for FinishEarly {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        let in_init = config == b"init";
+        if in_init {
+            finish();
+        }
+        Ok(Self { in_init })
+    }
+
+    fn start(&mut self) {
+        if !self.in_init {
+            finish();
+        }
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        batch.for_each(Packet::send);
+    }
+}
+
+#[test]
+fn to_finish_in_start_ends_the_instance_before_its_first_packet_and_in_init_does_nothing() {
+    let mut harness = Harness::<FinishEarly>::new(b"start").unwrap();
+    assert!(harness.finished());
+    assert_eq!(harness.deliver(&[&[0]])[0].outcome, Outcome::Gone);
+    let mut harness = Harness::<FinishEarly>::new(b"init").unwrap();
+    assert_eq!(harness.deliver(&[&[0]])[0].outcome, Outcome::Sent);
+    assert!(!harness.finished());
 }
 
 struct Keyed {
