@@ -4,12 +4,12 @@
 //! change half done. Knows nothing of sockets and messages.
 //!
 //! ```text
-//!   change:  lock -> model: what would it be? -> node: could you? -> store: durable -> node: do it -> unlock
+//!   change:  lock -> model: what would it be? -> node: could you? build it -> store: durable -> node: do it -> unlock
 //!   upload:  one at a time: digest right? -> node: admit -> store
-//!   garbage: no upload under way, lock -> store: forget -> node: forget
+//!   garbage: no upload under way, lock -> store: forget
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -101,8 +101,8 @@ pub struct Control {
     admitting: Mutex<()>,
     /// What is durable. Held for the time of a pointer copy only.
     desired: RwLock<Arc<DesiredState>>,
-    /// Stored modules that the node did not admit when it started, and why.
-    refused_at_start: Mutex<BTreeMap<Digest, String>>,
+    /// Stored chains that the node could not build when it started, and why.
+    refused_at_start: Mutex<BTreeMap<ObjectRef, Refusal>>,
 }
 
 impl Control {
@@ -121,7 +121,7 @@ impl Control {
             refused_at_start: Mutex::default(),
         };
         control.collect_garbage()?;
-        control.admit_all(&desired);
+        control.build_all(&desired);
         tracing::info!(
             version = desired.version(),
             modules = desired.modules().len(),
@@ -133,19 +133,10 @@ impl Control {
         Ok(control)
     }
 
-    fn admit_all(&self, desired: &DesiredState) {
-        let mut seen = BTreeSet::new();
-        for module in desired.modules().values().filter(|module| seen.insert(module.digest)) {
-            let object = ObjectRef::from(&**module);
-            let admitted = match self.store.wasm(module) {
-                Ok(wasm) => self.node.admit(&module.digest, &wasm).map_err(|refusal| refusal.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            if let Err(reason) = admitted {
-                tracing::error!(%object, digest = %module.digest, reason, "a stored module was not admitted");
-                let warning = format!("{object} was not admitted when the node started: {reason}");
-                lock(&self.refused_at_start).insert(module.digest, warning);
-            }
+    fn build_all(&self, desired: &DesiredState) {
+        for (object, refusal) in self.node.build(desired, &*self.store) {
+            tracing::error!(%object, "a stored chain has no templates: {refusal}");
+            lock(&self.refused_at_start).insert(object, refusal);
         }
     }
 
@@ -162,13 +153,8 @@ impl Control {
             return Err(ControlError::WrongDigest { announced: *announced, found });
         }
         let _one_at_a_time = lock(&self.admitting);
-        self.node.admit(&found, wasm)?;
-        lock(&self.refused_at_start).remove(&found);
-        let stored = self.store.put_upload(tenant, &found, wasm, SystemTime::now());
-        if stored.is_err() && !self.desired().modules().values().any(|module| module.digest == found) {
-            self.node.forget(&found);
-        }
-        Ok(stored?)
+        self.node.admit(wasm)?;
+        Ok(self.store.put_upload(tenant, &found, wasm, SystemTime::now())?)
     }
 
     /// Makes the objects be there as given, all of them or none.
@@ -197,6 +183,7 @@ impl Control {
         let applied = self.desired().apply(change)?;
         if applied.changed() {
             self.node.check(&applied.state)?;
+            self.build(&applied.state)?;
             self.store.commit(&applied)?;
         }
         let changed = applied.changed();
@@ -211,21 +198,32 @@ impl Control {
         Ok(Changed { version, outcomes })
     }
 
+    /// Has the node build what the state needs. A chain that failed just like this when the node started is not this change's
+    /// fault.
+    fn build(&self, state: &DesiredState) -> Result<(), ControlError> {
+        let refused = self.node.build(state, &*self.store);
+        let mut known = lock(&self.refused_at_start);
+        let is_new = |(object, refusal): &&(ObjectRef, Refusal)| known.get(object) != Some(refusal);
+        if let Some((_, refusal)) = refused.iter().find(is_new) {
+            return Err(refusal.clone().into());
+        }
+        known.retain(|object, _| refused.iter().any(|(other, _)| other == object));
+        Ok(())
+    }
+
     /// Forgets uploads that no module names and that are older than an hour. Waits for uploads under way.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = lock(&self.admitting);
         let _no_change = lock(&self.changing);
-        for digest in self.store.collect_garbage(&self.desired(), SystemTime::now())? {
-            self.node.forget(&digest);
-            lock(&self.refused_at_start).remove(&digest);
-        }
-        Ok(())
+        self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }
 
     /// The node's own report, with what is known here beside it.
     pub fn status(&self) -> NodeStatus {
         let mut status = self.node.status();
-        status.warnings.extend(lock(&self.refused_at_start).values().cloned());
+        let refused = lock(&self.refused_at_start);
+        status.warnings.extend(refused.values().map(|refusal| format!("not built when the node started: {refusal}")));
+        drop(refused);
         status
     }
 

@@ -27,7 +27,7 @@ mod tests;
 
 pub use chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
-    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MODULE_BYTES_MAX, Module, STAGES_MAX, Stage,
+    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, MODULE_BYTES_MAX, Module, STAGES_MAX, Stage,
 };
 pub use digest::{BadDigest, Digest};
 pub use invalid::{ChainProblem, Invalid, RuleProblem};

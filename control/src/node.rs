@@ -4,14 +4,14 @@
 //! a packet, a ring or a Wasm engine is.
 //!
 //! ```text
-//!   upload      admit(digest, wasm)       compile; the bytes are stored only if this says yes
+//!   upload      admit(wasm)               judge it; the bytes are stored only if this says yes
 //!   change      check(state)              could the node do it? nothing is changed yet
+//!               build(state, modules)     make the templates that its chains need
 //!               -- the state becomes durable --
 //!               follow(state)             do it; states come one after another, versions only grow
-//!   collection  forget(digest)            nobody can name this digest any more
 //! ```
 //!
-//! All methods are called from threads that may block, `admit` one at a time, `check` and `follow` one after
+//! All methods are called from threads that may block, `admit` one at a time, `check`, `build` and `follow` one after
 //! another, the reports at any time and from many threads at once.
 
 use std::fmt;
@@ -19,23 +19,28 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::model::{ChainName, DesiredState, Digest, ModuleName, PortName, TenantName};
+use crate::model::{ChainName, DesiredState, Module, ModuleName, ObjectRef, PortName, TenantName};
 
 /// A data plane that follows a desired state.
 pub trait Node: Send + Sync + 'static {
-    /// Validates and compiles a module, and keeps the result under its digest; may take seconds.
-    ///
-    /// Called before the module is stored, and for each stored module when the node starts: an implementation
-    /// caches what it compiled. Admitting a digest again does no harm. A refusal is a sentence for the tenant,
-    /// without the digest or the name of the module.
-    fn admit(&self, digest: &Digest, wasm: &[u8]) -> Result<(), Refusal>;
+    /// Judges a module, before it is stored. A refusal is a sentence for the tenant, without the digest or the name of the
+    /// module.
+    fn admit(&self, wasm: &[u8]) -> Result<(), Refusal>;
 
-    /// Could the node follow this state? Port names that the node does not have, a module that was not admitted, a
-    /// configuration that a function refuses: all that [`DesiredState::apply`] can't know.
+    /// Could the node follow this state? Port names that the node does not have, more stages than it has places: what
+    /// [`DesiredState::apply`] can't know and is seen at a glance.
     ///
-    /// Must change nothing that a client could notice: the state may still be thrown away. May prepare templates
-    /// ahead of `follow`. A refusal names the object, as [`crate::model::ObjectRef`] prints it.
+    /// Must change nothing that a client could notice: the state may still be thrown away. A refusal names the object, as
+    /// [`crate::model::ObjectRef`] prints it.
     fn check(&self, state: &DesiredState) -> Result<(), Refusal>;
+
+    /// Builds the templates that the state's chains need and that are not there: initialises modules with their
+    /// configurations and compiles them; may take many seconds. Returns the chains for which that failed and why, such as a
+    /// configuration that a function refuses, in sentences as of `check`.
+    ///
+    /// Called before a state becomes durable, which it does not if there is a refusal, and when the node starts. Nothing a
+    /// client could notice changes.
+    fn build(&self, state: &DesiredState, modules: &dyn ModuleBytes) -> Vec<(ObjectRef, Refusal)>;
 
     /// Follows the state from now on. It passed `check` and is durable, so this can't be refused.
     ///
@@ -45,17 +50,20 @@ pub trait Node: Send + Sync + 'static {
     /// then on, while [`NodeStatus::followed_version`] says when all of it is in effect.
     fn follow(&self, state: Arc<DesiredState>);
 
-    /// Nobody can name this digest any more: what was compiled from it may go once no FWP runs it.
-    fn forget(&self, digest: &Digest);
-
     /// All chain instances there are, and those that ended of late.
     fn chain_instances(&self) -> Vec<ChainInstanceStatus>;
 
-    /// All FWPs there are, and those that ended of late.
+    /// The template of each stage of each chain, all FWPs there are, and those that ended of late.
     fn fwps(&self) -> Vec<FwpStatus>;
 
     /// The node as a whole.
     fn status(&self) -> NodeStatus;
+}
+
+/// Where a node finds the bytes of modules.
+pub trait ModuleBytes: Sync {
+    /// The bytes of a module; else a sentence.
+    fn wasm(&self, module: &Module) -> Result<Vec<u8>, String>;
 }
 
 /// Why a node would not do something: a sentence for whoever asked.
@@ -76,11 +84,15 @@ pub enum Refusal {
     Failed(String),
 }
 
-/// Where an FWP or a chain instance is in its life.
+/// Where a stage's template, an FWP or a chain instance is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FwpState {
-    /// Being made from its template.
+    /// Of a stage: its module is known, and nothing is loaded that an FWP could be made of.
+    Object,
+    /// Of a stage: FWPs can be made of it.
+    Template,
+    /// Being made, or being taken apart after its end.
     Restoring,
     /// Ready, has run to its first wait, belongs to no client.
     Cached,
@@ -90,30 +102,48 @@ pub enum FwpState {
     Blocked,
     /// Over; listed a while longer so that people see why.
     Terminated,
+    /// Taken back, as memory was short, before it had served anybody; listed a while longer.
+    Reclaimed,
 }
 
 impl FwpState {
     /// All of them, in the order of a life.
-    pub const ALL: [FwpState; 5] =
-        [FwpState::Restoring, FwpState::Cached, FwpState::Active, FwpState::Blocked, FwpState::Terminated];
+    pub const ALL: [FwpState; 8] = [
+        FwpState::Object,
+        FwpState::Template,
+        FwpState::Restoring,
+        FwpState::Cached,
+        FwpState::Active,
+        FwpState::Blocked,
+        FwpState::Terminated,
+        FwpState::Reclaimed,
+    ];
+
+    /// Whether it is a stage's template that is in this state, and no FWP.
+    pub fn is_of_template(self) -> bool {
+        matches!(self, FwpState::Object | FwpState::Template)
+    }
 }
 
 impl fmt::Display for FwpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            FwpState::Object => "object",
+            FwpState::Template => "template",
             FwpState::Restoring => "restoring",
             FwpState::Cached => "cached",
             FwpState::Active => "active",
             FwpState::Blocked => "blocked",
             FwpState::Terminated => "terminated",
+            FwpState::Reclaimed => "reclaimed",
         })
     }
 }
 
-/// One feather-weight process.
+/// One feather-weight process, or what those of one stage of a chain are made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FwpStatus {
-    /// The node's name for it, never given twice.
+    /// The node's name for it, never given twice; of a stage's template `TENANT/CHAIN/STAGE`.
     pub id: String,
     /// Whose it is.
     pub tenant: TenantName,
@@ -123,13 +153,13 @@ pub struct FwpStatus {
     pub module: ModuleName,
     /// Its place in the chain, from 0.
     pub stage: u32,
-    /// The chain instance it is part of.
+    /// The chain instance it is part of; 0 for a template.
     pub chain_instance: u64,
     /// The address or flow it serves; none while it is cached or serves all that matches.
     pub client: Option<String>,
     /// Where it is in its life.
     pub state: FwpState,
-    /// The core whose worker runs it.
+    /// The core whose worker runs it; 0 for a template, which all workers have.
     pub worker_core: u32,
     /// Its linear memory as it stands.
     pub memory_kib: u64,
@@ -219,6 +249,76 @@ pub struct NodeStatus {
     pub copied_bytes: u64,
     /// Packets that were on their way to an FWP when it ended.
     pub dropped_gone: u64,
+    /// Templates that are being built, the oldest first.
+    pub builds: Vec<BuildStatus>,
+    /// Tenants that have chains in force.
+    pub tenants: Vec<TenantStatus>,
+    /// How long new clients waited for a chain instance of their own: from the moment at which the gateway found that a packet's
+    /// client had none, until the first stage had run its first instructions.
+    pub activation: LatencyStatus,
+    /// The same until the last stage had.
+    pub chain_activation: LatencyStatus,
+    /// How long it took to prepare each chain instance, before any client needed it.
+    pub preparation: LatencyStatus,
+}
+
+/// How far the building of a template has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BuildPhase {
+    /// Waits for its turn.
+    Queued,
+    /// Its module is being checked.
+    Validating,
+    /// Its module is being initialised with its configuration.
+    Initialising,
+    /// It is being compiled.
+    Compiling,
+}
+
+impl BuildPhase {
+    /// All of them, in their order.
+    pub const ALL: [BuildPhase; 4] =
+        [BuildPhase::Queued, BuildPhase::Validating, BuildPhase::Initialising, BuildPhase::Compiling];
+}
+
+impl fmt::Display for BuildPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BuildPhase::Queued => "queued",
+            BuildPhase::Validating => "validating",
+            BuildPhase::Initialising => "initialising",
+            BuildPhase::Compiling => "compiling",
+        })
+    }
+}
+
+/// A template that is being built.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BuildStatus {
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// What it is built of: a chain, a stage of it, and that stage's module.
+    pub module: String,
+    /// How far it has come.
+    pub phase: BuildPhase,
+    /// Since the building began.
+    pub age_ms: u64,
+}
+
+/// How long something took, each time since the node started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatencyStatus {
+    /// How often.
+    pub count: u64,
+    /// What half of the times did not exceed.
+    pub p50_ns: u64,
+    /// What nine in ten did not exceed.
+    pub p90_ns: u64,
+    /// What 99 in a hundred did not exceed.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
 }
 
 /// What one core does.
@@ -289,4 +389,19 @@ pub struct ChainStatus {
     pub last_failure: Option<String>,
     /// Packets that were dropped, by place and reason; what never occurred is left out.
     pub drops: Vec<ChainDrop>,
+    /// Linear memory of all its FWPs.
+    pub memory_kib: u64,
+    /// What they may have together, if there is a limit.
+    pub memory_limit_kib: Option<u64>,
+}
+
+/// What a tenant's FWPs have of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TenantStatus {
+    /// Who it is.
+    pub tenant: TenantName,
+    /// Linear memory of all its FWPs.
+    pub memory_kib: u64,
+    /// What they may have together, if the operator has set a limit.
+    pub memory_limit_kib: Option<u64>,
 }

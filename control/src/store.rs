@@ -14,6 +14,12 @@
 //! stands on, once it is old enough that nobody can be about to name it.
 
 mod garbage;
+impl ModuleBytes for Store {
+    fn wasm(&self, module: &Module) -> Result<Vec<u8>, String> {
+        Self::wasm(self, module).map_err(|error| error.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +37,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTab
 use redb::{Table, TableDefinition, TableHandle, WriteTransaction};
 
 use crate::model::{Applied, Change, DesiredState, Digest, Effect, Module, ObjectRef, TenantName};
+use crate::node::ModuleBytes;
 use crate::proto;
 use crate::wire::BadMessage;
 

@@ -14,7 +14,7 @@ use pinion_control::manifest::Bundle;
 use pinion_control::model::{Digest, ObjectRef, Rule, TenantName};
 use pinion_control::server::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
-use support::{Served, TestNode, echo_chain, rule_to_echo, wasm};
+use support::{REFUSED_CONFIG, Served, TestNode, echo_chain, rule_to_echo, wasm};
 use tonic::Code;
 
 fn demo() -> TenantName {
@@ -89,13 +89,13 @@ async fn upload_apply_list_and_delete_go_round() {
         apply_small(&mut client).await,
         ["module demo/m created", "chain demo/echo created", "rule demo/ping created"]
     );
-    assert_eq!(served.node.take_calls(), ["follow 0", "admit", "check 1", "follow 1"]);
+    assert_eq!(served.node.take_calls(), ["build 0", "follow 0", "admit", "check 1", "build 1", "follow 1"]);
 
     let modules = client.modules(Filter::default()).await.unwrap();
     assert_eq!((modules.len(), modules[0].size_bytes), (1, wasm("m").len() as u64));
     assert_eq!(client.chains(Filter::default()).await.unwrap(), [echo_chain("m")]);
     assert_eq!(client.rules(Filter::default()).await.unwrap(), [rule_to_echo("ping", "10.77.0.2")]);
-    assert_eq!(client.fwps(Filter::default()).await.unwrap()[0].counters.received, 7);
+    assert_eq!(client.fwps(Filter::default()).await.unwrap()[1].counters.received, 7);
     assert_eq!(client.chain_instances(None, None).await.unwrap().len(), 1);
     let status = client.status().await.unwrap();
     assert_eq!((status.desired_version, status.node.followed_version), (1, 1));
@@ -183,7 +183,7 @@ async fn a_refused_change_leaves_nothing_behind() {
     assert_eq!(client.rules(Filter::default()).await.unwrap().len(), 1);
     assert_eq!(client.status().await.unwrap().desired_version, 1);
     let served = Served::start_in(served.stop().await).await;
-    assert_eq!(served.node.take_calls(), ["admit", "follow 1"]);
+    assert_eq!(served.node.take_calls(), ["build 1", "follow 1"]);
     served.stop().await;
 }
 
@@ -193,30 +193,45 @@ async fn the_desired_state_comes_back_after_a_restart() {
     apply_small(&mut Client::connect(&served.socket).await.unwrap()).await;
     let served = Served::start_in(served.stop().await).await;
     let mut client = Client::connect(&served.socket).await.unwrap();
-    assert_eq!(served.node.take_calls(), ["admit", "follow 1"]);
+    assert_eq!(served.node.take_calls(), ["build 1", "follow 1"]);
     assert_eq!(client.rules(Filter::default()).await.unwrap().len(), 1);
     assert!(client.status().await.unwrap().node.warnings.is_empty());
     served.stop().await;
 }
 
 #[tokio::test]
-async fn a_module_refused_at_start_is_a_warning_until_it_is_admitted() {
+async fn a_chain_that_can_not_be_built_at_start_is_a_warning_until_it_can_and_no_other_changes_fault() {
     let served = Served::start().await;
     apply_small(&mut Client::connect(&served.socket).await.unwrap()).await;
     let folder = served.stop().await;
 
     let node = Arc::new(TestNode::default());
-    node.refuses_modules.store(true, Ordering::Relaxed);
+    node.refuses_chains.store(true, Ordering::Relaxed);
     let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
     let control = Control::open(store, node.clone()).unwrap();
-    assert_eq!(node.take_calls(), ["admit", "follow 1"]);
-    assert_eq!(
-        control.status().warnings,
-        ["module demo/m was not admitted when the node started: this node has lost its taste for modules"]
-    );
-    node.refuses_modules.store(false, Ordering::Relaxed);
-    control.upload(&demo(), &Digest::of(&wasm("m")), &wasm("m")).unwrap();
+    assert_eq!(node.take_calls(), ["build 1", "follow 1"]);
+    let warnings = ["not built when the node started: chain demo/echo: this node has lost its taste for it"];
+    assert_eq!(control.status().warnings, warnings);
+    control.apply(rules_only(vec![rule_to_echo("other", "10.77.0.3")])).unwrap();
+    assert_eq!(control.status().warnings, warnings);
+    node.refuses_chains.store(false, Ordering::Relaxed);
+    control.apply(rules_only(vec![rule_to_echo("another", "10.77.0.4")])).unwrap();
     assert!(control.status().warnings.is_empty());
+}
+
+#[tokio::test]
+async fn a_chain_that_can_not_be_built_is_not_kept() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let mut chain = echo_chain("m");
+    chain.stages[0].config = REFUSED_CONFIG.to_vec();
+    let request = ApplyRequest { chains: vec![chain], ..ApplyRequest::default() };
+    let (code, message) = refused(client.apply(request).await.unwrap_err());
+    assert_eq!(code, Code::InvalidArgument);
+    assert_eq!(message, "chain demo/echo: this node has lost its taste for it");
+    assert_eq!(client.chains(Filter::default()).await.unwrap(), [echo_chain("m")]);
+    served.stop().await;
 }
 
 #[tokio::test]
@@ -272,7 +287,7 @@ async fn an_upload_that_is_not_as_announced_is_refused() {
         assert_eq!(status.code(), Code::InvalidArgument, "{problem}");
         assert!(status.message().starts_with(problem), "{}", status.message());
     }
-    assert_eq!(served.node.take_calls(), ["follow 0"]);
+    assert_eq!(served.node.take_calls(), ["build 0", "follow 0"]);
     served.stop().await;
 }
 

@@ -3,7 +3,8 @@
 //! Owned by the gateway; knows neither ports nor buffers. [`Assigner::read`] and [`Assigner::assign`] are the fast path: they
 //! allocate nothing, take no lock, call no kernel. A flow that others were of right before costs a look at the memo; else a hit
 //! costs one keyed hash, one bucket and one entry of the cache, and one slot; a miss costs in addition a search through the
-//! rules and two more hashes. That no rule matches a flow is cached, too.
+//! rules and two more hashes. That no rule matches a flow is cached, too. A segment with which a TCP connection begins or ends costs one
+//! more look at the cache ([`Assigner::assign_milestone`]): it may have the flow's instance end, or another one take over.
 //!
 //! A frame whose key waits for an instance can't overtake those that wait already: a chain has ready instances only
 //! while nobody waits for it, since [`Assigner::add_ready`] is followed by handing the instance to whoever waits.
@@ -11,6 +12,7 @@
 use std::sync::Arc;
 
 use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::next_up::NextUp;
 use smoltcp::wire::EthernetAddress;
 
 use crate::drops::DropReason;
@@ -18,12 +20,13 @@ use crate::flows::InstanceKey;
 use crate::flows::cache::{FlowCache, Lead, Verdict};
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
-use crate::flows::instances::{Instances, Refused, SlotRef};
+use crate::flows::instances::{FlowState, Instances, Refused, Released, SlotRef};
 use crate::flows::memo::Memo;
 use crate::headers::plain::{self, PlainFlow};
-use crate::headers::{self, FlowKey, Headers};
+use crate::headers::{self, FlowKey, Headers, Milestone};
 use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
 use crate::messages::Event;
+use crate::misses::FlowMisses;
 use crate::outbox::Outbox;
 use crate::rules::RuleSet;
 
@@ -42,6 +45,8 @@ pub(crate) enum Read {
     Known { plain: PlainFlow, entry: FwpId },
     /// Of this flow.
     Flow { flow: FlowKey, lead: Lead, plain: PlainFlow },
+    /// Of this flow, and its TCP connection begins or ends.
+    Milestone { flow: FlowKey, lead: Lead, milestone: Milestone },
     /// ARP.
     Arp,
     /// Router or neighbour discovery.
@@ -75,6 +80,7 @@ pub(crate) struct Assigner {
     instances: Instances,
     /// By chain: the launcher was told that an instance is wanted.
     wanted: Box<[bool]>,
+    misses: Arc<FlowMisses>,
     outbox: Outbox,
     /// Whether this poll may cause events.
     open: bool,
@@ -90,9 +96,15 @@ impl Assigner {
             fragments: Fragments::new((flows_max / FLOWS_PER_FRAGMENTED).max(FRAGMENTED_MIN)),
             instances: Instances::new(instances_max),
             wanted: vec![false; CHAINS_MAX as usize].into(),
+            misses: Arc::new(FlowMisses::new(instances_max)),
             outbox,
             open: true,
         }
+    }
+
+    /// Since when clients wait for the FWPs that they are given, and the clock for it.
+    pub(crate) fn misses(&self) -> &Arc<FlowMisses> {
+        &self.misses
     }
 
     /// To be called at the start of each poll: sends what was kept. Returns how many events that were.
@@ -105,6 +117,16 @@ impl Assigner {
     /// To be called when nothing was swept for longer than usual: what comes now is looked up, and noted as seen.
     pub(crate) fn forget_notes(&mut self) {
         self.memo.forget();
+    }
+
+    /// Has whoever looks there know which instances clients will be given next.
+    pub(crate) fn announce_to(&mut self, next_up: Arc<NextUp>) {
+        self.instances.announce_to(next_up);
+    }
+
+    /// Whether there are events to be sent.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.outbox.is_clear()
     }
 
     /// Whether this poll may cause events.
@@ -151,7 +173,8 @@ impl Assigner {
     #[inline(never)]
     fn read_other(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, now_ns: u64) -> Read {
         match headers::parse(frame, port, station) {
-            Ok(Headers::Flow(flow)) => self.look_ahead(flow, PlainFlow::NONE),
+            Ok(Headers::Flow(flow, None)) => self.look_ahead(flow, PlainFlow::NONE),
+            Ok(Headers::Flow(flow, Some(milestone))) => self.read_milestone(flow, milestone),
             Ok(Headers::Fragment(fragment)) => match self.fragments.flow_of(&fragment, now_ns) {
                 Ok(flow) => self.look_ahead(flow, PlainFlow::NONE),
                 Err(reason) => Read::Drop(reason),
@@ -160,6 +183,16 @@ impl Assigner {
             Ok(Headers::NeighborDiscovery) => Read::NeighborDiscovery,
             Err(reason) => Read::Drop(reason),
         }
+    }
+
+    fn read_milestone(&mut self, flow: FlowKey, milestone: Milestone) -> Read {
+        // If this begins another flow, it gets another instance when its turn comes; frames behind it are read before that.
+        if milestone == Milestone::Opens
+            && let Some(plain) = PlainFlow::of(&flow)
+        {
+            self.memo.forget_flow(plain);
+        }
+        Read::Milestone { flow, lead: self.cache.lead(self.cache.hash(&flow)), milestone }
     }
 
     #[inline(always)]
@@ -179,12 +212,13 @@ impl Assigner {
     /// Fetches the entry of the frame's flow.
     #[inline(always)]
     pub(crate) fn fetch(&self, read: &mut Read) {
-        if let Read::Flow { lead, .. } = read {
+        if let Read::Flow { lead, .. } | Read::Milestone { lead, .. } = read {
             self.cache.go_on(lead);
         }
     }
 
-    /// Where a frame goes that was read, if it is of a flow.
+    /// Where a frame goes that was read, if it is of a flow, and its connection goes on: else it is for
+    /// [`Assigner::assign_milestone`].
     #[inline(always)]
     pub(crate) fn assign(&mut self, read: &Read, now_ns: u64) -> Option<Assignment> {
         match read {
@@ -198,8 +232,52 @@ impl Assigner {
                 }
                 Some(assignment)
             }
-            Read::Arp | Read::NeighborDiscovery | Read::Drop(_) => None,
+            Read::Milestone { .. } | Read::Arp | Read::NeighborDiscovery | Read::Drop(_) => None,
         }
+    }
+
+    /// Where a frame goes with which its flow's connection begins or ends. An instance may be given up for it: what was staged for
+    /// that one is to be handed over before.
+    pub(crate) fn assign_milestone(
+        &mut self,
+        lead: Lead,
+        flow: &FlowKey,
+        milestone: Milestone,
+        now_ns: u64,
+    ) -> Assignment {
+        let assignment = self.assign_flow(lead, flow, now_ns);
+        let Assignment::To(_) = assignment else { return assignment };
+        let Some(slot) = self.serving(lead, flow, now_ns) else { return assignment };
+        if !self.instances.is_over_with(slot, milestone) {
+            self.instances.note(slot, milestone);
+            return assignment;
+        }
+        if !self.open {
+            return Assignment::Drop(DropReason::LauncherBusy);
+        }
+        // Whoever has the ports now may be another one than who had them before.
+        self.memo.forget();
+        let released = self.instances.release(slot.index);
+        self.give_up(released);
+        self.assign_flow(lead, flow, now_ns)
+    }
+
+    /// The instance bound to who sends this flow.
+    fn serving(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
+        match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
+            Some(Verdict::Instance(slot)) => Some(slot),
+            Some(Verdict::Dropped(_)) => None,
+            // There was no room in the cache.
+            None => self.instances.bound_to(&InstanceKey::new(self.rules.lookup(flow)?, flow)?),
+        }
+    }
+
+    /// Tells the launcher of an instance that was let go of.
+    fn give_up(&mut self, Released { chain, instance, flow }: Released) {
+        self.outbox.send(match flow {
+            FlowState::Open => Event::Idle { chain, instance },
+            FlowState::Over => Event::FlowEnded { chain, instance },
+        });
     }
 
     #[inline(always)]
@@ -217,13 +295,14 @@ impl Assigner {
     // Apart from `assign`, so that the hit stays small.
     #[inline(never)]
     fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
+        let missed_ns = self.misses.now_ns();
         let rule = self.rules.lookup(flow);
         let Some(key) = rule.and_then(|rule| InstanceKey::new(rule, flow)) else {
             let reason = if rule.is_some() { DropReason::ChainNotInForce } else { DropReason::NoRule };
             self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
             return Assignment::Drop(reason);
         };
-        let Some(slot) = self.instances.bound_to(&key).or_else(|| self.bind(&key, now_ns)) else {
+        let Some(slot) = self.instances.bound_to(&key).or_else(|| self.bind(&key, missed_ns, now_ns)) else {
             return self.want(&key);
         };
         self.cache.insert(hash, flow, Verdict::Instance(slot), self.rules_version, now_ns);
@@ -237,7 +316,7 @@ impl Assigner {
     #[cold]
     pub(crate) fn chain_of(&mut self, read: &Read, now_ns: u64) -> Option<ChainIndex> {
         let (flow, lead) = match self.long_way(read) {
-            Read::Flow { flow, lead, .. } => (flow, lead),
+            Read::Flow { flow, lead, .. } | Read::Milestone { flow, lead, .. } => (flow, lead),
             _ => return None,
         };
         let flow = &flow;
@@ -249,12 +328,15 @@ impl Assigner {
         bound.or_else(|| self.rules.lookup(flow).and_then(|rule| rule.chain))
     }
 
-    /// Gives the key a ready instance of its chain, if there is one, and tells the launcher.
-    fn bind(&mut self, key: &InstanceKey, now_ns: u64) -> Option<SlotRef> {
+    /// Gives the key, which waits since `missed_ns`, a ready instance of its chain, if there is one, and tells the launcher.
+    fn bind(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<SlotRef> {
         if !self.open {
             return None;
         }
         let (slot, instance) = self.instances.bind(key, now_ns)?;
+        if let Some(entry) = self.instances.entry(slot, now_ns) {
+            self.misses.note(entry, missed_ns);
+        }
         self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
         Some(slot)
     }
@@ -299,10 +381,24 @@ impl Assigner {
         }
     }
 
-    /// Binds a ready instance to a key that waits; returns its entry.
-    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, now_ns: u64) -> Option<FwpId> {
-        let slot = self.bind(key, now_ns)?;
+    /// Lets go of an instance that is ready still.
+    pub(crate) fn reclaim(&mut self, instance: InstanceId) {
+        if let Some(Released { chain, instance, .. }) = self.instances.reclaim(instance) {
+            self.outbox.send(Event::Withdrawn { chain, instance });
+        }
+    }
+
+    /// Binds a ready instance to a key that waits since `missed_ns`; returns its entry.
+    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<FwpId> {
+        let slot = self.bind(key, missed_ns, now_ns)?;
         self.instances.entry(slot, now_ns)
+    }
+
+    /// Notes what frames that have waited say of the connection of whoever sent them.
+    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: Milestone) {
+        if let Some(slot) = self.instances.bound_to(key) {
+            self.instances.note(slot, milestone);
+        }
     }
 
     /// Others wait for the chain still.
@@ -333,7 +429,7 @@ impl Assigner {
             let (looked_at, released) = self.instances.sweep(left, now_ns, |chain| self.rules.idle_timeout_ns(chain));
             left -= looked_at;
             if let Some(released) = released {
-                self.outbox.send(Event::Idle { chain: released.chain, instance: released.instance });
+                self.give_up(released);
                 idle += 1;
             }
         }

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use pinion_mma::buffer::Frame;
-use pinion_mma::id::PortIndex;
+use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::next_up::NextUp;
 use pinion_mma::stopwatch::Stopwatch;
 use smoltcp::wire::EthernetAddress;
 
@@ -36,6 +37,7 @@ use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::pending::Pending;
 use crate::handover::Handover;
+use crate::headers::{self, Milestone};
 use crate::id::ChainIndex;
 use crate::messages::Command;
 use crate::neighbor::Neighbors;
@@ -52,6 +54,7 @@ const EXPIRED_PER_POLL: usize = 32;
 /// Asking a device may call the kernel: rarely enough not to matter.
 const FACTS_INTERVAL_NS: u64 = 1_000_000_000;
 const SWEEP_INTERVAL_NS: u64 = 1_000_000;
+const SWEEP_INTERVAL_MAX_NS: u64 = 4_000_000;
 const SWEEP_PERIOD_NS: u64 = 256_000_000;
 const SWEEP_PLACES_MAX: usize = 1024;
 /// Not polled for longer, the gateway has slept; and for how long the first frame then has it to itself. What is swept has left
@@ -137,12 +140,15 @@ impl Gateway {
         }
         let ports: Box<[_]> =
             (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
-        let observer = Arc::new(Observer::new(ports.iter().map(|state| state.port.name())));
-        let events_per_poll_max = burst * port_count + 2 * COMMANDS_PER_POLL + IDLE_PER_POLL;
+        // A frame with which a flow begins anew gives an instance up and takes another.
+        let events_per_poll_max = 2 * burst * port_count + 2 * COMMANDS_PER_POLL + IDLE_PER_POLL;
         let outbox = Outbox::new(config.events, events_per_poll_max);
+        let assigner = Assigner::new(flows_max, instances_max, outbox);
+        let (misses, stopwatch) = (Arc::clone(assigner.misses()), assigner.misses().stopwatch());
+        let observer = Arc::new(Observer::new(ports.iter().map(|state| state.port.name()), misses));
         Ok(Self {
             ports,
-            assigner: Assigner::new(flows_max, instances_max, outbox),
+            assigner,
             pending: Pending::new(pending_max),
             handover,
             bin: Bin::new(pool, observer, 2 * burst),
@@ -155,8 +161,13 @@ impl Gateway {
             undivided_ns: 0,
             swept_ns: 0,
             facts_ns: 0,
-            stopwatch: Stopwatch::start(),
+            stopwatch,
         })
+    }
+
+    /// Has whoever looks there know which instances clients will be given next.
+    pub fn announce_to(&mut self, next_up: Arc<NextUp>) {
+        self.assigner.announce_to(next_up);
     }
 
     /// The gateway's state, for anybody to read.
@@ -192,7 +203,9 @@ impl Gateway {
         if done > 0 && has_paused {
             self.undivided_ns = now_ns + UNDIVIDED_NS;
         }
-        if now_ns >= self.undivided_ns {
+        // Who has just come waits for none of this, as long as it can wait itself.
+        let is_overdue = now_ns.saturating_sub(self.swept_ns) >= SWEEP_INTERVAL_MAX_NS;
+        if now_ns >= self.undivided_ns && (done == 0 || is_overdue) {
             done += self.sweep(now_ns);
             self.ask_ports(now_ns);
         }
@@ -205,7 +218,7 @@ impl Gateway {
 
     /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: see [`Gateway::arm`].
     pub fn has_work(&mut self) -> bool {
-        self.handover.has_work() || !self.commands.is_empty()
+        self.handover.has_work() || !self.commands.is_empty() || self.assigner.has_events()
     }
 
     /// Has the ports report frames to the calling thread, which is about to sleep; says on what it can rely. To be undone
@@ -239,6 +252,7 @@ impl Gateway {
                         self.serve_waiting(chain, now_ns);
                     }
                 }
+                Command::Reclaim { instance } => self.assigner.reclaim(instance),
                 Command::Unbind { instance } => {
                     // What waited may just have been staged for it; after the answer nothing may name it any more.
                     self.handover.hand_over();
@@ -252,15 +266,25 @@ impl Gateway {
     /// Gives the instance that has just become ready to whoever has waited longest for it.
     fn serve_waiting(&mut self, chain: ChainIndex, now_ns: u64) {
         let Some(key) = self.pending.next_key(chain) else { return };
-        let Some(entry) = self.assigner.bind_waiting(&key, now_ns) else { return };
+        let Some(since_ns) = self.pending.next_since_ns(chain) else { return };
+        let Some(entry) = self.assigner.bind_waiting(&key, since_ns, now_ns) else { return };
         let Self { pending, handover, bin, .. } = self;
+        let mut end = None;
         pending.release_next(chain, |frame| {
             let port = frame.port();
+            match headers::milestone(frame.bytes()) {
+                Some(Milestone::Opens) => end = None,
+                Some(milestone) => end = Some(milestone),
+                None => {}
+            }
             match handover.stage(frame, entry) {
                 Ok(()) => bin.observer.port(port).delivered.add(1),
                 Err(frame) => bin.drop_of_chain(frame, Some(chain), DropReason::MmaBusy),
             }
         });
+        if let Some(milestone) = end {
+            self.assigner.note_waited(&key, milestone);
+        }
         if let Some(next) = self.pending.next_key(chain) {
             self.assigner.want_more(&next);
         }
@@ -310,7 +334,7 @@ impl Gateway {
                     continue;
                 }
                 None => {
-                    self.take_in_other(port, frame, read);
+                    self.take_in_other(port, frame, read, now_ns);
                     continue;
                 }
             };
@@ -339,12 +363,29 @@ impl Gateway {
     }
 
     #[inline(never)]
-    fn take_in_other(&mut self, port: usize, frame: Frame, read: &Read) {
+    fn take_in_other(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
         match read {
+            Read::Milestone { flow, lead, milestone } => {
+                // After the launcher is told of an instance that is given up, nothing may name it any more.
+                if *milestone == Milestone::Opens {
+                    self.handover.hand_over();
+                }
+                match self.assigner.assign_milestone(*lead, flow, *milestone, now_ns) {
+                    Assignment::To(entry) => self.take_in_milestone(port, frame, read, entry, now_ns),
+                    other => self.take_in_unassigned(frame, read, &other, now_ns),
+                }
+            }
             Read::Arp => self.answer(port, frame, Neighbors::answer_arp),
             Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation),
             Read::Drop(reason) => self.bin.drop_frame(frame, *reason),
             Read::Known { .. } | Read::Flow { .. } => debug_assert!(false, "flows are assigned"),
+        }
+    }
+
+    fn take_in_milestone(&mut self, port: usize, frame: Frame, read: &Read, entry: FwpId, now_ns: u64) {
+        match self.handover.stage(frame, entry) {
+            Ok(()) => self.bin.observer.port(self.ports[port].index).delivered.add(1),
+            Err(frame) => self.drop_of_chain(frame, read, DropReason::MmaBusy, now_ns),
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) use key::{Field, ICMP_TYPE_THERE};
 pub use key::{FiveTuple, FlowKey, Ingress, Vlan};
 pub use tags::TAGS_MAX;
 pub(crate) use tags::payload_offset;
+pub use transport::Milestone;
 
 const ARP: u16 = 0x0806;
 const IPV4: u16 = 0x0800;
@@ -49,8 +50,8 @@ pub enum Headers {
     /// Router or neighbour discovery over IPv6 (ICMPv6 types 133 to 137) on the untagged network: the link's own
     /// business, never an FWP's.
     NeighborDiscovery,
-    /// A whole packet over IP.
-    Flow(FlowKey),
+    /// A whole packet over IP, and what it says of the life of its TCP connection.
+    Flow(FlowKey, Option<Milestone>),
     /// A piece of one.
     Fragment(Fragment),
 }
@@ -79,10 +80,12 @@ pub enum Part {
 }
 
 impl Headers {
+    /// `portless` is the flow as far as the IP header tells it.
     #[inline(always)]
-    fn of(flow: FlowKey, part: Part, identification: u32) -> Self {
+    fn of(portless: FlowKey, told: transport::Told, part: Part, identification: u32) -> Self {
+        let flow = told.add_to(portless);
         match part {
-            Part::Whole => Self::Flow(flow),
+            Part::Whole => Self::Flow(flow, told.milestone()),
             Part::First | Part::Later => Self::Fragment(Fragment { flow, identification, part }),
         }
     }
@@ -108,6 +111,15 @@ pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<
         ARP => Ok(Headers::Arp),
         tag if tags::is_tag(tag) => parse_tagged(tag, rest, port),
         _ => Err(DropReason::UnknownEthertype),
+    }
+}
+
+/// What a frame that was read before says of its connection's life.
+pub(crate) fn milestone(frame: &[u8]) -> Option<Milestone> {
+    let station = EthernetAddress(*frame.first_chunk()?);
+    match parse(frame, PortIndex(0), station) {
+        Ok(Headers::Flow(_, milestone)) => milestone,
+        _ => None,
     }
 }
 

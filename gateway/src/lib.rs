@@ -20,7 +20,7 @@
 //! | [`rules`] | what traffic goes to which chain, found without a walk through all; made elsewhere, swapped whole |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
 //! | [`messages`] | what launcher and gateway tell each other |
-//! | [`drops`], [`observer`] | what others can see |
+//! | [`drops`], [`misses`], [`observer`] | what others can see |
 //!
 //! This crate copies no packet and runs no guest: it decides to whom a frame belongs and hands its buffer to MMA
 //! ([`pinion_mma::link`]). A gateway's thread never blocks and, once it is made, never allocates.
@@ -35,6 +35,7 @@ mod handover;
 pub mod headers;
 pub mod id;
 pub mod messages;
+pub mod misses;
 pub mod neighbor;
 pub mod observer;
 mod outbox;

@@ -9,8 +9,8 @@
 //!            <------------------------ Unbound    ... and never names it to MMA again
 //! ```
 //!
-//! Every instance that the gateway was given comes back in exactly one of `Idle`, `Withdrawn` and `Unbound` (and an
-//! `Unbind` that crosses one of the others is answered all the same). No event is lost: see `outbox.rs`.
+//! Every instance that the gateway was given comes back in exactly one of `Idle`, `FlowEnded`, `Withdrawn` and `Unbound` (and
+//! an `Unbind` that crosses one of the others is answered all the same). No event is lost: see `outbox.rs`.
 //!
 //! The gateway reads no commands while the launcher leaves events unread. So the launcher must not wait for room in
 //! the channel of commands without reading events meanwhile.
@@ -38,6 +38,12 @@ pub enum Command {
         instance: InstanceId,
         /// The FWP that its frames go to first.
         entry: FwpId,
+    },
+    /// The instance is wanted back if no client has it: if it is ready still, the gateway forgets it, and says so with
+    /// [`Event::Withdrawn`]; otherwise nothing is done.
+    Reclaim {
+        /// The instance.
+        instance: InstanceId,
     },
     /// The instance has ended or is to end: the gateway forgets it, whether ready or bound, and answers with
     /// [`Event::Unbound`] even if it didn't know it.
@@ -69,7 +75,7 @@ pub enum Event {
         /// The chain.
         chain: ChainIndex,
     },
-    /// A ready instance comes back unused: there was no room for it.
+    /// A ready instance comes back unused: there was no room for it, or it was reclaimed.
     Withdrawn {
         /// The chain.
         chain: ChainIndex,
@@ -79,6 +85,14 @@ pub enum Event {
     /// Nothing came for the instance during its chain's idle timeout. The gateway has unbound it: no frame goes there
     /// any more.
     Idle {
+        /// The chain.
+        chain: ChainIndex,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// The instance served one flow, and its client has closed or reset the connection. The gateway has unbound it, as with
+    /// [`Event::Idle`].
+    FlowEnded {
         /// The chain.
         chain: ChainIndex,
         /// The instance.

@@ -8,6 +8,7 @@ use pinion_mma::counters::Counter;
 use pinion_mma::id::PortIndex;
 
 use crate::drops::{DropCounters, DropsByChain};
+use crate::misses::FlowMisses;
 use crate::port::{LinkState, PortFacts};
 
 /// A gateway's state as numbers, shared with whoever reports it. Written by the gateway's thread alone.
@@ -16,6 +17,7 @@ pub struct Observer {
     ports: Box<[CachePadded<PortObserver>]>,
     gauges: CachePadded<Gauges>,
     chains: Arc<DropsByChain>,
+    misses: Arc<FlowMisses>,
 }
 
 /// What became of one port's frames. What the device itself counts is in [`crate::port::PortCounters`].
@@ -66,7 +68,7 @@ impl PortObserver {
 }
 
 impl Observer {
-    pub(crate) fn new<'a>(port_names: impl Iterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<'a>(port_names: impl Iterator<Item = &'a str>, misses: Arc<FlowMisses>) -> Self {
         let observer = |name: &str| PortObserver {
             name: name.to_owned(),
             drops: DropCounters::default(),
@@ -76,7 +78,7 @@ impl Observer {
             missed: AtomicU64::new(0),
         };
         let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
-        Self { ports, gauges: CachePadded::default(), chains: Arc::default() }
+        Self { ports, gauges: CachePadded::default(), chains: Arc::default(), misses }
     }
 
     /// The gateway's ports, in the order of the configuration.
@@ -88,6 +90,12 @@ impl Observer {
     #[must_use]
     pub fn chain_drops(&self) -> &Arc<DropsByChain> {
         &self.chains
+    }
+
+    /// Since when clients wait for the FWPs that they were given.
+    #[must_use]
+    pub fn flow_misses(&self) -> &Arc<FlowMisses> {
+        &self.misses
     }
 
     /// Flows in the flow cache; one that has ended is counted until it was unseen for a while.

@@ -1,9 +1,10 @@
 //! Events on their way to the launcher. Sending never blocks the gateway, and no event is lost.
 //!
-//! What the channel has no room for is kept and tried again at the next poll, before anything else. As long as
-//! something is kept the gateway does nothing that would cause another event (it reads no commands, starts nothing,
-//! gives up nothing), so no more can be kept than a single poll causes, and that is known beforehand: the outbox is
-//! made in this size.
+//! What a poll causes is kept, and sent at the start of the next: to wake a launcher that sleeps takes longer than all that
+//! a new client's packet needs to reach its function, and the launcher is in no hurry. What the channel has no room for
+//! then is kept further. As long as something is, the gateway does nothing that would cause another event (it reads no
+//! commands, starts nothing, gives up nothing), so no more can be kept than a single poll causes, and that is known
+//! beforehand: the outbox is made in this size.
 //!
 //! The channel takes a lock inside, for a moment, only to wake a launcher that sleeps; that is per event, never per
 //! packet.
@@ -30,14 +31,13 @@ impl Outbox {
         self.kept.is_empty()
     }
 
-    /// Sends an event, or keeps it.
+    /// Takes an event, to be sent at the next [`Outbox::flush`].
     pub(crate) fn send(&mut self, event: Event) {
         debug_assert!(self.kept.len() < self.events_per_poll_max, "more events in a poll than were thought possible");
         self.kept.push_back(event);
-        self.flush();
     }
 
-    /// Sends what was kept as far as there is room; returns how many events that were.
+    /// Sends what is kept, as far as there is room; returns how many events that were.
     pub(crate) fn flush(&mut self) -> usize {
         let mut sent = 0;
         while let Some(event) = self.kept.pop_front() {
@@ -70,6 +70,7 @@ mod tests {
         for number in 0..5 {
             outbox.send(event(number));
         }
+        outbox.flush();
         assert!(!outbox.is_clear());
         let mut received = Vec::new();
         while received.len() < 5 {
@@ -81,11 +82,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_sent_before_the_next_poll() {
+        let (sender, receiver) = crossbeam_channel::bounded(2);
+        let mut outbox = Outbox::new(sender, 8);
+        outbox.send(event(1));
+        assert!(receiver.is_empty());
+        assert_eq!((outbox.flush(), receiver.len()), (1, 1));
+    }
+
+    #[test]
     fn nothing_is_kept_for_a_launcher_that_has_gone() {
         let (sender, _) = crossbeam_channel::bounded(1);
         let mut outbox = Outbox::new(sender, 1);
         for number in 0..5 {
             outbox.send(event(number));
+            outbox.flush();
         }
         assert!(outbox.is_clear());
     }

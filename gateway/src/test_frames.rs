@@ -83,8 +83,19 @@ pub(crate) fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     [&from.to_be_bytes()[..], &to.to_be_bytes(), &len.to_be_bytes(), &[0, 0], payload].concat()
 }
 
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const ACK: u8 = 0x10;
+
+/// In the midst of a connection.
 pub(crate) fn tcp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
-    let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0];
+    segment(from, to, ACK, payload)
+}
+
+/// With these flags.
+pub(crate) fn segment(from: u16, to: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
     [&from.to_be_bytes()[..], &to.to_be_bytes(), &rest, payload].concat()
 }
 

@@ -1,6 +1,6 @@
 //! Holds the promise that a gateway, once it is made, allocates and frees nothing: a hundred thousand packets, fragments
-//! and flows without a rule among them, clients that come and go, changes of the rules, ARP, and chain instances being
-//! given up included.
+//! and flows without a rule among them, clients and connections that come and go, changes of the rules, ARP, and chain instances
+//! being given up included.
 #![allow(unsafe_code)] // A counting global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -136,6 +136,17 @@ fn datagram(client: u8) -> Vec<u8> {
     [&ethernet[..], &header, &[0, 9, 0, 9, 0, 12, 0, 0], b"data"].concat()
 }
 
+/// Of a TCP connection, with these flags.
+fn segment(client: u8, flags: u8) -> Vec<u8> {
+    let mut frame = datagram(client);
+    frame.truncate(34);
+    (frame[17], frame[23]) = (40, 6);
+    frame[24..26].fill(0);
+    let sum = internet_checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum);
+    [&frame[..], &[0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0, 0, 0, 0, 0, 0]].concat()
+}
+
 /// One of the pieces of a datagram, by its flags and offset.
 fn fragment(client: u8, flags_offset: [u8; 2]) -> Vec<u8> {
     let mut frame = datagram(client);
@@ -182,13 +193,15 @@ fn rules(policy: Policy) -> Arc<RuleSet> {
     Arc::new(RuleSet::new(rules, &[chain]).unwrap())
 }
 
-/// Keeps instances ready and unbinds one of those that serve from time to time; returns how many were taken.
-fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events: &Receiver<Event>) -> u64 {
-    let (mut taken, mut wanted) = (0, 0);
+/// Keeps instances ready and unbinds one of those that serve from time to time; returns how many were taken, and how many
+/// ended with a connection.
+fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events: &Receiver<Event>) -> (u64, u64) {
+    let (mut taken, mut wanted, mut ended) = (0, 0, 0);
     for event in events.try_iter() {
         match event {
             Event::Taken { .. } => (taken, wanted) = (taken + 1, wanted + 1),
             Event::Wanted { .. } => wanted += 1,
+            Event::FlowEnded { .. } => ended += 1,
             _ => {}
         }
     }
@@ -204,14 +217,16 @@ fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events:
         let policy = if round.is_multiple_of(1000) { Policy::PerFlow } else { Policy::PerClient };
         commands.send(Command::SetRules(rules(policy))).unwrap();
     }
-    taken
+    (taken, ended)
 }
 
 #[test]
 fn a_gateway_at_work_allocates_and_frees_nothing() {
     let pool = HeapPool::new(4096, 2048);
     let others = [arp_request(), tagged(1), fragment(2, [0x20, 0]), fragment(2, [0, 9]), fragment(3, [0, 9])];
-    let templates = (0..64).map(datagram).chain(others).collect();
+    // Opened, in use, closed, opened again with the same ports, reset.
+    let connections = (0..4).flat_map(|client| [2, 16, 17, 2, 16, 4].map(|flags| segment(client, flags)));
+    let templates = (0..64).map(datagram).chain(others).chain(connections).collect();
     let port = Fountain {
         templates,
         next: 0,
@@ -242,16 +257,18 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     commands.send(Command::SetRules(rules(Policy::PerClient))).unwrap();
 
     assert!(calls_during(|| drop(std::hint::black_box(Box::new(1)))).0 > 0, "the allocator's calls are not counted");
-    let (mut round, mut next_instance, mut taken, mut echoed) = (0, 0, 0, 0);
+    let (mut round, mut next_instance, mut taken, mut ended, mut echoed) = (0, 0, 0, 0, 0);
     while echoed < 100_000 {
         round += 1;
         let (calls, _) = calls_during(|| gateway.poll_at(round * 1_000_000));
         assert_eq!(calls, 0, "calls of the allocator in round {round}");
         echoed += mmas.iter_mut().map(play_mma).sum::<usize>();
-        taken += play_launcher(round, &mut next_instance, &commands, &events);
+        let (more_taken, more_ended) = play_launcher(round, &mut next_instance, &commands, &events);
+        (taken, ended) = (taken + more_taken, ended + more_ended);
     }
     let port = observer.ports().next().unwrap();
     assert!(taken > 100, "only {taken} instances were taken: the test tests too little");
+    assert!(ended > 100, "only {ended} instances ended with their connections: the test tests too little");
     assert!(port.neighbors_answered.value() > 1000);
     for reason in [DropReason::NoRule, DropReason::FragmentWithoutFirst] {
         assert!(port.drops.count(reason) > 1000, "{reason}");

@@ -27,6 +27,7 @@ pub mod id;
 pub mod link;
 pub mod mailbox;
 pub mod mover;
+pub mod next_up;
 pub mod notify;
 pub mod pool;
 pub mod prefetch;

@@ -24,6 +24,7 @@ use crate::dock::{Dock, Stuck};
 use crate::id::{FwpId, PortIndex};
 use crate::link::{Inbound, MmaLink};
 use crate::mailbox::{Outlet, Transmission};
+use crate::next_up::NextUp;
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
 use crate::spsc::Taking;
@@ -74,7 +75,21 @@ pub struct Mma {
     held: usize,
     held_max: usize,
     counters: Arc<MmaCounters>,
+    warmth: Warmth,
 }
+
+/// What is kept near for clients to come.
+#[derive(Default)]
+struct Warmth {
+    next_up: Arc<NextUp>,
+    idle_polls: usize,
+    round: usize,
+    /// Whose turn it is: asked for, but not yet what belongs to it.
+    at: Option<FwpId>,
+}
+
+/// Polls without anything to do between two steps of keeping memory near.
+const WARMING_POLLS: usize = 16;
 
 /// Frames copied into or out of one pool, to be counted together.
 #[derive(Default)]
@@ -137,7 +152,13 @@ impl Mma {
             held: 0,
             held_max,
             counters: Arc::new(MmaCounters::default()),
+            warmth: Warmth::default(),
         }
+    }
+
+    /// Has it keep near what it will touch for the clients to come, while there is nothing else to do.
+    pub fn keep_warm(&mut self, next_up: Arc<NextUp>) {
+        self.warmth.next_up = next_up;
     }
 
     /// What is counted that belongs to no FWP.
@@ -152,6 +173,7 @@ impl Mma {
         // frames are for is in the table by the time they are moved.
         let inbound = self.dock.waiting(BATCH);
         let mut done = inbound + self.follow_commands();
+        self.look_ahead(inbound);
         let mut left = inbound;
         while left > 0 {
             left -= self.deliver_run(left);
@@ -160,7 +182,51 @@ impl Mma {
         done += self.move_outputs();
         done += self.go_on();
         self.dock.publish();
+        if done == 0 {
+            self.warm();
+        }
         done
+    }
+
+    /// A step of keeping near what clients to come will need: first an endpoint, then what belongs to it, then the next stage's.
+    fn warm(&mut self) {
+        let Self { warmth: Warmth { next_up, idle_polls, round, at }, table, .. } = self;
+        *idle_polls = idle_polls.wrapping_add(1);
+        if !idle_polls.is_multiple_of(WARMING_POLLS) {
+            return;
+        }
+        *at = match at.take() {
+            Some(id) => {
+                table.prefetch_inlet(id);
+                table.prefetch_output(id);
+                table.get_mut(id).and_then(|endpoint| endpoint.successors().next())
+            }
+            None => {
+                *round = round.wrapping_add(1);
+                next_up.look(*round)
+            }
+        };
+        if let Some(id) = *at {
+            table.prefetch(id);
+        }
+    }
+
+    /// Asks for what the first frames touch, step by step for all: later ones are asked for while these are moved. A new client's
+    /// frame often comes alone, and all that is to be touched for it was last touched when its instance was prepared.
+    #[inline]
+    fn look_ahead(&mut self, inbound: usize) {
+        let Self { table, dock, .. } = self;
+        let (frames, _) = dock.intake(inbound.min(NEAR_AHEAD));
+        let mut last = None;
+        let mut targets = [None; NEAR_AHEAD];
+        for (at, target) in targets.iter_mut().enumerate() {
+            let Some(next) = frames.peek(at) else { break };
+            if last.replace(next.target) != Some(next.target) {
+                table.prefetch(next.target);
+                *target = last;
+            }
+        }
+        targets.into_iter().flatten().for_each(|target| table.prefetch_inlet(target));
     }
 
     fn move_outputs(&mut self) -> usize {

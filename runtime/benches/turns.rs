@@ -9,6 +9,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pinion_builder::build::{Built, build};
+use pinion_builder::initialise::Wishes;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::FwpId;
@@ -16,7 +18,9 @@ use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
+use pinion_runtime::accounts::MemoryAccounts;
 use pinion_runtime::clock::{Clock, RunSlot};
+use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{Origin, hub};
 use pinion_runtime::template::Template;
@@ -52,14 +56,15 @@ struct House {
 }
 
 fn template(engine: &Engine, module: &str) -> Template {
-    let compiler = Engine::new(&pinion_builder::settings::config()).expect("the builder's settings");
     let bytes = std::fs::read(module).unwrap_or_else(|error| panic!("{module}: {error}; `make guests` builds it"));
-    let artifact = pinion_builder::admission::build(&compiler, &bytes).expect("a module that is admitted");
+    let config: Arc<[u8]> = POLICY.as_bytes().into();
+    let wishes = Wishes { config: Arc::clone(&config), memory_bytes_max: MEMORY_BYTES_MAX as u64 };
+    let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), artifact).expect("room for the artifact");
     let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
     let linker = imports::linker(engine).expect("the node's imports");
-    Template::new(&linker, &module, POLICY.as_bytes().into(), MEMORY_BYTES_MAX).expect("known imports")
+    Template::new(&linker, &(module, facts), config, MEMORY_BYTES_MAX).expect("a template that fits")
 }
 
 fn buffer() -> Buffer {
@@ -70,7 +75,7 @@ fn buffer() -> Buffer {
 
 impl House {
     fn new(fwps: usize, module: &str) -> Self {
-        let engine = engine::engine(fwps).expect("address space for the FWPs");
+        let engine = engine::engine(fwps, Reset::Overwrite).expect("address space for the FWPs");
         let template = Arc::new(template(&engine, module));
         let mut clock = Clock::new(Duration::from_micros(100));
         let (slot, launchers) = (clock.slot(&engine), clock.slot(&engine));
@@ -117,7 +122,8 @@ fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot
     let prepare = |index| {
         let log = log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
         let wiring = Wiring::to(Edge::EgressWhereItCame);
-        let berth = Berth { id: FwpId { index, generation: 0 }, inputs, wiring, clock };
+        let memory = MemoryAccounts::default();
+        let berth = Berth { id: FwpId { index, generation: 0 }, inputs, wiring, clock, memory, activation: None };
         let (fwp, endpoint) = Fwp::prepare(template, berth, log).expect("a function that comes to its first wait");
         (Box::new(fwp), endpoint)
     };

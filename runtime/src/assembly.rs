@@ -17,28 +17,34 @@ use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::PortIndex;
 use pinion_mma::link::link;
 use pinion_mma::mover::Mma;
+use pinion_mma::next_up::NextUp;
 use pinion_mma::notify::ReadyQueue;
 use wasmtime::Engine;
 
+use crate::accounts::Accounts;
+use crate::activation::Activations;
 use crate::artifacts::Artifacts;
 use crate::board::Board;
+use crate::builder::Builder;
+use crate::builds::Builds;
 use crate::clock::{Clock, Watch};
 use crate::config::{NodeConfig, PortConfig};
+use crate::engine::Reset;
 use crate::launcher::{Catalogue, Ears, Launcher, Lines, Order, Places, Shelf, WorkerLine, per_worker, stages_max};
 use crate::lines::line;
 use crate::log::LogHub;
+use crate::machine::{MachineFacts, Needs};
 use crate::node::{DataPlane, DataPlaneParts, PortRecord};
 use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
 use crate::ports::{GatewayThread, Opened};
+use crate::pressure::{self, Sources};
 use crate::roles::{self, Idle, Role};
 use crate::worker::Worker;
+use crate::workshop::Workshop;
 use crate::{engine, imports, log, ports};
 
 /// Frames taken from and given to a port at once.
 const BURST: usize = 64;
-/// Mappings a process needs beside those of FWPs, and those of one FWP.
-const MAPPINGS_BASE: u64 = 4096;
-const MAPPINGS_PER_FWP: u64 = 6;
 
 /// Why a node can't be put together: a sentence naming the value and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -59,11 +65,12 @@ pub struct Assembled {
     stop: Arc<Stop>,
     bells: Vec<Doorbell>,
     ticker_bell: Doorbell,
+    pressure: Option<pressure::Ending>,
     orders: Sender<Order>,
     log: LogHub,
     launcher: Option<JoinHandle<()>>,
     roles: Vec<JoinHandle<()>>,
-    /// The ticker and the guests' log.
+    /// The ticker, the guests' log, and who looks whether memory is short.
     others: Vec<JoinHandle<()>>,
 }
 
@@ -83,6 +90,7 @@ impl Drop for Assembled {
     /// Stops every thread and waits for it: the launcher first, then the roles, whose ports close with them, and the ticker
     /// last: until then a worker may be in a guest that nothing else would take off the core.
     fn drop(&mut self) {
+        self.pressure.take().inspect(pressure::Ending::ring);
         let _ = self.orders.send(Order::Stop);
         self.launcher.take().into_iter().for_each(join);
         self.stop.roles.store(true, Ordering::SeqCst);
@@ -124,43 +132,68 @@ impl Seats {
 /// # Errors
 /// What does not fit or fails, before anything runs.
 pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
+    assemble_with(config, |gateway_core| ports::open(config, gateway_core))
+}
+
+/// The same with ports that `open` opens, being told the gateway's core: as many as the configuration has, in its order. Of theirs, the
+/// configuration says name and addresses only.
+///
+/// # Errors
+/// As [`assemble`].
+pub fn assemble_with(
+    config: &NodeConfig,
+    open: impl FnOnce(CoreId) -> Result<Opened, String>,
+) -> Result<Assembled, AssemblyError> {
     let cores = available_cores().map_err(|error| failed("the cores of this process", &error))?;
+    let warnings = MachineFacts::read().check(&Needs::of(config)).map_err(AssemblyError::Unfit)?;
     let plan = CorePlan::new(&config.cores, &cores).map_err(|error| AssemblyError::Unfit(error.to_string()))?;
     let fwps_max = config.limits.fwps_max as usize;
-    let engines = engines(fwps_max, plan.workers.len())?;
-    let artifacts = Artifacts::open(config.state_dir.join("artifacts"), builder(config)?, &engines[0])
-        .map_err(|error| failed("compiled modules", &error))?;
-    let artifacts = Arc::new(artifacts);
-    let Opened { ports, pool, thread } = ports::open(config, plan.gateway).map_err(AssemblyError::Unfit)?;
+    let swaps = std::fs::read_to_string("/proc/swaps").ok();
+    let reset = config.memory_reset.resolved(swaps.as_deref());
+    let engines = engines(fwps_max, plan.workers.len(), reset)?;
+    let artifacts = Artifacts::open(config.state_dir.join("templates"), &engines[0]);
+    let artifacts = Arc::new(artifacts.map_err(|error| failed("templates", &error))?);
+    let builder = Builder::new(builder(config)?);
+    let Opened { ports, pool, thread } = open(plan.gateway).map_err(AssemblyError::Unfit)?;
+    if ports.len() != config.ports.len() {
+        let (opened, wanted) = (ports.len(), config.ports.len());
+        return Err(AssemblyError::Unfit(format!("{opened} ports were opened, and the configuration has {wanted}")));
+    }
     let port_records = port_records(config, &ports);
 
     let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
     let mut seats = Seats::new(&plan);
-    let Joined { lines, ears, orders, observer, mmas } =
+    let Joined { lines, ears, orders, observer, mmas, activations } =
         data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
     let board = Arc::new(Board::new(Arc::clone(observer.chain_drops())));
     let (log, log_drain) = log::hub();
     let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
-    let catalogue = Catalogue::new(Arc::clone(&artifacts), by_name, shelves(&engines)?);
+    let accounts = Arc::new(Accounts::new(config.tenant_limits()));
+    let catalogue = Catalogue::new(Arc::clone(&artifacts), Arc::clone(&accounts), by_name, shelves(&engines)?);
     let places = Places::new(fwps_max, plan.workers.len(), plan.mmas.len());
     let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&board), log.clone());
+    let builds = Builds::default();
+    let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
     let data_plane = DataPlane::new(DataPlaneParts {
-        artifacts,
-        linker: imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?,
+        workshop: Workshop::new(builder, artifacts, linker, log.clone(), builds.clone()),
         board,
+        builds,
+        accounts,
         orders: orders.clone(),
         observer,
         mmas,
+        activations,
         ports: port_records,
         stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
         plan,
-        warnings: warnings(fwps_max),
+        warnings,
     });
     let mut node = Assembled {
         data_plane: Arc::new(data_plane),
         stop: Arc::default(),
         bells: seats.0.iter().map(|seat| seat.bell.clone()).collect(),
         ticker_bell: clock.bell(),
+        pressure: None,
         orders,
         log,
         launcher: None,
@@ -169,11 +202,24 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     };
     node.launcher = Some(spawn("launcher", move || launcher.run())?);
     node.others.push(spawn("guest-log", move || log_drain.run())?);
+    watch_memory(&mut node, config)?;
     let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
     let ticker = Arc::clone(&watch);
     node.others.push(spawn("ticker", move || ticker.run(&stop.ticker))?);
     start_roles(&mut node, seats, thread, &watch, config.idle)?;
     Ok(node)
+}
+
+/// Has the launcher learn when memory is short.
+fn watch_memory(node: &mut Assembled, config: &NodeConfig) -> Result<(), AssemblyError> {
+    let sources = Sources::new(config.memory_cgroup.as_deref());
+    let (watch, ending) = pressure::Watch::new(sources).map_err(|error| failed("memory pressure", &error))?;
+    let orders = node.orders.clone();
+    node.pressure = Some(ending);
+    // Fails when the launcher has ended, as the node is stopping.
+    let tell = move |level| drop(orders.send(Order::Relieve(level)));
+    node.others.push(spawn("pressure", move || watch.run(tell))?);
+    Ok(())
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> AssemblyError {
@@ -187,6 +233,7 @@ struct Joined {
     orders: Sender<Order>,
     observer: Arc<Observer>,
     mmas: Vec<Arc<MmaCounters>>,
+    activations: Vec<Arc<Activations>>,
 }
 
 /// Seats gateway, MMA and workers, and joins them to each other and to the launcher.
@@ -207,6 +254,7 @@ fn data_plane(
     let (mma_events, mma_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
     let (worker_events, worker_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
     let (orders, orders_heard) = crossbeam_channel::unbounded();
+    let next_up = Arc::<NextUp>::default();
 
     // A quarter of the buffers may be lent to the MMAs; the rest is for devices and frames that wait.
     let lent_max = (config.limits.buffers / 4) as usize;
@@ -217,7 +265,8 @@ fn data_plane(
         let (gateway_link, mma_link) = link(per_mma, gateway_bell.clone(), seat.bell.clone());
         let (mma_line, mma_reads) = line(&seat.bell);
         let ready = ReadyQueue::new(fwps_max, seat.bell.clone());
-        let mma = Mma::new(fwps_max, ready.clone(), mma_link, mma_reads, mma_events.clone());
+        let mut mma = Mma::new(fwps_max, ready.clone(), mma_link, mma_reads, mma_events.clone());
+        mma.keep_warm(Arc::clone(&next_up));
         mmas.push(Arc::clone(mma.counters()));
         seat.roles.push(Role::Mma(Box::new(mma)));
         gateway_links.push(gateway_link);
@@ -237,15 +286,19 @@ fn data_plane(
         commands: gateway_reads,
         events: gateway_events,
     });
-    let gateway = gateway.map_err(|error| AssemblyError::Unfit(error.to_string()))?;
+    let mut gateway = gateway.map_err(|error| AssemblyError::Unfit(error.to_string()))?;
+    gateway.announce_to(Arc::clone(&next_up));
     let observer = gateway.observer();
     // Before the MMA, where they share a thread: what came in by a poll of the one is moved in the same round by the other.
     seats.at(plan.gateway).roles.insert(0, Role::Gateway(Box::new(gateway)));
-    let workers = workers(seats, plan, fwps_max, engines, clock, &outputs, &worker_events);
+    let places = plan.workers.iter().copied().zip(engines);
+    let ends = WorkerEnds { outputs: &outputs, events: &worker_events, observer: &observer, next_up: &next_up };
+    let workers = workers(seats, places, fwps_max, clock, &ends);
+    let activations = workers.iter().map(|line| Arc::clone(&line.activations)).collect();
 
     let lines = Lines { gateway: gateway_line, mmas: mma_lines, workers };
     let ears = Ears { orders: orders_heard, gateway: gateway_heard, mmas: mma_heard, workers: worker_heard };
-    Ok(Joined { lines, ears, orders, observer, mmas })
+    Ok(Joined { lines, ears, orders, observer, mmas, activations })
 }
 
 /// Rings have sizes of this kind, and are never to hold more than they were meant to.
@@ -253,9 +306,9 @@ fn previous_power_of_two(value: usize) -> usize {
     1 << value.max(1).ilog2()
 }
 
-fn engines(fwps_max: usize, workers: usize) -> Result<Vec<Engine>, AssemblyError> {
+fn engines(fwps_max: usize, workers: usize, reset: Reset) -> Result<Vec<Engine>, AssemblyError> {
     let engine = |_| {
-        engine::engine(per_worker(fwps_max, workers)).map_err(|error| {
+        engine::engine(per_worker(fwps_max, workers), reset).map_err(|error| {
             AssemblyError::Unfit(format!("limits.fwps_max = {fwps_max} does not fit this process: {error:#}"))
         })
     };
@@ -267,23 +320,35 @@ fn shelves(engines: &[Engine]) -> Result<Vec<Shelf>, AssemblyError> {
     engines.iter().map(shelf).collect::<Result<_, _>>().map_err(|error| AssemblyError::Failed(format!("{error:#}")))
 }
 
-fn workers(
+/// What all workers are joined to.
+struct WorkerEnds<'a> {
+    /// The MMAs.
+    outputs: &'a [ReadyQueue],
+    /// The launcher.
+    events: &'a Sender<crate::worker::WorkerEvent>,
+    observer: &'a Observer,
+    next_up: &'a Arc<NextUp>,
+}
+
+fn workers<'a>(
     seats: &mut Seats,
-    plan: &CorePlan,
+    places: impl Iterator<Item = (CoreId, &'a Engine)>,
     fwps_max: usize,
-    engines: &[Engine],
     clock: &mut Clock,
-    outputs: &[ReadyQueue],
-    events: &Sender<crate::worker::WorkerEvent>,
+    ends: &WorkerEnds<'_>,
 ) -> Vec<WorkerLine> {
+    let WorkerEnds { outputs, events, observer, next_up } = *ends;
     let mut lines = Vec::new();
-    for (&core, engine) in plan.workers.iter().zip(engines) {
+    for (core, engine) in places {
         let seat = seats.at(core);
         let inputs = ReadyQueue::new(fwps_max, seat.bell.clone());
         let (commands, reads) = line(&seat.bell);
-        let worker = Worker::new(fwps_max, inputs.clone(), outputs.to_vec(), reads, events.clone(), clock.slot(engine));
+        let slot = clock.slot(engine);
+        let mut worker = Worker::new(fwps_max, inputs.clone(), outputs.to_vec(), reads, events.clone(), slot);
+        worker.keep_warm(Arc::clone(next_up));
         seat.roles.push(Role::Worker(Box::new(worker)));
-        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine) });
+        let activations = Arc::new(Activations::new(Arc::clone(observer.flow_misses())));
+        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine), activations });
     }
     lines
 }
@@ -351,16 +416,4 @@ fn port_records(config: &NodeConfig, ports: &[Box<dyn Port>]) -> Vec<PortRecord>
         counters: Arc::clone(port.counters()),
     };
     ports.iter().map(|port| &**port).zip(&config.ports).map(record).collect()
-}
-
-/// What an operator ought to change about the machine.
-fn warnings(fwps_max: usize) -> Vec<String> {
-    let needed = MAPPINGS_BASE + MAPPINGS_PER_FWP * fwps_max as u64;
-    let allowed = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
-    match allowed {
-        Some(allowed) if needed > allowed => vec![format!(
-            "vm.max_map_count is {allowed}, and {fwps_max} FWPs can need {needed}: run `sysctl -w vm.max_map_count={needed}`"
-        )],
-        _ => Vec::new(),
-    }
 }

@@ -14,7 +14,10 @@ use pinion_mma::id::FwpId;
 
 use crate::drops::{ChainKey, Counting, Ledger};
 use crate::fwp::{Fwp, FwpShared};
+use crate::latency::Latencies;
+use crate::lifecycle::{Life, TemplateLife};
 use crate::plan::CoreId;
+use crate::pressure::Level;
 
 /// Instances that have ended and are still listed, the latest of all chains.
 const ENDED_LISTED: usize = 256;
@@ -22,6 +25,7 @@ const ENDED_LISTED: usize = 256;
 /// See the module.
 pub struct Board {
     entries: Mutex<Entries>,
+    preparations: Latencies,
 }
 
 /// What is on the board.
@@ -30,12 +34,42 @@ pub struct Entries {
     ended: VecDeque<InstanceEntry>,
     /// How chains are doing, in the order of their names.
     chains: BTreeMap<ChainKey, ChainHealth>,
+    /// What their instances are made of.
+    templates: BTreeMap<ChainKey, Templates>,
     /// What they have lost.
     drops: Ledger,
     /// The version of the desired state that is in effect.
     pub followed_version: u64,
     /// What could not be followed, a sentence each.
     pub warnings: Vec<String>,
+    /// How short memory is.
+    pub memory_level: Level,
+}
+
+/// What a chain's instances are made of: all stages' templates come and go together.
+struct Templates {
+    modules: Vec<ModuleName>,
+    life: TemplateLife,
+    since: Instant,
+}
+
+impl Templates {
+    fn statuses(&self, (tenant, chain): &ChainKey) -> impl Iterator<Item = FwpStatus> {
+        self.modules.iter().enumerate().map(move |(stage, module)| FwpStatus {
+            id: format!("{tenant}/{chain}/{stage}"),
+            tenant: tenant.clone(),
+            chain: chain.clone(),
+            module: module.clone(),
+            stage: stage as u32,
+            chain_instance: 0,
+            client: None,
+            state: self.life.state(),
+            worker_core: 0,
+            memory_kib: 0,
+            age_ms: self.since.elapsed().as_millis() as u64,
+            counters: FwpCounters::default(),
+        })
+    }
 }
 
 /// How a chain is doing.
@@ -65,6 +99,8 @@ pub struct InstanceEntry {
     pub holds: bool,
     /// When it was made.
     pub made: Instant,
+    /// How far it has come.
+    pub life: Life,
     /// Why it ended.
     pub ended_because: Option<String>,
 }
@@ -105,19 +141,11 @@ impl FwpEntry {
 
 impl InstanceEntry {
     fn state(&self) -> FwpState {
-        match (&self.ended_because, &self.client) {
-            (Some(_), _) => FwpState::Terminated,
-            (None, None) => FwpState::Cached,
-            (None, Some(_)) if self.fwps.iter().all(|fwp| fwp.shared.waits()) => FwpState::Blocked,
-            (None, Some(_)) => FwpState::Active,
-        }
+        self.life.state(self.fwps.iter().all(|fwp| fwp.shared.waits()))
     }
 
     fn fwp_state(&self, fwp: &FwpEntry) -> FwpState {
-        match self.state() {
-            FwpState::Active if fwp.shared.waits() => FwpState::Blocked,
-            state => state,
-        }
+        self.life.state(fwp.shared.waits())
     }
 
     fn client(&self) -> Option<String> {
@@ -164,9 +192,14 @@ impl Entries {
     /// Lists these chains, and no others.
     pub fn follow<'c>(&mut self, chains: impl Iterator<Item = &'c Chain> + Clone) {
         let mut old = std::mem::take(&mut self.chains);
+        let mut old_templates = std::mem::take(&mut self.templates);
         for chain in chains.clone() {
             let key = (chain.tenant.clone(), chain.name.clone());
             let health = old.remove(&key).unwrap_or_default();
+            let modules: Vec<ModuleName> = chain.stages.iter().map(|stage| stage.module.clone()).collect();
+            let templates = old_templates.remove(&key).filter(|templates| templates.modules == modules);
+            let object = || Templates { modules, life: TemplateLife::Object, since: Instant::now() };
+            self.templates.insert(key.clone(), templates.unwrap_or_else(object));
             self.chains.insert(key, health);
         }
         self.drops.follow(chains);
@@ -175,6 +208,14 @@ impl Entries {
     /// Notes which chain the gateway will know by an index.
     pub fn set_index(&mut self, index: ChainIndex, chain: &Chain) {
         self.drops.set_index(index, (chain.tenant.clone(), chain.name.clone()));
+    }
+
+    /// Notes whether a chain's templates are there.
+    pub fn set_template(&mut self, chain: &Chain, life: TemplateLife) {
+        let key = (chain.tenant.clone(), chain.name.clone());
+        if let Some(templates) = self.templates.get_mut(&key).filter(|templates| templates.life != life) {
+            (templates.life, templates.since) = (life, Instant::now());
+        }
     }
 
     /// Adds an instance.
@@ -190,6 +231,15 @@ impl Entries {
     pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
         if let Some(entry) = self.instances.get_mut(&id) {
             entry.client = Some(client);
+        }
+    }
+
+    /// Notes how far an instance has come.
+    pub fn set_life(&mut self, id: InstanceId, life: Life) {
+        let ended = &mut self.ended;
+        let entry = self.instances.get_mut(&id).or_else(|| ended.iter_mut().find(|entry| entry.id == id));
+        if let Some(entry) = entry {
+            entry.life = life;
         }
     }
 
@@ -220,6 +270,18 @@ impl Entries {
         health.last_failure = Some(because);
     }
 
+    /// Notes that an instance was not made for a limit of memory, which is found again and again while memory is in use;
+    /// whether that is news.
+    pub fn over_limit(&mut self, tenant: &TenantName, chain: &ChainName, because: &str) -> bool {
+        let health = self.chains.entry((tenant.clone(), chain.clone())).or_default();
+        let is_news = health.last_failure.as_deref() != Some(because);
+        if is_news {
+            health.failures += 1;
+            health.last_failure = Some(because.to_owned());
+        }
+        is_news
+    }
+
     fn all(&self) -> impl Iterator<Item = &InstanceEntry> {
         self.instances.values().chain(&self.ended)
     }
@@ -230,10 +292,11 @@ impl Entries {
         self.all().map(InstanceEntry::status).collect()
     }
 
-    /// All FWPs, the ended ones last.
+    /// What FWPs are made of, stage by stage, and all FWPs, the ended ones last.
     #[must_use]
     pub fn fwps(&self) -> Vec<FwpStatus> {
-        self.all().flat_map(InstanceEntry::fwp_statuses).collect()
+        let templates = self.templates.iter().flat_map(|(key, templates)| templates.statuses(key));
+        templates.chain(self.all().flat_map(InstanceEntry::fwp_statuses)).collect()
     }
 
     /// How the chains are doing.
@@ -247,14 +310,19 @@ impl Entries {
             active: 0,
             failures: health.failures,
             last_failure: health.last_failure.clone(),
+            memory_kib: 0,
+            memory_limit_kib: None,
             drops: drops.remove(key).unwrap_or_default().report(),
         };
         let mut statuses: BTreeMap<ChainKey, ChainStatus> =
             self.chains.iter().map(|entry| (entry.0.clone(), status(entry))).collect();
         for entry in self.instances.values() {
             if let Some(status) = statuses.get_mut(&(entry.tenant.clone(), entry.chain.clone())) {
-                let count = if entry.client.is_some() { &mut status.active } else { &mut status.ready };
-                *count += 1;
+                match entry.life {
+                    Life::Serving => status.active += 1,
+                    Life::Cached => status.ready += 1,
+                    Life::Making | Life::Unbinding(_) | Life::LettingGo(_) | Life::Over(_) => {}
+                }
             }
         }
         statuses.into_values().collect()
@@ -269,11 +337,20 @@ impl Board {
             instances: BTreeMap::new(),
             ended: VecDeque::new(),
             chains: BTreeMap::new(),
+            templates: BTreeMap::new(),
             drops: Ledger::new(gateway),
             followed_version: 0,
             warnings: Vec::new(),
+            memory_level: Level::Calm,
         };
-        Self { entries: Mutex::new(entries) }
+        Self { entries: Mutex::new(entries), preparations: Latencies::default() }
+    }
+
+    /// How long it took to prepare each chain instance: from instantiating its first stage until all had run to their first wait
+    /// and the data plane was told.
+    #[must_use]
+    pub fn preparations(&self) -> &Latencies {
+        &self.preparations
     }
 
     /// The entries, locked. What a panicking writer left behind is still true line by line.

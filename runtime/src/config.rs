@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use pinion_control::model::TenantName;
 use serde::Deserialize;
 
-use crate::engine::FWPS_MAX;
+use crate::accounts::TenantLimits;
+use crate::engine::{FWPS_MAX, Reset};
 use crate::plan::CoreWishes;
 use crate::roles::Idle;
 
@@ -28,6 +30,11 @@ pub struct NodeConfig {
     /// How long a guest runs before another has its turn, in microseconds.
     #[serde(default = "default_quantum_us")]
     pub quantum_us: u32,
+    /// How the memory of FWPs that have ended is made fresh for the next.
+    #[serde(default)]
+    pub memory_reset: Reset,
+    /// The cgroup (v2) whose memory limit and pressure count; the node's own, if none is given.
+    pub memory_cgroup: Option<PathBuf>,
     /// Roles to cores.
     #[serde(default)]
     pub cores: CoreWishes,
@@ -37,6 +44,19 @@ pub struct NodeConfig {
     /// The gateway's ports.
     #[serde(default, rename = "port")]
     pub ports: Vec<PortConfig>,
+    /// What the operator grants tenants by name.
+    #[serde(default, rename = "tenant")]
+    pub tenants: Vec<TenantConfig>,
+}
+
+/// What the operator grants one tenant.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantConfig {
+    /// Who it is.
+    pub name: TenantName,
+    /// Linear memory of all its FWPs together, in MiB.
+    pub memory_mib: u32,
 }
 
 /// Sizes that are fixed at start: nothing on the data path allocates later.
@@ -49,11 +69,13 @@ pub struct Limits {
     pub flows_max: u32,
     /// Packet buffers of the gateway.
     pub buffers: u32,
+    /// Linear memory of all FWPs of each tenant that has no limit of its own, in MiB; none for no limit.
+    pub tenant_memory_mib: Option<u32>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { fwps_max: 4096, flows_max: 65_536, buffers: 8192 }
+        Self { fwps_max: 4096, flows_max: 65_536, buffers: 8192, tenant_memory_mib: None }
     }
 }
 
@@ -84,6 +106,9 @@ pub struct PortConfig {
 /// The largest packet a port may carry: what fits into a slot of the SDK's behind its headroom, beside an Ethernet header
 /// and a VLAN tag. Some devices carry less.
 const MTU_BYTES_MAX: u32 = 2048 - pinion_abi::RX_HEADROOM - pinion_gateway::port::FRAME_OVERHEAD;
+
+/// What a tenant may be granted: up to 1 TiB.
+const TENANT_MEMORY_MIB: std::ops::RangeInclusive<u32> = 1..=1 << 20;
 
 /// The longest path of a Unix socket: `sun_path`, and the zero byte at its end.
 const SOCKET_BYTES_MAX: usize = 107;
@@ -158,6 +183,16 @@ impl NodeConfig {
         Ok(config)
     }
 
+    /// What tenants may have.
+    #[must_use]
+    pub fn tenant_limits(&self) -> TenantLimits {
+        let bytes = |mib: u32| u64::from(mib) << 20;
+        TenantLimits {
+            default_bytes: self.limits.tenant_memory_mib.map(bytes),
+            by_name: self.tenants.iter().map(|tenant| (tenant.name.clone(), bytes(tenant.memory_mib))).collect(),
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         let within = |key: &str, value: u32, range: std::ops::RangeInclusive<u32>| {
             if range.contains(&value) {
@@ -169,6 +204,22 @@ impl NodeConfig {
         within("limits.fwps_max", self.limits.fwps_max, 1..=FWPS_MAX as u32)?;
         within("limits.flows_max", self.limits.flows_max, 16..=16_777_216)?;
         within("limits.buffers", self.limits.buffers, 1024..=1_048_576)?;
+        if let Some(memory_mib) = self.limits.tenant_memory_mib {
+            within("limits.tenant_memory_mib", memory_mib, TENANT_MEMORY_MIB)?;
+        }
+        for (i, TenantConfig { name, memory_mib }) in self.tenants.iter().enumerate() {
+            within(&format!("tenant {name}: memory_mib"), *memory_mib, TENANT_MEMORY_MIB)?;
+            if self.tenants[..i].iter().any(|other| other.name == *name) {
+                return Err(format!("there are two [[tenant]] named {name}"));
+            }
+        }
+        if let Some(cgroup) = self.memory_cgroup.as_ref().filter(|cgroup| !cgroup.join("memory.current").is_file()) {
+            return Err(format!(
+                "memory_cgroup = {}: there is no memory.current: the directory of a cgroup (v2) with the memory controller is \
+                 needed",
+                cgroup.display()
+            ));
+        }
         let socket_bytes = self.socket.as_os_str().len();
         if socket_bytes > SOCKET_BYTES_MAX {
             return Err(format!(
@@ -257,6 +308,10 @@ mod tests {
         assert_eq!(example.limits.fwps_max, minimal.limits.fwps_max);
         assert_eq!(example.limits.flows_max, minimal.limits.flows_max);
         assert_eq!(example.limits.buffers, minimal.limits.buffers);
+        assert_eq!(example.memory_reset, minimal.memory_reset);
+        assert_eq!(example.limits.tenant_memory_mib, minimal.limits.tenant_memory_mib);
+        assert_eq!(example.memory_cgroup, minimal.memory_cgroup);
+        assert!(example.tenants.is_empty());
         assert_eq!(example.ports[0].mtu_bytes, minimal.ports[0].mtu_bytes);
         assert_eq!(example.ports[0].queues, minimal.ports[0].queues);
         assert_eq!(example.ports[0].promiscuous, minimal.ports[0].promiscuous);
@@ -271,11 +326,28 @@ mod tests {
     #[test]
     fn impossible_values_are_named() {
         let cases = [
+            (
+                format!("memory_cgroup = \"/nowhere\"\n{PORT}"),
+                "FILE: memory_cgroup = /nowhere: there is no memory.current: the directory of a cgroup (v2) with the memory \
+                 controller is needed",
+            ),
             (format!("quantum_us = 1\n{PORT}"), "FILE: quantum_us = 1: from 5 to 100000 is possible"),
             (String::new(), "FILE: there is no [[port]]: a node needs at least one"),
             (format!("{PORT}{PORT}"), "FILE: two ports are named lan"),
             (format!("{PORT}{}", PORT.replace("lan", "wan")), "FILE: ports lan and wan share the device net_tap0"),
             (format!("{PORT}mtu_bytes = 9000\n"), "FILE: port lan: mtu_bytes = 9000: from 576 to 1966 is possible"),
+            (
+                format!("{PORT}[limits]\ntenant_memory_mib = 0\n"),
+                "FILE: limits.tenant_memory_mib = 0: from 1 to 1048576 is possible",
+            ),
+            (
+                format!("{PORT}[[tenant]]\nname = \"lab\"\nmemory_mib = 2000000\n"),
+                "FILE: tenant lab: memory_mib = 2000000: from 1 to 1048576 is possible",
+            ),
+            (
+                format!("{PORT}{0}{0}", "[[tenant]]\nname = \"lab\"\nmemory_mib = 2\n"),
+                "FILE: there are two [[tenant]] named lab",
+            ),
             (format!("{PORT}queues = 0\n"), "FILE: port lan: queues = 0: from 1 to 64 is possible"),
             (
                 format!("{PORT}namespace = \"../pinion\"\n"),
@@ -295,6 +367,8 @@ mod tests {
             let error = error_of(&format!("{PORT}addresses = [{address:?}]\n"));
             assert!(error.starts_with(&format!("FILE: port lan: addresses: {address} is no station's")), "{error}");
         }
+        let error = error_of(&format!("{PORT}[[tenant]]\nname = \"Lab\"\nmemory_mib = 2\n"));
+        assert!(error.starts_with("FILE, line 5: \"Lab\" is not a tenant name"), "{error}");
         let socket = "s".repeat(SOCKET_BYTES_MAX + 1);
         let error = error_of(&format!("socket = \"/{socket}\"\n{PORT}"));
         assert!(error.ends_with("a path of 109 bytes, of which the kernel takes 107"), "{error}");

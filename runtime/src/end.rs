@@ -1,10 +1,11 @@
 //! Why an FWP, and with it its chain instance, ended.
 
+use pinion_guest::fault::{Trapped, cause};
 use pinion_mma::mailbox::Violation;
 use pinion_mma::pool::PoolError;
-use wasmtime::{FrameInfo, Trap, WasmBacktrace};
+use wasmtime::Trap;
 
-use crate::log::escaped;
+use crate::accounts::OverLimit;
 
 /// Why an FWP ended. Shown to its tenant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,15 +40,24 @@ pub enum EndReason {
     /// It did not come to its first wait in time.
     #[error("it did not reach its first wait within {} ms", crate::fwp::INIT_TIME_MAX.as_millis())]
     InitTime,
-    /// It could not be instantiated: its memory is over its chain's limit, for one.
+    /// It could not be instantiated.
     #[error("it could not be instantiated: {0}")]
     NotInstantiated(String),
+    /// It could not be instantiated for want of memory that it may have.
+    #[error("it could not be instantiated: {0}")]
+    OverLimit(OverLimit),
     /// An export is not what the builder saw.
     #[error("its exports are not what was admitted: {0}")]
     Broken(String),
     /// Nothing came for as long as its chain allows.
     #[error("nothing came for its chain's idle time")]
     Idle,
+    /// It served one TCP connection, which its client closed or reset.
+    #[error("its TCP connection ended")]
+    FlowEnded,
+    /// No client had it yet, and it was one too many: memory is short, or clients come more slowly than before.
+    #[error("it was taken back before a client had it: memory is short, or fewer clients come")]
+    Reclaimed,
     /// Its chain was deleted or replaced, or the node stops.
     #[error("its chain was deleted or replaced")]
     Withdrawn,
@@ -98,48 +108,14 @@ impl EndReason {
     /// Whether its tenant should look into it.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        !matches!(self, Self::Returned | Self::Exited(0) | Self::Idle | Self::Withdrawn)
+        !matches!(
+            self,
+            Self::Returned | Self::Exited(0) | Self::Idle | Self::FlowEnded | Self::Reclaimed | Self::Withdrawn
+        )
     }
 }
-
-/// Frames of a backtrace that are kept, and the longest symbol and sentence, in bytes. All of them are a tenant's text:
-/// as long as a module, if nobody cuts them, and with whatever in them.
-const FRAMES_MAX: usize = 32;
-const SYMBOL_BYTES_MAX: usize = 128;
-const CAUSE_BYTES_MAX: usize = 512;
 
 fn trapped(error: &wasmtime::Error) -> EndReason {
-    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
-    let line = |(number, frame): (usize, &FrameInfo)| {
-        let symbol = frame
-            .func_name()
-            .map_or_else(|| format!("function {}", frame.func_index()), |name| cut(name, SYMBOL_BYTES_MAX));
-        match frame.module_offset() {
-            Some(offset) => format!("{number:>4}: {offset:#8x} {symbol}"),
-            None => format!("{number:>4}: {symbol}"),
-        }
-    };
-    let lines: Vec<String> = frames.iter().take(FRAMES_MAX).enumerate().map(line).collect();
-    EndReason::Trapped { message: cause(error), backtrace: lines.join("\n") }
-}
-
-/// What is at the bottom of an error, without wasmtime's own rendering of the backtrace around it.
-fn cause(error: &wasmtime::Error) -> String {
-    cut(&error.root_cause().to_string(), CAUSE_BYTES_MAX)
-}
-
-/// The start of a text, made fit for a log.
-fn cut(text: &str, bytes_max: usize) -> String {
-    escaped(&text.as_bytes()[..text.floor_char_boundary(bytes_max)])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tenants_text_is_cut_and_made_fit_for_a_log() {
-        assert_eq!(cut("a\n\u{1b}[2J", 64), "a\\n\\u{1b}[2J");
-        assert_eq!(cut(&"ä".repeat(100), 33), "ä".repeat(16));
-    }
+    let Trapped { message, backtrace } = Trapped::of(error);
+    EndReason::Trapped { message, backtrace }
 }

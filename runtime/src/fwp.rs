@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   prepare (launcher)       resume, again and again (worker)         dismantle (launcher)
-//!   instantiate, init,  -->  publish; poll the `run` future: it  -->  needs the MMA's endpoint as proof
+//!   instantiate,         -->  publish; poll the `run` future: it  -->  needs the MMA's endpoint as proof
 //!   run to first wait        waits, is preempted, or ends; collect    that nobody touches the pool any more
 //! ```
 //!
@@ -26,14 +26,16 @@ use pinion_abi::{EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, EXP
 use pinion_mma::counters::FwpCounters;
 use pinion_mma::fwp::connect;
 use pinion_mma::id::FwpId;
-use pinion_mma::mailbox::Mailbox;
+use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::pool::PoolLayout;
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, ResourceLimiter, Store};
 
+use crate::accounts::{Holding, MemoryAccounts};
+use crate::activation::Activation;
 use crate::clock::RunSlot;
-use crate::end::EndReason;
+use crate::end::{EndReason, Stop};
 use crate::footprint::{CallSite, Footprint};
 use crate::log::GuestLog;
 use crate::template::Template;
@@ -49,6 +51,18 @@ pub struct FwpContext {
     pub(crate) config: Arc<[u8]>,
     pub(crate) log: GuestLog,
     limit: MemoryLimit,
+    activation: Option<Activation>,
+}
+
+impl FwpContext {
+    /// Its guest has got its first packets; called by the `wait` import.
+    #[cold]
+    pub(crate) fn begin_to_serve(&self) {
+        self.shared.unserving.store(false, Ordering::Relaxed);
+        if let Some(activation) = &self.activation {
+            activation.record();
+        }
+    }
 }
 
 /// What is known of an FWP outside its fiber: by its worker, which host calls tell it, and by those who report.
@@ -56,6 +70,8 @@ pub struct FwpContext {
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
+    /// It has got no packets yet, and is to tell when it does. Written by its worker.
+    unserving: AtomicBool,
     /// Packets that were published and that it has not been told of. Written by its worker.
     fresh: AtomicU32,
     memory_bytes: AtomicU64,
@@ -89,6 +105,12 @@ impl FwpShared {
         let fresh = self.fresh.load(Ordering::Relaxed);
         self.fresh.store(0, Ordering::Relaxed);
         fresh
+    }
+
+    /// Whether it gets its first packets now, which is to be told; called by the `wait` import.
+    #[inline]
+    pub(crate) fn begins_to_serve(&self) -> bool {
+        self.unserving.load(Ordering::Relaxed)
     }
 
     /// Notes where a host call finds the stack and the FWP's context; called by the `wait` import.
@@ -126,19 +148,29 @@ impl FwpShared {
     }
 }
 
-/// Holds a guest's memory to what its chain grants.
+/// Holds a guest's memory to what it, its chain and its tenant may have.
 struct MemoryLimit {
-    bytes_max: usize,
+    holding: Holding,
+    /// Its memory is there, and may only grow.
+    made: bool,
     shared: Arc<FwpShared>,
 }
 
 impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(&mut self, _now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
-        let granted = wanted <= self.bytes_max;
-        if granted {
-            self.shared.memory_bytes.store(wanted as u64, Ordering::Relaxed);
+    fn memory_growing(&mut self, _now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        let making = !std::mem::replace(&mut self.made, true);
+        // The engine would refuse it too, but after it was charged for.
+        if declared_max.is_some_and(|max| wanted > max) {
+            return Ok(false);
         }
-        Ok(granted)
+        match self.holding.resize(wanted as u64) {
+            Ok(()) => {
+                self.shared.memory_bytes.store(wanted as u64, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(over) if making => Err(Stop(EndReason::OverLimit(over)).into()),
+            Err(_) => Ok(false),
+        }
     }
 
     fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
@@ -175,8 +207,22 @@ pub struct Fwp {
     mailbox: Mailbox,
     /// It has not come to a wait since its rings were exchanged.
     busy: bool,
+    /// What it was stopped for. Its fiber stays suspended for ever.
+    stopped: Option<Violation>,
     shared: Arc<FwpShared>,
     footprint: Footprint,
+    /// Of the same instance.
+    next_stage: Option<FwpId>,
+}
+
+/// Why an FWP has a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// Something may have arrived for it, or it was preempted.
+    Work,
+    /// A client may come soon, and its worker has nothing else to do: it comes back to its wait at once, with all that it needs
+    /// for that near.
+    Rehearsal,
 }
 
 /// Where a new FWP will live.
@@ -189,30 +235,40 @@ pub struct Berth<'a> {
     pub wiring: Wiring,
     /// The preparing thread's entry in the clock of the engine.
     pub clock: &'a RunSlot,
+    /// What its memory is charged to.
+    pub memory: MemoryAccounts,
+    /// What it is to record when it first serves somebody.
+    pub activation: Option<Activation>,
 }
 
 impl Fwp {
-    /// Instantiates a template, runs its init, joins its pool to worker and MMA, and runs it to its first wait.
+    /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
     ///
     /// # Errors
     /// What became of it instead; whatever was made is gone again.
     pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
         let deadline = Instant::now() + INIT_TIME_MAX;
-        let shared = Arc::new(FwpShared::default());
+        let shared = Arc::new(FwpShared { unserving: berth.activation.is_some().into(), ..FwpShared::default() });
         let context = FwpContext {
             joined: false,
             shared: Arc::clone(&shared),
             config: Arc::clone(&template.config),
             log,
-            limit: MemoryLimit { bytes_max: template.memory_bytes_max, shared: Arc::clone(&shared) },
+            limit: MemoryLimit {
+                holding: Holding::new(berth.memory, template.memory_bytes_max as u64),
+                made: false,
+                shared: Arc::clone(&shared),
+            },
+            activation: berth.activation,
         };
         let mut store = Store::new(template.engine(), context);
         store.limiter(|context| &mut context.limit);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
-        let (instance, layout) = drive(berth.clock, &shared, deadline, initialise(template, &mut store))??;
+        let (instance, layout) = drive(berth.clock, &shared, deadline, start(template, &mut store))??;
 
         let memory = linear_memory(&instance, &mut store)?;
+        touch_first_pages(&memory, &mut store, layout.header());
         let base = NonNull::new(memory.data_ptr(&store)).expect("a linear memory has an address");
         // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
@@ -226,7 +282,8 @@ impl Fwp {
             (store, outcome)
         });
         let life = ManuallyDrop::new(Life::Running(future));
-        let mut fwp = Self { id: berth.id, life, mailbox, busy: true, shared, footprint: Footprint::default() };
+        let (footprint, stopped, next_stage) = (Footprint::default(), None, None);
+        let mut fwp = Self { id: berth.id, life, mailbox, busy: true, stopped, shared, footprint, next_stage };
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
@@ -263,16 +320,36 @@ impl Fwp {
         }
     }
 
-    /// Publishes what has arrived for it and runs it until it waits, has had its quantum, or ends; what its turn came to, and
-    /// the time then. If it waits and nothing has arrived, it goes on waiting. `started_ns` is the clock's time now. Allocates
-    /// nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code without a loop or call.
+    /// Notes the stage after this one of its instance.
+    pub(crate) fn set_next_stage(&mut self, next: Option<FwpId>) {
+        self.next_stage = next;
+    }
+
+    /// The stage after this one of its instance.
+    pub(crate) fn next_stage(&self) -> Option<FwpId> {
+        self.next_stage
+    }
+
+    /// A turn to do what there is to do: see [`Fwp::turn`].
     pub fn resume(&mut self, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
+        self.turn(Occasion::Work, clock, started_ns)
+    }
+
+    /// Publishes what has arrived for it and runs it until it waits, has had its quantum, or ends; what its turn came to, and
+    /// the time then. If it waits and nothing has arrived, it goes on waiting, unless this is a rehearsal. If it ends, it may have sent something, of which the MMA
+    /// is to be told. `started_ns` is the clock's time now. Allocates
+    /// nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code without a loop or call.
+    #[inline]
+    pub fn turn(&mut self, occasion: Occasion, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
+        if let Some(violation) = self.stopped {
+            return (Turn::Ended(violation.into()), started_ns);
+        }
         let Life::Running(future) = &mut *self.life else {
             return (Turn::Ended(EndReason::Returned), started_ns);
         };
         if !self.busy {
             let fresh = self.mailbox.publish();
-            if fresh == 0 {
+            if fresh == 0 && occasion == Occasion::Work {
                 return (Turn::Waiting { sent: 0 }, started_ns);
             }
             self.shared.fresh.store(fresh, Ordering::Relaxed);
@@ -283,7 +360,7 @@ impl Fwp {
         let turn = match polled {
             Poll::Pending if self.shared.waits() => {
                 self.busy = false;
-                match self.mailbox.collect() {
+                match self.collect() {
                     Ok(sent) => Turn::Waiting { sent },
                     Err(violation) => Turn::Ended(violation.into()),
                 }
@@ -291,17 +368,26 @@ impl Fwp {
             Poll::Pending => Turn::Preempted,
             Poll::Ready((store, outcome)) => {
                 *self.life = Life::Over(Box::new(store));
-                Turn::Ended(EndReason::of(outcome))
+                let reason = EndReason::of(outcome);
+                // Who returns is done, and what it has sent goes out. Who fails has not said that it was to.
+                let broken = if reason == EndReason::Returned { self.collect().err() } else { None };
+                Turn::Ended(broken.map_or(reason, EndReason::from))
             }
         };
         let ended_ns = clock.next();
         let guest = &self.mailbox.counters().guest;
         guest.cpu_ns.add(ended_ns.saturating_sub(started_ns));
-        guest.resumes.add(1);
+        guest.resumes.add(u64::from(occasion == Occasion::Work));
         if matches!(turn, Turn::Preempted) {
             guest.preemptions.add(1);
         }
         (turn, ended_ns)
+    }
+
+    /// Takes what it has sent. Who breaks a rule in that never runs again.
+    #[inline]
+    fn collect(&mut self) -> Result<u32, Violation> {
+        self.mailbox.collect().inspect_err(|violation| self.stopped = Some(*violation))
     }
 
     /// Whether packets have arrived for it that were not published.
@@ -344,9 +430,16 @@ impl Fwp {
     }
 }
 
-/// Instantiates and initialises; the pool that the guest has laid out, checked.
-async fn initialise(template: &Template, store: &mut Store<FwpContext>) -> Result<(Instance, PoolLayout), EndReason> {
+/// Instantiates; if the template is no snapshot, initialises as well. The pool that the guest has laid out, checked.
+async fn start(template: &Template, store: &mut Store<FwpContext>) -> Result<(Instance, PoolLayout), EndReason> {
     let instance = template.instantiate(store).await.map_err(|error| EndReason::not_instantiated(&error))?;
+    match template.pool {
+        Some(layout) => Ok((instance, layout)),
+        None => initialise(&instance, store).await.map(|layout| (instance, layout)),
+    }
+}
+
+async fn initialise(instance: &Instance, store: &mut Store<FwpContext>) -> Result<PoolLayout, EndReason> {
     if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
         initialize.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
     }
@@ -357,16 +450,27 @@ async fn initialise(template: &Template, store: &mut Store<FwpContext>) -> Resul
     }
     let pool = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_POOL).map_err(EndReason::broken)?;
     let address = pool.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
-    let memory = linear_memory(&instance, store)?;
+    let memory = linear_memory(instance, store)?;
     let header = read_header(&memory, store, address as u32)?;
-    let layout = PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)?;
-    Ok((instance, layout))
+    PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)
 }
 
 fn linear_memory(instance: &Instance, store: &mut Store<FwpContext>) -> Result<Memory, EndReason> {
     instance
         .get_memory(store, EXPORT_MEMORY)
         .ok_or_else(|| EndReason::broken(wasmtime::Error::msg("it exports no memory")))
+}
+
+/// Has the kernel provide the pages that a client's first packet touches: where both rings begin, and the first slot. Each fault would cost
+/// the client more than all else that it waits for. Every byte stays as it is.
+fn touch_first_pages(memory: &Memory, store: &mut Store<FwpContext>, pool: &PoolHeader) {
+    let bytes = memory.data_mut(store);
+    for address in [pool.rx_ring, pool.tx_ring, pool.slots, pool.slots + pool.slot_size - 1] {
+        if let Some(byte) = bytes.get_mut(address as usize) {
+            // Written, lest the page stay the image's own.
+            *byte = std::hint::black_box(*byte);
+        }
+    }
 }
 
 fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Result<PoolHeader, EndReason> {

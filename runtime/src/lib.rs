@@ -15,17 +15,24 @@
 //! | module | room |
 //! |---|---|
 //! | [`config`], [`plan`] | what the operator said; which role runs on which core |
-//! | [`assembly`] | puts a node together, and takes it apart |
-//! | [`engine`], [`artifacts`], [`template`] | from a compiled module to something FWPs are made of |
-//! | [`fwp`], [`imports`], `wasi`, [`log`], [`end`] | one guest: its life, what it may call, why it ended |
+//! | [`assembly`], [`machine`] | puts a node together, and takes it apart; what of the machine does not suit it |
+//! | [`workshop`], [`builder`], [`artifacts`], [`engine`], [`template`] | from a module to something FWPs are made of |
+//! | [`fwp`], [`imports`], [`log`], [`end`] | one guest: its life, what it may call, why it ended |
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
-//! | [`launcher`], [`lines`] | chain instances: prepared ahead, ended in order |
-//! | [`board`], [`drops`], [`node`] | what the control plane sees and says |
+//! | [`launcher`], [`lifecycle`], [`lines`] | chain instances: prepared ahead, ended in order |
+//! | [`accounts`] | memory of chains and tenants, held to its limits |
+//! | [`pressure`] | whether the machine's memory is short |
+//! | [`activation`], [`latency`] | how long new clients wait |
+//! | [`board`], [`drops`], [`builds`], [`node`] | what the control plane sees and says |
 //! | [`ports`] | opening the gateway's devices |
 
+pub mod accounts;
+pub mod activation;
 pub mod artifacts;
 pub mod assembly;
 pub mod board;
+pub mod builder;
+pub mod builds;
 pub mod clock;
 pub mod config;
 pub mod drops;
@@ -34,13 +41,17 @@ pub mod engine;
 mod footprint;
 pub mod fwp;
 pub mod imports;
+pub mod latency;
 pub mod launcher;
+pub mod lifecycle;
 pub mod lines;
 pub mod log;
+pub mod machine;
 pub mod node;
 pub mod plan;
 pub mod ports;
+pub mod pressure;
 pub mod roles;
 pub mod template;
-mod wasi;
 pub mod worker;
+pub mod workshop;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_abi::LogLevel;
+use pinion_guest::fault::escaped;
 
 /// Lines an FWP may log at once.
 const BURST_LINES: f64 = 50.0;
@@ -109,19 +110,6 @@ impl GuestLog {
     }
 }
 
-/// Text from a tenant, made fit for a log: no control characters.
-pub(crate) fn escaped(text: &[u8]) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in String::from_utf8_lossy(text).chars() {
-        if c.is_control() {
-            escaped.extend(c.escape_default());
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
-}
-
 impl LogDrain {
     /// The log thread's loop: writes lines to the node's log until the hub ends it.
     pub fn run(self) {
@@ -166,10 +154,5 @@ mod tests {
     fn lost_reported(drain: &LogDrain) -> usize {
         let lost = |message| if let Message::Line(line) = message { line.lost as usize } else { 0 };
         drain.lines.try_iter().map(lost).sum()
-    }
-
-    #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(escaped(b"a\x1b[2J\nERROR forged\tb\xff"), "a\\u{1b}[2J\\nERROR forged\\tb\u{fffd}");
     }
 }

@@ -1,34 +1,30 @@
 //! The node as the control plane sees it: admits modules, checks and follows desired states, reports.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use pinion_control::model::{Chain, DesiredState, Digest, Output, PortName};
+use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
-    ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, Node, NodeStatus, PortStatus, Refusal,
+    ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, ModuleBytes, Node, NodeStatus, PortStatus, Refusal,
+    TenantStatus,
 };
 use pinion_gateway::observer::{Observer, PortObserver};
 use pinion_gateway::port::{PortCounters, PortFacts};
 use pinion_mma::counters::{Counter, MmaCounters};
 
-use wasmtime::Linker;
-
-use crate::artifacts::{Admitted, ArtifactError, Artifacts};
+use crate::accounts::{Accounts, Usage};
+use crate::activation::Activations;
 use crate::board::Board;
-use crate::fwp::FwpContext;
+use crate::builds::Builds;
+use crate::latency::{Latencies, LatencySnapshot};
 use crate::launcher::Order;
 use crate::plan::CorePlan;
+use crate::pressure::Level;
+use crate::workshop::Workshop;
 
 /// How long a change waits for the gateway to go by it.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10);
-
-const WASM_PAGE_BYTES: u64 = 64 * 1024;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A port as it was opened.
 pub struct PortRecord {
@@ -44,15 +40,14 @@ pub struct PortRecord {
 
 /// The control plane's view of this node.
 pub struct DataPlane {
-    artifacts: Arc<Artifacts>,
-    /// Of any of the workers' engines: they are alike.
-    linker: Linker<FwpContext>,
-    /// Memory that FWPs of an admitted module start with.
-    memory_bytes: Mutex<HashMap<Digest, u64>>,
+    workshop: Workshop,
     board: Arc<Board>,
+    builds: Builds,
+    accounts: Arc<Accounts>,
     orders: Sender<Order>,
     observer: Arc<Observer>,
     mmas: Vec<Arc<MmaCounters>>,
+    activations: Vec<Arc<Activations>>,
     ports: Vec<PortRecord>,
     plan: CorePlan,
     stages_max: usize,
@@ -60,20 +55,35 @@ pub struct DataPlane {
     started: Instant,
 }
 
+/// How long things took since the node started.
+#[derive(Clone, Debug)]
+pub struct NodeLatencies {
+    /// See [`Activations::entry`].
+    pub activation: LatencySnapshot,
+    /// See [`Activations::chain`].
+    pub chain_activation: LatencySnapshot,
+    /// See [`Board::preparations`].
+    pub preparation: LatencySnapshot,
+}
+
 /// What a [`DataPlane`] is made of.
 pub struct DataPlaneParts {
-    /// Compiled modules.
-    pub artifacts: Arc<Artifacts>,
-    /// What guests may import, for any of the workers' engines.
-    pub linker: Linker<FwpContext>,
+    /// What makes templates.
+    pub workshop: Workshop,
     /// What the launcher writes down.
     pub board: Arc<Board>,
+    /// Templates that are being built.
+    pub builds: Builds,
+    /// Memory of chains and tenants.
+    pub accounts: Arc<Accounts>,
     /// The launcher.
     pub orders: Sender<Order>,
     /// The gateway's counters.
     pub observer: Arc<Observer>,
     /// The MMAs' counters.
     pub mmas: Vec<Arc<MmaCounters>>,
+    /// How long the workers' new clients waited.
+    pub activations: Vec<Arc<Activations>>,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortRecord>,
     /// The core plan.
@@ -88,17 +98,19 @@ impl DataPlane {
     /// See the module.
     #[must_use]
     pub fn new(parts: DataPlaneParts) -> Self {
-        let DataPlaneParts { artifacts, linker, board, orders, observer, mmas, ports, plan, stages_max, warnings } =
+        let DataPlaneParts { workshop, board, builds, accounts, orders, observer, mmas, activations, ports, .. } =
             parts;
-        let (memory_bytes, started) = (Mutex::default(), Instant::now());
+        let DataPlaneParts { plan, stages_max, warnings, .. } = parts;
+        let started = Instant::now();
         Self {
-            artifacts,
-            linker,
-            memory_bytes,
+            workshop,
             board,
+            builds,
+            accounts,
             orders,
             observer,
             mmas,
+            activations,
             ports,
             plan,
             stages_max,
@@ -107,29 +119,17 @@ impl DataPlane {
         }
     }
 
-    /// Loads an admitted module as a worker would, and joins it to its imports: whatever would fail there fails here. The
-    /// memory that an FWP of it starts with, in bytes.
-    fn try_out(&self, digest: &Digest) -> Result<u64, String> {
-        let module = self.artifacts.load(self.linker.engine(), digest).map_err(|error| error.to_string())?;
-        self.linker.instantiate_pre(&module).map_err(|error| format!("{error:#}"))?;
-        Ok(module.resources_required().max_initial_memory_size.unwrap_or(0) * WASM_PAGE_BYTES)
-    }
-
-    fn memory_suffices(&self, state: &DesiredState, chain: &Chain) -> Result<(), Refusal> {
-        let known = lock(&self.memory_bytes);
-        for stage in &chain.stages {
-            let Some(module) = state.module(&chain.tenant, &stage.module) else { continue };
-            let needed_kib = known.get(&module.digest).map_or(0, |bytes| bytes / 1024);
-            if needed_kib > u64::from(chain.memory_limit_kib) {
-                let (tenant, name, limit_kib) = (&chain.tenant, &chain.name, chain.memory_limit_kib);
-                return Err(Refusal::Invalid(format!(
-                    "chain {tenant}/{name}: module {} starts with {needed_kib} KiB of memory, and memory_limit_kib is \
-                     {limit_kib}: raise it",
-                    module.name
-                )));
-            }
+    /// How long clients have waited so far, and their instances took to prepare.
+    #[must_use]
+    pub fn latencies(&self) -> NodeLatencies {
+        let of_workers = |which: fn(&Activations) -> &Latencies| {
+            LatencySnapshot::all(self.activations.iter().map(|activations| which(activations)))
+        };
+        NodeLatencies {
+            activation: of_workers(|activations| &activations.entry),
+            chain_activation: of_workers(|activations| &activations.chain),
+            preparation: self.board.preparations().snapshot(),
         }
-        Ok(())
     }
 
     fn port_known(&self, port: Option<&PortName>, object: &dyn std::fmt::Display) -> Result<(), Refusal> {
@@ -173,23 +173,12 @@ impl DataPlane {
 }
 
 impl Node for DataPlane {
-    fn admit(&self, digest: &Digest, wasm: &[u8]) -> Result<(), Refusal> {
-        let admitted = self.artifacts.admit(digest, wasm).map_err(|error| match error {
-            ArtifactError::Refused(_) | ArtifactError::Limits(_) => Refusal::Invalid(error.to_string()),
-            _ => Refusal::Failed(error.to_string()),
-        })?;
-        match self.try_out(digest) {
-            Ok(memory_bytes) => {
-                lock(&self.memory_bytes).insert(*digest, memory_bytes);
-                Ok(())
-            }
-            Err(reason) if admitted == Admitted::Now => {
-                self.forget(digest);
-                Err(Refusal::Invalid(format!("it cannot run on this node: {reason}")))
-            }
-            // It ran here before, so the fault is not the module's; and it may be in use.
-            Err(reason) => Err(Refusal::Failed(format!("it cannot be loaded now: {reason}"))),
-        }
+    fn admit(&self, wasm: &[u8]) -> Result<(), Refusal> {
+        self.workshop.check(wasm)
+    }
+
+    fn build(&self, state: &DesiredState, modules: &dyn ModuleBytes) -> Vec<(ObjectRef, Refusal)> {
+        self.workshop.build(state, modules)
     }
 
     fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
@@ -201,7 +190,6 @@ impl Node for DataPlane {
             for port in chain.egress.iter().chain(named) {
                 self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
             }
-            self.memory_suffices(state, chain)?;
             if chain.stages.len() > self.stages_max {
                 let (stages, places) = (chain.stages.len(), self.stages_max);
                 return Err(Refusal::Exhausted(format!(
@@ -213,27 +201,16 @@ impl Node for DataPlane {
         for ((tenant, name), rule) in state.rules() {
             self.port_known(rule.matcher.port.as_ref(), &format_args!("rule {tenant}/{name}"))?;
         }
-        for ((tenant, name), module) in state.modules() {
-            if !self.artifacts.has(&module.digest).map_err(|error| Refusal::Failed(error.to_string()))? {
-                return Err(Refusal::Unfit(format!("module {tenant}/{name}: {} was not admitted", module.digest)));
-            }
-        }
         Ok(())
     }
 
     fn follow(&self, state: Arc<DesiredState>) {
         let (done, followed) = crossbeam_channel::bounded(1);
-        if self.orders.send(Order::Follow(state, done)).is_ok() {
+        if self.orders.send(Order::Follow(Arc::clone(&state), done)).is_ok() {
             // Fails when the launcher has ended, as the node is stopping, or the gateway is stuck: then the status tells.
             let _ = followed.recv_timeout(FOLLOW_TIME_MAX);
         }
-    }
-
-    fn forget(&self, digest: &Digest) {
-        lock(&self.memory_bytes).remove(digest);
-        if let Err(error) = self.artifacts.forget(digest) {
-            tracing::warn!(%digest, "an artifact stays: {error}");
-        }
+        self.workshop.clear_up(&state);
     }
 
     fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
@@ -252,17 +229,38 @@ impl Node for DataPlane {
         let of_mmas =
             |count: fn(&MmaCounters) -> &Counter| -> u64 { self.mmas.iter().map(|mma| count(mma).value()).sum() };
         let ports = (0..self.ports.len()).map(|index| self.port_status(index)).collect();
+        let latencies = self.latencies();
         let entries = self.board.entries();
+        let mut chains = entries.chain_statuses();
+        for chain in &mut chains {
+            if let Some(usage) = self.accounts.of_chain(&(chain.tenant.clone(), chain.chain.clone())) {
+                (chain.memory_kib, chain.memory_limit_kib) = (usage.used_kib, usage.limit_kib);
+            }
+        }
+        let mut warnings: Vec<String> = self.warnings.iter().chain(&entries.warnings).cloned().collect();
+        if entries.memory_level != Level::Calm {
+            warnings.push(format!("memory: {}", entries.memory_level));
+        }
+        let tenant = |(tenant, usage): (TenantName, Usage)| TenantStatus {
+            tenant,
+            memory_kib: usage.used_kib,
+            memory_limit_kib: usage.limit_kib,
+        };
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
             followed_version: entries.followed_version,
             cores: cores.collect(),
             ports,
-            chains: entries.chain_statuses(),
-            warnings: self.warnings.iter().chain(&entries.warnings).cloned().collect(),
+            chains,
+            warnings,
             copied_bytes: of_mmas(|mma| &mma.copied_bytes),
             dropped_gone: of_mmas(|mma| &mma.dropped_gone),
+            builds: self.builds.statuses(),
+            tenants: self.accounts.of_tenants().into_iter().map(tenant).collect(),
+            activation: latencies.activation.status(),
+            chain_activation: latencies.chain_activation.status(),
+            preparation: latencies.preparation.status(),
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Templates: a module made ready for one engine, with the configuration and limits of the stage it serves.
+//! Templates: what the builder made of a module and its configuration, loaded into one engine and joined to its imports.
 
 use std::fs::File;
 use std::sync::Arc;
 
+use pinion_builder::protocol::{Facts, Start};
+use pinion_mma::pool::{PoolError, PoolLayout};
 use wasmtime::{Engine, Instance, InstancePre, Linker, Module, Store};
 
 use crate::fwp::FwpContext;
@@ -10,24 +12,46 @@ use crate::fwp::FwpContext;
 /// What the FWPs of one stage, on one worker, are made from.
 pub struct Template {
     instance: InstancePre<FwpContext>,
+    /// Where an instance's pool is, if it is initialised already; else it initialises itself.
+    pub(crate) pool: Option<PoolLayout>,
     /// Handed to the guest on request.
     pub config: Arc<[u8]>,
     /// Linear memory an FWP may grow to, in bytes.
     pub memory_bytes_max: usize,
 }
 
+/// Why a template can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// An import's type is not what the node offers.
+    #[error("{0:#}")]
+    Imports(wasmtime::Error),
+    /// Its pool can't be used.
+    #[error("its packet pool is unusable: {0}")]
+    Pool(PoolError),
+}
+
 impl Template {
     /// Joins a module to the imports the node offers.
     ///
     /// # Errors
-    /// wasmtime's, if an import's type is not what the node offers.
+    /// What does not fit.
     pub fn new(
         linker: &Linker<FwpContext>,
-        module: &Module,
+        (module, facts): &(Module, Facts),
         config: Arc<[u8]>,
         memory_bytes_max: usize,
-    ) -> wasmtime::Result<Self> {
-        Ok(Self { instance: linker.instantiate_pre(module)?, config, memory_bytes_max })
+    ) -> Result<Self, TemplateError> {
+        let pool = match facts.start {
+            Start::Snapshot(pool) => {
+                let layout = PoolLayout::check(pool.header(), facts.memory_bytes as usize);
+                Some(layout.map_err(TemplateError::Pool)?)
+            }
+            Start::Module(_) => None,
+        };
+        let instance = linker.instantiate_pre(module).map_err(TemplateError::Imports)?;
+        Ok(Self { instance, pool, config, memory_bytes_max })
     }
 
     /// The engine its instances belong to.

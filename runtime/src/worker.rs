@@ -5,15 +5,17 @@
 //! sleeping thread.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::id::FwpId;
+use pinion_mma::next_up::NextUp;
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::prefetch::{self, LINE};
 
 use crate::clock::RunSlot;
 use crate::end::EndReason;
-use crate::fwp::{Fwp, Turn};
+use crate::fwp::{Fwp, Occasion, Turn};
 
 /// Turns given per poll, as long as none takes its whole quantum.
 const TURNS: usize = 32;
@@ -80,7 +82,21 @@ pub struct Worker {
     noticed: Vec<FwpId>,
     /// FWPs that have sent something, by MMA, which is not told yet.
     sent: Box<[Vec<FwpId>]>,
+    stage: Stage,
 }
+
+/// Who rehearses.
+#[derive(Default)]
+struct Stage {
+    next_up: Arc<NextUp>,
+    idle_polls: usize,
+    round: usize,
+    /// Who is next, of an instance of several stages.
+    at: Option<FwpId>,
+}
+
+/// Polls without anything to do between two rehearsals.
+const REHEARSAL_POLLS: usize = 64;
 
 impl Worker {
     /// A worker for FWPs of index below `fwps_max`, whose packets `mmas` move, in their order. `events` must have room for
@@ -106,7 +122,13 @@ impl Worker {
             // Each FWP is in it at most once, and an id that has ended until its turn.
             run_queue: VecDeque::with_capacity(fwps_max * 2),
             noticed: Vec::with_capacity(NOTICES),
+            stage: Stage::default(),
         }
+    }
+
+    /// Has it keep near what FWPs will touch for the clients to come, while there is nothing else to do.
+    pub fn keep_warm(&mut self, next_up: Arc<NextUp>) {
+        self.stage.next_up = next_up;
     }
 
     /// Does what there is to do, up to a number of turns or one whole quantum; returns how much it did.
@@ -123,17 +145,21 @@ impl Worker {
         if !self.run_queue.is_empty() {
             done += self.give_turns();
         }
+        if done == 0 {
+            self.rehearse();
+        }
         done
     }
 
     fn give_turns(&mut self) -> usize {
         let (mut now_ns, mut turns) = (self.clock.begin(), 0);
         let mut told_ns = now_ns;
+        self.look_at_first();
         for _ in 0..TURNS {
             let Some(id) = self.run_queue.pop_front() else { break };
             turns += 1;
             self.look_ahead();
-            if self.give_turn(id, &mut now_ns) == Took::WholeQuantum {
+            if self.give_turn(id, Occasion::Work, &mut now_ns) == Took::WholeQuantum {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
             }
@@ -145,6 +171,31 @@ impl Worker {
         self.clock.end();
         self.tell_mmas();
         turns
+    }
+
+    /// Now and then, has an FWP that the next client may meet come back to its wait, one after the other, so that what it touches
+    /// for that is near. No more than a turn; not counted as something done.
+    fn rehearse(&mut self) {
+        let Stage { next_up, idle_polls, round, at } = &mut self.stage;
+        *idle_polls = idle_polls.wrapping_add(1);
+        if !idle_polls.is_multiple_of(REHEARSAL_POLLS) {
+            return;
+        }
+        let id = at.take().or_else(|| {
+            *round = round.wrapping_add(1);
+            next_up.look(*round)
+        });
+        let Some(id) = id else { return };
+        let Some(fwp) = self.fwps.get(id.index as usize).and_then(Option::as_deref).filter(|fwp| fwp.id() == id) else {
+            return;
+        };
+        self.stage.at = fwp.next_stage();
+        prefetch_fwp(fwp);
+        fwp.prefetch();
+        let mut now_ns = self.clock.begin();
+        self.give_turn(id, Occasion::Rehearsal, &mut now_ns);
+        self.clock.end();
+        self.tell_mmas();
     }
 
     /// Tells the MMAs who has sent something since the last time.
@@ -193,24 +244,35 @@ impl Worker {
         }
     }
 
+    /// Asks for memory of those whose turns come first, step by step for all. Even for one alone this is much faster than to wait
+    /// for it line by line.
+    #[inline]
+    fn look_at_first(&self) {
+        (0..=FAR_AHEAD).map_while(|ahead| self.place(ahead)).for_each(prefetch_fwp);
+        (0..=NEAR_AHEAD).map_while(|ahead| self.place(ahead)).for_each(Fwp::prefetch);
+    }
+
+    #[inline]
+    fn place(&self, ahead: usize) -> Option<&Fwp> {
+        self.fwps[self.run_queue.get(ahead)?.index as usize].as_deref()
+    }
+
     /// Asks for memory of those whose turns come soon. Where many have little to do, all of it has to be fetched from afar.
     #[inline]
     fn look_ahead(&self) {
-        let place = |ahead: usize| self.fwps[self.run_queue.get(ahead)?.index as usize].as_deref();
-        if let Some(far) = place(FAR_AHEAD) {
-            let start = (&raw const *far).cast::<u8>();
-            (0..size_of::<Fwp>()).step_by(LINE).for_each(|at| prefetch::to_read(start.wrapping_add(at)));
+        if let Some(far) = self.place(FAR_AHEAD) {
+            prefetch_fwp(far);
         }
-        if let Some(near) = place(NEAR_AHEAD) {
+        if let Some(near) = self.place(NEAR_AHEAD) {
             near.prefetch();
         }
     }
 
-    fn give_turn(&mut self, id: FwpId, now_ns: &mut u64) -> Took {
+    fn give_turn(&mut self, id: FwpId, occasion: Occasion, now_ns: &mut u64) -> Took {
         let place = self.fwps[id.index as usize].as_deref_mut();
         let Some(fwp) = place.filter(|fwp| fwp.id() == id) else { return Took::Less };
         self.seats[id.index as usize].queued = false;
-        let (turn, ended_ns) = fwp.resume(&self.clock, *now_ns);
+        let (turn, ended_ns) = fwp.turn(occasion, &self.clock, *now_ns);
         *now_ns = ended_ns;
         match turn {
             Turn::Waiting { sent } => {
@@ -231,7 +293,7 @@ impl Worker {
             Turn::Ended(reason) => {
                 // Stays marked as queued, so that no notice gives it another turn.
                 self.seats[id.index as usize].queued = true;
-                // Before it broke a rule it may have sent what breaks none.
+                // What it sent before it was done, or broke a rule, goes out.
                 self.note_sent(id);
                 self.report(WorkerEvent::Ended { id, reason });
                 Took::Less
@@ -249,4 +311,11 @@ impl Worker {
         // Room for both events of every FWP: only a launcher that is gone does not take it.
         let _ = self.events.try_send(event);
     }
+}
+
+/// Asks for an FWP itself.
+#[inline]
+fn prefetch_fwp(fwp: &Fwp) {
+    let start = (&raw const *fwp).cast::<u8>();
+    (0..size_of::<Fwp>()).step_by(LINE).for_each(|at| prefetch::to_read(start.wrapping_add(at)));
 }

@@ -2,11 +2,18 @@
 
 mod support;
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pinion_control::model::{Chain, Stage};
+use pinion_gateway::misses::FlowMisses;
+use pinion_mma::id::FwpId;
+use pinion_runtime::accounts::{Accounts, TenantLimits};
+use pinion_runtime::activation::{Activation, Activations};
 use pinion_runtime::end::EndReason;
 use pinion_runtime::fwp::Turn;
-use support::{Bench, QUANTUM, buffer};
+use support::{Bench, ID, QUANTUM, buffer};
 
 const ECHO: &str = include_str!("support/echo.wat");
 const MEMORY_BYTES_MAX: usize = 1 << 20;
@@ -63,6 +70,77 @@ fn a_packet_comes_back_as_it_went_in() {
     bench.dismantle(fwp);
 }
 
+/// The echo, but for that it returns after the first packets.
+fn echo_once() -> String {
+    ECHO.replace("(br $for_ever)", "(br_if $for_ever (i32.eqz (global.get $next)))")
+}
+
+#[test]
+fn what_a_guest_has_sent_when_it_returns_goes_out_before_or_as_the_mma_lets_go_of_it() {
+    for told_first in [false, true] {
+        let mut bench = Bench::new();
+        let mut fwp = bench.launch(&echo_once(), MEMORY_BYTES_MAX).unwrap();
+        let counters = Arc::clone(fwp.counters());
+        for _ in 0..3 {
+            bench.gateway.empty.push(buffer()).unwrap();
+            bench.send(buffer(), 60);
+        }
+        assert!(matches!(bench.resume(&mut fwp), Turn::Ended(EndReason::Returned)));
+        if told_first {
+            bench.mma.poll();
+        }
+        // For one that will never handle it.
+        bench.send(buffer(), 60);
+        bench.dismantle(fwp);
+        assert_eq!(std::iter::from_fn(|| bench.gateway.outbound.pop()).count(), 3);
+        assert_eq!((counters.moved.sent.value(), counters.moved.dropped_gone.value()), (3, 1));
+    }
+}
+
+#[test]
+fn who_broke_a_rule_never_runs_again_whoever_resumes_it() {
+    let wild = "(i32.store (i32.const 2052) (i32.const 77))";
+    for run in ["(drop (call $wait)) (loop $l (br $l))", ""] {
+        let mut bench = Bench::new();
+        let run = format!("{WAIT_ONCE} {wild} {run}");
+        let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
+        let resumes = fwp.counters().guest.resumes.value();
+        bench.send(buffer(), 60);
+        for _ in 0..3 {
+            let Turn::Ended(EndReason::Violation(_)) = bench.resume(&mut fwp) else { panic!("it was not stopped") };
+        }
+        assert_eq!(fwp.counters().guest.resumes.value(), resumes + 1);
+        bench.dismantle(fwp);
+    }
+}
+
+#[test]
+fn the_first_packets_of_a_client_are_timed_and_no_others() {
+    let misses = Arc::new(FlowMisses::new(2));
+    let other = FwpId { index: 1, generation: 0 };
+    // By what the FWP is: the only stage, the first of two, the last of two.
+    for (instance, stage, recorded) in
+        [(vec![ID], 0, (1, 1)), (vec![ID, other], 0, (1, 0)), (vec![other, ID], 1, (0, 1))]
+    {
+        let activations = Arc::new(Activations::new(Arc::clone(&misses)));
+        let mut bench = Bench::new();
+        bench.activation = Activation::of_stage(&activations, &instance, stage);
+        let mut fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
+        let counts = || (activations.entry.snapshot().count(), activations.chain.snapshot().count());
+        assert_eq!(counts(), (0, 0), "it has served nobody");
+        let start = Instant::now();
+        misses.note(instance[0], misses.now_ns());
+        for _ in 0..3 {
+            bench.send(buffer(), 60);
+            assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. }));
+        }
+        assert_eq!(counts(), recorded);
+        let longest_ns = activations.entry.snapshot().at_ns(100.0).max(activations.chain.snapshot().at_ns(100.0));
+        assert!(u128::from(longest_ns) < 2 * start.elapsed().as_nanos(), "{longest_ns} ns");
+        bench.dismantle(fwp);
+    }
+}
+
 #[test]
 fn a_looping_guest_loses_the_core_when_its_quantum_is_over() {
     let mut bench = Bench::new();
@@ -96,19 +174,34 @@ fn each_end_has_its_reason() {
     assert_eq!(wild, "it was stopped: its transmit index moved from 0 to 77, in a ring of 4");
 }
 
+/// The same module in a form that no snapshot can be taken of.
+fn without_snapshot(wat: &str) -> String {
+    wat.replace("(func $deep", "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func))) (func $deep")
+}
+
+fn refusal(wat: &str) -> String {
+    let refused = Bench::new().launch(wat, MEMORY_BYTES_MAX).err().map(|reason| reason.to_string());
+    refused.unwrap_or_else(|| "it was prepared".to_owned())
+}
+
 #[test]
 fn what_cannot_be_prepared_says_why() {
-    let refusal = |wat: &str| Bench::new().launch(wat, MEMORY_BYTES_MAX).err().map(|reason| reason.to_string());
-    let why = |wat: &str| refusal(wat).unwrap_or_else(|| "it was prepared".to_owned());
-    assert_eq!(why(&guest("(i32.const 1)", "")), "its pinion_init refused with status 1; see its log");
-    assert_eq!(why(&guest("(drop (call $wait)) (i32.const 0)", "")), "it called pinion.wait during its initialisation");
-    assert_eq!(why(&guest("(loop $l (br $l)) (i32.const 0)", "")), "it did not reach its first wait within 500 ms");
-    assert_eq!(why(&guest(READY, "(loop $l (br $l))")), "it did not reach its first wait within 500 ms");
-    assert_eq!(why(&guest(READY, "")), "its run function returned");
-    let no_pool = guest(READY, WAIT_ONCE).replace("PIN1", "NOPE");
-    assert!(why(&no_pool).starts_with("its packet pool is unusable: pinion_pool names"), "{}", why(&no_pool));
-    let too_large = guest(READY, WAIT_ONCE).replace("\"memory\") 1", "\"memory\") 17");
-    assert!(why(&too_large).starts_with("it could not be instantiated"), "{}", why(&too_large));
+    assert_eq!(refusal(&guest(READY, "(loop $l (br $l))")), "it did not reach its first wait within 500 ms");
+    assert_eq!(refusal(&guest(READY, "")), "its run function returned");
+    assert_eq!(refusal(&guest(READY, WAIT_ONCE)), "it was prepared");
+}
+
+#[test]
+fn what_initialises_itself_in_each_instance_and_fails_says_why() {
+    let refusal = |wat: &str| refusal(&without_snapshot(wat));
+    assert_eq!(refusal(&guest("(i32.const 1)", "")), "its pinion_init refused with status 1; see its log");
+    let waits = guest("(drop (call $wait)) (i32.const 0)", "");
+    assert_eq!(refusal(&waits), "it called pinion.wait during its initialisation");
+    let loops = guest("(loop $l (br $l)) (i32.const 0)", "");
+    assert_eq!(refusal(&loops), "it did not reach its first wait within 500 ms");
+    let no_pool = refusal(&guest(READY, WAIT_ONCE).replace("PIN1", "NOPE"));
+    assert!(no_pool.starts_with("its packet pool is unusable: pinion_pool names"), "{no_pool}");
+    assert_eq!(refusal(&guest(READY, WAIT_ONCE)), "it was prepared");
 }
 
 #[test]
@@ -118,6 +211,55 @@ fn memory_grows_up_to_the_limit_and_no_further() {
                   (br_if $full (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br $more)))
                 (call $exit (memory.size))";
     assert_eq!(end_of(grow), EndReason::Exited((MEMORY_BYTES_MAX / 65_536) as i32));
+}
+
+#[test]
+fn memory_of_all_fwps_of_a_chain_and_of_a_tenant_stays_within_their_limits() {
+    // Exits with the number of pages it has when memory.grow gives no more.
+    let grow = "(block $full (loop $more
+                  (br_if $full (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br $more)))
+                (call $exit (memory.size))";
+    let wat = guest(READY, &format!("{WAIT_ONCE} {grow}"));
+    for (chain_kib, tenant_kib, scope) in
+        [(Some(640), None, "memory_total_kib of 640"), (None, Some(640), "the 640 KiB")]
+    {
+        let stage = Stage::new("m".parse().unwrap(), Vec::new());
+        let mut chain = Chain::new("t".parse().unwrap(), "c".parse().unwrap(), vec![stage]);
+        chain.memory_total_kib = chain_kib;
+        let limits = TenantLimits { default_bytes: tenant_kib.map(|kib: u64| kib * 1024), by_name: HashMap::new() };
+        let accounts = Accounts::new(limits);
+        let used_kib = || accounts.of_tenants()[0].1.used_kib;
+        let memory = accounts.open(&chain);
+        let (mut first, mut second) = (Bench::new(), Bench::new());
+        let mut bomb = first.launch_under(&wat, MEMORY_BYTES_MAX, memory.clone()).unwrap();
+        let bystander = second.launch_under(&wat, MEMORY_BYTES_MAX, memory.clone()).unwrap();
+        assert_eq!(used_kib(), 2 * 64);
+        first.send(buffer(), 60);
+        let Turn::Ended(reason) = first.resume(&mut bomb) else { panic!("it goes on") };
+        assert_eq!((reason, used_kib()), (EndReason::Exited(9), 640));
+        let refused = Bench::new().launch_under(&wat, MEMORY_BYTES_MAX, memory.clone()).err().unwrap().to_string();
+        assert!(refused.starts_with("it could not be instantiated: it needs 64 KiB"), "{refused}");
+        assert!(refused.contains(scope), "{refused}");
+        first.dismantle(bomb);
+        assert_eq!(used_kib(), 64);
+        second.dismantle(bystander);
+        assert_eq!(used_kib(), 0);
+    }
+}
+
+#[test]
+fn what_a_module_itself_declares_as_its_most_is_not_charged_beyond() {
+    let accounts = Accounts::new(TenantLimits::default());
+    let chain = Chain::new("t".parse().unwrap(), "c".parse().unwrap(), Vec::new());
+    let memory = accounts.open(&chain);
+    let grow = "(drop (memory.grow (i32.const 5))) (loop $rest (drop (call $wait)) (br $rest))";
+    let wat = guest(READY, &format!("{WAIT_ONCE} {grow}")).replace("\"memory\") 1", "\"memory\") 1 2");
+    let mut bench = Bench::new();
+    let mut fwp = bench.launch_under(&wat, MEMORY_BYTES_MAX, memory.clone()).unwrap();
+    bench.send(buffer(), 60);
+    bench.resume(&mut fwp);
+    assert_eq!(accounts.of_tenants()[0].1.used_kib, 64);
+    bench.dismantle(fwp);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 16] = [
+const HOUSE: [(&str, &[&str]); 18] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -18,25 +18,30 @@ const HOUSE: [(&str, &[&str]); 16] = [
     ("pinion-gateway", &["pinion-abi", "pinion-mma", "pinion-dpdk-sys"]),
     ("pinion-control", &[]),
     ("pinion-cli", &["pinion-control"]),
-    ("pinion-builder", &["pinion-abi"]),
-    ("pinion-runtime", &["pinion-abi", "pinion-mma", "pinion-gateway", "pinion-control", "pinion-builder"]),
+    ("pinion-guest", &["pinion-abi"]),
+    ("pinion-builder", &["pinion-abi", "pinion-guest"]),
+    (
+        "pinion-runtime",
+        &["pinion-abi", "pinion-mma", "pinion-gateway", "pinion-control", "pinion-guest", "pinion-builder"],
+    ),
     ("icmp-echo", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
+    ("udp-echo", &["pinion-abi", "pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
     ("pinion-tests", &[]),
     ("pinion-fuzz", &["pinion-abi", "pinion-mma", "pinion-gateway"]),
-    ("pinion-bench", &["pinion-control", "pinion-gateway", "pinion-mma", "pinion-tests"]),
+    ("pinion-bench", &["pinion-control", "pinion-gateway", "pinion-mma", "pinion-runtime", "pinion-tests"]),
 ];
 
 /// Libraries that only these packages may use, by what their names begin with.
 const RESERVED: [(&str, &[&str]); 6] = [
-    ("wasmtime", &["pinion-builder", "pinion-runtime"]),
+    ("wasmtime", &["pinion-guest", "pinion-builder", "pinion-runtime"]),
     ("tokio", &["pinion-control", "pinion-cli", "pinion-runtime", "pinion-bench"]),
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
     ("bindgen", &["pinion-dpdk-sys"]),
-    ("smoltcp", &["pinion-gateway", "icmp-echo", "packet-filter", "pinion-tests", "pinion-fuzz"]),
+    ("smoltcp", &["pinion-gateway", "icmp-echo", "packet-filter", "udp-echo", "pinion-tests", "pinion-fuzz"]),
 ];
 
 /// The folders of the house.

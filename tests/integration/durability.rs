@@ -99,7 +99,7 @@ fn a_deleted_chain_does_not_come_back() {
 
 /// The compiled modules that the node keeps.
 fn artifacts(node: &Node) -> BTreeSet<PathBuf> {
-    let entries = fs::read_dir(node.path("state/artifacts")).expect("a node has a folder of artifacts");
+    let entries = fs::read_dir(node.path("state/templates")).expect("a node has a folder of templates");
     entries.map(|entry| entry.expect("an entry").path()).collect()
 }
 

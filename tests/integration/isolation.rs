@@ -1,13 +1,14 @@
 //! What one tenant's function does to itself does nothing to another's clients. One worker serves all FWPs here.
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::thread;
-use std::time::Duration;
 
 use pinion_tests::bed::{Bed, Device, NODE};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::process::errors;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
@@ -15,8 +16,6 @@ use serde_json::Value;
 const TENANT: &str = "mallory";
 /// What these answer for.
 const THEIRS: &str = "10.77.0.66";
-/// Longer than a node gives a function to initialise itself.
-const INIT_MAX: Duration = Duration::from_secs(30);
 
 /// A bed where pings to [`NODE`] are answered for each client, and those to [`THEIRS`] go to a chain `wild` of this
 /// module; `chain` are further keys of the chain's.
@@ -27,14 +26,13 @@ fn bed_with(module: &str, chain: &str) -> Bed {
 fn bed_on(device: Device, module: &str, chain: &str) -> Bed {
     let bed = Bed::with_addresses(device, &[THEIRS]);
     bed.apply_echo("per-client");
-    let manifest = Manifest::of(TENANT).module("wild", &build::hostile(module)).chain("wild", "wild", chain).ping_rule(
-        "wild",
-        "wild",
-        "per-client",
-        THEIRS,
-    );
-    bed.node.apply(manifest.text());
+    bed.node.apply(wild(module, chain).text());
     bed
+}
+
+fn wild(module: &str, chain: &str) -> Manifest {
+    let manifest = Manifest::of(TENANT).module("wild", &build::hostile(module)).chain("wild", "wild", chain);
+    manifest.ping_rule("wild", "wild", "per-client", THEIRS)
 }
 
 fn assert_others_are_served(bed: &Bed) {
@@ -171,28 +169,38 @@ fn a_function_that_wants_all_memory_gets_what_its_chain_allows() {
     assert_others_are_served(&bed);
 }
 
-#[test]
-fn a_function_that_refuses_its_configuration_shows_in_the_status() {
-    let bed = bed_with("config_refuser", "");
-    let failure = until("failure of the chain", SOON, || {
-        bed.node.cli().chain_status(TENANT, "wild")["last_failure"].as_str().map(str::to_owned)
+/// A chain `wild` of this module is refused, with these words; the others are served as if nothing had been.
+fn assert_chain_refused(module: &str, expected: &[&str]) -> Bed {
+    let bed = Bed::with_addresses(Device::AfPacket, &[THEIRS]);
+    bed.apply_echo("per-client");
+    let path = bed.node.path("wild.toml");
+    fs::write(&path, wild(module, "").text()).expect("the node's folder is writable");
+    let output = thread::scope(|scope| {
+        let refused = scope.spawn(|| bed.node.cli().try_apply(&path));
+        assert_others_are_served(&bed);
+        refused.join().expect("the command runs to its end")
     });
-    assert!(failure.starts_with("stage 0 (wild): its pinion_init refused with status 1"), "{failure}");
-    until("line of the function's in the log", SOON, || {
-        bed.node.log().contains("config_refuser refuses").then_some(())
-    });
-    assert_others_are_served(&bed);
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    for words in expected {
+        assert!(errors.contains(words), "{errors:?} does not say {words:?}");
+    }
+    assert!(bed.node.cli().get("chains").iter().all(|chain| chain["name"] != "wild"));
+    bed
 }
 
 #[test]
-fn a_function_that_never_gets_ready_shows_in_the_status() {
-    let bed = bed_with("init_looper", "");
-    assert_others_are_served(&bed);
-    let failure = until("failure of the chain", INIT_MAX, || {
-        bed.node.cli().chain_status(TENANT, "wild")["last_failure"].as_str().map(str::to_owned)
+fn a_function_that_refuses_its_configuration_is_not_applied() {
+    let refused = "stage 0 (wild): its pinion_init refused with status 1: config_refuser refuses";
+    let bed = assert_chain_refused("config_refuser", &["chain mallory/wild: ", refused]);
+    until("line of the function's in the log", SOON, || {
+        bed.node.log().contains("config_refuser refuses").then_some(())
     });
-    assert!(failure.contains("it did not reach its first wait within"), "{failure}");
-    assert_others_are_served(&bed);
+}
+
+#[test]
+fn a_function_that_never_gets_ready_is_not_applied() {
+    assert_chain_refused("init_looper", &["chain mallory/wild: stage 0 (wild): its initialisation took longer than"]);
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn wait_for_the_end_of_others(bed: &Bed) {
     let start = Instant::now();
     loop {
         let mut fwps = bed.node.cli().get("fwps");
-        fwps.retain(|fwp| fwp["tenant"] == TENANT && fwp["state"] != "terminated");
+        fwps.retain(|fwp| fwp["tenant"] == TENANT && fwp["state"] != "terminated" && fwp["state"] != "template");
         if fwps.is_empty() {
             return;
         }

@@ -4,6 +4,7 @@ mod apply;
 mod delete;
 mod describe;
 mod get;
+mod progress;
 mod status;
 
 use std::path::PathBuf;

@@ -65,6 +65,17 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// `900ns`, `1.2us`, `3.4ms`, `1.5s`.
+pub(crate) fn time(time_ns: u64) -> String {
+    let time = time_ns as f64;
+    match time_ns {
+        0..1_000 => format!("{time_ns}ns"),
+        1_000..1_000_000 => format!("{:.1}us", time / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1}ms", time / 1e6),
+        _ => format!("{:.1}s", time / 1e9),
+    }
+}
+
 /// The text without what a terminal would obey.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
@@ -103,6 +114,15 @@ mod tests {
     fn sizes_have_a_unit_that_fits() {
         for (bytes, text) in [(0, "0B"), (1023, "1023B"), (65536, "64.0KiB"), (1_153_434, "1.1MiB")] {
             assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit_that_fits() {
+        for (time_ns, text) in
+            [(0, "0ns"), (999, "999ns"), (1_240, "1.2us"), (3_400_000, "3.4ms"), (1_500_000_000, "1.5s")]
+        {
+            assert_eq!(time(time_ns), text);
         }
     }
 

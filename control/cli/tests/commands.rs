@@ -5,7 +5,8 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use support::{Served, wasm};
 use tokio::process::Command;
@@ -157,8 +158,12 @@ async fn lists_are_plain_tables() {
     ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
     assert_eq!(
         ok(&served, &["get", "fwps"]).await,
-        "TENANT   CHAIN   INSTANCE   FWP   MODULE      STATE    CLIENT        CORE   RECEIVED   SENT   DROPPED   MEMORY   AGE\n\
-         demo     echo    0          0.0   icmp-echo   active   10.77.0.101   1      7          5      2         1.1MiB   1m5s\n"
+        "TENANT   CHAIN   INSTANCE   FWP           MODULE      STATE      CLIENT        CORE   RECEIVED   SENT   DROPPED   \
+         MEMORY   AGE\n\
+         demo     echo    -          demo/echo/0   icmp-echo   template   -             -      0          0      0         \
+         0B       1m5s\n\
+         demo     echo    0          0.0           icmp-echo   active     10.77.0.101   1      7          5      2         \
+         1.1MiB   1m5s\n"
     );
     assert_eq!(
         ok(&served, &["get", "rules", "ping", "--tenant", "demo"]).await,
@@ -201,10 +206,15 @@ async fn json_shows_whole_objects() {
     );
     assert_eq!(chain["hold_frames"], 0);
     let fwp = json(&["get", "fwps", "-o", "json"]).await;
-    assert_eq!((&fwp[0]["state"], &fwp[0]["counters"]["received"]), (&"active".into(), &7.into()));
+    assert_eq!((&fwp[0]["state"], &fwp[0]["id"]), (&"template".into(), &"demo/echo/0".into()));
+    assert_eq!((&fwp[1]["state"], &fwp[1]["counters"]["received"]), (&"active".into(), &7.into()));
     let status = json(&["status", "-o", "json"]).await;
     assert_eq!((&status["desired_version"], &status["ports"][0]["name"]), (&1.into(), &"lan".into()));
     assert_eq!((&status["copied_bytes"], &status["dropped_gone"]), (&4096.into(), &1.into()));
+    assert_eq!(
+        status["activation"],
+        serde_json::json!({"count": 7, "p50_ns": 900, "p90_ns": 1200, "p99_ns": 4000, "max_ns": 1500000})
+    );
     assert_eq!(
         status["chains"][0]["drops"][1],
         serde_json::json!({"place": "0/icmp-echo", "reason": "no-slot", "count": 4})
@@ -224,6 +234,8 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(chain.ends_with(drops), "{chain}");
     let module = ok(&served, &["describe", "module", "icmp-echo", "--tenant", "demo"]).await;
     assert!(module.ends_with("\nChains:  echo\n"), "{module}");
+    let template = ok(&served, &["describe", "fwp", "demo/echo/0", "--tenant", "demo"]).await;
+    assert!(template.contains("Worker core:              -\n"), "{template}");
     let fwp = ok(&served, &["describe", "fwp", "0.0", "--tenant", "demo"]).await;
     assert!(fwp.contains("Received:                 7 packets, 0 bytes\n"), "{fwp}");
     let status = ok(&served, &["status"]).await;
@@ -233,10 +245,17 @@ async fn describe_and_status_show_what_belongs_together() {
         "{status}"
     );
     assert!(status.contains("Copied:             4096 bytes\nDropped, FWP gone:  1\n"), "{status}");
+    let memory = "TENANT   CHAIN   READY   ACTIVE   MEMORY   LIMIT   FAILURES   LAST FAILURE\n\
+                  demo     echo    4       1        4.2MiB   -       0          -\n\n\
+                  TENANT   MEMORY   LIMIT\n\
+                  demo     4.2MiB   8.0MiB\n";
+    assert!(status.contains(memory), "{status}");
     let drops = "TENANT   CHAIN   DROPPED AT    REASON        COUNT\n\
                  demo     echo    gateway       no-instance   3\n\
                  demo     echo    0/icmp-echo   no-slot       4\n";
-    assert!(status.ends_with(drops), "{status}");
+    let latencies = "LATENCY      COUNT   P50     P90     P99     MAX\n\
+                     activation   7       900ns   1.2us   4.0us   1.5ms\n";
+    assert!(status.ends_with(&format!("{drops}\n{latencies}")), "{status}");
     served.stop().await;
 }
 
@@ -256,6 +275,48 @@ async fn describe_shows_where_the_stages_of_a_chain_lead_and_what_it_holds() {
                  2. icmp-echo (slow), config of 0B\n";
     assert!(chain.contains(shown), "{chain}");
     assert!(chain.contains("\nHeld:          up to 8 packets\n"), "{chain}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_node_builds_shows_in_the_status_and_on_the_terminal_that_waits_for_it() {
+    let served = Served::start().await;
+    *served.node.build_time.lock().unwrap() = Duration::from_millis(1500);
+    let manifest = write_manifest(&served, MANIFEST);
+    // `script` gives the command a terminal, and writes what came there.
+    let apply = format!("{} apply -f {manifest}", env!("CARGO_BIN_EXE_pinion"));
+    let mut command = Command::new("script");
+    command.env("PINION_SOCKET", &served.socket).args(["--quiet", "--return", "--command", &apply, "/dev/null"]);
+    let applying = tokio::spawn(async move { command.stdin(Stdio::null()).output().await.unwrap() });
+    let status = loop {
+        let status = ok(&served, &["status"]).await;
+        if status.contains("BUILDING") {
+            break status;
+        }
+        assert!(!applying.is_finished(), "{status}");
+    };
+    assert!(
+        status.contains("TENANT   BUILDING           PHASE       SINCE\ndemo     echo/0 icmp-echo   compiling   0s\n"),
+        "{status}"
+    );
+    let output = applying.await.unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("\r\u{1b}[Kcompiling echo/0 icmp-echo ("), "{shown:?}");
+    assert!(
+        shown.ends_with("\r\u{1b}[Kmodule/icmp-echo created\r\nchain/echo created\r\nrule/ping created\r\n"),
+        "{shown:?}"
+    );
+    assert!(!ok(&served, &["status"]).await.contains("BUILDING"));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_but_errors_is_on_standard_error_where_that_is_no_terminal() {
+    let served = Served::start().await;
+    *served.node.build_time.lock().unwrap() = Duration::from_millis(500);
+    let manifest = write_manifest(&served, MANIFEST);
+    assert_eq!(pinion(&served.socket, &["apply", "-f", &manifest]).await.stderr, b"");
     served.stop().await;
 }
 

@@ -16,8 +16,10 @@ pub(super) struct ChainTable {
     stage: Vec<StageTable>,
     egress: Option<PortName>,
     memory_limit_kib: Option<Spanned<u32>>,
+    memory_total_kib: Option<Spanned<u32>>,
     idle_timeout_ms: Option<Spanned<u64>>,
     cache_min: Option<Spanned<u32>>,
+    cache_max: Option<Spanned<u32>>,
     hold_frames: Option<Spanned<u32>>,
 }
 
@@ -35,8 +37,10 @@ struct StageTable {
 struct Places {
     chain: Place,
     memory_limit: Option<Place>,
+    memory_total: Option<Place>,
     idle_timeout: Option<Place>,
     cache_min: Option<Place>,
+    cache_max: Option<Place>,
     hold_frames: Option<Place>,
     /// By stage.
     names: Vec<Option<Place>>,
@@ -48,8 +52,10 @@ impl Places {
         Self {
             chain: reader.place(&table.name),
             memory_limit: table.memory_limit_kib.as_ref().map(|it| reader.place(it)),
+            memory_total: table.memory_total_kib.as_ref().map(|it| reader.place(it)),
             idle_timeout: table.idle_timeout_ms.as_ref().map(|it| reader.place(it)),
             cache_min: table.cache_min.as_ref().map(|it| reader.place(it)),
+            cache_max: table.cache_max.as_ref().map(|it| reader.place(it)),
             hold_frames: table.hold_frames.as_ref().map(|it| reader.place(it)),
             names: table.stage.iter().map(|stage| Some(reader.place(stage.name.as_ref()?))).collect(),
             outputs: table.stage.iter().map(|stage| Some(reader.place(stage.outputs.as_ref()?))).collect(),
@@ -61,8 +67,10 @@ impl Places {
         let of_stage = |places: &[Option<Place>], stage: usize| places[stage - 1].clone();
         let key = match *problem {
             ChainProblem::MemoryLimit(_) => self.memory_limit.clone(),
+            ChainProblem::MemoryTotal { .. } => self.memory_total.clone(),
             ChainProblem::IdleTimeout(_) => self.idle_timeout.clone(),
             ChainProblem::CacheMin(_) => self.cache_min.clone(),
+            ChainProblem::CacheMax { .. } => self.cache_max.clone().or_else(|| self.cache_min.clone()),
             ChainProblem::HoldFrames(_) => self.hold_frames.clone(),
             ChainProblem::SameStageName { second: stage, .. } | ChainProblem::StageNamedEgress { stage } => {
                 of_stage(&self.names, stage)
@@ -103,8 +111,11 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     let mut chain = Chain::new(reader.tenant.clone(), table.name.into_inner(), stages);
     chain.egress = table.egress;
     chain.memory_limit_kib = table.memory_limit_kib.map_or(chain.memory_limit_kib, Spanned::into_inner);
+    chain.memory_total_kib = table.memory_total_kib.map(Spanned::into_inner);
     chain.idle_timeout_ms = table.idle_timeout_ms.map_or(chain.idle_timeout_ms, Spanned::into_inner);
     chain.cache_min = table.cache_min.map_or(chain.cache_min, Spanned::into_inner);
+    let default_cache_max = Chain::default_cache_max(chain.cache_min);
+    chain.cache_max = table.cache_max.map_or(default_cache_max, Spanned::into_inner);
     chain.hold_frames = table.hold_frames.map_or(chain.hold_frames, Spanned::into_inner);
     if let Err(problem) = chain.check() {
         return Err(wrong(places.of(&problem), format!("chain {}: {problem}", chain.name)));

@@ -82,6 +82,7 @@ fn a_manifest_says_modules_chains_and_rules() {
     assert_eq!(contents.modules[0].wasm, b"wasm");
     let chain = &contents.chains[0];
     assert_eq!((chain.idle_timeout_ms, chain.memory_limit_kib, chain.cache_min), (1000, 1024, 2));
+    assert_eq!((chain.cache_max, chain.memory_total_kib), (64, None));
     assert_eq!(chain.egress.as_ref().unwrap().as_str(), "lan");
     assert_eq!(chain.stages[0].config, b"greeting = hello");
     assert_eq!(chain.stages[1].config, [0, 255]);
@@ -128,6 +129,16 @@ fn a_bad_value_is_refused_by_line_and_key() {
         ("name = \"echo\"", "name = \"Echo\"", "demo.toml:9: name: \"Echo\" is not a chain name"),
         ("idle_timeout_ms = 1000", "idle_timeout_ms = 1", "demo.toml:11: chain echo: idle_timeout_ms is 1: it must be"),
         ("cache_min = 2", "cache_min = 0", "demo.toml:13: chain echo: cache_min is 0: it must be from 1 to 1024"),
+        (
+            "cache_min = 2",
+            "cache_min = 2\ncache_max = 1",
+            "demo.toml:14: chain echo: cache_max is 1: it must be from cache_min, which is 2, to 1024",
+        ),
+        (
+            "cache_min = 2",
+            "memory_total_kib = 32",
+            "demo.toml:13: chain echo: memory_total_kib is 32: it must be from 128",
+        ),
         ("memory_limit_kib = 1024", "memory_limit_kib = 1", "demo.toml:12: chain echo: memory_limit_kib is 1: it must"),
         ("egress = \"lan\"", "egress = 5", "demo.toml:10: egress: invalid type: integer `5`, expected a string"),
     ] {

@@ -21,6 +21,8 @@ pub const MEMORY_LIMIT_KIB_MAX: u32 = 64 << 10;
 pub const IDLE_TIMEOUT_MS_MIN: u64 = 100;
 /// The longest idle time after which a chain instance may be ended: a week.
 pub const IDLE_TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+/// The largest limit for all of a chain's FWPs together: 1 TiB. The least is what one FWP of each stage must have.
+pub const MEMORY_TOTAL_KIB_MAX: u32 = 1 << 30;
 /// The most chain instances to be kept ready; the least is 1, since clients are served from these alone.
 pub const CACHE_INSTANCES_MAX: u32 = 1024;
 /// The most frames that an instance may hold for a stage without a free slot.
@@ -78,10 +80,15 @@ pub struct Chain {
     pub egress: Option<PortName>,
     /// The most linear memory of each FWP of the chain.
     pub memory_limit_kib: u32,
+    /// The most linear memory of all FWPs of the chain together, those that wait for a client included; none for no limit
+    /// but the tenant's.
+    pub memory_total_kib: Option<u32>,
     /// A chain instance that saw no packet for this long is ended.
     pub idle_timeout_ms: u64,
-    /// How many chain instances are kept ready for clients to come.
+    /// How many chain instances are kept ready for clients to come, at least.
     pub cache_min: u32,
+    /// How many are kept ready at most, however fast clients come.
+    pub cache_max: u32,
     /// How many frames an instance holds before its first stage when that has no slot free, and whether stages wait for
     /// room in the next at all; with 0, what finds no room is dropped.
     pub hold_frames: u32,
@@ -94,6 +101,8 @@ impl Chain {
     pub const IDLE_TIMEOUT_MS: u64 = 300_000;
     /// [`Chain::cache_min`] when nothing else is said.
     pub const CACHE_MIN: u32 = 4;
+    /// [`Chain::cache_max`] when nothing else is said, unless [`Chain::cache_min`] is larger.
+    pub const CACHE_MAX: u32 = 64;
     /// [`Chain::hold_frames`] when nothing else is said: what finds no room is dropped.
     pub const HOLD_FRAMES: u32 = 0;
 
@@ -109,10 +118,17 @@ impl Chain {
             stages,
             egress: None,
             memory_limit_kib: Self::MEMORY_LIMIT_KIB,
+            memory_total_kib: None,
             idle_timeout_ms: Self::IDLE_TIMEOUT_MS,
             cache_min: Self::CACHE_MIN,
+            cache_max: Self::CACHE_MAX,
             hold_frames: Self::HOLD_FRAMES,
         }
+    }
+
+    /// [`Chain::cache_max`] of a chain for which nothing is said of it.
+    pub fn default_cache_max(cache_min: u32) -> u32 {
+        Self::CACHE_MAX.max(cache_min)
     }
 
     /// Whether every number is within its bounds, and the stages' outputs lead somewhere. Says nothing of the modules and
@@ -127,11 +143,20 @@ impl Chain {
         if !(MEMORY_LIMIT_KIB_MIN..=MEMORY_LIMIT_KIB_MAX).contains(&self.memory_limit_kib) {
             return Err(ChainProblem::MemoryLimit(self.memory_limit_kib));
         }
+        let memory_total_kib_min = MEMORY_LIMIT_KIB_MIN * self.stages.len() as u32;
+        if let Some(kib) = self.memory_total_kib
+            && !(memory_total_kib_min..=MEMORY_TOTAL_KIB_MAX).contains(&kib)
+        {
+            return Err(ChainProblem::MemoryTotal { kib, kib_min: memory_total_kib_min });
+        }
         if !(IDLE_TIMEOUT_MS_MIN..=IDLE_TIMEOUT_MS_MAX).contains(&self.idle_timeout_ms) {
             return Err(ChainProblem::IdleTimeout(self.idle_timeout_ms));
         }
         if !(1..=CACHE_INSTANCES_MAX).contains(&self.cache_min) {
             return Err(ChainProblem::CacheMin(self.cache_min));
+        }
+        if !(self.cache_min..=CACHE_INSTANCES_MAX).contains(&self.cache_max) {
+            return Err(ChainProblem::CacheMax { instances: self.cache_max, cache_min: self.cache_min });
         }
         if self.hold_frames > HOLD_FRAMES_MAX {
             return Err(ChainProblem::HoldFrames(self.hold_frames));

@@ -2,7 +2,7 @@
 
 use super::chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
-    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, STAGES_MAX,
+    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
 };
 use super::outputs::OUTPUTS_MAX;
 use super::{ModuleName, ObjectRef, Prefix, Protocol, StageName, VlanId};
@@ -111,12 +111,31 @@ pub enum ChainProblem {
     /// A memory limit out of bounds.
     #[error("memory_limit_kib is {0}: it must be from {MEMORY_LIMIT_KIB_MIN} to {MEMORY_LIMIT_KIB_MAX}")]
     MemoryLimit(u32),
+    /// A memory limit for all FWPs together that is out of bounds.
+    #[error(
+        "memory_total_kib is {kib}: it must be from {kib_min}, 64 for each stage, to {MEMORY_TOTAL_KIB_MAX}, or be left out \
+         for no such limit"
+    )]
+    MemoryTotal {
+        /// The limit as given.
+        kib: u32,
+        /// The least that it can be.
+        kib_min: u32,
+    },
     /// An idle time out of bounds.
     #[error("idle_timeout_ms is {0}: it must be from {IDLE_TIMEOUT_MS_MIN} to {IDLE_TIMEOUT_MS_MAX}")]
     IdleTimeout(u64),
     /// A cache size out of bounds.
     #[error("cache_min is {0}: it must be from 1 to {CACHE_INSTANCES_MAX}")]
     CacheMin(u32),
+    /// A largest cache size that is out of bounds.
+    #[error("cache_max is {instances}: it must be from cache_min, which is {cache_min}, to {CACHE_INSTANCES_MAX}")]
+    CacheMax {
+        /// The size as given.
+        instances: u32,
+        /// The smallest cache size of the same chain.
+        cache_min: u32,
+    },
     /// More frames to hold than an instance may.
     #[error("hold_frames is {0}: it must be from 0 to {HOLD_FRAMES_MAX}")]
     HoldFrames(u32),

@@ -147,6 +147,22 @@ fn a_chain_out_of_bounds_is_refused_with_the_bounds() {
         "chain t/c: the config of stage 1 is 65537 bytes long: at most 65536 are allowed"
     );
     assert_eq!(refused(|c| c.memory_limit_kib = 63), "chain t/c: memory_limit_kib is 63: it must be from 64 to 65536");
+    assert_eq!(
+        refused(|c| c.cache_max = 3),
+        "chain t/c: cache_max is 3: it must be from cache_min, which is 4, to 1024"
+    );
+    assert_eq!(
+        refused(|c| c.cache_max = 1025),
+        "chain t/c: cache_max is 1025: it must be from cache_min, which is 4, to 1024"
+    );
+    assert_eq!(
+        refused(|c| c.memory_total_kib = Some(63)),
+        "chain t/c: memory_total_kib is 63: it must be from 64, 64 for each stage, to 1073741824, or be left out for no such \
+         limit"
+    );
+    assert!(
+        refused(|c| c.memory_total_kib = Some((1 << 30) + 1)).starts_with("chain t/c: memory_total_kib is 1073741825")
+    );
     assert_eq!(refused(|c| c.cache_min = 0), "chain t/c: cache_min is 0: it must be from 1 to 1024");
     assert_eq!(
         refused(|c| c.idle_timeout_ms = 99),

@@ -39,8 +39,10 @@ impl From<&Chain> for proto::Chain {
             stages: chain.stages.iter().map(Into::into).collect(),
             egress: chain.egress.as_ref().map(PortName::to_string),
             memory_limit_kib: Some(chain.memory_limit_kib),
+            memory_total_kib: chain.memory_total_kib,
             idle_timeout_ms: Some(chain.idle_timeout_ms),
             cache_min: Some(chain.cache_min),
+            cache_max: Some(chain.cache_max),
             hold_frames: Some(chain.hold_frames),
         }
     }
@@ -56,6 +58,7 @@ impl TryFrom<proto::Chain> for Chain {
         let tenant = field("chain.tenant", TenantName::new(message.tenant))?;
         let name = field("chain.name", ChainName::new(message.name))?;
         let stages = message.stages.into_iter().enumerate().map(stage).collect::<Result<_, BadMessage>>()?;
+        let cache_min = message.cache_min.unwrap_or(Self::CACHE_MIN);
         let Self { stages, .. } = Self::new(tenant.clone(), name.clone(), stages);
         Ok(Self {
             tenant,
@@ -63,8 +66,10 @@ impl TryFrom<proto::Chain> for Chain {
             stages,
             egress: optional("chain.egress", message.egress, PortName::new)?,
             memory_limit_kib: message.memory_limit_kib.unwrap_or(Self::MEMORY_LIMIT_KIB),
+            memory_total_kib: message.memory_total_kib,
             idle_timeout_ms: message.idle_timeout_ms.unwrap_or(Self::IDLE_TIMEOUT_MS),
-            cache_min: message.cache_min.unwrap_or(Self::CACHE_MIN),
+            cache_min,
+            cache_max: message.cache_max.unwrap_or_else(|| Self::default_cache_max(cache_min)),
             hold_frames: message.hold_frames.unwrap_or(Self::HOLD_FRAMES),
         })
     }

@@ -3,30 +3,36 @@
 use super::{BadMessage, field};
 use crate::model::{ChainName, ModuleName, PortName, TenantName};
 use crate::node::{
-    ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, NodeStatus,
-    PortStatus,
+    BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
+    FwpStatus, LatencyStatus, NodeStatus, PortStatus, TenantStatus,
 };
 use crate::proto;
 
 impl From<FwpState> for proto::FwpState {
     fn from(state: FwpState) -> Self {
         match state {
+            FwpState::Object => proto::FwpState::Object,
+            FwpState::Template => proto::FwpState::Template,
             FwpState::Restoring => proto::FwpState::Restoring,
             FwpState::Cached => proto::FwpState::Cached,
             FwpState::Active => proto::FwpState::Active,
             FwpState::Blocked => proto::FwpState::Blocked,
             FwpState::Terminated => proto::FwpState::Terminated,
+            FwpState::Reclaimed => proto::FwpState::Reclaimed,
         }
     }
 }
 
 fn fwp_state(message: proto::FwpState) -> Result<FwpState, &'static str> {
     match message {
+        proto::FwpState::Object => Ok(FwpState::Object),
+        proto::FwpState::Template => Ok(FwpState::Template),
         proto::FwpState::Restoring => Ok(FwpState::Restoring),
         proto::FwpState::Cached => Ok(FwpState::Cached),
         proto::FwpState::Active => Ok(FwpState::Active),
         proto::FwpState::Blocked => Ok(FwpState::Blocked),
         proto::FwpState::Terminated => Ok(FwpState::Terminated),
+        proto::FwpState::Reclaimed => Ok(FwpState::Reclaimed),
         proto::FwpState::Unspecified => Err("the node reports a state that this version does not know"),
     }
 }
@@ -108,6 +114,7 @@ same_fields!(
 same_fields!(CoreStatus, Core { core, roles });
 same_fields!(DropCount, DropCount { reason, count });
 same_fields!(ChainDrop, ChainDrop { place, reason, count });
+same_fields!(LatencyStatus, Latency { count, p50_ns, p90_ns, p99_ns, max_ns });
 
 impl From<ChainInstanceStatus> for proto::ChainInstance {
     fn from(instance: ChainInstanceStatus) -> Self {
@@ -157,6 +164,11 @@ impl proto::Status {
             warnings: node.warnings,
             copied_bytes: node.copied_bytes,
             dropped_gone: node.dropped_gone,
+            builds: node.builds.into_iter().map(Into::into).collect(),
+            tenants: node.tenants.into_iter().map(Into::into).collect(),
+            activation: Some(node.activation.into()),
+            chain_activation: Some(node.chain_activation.into()),
+            preparation: Some(node.preparation.into()),
         }
     }
 }
@@ -175,7 +187,73 @@ impl TryFrom<proto::Status> for NodeStatus {
             warnings: message.warnings,
             copied_bytes: message.copied_bytes,
             dropped_gone: message.dropped_gone,
+            builds: message.builds.into_iter().map(BuildStatus::try_from).collect::<Result<_, _>>()?,
+            tenants: message.tenants.into_iter().map(TenantStatus::try_from).collect::<Result<_, _>>()?,
+            activation: message.activation.unwrap_or_default().into(),
+            chain_activation: message.chain_activation.unwrap_or_default().into(),
+            preparation: message.preparation.unwrap_or_default().into(),
         })
+    }
+}
+
+impl From<BuildPhase> for proto::BuildPhase {
+    fn from(phase: BuildPhase) -> Self {
+        match phase {
+            BuildPhase::Queued => proto::BuildPhase::Queued,
+            BuildPhase::Validating => proto::BuildPhase::Validating,
+            BuildPhase::Initialising => proto::BuildPhase::Initialising,
+            BuildPhase::Compiling => proto::BuildPhase::Compiling,
+        }
+    }
+}
+
+fn build_phase(message: proto::BuildPhase) -> Result<BuildPhase, &'static str> {
+    match message {
+        proto::BuildPhase::Queued => Ok(BuildPhase::Queued),
+        proto::BuildPhase::Validating => Ok(BuildPhase::Validating),
+        proto::BuildPhase::Initialising => Ok(BuildPhase::Initialising),
+        proto::BuildPhase::Compiling => Ok(BuildPhase::Compiling),
+        proto::BuildPhase::Unspecified => Err("the node reports a phase that this version does not know"),
+    }
+}
+
+impl From<BuildStatus> for proto::Build {
+    fn from(build: BuildStatus) -> Self {
+        Self {
+            tenant: build.tenant.into(),
+            module: build.module,
+            phase: proto::BuildPhase::from(build.phase).into(),
+            age_ms: build.age_ms,
+        }
+    }
+}
+
+impl TryFrom<proto::Build> for BuildStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Build) -> Result<Self, BadMessage> {
+        Ok(Self {
+            phase: field("build.phase", build_phase(message.phase()))?,
+            tenant: field("build.tenant", TenantName::new(message.tenant))?,
+            module: message.module,
+            age_ms: message.age_ms,
+        })
+    }
+}
+
+impl From<TenantStatus> for proto::TenantStatus {
+    fn from(status: TenantStatus) -> Self {
+        let TenantStatus { tenant, memory_kib, memory_limit_kib } = status;
+        Self { tenant: tenant.into(), memory_kib, memory_limit_kib }
+    }
+}
+
+impl TryFrom<proto::TenantStatus> for TenantStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::TenantStatus) -> Result<Self, BadMessage> {
+        let proto::TenantStatus { tenant, memory_kib, memory_limit_kib } = message;
+        Ok(Self { tenant: field("tenant_status.tenant", TenantName::new(tenant))?, memory_kib, memory_limit_kib })
     }
 }
 
@@ -221,6 +299,8 @@ impl From<ChainStatus> for proto::ChainStatus {
             failures: chain.failures,
             last_failure: chain.last_failure,
             drops: chain.drops.into_iter().map(Into::into).collect(),
+            memory_kib: chain.memory_kib,
+            memory_limit_kib: chain.memory_limit_kib,
         }
     }
 }
@@ -237,6 +317,8 @@ impl TryFrom<proto::ChainStatus> for ChainStatus {
             failures: message.failures,
             last_failure: message.last_failure,
             drops: message.drops.into_iter().map(Into::into).collect(),
+            memory_kib: message.memory_kib,
+            memory_limit_kib: message.memory_limit_kib,
         })
     }
 }

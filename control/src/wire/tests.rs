@@ -1,5 +1,8 @@
 use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Rule, Stage};
-use crate::node::{ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, NodeStatus};
+use crate::node::{
+    BuildPhase, BuildStatus, ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, NodeStatus,
+    TenantStatus,
+};
 use crate::proto;
 
 fn full_rule() -> Rule {
@@ -32,6 +35,8 @@ fn objects_come_through_messages_as_they_were() {
     let mut chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage]);
     chain.egress = Some("wan".parse().unwrap());
     chain.cache_min = 1;
+    chain.cache_max = 7;
+    chain.memory_total_kib = Some(1 << 20);
     chain.hold_frames = 9;
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
 }
@@ -74,7 +79,7 @@ fn bad_stages_are_named_with_their_place_and_field() {
 }
 
 #[test]
-fn what_was_dropped_comes_through_messages_as_it_was() {
+fn what_chains_and_tenants_did_and_have_comes_through_messages_as_it_was() {
     let chain = ChainStatus {
         tenant: "demo".parse().unwrap(),
         chain: "echo".parse().unwrap(),
@@ -83,8 +88,31 @@ fn what_was_dropped_comes_through_messages_as_it_was() {
         failures: 3,
         last_failure: None,
         drops: vec![ChainDrop { place: "0/m".into(), reason: "no-slot".into(), count: 4 }],
+        memory_kib: 7,
+        memory_limit_kib: Some(8),
     };
-    let status = NodeStatus { chains: vec![chain], copied_bytes: 5, dropped_gone: 6, ..NodeStatus::default() };
+    let tenants = vec![TenantStatus { tenant: "demo".parse().unwrap(), memory_kib: 9, memory_limit_kib: None }];
+    let status = NodeStatus { chains: vec![chain], copied_bytes: 5, dropped_gone: 6, tenants, ..NodeStatus::default() };
+    assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
+}
+
+#[test]
+fn what_is_being_built_comes_through_messages_as_it_was() {
+    let build = |phase| BuildStatus { tenant: "demo".parse().unwrap(), module: "echo/0 m".into(), phase, age_ms: 12 };
+    let builds = BuildPhase::ALL.into_iter().map(build).collect();
+    let status = NodeStatus { builds, ..NodeStatus::default() };
+    assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
+    let mut message = proto::Status::new(0, status);
+    message.builds[0].phase = 99;
+    let error = NodeStatus::try_from(message).unwrap_err().to_string();
+    assert_eq!(error, "build.phase: the node reports a phase that this version does not know");
+}
+
+#[test]
+fn latencies_come_through_messages_as_they_were() {
+    let latency = |count| LatencyStatus { count, p50_ns: 10, p90_ns: 20, p99_ns: 30, max_ns: 40 };
+    let (activation, chain_activation, preparation) = (latency(1), latency(2), latency(3));
+    let status = NodeStatus { activation, chain_activation, preparation, ..NodeStatus::default() };
     assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
 }
 
@@ -114,7 +142,10 @@ fn absent_limits_of_a_chain_take_their_defaults() {
     let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), ..proto::Chain::default() };
     let chain = Chain::try_from(message).unwrap();
     assert_eq!((chain.memory_limit_kib, chain.idle_timeout_ms, chain.cache_min), (16384, 300_000, 4));
-    assert_eq!(chain.hold_frames, 0);
+    assert_eq!((chain.hold_frames, chain.cache_max, chain.memory_total_kib), (0, 64, None));
+    let message =
+        proto::Chain { tenant: "demo".into(), name: "echo".into(), cache_min: Some(100), ..proto::Chain::default() };
+    assert_eq!(Chain::try_from(message).unwrap().cache_max, 100);
 }
 
 #[test]

@@ -5,11 +5,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use pinion_control::model::{Chain, DesiredState, Digest, Match, Output, Policy, Rule, Stage};
+use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
 use pinion_control::node::{
-    ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState, FwpStatus, Node,
-    NodeStatus, PortStatus, Refusal,
+    BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
+    FwpStatus, LatencyStatus, ModuleBytes, Node, NodeStatus, PortStatus, Refusal, TenantStatus,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::oneshot;
@@ -17,14 +18,19 @@ use tokio::task::JoinHandle;
 
 /// The only port of the test node.
 pub const PORT: &str = "lan";
+/// A configuration that every function refuses.
+pub const REFUSED_CONFIG: &[u8] = b"refuse me";
 
-/// Knows one port, admits what begins like a Wasm module, and runs one FWP for each stage of each chain.
+/// Knows one port, admits what begins like a Wasm module, and has a template and runs one FWP for each stage of each chain.
 #[derive(Default)]
 pub struct TestNode {
-    /// What it was asked, such as `admit`, `check 3`, `follow 3`, `forget`.
+    /// What it was asked, such as `admit`, `check 3`, `build 3`, `follow 3`.
     pub calls: Mutex<Vec<String>>,
-    /// Has it refuse every module.
-    pub refuses_modules: AtomicBool,
+    /// Has it refuse to build any chain.
+    pub refuses_chains: AtomicBool,
+    /// How long it takes to build what a state needs, if that has chains.
+    pub build_time: Mutex<Duration>,
+    building: Mutex<Vec<(TenantName, Instant)>>,
     state: Mutex<Arc<DesiredState>>,
 }
 
@@ -38,17 +44,28 @@ impl TestNode {
         self.calls.lock().unwrap().push(call.into());
     }
 
+    fn refusal_to_build(&self, state: &DesiredState, chain: &Chain, modules: &dyn ModuleBytes) -> Option<Refusal> {
+        let Chain { tenant, name, .. } = chain;
+        for stage in &chain.stages {
+            let wasm = state.module(tenant, &stage.module).map(|module| modules.wasm(module));
+            if !wasm.is_some_and(|wasm| wasm.is_ok_and(|wasm| wasm.starts_with(b"\0asm"))) {
+                return Some(Refusal::Failed(format!("chain {tenant}/{name}: {} has no bytes", stage.module)));
+            }
+            if self.refuses_chains.load(Ordering::Relaxed) || stage.config == REFUSED_CONFIG {
+                return Some(Refusal::Invalid(format!("chain {tenant}/{name}: this node has lost its taste for it")));
+            }
+        }
+        None
+    }
+
     fn chains(&self) -> Vec<Arc<Chain>> {
         self.state.lock().unwrap().chains().values().cloned().collect()
     }
 }
 
 impl Node for TestNode {
-    fn admit(&self, _: &Digest, wasm: &[u8]) -> Result<(), Refusal> {
+    fn admit(&self, wasm: &[u8]) -> Result<(), Refusal> {
         self.note("admit");
-        if self.refuses_modules.load(Ordering::Relaxed) {
-            return Err(Refusal::Invalid("this node has lost its taste for modules".into()));
-        }
         if !wasm.starts_with(b"\0asm") {
             return Err(Refusal::Invalid("this is not a WebAssembly module: it does not begin with \\0asm".into()));
         }
@@ -70,13 +87,25 @@ impl Node for TestNode {
         Ok(())
     }
 
+    fn build(&self, state: &DesiredState, modules: &dyn ModuleBytes) -> Vec<(ObjectRef, Refusal)> {
+        self.note(format!("build {}", state.version()));
+        let tenants = state.chains().values().map(|chain| (chain.tenant.clone(), Instant::now()));
+        *self.building.lock().unwrap() = tenants.collect();
+        if !state.chains().is_empty() {
+            let build_time = *self.build_time.lock().unwrap();
+            std::thread::sleep(build_time);
+        }
+        self.building.lock().unwrap().clear();
+        let refused = |chain: &Arc<Chain>| {
+            let refusal = self.refusal_to_build(state, chain, modules)?;
+            Some((ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }, refusal))
+        };
+        state.chains().values().filter_map(refused).collect()
+    }
+
     fn follow(&self, state: Arc<DesiredState>) {
         self.note(format!("follow {}", state.version()));
         *self.state.lock().unwrap() = state;
-    }
-
-    fn forget(&self, _: &Digest) {
-        self.note("forget");
     }
 
     fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
@@ -98,6 +127,20 @@ impl Node for TestNode {
         let mut fwps = Vec::new();
         for (id, chain) in self.chains().into_iter().enumerate() {
             for (at, stage) in chain.stages.iter().enumerate() {
+                fwps.push(FwpStatus {
+                    id: format!("{}/{}/{at}", chain.tenant, chain.name),
+                    tenant: chain.tenant.clone(),
+                    chain: chain.name.clone(),
+                    module: stage.module.clone(),
+                    stage: at as u32,
+                    chain_instance: 0,
+                    client: None,
+                    state: FwpState::Template,
+                    worker_core: 0,
+                    memory_kib: 0,
+                    age_ms: 65_000,
+                    counters: FwpCounters::default(),
+                });
                 fwps.push(FwpStatus {
                     id: format!("{id}.{at}"),
                     tenant: chain.tenant.clone(),
@@ -129,6 +172,19 @@ impl Node for TestNode {
                 ChainDrop { place: "gateway".into(), reason: "no-instance".into(), count: 3 },
                 ChainDrop { place: format!("0/{}", chain.stages[0].module), reason: "no-slot".into(), count: 4 },
             ],
+            memory_kib: 4352,
+            memory_limit_kib: chain.memory_total_kib.map(u64::from),
+        };
+        let tenant_status = |chain: Arc<Chain>| TenantStatus {
+            tenant: chain.tenant.clone(),
+            memory_kib: 4352,
+            memory_limit_kib: Some(8192),
+        };
+        let build = |(tenant, began): &(TenantName, Instant)| BuildStatus {
+            tenant: tenant.clone(),
+            module: "echo/0 icmp-echo".into(),
+            phase: BuildPhase::Compiling,
+            age_ms: began.elapsed().as_millis() as u64,
         };
         let followed_version = self.state.lock().unwrap().version();
         NodeStatus {
@@ -150,6 +206,10 @@ impl Node for TestNode {
             warnings: Vec::new(),
             copied_bytes: 4096,
             dropped_gone: 1,
+            tenants: self.chains().into_iter().map(tenant_status).collect(),
+            builds: self.building.lock().unwrap().iter().map(build).collect(),
+            activation: LatencyStatus { count: 7, p50_ns: 900, p90_ns: 1_200, p99_ns: 4_000, max_ns: 1_500_000 },
+            ..NodeStatus::default()
         }
     }
 }

@@ -32,12 +32,12 @@ fn chain_of(entry: FwpId) -> ChainIndex {
     ChainIndex(entry.index / INSTANCES_PER_CHAIN as u32)
 }
 
-/// A frame of the flow, put together byte by byte.
-fn frame_of(flow: &FlowKey, part: Part, identification: u16) -> Vec<u8> {
+/// A frame of the flow, put together byte by byte, with these flags if it is TCP.
+fn frame_of(flow: &FlowKey, part: Part, identification: u16, flags: u8) -> Vec<u8> {
     let protocol = flow.protocol();
     let transport = match (protocol, part) {
         (_, Part::Later) => vec![0xee; 24],
-        (TCP, _) => tcp(flow.source_port(), flow.destination_port(), b"data"),
+        (TCP, _) => segment(flow.source_port(), flow.destination_port(), flags, b"data"),
         (UDP, _) => udp(flow.source_port(), flow.destination_port(), b"data"),
         _ => [&[flow.icmp_type().unwrap_or(0xee)][..], &[0; 23]].concat(),
     };
@@ -86,8 +86,13 @@ fn read(assigner: &mut Assigner, frame: &[u8], port: PortIndex, now_ns: u64) -> 
 
 /// What becomes of a frame of the flow.
 fn send(assigner: &mut Assigner, flow: &FlowKey, part: Part, identification: u16, now_ns: u64) -> Assignment {
-    match read(assigner, &frame_of(flow, part, identification), flow.ingress().port, now_ns) {
+    send_frame(assigner, flow, &frame_of(flow, part, identification, ACK), now_ns)
+}
+
+fn send_frame(assigner: &mut Assigner, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
+    match read(assigner, frame, flow.ingress().port, now_ns) {
         read @ (Read::Known { .. } | Read::Flow { .. }) => assigner.assign(&read, now_ns).unwrap(),
+        Read::Milestone { flow, lead, milestone } => assigner.assign_milestone(lead, &flow, milestone, now_ns),
         Read::Drop(reason) => Assignment::Drop(reason),
         Read::Arp | Read::NeighborDiscovery => panic!("{flow:?} was taken for link control"),
     }
@@ -107,10 +112,12 @@ struct Model {
     rules: Vec<Rule>,
     firsts: HashMap<Datagram, FlowKey>,
     instances: HashMap<InstanceKey, FwpId>,
+    /// Those whose flows' connections were closed or reset.
+    over: HashMap<InstanceKey, FwpId>,
 }
 
 impl Model {
-    fn check(&mut self, flow: &FlowKey, part: Part, identification: u16, found: Assignment) {
+    fn check(&mut self, flow: &FlowKey, part: Part, identification: u16, flags: u8, found: Assignment) {
         let flow = match part {
             Part::Whole => *flow,
             Part::First => {
@@ -137,6 +144,15 @@ impl Model {
             Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan },
         };
         let key = InstanceKey { chain, client };
+        let speaks_for_itself = flow.protocol() == TCP && part == Part::Whole && rule.policy == Policy::PerFlow;
+        if speaks_for_itself && flags & (SYN | ACK | RST) == SYN {
+            if let Some(old) = self.over.remove(&key) {
+                self.instances.remove(&key);
+                assert_ne!(entry, old, "{flow:?} begins anew where it had ended");
+            }
+        } else if speaks_for_itself && flags & (FIN | RST) != 0 {
+            self.over.insert(key, entry);
+        }
         assert_eq!(*self.instances.entry(key).or_insert(entry), entry, "{flow:?} changed its instance");
         let owners = self.instances.values().filter(|other| **other == entry).count();
         assert_eq!(owners, 1, "{entry} serves several");
@@ -145,7 +161,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Send { flow: usize, part: Part, identification: u16 },
+    Send { flow: usize, part: Part, identification: u16, flags: u8 },
     SetRules(Vec<Rule>),
     Wait { time_ns: u64 },
 }
@@ -156,12 +172,17 @@ fn rules() -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(rule, 0..40)
 }
 
+/// Of a TCP segment; all there are now and then.
+fn flags() -> impl Strategy<Value = u8> {
+    prop_oneof![4 => Just(ACK), 1 => Just(SYN), 1 => Just(FIN | ACK), 1 => Just(RST), 1 => any::<u8>()]
+}
+
 fn action() -> impl Strategy<Value = Action> {
     let part = prop::sample::select(vec![Part::Whole, Part::Whole, Part::First, Part::Later, Part::Later]);
-    let send = (0_usize..40, part, 0_u16..2).prop_map(|(flow, part, identification)| {
+    let send = (0_usize..40, part, 0_u16..2, flags()).prop_map(|(flow, part, identification, flags)| {
         // No more datagrams in fragments than a bucket of theirs has places, so that none is forgotten.
         let flow = if part == Part::Whole { flow } else { flow % 4 };
-        Action::Send { flow, part, identification }
+        Action::Send { flow, part, identification, flags }
     });
     prop_oneof![
         30 => send,
@@ -191,9 +212,10 @@ proptest! {
         set_rules(&mut assigner, &model.rules);
         for action in actions {
             match action {
-                Action::Send { flow, part, identification } => {
-                    let found = send(&mut assigner, &flows[flow], part, identification, now_ns);
-                    model.check(&flows[flow], part, identification, found);
+                Action::Send { flow, part, identification, flags } => {
+                    let frame = frame_of(&flows[flow], part, identification, flags);
+                    let found = send_frame(&mut assigner, &flows[flow], &frame, now_ns);
+                    model.check(&flows[flow], part, identification, flags, found);
                 }
                 Action::SetRules(rules) => {
                     set_rules(&mut assigner, &rules);

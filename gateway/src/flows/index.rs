@@ -114,8 +114,19 @@ impl List {
         self.last = place;
     }
 
+    /// The place that came last.
+    pub(crate) fn last(&self) -> Option<u32> {
+        (self.last != NONE).then_some(self.last)
+    }
+
     pub(crate) fn pop_front(&mut self, links: &mut Links) -> Option<u32> {
         let place = self.first()?;
+        self.remove(links, place);
+        Some(place)
+    }
+
+    pub(crate) fn pop_back(&mut self, links: &mut Links) -> Option<u32> {
+        let place = self.last()?;
         self.remove(links, place);
         Some(place)
     }

@@ -3,19 +3,33 @@
 //! ```text
 //!            add              bind              release
 //!    free ---------> ready ---------> bound ---------------> free, next generation
-//!                      \__________________________________/
+//!                      \                \ note: FIN, RST    /
+//!                       \                `---> lingering --/
+//!                        \________________________________/
 //! ```
+//!
+//! One that lingers serves the flow that it is bound to as before, but is let go of as soon as that is quiet for a moment. Only what
+//! is bound to one flow lingers: one flow's end is not that of a client, nor of everybody.
 //!
 //! A slot's generation changes when it is released: whoever remembers it by [`SlotRef`] notices. What each packet needs
 //! of a slot is kept apart from the rest, close together.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use pinion_mma::id::FwpId;
+use pinion_mma::next_up::NextUp;
 
-use crate::flows::InstanceKey;
 use crate::flows::index::{HashIndex, Links, List};
+use crate::flows::{ClientLabel, InstanceKey};
+use crate::headers::Milestone;
 use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
+
+/// How long a flow has to be quiet for its instance to end, after its client has closed the connection. The answers to what the other
+/// side still sends come within this time, and so do most of the segments that are sent again.
+pub(crate) const CLOSED_QUIET_NS: u64 = 1_000_000_000;
+/// The same after the client has reset it: for what is on its way through the chain, and for segments that overtook each other.
+pub(crate) const RESET_QUIET_NS: u64 = 100_000_000;
 
 /// A slot, as it was at the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +47,37 @@ struct Hot {
     state: State,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+/// In this order: from `Bound` on frames go there.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum State {
     Free,
     Ready,
     Bound,
+    /// Bound to a flow whose client has closed its connection.
+    Closed,
+    /// Bound to a flow whose client has reset its connection.
+    Reset,
+}
+
+impl State {
+    /// What a bound one becomes when its client says this. That the connection opens is said again if the answer is late.
+    fn after(self, milestone: Milestone) -> Self {
+        match milestone {
+            Milestone::Opens => self,
+            Milestone::Closes if self == Self::Bound => Self::Closed,
+            Milestone::Closes => self,
+            Milestone::Resets => Self::Reset,
+        }
+    }
+
+    /// How long nothing may come for it before it is let go of.
+    fn quiet_ns_max(self, timeout_ns: u64) -> u64 {
+        match self {
+            Self::Closed => CLOSED_QUIET_NS.min(timeout_ns),
+            Self::Reset => RESET_QUIET_NS.min(timeout_ns),
+            Self::Free | Self::Ready | Self::Bound => timeout_ns,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -53,6 +93,16 @@ struct Cold {
 pub(crate) struct Released {
     pub(crate) chain: ChainIndex,
     pub(crate) instance: InstanceId,
+    pub(crate) flow: FlowState,
+}
+
+/// How the flow was that an instance was bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowState {
+    /// As far as one knew, it could go on; or the instance was not bound to one.
+    Open,
+    /// Its client had closed or reset the connection.
+    Over,
 }
 
 /// Why an instance can't be taken in.
@@ -77,6 +127,7 @@ pub(crate) struct Instances {
     by_key: HashIndex,
     by_instance: HashIndex,
     sweep_next: usize,
+    next_up: Arc<NextUp>,
 }
 
 impl Instances {
@@ -98,7 +149,18 @@ impl Instances {
             by_key: HashIndex::new(slots),
             by_instance: HashIndex::new(slots),
             sweep_next: 0,
+            next_up: Arc::default(),
         }
+    }
+
+    /// Has whoever looks there know which instances clients will be given next.
+    pub(crate) fn announce_to(&mut self, next_up: Arc<NextUp>) {
+        self.next_up = next_up;
+    }
+
+    fn announce(&self, chain: ChainIndex) {
+        let youngest = self.ready.get(chain.0 as usize).and_then(List::last);
+        self.next_up.set(chain.0, youngest.map(|slot| self.hot[slot as usize].entry));
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -116,7 +178,7 @@ impl Instances {
     /// The FWP that a bound instance is entered by, if the slot is still the same one's. Notes that it was seen.
     pub(crate) fn entry(&mut self, slot: SlotRef, now_ns: u64) -> Option<FwpId> {
         let hot = &mut self.hot[slot.index as usize];
-        if hot.generation != slot.generation || hot.state != State::Bound {
+        if hot.generation != slot.generation || hot.state < State::Bound {
             return None;
         }
         hot.last_seen_ns = now_ns;
@@ -126,8 +188,22 @@ impl Instances {
     /// The chain of a bound instance, if the slot is still the same one's.
     pub(crate) fn chain(&self, slot: SlotRef) -> Option<ChainIndex> {
         let hot = &self.hot[slot.index as usize];
-        let same = hot.generation == slot.generation && hot.state == State::Bound;
+        let same = hot.generation == slot.generation && hot.state >= State::Bound;
         same.then(|| self.cold[slot.index as usize].chain)
+    }
+
+    /// Whether a bound instance serves a flow that is over, now that its client says this: the flow that begins is another one.
+    pub(crate) fn is_over_with(&self, slot: SlotRef, milestone: Milestone) -> bool {
+        milestone == Milestone::Opens && self.hot[slot.index as usize].state > State::Bound
+    }
+
+    /// Notes what the client of a bound instance says of its connection.
+    pub(crate) fn note(&mut self, slot: SlotRef, milestone: Milestone) {
+        let of_flow = |key: InstanceKey| matches!(key.client, ClientLabel::Flow { .. });
+        if self.cold[slot.index as usize].key.is_some_and(of_flow) {
+            let state = &mut self.hot[slot.index as usize].state;
+            *state = state.after(milestone);
+        }
     }
 
     /// The instance bound to the key.
@@ -143,26 +219,35 @@ impl Instances {
             return Err(Refused::Known);
         }
         let ready = self.ready.get_mut(chain.0 as usize).ok_or(Refused::NoRoom)?;
-        let slot = self.free.pop_front(&mut self.links).ok_or(Refused::NoRoom)?;
+        let slot = self.free.pop_back(&mut self.links).ok_or(Refused::NoRoom)?;
         ready.push_back(&mut self.links, slot);
         self.ready_count += 1;
         let hot = &mut self.hot[slot as usize];
         (hot.entry, hot.state) = (entry, State::Ready);
         self.cold[slot as usize] = Cold { instance, chain, key: None };
         self.by_instance.insert(self.hasher.hash_one(instance), slot);
+        self.announce(chain);
         Ok(())
     }
 
-    /// Binds the chain's longest-ready instance to the key; `None` if there is none ready.
+    /// Binds the chain's youngest ready instance to the key, of which most is still near; `None` if there is none ready.
     pub(crate) fn bind(&mut self, key: &InstanceKey, now_ns: u64) -> Option<(SlotRef, InstanceId)> {
-        let slot = self.ready.get_mut(key.chain.0 as usize)?.pop_front(&mut self.links)?;
+        let slot = self.ready.get_mut(key.chain.0 as usize)?.pop_back(&mut self.links)?;
         self.ready_count -= 1;
         self.bound_count += 1;
         let hot = &mut self.hot[slot as usize];
         (hot.state, hot.last_seen_ns) = (State::Bound, now_ns);
         self.cold[slot as usize].key = Some(*key);
         self.by_key.insert(self.hasher.hash_one(key), slot);
+        self.announce(key.chain);
         Some((self.slot_ref(slot), self.cold[slot as usize].instance))
+    }
+
+    /// Lets go of an instance if it is here and ready.
+    pub(crate) fn reclaim(&mut self, instance: InstanceId) -> Option<Released> {
+        let slot = self.find(instance)?;
+        let is_ready = self.hot[slot as usize].state == State::Ready;
+        is_ready.then(|| self.release(slot))
     }
 
     /// Lets go of an instance, ready or bound, if it is here.
@@ -172,7 +257,8 @@ impl Instances {
     }
 
     /// Looks at the next few slots and lets go of the first bound instance there that was not seen for its chain's
-    /// idle timeout, as told by `timeout_ns`, or whose chain is gone. Also returns the slots looked at.
+    /// idle timeout, as told by `timeout_ns`, or for less if it lingers, or whose chain is gone. Also returns the slots
+    /// looked at.
     pub(crate) fn sweep(
         &mut self,
         slots: usize,
@@ -183,18 +269,20 @@ impl Instances {
             let slot = self.sweep_next;
             self.sweep_next = if slot + 1 == self.hot.len() { 0 } else { slot + 1 };
             let hot = &self.hot[slot];
-            if hot.state != State::Bound {
+            if hot.state < State::Bound {
                 continue;
             }
             let unseen_ns = now_ns.saturating_sub(hot.last_seen_ns);
-            if timeout_ns(self.cold[slot].chain).is_none_or(|timeout_ns| unseen_ns >= timeout_ns) {
+            let is_over = |timeout_ns| unseen_ns >= hot.state.quiet_ns_max(timeout_ns);
+            if timeout_ns(self.cold[slot].chain).is_none_or(is_over) {
                 return (looked_at, Some(self.release(slot as u32)));
             }
         }
         (slots, None)
     }
 
-    fn release(&mut self, slot: u32) -> Released {
+    /// Lets go of an instance, ready or bound.
+    pub(crate) fn release(&mut self, slot: u32) -> Released {
         let Cold { instance, chain, key } = self.cold[slot as usize];
         self.by_instance.remove(self.hasher.hash_one(instance), slot);
         if let Some(key) = key {
@@ -204,12 +292,14 @@ impl Instances {
         } else {
             self.ready[chain.0 as usize].remove(&mut self.links, slot);
             self.ready_count -= 1;
+            self.announce(chain);
         }
         let hot = &mut self.hot[slot as usize];
+        let flow = if hot.state > State::Bound { FlowState::Over } else { FlowState::Open };
         hot.state = State::Free;
         hot.generation = hot.generation.wrapping_add(1);
         self.free.push_back(&mut self.links, slot);
-        Released { chain, instance }
+        Released { chain, instance, flow }
     }
 
     fn find(&self, instance: InstanceId) -> Option<u32> {
@@ -225,8 +315,7 @@ impl Instances {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::ClientLabel;
-    use crate::headers::Vlan;
+    use crate::headers::{FiveTuple, Vlan};
     use std::net::Ipv4Addr;
 
     fn key(chain: u32, client: u32) -> InstanceKey {
@@ -247,15 +336,34 @@ mod tests {
     }
 
     #[test]
-    fn the_instance_ready_for_longest_is_bound_first_and_found_by_its_key() {
+    fn the_youngest_ready_instance_is_bound_first_and_found_by_its_key() {
         let mut instances = with_ready(4, &[(0, 10), (1, 11), (0, 12)]);
         let (slot, instance) = instances.bind(&key(0, 1), 5).unwrap();
-        assert_eq!(instance, InstanceId(10));
+        assert_eq!(instance, InstanceId(12));
         assert_eq!(instances.bound_to(&key(0, 1)), Some(slot));
-        assert_eq!(instances.entry(slot, 6), Some(entry(10)));
+        assert_eq!(instances.entry(slot, 6), Some(entry(12)));
         assert_eq!(instances.bound_to(&key(0, 2)), None);
         assert_eq!(instances.bound_to(&key(1, 1)), None, "another chain's");
         assert_eq!((instances.ready_count(), instances.bound_count()), (2, 1));
+    }
+
+    #[test]
+    fn who_is_next_is_announced_whatever_changes_it() {
+        let mut instances = Instances::new(4);
+        let next_up = Arc::<NextUp>::default();
+        instances.announce_to(Arc::clone(&next_up));
+        let announced = || next_up.look(0);
+        assert_eq!(announced(), None);
+        for number in [10, 11, 12] {
+            instances.add(ChainIndex(0), InstanceId(number), entry(number)).unwrap();
+            assert_eq!(announced(), Some(entry(number)));
+        }
+        instances.unbind(InstanceId(12)).unwrap();
+        assert_eq!(announced(), Some(entry(11)));
+        instances.bind(&key(0, 1), 0).unwrap();
+        assert_eq!(announced(), Some(entry(10)));
+        instances.bind(&key(0, 2), 0).unwrap();
+        assert_eq!(announced(), None);
     }
 
     #[test]
@@ -273,11 +381,11 @@ mod tests {
     #[test]
     fn an_instance_that_ended_while_it_was_ready_is_never_bound() {
         let mut instances = with_ready(4, &[(0, 10), (0, 11), (0, 12)]);
-        let released = Released { chain: ChainIndex(0), instance: InstanceId(11) };
+        let released = Released { chain: ChainIndex(0), instance: InstanceId(11), flow: FlowState::Open };
         assert_eq!(instances.unbind(InstanceId(11)), Some(released));
         assert_eq!(instances.unbind(InstanceId(11)), None);
         let bound: Vec<_> = (0..3).filter_map(|client| Some(instances.bind(&key(0, client), 0)?.1)).collect();
-        assert_eq!(bound, [InstanceId(10), InstanceId(12)]);
+        assert_eq!(bound, [InstanceId(12), InstanceId(10)]);
     }
 
     #[test]
@@ -303,7 +411,99 @@ mod tests {
         for _ in 0..16 {
             idle.extend(instances.sweep(1, 100, timeout_ns).1.map(|released| released.instance));
         }
-        assert_eq!(idle, [InstanceId(10), InstanceId(13)]);
+        assert_eq!(idle, [InstanceId(14), InstanceId(13)]);
         assert_eq!((instances.ready_count(), instances.bound_count()), (1, 2));
+    }
+
+    fn flow_key(client_port: u16) -> InstanceKey {
+        let flow = FiveTuple {
+            source: Ipv4Addr::LOCALHOST.into(),
+            destination: Ipv4Addr::LOCALHOST.into(),
+            protocol: 6,
+            source_port: client_port,
+            destination_port: 80,
+        };
+        InstanceKey { chain: ChainIndex(0), client: ClientLabel::Flow { flow, vlan: Vlan::UNTAGGED } }
+    }
+
+    #[test]
+    fn what_a_client_says_of_its_connection_has_its_instance_linger_or_not() {
+        use Milestone::{Closes, Opens, Resets};
+        use State::{Bound, Closed, Reset};
+        // From, what it says, to; and whether what opens is another flow.
+        let table = [
+            (Bound, Opens, Bound, false),
+            (Bound, Closes, Closed, false),
+            (Bound, Resets, Reset, false),
+            (Closed, Opens, Closed, true),
+            (Closed, Closes, Closed, false),
+            (Closed, Resets, Reset, false),
+            (Reset, Opens, Reset, true),
+            (Reset, Closes, Reset, false),
+            (Reset, Resets, Reset, false),
+        ];
+        for (from, milestone, to, is_another) in table {
+            let mut instances = with_ready(1, &[(0, 10)]);
+            let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
+            instances.hot[0].state = from;
+            assert_eq!(instances.is_over_with(slot, milestone), is_another, "{from:?}, {milestone:?}");
+            instances.note(slot, milestone);
+            assert_eq!(instances.hot[0].state, to, "{from:?}, {milestone:?}");
+            assert_eq!(instances.entry(slot, 0), Some(entry(10)), "it serves its flow while it lingers");
+            assert_eq!((instances.bound_to(&flow_key(1)), instances.chain(slot)), (Some(slot), Some(ChainIndex(0))));
+        }
+    }
+
+    #[test]
+    fn an_instance_lingers_until_its_flow_was_quiet_for_a_moment_and_no_longer_than_its_chain_allows() {
+        const LONG_NS: u64 = 300_000_000_000;
+        let cases = [
+            (None, LONG_NS, LONG_NS, FlowState::Open),
+            (Some(Milestone::Closes), LONG_NS, CLOSED_QUIET_NS, FlowState::Over),
+            (Some(Milestone::Resets), LONG_NS, RESET_QUIET_NS, FlowState::Over),
+            (Some(Milestone::Closes), 70, 70, FlowState::Over),
+            (Some(Milestone::Resets), 70, 70, FlowState::Over),
+        ];
+        for (milestone, timeout_ns, quiet_ns, flow) in cases {
+            let mut instances = with_ready(1, &[(0, 10)]);
+            let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
+            milestone.into_iter().for_each(|milestone| instances.note(slot, milestone));
+            let mut seen_ns = 0;
+            for _ in 0..3 {
+                let sweep = |instances: &mut Instances, now_ns| instances.sweep(1, now_ns, |_| Some(timeout_ns)).1;
+                assert_eq!(sweep(&mut instances, seen_ns + quiet_ns - 1), None);
+                seen_ns += quiet_ns - 1;
+                assert_eq!(instances.entry(slot, seen_ns), Some(entry(10)), "a frame keeps it");
+            }
+            let released = instances.sweep(1, seen_ns + quiet_ns, |_| Some(timeout_ns)).1;
+            assert_eq!(released, Some(Released { chain: ChainIndex(0), instance: InstanceId(10), flow }));
+            assert_eq!((instances.entry(slot, seen_ns), instances.bound_to(&flow_key(1))), (None, None));
+        }
+    }
+
+    #[test]
+    fn the_end_of_one_flow_is_not_that_of_a_client_or_of_everybody() {
+        let everybody = InstanceKey { chain: ChainIndex(0), client: ClientLabel::Everybody };
+        for key in [everybody, key(0, 1)] {
+            let mut instances = with_ready(1, &[(0, 10)]);
+            let (slot, _) = instances.bind(&key, 0).unwrap();
+            for milestone in [Milestone::Closes, Milestone::Resets, Milestone::Opens] {
+                assert!(!instances.is_over_with(slot, milestone));
+                instances.note(slot, milestone);
+                assert_eq!(instances.hot[0].state, State::Bound);
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_after_one_that_lingered_does_not_linger() {
+        let mut instances = with_ready(1, &[(0, 10)]);
+        let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
+        instances.note(slot, Milestone::Resets);
+        assert_eq!(instances.release(slot.index).flow, FlowState::Over);
+        instances.add(ChainIndex(0), InstanceId(11), entry(11)).unwrap();
+        let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
+        assert!(!instances.is_over_with(slot, Milestone::Opens));
+        assert_eq!(instances.unbind(InstanceId(11)).unwrap().flow, FlowState::Open);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Frames come in trains: most of a burst are of flows of which others came right before. What was found for these is noted
 //! here, by flow, for a millisecond or little more: the gateway has it forgotten whenever an instance is let go of, the rules
-//! change, the tables are swept, or it has not polled for that long. So a note is never wrong, and flow cache and instances
+//! change, the tables are swept, or it has not polled for that long; and of one flow, whenever that flow begins anew. So a note is never wrong, and flow cache and instances
 //! learn that a flow is alive once in a sweep instead of once per frame. Flows that fall on the same place push each other
 //! out, at the cost of going the long way.
 //!
@@ -44,6 +44,14 @@ impl Memo {
     #[inline(always)]
     pub(crate) fn note(&mut self, flow: PlainFlow, entry: FwpId) {
         self.notes[place(flow)] = Note { flow, entry, round: self.round };
+    }
+
+    /// Forgets where frames of the flow went.
+    pub(crate) fn forget_flow(&mut self, flow: PlainFlow) {
+        let note = &mut self.notes[place(flow)];
+        if note.flow == flow {
+            note.flow = PlainFlow::NONE;
+        }
     }
 
     /// Forgets everything.

@@ -85,6 +85,12 @@ impl Pending {
         self.waiters[waiter as usize].key
     }
 
+    /// Since when that key waits.
+    pub(crate) fn next_since_ns(&self, chain: ChainIndex) -> Option<u64> {
+        let waiter = self.chains.get(chain.0 as usize)?.first()?;
+        Some(self.waiters[waiter as usize].since_ns)
+    }
+
     /// Hands out the frames of the key that [`Pending::next_key`] named, in order.
     pub(crate) fn release_next(&mut self, chain: ChainIndex, deliver: impl FnMut(Frame)) {
         if let Some(waiter) = self.chains.get(chain.0 as usize).and_then(List::first) {
@@ -208,6 +214,7 @@ mod tests {
         while pending.expire(200, |held| expired.push(give(&mut pool, held))) {}
         assert_eq!(expired, [3, 1]);
         assert_eq!(pending.next_key(ChainIndex(3)), Some(key(3, 300)));
+        assert_eq!(pending.next_since_ns(ChainIndex(3)), Some(300));
         assert_eq!(pending.next_key(ChainIndex(1)), None);
         pending.release_next(ChainIndex(3), |held| _ = give(&mut pool, held));
         assert_eq!(pool.available(), 16);

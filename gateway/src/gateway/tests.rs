@@ -18,6 +18,7 @@ use pinion_mma::id::FwpId;
 use pinion_mma::link::{Inbound, MmaLink, link};
 use std::net::{IpAddr, Ipv4Addr};
 
+mod connections;
 mod loans;
 mod ports;
 
@@ -157,7 +158,9 @@ impl Rig {
         self.delivered().into_iter().map(|(target, ..)| target.index).collect()
     }
 
-    fn events(&self) -> Vec<Event> {
+    /// What the launcher has been told by the start of the next poll.
+    fn events(&mut self) -> Vec<Event> {
+        self.gateway.assigner.begin_poll();
         self.events.try_iter().collect()
     }
 
@@ -227,7 +230,7 @@ const WANTED: Event = Event::Wanted { chain: ChainIndex(0) };
 #[test]
 fn per_client_gives_each_client_an_instance_of_its_own() {
     let mut rig = Rig::with_policy(Policy::PerClient);
-    (10..14).for_each(|instance| rig.ready(0, instance));
+    (10..14).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1), ping(2, 1), ping(1, 2), datagram(3, 9, 0), datagram(1, 9, 0)]);
     assert_eq!(rig.targets(), [10, 11, 10, 12, 10]);
     assert_eq!(rig.events(), [taken(10, address(1)), taken(11, address(2)), taken(12, address(3))]);
@@ -240,7 +243,7 @@ fn per_client_gives_each_client_an_instance_of_its_own() {
 #[test]
 fn per_flow_gives_each_flow_an_instance_of_its_own() {
     let mut rig = Rig::with_policy(Policy::PerFlow);
-    (10..14).for_each(|instance| rig.ready(0, instance));
+    (10..14).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[datagram(1, 50, 0), datagram(1, 51, 0), datagram(1, 50, 1), datagram(2, 50, 0)]);
     assert_eq!(rig.targets(), [10, 11, 10, 12]);
     let Event::Taken { client: client @ ClientLabel::Flow { .. }, .. } = rig.events()[1] else {
@@ -253,7 +256,7 @@ fn per_flow_gives_each_flow_an_instance_of_its_own() {
 #[test]
 fn shared_gives_everybody_the_same_instance() {
     let mut rig = Rig::with_policy(Policy::Shared);
-    (10..12).for_each(|instance| rig.ready(0, instance));
+    (10..12).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1), ping(2, 1), datagram(3, 1, 1)]);
     assert_eq!(rig.targets(), [10, 10, 10]);
     assert_eq!(rig.events(), [taken(10, ClientLabel::Everybody)]);
@@ -293,6 +296,30 @@ fn frames_that_find_no_instance_wait_and_are_delivered_in_order() {
 }
 
 #[test]
+fn a_client_waits_from_its_first_frame_on_whether_or_not_an_instance_was_ready() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.ready(0, 1);
+    // From here on by the gateway's own clock.
+    let pause = std::time::Duration::from_millis(5);
+    std::thread::sleep(pause);
+    let start = std::time::Instant::now();
+    [1, 2].iter().for_each(|&client| rig.send(&datagram(client, 1000, 0)));
+    rig.gateway.poll();
+    std::thread::sleep(pause);
+    let late = Command::Ready { chain: ChainIndex(0), instance: InstanceId(2), entry: entry(2) };
+    rig.commands.send(late).unwrap();
+    rig.send(&datagram(1, 1000, 0));
+    rig.gateway.poll();
+    assert_eq!(rig.targets(), [1, 2, 1]);
+    let observer = rig.gateway.observer();
+    for instance in [1, 2] {
+        let waited = std::time::Duration::from_nanos(observer.flow_misses().elapsed_ns(entry(instance)));
+        // The clocks may differ by a little.
+        assert!(waited >= pause && waited <= start.elapsed() + pause / 5, "the client of {instance}: {waited:?}");
+    }
+}
+
+#[test]
 fn frames_that_wait_for_too_long_are_dropped_and_counted() {
     let mut rig = Rig::with_policy(Policy::PerClient);
     rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
@@ -320,7 +347,7 @@ fn no_more_frames_wait_than_there_is_room_for() {
 #[test]
 fn an_unbound_instance_is_never_named_again() {
     let mut rig = Rig::with_policy(Policy::PerClient);
-    (10..13).for_each(|instance| rig.ready(0, instance));
+    (10..13).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1), datagram(1, 5, 1)]);
     assert_eq!((rig.targets(), rig.events().len()), (vec![10, 10], 1));
     // One that serves, one that was ready, one that nobody knows.
@@ -334,9 +361,26 @@ fn an_unbound_instance_is_never_named_again() {
 }
 
 #[test]
+fn an_instance_that_is_reclaimed_comes_back_only_if_no_client_has_it() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..13).rev().for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&[ping(1, 1)]);
+    assert_eq!((rig.targets(), rig.events()), (vec![10], vec![taken(10, address(1))]));
+    // One that serves, one that was ready, the same again, one that nobody knows.
+    for (instance, comes_back) in [(10, false), (12, true), (12, false), (99, false)] {
+        rig.command(Command::Reclaim { instance: InstanceId(instance) });
+        let withdrawn = Event::Withdrawn { chain: ChainIndex(0), instance: InstanceId(instance) };
+        assert_eq!(rig.events(), if comes_back { vec![withdrawn] } else { Vec::new() });
+    }
+    rig.send_and_poll(&[ping(1, 2), ping(2, 1), ping(3, 1)]);
+    assert_eq!(rig.targets(), [10, 11]);
+    assert_eq!(rig.events(), [taken(11, address(2)), Event::Wanted { chain: ChainIndex(0) }]);
+}
+
+#[test]
 fn an_instance_that_sees_nothing_is_unbound_and_told_idle_and_one_that_sees_something_is_not() {
     let mut rig = Rig::with_policy(Policy::PerClient);
-    (10..13).for_each(|instance| rig.ready(0, instance));
+    (10..13).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
     assert_eq!((rig.targets(), rig.events().len()), (vec![10, 11], 2));
     rig.sweep(IDLE_TIMEOUT_NS / 2);
@@ -370,16 +414,16 @@ fn a_frame_that_ends_a_pause_counts_as_seen() {
 #[test]
 fn an_instance_for_which_there_is_no_room_comes_back() {
     let mut rig = Rig::with(1, Sizes { instances: 2, ..AMPLE });
-    (10..13).for_each(|instance| rig.ready(0, instance));
-    assert_eq!(rig.events(), [Event::Withdrawn { chain: ChainIndex(0), instance: InstanceId(12) }]);
+    (10..13).rev().for_each(|instance| rig.ready(0, instance));
+    assert_eq!(rig.events(), [Event::Withdrawn { chain: ChainIndex(0), instance: InstanceId(10) }]);
     rig.assert_no_buffer_leaked();
 }
 
 #[test]
 fn clients_keep_their_instances_when_the_rules_change_but_still_lead_them_there() {
     let mut rig = Rig::with_policy(Policy::PerClient);
-    (10..13).for_each(|instance| rig.ready(0, instance));
-    (20..23).for_each(|instance| rig.ready(1, instance));
+    (10..13).rev().for_each(|instance| rig.ready(0, instance));
+    (20..23).rev().for_each(|instance| rig.ready(1, instance));
     rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
     assert_eq!((rig.targets(), rig.events().len()), (vec![10, 11], 2));
     let second = Match { source: Some(IpAddr::V4(client(2)).into()), ..Match::default() };
@@ -494,7 +538,7 @@ fn fragments_are_delivered_with_the_first_of_their_datagram_and_without_it_dropp
     let mut rig = Rig::new(1);
     let to_port_7 = Match { protocol: Some(UDP), destination_ports: Some(7..=7), ..Match::default() };
     rig.set_rules(vec![Rule { matches: to_port_7, ..rule(Policy::PerFlow, 0) }]);
-    (10..12).for_each(|instance| rig.ready(0, instance));
+    (10..12).rev().for_each(|instance| rig.ready(0, instance));
     let datagram = udp(50, 7, &[0; 100]);
     let piece = |number, flags_offset, payload: &[u8]| {
         to_station(&ipv4_fragment(client(number), SERVER, UDP, flags_offset, payload))
@@ -548,7 +592,7 @@ fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
 fn no_event_is_lost_and_nothing_new_begins_while_the_launcher_does_not_listen() {
     let mut rig = Rig::with(1, Sizes { events: 4, ..AMPLE });
     rig.set_rules(vec![rule(Policy::PerClient, 0)]);
-    (10..30).for_each(|instance| rig.ready(0, instance));
+    (10..30).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&(0..10).map(|number| ping(number, 1)).collect::<Vec<_>>());
     assert_eq!(rig.targets().len(), 10);
     // Old clients are served, new ones turned away, commands left in their channel, and nobody given up.

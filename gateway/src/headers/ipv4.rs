@@ -38,8 +38,8 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReaso
         _ => Part::Later,
     };
     let told = transport::read(header[9], ICMP, payload, part)?;
-    let flow = told.add_to(FlowKey::ipv4(source, address(header, 16), header[9], ingress));
-    Ok(Headers::of(flow, part, u32::from(be16(header[4], header[5]))))
+    let flow = FlowKey::ipv4(source, address(header, 16), header[9], ingress);
+    Ok(Headers::of(flow, told, part, u32::from(be16(header[4], header[5]))))
 }
 
 #[inline(always)]

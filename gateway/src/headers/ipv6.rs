@@ -40,8 +40,8 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReaso
         }
     }
     let told = transport::read(protocol, ICMPV6, payload, part)?;
-    let flow = told.add_to(FlowKey::ipv6(source, address(header, 24), protocol, ingress));
-    Ok(Headers::of(flow, part, identification))
+    let flow = FlowKey::ipv6(source, address(header, 24), protocol, ingress);
+    Ok(Headers::of(flow, told, part, identification))
 }
 
 #[inline(always)]

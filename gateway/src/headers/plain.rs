@@ -1,4 +1,5 @@
-//! The short way through the headers of what most packets are: whole UDP and TCP over IPv4, untagged, without IP options.
+//! The short way through the headers of what most packets are: whole UDP and TCP over IPv4, untagged, without IP options, and of TCP
+//! what is in the midst of a connection.
 //!
 //! Everything lies at a fixed place, so it takes a dozen loads and compares, and what tells flows apart fits into two words.
 //! [`read`] accepts only what [`super::parse`] takes for the same flow; all else is for that to judge.
@@ -10,6 +11,7 @@ use smoltcp::wire::EthernetAddress;
 
 use super::is_for;
 use super::key::{FlowKey, Ingress, TCP, UDP, Vlan};
+use super::transport::MILESTONE_FLAGS;
 
 /// As far as UDP's header goes.
 const HEADERS: usize = 14 + IP_HEADER + UDP_HEADER;
@@ -37,6 +39,18 @@ impl PlainFlow {
     #[inline(always)]
     pub(crate) fn words(&self) -> [u64; 2] {
         self.words
+    }
+
+    /// A flow among those of such packets, if it is one.
+    pub(crate) fn of(flow: &FlowKey) -> Option<Self> {
+        let ([_, source, _, destination, ..], Ingress { port, vlan }) = (flow.words(), flow.ingress());
+        if flow.is_ipv6() || vlan != Vlan::UNTAGGED || !matches!(flow.protocol(), TCP | UDP) {
+            return None;
+        }
+        let as_it_lies = |number: u64| u64::from((number as u32).swap_bytes());
+        let ports = [flow.source_port(), flow.destination_port()].map(|port| u64::from(port.swap_bytes()));
+        let rest = ports[0] | ports[1] << 16 | u64::from(flow.protocol()) << 32 | u64::from(port.0) << 48;
+        Some(Self { words: [as_it_lies(*source) | as_it_lies(*destination) << 32, rest] })
     }
 
     /// The same flow among all flows.
@@ -76,8 +90,10 @@ pub(crate) fn read(frame: &[u8], port: PortIndex, station: EthernetAddress) -> O
     let fits = match protocol {
         UDP => payload_len < frame.len() && (UDP_HEADER..=payload_len).contains(&be16(IP_HEADER + 4)),
         TCP => {
-            let header_len = usize::from(*frame.get(14 + IP_HEADER + 12)? >> 4) * 4;
-            payload_len < frame.len() && (TCP_HEADER..=payload_len).contains(&header_len)
+            let [offset, flags] = *frame.get(14 + IP_HEADER + 12..)?.first_chunk()?;
+            let header_len = usize::from(offset >> 4) * 4;
+            let whole = payload_len < frame.len() && (TCP_HEADER..=payload_len).contains(&header_len);
+            whole && flags & MILESTONE_FLAGS == 0
         }
         _ => false,
     };

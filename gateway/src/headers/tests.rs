@@ -16,7 +16,8 @@ const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 fn read(frame: &[u8]) -> Result<Headers, DropReason> {
     let read = parse(frame, PortIndex(3), EthernetAddress(STATION));
     if let Some(flow) = plain::read(frame, PortIndex(3), EthernetAddress(STATION)) {
-        assert_eq!(read, Ok(Headers::Flow(flow.key())), "the short way leads elsewhere");
+        assert_eq!(read, Ok(Headers::Flow(flow.key(), None)), "the short way leads elsewhere");
+        assert_eq!(plain::PlainFlow::of(&flow.key()), Some(flow));
     }
     read
 }
@@ -39,7 +40,7 @@ fn key(source: impl Into<IpAddr>, destination: impl Into<IpAddr>, protocol: u8, 
 }
 
 fn flow(source: impl Into<IpAddr>, destination: impl Into<IpAddr>, protocol: u8, ports: (u16, u16)) -> Headers {
-    Headers::Flow(key(source, destination, protocol, ports))
+    Headers::Flow(key(source, destination, protocol, ports), None)
 }
 
 fn first(flow: FlowKey, identification: u32) -> Headers {
@@ -90,11 +91,11 @@ fn protocols_without_ports_have_ports_of_zero() {
 #[test]
 fn messages_of_icmp_have_their_type_and_others_have_none() {
     let echo_v4 = key(CLIENT_V4, SERVER_V4, ICMP, (0, 0)).with_icmp_type(8);
-    assert_eq!(read_v4(&v4(ICMP, &icmp_echo(1))), Ok(Headers::Flow(echo_v4)));
+    assert_eq!(read_v4(&v4(ICMP, &icmp_echo(1))), Ok(Headers::Flow(echo_v4, None)));
     let echo_v6 = key(CLIENT_V6, SERVER_V6, ICMPV6, (0, 0)).with_icmp_type(128);
-    assert_eq!(read_v6(&v6(ICMPV6, &[128, 0, 0, 0, 0, 1, 0, 1])), Ok(Headers::Flow(echo_v6)));
+    assert_eq!(read_v6(&v6(ICMPV6, &[128, 0, 0, 0, 0, 1, 0, 1])), Ok(Headers::Flow(echo_v6, None)));
     let reply = key(CLIENT_V4, SERVER_V4, ICMP, (0, 0)).with_icmp_type(0);
-    assert_eq!(read_v4(&v4(ICMP, &[0; 8])), Ok(Headers::Flow(reply)));
+    assert_eq!(read_v4(&v4(ICMP, &[0; 8])), Ok(Headers::Flow(reply, None)));
     assert_eq!((reply.icmp_type(), echo_v6.icmp_type()), (Some(0), Some(128)));
     // The other version's ICMP is a protocol like any other.
     let (odd_v4, odd_v6) = (read_v4(&v4(ICMPV6, &[128; 8])), read_v6(&v6(ICMP, &[8; 8])));
@@ -131,7 +132,7 @@ fn a_frame_in_a_vlan_is_a_flow_of_that_vlan() {
     let vlan = |id, inner_id| Vlan { id, inner_id };
     for (frame, untagged) in datagrams {
         let known = |tags: &[(u16, u16)]| match read(&tagged(&frame, tags)) {
-            Ok(Headers::Flow(flow)) => {
+            Ok(Headers::Flow(flow, _)) => {
                 assert_eq!(flow.five_tuple(), untagged.five_tuple());
                 assert_eq!(flow == untagged, flow.ingress().vlan == Vlan::UNTAGGED);
                 flow.ingress().vlan
@@ -244,7 +245,7 @@ fn only_the_first_fragment_has_ports() {
     assert_eq!(piece([0, 1], &datagram[..64]), Ok(first(whole, 0x0908_0706)));
     assert_eq!(piece([0, 64 | 1], &datagram[64..80]), Ok(later(portless, 0x0908_0706)));
     assert_eq!(piece([0, 80], &datagram[80..]), Ok(later(portless, 0x0908_0706)));
-    assert_eq!(piece([0, 0], &datagram), Ok(Headers::Flow(whole)));
+    assert_eq!(piece([0, 0], &datagram), Ok(Headers::Flow(whole, None)));
     assert_eq!(piece([0, 0], &datagram[..64]), Err(DropReason::BadLength), "whole, but for the datagram's length");
 }
 
@@ -300,12 +301,50 @@ fn a_wrong_ipv6_header_is_dropped_for_what_is_wrong_with_it() {
 #[test]
 fn flows_are_shown_as_an_operator_would_write_them() {
     let shown = |frame: &[u8]| match read(frame) {
-        Ok(Headers::Flow(flow)) => flow.five_tuple().to_string(),
+        Ok(Headers::Flow(flow, _)) => flow.five_tuple().to_string(),
         other => panic!("{other:?}"),
     };
     assert_eq!(shown(&to_station(&v4(TCP, &tcp(4000, 80, b"")))), "tcp 10.0.0.9:4000 -> 10.0.0.2:80");
     assert_eq!(shown(&to_station(&v6(UDP, &udp(1, 2, b"")))), "udp [fd00::9]:1 -> [fd00::2]:2");
     assert_eq!(shown(&to_station(&v4(ICMP, &icmp_echo(1)))), "icmp 10.0.0.9 -> 10.0.0.2");
+}
+
+#[test]
+fn whole_tcp_segments_tell_of_their_connections_beginning_and_end_and_never_go_the_short_way_then() {
+    const PSH: u8 = 0x08;
+    const ECE: u8 = 0x40;
+    use Milestone::{Closes, Opens, Resets};
+    let told = [
+        (ACK, None),
+        (ACK | PSH, None),
+        (0, None),
+        (SYN, Some(Opens)),
+        (SYN | ECE, Some(Opens)),
+        (SYN | ACK, None),
+        (FIN, Some(Closes)),
+        (FIN | ACK | PSH, Some(Closes)),
+        (RST, Some(Resets)),
+        (RST | ACK, Some(Resets)),
+        // No honest sender's.
+        (SYN | FIN, Some(Opens)),
+        (SYN | FIN | ACK, Some(Closes)),
+        (SYN | FIN | RST | ACK, Some(Resets)),
+    ];
+    for (flags, milestone) in told {
+        let segment = segment(4000, 80, flags, b"data");
+        let frames = [to_station(&v4(TCP, &segment)), to_station(&v6(TCP, &segment))];
+        let tagged = frames.each_ref().map(|frame| tagged(frame, &[(0x8100, 100)]));
+        for frame in frames.iter().chain(&tagged) {
+            let Ok(Headers::Flow(_, found)) = read(frame) else { panic!("{:?}", read(frame)) };
+            assert_eq!(found, milestone, "flags {flags:#x}");
+            assert_eq!(super::milestone(frame), milestone);
+        }
+        let plain = plain::read(&frames[0], PortIndex(3), EthernetAddress(STATION));
+        assert_eq!(plain.is_some(), flags & (SYN | FIN | RST) == 0, "flags {flags:#x}");
+    }
+    let fragment = to_station(&ipv4_fragment(CLIENT_V4, SERVER_V4, TCP, [0x20, 0], &segment(4000, 80, FIN, b"")));
+    assert!(matches!(read(&fragment), Ok(Headers::Fragment(_))));
+    assert_eq!(super::milestone(&fragment), None);
 }
 
 /// Valid frames of each kind, none with padding.

@@ -1,148 +1,116 @@
 //! What a module must be to run here: the exports of the ABI, and no import that the node does not offer.
 
-use pinion_abi::{
-    ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN, IMPORT_CLOCK, IMPORT_CONFIG,
-    IMPORT_LOG, IMPORT_MODULE, IMPORT_RANDOM, IMPORT_WAIT, IMPORT_YIELD,
-};
-use wasmtime::{Engine, ExternType, FuncType, Module, ValType};
+use pinion_abi::{ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN};
+use wasmparser::types::{EntityType, TypesRef};
+use wasmparser::{Export, FuncType, Import, Parser, Payload, ValType, Validator};
+use wasmtime::{Engine, Extern, Linker, Store};
 
-/// The import module of the WASI preview 1 functions that libc and std call.
-pub const WASI_MODULE: &str = "wasi_snapshot_preview1";
+use crate::initialise::{self, Guest};
+use crate::refused::Refused;
 
-/// The WASI functions a guest may import; the node answers each in bounded time, most with an errno.
-pub const WASI_FUNCTIONS: [&str; 16] = [
-    "args_get",
-    "args_sizes_get",
-    "clock_res_get",
-    "clock_time_get",
-    "environ_get",
-    "environ_sizes_get",
-    "fd_close",
-    "fd_fdstat_get",
-    "fd_prestat_dir_name",
-    "fd_prestat_get",
-    "fd_read",
-    "fd_seek",
-    "fd_write",
-    "proc_exit",
-    "random_get",
-    "sched_yield",
-];
+/// Tables that a node's engines have room for in each instance.
+const TABLES_MAX: u32 = 1;
 
-/// Why a module is not taken.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// Not WebAssembly at all.
-    #[error("it is not a WebAssembly module: it starts with {0:02x?} instead of \\0asm")]
-    NotWasm(Vec<u8>),
-    /// A component where a core module is needed.
-    #[error("it is a WebAssembly component; build a core module for wasm32-wasip1 instead")]
-    Component,
-    /// Malformed, or uses features that are off.
-    #[error("it does not compile: {0}")]
-    Invalid(String),
-    /// No declaration of the ABI.
-    #[error("it exports no function {EXPORT_ABI_PREFIX}{ABI_VERSION}: build it with the Pinion SDK")]
-    NoAbi,
-    /// Another version of the ABI.
-    #[error(
-        "it speaks version {0} of the Pinion ABI, this node version {ABI_VERSION}: rebuild it with the SDK of this release"
-    )]
-    OtherAbi(String),
-    /// An export of the ABI is missing or has another type.
-    #[error("it must export {name} as {expected}")]
-    Export {
-        /// The export's name.
-        name: &'static str,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// An import the node does not offer.
-    #[error("it imports {module}.{name}, which this node does not offer")]
-    UnknownImport {
-        /// The import's module.
-        module: String,
-        /// The import's name.
-        name: String,
-    },
-    /// An import of a known name with another type.
-    #[error("it imports {module}.{name} with another type than {expected}")]
-    ImportType {
-        /// The import's module.
-        module: String,
-        /// The import's name.
-        name: String,
-        /// The type offered.
-        expected: &'static str,
-    },
-}
-
-/// Judges and compiles a module; returns the artifact that the node's engines load.
+/// Judges a module, without compiling it.
 ///
 /// # Errors
 /// Why the module is not taken.
-pub fn build(engine: &Engine, wasm: &[u8]) -> Result<Vec<u8>, Refused> {
+pub fn check(engine: &Engine, wasm: &[u8]) -> Result<(), Refused> {
     match wasm {
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {}
         [0, b'a', b's', b'm', ..] => return Err(Refused::Component),
         _ => return Err(Refused::NotWasm(wasm.iter().copied().take(4).collect())),
     }
-    let module = Module::from_binary(engine, wasm).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
-    check_exports(&module)?;
-    check_imports(&module)?;
-    module.serialize().map_err(|error| Refused::Invalid(format!("{error:#}")))
+    // By the engine's own settings, and once more for the types.
+    wasmtime::Module::validate(engine, wasm).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
+    let invalid = |error: wasmparser::BinaryReaderError| Refused::Invalid(error.to_string());
+    let types = Validator::new().validate_all(wasm).map_err(invalid)?;
+    let (mut imports, mut exports, mut tables) = (Vec::new(), Vec::new(), 0);
+    for payload in Parser::new(0).parse_all(wasm) {
+        match payload.map_err(invalid)? {
+            Payload::ImportSection(section) => {
+                imports.extend(section.into_imports().collect::<Result<Vec<_>, _>>().map_err(invalid)?);
+            }
+            Payload::ExportSection(section) => {
+                exports.extend(section.into_iter().collect::<Result<Vec<_>, _>>().map_err(invalid)?);
+            }
+            Payload::TableSection(section) => tables += section.count(),
+            _ => {}
+        }
+    }
+    if tables > TABLES_MAX {
+        return Err(Refused::Tables(tables));
+    }
+    check_exports(types.as_ref(), &exports)?;
+    check_imports(types.as_ref(), &imports, engine)
 }
 
-fn check_exports(module: &Module) -> Result<(), Refused> {
-    let abi = module.exports().find_map(|export| export.name().strip_prefix(EXPORT_ABI_PREFIX).map(str::to_owned));
-    match abi {
+fn check_exports(types: TypesRef<'_>, exports: &[Export<'_>]) -> Result<(), Refused> {
+    match exports.iter().find_map(|export| export.name.strip_prefix(EXPORT_ABI_PREFIX)) {
         None => return Err(Refused::NoAbi),
-        Some(version) if version != ABI_VERSION.to_string() => return Err(Refused::OtherAbi(version)),
+        Some(version) if version != ABI_VERSION.to_string() => return Err(Refused::OtherAbi(version.to_owned())),
         Some(_) => {}
     }
-    let function = |name: &'static str, expected: &'static str, results: &[ValType]| match module.get_export(name) {
-        Some(ExternType::Func(ty)) if has_type(&ty, &[], results) => Ok(()),
+    let entity = |name: &str| {
+        exports.iter().find(|export| export.name == name).and_then(|export| types.entity_type_from_export(export))
+    };
+    let function = |name: &'static str, expected: &'static str, results: &[ValType]| match entity(name) {
+        Some(EntityType::Func(id)) if *types[id].unwrap_func() == FuncType::new([], results.iter().copied()) => Ok(()),
         _ => Err(Refused::Export { name, expected }),
     };
     function(EXPORT_INIT, "a function () -> i32", &[ValType::I32])?;
     function(EXPORT_POOL, "a function () -> i32", &[ValType::I32])?;
     function(EXPORT_RUN, "a function ()", &[])?;
-    match module.get_export(EXPORT_MEMORY) {
-        Some(ExternType::Memory(memory)) if !memory.is_64() && !memory.is_shared() => Ok(()),
+    match entity(EXPORT_MEMORY) {
+        Some(EntityType::Memory(memory)) if !memory.memory64 && !memory.shared => Ok(()),
         _ => Err(Refused::Export { name: EXPORT_MEMORY, expected: "its own 32-bit linear memory" }),
     }
 }
 
-fn check_imports(module: &Module) -> Result<(), Refused> {
-    for import in module.imports() {
-        let (from, name) = (import.module(), import.name());
-        let unknown = || Refused::UnknownImport { module: from.to_owned(), name: name.to_owned() };
-        let ExternType::Func(ty) = import.ty() else { return Err(unknown()) };
-        let (params, results, expected): (&[ValType], &[ValType], &'static str) = match (from, name) {
-            // Types of WASI functions are checked by the linker, whose message names them.
-            (WASI_MODULE, name) if WASI_FUNCTIONS.contains(&name) => continue,
-            (IMPORT_MODULE, IMPORT_WAIT) => (&[], &[ValType::I32], "() -> i32"),
-            (IMPORT_MODULE, IMPORT_YIELD) => (&[], &[], "()"),
-            (IMPORT_MODULE, IMPORT_LOG) => (&[ValType::I32, ValType::I32, ValType::I32], &[], "(i32, i32, i32)"),
-            (IMPORT_MODULE, IMPORT_CLOCK) => (&[], &[ValType::I64], "() -> i64"),
-            (IMPORT_MODULE, IMPORT_RANDOM | IMPORT_CONFIG) => {
-                (&[ValType::I32, ValType::I32], &[ValType::I32], "(i32, i32) -> i32")
-            }
-            _ => return Err(unknown()),
+/// Each import against what there is to be had: the names and types that guests are offered while they are initialised are
+/// those of the node.
+fn check_imports(types: TypesRef<'_>, imports: &[Import<'_>], engine: &Engine) -> Result<(), Refused> {
+    let linker = initialise::linker(engine).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
+    let mut store = Store::new(engine, Guest::nobody());
+    for import in imports {
+        let (module, name) = (import.module.to_owned(), import.name.to_owned());
+        let Some(offered) = offered(&linker, &mut store, import) else {
+            return Err(Refused::UnknownImport { module, name });
         };
-        if !has_type(&ty, params, results) {
-            return Err(Refused::ImportType { module: from.to_owned(), name: name.to_owned(), expected });
+        let wanted = types.entity_type_from_import(import);
+        let is_it = matches!(wanted, Some(EntityType::Func(id)) if *types[id].unwrap_func() == offered);
+        match wanted {
+            Some(EntityType::Func(_)) if is_it => {}
+            Some(EntityType::Func(_)) => return Err(Refused::ImportType { module, name, expected: text(&offered) }),
+            _ => return Err(Refused::UnknownImport { module, name }),
         }
     }
     Ok(())
 }
 
-fn has_type(ty: &FuncType, params: &[ValType], results: &[ValType]) -> bool {
-    let same = |have: &mut dyn ExactSizeIterator<Item = ValType>, want: &[ValType]| {
-        have.len() == want.len() && have.zip(want).all(|(have, want)| ValType::eq(&have, want))
+fn offered(linker: &Linker<Guest>, store: &mut Store<Guest>, import: &Import<'_>) -> Option<FuncType> {
+    let Ok(Extern::Func(func)) = linker.get(&mut *store, import.module, import.name) else { return None };
+    let ty = func.ty(&*store);
+    let values = |values: &mut dyn Iterator<Item = wasmtime::ValType>| -> Option<Vec<ValType>> {
+        values
+            .map(|value| match value {
+                wasmtime::ValType::I32 => Some(ValType::I32),
+                wasmtime::ValType::I64 => Some(ValType::I64),
+                // No call has others.
+                _ => None,
+            })
+            .collect()
     };
-    same(&mut ty.params(), params) && same(&mut ty.results(), results)
+    Some(FuncType::new(values(&mut ty.params())?, values(&mut ty.results())?))
+}
+
+/// A function's type as WebAssembly's tools write it.
+fn text(ty: &FuncType) -> String {
+    let list = |values: &[ValType]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match ty.results() {
+        [] => format!("({})", list(ty.params())),
+        results => format!("({}) -> {}", list(ty.params()), list(results)),
+    }
 }
 
 #[cfg(test)]
@@ -150,9 +118,9 @@ mod tests {
     use super::*;
 
     fn verdict(wat: &str) -> String {
-        let engine = Engine::new(&crate::settings::config()).unwrap();
+        let engine = Engine::new(&pinion_guest::settings::config()).unwrap();
         let wasm = wat::parse_str(wat).unwrap();
-        build(&engine, &wasm).map(|_| "taken".to_owned()).unwrap_or_else(|refused| refused.to_string())
+        check(&engine, &wasm).map(|()| "taken".to_owned()).unwrap_or_else(|refused| refused.to_string())
     }
 
     fn module_with(imports: &str, abi: &str) -> String {
@@ -171,8 +139,8 @@ mod tests {
 
     #[test]
     fn what_is_not_wasm_is_refused_by_its_first_bytes() {
-        let engine = Engine::new(&crate::settings::config()).unwrap();
-        let refused = build(&engine, b"\x7fELF....").unwrap_err().to_string();
+        let engine = Engine::new(&pinion_guest::settings::config()).unwrap();
+        let refused = check(&engine, b"\x7fELF....").unwrap_err().to_string();
         assert_eq!(refused, "it is not a WebAssembly module: it starts with [7f, 45, 4c, 46] instead of \\0asm");
     }
 
@@ -185,6 +153,10 @@ mod tests {
             (
                 module_with("(import \"pinion\" \"wait\" (func))", "pinion_abi_v1"),
                 "it imports pinion.wait with another type than () -> i32",
+            ),
+            (
+                module_with("(import \"wasi_snapshot_preview1\" \"random_get\" (func (param i64)))", "pinion_abi_v1"),
+                "it imports wasi_snapshot_preview1.random_get with another type than (i32, i32) -> i32",
             ),
             (
                 module_with("(import \"wasi_snapshot_preview1\" \"path_open\" (func))", "pinion_abi_v1"),

@@ -1,19 +1,28 @@
-//! From a tenant's module to native code, in a process of its own (`pinion-builder`).
+//! From a tenant's module to a template, in a process of its own (`pinion-builder`).
+//!
+//! ```text
+//!   check   module ---------------------------> admission                                   yes, or a sentence
+//!   build   module, configuration, limits ----> admission -> initialise -> compile -------> facts and native code
+//! ```
 //!
 //! The node never parses a tenant's bytes and has no compiler in use: it starts the builder with the module on standard
-//! input and takes the compiled artifact from standard output. The builder gives up rights and time first
-//! ([`limits`]), then judges the module ([`admission`]), then compiles it with the [`settings`] that the node's
-//! engines share. What it refuses it says in one sentence on standard error.
+//! input and takes the template from standard output. The builder gives up rights and time first ([`limits`]), then judges
+//! the module ([`admission`]), runs its initialisation once and takes a snapshot of it ([`initialise`]), and compiles that
+//! ([`build`]) with the settings that the node's engines share. What it says meanwhile, and what it refuses, it says on
+//! standard error ([`protocol`]).
 //!
-//! The node itself uses [`settings`] and the constants here, nothing else.
+//! The node itself uses [`protocol`] and the constants here, nothing else.
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod build;
+pub mod initialise;
 pub mod limits;
-pub mod settings;
+pub mod protocol;
+pub mod refused;
 
 /// Largest module that is taken, in bytes.
 pub const MODULE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Exit status of a builder that refuses the module; standard error holds the reason.
+/// Exit status of a builder that refuses the module; the last sentence on standard error says why.
 pub const EXIT_REFUSED: i32 = 2;

@@ -1,11 +1,13 @@
 //! The catalogue: every chain that is in force, with the templates its instances are made from, and the rules as the gateway
 //! wants them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::{self, ChainName, DesiredState, Digest, ModuleName, Output, PortName, TenantName};
+use pinion_builder::protocol::Facts;
+use pinion_control::model::{self, ChainName, DesiredState, ModuleName, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainIndex};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
@@ -13,9 +15,14 @@ use pinion_mma::id::PortIndex;
 use pinion_mma::wiring::{Backpressure, Edge};
 use wasmtime::{Linker, Module};
 
+use super::cache::CacheSize;
 use super::places::WorkerIndex;
-use crate::artifacts::{ArtifactError, Artifacts};
+use crate::accounts::{Accounts, MemoryAccounts};
+use crate::artifacts::{ArtifactError, Artifacts, TemplateKey};
+use crate::builder::Wishes;
 use crate::fwp::FwpContext;
+use crate::lifecycle::TemplateLife;
+use crate::pressure::Level;
 use crate::template::Template;
 
 /// How long a chain whose instances fail is left alone: after the first failure, and at most.
@@ -25,6 +32,8 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 /// An instance that takes longer than this to prepare is slow, and its chain then rests this many times as long.
 const SLOW: Duration = Duration::from_millis(20);
 const SLOW_REST_FACTOR: u32 = 4;
+/// A cache may be larger than it needs to be by this part of what it needs.
+const SURPLUS_SHARE: u32 = 4;
 
 /// Where an output of a stage leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,18 +48,27 @@ pub enum Hop {
 pub struct ChainEntry {
     /// What was asked for.
     pub spec: Arc<model::Chain>,
-    /// The modules of its stages at the time.
-    digests: Vec<Digest>,
-    /// By worker, then by stage.
+    /// Of the templates of its stages: with the modules as they were at the time.
+    keys: Vec<TemplateKey>,
+    /// By worker, then by stage; empty while they are reclaimed.
     templates: Vec<Vec<Template>>,
     /// By stage: where its outputs lead.
     outputs: Vec<Vec<Hop>>,
+    /// What the memory of its FWPs is charged to.
+    pub memory: MemoryAccounts,
+    cache: CacheSize,
+    /// How many instances are to be ready, by the cache.
+    ready_wanted: u32,
     /// Instances that wait for a client.
     pub ready: u32,
     /// A client waits for an instance.
     pub wanted: bool,
+    /// The most instances to keep ready as long as memory is short.
+    ready_max: u32,
     failures_in_a_row: u32,
     resume_at: Option<Instant>,
+    /// There was no place for it when so many had become free.
+    no_place_since: Option<u64>,
 }
 
 impl ChainEntry {
@@ -64,6 +82,12 @@ impl ChainEntry {
     #[must_use]
     pub fn module(&self, stage: usize) -> &ModuleName {
         &self.spec.stages[stage].module
+    }
+
+    /// Whether its templates are there.
+    #[must_use]
+    pub fn template_life(&self) -> TemplateLife {
+        if self.templates.is_empty() { TemplateLife::Object } else { TemplateLife::Template }
     }
 
     /// Where the outputs of a stage lead.
@@ -84,9 +108,22 @@ impl ChainEntry {
 
     /// Whether another instance should be prepared now.
     #[must_use]
-    pub fn wants_instance(&self, now: Instant) -> bool {
-        let rested = self.resume_at.is_none_or(|at| now >= at);
-        rested && (self.ready < self.spec.cache_min || (self.wanted && self.ready == 0))
+    pub fn wants_instance(&self, now: Instant, places_freed: u64) -> bool {
+        let rested = self.resume_at.is_none_or(|at| now >= at) && self.no_place_since != Some(places_freed);
+        rested && (self.ready < self.ready_wanted.min(self.ready_max) || (self.wanted && self.ready == 0))
+    }
+
+    /// Notes that a client has been given an instance.
+    pub fn client_came(&mut self, now: Instant) {
+        self.cache.client_came(now);
+        self.ready_wanted = self.cache.size(now);
+    }
+
+    /// Lets the cache come down as time passes; how many instances are to stay ready, if there are far more.
+    pub fn review(&mut self, now: Instant) -> Option<u32> {
+        self.ready_wanted = self.cache.size(now);
+        let bearable = self.ready_wanted + self.ready_wanted / SURPLUS_SHARE + 1;
+        (self.ready > bearable).then_some(self.ready_wanted)
     }
 
     /// When it may be tried again, if it is resting.
@@ -110,6 +147,11 @@ impl ChainEntry {
         self.resume_at = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
     }
 
+    /// Leaves the chain alone until places are free that were not when so many had become free.
+    pub fn found_no_place(&mut self, places_freed: u64) {
+        self.no_place_since = Some(places_freed);
+    }
+
     /// Leaves the chain alone until then.
     pub fn rest_until(&mut self, then: Instant) {
         self.resume_at = Some(then);
@@ -119,29 +161,35 @@ impl ChainEntry {
 /// An engine and what is loaded into it.
 pub struct Shelf {
     linker: Linker<FwpContext>,
-    modules: HashMap<Digest, Module>,
+    loaded: HashMap<TemplateKey, (Module, Facts)>,
 }
 
 impl Shelf {
     /// A shelf for the engine of this linker.
     #[must_use]
     pub fn new(linker: Linker<FwpContext>) -> Self {
-        Self { linker, modules: HashMap::new() }
+        Self { linker, loaded: HashMap::new() }
     }
 
-    fn module(&mut self, artifacts: &Artifacts, digest: &Digest) -> Result<Module, ArtifactError> {
-        if let Some(module) = self.modules.get(digest) {
-            return Ok(module.clone());
+    fn load(&mut self, artifacts: &Artifacts, key: &TemplateKey) -> Result<&(Module, Facts), ArtifactError> {
+        match self.loaded.entry(*key) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => Ok(entry.insert(artifacts.load(self.linker.engine(), key)?)),
         }
-        let module = artifacts.load(self.linker.engine(), digest)?;
-        self.modules.insert(*digest, module.clone());
-        Ok(module)
+    }
+
+    fn template(&mut self, artifacts: &Artifacts, key: &TemplateKey, wishes: Wishes<'_>) -> Result<Template, String> {
+        self.load(artifacts, key).map_err(|error| error.to_string())?;
+        let loaded = &self.loaded[key];
+        let (config, memory_bytes_max) = (wishes.config.into(), wishes.memory_bytes_max as usize);
+        Template::new(&self.linker, loaded, config, memory_bytes_max).map_err(|error| error.to_string())
     }
 }
 
 /// See the module.
 pub struct Catalogue {
     artifacts: Arc<Artifacts>,
+    accounts: Arc<Accounts>,
     ports: BTreeMap<String, PortIndex>,
     shelves: Vec<Shelf>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
@@ -161,8 +209,13 @@ pub struct Followed {
 impl Catalogue {
     /// An empty catalogue; a shelf per worker, and the names of the gateway's ports.
     #[must_use]
-    pub fn new(artifacts: Arc<Artifacts>, ports: BTreeMap<String, PortIndex>, shelves: Vec<Shelf>) -> Self {
-        Self { artifacts, ports, shelves, chains: BTreeMap::new(), next_index: 0 }
+    pub fn new(
+        artifacts: Arc<Artifacts>,
+        accounts: Arc<Accounts>,
+        ports: BTreeMap<String, PortIndex>,
+        shelves: Vec<Shelf>,
+    ) -> Self {
+        Self { artifacts, accounts, ports, shelves, chains: BTreeMap::new(), next_index: 0 }
     }
 
     /// The chain of this index, if it is in force.
@@ -173,6 +226,12 @@ impl Catalogue {
     /// All chains in force.
     pub fn chains(&self) -> impl Iterator<Item = (ChainIndex, &ChainEntry)> {
         self.chains.iter().map(|(index, entry)| (*index, entry))
+    }
+
+    /// Lets all caches come down as time passes: chains with far more instances ready than are needed, and how many are to
+    /// stay.
+    pub fn review(&mut self, now: Instant) -> Vec<(ChainIndex, u32)> {
+        self.chains.iter_mut().filter_map(|(index, entry)| Some((*index, entry.review(now)?))).collect()
     }
 
     /// FWPs of instances that chains want to have ready, all together.
@@ -189,12 +248,12 @@ impl Catalogue {
             old.iter().map(|(index, entry)| ((entry.spec.tenant.clone(), entry.spec.name.clone()), *index)).collect();
         let mut by_name: BTreeMap<(&TenantName, &ChainName), ChainIndex> = BTreeMap::new();
         for (key @ (tenant, name), spec) in state.chains() {
-            let digests = digests(state, spec);
-            let same = |entry: &ChainEntry| *entry.spec == **spec && Some(&entry.digests) == digests.as_ref();
+            let keys = keys(state, spec);
+            let same = |entry: &ChainEntry| *entry.spec == **spec && Some(&entry.keys) == keys.as_ref();
             let found = old_by_name.get(key).copied().filter(|index| old.get(index).is_some_and(same));
             let entry = match found.and_then(|index| old.remove_entry(&index)) {
                 Some(entry) => Ok(entry),
-                None => self.enter(spec, digests, &old, &kept),
+                None => self.enter(spec, keys, &old, &kept),
             };
             match entry {
                 Ok((index, entry)) => {
@@ -205,10 +264,7 @@ impl Catalogue {
             }
         }
         self.chains = kept;
-        let in_use: HashSet<&Digest> = self.chains.values().flat_map(|entry| &entry.digests).collect();
-        for shelf in &mut self.shelves {
-            shelf.modules.retain(|digest, _| in_use.contains(&digest));
-        }
+        self.release_spare();
         let rules = self.rule_set(state, &by_name, &mut warnings);
         Followed { retired: old.into_keys().collect(), rules, warnings }
     }
@@ -216,37 +272,84 @@ impl Catalogue {
     fn enter(
         &mut self,
         spec: &Arc<model::Chain>,
-        digests: Option<Vec<Digest>>,
+        keys: Option<Vec<TemplateKey>>,
         old: &BTreeMap<ChainIndex, ChainEntry>,
         kept: &BTreeMap<ChainIndex, ChainEntry>,
     ) -> Result<(ChainIndex, ChainEntry), String> {
-        let digests = digests.ok_or("it names a module that is not there")?;
+        let keys = keys.ok_or("it names a module that is not there")?;
         let outputs = self.outputs(spec)?;
+        let templates = self.templates(spec, &keys)?;
+        let index = self.free_index(old, kept).ok_or_else(|| format!("the node has {CHAINS_MAX} chains already"))?;
+        let spec = Arc::clone(spec);
+        let memory = self.accounts.open(&spec);
+        let (cache, ready_wanted) = (CacheSize::new(spec.cache_min, spec.cache_max, Instant::now()), spec.cache_min);
+        let entry = ChainEntry {
+            spec,
+            cache,
+            ready_wanted,
+            keys,
+            templates,
+            outputs,
+            memory,
+            ready: 0,
+            wanted: false,
+            ready_max: u32::MAX,
+            failures_in_a_row: 0,
+            resume_at: None,
+            no_place_since: None,
+        };
+        Ok((index, entry))
+    }
+
+    fn templates(&mut self, spec: &model::Chain, keys: &[TemplateKey]) -> Result<Vec<Vec<Template>>, String> {
         let mut templates = Vec::new();
         for shelf in &mut self.shelves {
             let mut stages = Vec::new();
-            for (stage, digest) in spec.stages.iter().zip(&digests) {
-                let module = shelf.module(&self.artifacts, digest).map_err(|error| error.to_string())?;
-                let memory_bytes_max = spec.memory_limit_kib as usize * 1024;
-                let template = Template::new(&shelf.linker, &module, stage.config.as_slice().into(), memory_bytes_max)
-                    .map_err(|error| format!("{error:#}"))?;
-                stages.push(template);
+            for (at, key) in keys.iter().enumerate() {
+                let template = shelf.template(&self.artifacts, key, wishes(spec, at));
+                stages.push(template.map_err(|error| format!("stage {at} ({}): {error}", spec.stages[at].module))?);
             }
             templates.push(stages);
         }
-        let index = self.free_index(old, kept).ok_or_else(|| format!("the node has {CHAINS_MAX} chains already"))?;
-        let spec = Arc::clone(spec);
-        let entry = ChainEntry {
-            spec,
-            digests,
-            templates,
-            outputs,
-            ready: 0,
-            wanted: false,
-            failures_in_a_row: 0,
-            resume_at: None,
-        };
-        Ok((index, entry))
+        Ok(templates)
+    }
+
+    /// Sets how many instances of each chain to keep ready at most.
+    pub fn set_ready_max(&mut self, level: Level) {
+        for entry in self.chains.values_mut() {
+            entry.ready_max = level.ready_max(&entry.spec);
+        }
+    }
+
+    /// Lets go of a chain's templates; they are loaded again, from their artifacts, when an instance is wanted.
+    pub fn unload(&mut self, index: ChainIndex) {
+        if let Some(entry) = self.chains.get_mut(&index) {
+            entry.templates.clear();
+        }
+    }
+
+    /// Brings a chain's templates back if they were let go; whether they had been.
+    ///
+    /// # Errors
+    /// Why they can't be had: a sentence for the chain's tenant.
+    pub fn reload(&mut self, index: ChainIndex) -> Result<bool, String> {
+        let Some(entry) = self.chains.get(&index).filter(|entry| entry.templates.is_empty()) else { return Ok(false) };
+        let (spec, keys) = (Arc::clone(&entry.spec), entry.keys.clone());
+        let templates = self.templates(&spec, &keys)?;
+        if let Some(entry) = self.chains.get_mut(&index) {
+            entry.templates = templates;
+        }
+        Ok(true)
+    }
+
+    /// Gives back memory that is kept for no instance: modules of which no template is there. (Of an engine's warm slots
+    /// nothing can be given back: wasmtime has no call for it. If engines keep memory resident in them, it belongs here.)
+    pub fn release_spare(&mut self) {
+        let loaded = self.chains.values().filter(|entry| !entry.templates.is_empty());
+        let in_use: HashSet<&TemplateKey> = loaded.flat_map(|entry| &entry.keys).collect();
+        for shelf in &mut self.shelves {
+            shelf.loaded.retain(|key, _| in_use.contains(key));
+        }
     }
 
     fn outputs(&self, spec: &model::Chain) -> Result<Vec<Vec<Hop>>, String> {
@@ -329,7 +432,16 @@ impl Catalogue {
     }
 }
 
-fn digests(state: &DesiredState, chain: &model::Chain) -> Option<Vec<Digest>> {
-    let digest = |stage: &model::Stage| Some(state.module(&chain.tenant, &stage.module)?.digest);
-    chain.stages.iter().map(digest).collect()
+/// What the template of a chain's stage is built with.
+pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
+    Wishes { config: &chain.stages[stage].config, memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024 }
+}
+
+/// The templates that a chain is made of; none, if it names a module that is not there.
+pub fn keys(state: &DesiredState, chain: &model::Chain) -> Option<Vec<TemplateKey>> {
+    let key = |(at, stage): (usize, &model::Stage)| {
+        let module = state.module(&chain.tenant, &stage.module)?;
+        Some(TemplateKey::new(module.digest, wishes(chain, at)))
+    };
+    chain.stages.iter().enumerate().map(key).collect()
 }

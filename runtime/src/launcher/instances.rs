@@ -15,31 +15,24 @@ use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use super::Lines;
 use super::catalogue::{ChainEntry, Hop};
 use super::places::{Places, WorkerIndex};
+use crate::activation::Activation;
 use crate::board::{Board, FwpEntry, InstanceEntry};
 use crate::end::EndReason;
 use crate::fwp::{Berth, Fwp};
+use crate::lifecycle::{Fate, Life, Step};
 use crate::lines::Line;
 use crate::log::{LogHub, Origin};
 use crate::worker::WorkerCommand;
 
-/// How far an instance has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Waits for a client.
-    Cached,
-    /// Serves one.
-    Serving,
-    /// The gateway has been told to forget it.
-    Unbinding,
-    /// MMA and worker have been told to let go of its FWPs.
-    LettingGo,
-}
-
 struct Instance {
     chain: ChainIndex,
+    /// No client has had it, as far as is known: what the gateway says comes later than what a worker says.
+    in_cache: bool,
+    /// The gateway has been asked for it back, if no client has it.
+    reclaimed: bool,
     worker: WorkerIndex,
     fwps: Vec<FwpId>,
-    phase: Phase,
+    life: Life,
 }
 
 /// An FWP on its way out: what has come back of it.
@@ -49,10 +42,16 @@ struct Remains {
     endpoint: Option<Box<Endpoint>>,
 }
 
+fn fate(reason: &EndReason) -> Fate {
+    if *reason == EndReason::Reclaimed { Fate::Reclaimed } else { Fate::Terminated }
+}
+
 /// Why an instance was not prepared.
 pub enum Unprepared {
     /// The node has as many FWPs as it may have (`limits.fwps_max`).
     NoPlace,
+    /// A stage of it would have more memory than it, its chain or its tenant may have: a sentence for the chain's tenant.
+    OverLimit(String),
     /// A stage of it failed: a sentence for the chain's tenant.
     Failed(String),
 }
@@ -85,6 +84,12 @@ impl Instances {
         }
     }
 
+    /// Places that have become free since the node started.
+    #[must_use]
+    pub fn places_freed(&self) -> u64 {
+        self.places.freed()
+    }
+
     /// FWPs that there is room for.
     #[must_use]
     pub fn fwps_max(&self) -> usize {
@@ -107,7 +112,7 @@ impl Instances {
             Ok(fwps) => fwps,
             Err(problem) => {
                 ids.into_iter().for_each(|id| self.places.give_back(worker, id));
-                return Err(Unprepared::Failed(problem));
+                return Err(problem);
             }
         };
         let id = InstanceId(self.next_id);
@@ -120,8 +125,27 @@ impl Instances {
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
         }
         self.lines.gateway.command(Command::Ready { chain: index, instance: id, entry: ids[0] });
-        self.instances.insert(id, Instance { chain: index, worker, fwps: ids, phase: Phase::Cached });
+        let life = Life::Making;
+        self.instances.insert(id, Instance { chain: index, in_cache: true, reclaimed: false, worker, fwps: ids, life });
+        self.step(id, Step::Ready);
         Ok(())
+    }
+
+    /// Has an instance take a step, and shows it; whether it could.
+    fn step(&mut self, id: InstanceId, step: Step) -> bool {
+        let Some(instance) = self.instances.get_mut(&id) else { return false };
+        match instance.life.after(step) {
+            Ok(life) => {
+                instance.life = life;
+                self.board.entries().set_life(id, life);
+                true
+            }
+            // Such as one that was taken while it ended: messages cross each other.
+            Err(impossible) => {
+                tracing::debug!(instance = %id, "{impossible}");
+                false
+            }
+        }
     }
 
     fn mma_of(&self, id: FwpId) -> &Line<MmaCommand> {
@@ -133,7 +157,7 @@ impl Instances {
         chain: &ChainEntry,
         worker: WorkerIndex,
         ids: &[FwpId],
-    ) -> Result<Vec<(Fwp, Box<Endpoint>)>, String> {
+    ) -> Result<Vec<(Fwp, Box<Endpoint>)>, Unprepared> {
         let line = &self.lines.workers[worker.0];
         let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
         for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
@@ -143,7 +167,9 @@ impl Instances {
             };
             let outputs = chain.outputs(stage).iter().map(edge).collect();
             let wiring = Wiring::new(outputs, chain.backpressure(stage));
-            let berth = Berth { id, inputs: &line.inputs, wiring, clock: &line.clock };
+            let activation = Activation::of_stage(&line.activations, ids, stage);
+            let memory = chain.memory.clone();
+            let berth = Berth { id, inputs: &line.inputs, wiring, clock: &line.clock, memory, activation };
             let log = self.log.log(Origin {
                 tenant: chain.spec.tenant.to_string(),
                 chain: chain.spec.name.to_string(),
@@ -151,10 +177,17 @@ impl Instances {
                 fwp: id.to_string(),
             });
             match Fwp::prepare(template, berth, log) {
-                Ok(fwp) => made.push(fwp),
+                Ok((mut fwp, endpoint)) => {
+                    fwp.set_next_stage(ids.get(stage + 1).copied());
+                    made.push((fwp, endpoint));
+                }
                 Err(reason) => {
                     made.into_iter().for_each(|(fwp, endpoint)| fwp.dismantle(endpoint));
-                    return Err(format!("stage {stage} ({}): {reason}", chain.module(stage)));
+                    let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
+                    return Err(match reason {
+                        EndReason::OverLimit(_) => Unprepared::OverLimit(problem),
+                        _ => Unprepared::Failed(problem),
+                    });
                 }
             }
         }
@@ -172,45 +205,71 @@ impl Instances {
             fwps: fwps.iter().enumerate().map(entry).collect(),
             holds: chain.spec.hold_frames > 0,
             made: Instant::now(),
+            life: Life::Making,
             ended_because: None,
         });
     }
 
-    /// The gateway has given an instance to a client; whether it counted as ready until now, which one that has ended
-    /// meanwhile no longer does.
-    pub fn taken(&mut self, id: InstanceId, client: ClientLabel) -> bool {
-        self.board.entries().taken(id, client);
-        match self.instances.get_mut(&id) {
-            Some(instance) if instance.phase == Phase::Cached => {
-                instance.phase = Phase::Serving;
-                true
-            }
-            _ => false,
+    /// The gateway has given an instance to a client, which may have been served, and the instance have ended, meanwhile.
+    pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        instance.in_cache = false;
+        if instance.life == Life::Cached {
+            self.step(id, Step::Taken);
         }
+        self.board.entries().taken(id, client);
+    }
+
+    /// Asks the gateway for cached instances of a chain back, but for as many as may stay: the oldest, as clients are given
+    /// the youngest. One that a client gets meanwhile stays that client's.
+    pub fn reclaim(&mut self, chain: ChainIndex, keep: u32) {
+        let is_cached = |(_, instance): &(&InstanceId, &mut Instance)| {
+            instance.chain == chain && instance.life == Life::Cached && !instance.reclaimed
+        };
+        let mut cached: Vec<(&InstanceId, &mut Instance)> = self.instances.iter_mut().filter(is_cached).collect();
+        cached.sort_by_key(|(id, _)| std::cmp::Reverse(**id));
+        for (id, instance) in cached.into_iter().skip(keep as usize) {
+            instance.reclaimed = true;
+            self.lines.gateway.command(Command::Reclaim { instance: *id });
+        }
+    }
+
+    /// Whether there is an instance of the chain, whatever it does.
+    #[must_use]
+    pub fn has_any(&self, chain: ChainIndex) -> bool {
+        self.instances.values().any(|instance| instance.chain == chain)
+    }
+
+    /// The gateway has given an instance back that no client had.
+    pub fn withdrawn(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        instance.in_cache = false;
+        let reclaimed = instance.reclaimed;
+        self.given_up(id, if reclaimed { &EndReason::Reclaimed } else { &EndReason::Withdrawn });
     }
 
     /// The gateway has given up an instance of its own accord, and forgotten it.
     pub fn given_up(&mut self, id: InstanceId, reason: &EndReason) {
-        let ends = self.instances.get(&id).is_some_and(|instance| instance.phase != Phase::LettingGo);
-        if ends {
+        if self.step(id, Step::End(fate(reason))) {
             self.board.entries().ended(id, reason.account());
-            self.let_go(id);
         }
+        self.unbound(id);
     }
 
-    /// The gateway has forgotten an instance, as it was told to.
-    pub fn unbound(&mut self, id: InstanceId) {
-        if self.instances.get(&id).is_some_and(|instance| instance.phase == Phase::Unbinding) {
+    /// The gateway has forgotten an instance, as it was told to. Its chain, if it ended before any client had it.
+    pub fn unbound(&mut self, id: InstanceId) -> Option<ChainIndex> {
+        if self.step(id, Step::Forgotten) {
             self.let_go(id);
         }
+        let instance = self.instances.get_mut(&id)?;
+        std::mem::replace(&mut instance.in_cache, false).then_some(instance.chain)
     }
 
-    /// An FWP has ended by itself, and with it its instance; the instance's chain, and whether it was still cached.
-    pub fn fwp_ended(&mut self, fwp: FwpId, reason: &EndReason) -> Option<(ChainIndex, bool)> {
-        let id = *self.by_fwp.get(&fwp)?;
-        let instance = self.instances.get(&id)?;
-        let belongs = (instance.chain, instance.phase == Phase::Cached);
-        if matches!(instance.phase, Phase::Cached | Phase::Serving) {
+    /// An FWP has ended by itself, and with it its instance.
+    pub fn fwp_ended(&mut self, fwp: FwpId, reason: &EndReason) {
+        let Some(&id) = self.by_fwp.get(&fwp) else { return };
+        let Some(instance) = self.instances.get(&id) else { return };
+        if matches!(instance.life, Life::Cached | Life::Serving) {
             let mut board = self.board.entries();
             if reason.is_failure()
                 && let Some((tenant, chain)) = board.name_of(id)
@@ -221,7 +280,6 @@ impl Instances {
             drop(board);
             self.end(id, reason);
         }
-        Some(belongs)
     }
 
     /// Ends all instances of a chain.
@@ -233,9 +291,7 @@ impl Instances {
     }
 
     fn end(&mut self, id: InstanceId, reason: &EndReason) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        if matches!(instance.phase, Phase::Cached | Phase::Serving) {
-            instance.phase = Phase::Unbinding;
+        if self.step(id, Step::End(fate(reason))) {
             self.lines.gateway.command(Command::Unbind { instance: id });
             self.board.entries().ended(id, reason.account());
         }
@@ -243,8 +299,7 @@ impl Instances {
 
     /// The gateway names it no more: MMA and worker are to let go.
     fn let_go(&mut self, id: InstanceId) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        instance.phase = Phase::LettingGo;
+        let Some(instance) = self.instances.get(&id) else { return };
         for &fwp in &instance.fwps {
             self.remains.insert(fwp, Remains::default());
             self.lines.mmas[fwp.mma(self.lines.mmas.len()).0].command(MmaCommand::Detach(fwp));
@@ -279,6 +334,7 @@ impl Instances {
         instance.fwps.retain(|&fwp| fwp != id);
         self.places.give_back(instance.worker, id);
         if instance.fwps.is_empty() {
+            self.step(instance_id, Step::TakenApart);
             self.instances.remove(&instance_id);
             // Whoever counted has let go of all of it: what is counted now stays so.
             self.board.entries().settle(instance_id);

@@ -10,34 +10,43 @@
 //! One thread, never a data-plane one. It follows the desired state, keeps each chain's cache filled in steps of one
 //! instance, and drops a store only when gateway, MMA and worker have all let go, in this order.
 
+mod cache;
 mod catalogue;
 mod instances;
 mod places;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, select};
 use pinion_control::model::DesiredState;
+use pinion_gateway::id::ChainIndex;
 use pinion_gateway::messages::{Command, Event};
 use pinion_mma::mover::{MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
 
-pub use self::catalogue::{Catalogue, Shelf};
+use self::catalogue::ChainEntry;
+pub use self::catalogue::{Catalogue, Shelf, keys, wishes};
 pub use self::instances::Instances;
 use self::instances::Unprepared;
 pub use self::places::{Places, per_worker, stages_max};
+use crate::activation::Activations;
 use crate::board::Board;
 use crate::clock::RunSlot;
 use crate::end::EndReason;
+use crate::lifecycle::TemplateLife;
 use crate::lines::Line;
 use crate::log::LogHub;
 use crate::plan::CoreId;
+use crate::pressure::Level;
 use crate::worker::{WorkerCommand, WorkerEvent};
 
-/// How long a chain for which there is no place waits before it looks again.
+/// How long a chain whose memory is used up waits before it looks again.
 const FULL_REST: Duration = Duration::from_millis(100);
+
+/// How often it is looked whether caches are larger than they need to be.
+const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Messages heeded before another instance is prepared.
 const HEARD_PER_INSTANCE: usize = 1024;
@@ -46,6 +55,8 @@ const HEARD_PER_INSTANCE: usize = 1024;
 pub enum Order {
     /// Follows this state; answers when new clients meet it.
     Follow(Arc<DesiredState>, Sender<()>),
+    /// Gives memory back, as far as this level asks for it, and keeps to it until another level is told.
+    Relieve(Level),
     /// Ends the launcher's thread.
     Stop,
 }
@@ -60,6 +71,8 @@ pub struct WorkerLine {
     pub inputs: ReadyQueue,
     /// For guests that the launcher itself runs, up to their first wait.
     pub clock: RunSlot,
+    /// Where its FWPs record how long their clients waited.
+    pub activations: Arc<Activations>,
 }
 
 /// Everything the launcher commands.
@@ -90,6 +103,10 @@ pub struct Launcher {
     instances: Instances,
     board: Arc<Board>,
     ears: Ears,
+    /// How short memory is.
+    level: Level,
+    /// When caches were last reviewed.
+    reviewed: Instant,
     /// States whose rules are on their way to the gateway, the oldest first.
     following: VecDeque<Following>,
 }
@@ -113,12 +130,21 @@ impl Launcher {
     #[must_use]
     pub fn new(catalogue: Catalogue, places: Places, lines: Lines, ears: Ears, board: Arc<Board>, log: LogHub) -> Self {
         let instances = Instances::new(places, lines, Arc::clone(&board), log);
-        Self { catalogue, instances, board, ears, following: VecDeque::new() }
+        Self {
+            catalogue,
+            instances,
+            board,
+            ears,
+            level: Level::Calm,
+            reviewed: Instant::now(),
+            following: VecDeque::new(),
+        }
     }
 
     /// The launcher's loop, until it is told to stop.
     pub fn run(mut self) {
         loop {
+            self.review();
             let mut wait = if self.prepare_one() { Duration::ZERO } else { self.rest() };
             // All that was said meanwhile comes before the next instance: ends and orders do not wait for a slow guest.
             for _ in 0..HEARD_PER_INSTANCE {
@@ -150,17 +176,29 @@ impl Launcher {
         resume.map_or(Duration::from_secs(1), |at| at - now)
     }
 
+    /// Looks from time to time whether caches are larger than they need to be.
+    fn review(&mut self) {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.reviewed) < REVIEW_INTERVAL {
+            return;
+        }
+        self.reviewed = now;
+        for (chain, keep) in self.catalogue.review(now) {
+            self.instances.reclaim(chain, keep);
+        }
+    }
+
     fn heed(&mut self, heard: Heard) {
         match heard {
             Heard::Order(Order::Follow(state, done)) => {
                 self.follow(&state);
                 self.following.push_back(Following { version: state.version(), done });
             }
+            Heard::Order(Order::Relieve(level)) => self.relieve(level),
             Heard::Gateway(Event::Taken { chain, instance, client }) => {
-                let was_ready = self.instances.taken(instance, client);
-                if let Some(chain) = self.catalogue.chain_mut(chain)
-                    && was_ready
-                {
+                self.instances.taken(instance, client);
+                if let Some(chain) = self.catalogue.chain_mut(chain) {
+                    chain.client_came(Instant::now());
                     chain.ready = chain.ready.saturating_sub(1);
                     chain.wanted = false;
                 }
@@ -171,8 +209,11 @@ impl Launcher {
                 }
             }
             Heard::Gateway(Event::Idle { instance, .. }) => self.instances.given_up(instance, &EndReason::Idle),
+            Heard::Gateway(Event::FlowEnded { instance, .. }) => {
+                self.instances.given_up(instance, &EndReason::FlowEnded);
+            }
             Heard::Gateway(Event::Withdrawn { chain, instance }) => {
-                self.instances.given_up(instance, &EndReason::Withdrawn);
+                self.instances.withdrawn(instance);
                 if let Some(chain) = self.catalogue.chain_mut(chain) {
                     chain.ready = chain.ready.saturating_sub(1);
                 }
@@ -182,10 +223,14 @@ impl Launcher {
                 drop(old);
                 self.followed();
             }
-            Heard::Gateway(Event::Unbound { instance }) => self.instances.unbound(instance),
+            Heard::Gateway(Event::Unbound { instance }) => {
+                if let Some(chain) = self.instances.unbound(instance) {
+                    self.ended_unused(chain);
+                }
+            }
             Heard::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
             Heard::Worker(WorkerEvent::Released(fwp)) => self.instances.released(fwp),
-            Heard::Worker(WorkerEvent::Ended { id, reason }) => self.ended(id, reason),
+            Heard::Worker(WorkerEvent::Ended { id, reason }) => self.instances.fwp_ended(id, &reason),
             Heard::Order(Order::Stop) | Heard::Nothing => {}
         }
     }
@@ -206,8 +251,15 @@ impl Launcher {
         for (index, chain) in self.catalogue.chains() {
             board.set_index(index, &chain.spec);
         }
+        let mut in_force: HashMap<_, _> =
+            self.catalogue.chains().map(|(_, chain)| ((&chain.spec.tenant, &chain.spec.name), chain)).collect();
+        for (key, spec) in state.chains() {
+            let life = in_force.remove(&(&key.0, &key.1)).map_or(TemplateLife::Object, ChainEntry::template_life);
+            board.set_template(spec, life);
+        }
         board.warnings = followed.warnings;
         drop(board);
+        self.catalogue.set_ready_max(self.level);
         self.instances.set_rules(followed.rules);
         for chain in followed.retired {
             self.instances.end_chain(chain, &EndReason::Withdrawn);
@@ -222,23 +274,69 @@ impl Launcher {
         let _ = done.send(());
     }
 
+    /// Gives memory back in the order of the levels; instances that serve clients are never touched. Templates go once their
+    /// chain has no instance at all: the level is told again for as long as it lasts.
+    fn relieve(&mut self, level: Level) {
+        if level != self.level {
+            tracing::warn!("memory: {level}");
+            self.board.entries().memory_level = level;
+        }
+        self.level = level;
+        self.catalogue.set_ready_max(level);
+        if level == Level::Calm {
+            return;
+        }
+        let chains: Vec<_> = self.catalogue.chains().map(|(index, chain)| (index, Arc::clone(&chain.spec))).collect();
+        for (index, spec) in chains {
+            self.instances.reclaim(index, level.ready_max(&spec));
+            let is_wanted = self.catalogue.chain_mut(index).is_some_and(|chain| chain.wanted);
+            if level == Level::Templates && !is_wanted && !self.instances.has_any(index) {
+                self.catalogue.unload(index);
+                self.board.entries().set_template(&spec, TemplateLife::Object);
+            }
+        }
+        self.catalogue.release_spare();
+    }
+
+    /// Brings a chain's templates back if they were reclaimed.
+    fn reload(&mut self, index: ChainIndex) -> Result<(), Unprepared> {
+        if self.catalogue.reload(index).map_err(Unprepared::Failed)?
+            && let Some(chain) = self.catalogue.chain_mut(index)
+        {
+            self.board.entries().set_template(&chain.spec, TemplateLife::Template);
+        }
+        Ok(())
+    }
+
     /// Prepares an instance of the chain that lacks the most; whether there was one to prepare.
     fn prepare_one(&mut self) -> bool {
         let now = Instant::now();
-        let lacking = self.catalogue.chains().filter(|(_, chain)| chain.wants_instance(now));
+        let freed = self.instances.places_freed();
+        let lacking = self.catalogue.chains().filter(|(_, chain)| chain.wants_instance(now, freed));
         let Some(index) = lacking.max_by_key(|(_, chain)| (chain.wanted, !chain.ready)).map(|(index, _)| index) else {
             return false;
         };
+        let reloaded = self.reload(index);
         let Some(chain) = self.catalogue.chain_mut(index) else { return false };
-        match self.instances.prepare(index, chain) {
+        match reloaded.and_then(|()| self.instances.prepare(index, chain)) {
             Ok(()) => {
                 chain.ready += 1;
                 chain.wanted = false;
                 chain.prepared(now, Instant::now());
+                self.board.preparations().record(now.elapsed());
                 true
             }
             Err(Unprepared::NoPlace) => {
+                chain.found_no_place(freed);
+                true
+            }
+            Err(Unprepared::OverLimit(problem)) => {
+                // Memory comes back when an instance ends, so this is no fault to back off from.
                 chain.rest_until(now + FULL_REST);
+                let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
+                if self.board.entries().over_limit(tenant, name, &problem) {
+                    tracing::warn!(%tenant, chain = %name, "no instance could be prepared: {problem}");
+                }
                 true
             }
             Err(Unprepared::Failed(problem)) => {
@@ -251,12 +349,10 @@ impl Launcher {
         }
     }
 
-    fn ended(&mut self, fwp: pinion_mma::id::FwpId, reason: EndReason) {
-        let Some((chain, was_ready)) = self.instances.fwp_ended(fwp, &reason) else { return };
-        let Some(entry) = self.catalogue.chain_mut(chain) else { return };
-        // One that ends while it serves a client is that client's doing as much as the chain's: it is counted, but does not
-        // keep others waiting.
-        if was_ready {
+    /// An instance has ended before any client had it. One that ends while it serves a client is that client's doing as much as
+    /// the chain's: it is counted, but does not keep others waiting.
+    fn ended_unused(&mut self, chain: ChainIndex) {
+        if let Some(entry) = self.catalogue.chain_mut(chain) {
             entry.ready = entry.ready.saturating_sub(1);
             entry.failed(Instant::now());
         }

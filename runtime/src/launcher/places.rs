@@ -16,6 +16,7 @@ pub struct Places {
     generations: Vec<u32>,
     per_worker_max: usize,
     taken: Vec<usize>,
+    freed: u64,
 }
 
 impl Places {
@@ -28,6 +29,7 @@ impl Places {
             generations: vec![0; fwps_max],
             per_worker_max: per_worker(fwps_max, workers),
             taken: vec![0; workers],
+            freed: 0,
         }
     }
 
@@ -50,8 +52,15 @@ impl Places {
         Some((WorkerIndex(worker), ids))
     }
 
+    /// How often a place was given back.
+    #[must_use]
+    pub fn freed(&self) -> u64 {
+        self.freed
+    }
+
     /// Gives a place back.
     pub fn give_back(&mut self, worker: WorkerIndex, id: FwpId) {
+        self.freed += 1;
         self.taken[worker.0] -= 1;
         self.generations[id.index as usize] = id.generation.wrapping_add(1);
         let MmaIndex(mma) = id.mma(self.free.len());

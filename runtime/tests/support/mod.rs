@@ -1,5 +1,7 @@
 //! One FWP, its worker's half and a real MMA, without gateway, threads or a control plane.
 
+#![allow(dead_code)] // Each test binary uses a part of it.
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use pinion_builder::build::{Built, build};
+use pinion_builder::initialise::Wishes;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::FwpId;
@@ -14,10 +18,13 @@ use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
+use pinion_runtime::accounts::MemoryAccounts;
+use pinion_runtime::activation::Activation;
 use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::end::EndReason;
+use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Turn};
-use pinion_runtime::log::{Origin, hub};
+use pinion_runtime::log::{LogHub, Origin, hub};
 use pinion_runtime::template::Template;
 use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
@@ -31,10 +38,13 @@ pub(crate) struct Bench {
     inputs: ReadyQueue,
     outputs: ReadyQueue,
     pub(crate) clock: RunSlot,
+    /// Of the next FWP to be launched.
+    pub(crate) activation: Option<Activation>,
     pub(crate) mma: Mma,
     pub(crate) gateway: GatewayLink,
     commands: Sender<MmaCommand>,
     events: Receiver<MmaEvent>,
+    log: LogHub,
     stop: Arc<AtomicBool>,
     ticker: Option<JoinHandle<()>>,
     ticker_bell: Doorbell,
@@ -42,7 +52,12 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        let engine = engine::engine(4).unwrap();
+        Self::with_reset(Reset::Overwrite)
+    }
+
+    /// One whose FWPs' memory is made fresh like this.
+    pub(crate) fn with_reset(reset: Reset) -> Self {
+        let engine = engine::engine(4, reset).unwrap();
         let mut clock = Clock::new(QUANTUM);
         let (slot, ticker_bell) = (clock.slot(&engine), clock.bell());
         let stop = Arc::new(AtomicBool::new(false));
@@ -55,30 +70,62 @@ impl Bench {
         let (reports, events) = crossbeam_channel::bounded(8);
         let mma = Mma::new(4, outputs.clone(), mma_link, reads, reports);
         let (clock, ticker) = (slot, Some(ticker));
-        Self { engine, inputs, outputs, clock, mma, gateway, commands, events, stop, ticker, ticker_bell }
+        Self {
+            engine,
+            inputs,
+            outputs,
+            clock,
+            activation: None,
+            mma,
+            gateway,
+            commands,
+            events,
+            log: hub().0,
+            stop,
+            ticker,
+            ticker_bell,
+        }
     }
 
     /// An FWP of a module in text form, attached to the MMA.
     pub(crate) fn launch(&mut self, wat: &str, memory_bytes_max: usize) -> Result<Fwp, EndReason> {
-        let template = self.template(wat, memory_bytes_max);
+        self.launch_under(wat, memory_bytes_max, MemoryAccounts::default())
+    }
+
+    /// The same, with its memory charged to these accounts.
+    pub(crate) fn launch_under(
+        &mut self,
+        wat: &str,
+        memory_bytes_max: usize,
+        memory: MemoryAccounts,
+    ) -> Result<Fwp, EndReason> {
+        let template = self.template(wat, memory_bytes_max)?;
+        self.launch_from(&template, memory)
+    }
+
+    /// The same of a template that is there.
+    pub(crate) fn launch_from(&mut self, template: &Template, memory: MemoryAccounts) -> Result<Fwp, EndReason> {
         let wiring = Wiring::to(Edge::EgressWhereItCame);
-        let berth = Berth { id: ID, inputs: &self.inputs, wiring, clock: &self.clock };
+        let activation = self.activation.take();
+        let berth = Berth { id: ID, inputs: &self.inputs, wiring, clock: &self.clock, memory, activation };
         let word = || "test".to_owned();
-        let log = hub().0.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
-        let (fwp, endpoint) = Fwp::prepare(&template, berth, log)?;
+        let log = self.log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
+        let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;
         self.commands.send(MmaCommand::Attach(endpoint)).unwrap();
         self.mma.poll();
         Ok(fwp)
     }
 
-    fn template(&self, wat: &str, memory_bytes_max: usize) -> Template {
-        let compiler = Engine::new(&pinion_builder::settings::config()).unwrap();
-        let artifact = pinion_builder::admission::build(&compiler, &wat::parse_str(wat).unwrap()).unwrap();
+    /// A template of a module in text form.
+    pub(crate) fn template(&self, wat: &str, memory_bytes_max: usize) -> Result<Template, EndReason> {
+        let wishes = Wishes { config: Arc::new([]), memory_bytes_max: memory_bytes_max as u64 };
+        let built = build(&wat::parse_str(wat).unwrap(), &wishes, |_| ());
+        let Built { facts, artifact } = built.map_err(|refused| EndReason::NotInstantiated(refused.to_string()))?;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), artifact).unwrap();
         let module = template::load(&self.engine, std::fs::File::open(file.path()).unwrap()).unwrap();
         let linker = imports::linker(&self.engine).unwrap();
-        Template::new(&linker, &module, Arc::new([]), memory_bytes_max).unwrap()
+        Ok(Template::new(&linker, &(module, facts), Arc::new([]), memory_bytes_max).unwrap())
     }
 
     /// Ends an FWP as the launcher does: only when the MMA has let go.
@@ -94,7 +141,7 @@ impl Bench {
         let started_ns = self.clock.begin();
         let (turn, _) = fwp.resume(&self.clock, started_ns);
         self.clock.end();
-        if matches!(turn, Turn::Waiting { sent: 1.. }) {
+        if matches!(turn, Turn::Waiting { sent: 1.. } | Turn::Ended(_)) {
             self.outputs.raise(ID);
         }
         turn

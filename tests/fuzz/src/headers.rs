@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
 use pinion_gateway::drops::DropReason;
-use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Part, Vlan, parse};
+use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Milestone, Part, Vlan, parse};
 use pinion_gateway::neighbor::Neighbors;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
@@ -47,8 +47,11 @@ pub fn check(frame: &[u8]) -> Result<Headers, DropReason> {
 fn judge(frame: &[u8]) -> Result<Headers, DropReason> {
     let read = parse(frame, PORT, EthernetAddress(STATION));
     match read {
-        Ok(Headers::Flow(flow)) => assert_other_parser_agrees(frame, &flow, None),
-        Ok(Headers::Fragment(fragment)) => assert_other_parser_agrees(frame, &fragment.flow, Some(&fragment)),
+        Ok(Headers::Flow(flow, milestone)) => {
+            assert_other_parser_agrees(frame, &flow, None, milestone);
+            assert!(milestone.is_none() || flow.protocol() == IpNumber::TCP.0);
+        }
+        Ok(Headers::Fragment(fragment)) => assert_other_parser_agrees(frame, &fragment.flow, Some(&fragment), None),
         Ok(Headers::Arp) => check_answer(frame, Neighbors::answer_arp, assert_answers_arp),
         Ok(Headers::NeighborDiscovery) => check_answer(frame, Neighbors::answer_solicitation, assert_advertises),
         Err(_) => {}
@@ -66,7 +69,7 @@ fn assert_padding_changes_nothing(frame: &[u8], read: Result<Headers, DropReason
 
 /// Where both parsers see a VLAN, addresses, a protocol, ports or a piece of a datagram, these are the same. The other one
 /// is stricter in places: what it refuses is not compared.
-fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey, fragment: Option<&Fragment>) {
+fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey, fragment: Option<&Fragment>, milestone: Option<Milestone>) {
     assert_eq!((flow.source().is_ipv4(), flow.destination().is_ipv4()), (is_ipv4(frame), is_ipv4(frame)));
     let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
     let ids = packet.vlan_ids();
@@ -101,12 +104,25 @@ fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey, fragment: Option<&Fr
     assert_eq!((flow.protocol(), fragment.is_some()), (protocol.0, in_fragments));
     let ports = (flow.source_port(), flow.destination_port());
     match &packet.transport {
-        Some(TransportSlice::Tcp(tcp)) => assert_eq!(ports, (tcp.source_port(), tcp.destination_port())),
+        Some(TransportSlice::Tcp(tcp)) => {
+            assert_eq!(ports, (tcp.source_port(), tcp.destination_port()));
+            assert_eq!(milestone, milestone_of(tcp));
+        }
         Some(TransportSlice::Udp(udp)) => assert_eq!(ports, (udp.source_port(), udp.destination_port())),
         Some(TransportSlice::Icmpv4(icmp)) if is_ipv4(frame) => assert_eq!(flow.icmp_type(), Some(icmp.type_u8())),
         Some(TransportSlice::Icmpv6(icmp)) if !is_ipv4(frame) => assert_eq!(flow.icmp_type(), Some(icmp.type_u8())),
         // It reads no transport header in fragments.
         _ => {}
+    }
+}
+
+/// Whether a connection begins or ends, by what the other parser finds.
+fn milestone_of(tcp: &TcpSlice<'_>) -> Option<Milestone> {
+    match (tcp.rst(), tcp.syn() && !tcp.ack(), tcp.fin()) {
+        (true, _, _) => Some(Milestone::Resets),
+        (_, true, _) => Some(Milestone::Opens),
+        (_, _, true) => Some(Milestone::Closes),
+        _ => None,
     }
 }
 

@@ -1,19 +1,26 @@
-//! `pinion apply`: reads everything, uploads the modules, then makes one change.
+//! `pinion apply`: reads everything, uploads the modules, then makes one change. Shows on a terminal what the node builds
+//! meanwhile.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use pinion_control::Client;
-use pinion_control::control::{ApplyRequest, NamedUpload};
+use pinion_control::control::{ApplyRequest, Changed, NamedUpload};
+use pinion_control::manifest::Contents;
 use pinion_control::model::Digest;
 
-use super::{print_changed, read_manifests};
+use super::{print_changed, progress, read_manifests};
 use crate::args::Format;
 
 pub(super) async fn run(socket: &Path, files: &[PathBuf], format: Format) -> anyhow::Result<()> {
     let contents = read_manifests(files)?.load()?;
-    let mut client = Client::connect(socket).await?;
+    let client = Client::connect(socket).await?;
+    let changed = progress::shown_during(socket, apply(client, contents)).await?;
+    print_changed(&changed, format)
+}
+
+async fn apply(mut client: Client, contents: Contents) -> anyhow::Result<Changed> {
     let mut uploaded = BTreeSet::new();
     let mut modules = Vec::new();
     for file in contents.modules {
@@ -24,6 +31,5 @@ pub(super) async fn run(socket: &Path, files: &[PathBuf], format: Format) -> any
         }
         modules.push(NamedUpload { tenant: file.tenant, name: file.name, digest });
     }
-    let changed = client.apply(ApplyRequest { modules, chains: contents.chains, rules: contents.rules }).await?;
-    print_changed(&changed, format)
+    Ok(client.apply(ApplyRequest { modules, chains: contents.chains, rules: contents.rules }).await?)
 }

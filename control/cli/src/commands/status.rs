@@ -1,10 +1,12 @@
 //! `pinion status`: the node as a whole.
 
 use pinion_control::client::NodeReport;
-use pinion_control::node::{ChainDrop, ChainStatus, CoreStatus, DropCount, PortStatus};
+use pinion_control::node::{
+    BuildStatus, ChainDrop, ChainStatus, CoreStatus, DropCount, LatencyStatus, NodeStatus, PortStatus, TenantStatus,
+};
 
 use crate::args::Format;
-use crate::output::{self, age, or_dash, printable};
+use crate::output::{self, age, or_dash, printable, size};
 
 pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
@@ -29,15 +31,40 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
         ),
     ];
     if !node.chains.is_empty() {
-        let headings = ["TENANT", "CHAIN", "READY", "ACTIVE", "FAILURES", "LAST FAILURE"];
+        let headings = ["TENANT", "CHAIN", "READY", "ACTIVE", "MEMORY", "LIMIT", "FAILURES", "LAST FAILURE"];
         parts.push(output::table(headings, node.chains.iter().map(chain)));
+    }
+    if !node.tenants.is_empty() {
+        parts.push(output::table(["TENANT", "MEMORY", "LIMIT"], node.tenants.iter().map(tenant)));
     }
     let mut drops = node.chains.iter().flat_map(|chain| chain.drops.iter().map(move |drop| (chain, drop))).peekable();
     if drops.peek().is_some() {
         parts.push(output::table(["TENANT", "CHAIN", "DROPPED AT", "REASON", "COUNT"], drops.map(chain_drop)));
     }
+    if !node.builds.is_empty() {
+        parts.push(output::table(["TENANT", "BUILDING", "PHASE", "SINCE"], node.builds.iter().map(build)));
+    }
+    let latencies = latencies(node).filter(|(_, latency)| latency.count > 0).map(latency).collect::<Vec<_>>();
+    if !latencies.is_empty() {
+        parts.push(output::table(["LATENCY", "COUNT", "P50", "P90", "P99", "MAX"], latencies));
+    }
     parts.extend(node.warnings.iter().map(|warning| format!("warning: {}", printable(warning))));
     output::print(&parts.join("\n\n"))
+}
+
+fn build(build: &BuildStatus) -> [String; 4] {
+    [build.tenant.to_string(), build.module.clone(), build.phase.to_string(), age(build.age_ms)]
+}
+
+fn latencies(node: &NodeStatus) -> impl Iterator<Item = (&'static str, LatencyStatus)> {
+    let NodeStatus { activation, chain_activation, preparation, .. } = *node;
+    [("activation", activation), ("chain activation", chain_activation), ("preparation", preparation)].into_iter()
+}
+
+fn latency((what, latency): (&str, LatencyStatus)) -> [String; 6] {
+    let LatencyStatus { count, p50_ns, p90_ns, p99_ns, max_ns } = latency;
+    let [p50, p90, p99, max] = [p50_ns, p90_ns, p99_ns, max_ns].map(output::time);
+    [what.to_owned(), count.to_string(), p50, p90, p99, max]
 }
 
 fn core(core: &CoreStatus) -> [String; 2] {
@@ -63,12 +90,22 @@ fn chain_drop((chain, drop): (&ChainStatus, &ChainDrop)) -> [String; 5] {
     [chain.tenant.to_string(), chain.chain.to_string(), place.clone(), reason.clone(), count.to_string()]
 }
 
-fn chain(chain: &ChainStatus) -> [String; 6] {
+fn tenant(tenant: &TenantStatus) -> [String; 3] {
+    [tenant.tenant.to_string(), size(tenant.memory_kib << 10), limit(tenant.memory_limit_kib)]
+}
+
+fn limit(limit_kib: Option<u64>) -> String {
+    or_dash(limit_kib.map(|kib| size(kib << 10)))
+}
+
+fn chain(chain: &ChainStatus) -> [String; 8] {
     [
         chain.tenant.to_string(),
         chain.chain.to_string(),
         chain.ready.to_string(),
         chain.active.to_string(),
+        size(chain.memory_kib << 10),
+        limit(chain.memory_limit_kib),
         chain.failures.to_string(),
         or_dash(chain.last_failure.as_ref()),
     ]

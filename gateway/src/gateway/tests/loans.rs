@@ -72,7 +72,7 @@ fn frames_still_come_in_while_mma_keeps_buffers_and_nothing_leaves() {
 fn each_frame_is_handed_to_the_mma_that_has_its_instance_and_each_mma_has_a_loan_of_its_own() {
     let mut rig = Rig::with(1, Sizes { mmas: 2, link: 16, ..AMPLE });
     rig.set_rules(vec![rule(Policy::PerClient, 0)]);
-    (10..14).for_each(|instance| rig.ready(0, instance));
+    (10..14).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&(1..5).flat_map(|number| [ping(number, 1), ping(number, 2)]).collect::<Vec<_>>());
     let targets = |rig: &mut Rig, mma| -> Vec<u32> {
         rig.delivered_to(mma).into_iter().map(|(target, ..)| target.index).collect()

@@ -1,15 +1,10 @@
 //! The WASI preview 1 functions that libc and std call at start-up, on panic, and for hashing: answered by the node itself,
 //! in bounded time, or with an errno. No files, no sockets, no environment, no ambient authority.
 
-use std::time::Instant;
-
 use pinion_abi::{Errno, LOG_LINE_BYTES_MAX, LogLevel};
-use pinion_builder::admission::WASI_MODULE;
 use wasmtime::{Caller, Linker};
 
-use crate::end::{EndReason, Stop};
-use crate::fwp::FwpContext;
-use crate::imports::{coarse_ns, fill_random, give_way, read, write};
+use super::{Asks, Host, WASI_MODULE, fill_random, read, write};
 
 const SUCCESS: i32 = 0;
 const AGAIN: i32 = 6;
@@ -24,14 +19,9 @@ const FILETYPE_CHARACTER_DEVICE: u8 = 2;
 /// Vectors of one `fd_write` that are looked at.
 const IOVECS_MAX: i32 = 16;
 
-type Context<'a> = Caller<'a, FwpContext>;
-
-/// Adds the functions to a linker. `origin` is the guest's zero of time.
-///
-/// # Errors
-/// wasmtime's, if a name were defined twice.
-pub(crate) fn define(linker: &mut Linker<FwpContext>, origin: Instant) -> wasmtime::Result<()> {
-    let nothing = |mut caller: Context<'_>, count: i32, bytes: i32| -> i32 {
+/// Adds the functions to a linker.
+pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+    let nothing = |mut caller: Caller<'_, T>, count: i32, bytes: i32| -> i32 {
         let zero = 0_u32.to_le_bytes();
         errno(write(&mut caller, count, &zero).and_then(|()| write(&mut caller, bytes, &zero)))
     };
@@ -40,38 +30,37 @@ pub(crate) fn define(linker: &mut Linker<FwpContext>, origin: Instant) -> wasmti
         .func_wrap(WASI_MODULE, "environ_sizes_get", nothing)?
         .func_wrap(WASI_MODULE, "args_get", |_: i32, _: i32| SUCCESS)?
         .func_wrap(WASI_MODULE, "environ_get", |_: i32, _: i32| SUCCESS)?
-        .func_wrap(WASI_MODULE, "clock_res_get", |mut caller: Context<'_>, _clock: i32, out: i32| {
+        .func_wrap(WASI_MODULE, "clock_res_get", |mut caller: Caller<'_, T>, _clock: i32, out: i32| {
             errno(write(&mut caller, out, &pinion_abi::CLOCK_STEP_NS.to_le_bytes()))
         })?
-        .func_wrap(WASI_MODULE, "clock_time_get", move |mut caller: Context<'_>, _clock: i32, _step: i64, out: i32| {
-            errno(write(&mut caller, out, &coarse_ns(origin).to_le_bytes()))
+        .func_wrap(WASI_MODULE, "clock_time_get", |mut caller: Caller<'_, T>, _clock: i32, _step: i64, out: i32| {
+            let now_ns = caller.data().clock_ns();
+            errno(write(&mut caller, out, &now_ns.to_le_bytes()))
         })?
-        .func_wrap(WASI_MODULE, "random_get", |mut caller: Context<'_>, ptr: i32, len: i32| {
-            match fill_random(&mut caller, ptr, len) {
+        .func_wrap(WASI_MODULE, "random_get", |mut caller: Caller<'_, T>, ptr: i32, len: i32| {
+            fill_random(&mut caller, Asks::Library, ptr, len).map(|filled| match filled {
                 Errno::Ok => SUCCESS,
                 Errno::Fault => FAULT,
                 Errno::TooLong => INVAL,
-            }
+            })
         })?
-        .func_wrap(WASI_MODULE, "sched_yield", |caller: Context<'_>| {
-            give_way(&caller);
+        .func_wrap(WASI_MODULE, "sched_yield", |caller: Caller<'_, T>| {
+            T::give_way(&caller);
             SUCCESS
         })?
-        .func_wrap(WASI_MODULE, "proc_exit", |status: i32| -> wasmtime::Result<()> {
-            Err(Stop(EndReason::Exited(status)).into())
-        })?;
+        .func_wrap(WASI_MODULE, "proc_exit", |status: i32| -> wasmtime::Result<()> { Err(T::exit(status)) })?;
     define_files(linker)
 }
 
 /// The three standard streams, of which two go to the log; every other descriptor is bad.
-fn define_files(linker: &mut Linker<FwpContext>) -> wasmtime::Result<()> {
+fn define_files<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
-        .func_wrap(WASI_MODULE, "fd_write", fd_write)?
-        .func_wrap(WASI_MODULE, "fd_read", |mut caller: Context<'_>, fd: i32, _: i32, _: i32, out: i32| match fd {
+        .func_wrap(WASI_MODULE, "fd_write", fd_write::<T>)?
+        .func_wrap(WASI_MODULE, "fd_read", |mut caller: Caller<'_, T>, fd: i32, _: i32, _: i32, out: i32| match fd {
             0 => errno(write(&mut caller, out, &0_u32.to_le_bytes())),
             _ => BADF,
         })?
-        .func_wrap(WASI_MODULE, "fd_fdstat_get", |mut caller: Context<'_>, fd: i32, out: i32| {
+        .func_wrap(WASI_MODULE, "fd_fdstat_get", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
             if !(0..=STDERR).contains(&fd) {
                 return BADF;
             }
@@ -93,13 +82,13 @@ fn define_files(linker: &mut Linker<FwpContext>) -> wasmtime::Result<()> {
 }
 
 /// One log line per call, cut at the bound; everything counts as written, so that nobody tries the rest again.
-fn fd_write(mut caller: Context<'_>, fd: i32, iovecs: i32, count: i32, out: i32) -> i32 {
+fn fd_write<T: Host>(mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32, out: i32) -> i32 {
     let level = match fd {
         STDOUT => LogLevel::Info,
         STDERR => LogLevel::Error,
         _ => return BADF,
     };
-    if !caller.data().shared.charge(LOG_LINE_BYTES_MAX) {
+    if !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
         return AGAIN;
     }
     let mut line = [0; LOG_LINE_BYTES_MAX as usize];
@@ -120,7 +109,7 @@ fn fd_write(mut caller: Context<'_>, fd: i32, iovecs: i32, count: i32, out: i32)
     }
     let text = line[..kept].trim_ascii_end();
     if !text.is_empty() {
-        caller.data_mut().log.line(level, text);
+        caller.data_mut().log(level, text);
     }
     errno(write(&mut caller, out, &written.to_le_bytes()))
 }

@@ -1,0 +1,77 @@
+//! What the node builds while somebody waits for it: one line on a terminal, kept up to date and gone in the end. A connection
+//! of its own asks for it; that it can't be had is no reason to fail.
+
+use std::future::Future;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pinion_control::Client;
+use pinion_control::node::BuildStatus;
+
+use crate::output::printable;
+
+/// How often the node is asked.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Builds that are named; of more there is a number.
+const BUILDS_NAMED: usize = 2;
+/// Back to the start of the line, and all of it gone.
+const CLEAR: &str = "\r\x1b[K";
+
+/// Does the work; if standard error is a terminal, shows there what the node builds meanwhile.
+pub(super) async fn shown_during<T>(socket: &Path, work: impl Future<Output = T>) -> T {
+    if !io::stderr().is_terminal() {
+        return work.await;
+    }
+    let watching = tokio::spawn(watch(socket.to_owned()));
+    let done = work.await;
+    watching.abort();
+    // Its line is written whole or not at all: there is nothing to wait for within.
+    let _ = watching.await;
+    show("");
+    done
+}
+
+async fn watch(socket: PathBuf) {
+    let Ok(mut client) = Client::connect(&socket).await else { return };
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let Ok(report) = client.status().await else { return };
+        show(&line(&report.node.builds));
+    }
+}
+
+fn show(line: &str) {
+    // A terminal that is gone needs no progress.
+    let _ = write!(io::stderr().lock(), "{CLEAR}{line}");
+}
+
+/// `compiling echo/0 icmp-echo (1.4s), 2 more`, or nothing while nothing is built.
+fn line(builds: &[BuildStatus]) -> String {
+    let named = builds.iter().take(BUILDS_NAMED);
+    let named = named
+        .map(|build| format!("{} {} ({:.1}s)", build.phase, printable(&build.module), build.age_ms as f64 / 1000.0));
+    let more = builds.len().saturating_sub(BUILDS_NAMED);
+    named.chain((more > 0).then(|| format!("{more} more"))).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinion_control::node::BuildPhase;
+
+    #[test]
+    fn a_line_names_the_oldest_builds_and_counts_the_rest() {
+        let build = |module: &str, phase| BuildStatus {
+            tenant: "demo".parse().unwrap(),
+            module: module.into(),
+            phase,
+            age_ms: 1449,
+        };
+        let mut builds = vec![build("echo/0 m", BuildPhase::Compiling)];
+        assert_eq!(line(&[]), "");
+        assert_eq!(line(&builds), "compiling echo/0 m (1.4s)");
+        builds.extend([build("a\u{1b}", BuildPhase::Queued), build("b", BuildPhase::Queued)]);
+        assert_eq!(line(&builds), "compiling echo/0 m (1.4s), queued a\u{fffd} (1.4s), 1 more");
+    }
+}

@@ -1,0 +1,67 @@
+//! When each FWP was given to its client: the moment at which Net-In looked for an instance for the client's first frame.
+//!
+//! Written by the gateway's thread, once for each new client; read by the worker that then runs the FWP for the first time, on its
+//! way behind the frame itself. Both read the same clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pinion_mma::id::FwpId;
+use pinion_mma::stopwatch::Stopwatch;
+
+/// By place of an FWP that chain instances are entered by.
+#[derive(Debug)]
+pub struct FlowMisses {
+    stopwatch: Stopwatch,
+    missed_ns: Box<[AtomicU64]>,
+}
+
+impl FlowMisses {
+    /// For FWPs of so many places. The gateway's clock starts now.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        Self { stopwatch: Stopwatch::start(), missed_ns: (0..places).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The gateway's clock.
+    pub(crate) fn stopwatch(&self) -> Stopwatch {
+        self.stopwatch.clone()
+    }
+
+    /// The time by the gateway's clock, in nanoseconds.
+    #[inline]
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.stopwatch.elapsed_ns()
+    }
+
+    /// Notes since when the client waits that was given this FWP. To be called before any of its frames goes there.
+    pub fn note(&self, entry: FwpId, missed_ns: u64) {
+        // Seen by the worker together with the frame: each hands it on with release and acquire.
+        if let Some(place) = self.missed_ns.get(entry.index as usize) {
+            place.store(missed_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// How long ago the client that has this FWP now was missed, in nanoseconds. For whoever has got a frame of the client's.
+    #[must_use]
+    pub fn elapsed_ns(&self, entry: FwpId) -> u64 {
+        let now_ns = self.now_ns();
+        let missed_ns = self.missed_ns.get(entry.index as usize).map_or(now_ns, |place| place.load(Ordering::Relaxed));
+        now_ns.saturating_sub(missed_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_waits_from_the_time_that_was_noted_for_its_fwp() {
+        let misses = FlowMisses::new(2);
+        let [first, second] = [0, 1].map(|index| FwpId { index, generation: 3 });
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        misses.note(second, misses.now_ns());
+        assert!(misses.elapsed_ns(second) < misses.elapsed_ns(first));
+        assert!(misses.elapsed_ns(first) >= 2_000_000);
+    }
+}

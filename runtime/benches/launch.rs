@@ -1,0 +1,91 @@
+//! What it costs to prepare an FWP up to its first wait, and to take it apart again, in nanoseconds:
+//! `cargo bench -p pinion-runtime --bench launch -- 64 2000` for that many alive at once.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinion_builder::build::{Built, build};
+use pinion_builder::initialise::Wishes;
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::id::FwpId;
+use pinion_mma::notify::ReadyQueue;
+use pinion_mma::wiring::{Edge, Endpoint, Wiring};
+use pinion_runtime::accounts::MemoryAccounts;
+use pinion_runtime::clock::{Clock, RunSlot};
+use pinion_runtime::engine::Reset;
+use pinion_runtime::fwp::{Berth, Fwp};
+use pinion_runtime::log::{LogHub, Origin, hub};
+use pinion_runtime::template::Template;
+use pinion_runtime::{engine, imports, template};
+use wasmtime::Engine;
+
+const MEMORY_BYTES_MAX: usize = 16 << 20;
+const POLICY: &str = "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\n\
+                      allow udp 4789 to 10.200.0.0/16\ndefault deny";
+const ROUNDS: usize = 20_000;
+
+fn template(engine: &Engine, module: &str) -> Template {
+    let bytes = std::fs::read(module).unwrap_or_else(|error| panic!("{module}: {error}; `make guests` builds it"));
+    let config: Arc<[u8]> = POLICY.as_bytes().into();
+    let wishes = Wishes { config: Arc::clone(&config), memory_bytes_max: MEMORY_BYTES_MAX as u64 };
+    let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), artifact).expect("room for the artifact");
+    let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
+    let linker = imports::linker(engine).expect("the node's imports");
+    Template::new(&linker, &(module, facts), config, MEMORY_BYTES_MAX).expect("a template that fits")
+}
+
+struct Launchpad<'a> {
+    template: &'a Template,
+    inputs: &'a ReadyQueue,
+    clock: &'a RunSlot,
+    log: LogHub,
+}
+
+impl Launchpad<'_> {
+    fn launch(&self, index: u32) -> (Fwp, Box<Endpoint>) {
+        let word = || "bench".to_owned();
+        let log = self.log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
+        let wiring = Wiring::to(Edge::EgressWhereItCame);
+        let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
+        let berth = Berth { id, inputs: self.inputs, wiring, clock: self.clock, memory, activation: None };
+        Fwp::prepare(self.template, berth, log).expect("a function that comes to its first wait")
+    }
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<usize> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/wasm32-wasip1/guest/packet_filter.wasm");
+    let module = words.iter().position(|word| word == "--module").and_then(|at| words.get(at + 1));
+    let module = module.map_or(beside, String::as_str);
+    println!("{:>6} {:>9} {:>9}", "FWPs", "prepare", "dismantle");
+    for fwps in if numbers.is_empty() { vec![1, 64, 2000] } else { numbers } {
+        let engine = engine::engine(fwps + 1, Reset::Overwrite).expect("address space for the FWPs");
+        let template = template(&engine, module);
+        let mut clock = Clock::new(Duration::from_micros(100));
+        let slot = clock.slot(&engine);
+        let inputs = ReadyQueue::new(fwps, Doorbell::default());
+        let (log, _drain) = hub();
+        let pad = Launchpad { template: &template, inputs: &inputs, clock: &slot, log };
+        let mut alive: Vec<_> = (0..fwps as u32).map(|index| Some(pad.launch(index))).collect();
+        let (mut prepare, mut dismantle) = (Duration::ZERO, Duration::ZERO);
+        for round in 0..ROUNDS {
+            let place = round % fwps;
+            let started = Instant::now();
+            let (fwp, endpoint) = alive[place].take().expect("all alive");
+            fwp.dismantle(endpoint);
+            let between = Instant::now();
+            alive[place] = Some(pad.launch(place as u32));
+            prepare += between.elapsed();
+            dismantle += between - started;
+        }
+        let ns = |time: Duration| time.as_nanos() as f64 / ROUNDS as f64;
+        println!("{fwps:>6} {:>9.0} {:>9.0}", ns(prepare), ns(dismantle));
+        for (fwp, endpoint) in alive.into_iter().flatten() {
+            fwp.dismantle(endpoint);
+        }
+    }
+}

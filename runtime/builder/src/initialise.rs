@@ -1,0 +1,277 @@
+//! A module's initialisation, run once with its configuration, and the snapshot of what it leaves behind.
+//!
+//! ```text
+//!   module --wizer--> instrumented module --instantiate, _initialize, pinion_init, pinion_pool--> instance
+//!                                                     snapshot of memory and globals <---------------'
+//!                                                                  `--wizer--> module that starts there
+//! ```
+//!
+//! Every instance of every client starts from the snapshot, so nothing secret may be in it: the function gets no random
+//! bytes of its own here, and finds a clock that stands still. Its library's hash tables do get a seed.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use pinion_abi::{
+    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, IMPORT_MODULE, IMPORT_WAIT, IMPORT_YIELD, InitStatus,
+    LogLevel,
+};
+use pinion_guest::calls::{self, Asks, Host};
+use pinion_guest::fault::{Trapped, cause, escaped};
+use pinion_guest::settings;
+use wasmtime::{Caller, Engine, Instance, Linker, Memory, Module, OptLevel, ResourceLimiter, Store, Trap, Val};
+use wasmtime_wizer::{InstanceState, SnapshotVal, ValType, Wizer};
+
+use crate::protocol::{Pool, Said};
+use crate::refused::Refused;
+
+/// How long a module's initialisation may take.
+pub const INIT_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Lines that a guest may log meanwhile; of the others the last one is kept.
+const LINES_MAX: usize = 100;
+/// Elements that a table may have: nothing of it is kept.
+const TABLE_ELEMENTS_MAX: usize = 64 * 1024;
+
+/// What a snapshot is made with.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// The configuration.
+    pub config: Arc<[u8]>,
+    /// Linear memory that the guest may have, in bytes.
+    pub memory_bytes_max: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum Initialised {
+    /// A module that starts where the initialisation ended, and where its pool is.
+    Snapshot {
+        /// The module.
+        wasm: Vec<u8>,
+        /// Its pool.
+        pool: Pool,
+    },
+    /// No snapshot can be taken of this module, for this reason.
+    NotPossible(String),
+}
+
+/// The guest's side of a store.
+pub struct Guest {
+    config: Arc<[u8]>,
+    memory_bytes_max: u64,
+    say: fn(&Said),
+    lines: usize,
+    last_line: Option<String>,
+}
+
+impl Guest {
+    /// For a store in which nothing runs.
+    pub(crate) fn nobody() -> Self {
+        Self { config: Arc::new([]), memory_bytes_max: 0, say: |_| (), lines: 0, last_line: None }
+    }
+}
+
+/// What a call makes the guest end with.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Misuse(String);
+
+impl Host for Guest {
+    fn charge(&mut self, _bytes: u32) -> bool {
+        true
+    }
+
+    fn log(&mut self, level: LogLevel, line: &[u8]) {
+        let line = escaped(line);
+        self.lines += 1;
+        if self.lines <= LINES_MAX {
+            (self.say)(&Said::Log(level, line.clone()));
+        }
+        self.last_line = Some(line);
+    }
+
+    fn config(&self) -> Arc<[u8]> {
+        Arc::clone(&self.config)
+    }
+
+    fn clock_ns(&self) -> u64 {
+        0
+    }
+
+    fn random(&mut self, asks: Asks, bytes: &mut [u8]) -> wasmtime::Result<()> {
+        match asks {
+            Asks::Library => {
+                getrandom::fill(bytes).map_err(|error| Misuse(format!("found no randomness ({error})")).into())
+            }
+            Asks::Function => {
+                let sentence = "asked for random bytes, which every instance would share (ask when it starts),";
+                Err(Misuse(sentence.to_owned()).into())
+            }
+        }
+    }
+
+    fn exit(status: i32) -> wasmtime::Error {
+        Misuse(format!("exited with status {status}")).into()
+    }
+
+    fn give_way(_: &Caller<'_, Self>) {}
+}
+
+impl ResourceLimiter for Guest {
+    fn memory_growing(&mut self, _now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(wanted as u64 <= self.memory_bytes_max)
+    }
+
+    fn table_growing(&mut self, _now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(wanted <= TABLE_ELEMENTS_MAX)
+    }
+}
+
+/// All that a guest may import.
+///
+/// # Errors
+/// wasmtime's, if a name were defined twice.
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    linker
+        .func_wrap(IMPORT_MODULE, IMPORT_WAIT, || -> wasmtime::Result<i32> {
+            Err(Misuse("called pinion.wait".to_owned()).into())
+        })?
+        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, || ())?;
+    calls::define(&mut linker)?;
+    Ok(linker)
+}
+
+/// Runs a module's initialisation and takes a snapshot. What the guest logs meanwhile goes to `say`.
+///
+/// # Errors
+/// Why the module is refused.
+pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Initialised, Refused> {
+    let mut wizer = Wizer::new();
+    wizer.init_func(EXPORT_INIT);
+    let (context, instrumented) = match wizer.instrument(wasm) {
+        Ok(instrumented) => instrumented,
+        Err(error) => return Ok(Initialised::NotPossible(error.root_cause().to_string())),
+    };
+    let engine = engine().map_err(|error| Refused::Invalid(format!("{error:#}")))?;
+    let module = Module::from_binary(&engine, &instrumented).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
+    let guest =
+        Guest { config: Arc::clone(&wishes.config), memory_bytes_max: wishes.memory_bytes_max, say, ..Guest::nobody() };
+    let mut store = Store::new(&engine, guest);
+    store.limiter(|guest| guest);
+    store.set_epoch_deadline(1);
+    let (instance, pool) = within(&engine, INIT_TIME_MAX, || run(&module, &mut store))?;
+    let mut state = State { store: &mut store, instance };
+    match pin!(wizer.snapshot(&context, &mut state)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(wasm)) => Ok(Initialised::Snapshot { wasm, pool }),
+        Poll::Ready(Err(error)) => Ok(Initialised::NotPossible(error.root_cause().to_string())),
+        Poll::Pending => unreachable!("nothing in it waits"),
+    }
+}
+
+/// An engine for one short run: its memories may move, so that none needs 4 GiB of address space, and its code is not to be
+/// fast but soon there.
+fn engine() -> wasmtime::Result<Engine> {
+    let mut config = settings::config();
+    config
+        .memory_may_move(true)
+        .memory_reservation(0)
+        .memory_guard_size(64 * 1024)
+        .memory_init_cow(false)
+        .cranelift_opt_level(OptLevel::None);
+    Engine::new(&config)
+}
+
+/// Does something that the engine's epoch ends when its time is over.
+fn within<R>(engine: &Engine, time: Duration, work: impl FnOnce() -> R) -> R {
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_done.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                engine.increment_epoch();
+            }
+            // Until the work has ended, whatever it does when it is interrupted.
+            let _ = is_done.recv();
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+fn run(module: &Module, store: &mut Store<Guest>) -> Result<(Instance, Pool), Refused> {
+    let linker = linker(store.engine()).map_err(|error| Refused::NotInstantiated(cause(&error)))?;
+    let instance = match linker.instantiate(&mut *store, module) {
+        Ok(instance) => instance,
+        Err(error) if error.is::<Trap>() || error.is::<Misuse>() => return Err(ended(store, &error)),
+        Err(error) => return Err(Refused::NotInstantiated(cause(&error))),
+    };
+    if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
+        initialize.call(&mut *store, ()).map_err(|error| ended(store, &error))?;
+    }
+    let status = call(&instance, store, EXPORT_INIT)?;
+    if status != InitStatus::Ready as i32 {
+        return Err(Refused::InitRefused { status, last_line: store.data_mut().last_line.take() });
+    }
+    let address = call(&instance, store, EXPORT_POOL)? as u32;
+    let memory = instance.get_memory(&mut *store, EXPORT_MEMORY);
+    let pool = memory.and_then(|memory| read_pool(&memory, store, address)).ok_or(Refused::Pool(address))?;
+    Ok((instance, pool))
+}
+
+fn call(instance: &Instance, store: &mut Store<Guest>, name: &str) -> Result<i32, Refused> {
+    let function = instance.get_typed_func::<(), i32>(&mut *store, name);
+    let function = function.map_err(|error| Refused::NotInstantiated(cause(&error)))?;
+    function.call(&mut *store, ()).map_err(|error| ended(store, &error))
+}
+
+/// Why a call has not returned.
+fn ended(store: &mut Store<Guest>, error: &wasmtime::Error) -> Refused {
+    if let Some(Misuse(what)) = error.downcast_ref() {
+        return Refused::InitMisuse(what.clone());
+    }
+    if error.downcast_ref() == Some(&Trap::Interrupt) {
+        return Refused::InitTime(INIT_TIME_MAX);
+    }
+    let Trapped { message, backtrace } = Trapped::of(error);
+    Refused::InitTrapped { message, last_line: store.data_mut().last_line.take(), backtrace }
+}
+
+fn read_pool(memory: &Memory, store: &Store<Guest>, address: u32) -> Option<Pool> {
+    let mut pool = Pool([0; _]);
+    let bytes = memory.data(store).get(address as usize..)?.get(..size_of::<Pool>())?;
+    for (word, bytes) in pool.0.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = u32::from_le_bytes(bytes.try_into().ok()?);
+    }
+    Some(pool)
+}
+
+/// An instance as the snapshot reads it.
+struct State<'a> {
+    store: &'a mut Store<Guest>,
+    instance: Instance,
+}
+
+impl InstanceState for State<'_> {
+    async fn global_get(&mut self, name: &str, _: ValType) -> SnapshotVal {
+        let global = self.instance.get_global(&mut *self.store, name).expect("the instrumented module exports it");
+        match global.get(&mut *self.store) {
+            Val::I32(value) => SnapshotVal::I32(value),
+            Val::I64(value) => SnapshotVal::I64(value),
+            Val::F32(value) => SnapshotVal::F32(value),
+            Val::F64(value) => SnapshotVal::F64(value),
+            Val::V128(value) => SnapshotVal::V128(value.as_u128()),
+            _ => unreachable!("modules with mutable globals of other types are not instrumented"),
+        }
+    }
+
+    async fn memory_contents(&mut self, name: &str, contents: impl FnOnce(&[u8]) + Send) {
+        let memory = self.instance.get_memory(&mut *self.store, name).expect("the instrumented module exports it");
+        contents(memory.data(&*self.store));
+    }
+}

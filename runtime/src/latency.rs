@@ -1,0 +1,124 @@
+//! How long things took: histograms that one thread adds to and any other reads, at any time.
+
+use std::time::Duration;
+
+use histogram::{AtomicHistogram, Histogram};
+use pinion_control::node::LatencyStatus;
+
+/// Times are told apart by one part in so many powers of two, and up to so many powers of two of a nanosecond: 18 minutes.
+const GROUPING_POWER: u8 = 8;
+const VALUE_POWER_MAX: u8 = 40;
+const LONGEST_NS: u64 = (1 << VALUE_POWER_MAX) - 1;
+
+/// Times, all of them, since it was made. Adding allocates nothing, locks nothing and touches one line of memory.
+pub struct Latencies(AtomicHistogram);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(AtomicHistogram::new(GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible"))
+    }
+}
+
+impl Latencies {
+    /// Adds a time. What is longer than the longest counts as that.
+    #[inline]
+    pub fn record_ns(&self, time_ns: u64) {
+        let _ = self.0.increment(time_ns.min(LONGEST_NS));
+    }
+
+    /// Adds a time.
+    pub fn record(&self, time: Duration) {
+        self.record_ns(time.as_nanos().min(u128::from(LONGEST_NS)) as u64);
+    }
+
+    /// All times so far.
+    #[must_use]
+    pub fn snapshot(&self) -> LatencySnapshot {
+        LatencySnapshot(self.0.load())
+    }
+}
+
+/// Times as they were read.
+#[derive(Clone, Debug)]
+pub struct LatencySnapshot(Histogram);
+
+impl LatencySnapshot {
+    /// Those of several histograms together.
+    #[must_use]
+    pub fn all<'a>(latencies: impl Iterator<Item = &'a Latencies>) -> Self {
+        let none = Histogram::new(GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible");
+        let add = |sum: Histogram, latencies: &Latencies| sum.wrapping_add(&latencies.0.load()).expect("all are alike");
+        Self(latencies.fold(none, add))
+    }
+
+    /// Those that were added after `earlier` was taken of the same histograms.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(self.0.wrapping_sub(&earlier.0).expect("all are alike"))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.as_slice().iter().sum()
+    }
+
+    /// The time that so many percent of them do not exceed, in nanoseconds; 0 if there are none.
+    #[must_use]
+    pub fn at_ns(&self, percent: f64) -> u64 {
+        let bucket = self.0.quantile_bucket(percent / 100.0).ok().flatten();
+        bucket.map_or(0, |bucket| bucket.end())
+    }
+
+    /// In a report.
+    #[must_use]
+    pub fn status(&self) -> LatencyStatus {
+        let [p50_ns, p90_ns, p99_ns, max_ns] = [50.0, 90.0, 99.0, 100.0].map(|percent| self.at_ns(percent));
+        LatencyStatus { count: self.count(), p50_ns, p90_ns, p99_ns, max_ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_off_by_less_than_a_part_in_two_hundred() {
+        let latencies = Latencies::default();
+        (1..=1000).for_each(|us| latencies.record(Duration::from_micros(us)));
+        let status = latencies.snapshot().status();
+        let close = |got_ns: u64, us: u64| (us * 1000..=us * 1005).contains(&got_ns);
+        assert_eq!(status.count, 1000);
+        let LatencyStatus { p50_ns, p90_ns, p99_ns, max_ns, .. } = status;
+        assert!(close(p50_ns, 500) && close(p90_ns, 900) && close(p99_ns, 990) && close(max_ns, 1000), "{status:?}");
+    }
+
+    #[test]
+    fn what_came_later_is_told_apart() {
+        let latencies = Latencies::default();
+        latencies.record_ns(100);
+        let before = latencies.snapshot();
+        latencies.record_ns(5);
+        let after = latencies.snapshot().since(&before);
+        assert_eq!((after.count(), after.at_ns(50.0)), (1, 5));
+    }
+
+    #[test]
+    fn several_histograms_are_read_as_one_and_none_has_no_times() {
+        let both = [3, 9].map(|time_ns| {
+            let latencies = Latencies::default();
+            latencies.record_ns(time_ns);
+            latencies
+        });
+        let all = LatencySnapshot::all(both.iter());
+        assert_eq!((all.count(), all.at_ns(50.0), all.at_ns(100.0)), (2, 3, 9));
+        assert_eq!(LatencySnapshot::all([].into_iter()).status(), LatencyStatus::default());
+    }
+
+    #[test]
+    fn a_time_beyond_all_measure_counts() {
+        let latencies = Latencies::default();
+        latencies.record(Duration::from_secs(3_000_000));
+        assert_eq!(latencies.snapshot().count(), 1);
+    }
+}

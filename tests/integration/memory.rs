@@ -1,0 +1,178 @@
+//! Memory of chains and tenants stays within its limits, and is given back when it is short, while those who behave notice
+//! nothing.
+#![forbid(unsafe_code)]
+
+use std::fs;
+
+use pinion_tests::bed::{Bed, Device, NODE, turn};
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::node::Node;
+use pinion_tests::ping::{flood, poke};
+use pinion_tests::until::{SOON, until};
+use serde_json::Value;
+
+/// Whose functions want all memory there is.
+const TENANT: &str = "mallory";
+/// What these answer for.
+const THEIRS: &str = "10.77.0.66";
+/// What an FWP of theirs may have; the clients of one chain are three.
+const FWP_KIB: u64 = 16 << 10;
+
+/// A bed where pings to [`NODE`] are answered for each client, and those to [`THEIRS`] go to functions that want all memory
+/// there is; `chain` are further keys of their chain's, and `settings` of the node's.
+fn bed_of_bombs(chain: &str, settings: &str) -> Bed {
+    let bed = Bed::with_settings(Device::AfPacket, &[THEIRS], settings);
+    bed.apply_echo("per-client");
+    let chain = format!("memory_limit_kib = {FWP_KIB}\ncache_min = 1\n{chain}");
+    let manifest = Manifest::of(TENANT)
+        .module("bomb", &build::hostile("memory_bomb"))
+        .chain("bombs", "bomb", &chain)
+        .ping_rule("bombs", "bombs", "per-client", THEIRS);
+    bed.node.apply(manifest.text());
+    bed
+}
+
+/// Of the tenant, by the status: what its FWPs have, and may have.
+fn tenant(bed: &Bed) -> (u64, Option<u64>) {
+    let status = bed.node.cli().status();
+    let tenants = status["tenants"].as_array().expect("a list of tenants");
+    let found = tenants.iter().find(|entry| entry["tenant"] == TENANT).expect("the tenant is listed");
+    (found["memory_kib"].as_u64().expect("a number"), found["memory_limit_kib"].as_u64())
+}
+
+/// The sum of what FWPs of the tenant's have that serve or wait for a client.
+fn in_fwps(bed: &Bed) -> u64 {
+    let lives = |fwp: &&Value| {
+        fwp["tenant"] == TENANT && matches!(fwp["state"].as_str(), Some("cached" | "active" | "blocked"))
+    };
+    bed.node.cli().get("fwps").iter().filter(lives).filter_map(|fwp| fwp["memory_kib"].as_u64()).sum()
+}
+
+/// Has every client set off a bomb; nothing may exceed the limit at any time.
+fn assert_the_limit_holds(bed: &Bed, limit_kib: u64) {
+    for client in &bed.clients {
+        poke(&client.namespace, THEIRS);
+        assert!(in_fwps(bed) <= limit_kib, "{} KiB of {limit_kib}", in_fwps(bed));
+    }
+    // The next page would be beyond.
+    until("bombs that have all they get", SOON, || (tenant(bed).0 + 64 > limit_kib).then_some(()));
+    let failure = until("instance that finds no memory", SOON, || {
+        bed.node.cli().chain_status(TENANT, "bombs")["last_failure"].as_str().map(str::to_owned)
+    });
+    assert!(failure.starts_with("stage 0 (bomb): it could not be instantiated: it needs "), "{failure}");
+    assert!(failure.contains(&format!("{limit_kib}")), "{failure}");
+    assert!(tenant(bed).0 <= limit_kib && in_fwps(bed) <= limit_kib);
+    let summary = flood(&bed.clients[1].namespace, NODE, 2_000);
+    println!("beside bombs with {} KiB: {summary:?}", tenant(bed).0);
+    summary.assert_all(2_000);
+}
+
+#[test]
+fn all_fwps_of_a_chain_together_have_no_more_memory_than_its_limit() {
+    let limit_kib = 2 * FWP_KIB;
+    let bed = bed_of_bombs(&format!("memory_total_kib = {limit_kib}"), "");
+    assert_the_limit_holds(&bed, limit_kib);
+    let chain = bed.node.cli().chain_status(TENANT, "bombs");
+    assert_eq!((&chain["memory_limit_kib"], tenant(&bed).1), (&limit_kib.into(), None));
+}
+
+#[test]
+fn all_fwps_of_a_tenant_together_have_no_more_memory_than_the_operator_grants() {
+    let limit_kib = 2 * FWP_KIB;
+    let limits =
+        format!("[limits]\ntenant_memory_mib = 1000\n[[tenant]]\nname = {TENANT:?}\nmemory_mib = {}", limit_kib >> 10);
+    let bed = bed_of_bombs("", &limits);
+    assert_the_limit_holds(&bed, limit_kib);
+    assert_eq!(tenant(&bed).1, Some(limit_kib));
+    let gone = format!(
+        "version = \"pinion.v1\"\ntenant = {TENANT:?}\n[[rule]]\nname = \"bombs\"\npolicy = \"per-client\"\nchain = \"bombs\"\n[[chain]]\nname = \"bombs\"\nstage = [{{ module = \"bomb\" }}]\n"
+    );
+    let path = bed.node.path("gone.toml");
+    fs::write(&path, gone).expect("the node's folder is writable");
+    bed.node.cli().run(&["delete", "-f", path.to_str().expect("a path of text")]);
+    until("end of the tenant's memory", SOON, || {
+        let status = bed.node.cli().status();
+        let tenants = status["tenants"].as_array().expect("a list of tenants").clone();
+        tenants.iter().all(|entry| entry["tenant"] != TENANT || entry["memory_kib"] == 0).then_some(())
+    });
+}
+
+fn states(node: &Node) -> Vec<String> {
+    let state = |fwp: &Value| fwp["state"].as_str().unwrap_or_default().to_owned();
+    let mut states: Vec<String> = node.cli().get("fwps").iter().map(state).collect();
+    states.sort();
+    states
+}
+
+/// How many FWPs and templates are in a state.
+fn count(node: &Node, state: &str) -> usize {
+    states(node).iter().filter(|it| *it == state).count()
+}
+
+#[test]
+fn as_memory_gets_short_caches_go_first_then_templates_of_idle_chains_and_never_who_serves() {
+    let cgroup = tempfile::tempdir().expect("a folder");
+    let fill = |per_cent: u64| {
+        // Whole or not at all, as the kernel's own file.
+        let partial = cgroup.path().join("partial");
+        fs::write(&partial, format!("{}\n", per_cent * 10_000)).expect("the folder is writable");
+        fs::rename(&partial, cgroup.path().join("memory.current")).expect("the folder is writable");
+    };
+    fill(10);
+    fs::write(cgroup.path().join("memory.max"), "1000000\n").expect("the folder is writable");
+    let bed = Bed::with_settings(Device::AfPacket, &[THEIRS], &format!("memory_cgroup = {:?}", cgroup.path()));
+    bed.apply_echo("per-client");
+    let idle = Manifest::of(TENANT)
+        .module("echo", &build::sample("icmp-echo"))
+        .chain("idle", "echo", "cache_min = 3")
+        .ping_rule("idle", "idle", "per-client", THEIRS);
+    bed.node.apply(idle.text());
+    let node = &bed.node;
+    until("full caches", SOON, || (count(node, "cached") == 4 + 3).then_some(()));
+    poke(&bed.clients[0].namespace, NODE);
+    until("FWP that serves", SOON, || (node.cli().serving_fwps().len() == 1).then_some(()));
+    let serving = node.cli().serving_fwps()[0]["id"].clone();
+    until("full caches again", SOON, || (count(node, "cached") == 4 + 3).then_some(()));
+    assert_eq!(count(node, "template"), 2);
+
+    fill(90);
+    until("one cached instance of each chain", SOON, || (count(node, "cached") == 2).then_some(()));
+    until("instances that were taken back", SOON, || (count(node, "reclaimed") == 5).then_some(()));
+    assert_eq!((count(node, "template"), count(node, "object")), (2, 0));
+    let status = node.cli().status();
+    assert!(status["warnings"].to_string().contains("memory: it is short"), "{status}");
+
+    fill(99);
+    until("no cached instance", SOON, || (count(node, "cached") == 0).then_some(()));
+    until("template that was unloaded", SOON, || (count(node, "object") == 1).then_some(()));
+    assert_eq!((count(node, "template"), &node.cli().serving_fwps()[0]["id"]), (1, &serving));
+    flood(&bed.clients[0].namespace, NODE, 1_000).assert_all(1_000);
+
+    // A client of the chain whose templates are gone is served all the same.
+    poke(&bed.clients[1].namespace, THEIRS);
+    until("FWP of the chain that was idle", SOON, || (node.cli().serving_fwps().len() == 2).then_some(()));
+    assert_eq!((count(node, "template"), count(node, "object")), (2, 0));
+
+    fill(10);
+    until("full caches, as memory is there again", SOON * 3, || (count(node, "cached") == 4 + 3).then_some(()));
+    assert!(node.cli().serving_fwps().iter().any(|fwp| fwp["id"] == serving));
+    // The last step down takes a while longer.
+    until("end of the warning", SOON * 3, || {
+        (!node.cli().status()["warnings"].to_string().contains("memory:")).then_some(())
+    });
+}
+
+#[test]
+fn the_template_of_each_stage_is_listed() {
+    let _turn = turn();
+    let node = Node::without_devices();
+    let manifest =
+        Manifest::of("lab").module("echo", &build::sample("icmp-echo")).chain("echo", "echo", "cache_min = 1");
+    node.apply(manifest.text());
+    let fwps = node.cli().get("fwps");
+    let template = fwps.iter().find(|fwp| fwp["id"] == "lab/echo/0").expect("the template is listed");
+    assert_eq!((&template["state"], &template["module"]), (&"template".into(), &"echo".into()));
+    let described = node.cli().run(&["describe", "fwp", "lab/echo/0", "--tenant", "lab"]);
+    assert!(described.contains("template"), "{described}");
+}
