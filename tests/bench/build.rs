@@ -1,15 +1,18 @@
-//! Compiles the native peer, and notes what figures depend on: `ZERO_COPY_CHAIN` is the peer's path, `DPDK_VERSION` and
-//! `RUSTC_VERSION` are for `env.rs`.
+//! Compiles the native peers, and notes what figures depend on: `ZERO_COPY_CHAIN` and others named after their sources are the peers'
+//! paths, `DPDK_VERSION` and `RUSTC_VERSION` are for `env.rs`.
 
 use std::path::Path;
 use std::process::Command;
 
-const SOURCE: &str = "native/zero_copy_chain.c";
+/// A program with DPDK.
+const ZERO_COPY_CHAIN: &str = "zero_copy_chain";
+/// Programs without any library but the C one, which is part of them.
+const STATIC: [&str; 4] = ["process_start", "started_process", "idle_process", "process_per_client"];
 const NO_DPDK: &str = "DPDK 22.11 or later was not found by pkg-config: `make install` installs it on Debian";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed={SOURCE}");
+    println!("cargo::rerun-if-changed=native");
     if let Err(sentence) = build() {
         println!("cargo::error={}", sentence.replace('\n', " "));
     }
@@ -19,24 +22,25 @@ fn build() -> Result<(), String> {
     let dpdk = pkg_config::Config::new().atleast_version("22.11").cargo_metadata(false).probe("libdpdk");
     println!("cargo::rustc-env=DPDK_VERSION={}", dpdk.map_err(|_| NO_DPDK)?.version);
     println!("cargo::rustc-env=RUSTC_VERSION={}", rustc_version()?);
-    let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
-    let program = Path::new(&out).join("zero-copy-chain");
-    compile(&program)?;
-    println!("cargo::rustc-env=ZERO_COPY_CHAIN={}", program.display());
-    Ok(())
+    // With the flags that Debian's testpmd was compiled with, as far as they matter: pkg-config's `-march`, and `-O3`.
+    compile(ZERO_COPY_CHAIN, &pkg_config("--cflags")?, &pkg_config("--libs")?)?;
+    STATIC.iter().try_for_each(|name| compile(name, &["-static".to_owned()], &[]))
 }
 
-/// With the flags that Debian's testpmd was compiled with, as far as they matter: pkg-config's `-march`, and `-O3`.
-fn compile(program: &Path) -> Result<(), String> {
+/// Compiles `native/NAME.c`, and notes the program's path by its name in capitals.
+fn compile(name: &str, flags: &[String], libraries: &[String]) -> Result<(), String> {
+    let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
+    let (source, program) = (format!("native/{name}.c"), Path::new(&out).join(name.replace('_', "-")));
     let mut compiler =
         cc::Build::new().opt_level(3).try_get_compiler().map_err(|error| error.to_string())?.to_command();
-    compiler.args(["-Wall", "-Wextra", "-Werror", "-pthread"]).args(pkg_config("--cflags")?);
-    compiler.arg(SOURCE).arg("-o").arg(program).args(pkg_config("--libs")?);
+    compiler.args(["-Wall", "-Wextra", "-Werror", "-pthread"]).args(flags);
+    compiler.arg(&source).arg("-o").arg(&program).args(libraries);
     let output = compiler.output().map_err(|error| format!("{compiler:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{SOURCE} does not compile: {}", String::from_utf8_lossy(&output.stderr))),
+    if !output.status.success() {
+        return Err(format!("{source} does not compile: {}", String::from_utf8_lossy(&output.stderr)));
     }
+    println!("cargo::rustc-env={}={}", name.to_uppercase(), program.display());
+    Ok(())
 }
 
 fn pkg_config(what: &str) -> Result<Vec<String>, String> {

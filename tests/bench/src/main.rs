@@ -15,18 +15,24 @@
 
 mod chain;
 mod checksum;
+mod churn;
+mod density;
 mod env;
 mod figure;
+mod hosted;
 mod huge_pages;
 mod idle;
 mod lab;
+mod launch;
 mod middlebox;
+mod newcomers;
 mod node_api;
 mod others;
 mod outcome;
 mod percentiles;
 mod ping;
 mod prober;
+mod processes;
 mod report;
 mod testpmd;
 
@@ -51,6 +57,9 @@ enum Command {
     Middlebox(Measured<middlebox::Options>),
     Ping(Measured<ping::Options>),
     Idle(Measured<idle::Options>),
+    Launch(Measured<launch::Options>),
+    Churn(Measured<churn::Options>),
+    Density(Measured<density::Options>),
     Report(report::Options),
 }
 
@@ -69,6 +78,9 @@ fn main() -> ExitCode {
         Command::Middlebox(figure) => measured("middlebox", figure, middlebox::run),
         Command::Ping(figure) => measured("ping", figure, ping::run),
         Command::Idle(figure) => measured("idle", figure, idle::run),
+        Command::Launch(figure) => measured("launch", figure, launch::run),
+        Command::Churn(figure) => measured("churn", figure, churn::run),
+        Command::Density(figure) => measured("density", figure, density::run),
         Command::Report(options) => exit_code("report", report::write(&options).map(|()| true)),
     }
 }

@@ -25,6 +25,11 @@ impl Percentiles {
         self.times_ns.saturating_record(time.as_nanos() as u64);
     }
 
+    /// Adds all samples of another's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.times_ns.add(&other.times_ns).expect("all have the same bounds");
+    }
+
     /// How many samples there are.
     pub(crate) fn count(&self) -> u64 {
         self.times_ns.len()

@@ -1,5 +1,7 @@
 //! What each figure's JSON says, in words and curves: the only place that knows the figures' keys, and the papers' values.
 
+mod clients;
+
 use anyhow::Context;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +16,10 @@ pub(super) struct Figure {
     pub(super) read: fn(Value) -> anyhow::Result<Results>,
 }
 
-pub(super) const FIGURES: [Figure; 4] = [
+pub(super) const FIGURES: [Figure; 7] = [
+    Figure { name: "launch", read: clients::launch },
+    Figure { name: "churn", read: clients::churn },
+    Figure { name: "density", read: clients::density },
     Figure { name: "chain", read: chain },
     Figure { name: "middlebox", read: middlebox },
     Figure { name: "ping", read: ping },

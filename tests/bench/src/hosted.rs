@@ -1,0 +1,200 @@
+//! A whole node in this process, whose only port is the figure's own: the product's threads, roles, launcher, control API and builder, put
+//! together by the product's own code from a configuration as an operator writes it.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use pinion_control::model::CACHE_INSTANCES_MAX;
+use pinion_control::node::{ChainStatus, Node as _};
+use pinion_control::{Control, Server, Store};
+use pinion_gateway::port::heap::HeapPool;
+use pinion_runtime::assembly::{Assembled, assemble_with};
+use pinion_runtime::config::NodeConfig;
+use pinion_runtime::node::NodeLatencies;
+use pinion_runtime::ports::{GatewayThread, Opened};
+use pinion_tests::build::program;
+use pinion_tests::cli::Cli;
+use pinion_tests::manifest::Manifest;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::figure::Cores;
+use crate::newcomers::{Answer, NODE_ADDRESS, PORT, Pace, Rounds, SERVICE_PORT, Tally, newcomers};
+
+/// What an operator sets who wants new clients answered at once: data-plane threads never sleep. All else is the default.
+pub(crate) const IDLE: &str = "busy";
+const BUFFERS: usize = 8192;
+const BUFFER_BYTES: u16 = 2048;
+/// Of a core's own thread pool, as `piniond` has them.
+const CONTROL_THREADS: usize = 2;
+
+/// How long a cache may take to be full, or instances to end.
+const REST_MAX: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// Nobody prepares or ends anything any more, and what did is out of the way.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// What new clients meet.
+pub(crate) struct Service<'a> {
+    /// A sample, as every stage's module.
+    pub(crate) sample: &'a str,
+    pub(crate) config: &'a str,
+    pub(crate) stages: usize,
+    pub(crate) cache: u32,
+    pub(crate) answer: Answer,
+}
+
+impl Service<'_> {
+    /// A chain, and a rule that gives every client an instance of it.
+    fn manifest(&self) -> Manifest {
+        let stage = match self.config {
+            "" => format!("{{ module = \"{}\" }}", self.sample),
+            config => format!("{{ module = \"{}\", config = \"{config}\" }}", self.sample),
+        };
+        let stages = vec![stage; self.stages].join(", ");
+        Manifest::of("bench")
+            .module(self.sample, &pinion_tests::build::sample(self.sample))
+            .with(format_args!("[[chain]]\nname = \"service\"\nstage = [{stages}]\ncache_min = {}\n", self.cache))
+            .with(format_args!(
+                "[[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = \"service\"\n\
+                 match = {{ destination = \"{NODE_ADDRESS}\", protocol = \"udp\", destination_ports = \"{SERVICE_PORT}\" }}\n"
+            ))
+    }
+}
+
+/// The node. Dropped, it stops as `piniond` does.
+pub(crate) struct HostedNode {
+    rounds: Rounds,
+    answer: Answer,
+    cache: u32,
+    stop: Option<oneshot::Sender<()>>,
+    served: Option<JoinHandle<()>>,
+    threads: Option<Runtime>,
+    node: Assembled,
+    /// Goes last.
+    _folder: TempDir,
+}
+
+impl HostedNode {
+    /// A node with room for so many FWPs, its service in effect and its cache full.
+    pub(crate) fn start(cores: Cores, fwps_max: usize, service: &Service<'_>) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("pinion-bench-").tempdir().context("a folder for the node")?;
+        let config = Self::config(&folder, cores, fwps_max)?;
+        fs::create_dir(&config.state_dir).with_context(|| config.state_dir.display().to_string())?;
+        let pool = HeapPool::new(BUFFERS, BUFFER_BYTES);
+        let (port, rounds) = newcomers(pool.clone());
+        let opened = Opened { ports: vec![Box::new(port)], pool: Box::new(pool), thread: GatewayThread::default() };
+        // As in `piniond`.
+        let threads = Builder::new_multi_thread().worker_threads(CONTROL_THREADS).enable_all().build()?;
+        let server = Server::bind(&config.socket)?;
+        let store = Arc::new(Store::open(&config.state_dir.join("pinion.redb"))?);
+        let node = assemble_with(&config, |_| Ok(opened))?;
+        let control = Arc::new(Control::open(store, Arc::clone(&node.data_plane) as _)?);
+        let (stop, stopped) = oneshot::channel();
+        let served = threads.spawn(async move {
+            let stopped = async { _ = stopped.await };
+            // The figure notices: its rounds come to nothing.
+            let _ = server.serve(control, stopped).await;
+        });
+        let (stop, served, threads) = (Some(stop), Some(served), Some(threads));
+        let (answer, cache) = (service.answer, service.cache);
+        let mut hosted = Self { rounds, answer, cache, stop, served, threads, node, _folder: folder };
+        hosted.apply(&config, service)?;
+        hosted.await_rest(0)?;
+        Ok(hosted)
+    }
+
+    fn config(folder: &TempDir, cores: Cores, fwps_max: usize) -> anyhow::Result<NodeConfig> {
+        let path = |name: &str| folder.path().join(name);
+        let text = format!(
+            "state_dir = {:?}\nsocket = {:?}\nbuilder = {:?}\nidle = \"{IDLE}\"\n{}[limits]\nfwps_max = {fwps_max}\nbuffers = {BUFFERS}\n\
+             [[port]]\nname = \"{PORT}\"\ndevice = \"{PORT}\"\naddresses = [\"{NODE_ADDRESS}/24\"]\n",
+            path("state"),
+            path("pinion.sock"),
+            program("pinion-builder"),
+            cores.node_config()
+        );
+        fs::write(path("piniond.toml"), text).context("the node's configuration")?;
+        Ok(NodeConfig::read(&path("piniond.toml"))?)
+    }
+
+    fn apply(&mut self, config: &NodeConfig, service: &Service<'_>) -> anyhow::Result<()> {
+        let path = config.state_dir.join("manifest.toml");
+        fs::write(&path, service.manifest().text()).with_context(|| path.display().to_string())?;
+        Cli::new(&config.socket).apply(&path);
+        Ok(())
+    }
+
+    /// Has so many new clients come, each for an instance of its own, and fails unless each got one, and its reply.
+    pub(crate) fn serve(&mut self, clients: usize, pace: Pace) -> anyhow::Result<Tally> {
+        let tally = self.offer(clients, pace)?;
+        tally.check()?;
+        Ok(tally)
+    }
+
+    /// The same, but that clients may be lost. Each that is not must have had an instance of its own.
+    pub(crate) fn offer(&mut self, clients: usize, pace: Pace) -> anyhow::Result<Tally> {
+        let before = self.latencies();
+        let tally = self.rounds.run(clients, pace, self.answer)?;
+        let activated = self.latencies().chain_activation.since(&before.chain_activation).count();
+        ensure!(
+            activated >= tally.times.count(),
+            "{} clients were answered by {activated} instances: some shared one",
+            tally.times.count()
+        );
+        Ok(tally)
+    }
+
+    /// What the node itself has measured.
+    pub(crate) fn latencies(&self) -> NodeLatencies {
+        self.node.data_plane.latencies()
+    }
+
+    fn chain(&self) -> anyhow::Result<ChainStatus> {
+        let status = self.node.data_plane.status();
+        if let Some(warning) = status.warnings.iter().find(|warning| !warning.contains("max_map_count")) {
+            anyhow::bail!("the node warns: {warning}");
+        }
+        status.chains.into_iter().next().context("the node has no chain")
+    }
+
+    /// Waits until the cache is full and no more instances serve anybody than so many.
+    pub(crate) fn await_rest(&self, serving_max: u32) -> anyhow::Result<()> {
+        let deadline = Instant::now() + REST_MAX;
+        loop {
+            let chain = self.chain()?;
+            if chain.ready >= self.cache && chain.active <= serving_max {
+                thread::sleep(SETTLING);
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "after {REST_MAX:?} {} of {} instances are ready, and {} serve somebody; the last failure: {:?}",
+                chain.ready,
+                self.cache,
+                chain.active,
+                chain.last_failure
+            );
+            thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+impl Drop for HostedNode {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let (Some(threads), Some(served)) = (self.threads.take(), self.served.take()) {
+            let _ = threads.block_on(served);
+            // A change under way ends first: it needs the node.
+            drop(threads);
+        }
+    }
+}
+
+/// The most instances that a chain may keep ready.
+pub(crate) const CACHE_MAX: u32 = CACHE_INSTANCES_MAX;
