@@ -290,6 +290,8 @@ impl Fwp {
                     let (future, call) = ((&raw const **future).addr(), fwp.shared.call_site());
                     fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&fwp.shared).addr());
                 }
+                let memory_bytes = fwp.shared.memory_bytes() as usize;
+                template.hot_pages.learn(std::ptr::slice_from_raw_parts(base.as_ptr(), memory_bytes));
                 Ok((fwp, endpoint))
             }
             Err(reason) => {
@@ -433,6 +435,7 @@ impl Fwp {
 /// Instantiates; if the template is no snapshot, initialises as well. The pool that the guest has laid out, checked.
 async fn start(template: &Template, store: &mut Store<FwpContext>) -> Result<(Instance, PoolLayout), EndReason> {
     let instance = template.instantiate(store).await.map_err(|error| EndReason::not_instantiated(&error))?;
+    template.hot_pages.provide(linear_memory(&instance, store)?.data_mut(&mut *store));
     match template.pool {
         Some(layout) => Ok((instance, layout)),
         None => initialise(&instance, store).await.map(|layout| (instance, layout)),

@@ -40,6 +40,7 @@ pub mod end;
 pub mod engine;
 mod footprint;
 pub mod fwp;
+mod hot_pages;
 pub mod imports;
 pub mod latency;
 pub mod launcher;

@@ -8,6 +8,7 @@ use pinion_mma::pool::{PoolError, PoolLayout};
 use wasmtime::{Engine, Instance, InstancePre, Linker, Module, Store};
 
 use crate::fwp::FwpContext;
+use crate::hot_pages::HotPages;
 
 /// What the FWPs of one stage, on one worker, are made from.
 pub struct Template {
@@ -18,6 +19,7 @@ pub struct Template {
     pub config: Arc<[u8]>,
     /// Linear memory an FWP may grow to, in bytes.
     pub memory_bytes_max: usize,
+    pub(crate) hot_pages: HotPages,
 }
 
 /// Why a template can't be used.
@@ -51,7 +53,7 @@ impl Template {
             Start::Module(_) => None,
         };
         let instance = linker.instantiate_pre(module).map_err(TemplateError::Imports)?;
-        Ok(Self { instance, pool, config, memory_bytes_max })
+        Ok(Self { instance, pool, config, memory_bytes_max, hot_pages: HotPages::default() })
     }
 
     /// The engine its instances belong to.
