@@ -194,12 +194,16 @@ impl Gateway {
         done += self.handover.take_spent(2 * batch, |buffer| self.bin.take(buffer));
         done += self.obey(now_ns);
         done += self.give_up_waiting(now_ns);
+        done += self.net_out(batch);
+        self.handover.lend_empties(&mut *self.bin.pool);
+        self.report();
+        // Last, so that as little as possible lies between a frame's arrival and the MMA, which may be this thread's next role.
         for turn in 0..self.ports.len() {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
         }
         self.first_port = (self.first_port + 1) % self.ports.len();
         self.handover.hand_over();
-        done += self.net_out(batch);
+        self.handover.ring();
         if done > 0 && has_paused {
             self.undivided_ns = now_ns + UNDIVIDED_NS;
         }
@@ -210,9 +214,6 @@ impl Gateway {
             self.ask_ports(now_ns);
         }
         self.bin.empty();
-        self.handover.lend_empties(&mut *self.bin.pool);
-        self.handover.ring();
-        self.report();
         done
     }
 
