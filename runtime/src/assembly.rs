@@ -30,7 +30,9 @@ use crate::builds::Builds;
 use crate::clock::{Clock, Watch};
 use crate::config::{NodeConfig, PortConfig};
 use crate::engine::Reset;
-use crate::launcher::{Catalogue, Ears, Launcher, Lines, Order, Places, Shelf, WorkerLine, per_worker, stages_max};
+use crate::launcher::{
+    Caller, Catalogue, Desk, Ears, Launcher, Lines, Order, Orders, Places, Shelf, WorkerLine, per_worker, stages_max,
+};
 use crate::lines::line;
 use crate::log::LogHub;
 use crate::machine::{MachineFacts, Needs};
@@ -66,7 +68,7 @@ pub struct Assembled {
     bells: Vec<Doorbell>,
     ticker_bell: Doorbell,
     pressure: Option<pressure::Ending>,
-    orders: Sender<Order>,
+    orders: Orders,
     log: LogHub,
     launcher: Option<JoinHandle<()>>,
     roles: Vec<JoinHandle<()>>,
@@ -91,7 +93,7 @@ impl Drop for Assembled {
     /// last: until then a worker may be in a guest that nothing else would take off the core.
     fn drop(&mut self) {
         self.pressure.take().inspect(pressure::Ending::ring);
-        let _ = self.orders.send(Order::Stop);
+        self.orders.give(Order::Stop);
         self.launcher.take().into_iter().for_each(join);
         self.stop.roles.store(true, Ordering::SeqCst);
         self.bells.iter().for_each(Doorbell::ring);
@@ -171,7 +173,10 @@ pub fn assemble_with(
     let accounts = Arc::new(Accounts::new(config.tenant_limits()));
     let catalogue = Catalogue::new(Arc::clone(&artifacts), Arc::clone(&accounts), by_name, shelves(&engines)?);
     let places = Places::new(fwps_max, plan.workers.len(), plan.mmas.len());
-    let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&board), log.clone());
+    let desk = Arc::new(Desk::new(ears.clone()));
+    let orders = Orders::new(orders, Arc::clone(&desk));
+    let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&desk), Arc::clone(&board), log.clone());
+    let launcher_cores = plan.for_launcher(&cores);
     let builds = Builds::default();
     let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
     let data_plane = DataPlane::new(DataPlaneParts {
@@ -200,13 +205,19 @@ pub fn assemble_with(
         roles: Vec::new(),
         others: Vec::new(),
     };
-    node.launcher = Some(spawn("launcher", move || launcher.run())?);
+    let launcher_seat = LauncherSeat { cores: launcher_cores.clone(), desk };
+    node.launcher = Some(spawn("launcher", move || {
+        if let Err(error) = pin_here(&launcher_cores) {
+            tracing::warn!("the launcher may run on any core, and disturb whoever is there: {error}");
+        }
+        launcher.run();
+    })?);
     node.others.push(spawn("guest-log", move || log_drain.run())?);
     watch_memory(&mut node, config)?;
     let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
     let ticker = Arc::clone(&watch);
     node.others.push(spawn("ticker", move || ticker.run(&stop.ticker))?);
-    start_roles(&mut node, seats, thread, &watch, config.idle)?;
+    start_roles(&mut node, seats, thread, &watch, config.idle, &launcher_seat)?;
     Ok(node)
 }
 
@@ -216,8 +227,7 @@ fn watch_memory(node: &mut Assembled, config: &NodeConfig) -> Result<(), Assembl
     let (watch, ending) = pressure::Watch::new(sources).map_err(|error| failed("memory pressure", &error))?;
     let orders = node.orders.clone();
     node.pressure = Some(ending);
-    // Fails when the launcher has ended, as the node is stopping.
-    let tell = move |level| drop(orders.send(Order::Relieve(level)));
+    let tell = move |level| orders.give(Order::Relieve(level));
     node.others.push(spawn("pressure", move || watch.run(tell))?);
     Ok(())
 }
@@ -353,12 +363,19 @@ fn workers<'a>(
     lines
 }
 
+/// Where the launcher is.
+struct LauncherSeat {
+    cores: Vec<CoreId>,
+    desk: Arc<Desk>,
+}
+
 fn start_roles(
     node: &mut Assembled,
     seats: Seats,
     thread: GatewayThread,
     watch: &Arc<Watch>,
     idle: Idle,
+    launcher: &LauncherSeat,
 ) -> Result<(), AssemblyError> {
     let mut gateway_thread = Some(thread);
     let (report, reports): (Sender<Result<(), String>>, Receiver<_>) = crossbeam_channel::unbounded();
@@ -367,13 +384,14 @@ fn start_roles(
         let has_gateway = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
         let thread = if has_gateway { gateway_thread.take() } else { None };
         let (watch, stop, report) = (Arc::clone(watch), Arc::clone(&node.stop), report.clone());
+        let caller = Caller::new(Arc::clone(&launcher.desk), launcher.cores.contains(&core));
         node.roles.push(spawn(&format!("core-{}", core.0), move || {
-            let pinned = pin_here(core).map_err(|error| format!("core {}: {error}", core.0));
+            let pinned = pin_here(&[core]).map_err(|error| format!("core {}: {error}", core.0));
             let registered = pinned.and_then(|()| thread.as_ref().map(GatewayThread::register).transpose());
             let _ = report.send(registered.as_ref().map(|_| ()).map_err(Clone::clone));
             drop(report);
             if registered.is_ok() {
-                roles::run(&mut roles, wakeup, &watch, idle, &stop.roles);
+                roles::run(&mut roles, wakeup, &watch, idle, caller, &stop.roles);
             }
             // Ports close before the thread is unknown to their driver.
             drop(roles);

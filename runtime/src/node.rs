@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
     ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, ModuleBytes, Node, NodeStatus, PortStatus, Refusal,
@@ -18,7 +17,7 @@ use crate::activation::Activations;
 use crate::board::Board;
 use crate::builds::Builds;
 use crate::latency::{Latencies, LatencySnapshot};
-use crate::launcher::Order;
+use crate::launcher::{Order, Orders};
 use crate::plan::CorePlan;
 use crate::pressure::Level;
 use crate::workshop::Workshop;
@@ -44,7 +43,7 @@ pub struct DataPlane {
     board: Arc<Board>,
     builds: Builds,
     accounts: Arc<Accounts>,
-    orders: Sender<Order>,
+    orders: Orders,
     observer: Arc<Observer>,
     mmas: Vec<Arc<MmaCounters>>,
     activations: Vec<Arc<Activations>>,
@@ -77,7 +76,7 @@ pub struct DataPlaneParts {
     /// Memory of chains and tenants.
     pub accounts: Arc<Accounts>,
     /// The launcher.
-    pub orders: Sender<Order>,
+    pub orders: Orders,
     /// The gateway's counters.
     pub observer: Arc<Observer>,
     /// The MMAs' counters.
@@ -206,10 +205,9 @@ impl Node for DataPlane {
 
     fn follow(&self, state: Arc<DesiredState>) {
         let (done, followed) = crossbeam_channel::bounded(1);
-        if self.orders.send(Order::Follow(Arc::clone(&state), done)).is_ok() {
-            // Fails when the launcher has ended, as the node is stopping, or the gateway is stuck: then the status tells.
-            let _ = followed.recv_timeout(FOLLOW_TIME_MAX);
-        }
+        self.orders.give(Order::Follow(Arc::clone(&state), done));
+        // Fails when the launcher has ended, as the node is stopping, or the gateway is stuck: then the status tells.
+        let _ = followed.recv_timeout(FOLLOW_TIME_MAX);
         self.workshop.clear_up(&state);
     }
 

@@ -106,6 +106,15 @@ impl CorePlan {
         Ok(())
     }
 
+    /// The cores for the launcher, of those this process may run on: where neither frames come in nor all of them are moved. If there are
+    /// no such, the workers'.
+    #[must_use]
+    pub fn for_launcher(&self, available: &[CoreId]) -> Vec<CoreId> {
+        let is_free = |core: &&CoreId| **core != self.gateway && !self.mmas.contains(core);
+        let free: Vec<CoreId> = available.iter().filter(is_free).copied().collect();
+        if free.is_empty() { self.workers.clone() } else { free }
+    }
+
     /// The plan's cores, ascending, each with the names of its roles.
     #[must_use]
     pub fn by_core(&self) -> Vec<(CoreId, Vec<&'static str>)> {
@@ -133,13 +142,13 @@ pub fn available_cores() -> std::io::Result<Vec<CoreId>> {
     Ok((0..rustix::thread::CpuSet::MAX_CPU as u16).filter(|&core| set.is_set(usize::from(core))).map(CoreId).collect())
 }
 
-/// Binds the calling thread to a core.
+/// Binds the calling thread to these cores.
 ///
 /// # Errors
 /// The operating system's.
-pub fn pin_here(core: CoreId) -> std::io::Result<()> {
+pub fn pin_here(cores: &[CoreId]) -> std::io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
-    set.set(usize::from(core.0));
+    cores.iter().for_each(|core| set.set(usize::from(core.0)));
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
@@ -164,6 +173,14 @@ mod tests {
         assert_eq!(default(3), plan(0, 1, &[2]));
         assert_eq!(default(4), plan(0, 1, &[2]));
         assert_eq!(default(8), plan(0, 1, &[2, 3, 4, 5, 6]));
+    }
+
+    #[test]
+    fn the_launcher_keeps_off_the_cores_of_gateway_and_mmas_if_it_can() {
+        let of = |count| CorePlan::new(&CoreWishes::default(), &cores(count)).unwrap().for_launcher(&cores(count));
+        let ids = |of: &[u16]| of.iter().copied().map(CoreId).collect::<Vec<_>>();
+        assert_eq!([of(1), of(2), of(3), of(4)], [ids(&[0]), ids(&[1]), ids(&[2]), ids(&[2, 3])]);
+        assert_eq!(plan(0, 1, &[1]).for_launcher(&cores(2)), ids(&[1]));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use self::sleep::{Sleeper, Woken};
 use self::wakeup::HadWork;
 pub use self::wakeup::{Wakeup, wakeups};
 use crate::clock::Watch;
+use crate::launcher::Caller;
 use crate::worker::Worker;
 
 /// What a thread does when there is nothing to do.
@@ -34,6 +35,11 @@ pub enum Idle {
 const SPIN: Duration = Duration::from_micros(20);
 /// How long after it was woken a thread gives way at once: whom it was woken for may wait for this very core.
 const FRESH: Duration = Duration::from_millis(1);
+/// How long a thread keeps its core from a launcher on it while packets are on their way from one stage of a chain to the next: longer
+/// than they take, lest a step of the launcher's come in between.
+const CHAIN_HOP_MAX: Duration = Duration::from_micros(10);
+/// How long a thread with work may let the launcher wait that shares its core: as long as a guest has the core at a stretch by default.
+const LAUNCHER_WAITS: Duration = Duration::from_micros(100);
 /// How long before it sleeps: longer than it takes to wake another thread that sleeps, lest one falls asleep while it
 /// waits for the other, and both have to be woken for each packet.
 const YIELD: Duration = Duration::from_micros(250);
@@ -57,6 +63,11 @@ impl Role {
         }
     }
 
+    /// Whether what it did in its last poll comes back to it soon.
+    fn expects_packets(&self) -> bool {
+        matches!(self, Self::Worker(worker) if worker.has_passed_on())
+    }
+
     fn has_work(&mut self) -> bool {
         match self {
             Self::Gateway(gateway) => gateway.has_work(),
@@ -68,10 +79,10 @@ impl Role {
 
 /// Polls `roles` on the calling thread until `stop` is set (and its bell rung). If none of them runs guests, the thread also
 /// keeps `watch` over those that do.
-pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, stop: &AtomicBool) {
+pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut launcher: Caller, stop: &AtomicBool) {
     let mut sleeper = Sleeper::new(wakeup, roles);
     let (mut idle_since, mut since_sleep) = (None, HadWork::No);
-    let mut woken_at: Option<Instant> = None;
+    let (mut woken_at, mut passed_on_at): (Option<Instant>, Option<Instant>) = (None, None);
     let runs_guests = roles.iter().any(|role| matches!(role, Role::Worker(_)));
     while !stop.load(Ordering::Relaxed) {
         if !runs_guests {
@@ -82,20 +93,26 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, stop: 
                 watch.expect_guests();
             }
             (idle_since, since_sleep) = (None, HadWork::Yes);
+            passed_on_at = roles.iter().any(Role::expects_packets).then(Instant::now);
+            launcher.after_work(LAUNCHER_WAITS);
             continue;
         }
         let idle_for = idle_since.get_or_insert_with(Instant::now).elapsed();
         woken_at = woken_at.filter(|woken_at| woken_at.elapsed() < FRESH);
-        if idle_for < SPIN && woken_at.is_none() {
-            std::hint::spin_loop();
-        } else if idle_for < YIELD || idle == Idle::Busy {
-            std::thread::yield_now();
-        } else {
+        if idle_for >= YIELD && idle == Idle::Adaptive {
+            launcher.fall_asleep();
             let woken = sleeper.sleep(roles, idle_for, std::mem::replace(&mut since_sleep, HadWork::No));
+            launcher.wake_up();
             if woken == Woken::Called {
                 // Whoever is woken is going to have work, if not yet.
                 (idle_since, woken_at) = (None, Some(Instant::now()));
             }
+        } else if passed_on_at.is_none_or(|at| at.elapsed() >= CHAIN_HOP_MAX) && launcher.is_wanted() {
+            launcher.give_way();
+        } else if idle_for < SPIN && woken_at.is_none() {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
         }
     }
 }

@@ -83,6 +83,8 @@ pub struct Worker {
     /// FWPs that have sent something, by MMA, which is not told yet.
     sent: Box<[Vec<FwpId>]>,
     stage: Stage,
+    /// In the last poll.
+    passed_on: bool,
 }
 
 /// Who rehearses.
@@ -123,6 +125,7 @@ impl Worker {
             run_queue: VecDeque::with_capacity(fwps_max * 2),
             noticed: Vec::with_capacity(NOTICES),
             stage: Stage::default(),
+            passed_on: false,
         }
     }
 
@@ -142,6 +145,7 @@ impl Worker {
             self.enqueue(self.noticed[at]);
         }
         self.noticed.clear();
+        self.passed_on = false;
         if !self.run_queue.is_empty() {
             done += self.give_turns();
         }
@@ -149,6 +153,12 @@ impl Worker {
             self.rehearse();
         }
         done
+    }
+
+    /// Whether anybody sent something in the last poll who has a stage after it: that one is going to have input soon.
+    #[must_use]
+    pub fn has_passed_on(&self) -> bool {
+        self.passed_on
     }
 
     fn give_turns(&mut self) -> usize {
@@ -279,6 +289,7 @@ impl Worker {
                 // What came while it had the core, or was preempted, may have been noticed already.
                 let has_input = fwp.has_input();
                 if sent > 0 {
+                    self.passed_on |= fwp.next_stage().is_some();
                     self.note_sent(id);
                 }
                 if has_input {

@@ -14,6 +14,7 @@ use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 
 use super::Lines;
 use super::catalogue::{ChainEntry, Hop};
+use super::desk::Steps;
 use super::places::{Places, WorkerIndex};
 use crate::activation::Activation;
 use crate::board::{Board, FwpEntry, InstanceEntry};
@@ -105,9 +106,9 @@ impl Instances {
     ///
     /// # Errors
     /// Why there is none; nothing is left behind.
-    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry) -> Result<(), Unprepared> {
+    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), Unprepared> {
         let (worker, ids) = self.places.take(chain.spec.stages.len()).ok_or(Unprepared::NoPlace)?;
-        let made = self.make_fwps(chain, worker, &ids);
+        let made = self.make_fwps(chain, worker, &ids, steps);
         let fwps = match made {
             Ok(fwps) => fwps,
             Err(problem) => {
@@ -157,6 +158,7 @@ impl Instances {
         chain: &ChainEntry,
         worker: WorkerIndex,
         ids: &[FwpId],
+        steps: &mut Steps,
     ) -> Result<Vec<(Fwp, Box<Endpoint>)>, Unprepared> {
         let line = &self.lines.workers[worker.0];
         let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
@@ -180,6 +182,7 @@ impl Instances {
                 Ok((mut fwp, endpoint)) => {
                     fwp.set_next_stage(ids.get(stage + 1).copied());
                     made.push((fwp, endpoint));
+                    steps.give_way();
                 }
                 Err(reason) => {
                     made.into_iter().for_each(|(fwp, endpoint)| fwp.dismantle(endpoint));

@@ -12,6 +12,7 @@
 
 mod cache;
 mod catalogue;
+mod desk;
 mod instances;
 mod places;
 
@@ -19,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, select};
+use crossbeam_channel::{Sender, select};
 use pinion_control::model::DesiredState;
 use pinion_gateway::id::ChainIndex;
 use pinion_gateway::messages::{Command, Event};
@@ -28,6 +29,8 @@ use pinion_mma::notify::ReadyQueue;
 
 use self::catalogue::ChainEntry;
 pub use self::catalogue::{Catalogue, Shelf, keys, wishes};
+use self::desk::Steps;
+pub use self::desk::{Caller, Desk, Ears, Orders};
 pub use self::instances::Instances;
 use self::instances::Unprepared;
 pub use self::places::{Places, per_worker, stages_max};
@@ -85,18 +88,6 @@ pub struct Lines {
     pub workers: Vec<WorkerLine>,
 }
 
-/// Everything the launcher hears.
-pub struct Ears {
-    /// The node.
-    pub orders: Receiver<Order>,
-    /// The gateway.
-    pub gateway: Receiver<Event>,
-    /// The MMAs.
-    pub mmas: Receiver<MmaEvent>,
-    /// The workers.
-    pub workers: Receiver<WorkerEvent>,
-}
-
 /// See the module.
 pub struct Launcher {
     catalogue: Catalogue,
@@ -109,6 +100,8 @@ pub struct Launcher {
     reviewed: Instant,
     /// States whose rules are on their way to the gateway, the oldest first.
     following: VecDeque<Following>,
+    desk: Arc<Desk>,
+    steps: Steps,
 }
 
 /// A state that is in effect once the gateway has its rules.
@@ -128,7 +121,15 @@ enum Heard {
 impl Launcher {
     /// A launcher with nothing to do yet.
     #[must_use]
-    pub fn new(catalogue: Catalogue, places: Places, lines: Lines, ears: Ears, board: Arc<Board>, log: LogHub) -> Self {
+    pub fn new(
+        catalogue: Catalogue,
+        places: Places,
+        lines: Lines,
+        ears: Ears,
+        desk: Arc<Desk>,
+        board: Arc<Board>,
+        log: LogHub,
+    ) -> Self {
         let instances = Instances::new(places, lines, Arc::clone(&board), log);
         Self {
             catalogue,
@@ -138,14 +139,18 @@ impl Launcher {
             level: Level::Calm,
             reviewed: Instant::now(),
             following: VecDeque::new(),
+            desk,
+            steps: Steps::default(),
         }
     }
 
     /// The launcher's loop, until it is told to stop.
     pub fn run(mut self) {
+        self.desk.sit_down();
         loop {
             self.review();
             let mut wait = if self.prepare_one() { Duration::ZERO } else { self.rest() };
+            self.steps.give_way();
             // All that was said meanwhile comes before the next instance: ends and orders do not wait for a slow guest.
             for _ in 0..HEARD_PER_INSTANCE {
                 match self.listen(wait) {
@@ -153,19 +158,30 @@ impl Launcher {
                     Heard::Nothing => break,
                     heard => self.heed(heard),
                 }
+                self.steps.give_way();
                 wait = Duration::ZERO;
             }
         }
     }
 
     fn listen(&self, wait: Duration) -> Heard {
+        match self.hear() {
+            Heard::Nothing if !wait.is_zero() => {
+                self.desk.rest(wait);
+                self.hear()
+            }
+            heard => heard,
+        }
+    }
+
+    fn hear(&self) -> Heard {
         let ears = &self.ears;
         select! {
             recv(ears.orders) -> order => order.map_or(Heard::Order(Order::Stop), Heard::Order),
             recv(ears.gateway) -> event => event.map_or(Heard::Nothing, Heard::Gateway),
             recv(ears.mmas) -> event => event.map_or(Heard::Nothing, Heard::Mma),
             recv(ears.workers) -> event => event.map_or(Heard::Nothing, Heard::Worker),
-            default(wait) => Heard::Nothing,
+            default => Heard::Nothing,
         }
     }
 
@@ -318,7 +334,7 @@ impl Launcher {
         };
         let reloaded = self.reload(index);
         let Some(chain) = self.catalogue.chain_mut(index) else { return false };
-        match reloaded.and_then(|()| self.instances.prepare(index, chain)) {
+        match reloaded.and_then(|()| self.instances.prepare(index, chain, &mut self.steps)) {
             Ok(()) => {
                 chain.ready += 1;
                 chain.wanted = false;

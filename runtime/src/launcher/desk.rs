@@ -1,0 +1,305 @@
+//! The launcher's desk: what it hears, who wakes it for that, and how it shares a core with threads that poll.
+//!
+//! A thread that polls never sleeps, and the kernel takes a core from it only every few milliseconds: a launcher on the same core
+//! would be that late with each instance. And whoever wakes the launcher from another core spends more time on that than on a new
+//! client's packet. So the threads that poll on its cores attend to it:
+//!
+//! ```text
+//!   gateway, MMA, worker --events--> channels         no bell as long as an attendant is awake
+//!   attendant, once it has nothing else to do:        rings, on its own core, and gives way
+//!   launcher, after each step of some microseconds:   gives way
+//! ```
+//!
+//! Who falls asleep looks whether anything was left on the desk, after it has said that it attends no more; who leaves something looks,
+//! after that, whether anybody attends. All of it is sequentially consistent, so at least one of them rings.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender};
+use crossbeam_utils::CachePadded;
+use pinion_gateway::messages::Event;
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::mover::MmaEvent;
+
+use super::Order;
+use crate::worker::WorkerEvent;
+
+/// How long the launcher is about something before it gives way.
+const STEP: Duration = Duration::from_micros(5);
+
+/// Everything the launcher hears.
+#[derive(Clone)]
+pub struct Ears {
+    /// The node.
+    pub orders: Receiver<Order>,
+    /// The gateway.
+    pub gateway: Receiver<Event>,
+    /// The MMAs.
+    pub mmas: Receiver<MmaEvent>,
+    /// The workers.
+    pub workers: Receiver<WorkerEvent>,
+}
+
+impl Ears {
+    fn hear_nothing(&self) -> bool {
+        self.gateway.is_empty() && self.workers.is_empty() && self.mmas.is_empty() && self.orders.is_empty()
+    }
+}
+
+/// See the module. Shared by the launcher and all data-plane threads; nothing here waits but [`Desk::rest`].
+pub struct Desk {
+    ears: Ears,
+    bell: Doorbell,
+    /// The launcher is awake.
+    is_busy: CachePadded<AtomicBool>,
+    /// Threads on its cores that are awake.
+    attendants: CachePadded<AtomicUsize>,
+}
+
+impl Desk {
+    /// Where these ears are.
+    #[must_use]
+    pub fn new(ears: Ears) -> Self {
+        Self { ears, bell: Doorbell::default(), is_busy: CachePadded::default(), attendants: CachePadded::default() }
+    }
+
+    /// To be called once by the launcher's thread, before it rests.
+    pub(super) fn sit_down(&self) {
+        self.bell.answer_here();
+        self.is_busy.store(true, Ordering::Relaxed);
+    }
+
+    /// Sleeps until there is something to hear, or for so long.
+    pub(super) fn rest(&self, timeout: Duration) {
+        self.is_busy.store(false, Ordering::Relaxed);
+        self.bell.sleep(timeout, || !self.ears.hear_nothing());
+        self.is_busy.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the launcher has something to do.
+    fn has_work(&self) -> bool {
+        self.is_busy.load(Ordering::Relaxed) || !self.ears.hear_nothing()
+    }
+
+    /// To be called by a thread that may have left something here: somebody sees to it.
+    fn left_something(&self) {
+        if self.attendants.load(Ordering::SeqCst) == 0 && !self.ears.hear_nothing() {
+            self.bell.ring();
+        }
+    }
+}
+
+/// The node's way to have something done.
+#[derive(Clone)]
+pub struct Orders {
+    sender: Sender<Order>,
+    desk: Arc<Desk>,
+}
+
+impl Orders {
+    /// To the launcher at this desk, by the sending end of its ears.
+    #[must_use]
+    pub fn new(sender: Sender<Order>, desk: Arc<Desk>) -> Self {
+        Self { sender, desk }
+    }
+
+    /// Has it done in its turn.
+    pub fn give(&self, order: Order) {
+        // The desk keeps the other end.
+        let _ = self.sender.send(order);
+        self.desk.bell.ring();
+    }
+}
+
+/// A data-plane thread's dealings with the launcher.
+pub struct Caller {
+    desk: Arc<Desk>,
+    /// It polls on a core of the launcher's.
+    attends: bool,
+    gave_way_at: Instant,
+}
+
+impl Caller {
+    /// Of a thread that is awake.
+    #[must_use]
+    pub fn new(desk: Arc<Desk>, attends: bool) -> Self {
+        let caller = Self { desk, attends, gave_way_at: Instant::now() };
+        caller.wake_up();
+        caller
+    }
+
+    /// Whether the launcher is to have the core when the thread has nothing to do. Never, if it may not run here.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.attends && self.desk.has_work()
+    }
+
+    /// Lets the launcher take a step.
+    pub fn give_way(&mut self) {
+        self.desk.bell.ring();
+        std::thread::yield_now();
+        self.gave_way_at = Instant::now();
+    }
+
+    /// To be called when something was done. Lets the launcher take a step if it has waited since its last one for longer than that.
+    pub fn after_work(&mut self, patience: Duration) {
+        if !self.attends {
+            self.desk.left_something();
+        } else if self.desk.has_work() && self.gave_way_at.elapsed() >= patience {
+            self.give_way();
+        }
+    }
+
+    /// To be called when the thread falls asleep.
+    pub fn fall_asleep(&self) {
+        if self.attends {
+            self.desk.attendants.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.desk.left_something();
+    }
+
+    /// To be called when it is awake again.
+    pub fn wake_up(&self) {
+        if self.attends {
+            self.desk.attendants.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.fall_asleep();
+    }
+}
+
+/// The launcher's way of giving way to whoever polls on its core.
+#[derive(Debug)]
+pub struct Steps(Instant);
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Steps {
+    /// To be called between any two things that take a while: lets others have the core if the last time is some microseconds past.
+    pub fn give_way(&mut self) {
+        if self.0.elapsed() >= STEP {
+            std::thread::yield_now();
+            self.0 = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::{bounded, unbounded};
+    use pinion_gateway::id::ChainIndex;
+
+    const NEVER: Duration = Duration::from_secs(20);
+    const EVENT: Event = Event::Wanted { chain: ChainIndex(0) };
+
+    struct Ends {
+        desk: Arc<Desk>,
+        gateway: Sender<Event>,
+    }
+
+    fn desk() -> Ends {
+        let (gateway, heard) = bounded(16);
+        let ears = Ears { orders: unbounded().1, gateway: heard, mmas: bounded(1).1, workers: bounded(1).1 };
+        Ends { desk: Arc::new(Desk::new(ears)), gateway }
+    }
+
+    /// How long a launcher rests at this desk while `meanwhile` goes on.
+    fn rests_for(desk: &Arc<Desk>, timeout: Duration, meanwhile: impl FnOnce()) -> Duration {
+        std::thread::scope(|scope| {
+            let launcher = scope.spawn(|| {
+                desk.sit_down();
+                let start = Instant::now();
+                desk.rest(timeout);
+                start.elapsed()
+            });
+            // Until it does, whatever is said is heard before it sleeps: the same comes of it.
+            meanwhile();
+            launcher.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn with_nobody_there_whoever_leaves_something_wakes_the_launcher() {
+        let Ends { desk, gateway } = desk();
+        let mut caller = Caller::new(Arc::clone(&desk), false);
+        let rested = rests_for(&desk, NEVER, || {
+            gateway.send(EVENT).unwrap();
+            caller.after_work(Duration::ZERO);
+        });
+        assert!(rested < NEVER / 2, "{rested:?}");
+    }
+
+    #[test]
+    fn an_attendant_wakes_the_launcher_when_it_has_time_or_has_kept_it_waiting_for_long_or_falls_asleep() {
+        for way in 0..3 {
+            let Ends { desk, gateway } = desk();
+            let (mut gateway_thread, mut worker_thread) =
+                (Caller::new(Arc::clone(&desk), false), Caller::new(Arc::clone(&desk), true));
+            let rested = rests_for(&desk, NEVER, || {
+                gateway.send(EVENT).unwrap();
+                gateway_thread.after_work(Duration::ZERO);
+                assert!(worker_thread.is_wanted());
+                match way {
+                    0 => worker_thread.give_way(),
+                    1 => worker_thread.after_work(Duration::ZERO),
+                    _ => worker_thread.fall_asleep(),
+                }
+                worker_thread.wake_up();
+            });
+            assert!(rested < NEVER / 2, "{way}: {rested:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_wanted_to_give_way_for_nothing_or_on_another_core() {
+        let Ends { desk, gateway } = desk();
+        let callers = [false, true].map(|attends| Caller::new(Arc::clone(&desk), attends));
+        assert!(callers.iter().all(|caller| !caller.is_wanted()));
+        gateway.send(EVENT).unwrap();
+        assert_eq!(callers.map(|caller| caller.is_wanted()), [false, true]);
+    }
+
+    #[test]
+    fn nothing_is_left_on_the_desk_while_attendants_come_and_go() {
+        const ROUNDS: usize = 20_000;
+        let Ends { desk, gateway } = desk();
+        let (stop, heard) = (AtomicBool::new(false), desk.ears.gateway.clone());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let caller = Caller::new(Arc::clone(&desk), true);
+                while !stop.load(Ordering::Relaxed) {
+                    caller.fall_asleep();
+                    caller.wake_up();
+                }
+            });
+            scope.spawn(|| {
+                let mut caller = Caller::new(Arc::clone(&desk), false);
+                for _ in 0..ROUNDS {
+                    gateway.send(EVENT).unwrap();
+                    caller.after_work(Duration::ZERO);
+                }
+            });
+            desk.sit_down();
+            let mut count = 0;
+            while count < ROUNDS {
+                let start = Instant::now();
+                desk.rest(NEVER);
+                // A launcher that nobody woke rests to the end, with something there.
+                assert!(start.elapsed() < NEVER / 2, "after {count} events one was left");
+                count += heard.try_iter().count();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
