@@ -4,7 +4,7 @@
 //! facts and code, which is compared before every mapping.
 //!
 //! ```text
-//!   <state>/templates/<module>.<engine settings>.<configuration and limits>.<facts and code>.{facts,cwasm}
+//!   <state>/templates/<module>.<engine settings and form>.<configuration and limits>.<facts and code>.{facts,cwasm}
 //! ```
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pinion_builder::TEMPLATE_FORM;
 use pinion_builder::protocol::Facts;
 use pinion_control::model::Digest;
 use wasmtime::{Engine, Module};
@@ -76,7 +77,7 @@ impl TemplateKey {
 /// The directory of templates.
 pub struct Artifacts {
     directory: PathBuf,
-    /// Names the engine settings and release that templates must be made with.
+    /// Names the engine settings and release, and the form, that templates must be made with.
     settings: String,
     /// Those of these settings: the digest of facts and code.
     seals: Mutex<HashMap<TemplateKey, Digest>>,
@@ -94,9 +95,7 @@ impl Artifacts {
         let at = |error| ArtifactError::File { path: directory.clone(), error };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(at)?;
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).map_err(at)?;
-        let mut hasher = DefaultHasher::new();
-        engine.precompile_compatibility_hash().hash(&mut hasher);
-        let settings = format!("{:016x}", hasher.finish());
+        let settings = settings(engine, TEMPLATE_FORM);
         let seals = files(&directory)?.iter().filter_map(|path| sealed(path, &settings)).collect();
         Ok(Self { directory, settings, seals: Mutex::new(seals) })
     }
@@ -194,6 +193,14 @@ impl Artifacts {
     }
 }
 
+/// Names an engine's settings and release, and what the builder does to modules.
+fn settings(engine: &Engine, form: u32) -> String {
+    let mut hasher = DefaultHasher::new();
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    form.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
 fn files(directory: &Path) -> Result<Vec<PathBuf>, ArtifactError> {
     fs::read_dir(directory)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
@@ -275,6 +282,21 @@ mod tests {
         ] {
             assert!(!artifacts.has(&other));
         }
+    }
+
+    #[test]
+    fn what_a_builder_of_another_form_has_made_is_built_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let artifacts = open(folder.path());
+        artifacts.keep(&key(), &facts(), b"code").unwrap();
+        let engine = crate::engine::engine(1, Reset::Auto).unwrap();
+        let former = settings(&engine, TEMPLATE_FORM - 1);
+        for extension in [FACTS, CODE] {
+            let path = only_file(&artifacts, extension);
+            let name = path.file_name().unwrap().to_str().unwrap().replace(&artifacts.settings, &former);
+            fs::rename(&path, path.with_file_name(name)).unwrap();
+        }
+        assert!(!open(folder.path()).has(&key()));
     }
 
     #[test]

@@ -24,5 +24,9 @@ pub mod refused;
 /// Largest module that is taken, in bytes.
 pub const MODULE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Names what templates are like besides the engine's settings. To be raised whenever those made before are no longer to be
+/// used.
+pub const TEMPLATE_FORM: u32 = 1;
+
 /// Exit status of a builder that refuses the module; the last sentence on standard error says why.
 pub const EXIT_REFUSED: i32 = 2;
