@@ -2,9 +2,10 @@
 
 use pinion_abi::{ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN};
 use wasmparser::types::{EntityType, TypesRef};
-use wasmparser::{Export, FuncType, Import, Parser, Payload, ValType, Validator};
+use wasmparser::{Export, FuncType, Import, Parser, Payload, TypeRef, ValType, Validator};
 use wasmtime::{Engine, Extern, Linker, Store};
 
+use crate::FUNCTION_BYTES_MAX;
 use crate::initialise::{self, Guest};
 use crate::refused::Refused;
 
@@ -25,16 +26,24 @@ pub fn check(engine: &Engine, wasm: &[u8]) -> Result<(), Refused> {
     wasmtime::Module::validate(engine, wasm).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
     let invalid = |error: wasmparser::BinaryReaderError| Refused::Invalid(error.to_string());
     let types = Validator::new().validate_all(wasm).map_err(invalid)?;
-    let (mut imports, mut exports, mut tables) = (Vec::new(), Vec::new(), 0);
+    let (mut imports, mut exports, mut tables, mut functions) = (Vec::new(), Vec::new(), 0, 0);
     for payload in Parser::new(0).parse_all(wasm) {
         match payload.map_err(invalid)? {
             Payload::ImportSection(section) => {
                 imports.extend(section.into_imports().collect::<Result<Vec<_>, _>>().map_err(invalid)?);
+                functions += imports.iter().filter(|import| matches!(import.ty, TypeRef::Func(_))).count();
             }
             Payload::ExportSection(section) => {
                 exports.extend(section.into_iter().collect::<Result<Vec<_>, _>>().map_err(invalid)?);
             }
             Payload::TableSection(section) => tables += section.count(),
+            Payload::CodeSectionEntry(body) => {
+                let bytes = body.range().len();
+                if bytes > FUNCTION_BYTES_MAX {
+                    return Err(Refused::LongFunction { index: functions, bytes });
+                }
+                functions += 1;
+            }
             _ => {}
         }
     }
@@ -142,6 +151,22 @@ mod tests {
         let engine = Engine::new(&pinion_guest::settings::config()).unwrap();
         let refused = check(&engine, b"\x7fELF....").unwrap_err().to_string();
         assert_eq!(refused, "it is not a WebAssembly module: it starts with [7f, 45, 4c, 46] instead of \\0asm");
+    }
+
+    #[test]
+    fn a_function_of_too_much_code_is_refused_by_its_index() {
+        let with_code = |bytes: usize| {
+            // No locals, and an end: two bytes more.
+            let nops = "nop ".repeat(bytes - 2);
+            module_with("(import \"pinion\" \"yield\" (func))", "pinion_abi_v1")
+                .replace("(func (export \"pinion_run\"))", &format!("(func (export \"pinion_run\") {nops})"))
+        };
+        assert_eq!(verdict(&with_code(FUNCTION_BYTES_MAX)), "taken");
+        assert_eq!(
+            verdict(&with_code(FUNCTION_BYTES_MAX + 1)),
+            "its function 2 has 131073 bytes of code, and a function may have 131072: divide it, or have the compiler \
+             inline less into it"
+        );
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub mod refused;
 /// Largest module that is taken, in bytes.
 pub const MODULE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Longest code of one function that is taken, in bytes: what has neither loop nor call is not interrupted.
+pub const FUNCTION_BYTES_MAX: usize = 128 * 1024;
+
 /// Names what templates are like besides the engine's settings. To be raised whenever those made before are no longer to be
 /// used.
 pub const TEMPLATE_FORM: u32 = 1;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use pinion_abi::{ABI_VERSION, EXPORT_ABI_PREFIX};
 
+use crate::FUNCTION_BYTES_MAX;
+
 /// Why a module is not taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,6 +56,17 @@ pub enum Refused {
     /// More tables than there is room for.
     #[error("it has {0} tables, and a function may have one")]
     Tables(u32),
+    /// A function that may run too long without a loop or call.
+    #[error(
+        "its function {index} has {bytes} bytes of code, and a function may have {FUNCTION_BYTES_MAX}: divide it, or have \
+         the compiler inline less into it"
+    )]
+    LongFunction {
+        /// Its index, imported functions included.
+        index: usize,
+        /// Of its code.
+        bytes: usize,
+    },
     /// Its memory is over its chain's limit from the start.
     #[error("it starts with {needed_kib} KiB of memory, and memory_limit_kib is {limit_kib}: raise it")]
     Memory {
