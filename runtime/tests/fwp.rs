@@ -162,6 +162,31 @@ fn a_looping_guest_loses_the_core_when_its_quantum_is_over() {
 }
 
 #[test]
+fn a_guest_loses_the_core_within_a_bulk_memory_operation() {
+    // Sixteen of them, each through nearly all of the largest memory there is; exits with a byte that the last one wrote.
+    let all = "(i32.const 65536) (i32.const 7) (i32.const 67043328)";
+    let fills = format!("(memory.fill {all})").repeat(8);
+    let copies = "(memory.copy (i32.const 65536) (i32.const 65537) (i32.const 67043327))".repeat(8);
+    let run =
+        format!("(drop (memory.grow (i32.const 1023))) {fills} {copies} (call $exit (i32.load8_u (i32.const 65536)))");
+    let mut bench = Bench::new();
+    let mut fwp = bench.launch(&guest(READY, &format!("{WAIT_ONCE} {run}")), 64 << 20).unwrap();
+    bench.send(buffer(), 60);
+    let reason = loop {
+        match bench.resume(&mut fwp) {
+            Turn::Ended(reason) => break reason,
+            Turn::Preempted => {}
+            Turn::Waiting { .. } => panic!("it waits"),
+        }
+    };
+    assert_eq!(reason, EndReason::Exited(7));
+    // It has neither loop nor call, so what is more than one for each was within one.
+    let preemptions = fwp.counters().guest.preemptions.value();
+    assert!(preemptions > 32, "it was preempted {preemptions} times");
+    bench.dismantle(fwp);
+}
+
+#[test]
 fn each_end_has_its_reason() {
     assert_eq!(end_of(""), EndReason::Returned);
     assert_eq!(end_of("(call $exit (i32.const 3))"), EndReason::Exited(3));

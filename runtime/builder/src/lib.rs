@@ -1,14 +1,14 @@
 //! From a tenant's module to a template, in a process of its own (`pinion-builder`).
 //!
 //! ```text
-//!   check   module ---------------------------> admission                                   yes, or a sentence
-//!   build   module, configuration, limits ----> admission -> initialise -> compile -------> facts and native code
+//!   check   module ---------------------------> admission                                     yes, or a sentence
+//!   build   module, configuration, limits ----> admission -> chunk -> initialise -> compile -> facts and native code
 //! ```
 //!
 //! The node never parses a tenant's bytes and has no compiler in use: it starts the builder with the module on standard
 //! input and takes the template from standard output. The builder gives up rights and time first ([`limits`]), then judges
-//! the module ([`admission`]), runs its initialisation once and takes a snapshot of it ([`initialise`]), and compiles that
-//! ([`build`]) with the settings that the node's engines share. What it says meanwhile, and what it refuses, it says on
+//! the module ([`admission`]), makes its bulk memory operations interruptible ([`chunk`]), runs its initialisation once and
+//! takes a snapshot of it ([`initialise`]), and compiles that ([`build`]) with the settings that the node's engines share. What it says meanwhile, and what it refuses, it says on
 //! standard error ([`protocol`]).
 //!
 //! The node itself uses [`protocol`] and the constants here, nothing else.
@@ -16,6 +16,7 @@
 
 pub mod admission;
 pub mod build;
+pub mod chunk;
 pub mod initialise;
 pub mod limits;
 pub mod protocol;
@@ -29,7 +30,7 @@ pub const FUNCTION_BYTES_MAX: usize = 128 * 1024;
 
 /// Names what templates are like besides the engine's settings. To be raised whenever those made before are no longer to be
 /// used.
-pub const TEMPLATE_FORM: u32 = 1;
+pub const TEMPLATE_FORM: u32 = 2;
 
 /// Exit status of a builder that refuses the module; the last sentence on standard error says why.
 pub const EXIT_REFUSED: i32 = 2;
