@@ -196,7 +196,6 @@ impl Gateway {
         done += self.give_up_waiting(now_ns);
         done += self.net_out(batch);
         self.handover.lend_empties(&mut *self.bin.pool);
-        self.report();
         // Last, so that as little as possible lies between a frame's arrival and the MMA, which may be this thread's next role.
         for turn in 0..self.ports.len() {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
@@ -213,7 +212,12 @@ impl Gateway {
             done += self.sweep(now_ns);
             self.ask_ports(now_ns);
         }
+        // The gateway's own answers.
+        for state in &mut self.ports {
+            state.transmit(&mut *self.bin.pool);
+        }
         self.bin.empty();
+        self.report();
         done
     }
 
