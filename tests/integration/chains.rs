@@ -100,6 +100,9 @@ fn assert_each_stage_passed_all(inline: &Inline) {
     });
 }
 
+/// How long pings may take: with a limit they go on until all are answered, rather than lose the last one to a busy machine.
+const PINGS_SECONDS: u64 = 60;
+
 fn no_ping_is_lost(device: Device) {
     let inline = passing(device);
     let Inline { left, right, .. } = &inline;
@@ -107,11 +110,11 @@ fn no_ping_is_lost(device: Device) {
         flood(&from.namespace, to, 2_000).assert_all(2_000);
         let is_v6 = to.contains(':');
         let full = if is_v6 { 1_452 } else { 1_472 };
-        ping(&from.namespace, &format!("-c 50 -i 0.03 -s {full} -M do {to}")).assert_all(50);
+        ping(&from.namespace, &format!("-c 50 -i 0.03 -w {PINGS_SECONDS} -s {full} -M do {to}")).assert_all(50);
         // In three fragments. DPDK's af_packet driver has the kernel put those of IPv4 together, then has no room for
         // what that makes.
         if is_v6 || device != Device::AfPacket {
-            ping(&from.namespace, &format!("-c 50 -i 0.03 -s 4000 {to}")).assert_all(50);
+            ping(&from.namespace, &format!("-c 50 -i 0.03 -w {PINGS_SECONDS} -s 4000 {to}")).assert_all(50);
         }
     }
 }
@@ -189,7 +192,7 @@ fn a_flood_beside_a_connection_loses_nothing_uncounted() {
     let Inline { left, right, .. } = &inline;
     let summary = std::thread::scope(|scope| {
         let transfer = scope.spawn(|| both_ways(&left.namespace, &right.namespace, &right.address, 4 << 20));
-        let summary = ping(&left.namespace, &format!("-f -q -c 1000 {}", right.address));
+        let summary = ping(&left.namespace, &format!("-f -q -c 1000 -w {PINGS_SECONDS} {}", right.address));
         transfer.join().expect("all arrives");
         summary
     });

@@ -32,6 +32,9 @@ impl Summary {
     }
 }
 
+/// How long a flood may take.
+const FLOOD_SECONDS: u64 = 120;
+
 /// Runs `ping` in a namespace, with these words. After the last request it waits for twice the longest time an answer took, and no
 /// less than the interval of `-i`: that should be longer than a busy machine may let anybody wait.
 ///
@@ -43,14 +46,15 @@ pub fn ping(from: &Namespace, words: &str) -> Summary {
     summary(from.command("ping").args(words.split_whitespace()))
 }
 
-/// `count` requests, each sent as soon as the one before is answered.
+/// `count` requests, each sent as soon as the one before is answered, or after 10 ms. If the last answer is late, it sends more until it has
+/// `count`: without, it would wait for twice the longest time an answer took, which is less than a busy machine lets a thread wait.
 ///
 /// # Panics
 /// If `ping` can't be run.
 #[track_caller]
 #[must_use]
 pub fn flood(from: &Namespace, to: &str, count: u64) -> Summary {
-    ping(from, &format!("-f -q -c {count} {to}"))
+    ping(from, &format!("-f -q -c {count} -w {FLOOD_SECONDS} {to}"))
 }
 
 /// One request that needs no answer.
