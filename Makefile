@@ -12,7 +12,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 INSTALL ?= yes
 # TEST=NAME has test-unit and test-integration run only the tests whose names contain it.
 TEST ?=
-# TIME=SECONDS is how long `make fuzz` runs each target, and `make soak` all of it. TARGET=NAME has fuzz run that target
+# TIME=SECONDS is how long `make fuzz` runs each target, and `make soak` each of its loads. TARGET=NAME has fuzz run that target
 # only, with INPUT=FILE on that input only.
 TIME ?= 60
 TARGET ?=
@@ -82,11 +82,12 @@ report:
 	@cargo run --release --quiet --package pinion-bench -- report --from target/bench \
 		--html target/report/index.html --readme README.md
 
-# A node under load, looked at for what leaks.
+# Nodes under load and churn, looked at for what leaks.
 soak: install-test
 	cargo build --release $(BINARIES)
 	$(GUESTS) --with-hostile
 	PINION_SOAK_SECONDS=$(TIME) cargo test --release --package pinion-tests --test soak -- --ignored --nocapture
+	PINION_SOAK_SECONDS=$(TIME) cargo test --release --package pinion-bench soak -- --ignored --nocapture --test-threads 1
 
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
@@ -119,7 +120,7 @@ help:
 	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them"
 	@echo "make loom               models of the lock-free parts only"
 	@echo "make fuzz TIME=3600     fuzz targets, each for so many seconds; TARGET=NAME for one, INPUT=FILE for one input"
-	@echo "make soak TIME=3600     a node under load for so many seconds, as root, looked at for what leaks"
+	@echo "make soak TIME=3600     nodes under load and churn for so many seconds each, as root, looked at for what leaks"
 	@echo "make bench              every figure beside its peers, as root; NAME=chain for one, ARGS='--lengths 1' for its options"
 	@echo "make report             target/report/index.html and the README's table, from what bench has measured"
 	@echo "make guests             the sample functions, and those that tests misbehave with"

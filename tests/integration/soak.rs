@@ -2,12 +2,12 @@
 //! no ping of those who have nothing to do with that is lost, and in the end nothing has leaked. `make soak TIME=3600`.
 #![forbid(unsafe_code)]
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pinion_tests::bed::{Bed, Device, NODE, two_cores};
 use pinion_tests::build;
+use pinion_tests::holdings::Holdings;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::{flood, ping, poke};
 use pinion_tests::until::SOON;
@@ -23,75 +23,6 @@ const PINGS: u64 = 3_000;
 /// Rounds from a start on in which a node may still grow to its working size.
 const ROUNDS_TO_GROW: u32 = 3;
 const ROUNDS_PER_CRASH: u32 = 20;
-/// What a node may grow by from then on: pages that allocators keep, in any order of events.
-const GROWTH_MAX_KIB: u64 = 16 * 1024;
-/// Threads that the API's server keeps for a while for calls that block, and files that these have open. What leaks once in a
-/// round is more by the time of the next crash.
-const COUNT_GROWTH_MAX: usize = 4;
-
-const LOOKS: u32 = 5;
-const LOOK_INTERVAL: Duration = Duration::from_millis(40);
-
-/// What a process has that may leak.
-#[derive(Clone, Copy, Debug)]
-struct Holdings {
-    resident_kib: u64,
-    descriptors: usize,
-    threads: usize,
-    mappings: usize,
-}
-
-impl Holdings {
-    /// Of a node at rest: the least of several looks, as one of them may meet the end of a call to the API.
-    fn of(bed: &Bed) -> Self {
-        let look = |_| {
-            thread::sleep(LOOK_INTERVAL);
-            Self::now(bed)
-        };
-        (1..LOOKS).map(look).fold(Self::now(bed), Self::min)
-    }
-
-    fn now(bed: &Bed) -> Self {
-        let process = format!("/proc/{}", bed.node.process().as_raw_nonzero());
-        let read = |name: &str| fs::read_to_string(format!("{process}/{name}")).expect("the node runs");
-        let entries = |name: &str| fs::read_dir(format!("{process}/{name}")).expect("the node runs").count();
-        let status = read("status");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        Self {
-            resident_kib: resident.and_then(|kib| kib.parse().ok()).expect("the kernel says how much is resident"),
-            descriptors: entries("fd"),
-            threads: entries("task"),
-            mappings: read("maps").lines().count(),
-        }
-    }
-
-    /// The least of either.
-    fn min(self, other: Self) -> Self {
-        self.each(&other, Ord::min, Ord::min)
-    }
-
-    /// The greatest of either.
-    fn max(self, other: Self) -> Self {
-        self.each(&other, Ord::max, Ord::max)
-    }
-
-    fn each(&self, other: &Self, of_memory: fn(u64, u64) -> u64, of_counts: fn(usize, usize) -> usize) -> Self {
-        Self {
-            resident_kib: of_memory(self.resident_kib, other.resident_kib),
-            descriptors: of_counts(self.descriptors, other.descriptors),
-            threads: of_counts(self.threads, other.threads),
-            mappings: of_counts(self.mappings, other.mappings),
-        }
-    }
-
-    fn assert_not_grown_from(&self, before: &Self) {
-        let grown = self.resident_kib > before.resident_kib + GROWTH_MAX_KIB
-            || self.descriptors > before.descriptors + COUNT_GROWTH_MAX
-            || self.threads > before.threads + COUNT_GROWTH_MAX
-            || self.mappings > before.mappings + before.mappings / 10;
-        assert!(!grown, "the node has grown from {before:?} to {self:?}");
-    }
-}
 
 /// All that misbehaves, each for an address of its own.
 fn wild(round: u32) -> Manifest {
@@ -155,7 +86,7 @@ fn a_node_under_load_leaks_nothing() {
     for number in 0_u32.. {
         round(&bed, number);
         wait_for_the_end_of_others(&bed);
-        let now = Holdings::of(&bed);
+        let now = Holdings::of(bed.node.process());
         println!("{:>6.0} s, round {number}: {now:?}", start.elapsed().as_secs_f64());
         match before {
             Some(before) if since_start >= ROUNDS_TO_GROW => now.assert_not_grown_from(&before),

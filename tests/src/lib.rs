@@ -20,6 +20,7 @@ pub mod build;
 pub mod cli;
 pub mod echo;
 pub mod frames;
+pub mod holdings;
 pub mod inline;
 pub mod iperf;
 mod leftovers;

@@ -2,11 +2,14 @@
 //! client (EdgeOS, figure 7a).
 
 mod processes;
+#[cfg(test)]
+mod soak;
 
 use std::time::Duration;
 
 use anyhow::ensure;
 use comfy_table::Table;
+use pinion_tests::build::sample;
 use serde::Serialize;
 
 use crate::figure::Run;
@@ -75,8 +78,7 @@ impl Row {
 
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     run.progress.expect(2 * options.intervals.len() + 1);
-    let service = Service { sample: "udp-echo", config: "once", stages: 1, cache: CACHE_MAX, answer: Answer::Echoed };
-    let mut node = HostedNode::start(run.cores, FWPS_MAX, &service)?;
+    let mut node = HostedNode::start(run.cores, FWPS_MAX, &service())?;
     node.serve(WARM_UP_CLIENTS, Pace::Every(WARM_UP_INTERVAL))?;
     let (mut intervals, mut late_p99_us) = (Vec::new(), Vec::new());
     for &interval_us in &options.intervals {
@@ -108,6 +110,11 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
         outcome.fail(format!("{lost} new clients got no reply"));
     }
     Ok(outcome)
+}
+
+/// Answers one datagram and finishes.
+fn service() -> Service<'static> {
+    Service { module: sample("udp-echo"), config: "once", stages: 1, cache: CACHE_MAX, answer: Answer::Echoed }
 }
 
 /// What became of clients at a rate.

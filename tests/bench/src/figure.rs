@@ -40,7 +40,7 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    fn chosen(wish: &[usize]) -> anyhow::Result<Self> {
+    pub(crate) fn chosen(wish: &[usize]) -> anyhow::Result<Self> {
         let (first, second) = match *wish {
             [] => two_cores(),
             [only] => (only, only),

@@ -2,6 +2,7 @@
 //! together by the product's own code from a configuration as an operator writes it.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,8 +42,8 @@ const SETTLING: Duration = Duration::from_millis(50);
 
 /// What new clients meet.
 pub(crate) struct Service<'a> {
-    /// A sample, as every stage's module.
-    pub(crate) sample: &'a str,
+    /// Every stage's module.
+    pub(crate) module: PathBuf,
     pub(crate) config: &'a str,
     pub(crate) stages: usize,
     pub(crate) cache: u32,
@@ -53,12 +54,12 @@ impl Service<'_> {
     /// A chain, and a rule that gives every client an instance of it.
     fn manifest(&self) -> Manifest {
         let stage = match self.config {
-            "" => format!("{{ module = \"{}\" }}", self.sample),
-            config => format!("{{ module = \"{}\", config = \"{config}\" }}", self.sample),
+            "" => "{ module = \"function\" }".to_owned(),
+            config => format!("{{ module = \"function\", config = \"{config}\" }}"),
         };
         let stages = vec![stage; self.stages].join(", ");
         Manifest::of("bench")
-            .module(self.sample, &pinion_tests::build::sample(self.sample))
+            .module("function", &self.module)
             .with(format_args!("[[chain]]\nname = \"service\"\nstage = [{stages}]\ncache_min = {}\n", self.cache))
             .with(format_args!(
                 "[[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = \"service\"\n\
@@ -155,7 +156,8 @@ impl HostedNode {
         self.node.data_plane.latencies()
     }
 
-    fn chain(&self) -> anyhow::Result<ChainStatus> {
+    /// What the node says of its chain.
+    pub(crate) fn chain(&self) -> anyhow::Result<ChainStatus> {
         let status = self.node.data_plane.status();
         if let Some(warning) = status.warnings.iter().find(|warning| !warning.contains("max_map_count")) {
             anyhow::bail!("the node warns: {warning}");

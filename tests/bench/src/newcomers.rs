@@ -135,9 +135,11 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// Has so many new clients come; what became of them.
     pub(crate) fn run(&mut self, clients: usize, pace: Pace, answer: Answer) -> anyhow::Result<Tally> {
-        let first = self.next;
-        self.next += u32::try_from(clients).context("too many clients")?;
-        ensure!(self.next <= frames::CLIENTS_MAX, "there are addresses for {} clients only", frames::CLIENTS_MAX);
+        let count = u32::try_from(clients).context("too many clients")?;
+        ensure!(count <= frames::CLIENTS_MAX, "there are addresses for {} clients only", frames::CLIENTS_MAX);
+        // Those that have been are new again when all others have been.
+        let first = if self.next > frames::CLIENTS_MAX - count { 0 } else { self.next };
+        self.next = first + count;
         // Written, so that its memory is there.
         let round = Round { first, pace, answer, clients: vec![Client::TO_COME; clients] };
         self.orders.send(Box::new(round)).map_err(|_| anyhow::anyhow!("the node's gateway has ended"))?;

@@ -1,0 +1,87 @@
+//! What a process has of the machine, to find what it leaks.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+/// What a node may grow by: pages that allocators keep, in any order of events.
+const GROWTH_MAX_KIB: u64 = 16 * 1024;
+/// Threads that the API's server keeps for a while for calls that block, and files that these have open. What leaks once in a
+/// round is soon more.
+const COUNT_GROWTH_MAX: usize = 4;
+
+const LOOKS: u32 = 5;
+const LOOK_INTERVAL: Duration = Duration::from_millis(40);
+
+/// What a process has that may leak.
+#[derive(Clone, Copy, Debug)]
+pub struct Holdings {
+    resident_kib: u64,
+    descriptors: usize,
+    threads: usize,
+    mappings: usize,
+}
+
+impl Holdings {
+    /// Of a node at rest: the least of several looks, as one of them may meet the end of a call to the API.
+    ///
+    /// # Panics
+    /// If the process is gone.
+    #[must_use]
+    pub fn of(process: Pid) -> Self {
+        let look = |_| {
+            thread::sleep(LOOK_INTERVAL);
+            Self::now(process)
+        };
+        (1..LOOKS).map(look).fold(Self::now(process), Self::min)
+    }
+
+    fn now(process: Pid) -> Self {
+        let process = format!("/proc/{}", process.as_raw_nonzero());
+        let read = |name: &str| fs::read_to_string(format!("{process}/{name}")).expect("the node runs");
+        let entries = |name: &str| fs::read_dir(format!("{process}/{name}")).expect("the node runs").count();
+        let status = read("status");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        Self {
+            resident_kib: resident.and_then(|kib| kib.parse().ok()).expect("the kernel says how much is resident"),
+            descriptors: entries("fd"),
+            threads: entries("task"),
+            mappings: read("maps").lines().count(),
+        }
+    }
+
+    /// The least of either.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        self.each(&other, Ord::min, Ord::min)
+    }
+
+    /// The greatest of either.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        self.each(&other, Ord::max, Ord::max)
+    }
+
+    fn each(&self, other: &Self, of_memory: fn(u64, u64) -> u64, of_counts: fn(usize, usize) -> usize) -> Self {
+        Self {
+            resident_kib: of_memory(self.resident_kib, other.resident_kib),
+            descriptors: of_counts(self.descriptors, other.descriptors),
+            threads: of_counts(self.threads, other.threads),
+            mappings: of_counts(self.mappings, other.mappings),
+        }
+    }
+
+    /// Fails if there is more than before, by more than comes and goes.
+    ///
+    /// # Panics
+    /// If so.
+    pub fn assert_not_grown_from(&self, before: &Self) {
+        let grown = self.resident_kib > before.resident_kib + GROWTH_MAX_KIB
+            || self.descriptors > before.descriptors + COUNT_GROWTH_MAX
+            || self.threads > before.threads + COUNT_GROWTH_MAX
+            || self.mappings > before.mappings + before.mappings / 10;
+        assert!(!grown, "the node has grown from {before:?} to {self:?}");
+    }
+}
