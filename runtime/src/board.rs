@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pinion_control::model::{Chain, ChainName, ModuleName, TenantName};
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus};
@@ -79,6 +79,26 @@ pub struct ChainHealth {
     pub failures: u64,
     /// The latest of these.
     pub last_failure: Option<String>,
+    /// When one of them was logged, and how many have not been since.
+    logged: Option<(Instant, u64)>,
+}
+
+/// A chain's failures are logged no more often than this: functions can fail with every packet.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+impl ChainHealth {
+    /// Counts a failure. If it is to be logged, how many before it were not.
+    fn failed(&mut self, because: String, now: Instant) -> Option<u64> {
+        self.failures += 1;
+        self.last_failure = Some(because);
+        match &mut self.logged {
+            Some((at, silent)) if now.saturating_duration_since(*at) < LOG_INTERVAL => {
+                *silent += 1;
+                None
+            }
+            logged => Some(logged.replace((now, 0)).map_or(0, |(_, silent)| silent)),
+        }
+    }
 }
 
 /// One chain instance.
@@ -229,18 +249,29 @@ impl Entries {
 
     /// Notes whom an instance serves.
     pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
-        if let Some(entry) = self.instances.get_mut(&id) {
+        // It may have ended before one hears whom it has served.
+        if let Some(entry) = self.entry(id) {
             entry.client = Some(client);
         }
     }
 
+    /// Whom an instance serves, or served.
+    #[must_use]
+    pub fn client(&self, id: InstanceId) -> Option<ClientLabel> {
+        self.instances.get(&id)?.client
+    }
+
     /// Notes how far an instance has come.
     pub fn set_life(&mut self, id: InstanceId, life: Life) {
-        let ended = &mut self.ended;
-        let entry = self.instances.get_mut(&id).or_else(|| ended.iter_mut().find(|entry| entry.id == id));
-        if let Some(entry) = entry {
+        if let Some(entry) = self.entry(id) {
             entry.life = life;
         }
+    }
+
+    /// The entry of an instance, as long as it is listed.
+    fn entry(&mut self, id: InstanceId) -> Option<&mut InstanceEntry> {
+        let ended = &mut self.ended;
+        self.instances.get_mut(&id).or_else(|| ended.iter_mut().find(|entry| entry.id == id))
     }
 
     /// Whose an instance is, and of which chain.
@@ -263,11 +294,9 @@ impl Entries {
         self.drops.settle(id);
     }
 
-    /// Notes a chain's failure.
-    pub fn failed(&mut self, tenant: &TenantName, chain: &ChainName, because: String) {
-        let health = self.chains.entry((tenant.clone(), chain.clone())).or_default();
-        health.failures += 1;
-        health.last_failure = Some(because);
+    /// Notes a chain's failure. If it is to be logged, how many before it were not.
+    pub fn failed(&mut self, tenant: &TenantName, chain: &ChainName, because: String) -> Option<u64> {
+        self.chains.entry((tenant.clone(), chain.clone())).or_default().failed(because, Instant::now())
     }
 
     /// Notes that an instance was not made for a limit of memory, which is found again and again while memory is in use;
@@ -356,5 +385,20 @@ impl Board {
     /// The entries, locked. What a panicking writer left behind is still true line by line.
     pub fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_that_fails_all_the_time_is_logged_once_a_second_with_how_many_were_not() {
+        let (mut health, start) = (ChainHealth::default(), Instant::now());
+        let after_ms = |ms| start + Duration::from_millis(ms);
+        let logged: Vec<_> =
+            [0, 1, 999, 1_000, 1_001, 5_000, 5_500].map(|ms| health.failed(format!("at {ms} ms"), after_ms(ms))).into();
+        assert_eq!(logged, [Some(0), None, None, Some(2), None, Some(1), None]);
+        assert_eq!((health.failures, health.last_failure.as_deref()), (7, Some("at 5500 ms")));
     }
 }
