@@ -227,10 +227,10 @@ async fn describe_and_status_show_what_belongs_together() {
     let served = Served::start().await;
     ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
     let chain = ok(&served, &["describe", "chains", "echo", "--tenant", "demo"]).await;
-    assert!(chain.contains("\nStages:        0. icmp-echo, config of 5B\n"), "{chain}");
-    assert!(chain.contains("\nRules:         ping\n"), "{chain}");
-    assert!(chain.contains("\nHeld:          nothing: what finds no room is dropped\n"), "{chain}");
-    let drops = "\nDropped:       3 at gateway, no-instance\n               4 at 0/icmp-echo, no-slot\n";
+    assert!(chain.contains("\nStages:         0. icmp-echo, config of 5B\n"), "{chain}");
+    assert!(chain.contains("\nRules:          ping\n"), "{chain}");
+    assert!(chain.contains("\nHeld:           nothing: what finds no room is dropped\n"), "{chain}");
+    let drops = "\nDropped:        3 at gateway, no-instance\n                4 at 0/icmp-echo, no-slot\n";
     assert!(chain.ends_with(drops), "{chain}");
     let module = ok(&served, &["describe", "module", "icmp-echo", "--tenant", "demo"]).await;
     assert!(module.ends_with("\nChains:  echo\n"), "{module}");
@@ -270,11 +270,11 @@ async fn describe_shows_where_the_stages_of_a_chain_lead_and_what_it_holds() {
         { module = \"icmp-echo\", name = \"slow\" },\n]\n";
     ok(&served, &["apply", "-f", &write_manifest(&served, &format!("{head}{stages}[[rule]]{rule}"))]).await;
     let chain = ok(&served, &["describe", "chain", "echo", "--tenant", "demo"]).await;
-    let shown = "\nStages:        0. icmp-echo (sort), config of 0B, to slow, fast, port:lan\n               \
-                 1. icmp-echo (fast), config of 0B, to egress\n               \
+    let shown = "\nStages:         0. icmp-echo (sort), config of 0B, to slow, fast, port:lan\n                \
+                 1. icmp-echo (fast), config of 0B, to egress\n                \
                  2. icmp-echo (slow), config of 0B\n";
     assert!(chain.contains(shown), "{chain}");
-    assert!(chain.contains("\nHeld:          up to 8 packets\n"), "{chain}");
+    assert!(chain.contains("\nHeld:           up to 8 packets\n"), "{chain}");
     served.stop().await;
 }
 

@@ -18,6 +18,7 @@ pub(super) struct ChainTable {
     memory_limit_kib: Option<Spanned<u32>>,
     memory_total_kib: Option<Spanned<u32>>,
     idle_timeout_ms: Option<Spanned<u64>>,
+    drain_timeout_ms: Option<Spanned<u64>>,
     cache_min: Option<Spanned<u32>>,
     cache_max: Option<Spanned<u32>>,
     hold_frames: Option<Spanned<u32>>,
@@ -39,6 +40,7 @@ struct Places {
     memory_limit: Option<Place>,
     memory_total: Option<Place>,
     idle_timeout: Option<Place>,
+    drain_timeout: Option<Place>,
     cache_min: Option<Place>,
     cache_max: Option<Place>,
     hold_frames: Option<Place>,
@@ -54,6 +56,7 @@ impl Places {
             memory_limit: table.memory_limit_kib.as_ref().map(|it| reader.place(it)),
             memory_total: table.memory_total_kib.as_ref().map(|it| reader.place(it)),
             idle_timeout: table.idle_timeout_ms.as_ref().map(|it| reader.place(it)),
+            drain_timeout: table.drain_timeout_ms.as_ref().map(|it| reader.place(it)),
             cache_min: table.cache_min.as_ref().map(|it| reader.place(it)),
             cache_max: table.cache_max.as_ref().map(|it| reader.place(it)),
             hold_frames: table.hold_frames.as_ref().map(|it| reader.place(it)),
@@ -69,6 +72,7 @@ impl Places {
             ChainProblem::MemoryLimit(_) => self.memory_limit.clone(),
             ChainProblem::MemoryTotal { .. } => self.memory_total.clone(),
             ChainProblem::IdleTimeout(_) => self.idle_timeout.clone(),
+            ChainProblem::DrainTimeout(_) => self.drain_timeout.clone(),
             ChainProblem::CacheMin(_) => self.cache_min.clone(),
             ChainProblem::CacheMax { .. } => self.cache_max.clone().or_else(|| self.cache_min.clone()),
             ChainProblem::HoldFrames(_) => self.hold_frames.clone(),
@@ -113,6 +117,7 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     chain.memory_limit_kib = table.memory_limit_kib.map_or(chain.memory_limit_kib, Spanned::into_inner);
     chain.memory_total_kib = table.memory_total_kib.map(Spanned::into_inner);
     chain.idle_timeout_ms = table.idle_timeout_ms.map_or(chain.idle_timeout_ms, Spanned::into_inner);
+    chain.drain_timeout_ms = table.drain_timeout_ms.map_or(chain.drain_timeout_ms, Spanned::into_inner);
     chain.cache_min = table.cache_min.map_or(chain.cache_min, Spanned::into_inner);
     let default_cache_max = Chain::default_cache_max(chain.cache_min);
     chain.cache_max = table.cache_max.map_or(default_cache_max, Spanned::into_inner);

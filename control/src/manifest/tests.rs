@@ -82,7 +82,7 @@ fn a_manifest_says_modules_chains_and_rules() {
     assert_eq!(contents.modules[0].wasm, b"wasm");
     let chain = &contents.chains[0];
     assert_eq!((chain.idle_timeout_ms, chain.memory_limit_kib, chain.cache_min), (1000, 1024, 2));
-    assert_eq!((chain.cache_max, chain.memory_total_kib), (64, None));
+    assert_eq!((chain.cache_max, chain.memory_total_kib, chain.drain_timeout_ms), (64, None, 30_000));
     assert_eq!(chain.egress.as_ref().unwrap().as_str(), "lan");
     assert_eq!(chain.stages[0].config, b"greeting = hello");
     assert_eq!(chain.stages[1].config, [0, 255]);

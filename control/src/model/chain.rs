@@ -21,6 +21,8 @@ pub const MEMORY_LIMIT_KIB_MAX: u32 = 64 << 10;
 pub const IDLE_TIMEOUT_MS_MIN: u64 = 100;
 /// The longest idle time after which a chain instance may be ended: a week.
 pub const IDLE_TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+/// The longest time to drain: a week, too.
+pub const DRAIN_TIMEOUT_MS_MAX: u64 = IDLE_TIMEOUT_MS_MAX;
 /// The largest limit for all of a chain's FWPs together: 1 TiB. The least is what one FWP of each stage must have.
 pub const MEMORY_TOTAL_KIB_MAX: u32 = 1 << 30;
 /// The most chain instances to be kept ready; the least is 1, since clients are served from these alone.
@@ -85,6 +87,8 @@ pub struct Chain {
     pub memory_total_kib: Option<u32>,
     /// A chain instance that saw no packet for this long is ended.
     pub idle_timeout_ms: u64,
+    /// How long instances of an older version of the chain may go on to serve their clients; new clients get the new version at once.
+    pub drain_timeout_ms: u64,
     /// How many chain instances are kept ready for clients to come, at least.
     pub cache_min: u32,
     /// How many are kept ready at most, however fast clients come.
@@ -99,6 +103,8 @@ impl Chain {
     pub const MEMORY_LIMIT_KIB: u32 = 16 << 10;
     /// [`Chain::idle_timeout_ms`] when nothing else is said: five minutes.
     pub const IDLE_TIMEOUT_MS: u64 = 300_000;
+    /// [`Chain::drain_timeout_ms`] when nothing else is said: half a minute.
+    pub const DRAIN_TIMEOUT_MS: u64 = 30_000;
     /// [`Chain::cache_min`] when nothing else is said.
     pub const CACHE_MIN: u32 = 4;
     /// [`Chain::cache_max`] when nothing else is said, unless [`Chain::cache_min`] is larger.
@@ -120,6 +126,7 @@ impl Chain {
             memory_limit_kib: Self::MEMORY_LIMIT_KIB,
             memory_total_kib: None,
             idle_timeout_ms: Self::IDLE_TIMEOUT_MS,
+            drain_timeout_ms: Self::DRAIN_TIMEOUT_MS,
             cache_min: Self::CACHE_MIN,
             cache_max: Self::CACHE_MAX,
             hold_frames: Self::HOLD_FRAMES,
@@ -151,6 +158,9 @@ impl Chain {
         }
         if !(IDLE_TIMEOUT_MS_MIN..=IDLE_TIMEOUT_MS_MAX).contains(&self.idle_timeout_ms) {
             return Err(ChainProblem::IdleTimeout(self.idle_timeout_ms));
+        }
+        if self.drain_timeout_ms > DRAIN_TIMEOUT_MS_MAX {
+            return Err(ChainProblem::DrainTimeout(self.drain_timeout_ms));
         }
         if !(1..=CACHE_INSTANCES_MAX).contains(&self.cache_min) {
             return Err(ChainProblem::CacheMin(self.cache_min));

@@ -1,8 +1,8 @@
 //! Why a change was not made.
 
 use super::chain::{
-    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
-    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
+    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, DRAIN_TIMEOUT_MS_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX,
+    IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
 };
 use super::outputs::OUTPUTS_MAX;
 use super::{ModuleName, ObjectRef, Prefix, Protocol, StageName, VlanId};
@@ -125,6 +125,9 @@ pub enum ChainProblem {
     /// An idle time out of bounds.
     #[error("idle_timeout_ms is {0}: it must be from {IDLE_TIMEOUT_MS_MIN} to {IDLE_TIMEOUT_MS_MAX}")]
     IdleTimeout(u64),
+    /// A time to drain out of bounds.
+    #[error("drain_timeout_ms is {0}: it must be from 0 to {DRAIN_TIMEOUT_MS_MAX}")]
+    DrainTimeout(u64),
     /// A cache size out of bounds.
     #[error("cache_min is {0}: it must be from 1 to {CACHE_INSTANCES_MAX}")]
     CacheMin(u32),

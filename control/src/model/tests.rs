@@ -168,6 +168,10 @@ fn a_chain_out_of_bounds_is_refused_with_the_bounds() {
         refused(|c| c.idle_timeout_ms = 99),
         "chain t/c: idle_timeout_ms is 99: it must be from 100 to 604800000"
     );
+    assert_eq!(
+        refused(|c| c.drain_timeout_ms = 604_800_001),
+        "chain t/c: drain_timeout_ms is 604800001: it must be from 0 to 604800000"
+    );
     assert_eq!(refused(|c| c.hold_frames = 1025), "chain t/c: hold_frames is 1025: it must be from 0 to 1024");
 }
 

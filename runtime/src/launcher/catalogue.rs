@@ -44,10 +44,16 @@ pub enum Hop {
     Exit(Edge),
 }
 
+/// Which of the versions of all chains something is made of; a later one is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edition(u64);
+
 /// A chain in force.
 pub struct ChainEntry {
     /// What was asked for.
     pub spec: Arc<model::Chain>,
+    /// Its instances are of this one, but for those of older versions that still serve.
+    pub edition: Edition,
     /// Of the templates of its stages: with the modules as they were at the time.
     keys: Vec<TemplateKey>,
     /// By worker, then by stage; empty while they are reclaimed.
@@ -113,6 +119,37 @@ impl ChainEntry {
         rested && (self.ready < self.ready_wanted.min(self.ready_max) || (self.wanted && self.ready == 0))
     }
 
+    /// Whether new clients can be its: an instance is ready, or there is none to be had for now.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        let wants_none = self.ready_wanted.min(self.ready_max) == 0;
+        self.ready > 0 || wants_none || self.resume_at.is_some() || self.no_place_since.is_some()
+    }
+
+    /// Whether instances of this are as those of that chain would be, made of these templates: what else a chain says can change while
+    /// they go on.
+    fn is_made_like(&self, spec: &model::Chain, keys: Option<&Vec<TemplateKey>>) -> bool {
+        let model::Chain { memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, .. } = *self.spec;
+        let of_ours =
+            model::Chain { memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, ..spec.clone() };
+        of_ours == *self.spec && Some(&self.keys) == keys
+    }
+
+    /// Follows what can change while instances go on.
+    fn adjust(&mut self, spec: &Arc<model::Chain>, memory: MemoryAccounts) {
+        if (spec.cache_min, spec.cache_max) != (self.spec.cache_min, self.spec.cache_max) {
+            (self.cache, self.ready_wanted) = new_cache(spec);
+        }
+        (self.spec, self.memory) = (Arc::clone(spec), memory);
+    }
+
+    /// Notes that an instance that was ready is not any more.
+    pub fn left_cache(&mut self, edition: Edition) {
+        if edition == self.edition {
+            self.ready = self.ready.saturating_sub(1);
+        }
+    }
+
     /// Notes that a client has been given an instance.
     pub fn client_came(&mut self, now: Instant) {
         self.cache.client_came(now);
@@ -158,6 +195,10 @@ impl ChainEntry {
     }
 }
 
+fn new_cache(spec: &model::Chain) -> (CacheSize, u32) {
+    (CacheSize::new(spec.cache_min, spec.cache_max, Instant::now()), spec.cache_min)
+}
+
 /// An engine and what is loaded into it.
 pub struct Shelf {
     linker: Linker<FwpContext>,
@@ -194,12 +235,15 @@ pub struct Catalogue {
     shelves: Vec<Shelf>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
     next_index: u32,
+    next_edition: u64,
 }
 
 /// What following a state came to.
 pub struct Followed {
     /// Chains that are no longer in force; their instances are to end.
     pub retired: Vec<ChainIndex>,
+    /// Chains of which there is another version now: instances of older ones are to be replaced.
+    pub changed: Vec<ChainIndex>,
     /// The rules now.
     pub rules: Arc<RuleSet>,
     /// What could not be followed.
@@ -215,10 +259,16 @@ impl Catalogue {
         ports: BTreeMap<String, PortIndex>,
         shelves: Vec<Shelf>,
     ) -> Self {
-        Self { artifacts, accounts, ports, shelves, chains: BTreeMap::new(), next_index: 0 }
+        Self { artifacts, accounts, ports, shelves, chains: BTreeMap::new(), next_index: 0, next_edition: 0 }
     }
 
     /// The chain of this index, if it is in force.
+    #[must_use]
+    pub fn chain(&self, index: ChainIndex) -> Option<&ChainEntry> {
+        self.chains.get(&index)
+    }
+
+    /// The same, to be changed.
     pub fn chain_mut(&mut self, index: ChainIndex) -> Option<&mut ChainEntry> {
         self.chains.get_mut(&index)
     }
@@ -240,22 +290,37 @@ impl Catalogue {
         self.chains.values().map(|chain| chain.spec.cache_min as usize * chain.spec.stages.len()).sum()
     }
 
-    /// Brings the chains to the desired state. A chain that has changed, or whose modules have, is a new one.
+    /// Brings the chains to the desired state. A chain that has changed, or whose modules have, keeps its index, and has another edition.
     pub fn follow(&mut self, state: &DesiredState) -> Followed {
-        let (mut warnings, mut kept) = (Vec::new(), BTreeMap::new());
+        let (mut warnings, mut changed, mut kept) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut old = std::mem::take(&mut self.chains);
         let old_by_name: HashMap<(TenantName, ChainName), ChainIndex> =
             old.iter().map(|(index, entry)| ((entry.spec.tenant.clone(), entry.spec.name.clone()), *index)).collect();
         let mut by_name: BTreeMap<(&TenantName, &ChainName), ChainIndex> = BTreeMap::new();
         for (key @ (tenant, name), spec) in state.chains() {
             let keys = keys(state, spec);
-            let same = |entry: &ChainEntry| *entry.spec == **spec && Some(&entry.keys) == keys.as_ref();
-            let found = old_by_name.get(key).copied().filter(|index| old.get(index).is_some_and(same));
-            let entry = match found.and_then(|index| old.remove_entry(&index)) {
-                Some(entry) => Ok(entry),
-                None => self.enter(spec, keys, &old, &kept),
+            let found = old_by_name.get(key).and_then(|index| old.remove_entry(index));
+            let entered = match found {
+                Some((index, mut entry)) if entry.is_made_like(spec, keys.as_ref()) => {
+                    entry.adjust(spec, self.accounts.open(spec));
+                    Ok((index, entry))
+                }
+                Some((index, entry)) => match self.enter(spec, keys) {
+                    Ok(new) => {
+                        changed.push(index);
+                        Ok((index, new))
+                    }
+                    Err(reason) => {
+                        old.insert(index, entry);
+                        Err(reason)
+                    }
+                },
+                None => self
+                    .free_index(&old, &kept)
+                    .ok_or_else(|| format!("the node has {CHAINS_MAX} chains already"))
+                    .and_then(|index| Ok((index, self.enter(spec, keys)?))),
             };
-            match entry {
+            match entered {
                 Ok((index, entry)) => {
                     by_name.insert((tenant, name), index);
                     kept.insert(index, entry);
@@ -266,24 +331,21 @@ impl Catalogue {
         self.chains = kept;
         self.release_spare();
         let rules = self.rule_set(state, &by_name, &mut warnings);
-        Followed { retired: old.into_keys().collect(), rules, warnings }
+        Followed { retired: old.into_keys().collect(), changed, rules, warnings }
     }
 
-    fn enter(
-        &mut self,
-        spec: &Arc<model::Chain>,
-        keys: Option<Vec<TemplateKey>>,
-        old: &BTreeMap<ChainIndex, ChainEntry>,
-        kept: &BTreeMap<ChainIndex, ChainEntry>,
-    ) -> Result<(ChainIndex, ChainEntry), String> {
+    /// Another version of a chain, or its first.
+    fn enter(&mut self, spec: &Arc<model::Chain>, keys: Option<Vec<TemplateKey>>) -> Result<ChainEntry, String> {
         let keys = keys.ok_or("it names a module that is not there")?;
         let outputs = self.outputs(spec)?;
         let templates = self.templates(spec, &keys)?;
-        let index = self.free_index(old, kept).ok_or_else(|| format!("the node has {CHAINS_MAX} chains already"))?;
         let spec = Arc::clone(spec);
         let memory = self.accounts.open(&spec);
-        let (cache, ready_wanted) = (CacheSize::new(spec.cache_min, spec.cache_max, Instant::now()), spec.cache_min);
-        let entry = ChainEntry {
+        let (cache, ready_wanted) = new_cache(&spec);
+        let edition = Edition(self.next_edition);
+        self.next_edition += 1;
+        Ok(ChainEntry {
+            edition,
             spec,
             cache,
             ready_wanted,
@@ -297,8 +359,7 @@ impl Catalogue {
             failures_in_a_row: 0,
             resume_at: None,
             no_place_since: None,
-        };
-        Ok((index, entry))
+        })
     }
 
     fn templates(&mut self, spec: &model::Chain, keys: &[TemplateKey]) -> Result<Vec<Vec<Template>>, String> {

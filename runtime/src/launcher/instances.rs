@@ -1,8 +1,8 @@
 //! Chain instances, from their making to their end, and the order in which everybody must let go of one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pinion_gateway::flows::ClientLabel;
 use pinion_gateway::id::{ChainIndex, InstanceId};
@@ -13,7 +13,7 @@ use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 
 use super::Lines;
-use super::catalogue::{ChainEntry, Hop};
+use super::catalogue::{ChainEntry, Edition, Hop};
 use super::desk::Steps;
 use super::places::{Places, WorkerIndex};
 use crate::activation::Activation;
@@ -25,8 +25,13 @@ use crate::lines::Line;
 use crate::log::{LogHub, Origin};
 use crate::worker::WorkerCommand;
 
+/// How long an instance that is replaced keeps its place when no more frames go there: longer than those take that it has.
+const LINGER: Duration = Duration::from_millis(20);
+
 struct Instance {
     chain: ChainIndex,
+    edition: Edition,
+    replacement: Replacement,
     /// No client has had it, as far as is known: what the gateway says comes later than what a worker says.
     in_cache: bool,
     /// The gateway has been asked for it back, if no client has it.
@@ -34,6 +39,17 @@ struct Instance {
     worker: WorkerIndex,
     fwps: Vec<FwpId>,
     life: Life,
+}
+
+/// Whether an instance is to make room for one of a later edition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replacement {
+    /// It is of the latest, as far as is known.
+    None,
+    /// There is a later one. A client of its own may keep it for a while.
+    Due,
+    /// The gateway has been told to forget it. Until it does, and for a moment longer, it serves.
+    UnderWay,
 }
 
 /// An FWP on its way out: what has come back of it.
@@ -66,6 +82,8 @@ pub struct Instances {
     instances: HashMap<InstanceId, Instance>,
     by_fwp: HashMap<FwpId, InstanceId>,
     remains: HashMap<FwpId, Remains>,
+    /// Instances to which no more frames go, and when they are to end, the next first.
+    lingering: VecDeque<(Instant, InstanceId)>,
     next_id: u64,
 }
 
@@ -81,6 +99,7 @@ impl Instances {
             instances: HashMap::new(),
             by_fwp: HashMap::new(),
             remains: HashMap::new(),
+            lingering: VecDeque::new(),
             next_id: 1,
         }
     }
@@ -126,8 +145,17 @@ impl Instances {
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
         }
         self.lines.gateway.command(Command::Ready { chain: index, instance: id, entry: ids[0] });
-        let life = Life::Making;
-        self.instances.insert(id, Instance { chain: index, in_cache: true, reclaimed: false, worker, fwps: ids, life });
+        let instance = Instance {
+            chain: index,
+            edition: chain.edition,
+            replacement: Replacement::None,
+            in_cache: true,
+            reclaimed: false,
+            worker,
+            fwps: ids,
+            life: Life::Making,
+        };
+        self.instances.insert(id, instance);
         self.step(id, Step::Ready);
         Ok(())
     }
@@ -221,6 +249,65 @@ impl Instances {
             self.step(id, Step::Taken);
         }
         self.board.entries().taken(id, client);
+        let is_due = self.instances.get(&id).is_some_and(|instance| instance.replacement == Replacement::Due);
+        if is_due && client == ClientLabel::Everybody {
+            self.replace(id);
+        }
+    }
+
+    /// Which version of its chain an instance is of, while anything is left of it.
+    #[must_use]
+    pub fn edition(&self, id: InstanceId) -> Option<Edition> {
+        Some(self.instances.get(&id)?.edition)
+    }
+
+    /// There is an instance of this edition of the chain: those of older ones come out of the cache, and one that serves everybody is
+    /// replaced. Others keep their clients.
+    pub fn supersede(&mut self, chain: ChainIndex, edition: Edition) {
+        for id in self.older(chain, edition) {
+            let Some(instance) = self.instances.get_mut(&id) else { continue };
+            if instance.replacement != Replacement::None {
+                continue;
+            }
+            instance.replacement = Replacement::Due;
+            if instance.life == Life::Cached {
+                self.lines.gateway.command(Command::Reclaim { instance: id });
+            } else if self.board.entries().client(id) == Some(ClientLabel::Everybody) {
+                self.replace(id);
+            }
+        }
+    }
+
+    /// Has those of older editions that still serve replaced.
+    pub fn replace_older(&mut self, chain: ChainIndex, edition: Edition) {
+        self.older(chain, edition).into_iter().for_each(|id| self.replace(id));
+    }
+
+    fn older(&self, chain: ChainIndex, edition: Edition) -> Vec<InstanceId> {
+        let is_older = |instance: &Instance| instance.chain == chain && instance.edition < edition;
+        self.instances.iter().filter(|(_, instance)| is_older(instance)).map(|(id, _)| *id).collect()
+    }
+
+    /// Has clients given another instance in place of one that serves: no frame of theirs is lost.
+    fn replace(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        if instance.life == Life::Serving && instance.replacement != Replacement::UnderWay {
+            instance.replacement = Replacement::UnderWay;
+            self.lines.gateway.command(Command::Unbind { instance: id });
+        }
+    }
+
+    /// When the next one is to end that lingers.
+    #[must_use]
+    pub fn lingers_until(&self) -> Option<Instant> {
+        Some(self.lingering.front()?.0)
+    }
+
+    /// Ends those that have lingered for long enough.
+    pub fn end_lingering(&mut self, now: Instant) {
+        while let Some((_, id)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
+            self.given_up(id, &EndReason::Withdrawn);
+        }
     }
 
     /// Asks the gateway for cached instances of a chain back, but for as many as may stay: the oldest, as clients are given
@@ -247,7 +334,7 @@ impl Instances {
     pub fn withdrawn(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.in_cache = false;
-        let reclaimed = instance.reclaimed;
+        let reclaimed = instance.reclaimed && instance.replacement == Replacement::None;
         self.given_up(id, if reclaimed { &EndReason::Reclaimed } else { &EndReason::Withdrawn });
     }
 
@@ -259,13 +346,18 @@ impl Instances {
         self.unbound(id);
     }
 
-    /// The gateway has forgotten an instance, as it was told to. Its chain, if it ended before any client had it.
-    pub fn unbound(&mut self, id: InstanceId) -> Option<ChainIndex> {
+    /// The gateway has forgotten an instance, as it was told to. Its chain and edition, if it ended before any client had it.
+    pub fn unbound(&mut self, id: InstanceId) -> Option<(ChainIndex, Edition)> {
+        let instance = self.instances.get(&id)?;
+        if instance.replacement == Replacement::UnderWay && instance.life == Life::Serving {
+            self.lingering.push_back((Instant::now() + LINGER, id));
+            return None;
+        }
         if self.step(id, Step::Forgotten) {
             self.let_go(id);
         }
         let instance = self.instances.get_mut(&id)?;
-        std::mem::replace(&mut instance.in_cache, false).then_some(instance.chain)
+        std::mem::replace(&mut instance.in_cache, false).then_some((instance.chain, instance.edition))
     }
 
     /// An FWP has ended by itself, and with it its instance.
@@ -276,9 +368,9 @@ impl Instances {
             let mut board = self.board.entries();
             if reason.is_failure()
                 && let Some((tenant, chain)) = board.name_of(id)
+                && let Some(not_logged) = board.failed(&tenant, &chain, reason.to_string())
             {
-                tracing::warn!(%tenant, %chain, instance = %id, %fwp, "{reason}");
-                board.failed(&tenant, &chain, reason.to_string());
+                tracing::warn!(%tenant, %chain, instance = %id, %fwp, not_logged, "{reason}");
             }
             drop(board);
             self.end(id, reason);

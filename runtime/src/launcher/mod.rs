@@ -22,13 +22,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, select};
 use pinion_control::model::DesiredState;
-use pinion_gateway::id::ChainIndex;
+use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::{Command, Event};
+use pinion_gateway::rules::RuleSet;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
 
-use self::catalogue::ChainEntry;
 pub use self::catalogue::{Catalogue, Shelf, keys, wishes};
+use self::catalogue::{ChainEntry, Edition, Followed};
 use self::desk::Steps;
 pub use self::desk::{Caller, Desk, Ears, Orders};
 pub use self::instances::Instances;
@@ -50,6 +51,9 @@ const FULL_REST: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether caches are larger than they need to be.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The longest rest.
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Messages heeded before another instance is prepared.
 const HEARD_PER_INSTANCE: usize = 1024;
@@ -98,8 +102,15 @@ pub struct Launcher {
     level: Level,
     /// When caches were last reviewed.
     reviewed: Instant,
-    /// States whose rules are on their way to the gateway, the oldest first.
+    /// States that nothing was done about yet, the oldest first.
+    ordered: VecDeque<(Arc<DesiredState>, Sender<()>)>,
+    /// What comes next into effect. Until it does no other state is followed: a chain's index is given to another one only when
+    /// the gateway has rules without the former.
+    change: Option<Change>,
+    /// States of which the rules are on their way to the gateway, the oldest first.
     following: VecDeque<Following>,
+    /// Chains of which instances of older versions may still serve.
+    draining: Vec<Draining>,
     desk: Arc<Desk>,
     steps: Steps,
 }
@@ -108,6 +119,21 @@ pub struct Launcher {
 struct Following {
     version: u64,
     done: Sender<()>,
+}
+
+/// What a state changes when it comes into effect.
+struct Change {
+    following: Following,
+    changed: Vec<ChainIndex>,
+    retired: Vec<ChainIndex>,
+    rules: Arc<RuleSet>,
+}
+
+/// Instances of a chain's older editions than this go on until then.
+struct Draining {
+    chain: ChainIndex,
+    edition: Edition,
+    until: Instant,
 }
 
 enum Heard {
@@ -138,7 +164,10 @@ impl Launcher {
             ears,
             level: Level::Calm,
             reviewed: Instant::now(),
+            ordered: VecDeque::new(),
+            change: None,
             following: VecDeque::new(),
+            draining: Vec::new(),
             desk,
             steps: Steps::default(),
         }
@@ -149,6 +178,8 @@ impl Launcher {
         self.desk.sit_down();
         loop {
             self.review();
+            self.take_effect();
+            self.drain();
             let mut wait = if self.prepare_one() { Duration::ZERO } else { self.rest() };
             self.steps.give_way();
             // All that was said meanwhile comes before the next instance: ends and orders do not wait for a slow guest.
@@ -185,11 +216,54 @@ impl Launcher {
         }
     }
 
-    /// How long there is nothing to do unless something is heard: until a chain that failed may be tried again.
+    /// How long there is nothing to do unless something is heard: until a chain that failed may be tried again, or an instance that is
+    /// replaced is to end.
     fn rest(&self) -> Duration {
         let now = Instant::now();
-        let resume = self.catalogue.chains().filter_map(|(_, chain)| chain.resume_at()).filter(|at| *at > now).min();
-        resume.map_or(Duration::from_secs(1), |at| at - now)
+        let resume = self.catalogue.chains().filter_map(|(_, chain)| chain.resume_at()).filter(|at| *at > now);
+        let ends = self.draining.iter().map(|draining| draining.until).chain(self.instances.lingers_until());
+        let next = resume.chain(ends).min();
+        next.map_or(REST_MAX, |at| at.saturating_duration_since(now).min(REST_MAX))
+    }
+
+    /// Follows states one after the other: each takes effect when the chains are up that it changes.
+    fn take_effect(&mut self) {
+        loop {
+            let is_up = |chain: &ChainIndex| self.catalogue.chain(*chain).is_none_or(ChainEntry::is_up);
+            if let Some(change) = self.change.take_if(|change| change.changed.iter().all(is_up)) {
+                self.make(change);
+            }
+            if self.change.is_some() {
+                return;
+            }
+            let Some((state, done)) = self.ordered.pop_front() else { return };
+            let following = Following { version: state.version(), done };
+            self.change = Some(self.follow(&state, following));
+        }
+    }
+
+    fn make(&mut self, Change { following, changed, retired, rules }: Change) {
+        let now = Instant::now();
+        for chain in changed {
+            let Some(entry) = self.catalogue.chain(chain) else { continue };
+            let until = now + Duration::from_millis(entry.spec.drain_timeout_ms);
+            self.instances.supersede(chain, entry.edition);
+            self.draining.push(Draining { chain, edition: entry.edition, until });
+        }
+        self.instances.set_rules(rules);
+        self.following.push_back(following);
+        for chain in retired {
+            self.instances.end_chain(chain, &EndReason::Withdrawn);
+        }
+    }
+
+    /// Replaces instances of older editions that have had the time that their chain allows, and ends those that have been replaced.
+    fn drain(&mut self) {
+        let now = Instant::now();
+        for Draining { chain, edition, .. } in self.draining.extract_if(.., |draining| draining.until <= now) {
+            self.instances.replace_older(chain, edition);
+        }
+        self.instances.end_lingering(now);
     }
 
     /// Looks from time to time whether caches are larger than they need to be.
@@ -207,15 +281,14 @@ impl Launcher {
     fn heed(&mut self, heard: Heard) {
         match heard {
             Heard::Order(Order::Follow(state, done)) => {
-                self.follow(&state);
-                self.following.push_back(Following { version: state.version(), done });
+                self.ordered.push_back((state, done));
             }
             Heard::Order(Order::Relieve(level)) => self.relieve(level),
             Heard::Gateway(Event::Taken { chain, instance, client }) => {
+                self.left_cache(chain, instance);
                 self.instances.taken(instance, client);
                 if let Some(chain) = self.catalogue.chain_mut(chain) {
                     chain.client_came(Instant::now());
-                    chain.ready = chain.ready.saturating_sub(1);
                     chain.wanted = false;
                 }
             }
@@ -229,10 +302,8 @@ impl Launcher {
                 self.instances.given_up(instance, &EndReason::FlowEnded);
             }
             Heard::Gateway(Event::Withdrawn { chain, instance }) => {
+                self.left_cache(chain, instance);
                 self.instances.withdrawn(instance);
-                if let Some(chain) = self.catalogue.chain_mut(chain) {
-                    chain.ready = chain.ready.saturating_sub(1);
-                }
             }
             Heard::Gateway(Event::RulesReplaced { old }) => {
                 // Freed here, not on the gateway's thread.
@@ -240,8 +311,8 @@ impl Launcher {
                 self.followed();
             }
             Heard::Gateway(Event::Unbound { instance }) => {
-                if let Some(chain) = self.instances.unbound(instance) {
-                    self.ended_unused(chain);
+                if let Some((chain, edition)) = self.instances.unbound(instance) {
+                    self.ended_unused(chain, edition);
                 }
             }
             Heard::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
@@ -251,7 +322,13 @@ impl Launcher {
         }
     }
 
-    fn follow(&mut self, state: &DesiredState) {
+    fn left_cache(&mut self, chain: ChainIndex, instance: InstanceId) {
+        if let (Some(chain), Some(edition)) = (self.catalogue.chain_mut(chain), self.instances.edition(instance)) {
+            chain.left_cache(edition);
+        }
+    }
+
+    fn follow(&mut self, state: &DesiredState, following: Following) -> Change {
         let mut followed = self.catalogue.follow(state);
         let (wanted, room) = (self.catalogue.fwps_wanted(), self.instances.fwps_max());
         if wanted > room {
@@ -276,10 +353,8 @@ impl Launcher {
         board.warnings = followed.warnings;
         drop(board);
         self.catalogue.set_ready_max(self.level);
-        self.instances.set_rules(followed.rules);
-        for chain in followed.retired {
-            self.instances.end_chain(chain, &EndReason::Withdrawn);
-        }
+        let Followed { changed, retired, rules, .. } = followed;
+        Change { following, changed, retired, rules }
     }
 
     /// The gateway goes by the rules of the oldest state on its way there.
@@ -358,8 +433,9 @@ impl Launcher {
             Err(Unprepared::Failed(problem)) => {
                 chain.failed(Instant::now());
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
-                tracing::warn!(%tenant, chain = %name, "no instance could be prepared: {problem}");
-                self.board.entries().failed(tenant, name, problem);
+                if let Some(not_logged) = self.board.entries().failed(tenant, name, problem.clone()) {
+                    tracing::warn!(%tenant, chain = %name, not_logged, "no instance could be prepared: {problem}");
+                }
                 true
             }
         }
@@ -367,9 +443,9 @@ impl Launcher {
 
     /// An instance has ended before any client had it. One that ends while it serves a client is that client's doing as much as
     /// the chain's: it is counted, but does not keep others waiting.
-    fn ended_unused(&mut self, chain: ChainIndex) {
-        if let Some(entry) = self.catalogue.chain_mut(chain) {
-            entry.ready = entry.ready.saturating_sub(1);
+    fn ended_unused(&mut self, chain: ChainIndex, edition: Edition) {
+        if let Some(entry) = self.catalogue.chain_mut(chain).filter(|entry| entry.edition == edition) {
+            entry.left_cache(edition);
             entry.failed(Instant::now());
         }
     }

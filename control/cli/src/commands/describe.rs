@@ -84,6 +84,7 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Memory limit", size(u64::from(chain.memory_limit_kib) << 10)),
         ("Memory total", chain.memory_total_kib.map_or("no limit".into(), |kib| size(u64::from(kib) << 10))),
         ("Idle timeout", format!("{} ms", chain.idle_timeout_ms)),
+        ("Drain timeout", format!("{} ms", chain.drain_timeout_ms)),
         ("Kept ready", format!("{} to {}", chain.cache_min, chain.cache_max)),
         ("Held", held),
         ("Rules", names(rules.iter().filter(|rule| rule.chain == chain.name).map(|rule| rule.name.to_string()))),
