@@ -211,6 +211,8 @@ pub struct Fwp {
     stopped: Option<Violation>,
     shared: Arc<FwpShared>,
     footprint: Footprint,
+    /// Of its linear memory.
+    address: usize,
     /// Of the same instance.
     next_stage: Option<FwpId>,
 }
@@ -223,6 +225,14 @@ pub enum Occasion {
     /// A client may come soon, and its worker has nothing else to do: it comes back to its wait at once, with all that it needs
     /// for that near.
     Rehearsal,
+}
+
+/// Where an FWP's linear memory lies in its engine's reservation. Nothing is reached through it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) address: usize,
+    /// How large the memory has become.
+    pub(crate) bytes: usize,
 }
 
 /// Where a new FWP will live.
@@ -267,13 +277,13 @@ impl Fwp {
         store.epoch_deadline_async_yield_and_update(1);
         let (instance, layout) = drive(berth.clock, &shared, deadline, start(template, &mut store))??;
 
-        let memory = linear_memory(&instance, &mut store)?;
-        touch_first_pages(&memory, &mut store, layout.header());
-        let base = NonNull::new(memory.data_ptr(&store)).expect("a linear memory has an address");
+        let linear = linear_memory(&instance, &mut store)?;
+        touch_first_pages(&linear, &mut store, layout.header());
+        let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
         // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
-        let (mailbox, endpoint) = unsafe { connect(berth.id, base, &layout, berth.inputs, berth.wiring) };
+        let (mailbox, endpoint) = unsafe { connect(berth.id, memory, &layout, berth.inputs, berth.wiring) };
         store.data_mut().joined = true;
 
         let run = instance.get_typed_func::<(), ()>(&mut store, EXPORT_RUN).map_err(EndReason::broken)?;
@@ -282,16 +292,16 @@ impl Fwp {
             (store, outcome)
         });
         let life = ManuallyDrop::new(Life::Running(future));
-        let (footprint, stopped, next_stage) = (Footprint::default(), None, None);
-        let mut fwp = Self { id: berth.id, life, mailbox, busy: true, stopped, shared, footprint, next_stage };
+        let (footprint, stopped, next_stage, address) = (Footprint::default(), None, None, memory.addr().get());
+        let mut fwp = Self { id: berth.id, life, mailbox, busy: true, stopped, shared, footprint, address, next_stage };
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
                     let (future, call) = ((&raw const **future).addr(), fwp.shared.call_site());
                     fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&fwp.shared).addr());
                 }
-                let memory_bytes = fwp.shared.memory_bytes() as usize;
-                template.hot_pages.learn(std::ptr::slice_from_raw_parts(base.as_ptr(), memory_bytes));
+                let Place { bytes, .. } = fwp.place();
+                template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));
                 Ok((fwp, endpoint))
             }
             Err(reason) => {
@@ -320,6 +330,11 @@ impl Fwp {
                 Turn::Preempted => std::thread::yield_now(),
             }
         }
+    }
+
+    /// Where its linear memory lies.
+    pub(crate) fn place(&self) -> Place {
+        Place { address: self.address, bytes: self.shared.memory_bytes() as usize }
     }
 
     /// Notes the stage after this one of its instance.

@@ -48,7 +48,7 @@ impl HotPages {
 }
 
 /// The pages of this memory, by number, that are there and no longer the image's own.
-fn written_pages(memory: *const [u8]) -> std::io::Result<Vec<usize>> {
+pub(crate) fn written_pages(memory: *const [u8]) -> std::io::Result<Vec<usize>> {
     let mut entries = vec![0; memory.len() / PAGE * size_of::<u64>()];
     let first = memory.addr() / PAGE;
     File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (first * size_of::<u64>()) as u64)?;

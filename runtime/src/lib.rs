@@ -53,6 +53,7 @@ pub mod plan;
 pub mod ports;
 pub mod pressure;
 pub mod roles;
+mod spare;
 pub mod template;
 pub mod worker;
 pub mod workshop;

@@ -403,8 +403,7 @@ impl Catalogue {
         Ok(true)
     }
 
-    /// Gives back memory that is kept for no instance: modules of which no template is there. (Of an engine's warm slots
-    /// nothing can be given back: wasmtime has no call for it. If engines keep memory resident in them, it belongs here.)
+    /// Gives back memory that is kept for no instance: modules of which no template is there.
     pub fn release_spare(&mut self) {
         let loaded = self.chains.values().filter(|entry| !entry.templates.is_empty());
         let in_use: HashSet<&TemplateKey> = loaded.flat_map(|entry| &entry.keys).collect();

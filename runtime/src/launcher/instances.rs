@@ -23,6 +23,7 @@ use crate::fwp::{Berth, Fwp};
 use crate::lifecycle::{Fate, Life, Step};
 use crate::lines::Line;
 use crate::log::{LogHub, Origin};
+use crate::spare::SparePages;
 use crate::worker::WorkerCommand;
 
 /// How long an instance that is replaced keeps its place when no more frames go there: longer than those take that it has.
@@ -82,6 +83,7 @@ pub struct Instances {
     instances: HashMap<InstanceId, Instance>,
     by_fwp: HashMap<FwpId, InstanceId>,
     remains: HashMap<FwpId, Remains>,
+    spare: SparePages,
     /// Instances to which no more frames go, and when they are to end, the next first.
     lingering: VecDeque<(Instant, InstanceId)>,
     next_id: u64,
@@ -99,6 +101,7 @@ impl Instances {
             instances: HashMap::new(),
             by_fwp: HashMap::new(),
             remains: HashMap::new(),
+            spare: SparePages::default(),
             lingering: VecDeque::new(),
             next_id: 1,
         }
@@ -181,8 +184,19 @@ impl Instances {
         &self.lines.mmas[id.mma(self.lines.mmas.len()).0]
     }
 
+    fn take_apart(&mut self, fwp: Fwp, endpoint: Box<Endpoint>) {
+        let place = fwp.place();
+        fwp.dismantle(endpoint);
+        self.spare.left(place);
+    }
+
+    /// Gives pages back to the kernel that belong to no FWP any more.
+    pub fn release_spare(&mut self, steps: &mut Steps) {
+        self.spare.release(|| steps.give_way());
+    }
+
     fn make_fwps(
-        &self,
+        &mut self,
         chain: &ChainEntry,
         worker: WorkerIndex,
         ids: &[FwpId],
@@ -208,12 +222,13 @@ impl Instances {
             });
             match Fwp::prepare(template, berth, log) {
                 Ok((mut fwp, endpoint)) => {
+                    self.spare.taken(fwp.place());
                     fwp.set_next_stage(ids.get(stage + 1).copied());
                     made.push((fwp, endpoint));
                     steps.give_way();
                 }
                 Err(reason) => {
-                    made.into_iter().for_each(|(fwp, endpoint)| fwp.dismantle(endpoint));
+                    made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(fwp, endpoint));
                     let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
                     return Err(match reason {
                         EndReason::OverLimit(_) => Unprepared::OverLimit(problem),
@@ -423,7 +438,7 @@ impl Instances {
     fn dismantle_if_whole(&mut self, id: FwpId) {
         let Some(Remains { fwp: Some(_), endpoint: Some(_) }) = self.remains.get(&id) else { return };
         let Some(Remains { fwp: Some(fwp), endpoint: Some(endpoint) }) = self.remains.remove(&id) else { return };
-        fwp.dismantle(endpoint);
+        self.take_apart(*fwp, endpoint);
         let Some(instance_id) = self.by_fwp.remove(&id) else { return };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return };
         instance.fwps.retain(|&fwp| fwp != id);

@@ -387,6 +387,7 @@ impl Launcher {
             }
         }
         self.catalogue.release_spare();
+        self.instances.release_spare(&mut self.steps);
     }
 
     /// Brings a chain's templates back if they were reclaimed.
