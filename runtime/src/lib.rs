@@ -18,6 +18,7 @@
 //! | [`assembly`], [`machine`] | puts a node together, and takes it apart; what of the machine does not suit it |
 //! | [`workshop`], [`builder`], [`artifacts`], [`engine`], [`template`] | from a module to something FWPs are made of |
 //! | [`fwp`], [`imports`], [`log`], [`end`] | one guest: its life, what it may call, why it ended |
+//! | `footprint`, `hot_pages`, `spare` | what of an FWP's memory is brought near, provided ahead, given back |
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
 //! | [`launcher`], [`lifecycle`], [`lines`] | chain instances: prepared ahead, ended in order |
 //! | [`accounts`] | memory of chains and tenants, held to its limits |
