@@ -48,7 +48,7 @@ impl Ears {
     }
 }
 
-/// See the module. Shared by the launcher and all data-plane threads; nothing here waits but [`Desk::rest`].
+/// See the module. Shared by the launcher and all data-plane threads; nothing here waits but the launcher itself, when it rests.
 pub struct Desk {
     ears: Ears,
     bell: Doorbell,
