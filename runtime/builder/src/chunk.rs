@@ -2,7 +2,7 @@
 //!
 //! The engine looks at its epoch before a `memory.copy`, `memory.fill` or `memory.init`, and not again until that has moved
 //! all its bytes: tens of milliseconds for a large memory. So each that may be long becomes a call of a function at the
-//! module's end, one for each kind of operation ([`pieces`]), which goes through it in a loop:
+//! module's end, one for each kind of operation (`pieces`), which goes through it in a loop:
 //!
 //! ```text
 //!   memory.copy   --->   call N      N: up to CHUNK_BYTES:     memory.copy
