@@ -13,11 +13,14 @@
 //! A node may have several MMAs; each has a link of its own with the gateway, and all FWPs of a chain instance are with the
 //! same one ([`crate::id::MmaIndex`]).
 
+mod warmth;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
+use self::warmth::Warmth;
 use crate::buffer::Frame;
 use crate::counters::MmaCounters;
 use crate::dock::{Dock, Stuck};
@@ -77,19 +80,6 @@ pub struct Mma {
     counters: Arc<MmaCounters>,
     warmth: Warmth,
 }
-
-/// What is kept near for clients to come.
-#[derive(Default)]
-struct Warmth {
-    next_up: Arc<NextUp>,
-    idle_polls: usize,
-    round: usize,
-    /// Whose turn it is: asked for, but not yet what belongs to it.
-    at: Option<FwpId>,
-}
-
-/// Polls without anything to do between two steps of keeping memory near.
-const WARMING_POLLS: usize = 16;
 
 /// Frames copied into or out of one pool, to be counted together.
 #[derive(Default)]
@@ -158,7 +148,7 @@ impl Mma {
 
     /// Has it keep near what it will touch for the clients to come, while there is nothing else to do.
     pub fn keep_warm(&mut self, next_up: Arc<NextUp>) {
-        self.warmth.next_up = next_up;
+        self.warmth = Warmth::new(next_up);
     }
 
     /// What is counted that belongs to no FWP.
@@ -183,32 +173,9 @@ impl Mma {
         done += self.go_on();
         self.dock.publish();
         if done == 0 {
-            self.warm();
+            self.warmth.keep(&mut self.table);
         }
         done
-    }
-
-    /// A step of keeping near what clients to come will need: first an endpoint, then what belongs to it, then the next stage's.
-    fn warm(&mut self) {
-        let Self { warmth: Warmth { next_up, idle_polls, round, at }, table, .. } = self;
-        *idle_polls = idle_polls.wrapping_add(1);
-        if !idle_polls.is_multiple_of(WARMING_POLLS) {
-            return;
-        }
-        *at = match at.take() {
-            Some(id) => {
-                table.prefetch_inlet(id);
-                table.prefetch_output(id);
-                table.get_mut(id).and_then(|endpoint| endpoint.successors().next())
-            }
-            None => {
-                *round = round.wrapping_add(1);
-                next_up.look(*round)
-            }
-        };
-        if let Some(id) = *at {
-            table.prefetch(id);
-        }
     }
 
     /// Asks for what the first frames touch, step by step for all: later ones are asked for while these are moved. A new client's
