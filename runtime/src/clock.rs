@@ -74,7 +74,9 @@ impl RunSlot {
         self.running.0.store(0, Ordering::Relaxed);
     }
 
-    fn now_ns(&self) -> u64 {
+    /// The time now, while nobody runs.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
         // Zero means that nobody runs.
         self.stopwatch.elapsed_ns().max(1)
     }

@@ -37,7 +37,7 @@ const SPIN: Duration = Duration::from_micros(20);
 const FRESH: Duration = Duration::from_millis(1);
 /// How long a thread keeps its core from a launcher on it while packets are on their way from one stage of a chain to the next: longer
 /// than they take, lest a step of the launcher's come in between.
-const CHAIN_HOP_MAX: Duration = Duration::from_micros(10);
+const CHAIN_HOP_MAX: Duration = Duration::from_micros(25);
 /// How long a thread with work may let the launcher wait that shares its core: as long as a guest has the core at a stretch by default.
 const LAUNCHER_WAITS: Duration = Duration::from_micros(100);
 /// How long before it sleeps: longer than it takes to wake another thread that sleeps, lest one falls asleep while it

@@ -91,14 +91,14 @@ pub struct Worker {
 #[derive(Default)]
 struct Stage {
     next_up: Arc<NextUp>,
-    idle_polls: usize,
+    rehearsed_ns: u64,
     round: usize,
     /// Who is next, of an instance of several stages.
     at: Option<FwpId>,
 }
 
-/// Polls without anything to do between two rehearsals.
-const REHEARSAL_POLLS: usize = 64;
+/// Time without anything to do between two rehearsals: what a launcher on the same core does in a step or two.
+const REHEARSAL_NS: u64 = 5_000;
 
 impl Worker {
     /// A worker for FWPs of index below `fwps_max`, whose packets `mmas` move, in their order. `events` must have room for
@@ -186,11 +186,12 @@ impl Worker {
     /// Now and then, has an FWP that the next client may meet come back to its wait, one after the other, so that what it touches
     /// for that is near. No more than a turn; not counted as something done.
     fn rehearse(&mut self) {
-        let Stage { next_up, idle_polls, round, at } = &mut self.stage;
-        *idle_polls = idle_polls.wrapping_add(1);
-        if !idle_polls.is_multiple_of(REHEARSAL_POLLS) {
+        let Stage { next_up, rehearsed_ns, round, at } = &mut self.stage;
+        let now_ns = self.clock.now_ns();
+        if now_ns.saturating_sub(*rehearsed_ns) < REHEARSAL_NS {
             return;
         }
+        *rehearsed_ns = now_ns;
         let id = at.take().or_else(|| {
             *round = round.wrapping_add(1);
             next_up.look(*round)
