@@ -21,6 +21,7 @@ mod invalid;
 mod names;
 mod outputs;
 mod rule;
+mod scheduling;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,9 @@ pub use invalid::{ChainProblem, Invalid, RuleProblem};
 pub use names::{BadName, ChainName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
 pub use outputs::{OUTPUTS_MAX, Output};
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
+pub use scheduling::{
+    CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, Class, OverBudget, Scheduling,
+};
 pub use state::{
     Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, MODULES_MAX, ObjectRef, Outcome,
     RULES_MAX,

@@ -7,7 +7,10 @@ use toml::Spanned;
 use super::document::{Reader, wrong};
 use super::place::Place;
 use super::{Bundle, ChainEntry, ManifestError};
-use crate::model::{Chain, ChainName, ChainProblem, ModuleName, Output, PortName, Stage, StageName, quoted};
+use crate::model::{
+    Chain, ChainName, ChainProblem, Class, ModuleName, Output, OverBudget, PortName, Scheduling, Stage, StageName,
+    quoted,
+};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +25,10 @@ pub(super) struct ChainTable {
     cache_min: Option<Spanned<u32>>,
     cache_max: Option<Spanned<u32>>,
     hold_frames: Option<Spanned<u32>>,
+    class: Option<Class>,
+    cpu_per_batch_us: Option<Spanned<u32>>,
+    cpu_per_second_ms: Option<Spanned<u32>>,
+    over_budget: Option<OverBudget>,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +51,8 @@ struct Places {
     cache_min: Option<Place>,
     cache_max: Option<Place>,
     hold_frames: Option<Place>,
+    cpu_per_batch: Option<Place>,
+    cpu_per_second: Option<Place>,
     /// By stage.
     names: Vec<Option<Place>>,
     outputs: Vec<Option<Place>>,
@@ -60,6 +69,8 @@ impl Places {
             cache_min: table.cache_min.as_ref().map(|it| reader.place(it)),
             cache_max: table.cache_max.as_ref().map(|it| reader.place(it)),
             hold_frames: table.hold_frames.as_ref().map(|it| reader.place(it)),
+            cpu_per_batch: table.cpu_per_batch_us.as_ref().map(|it| reader.place(it)),
+            cpu_per_second: table.cpu_per_second_ms.as_ref().map(|it| reader.place(it)),
             names: table.stage.iter().map(|stage| Some(reader.place(stage.name.as_ref()?))).collect(),
             outputs: table.stage.iter().map(|stage| Some(reader.place(stage.outputs.as_ref()?))).collect(),
         }
@@ -76,6 +87,8 @@ impl Places {
             ChainProblem::CacheMin(_) => self.cache_min.clone(),
             ChainProblem::CacheMax { .. } => self.cache_max.clone().or_else(|| self.cache_min.clone()),
             ChainProblem::HoldFrames(_) => self.hold_frames.clone(),
+            ChainProblem::CpuPerBatch(_) => self.cpu_per_batch.clone(),
+            ChainProblem::CpuPerSecond(_) => self.cpu_per_second.clone(),
             ChainProblem::SameStageName { second: stage, .. } | ChainProblem::StageNamedEgress { stage } => {
                 of_stage(&self.names, stage)
             }
@@ -122,6 +135,13 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     let default_cache_max = Chain::default_cache_max(chain.cache_min);
     chain.cache_max = table.cache_max.map_or(default_cache_max, Spanned::into_inner);
     chain.hold_frames = table.hold_frames.map_or(chain.hold_frames, Spanned::into_inner);
+    let default = Scheduling::default();
+    chain.scheduling = Scheduling {
+        class: table.class.unwrap_or(default.class),
+        cpu_per_batch_us: table.cpu_per_batch_us.map(Spanned::into_inner),
+        cpu_per_second_ms: table.cpu_per_second_ms.map(Spanned::into_inner),
+        over_budget: table.over_budget.unwrap_or(default.over_budget),
+    };
     if let Err(problem) = chain.check() {
         return Err(wrong(places.of(&problem), format!("chain {}: {problem}", chain.name)));
     }

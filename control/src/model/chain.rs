@@ -5,7 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::outputs::{self, Output};
-use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, StageName, TenantName};
+use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, Scheduling, StageName, TenantName};
 
 /// The largest module that may be uploaded.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
@@ -96,6 +96,9 @@ pub struct Chain {
     /// How many frames an instance holds before its first stage when that has no slot free, and whether stages wait for
     /// room in the next at all; with 0, what finds no room is dropped.
     pub hold_frames: u32,
+    /// How each FWP of the chain may use its core.
+    #[serde(flatten)]
+    pub scheduling: Scheduling,
 }
 
 impl Chain {
@@ -130,6 +133,7 @@ impl Chain {
             cache_min: Self::CACHE_MIN,
             cache_max: Self::CACHE_MAX,
             hold_frames: Self::HOLD_FRAMES,
+            scheduling: Scheduling::default(),
         }
     }
 
@@ -171,6 +175,7 @@ impl Chain {
         if self.hold_frames > HOLD_FRAMES_MAX {
             return Err(ChainProblem::HoldFrames(self.hold_frames));
         }
+        self.scheduling.check()?;
         outputs::check(&self.stages)
     }
 }

@@ -5,6 +5,7 @@ use super::chain::{
     IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
 };
 use super::outputs::OUTPUTS_MAX;
+use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
 use super::{ModuleName, ObjectRef, Prefix, Protocol, StageName, VlanId};
 
 /// A change that would leave the desired state wrong. Nothing of it was done.
@@ -128,6 +129,12 @@ pub enum ChainProblem {
     /// A time to drain out of bounds.
     #[error("drain_timeout_ms is {0}: it must be from 0 to {DRAIN_TIMEOUT_MS_MAX}")]
     DrainTimeout(u64),
+    /// A time for a batch out of bounds.
+    #[error("cpu_per_batch_us is {0}: it must be from {CPU_PER_BATCH_US_MIN} to {CPU_PER_BATCH_US_MAX}")]
+    CpuPerBatch(u32),
+    /// A time in a second out of bounds.
+    #[error("cpu_per_second_ms is {0}: it must be from 1 to {CPU_PER_SECOND_MS_MAX}")]
+    CpuPerSecond(u32),
     /// A cache size out of bounds.
     #[error("cache_min is {0}: it must be from 1 to {CACHE_INSTANCES_MAX}")]
     CacheMin(u32),

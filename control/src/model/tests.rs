@@ -172,6 +172,14 @@ fn a_chain_out_of_bounds_is_refused_with_the_bounds() {
         refused(|c| c.drain_timeout_ms = 604_800_001),
         "chain t/c: drain_timeout_ms is 604800001: it must be from 0 to 604800000"
     );
+    assert_eq!(
+        refused(|c| c.scheduling.cpu_per_batch_us = Some(9)),
+        "chain t/c: cpu_per_batch_us is 9: it must be from 10 to 60000000"
+    );
+    assert_eq!(
+        refused(|c| c.scheduling.cpu_per_second_ms = Some(1001)),
+        "chain t/c: cpu_per_second_ms is 1001: it must be from 1 to 1000"
+    );
     assert_eq!(refused(|c| c.hold_frames = 1025), "chain t/c: hold_frames is 1025: it must be from 0 to 1024");
 }
 

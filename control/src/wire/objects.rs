@@ -2,8 +2,8 @@
 
 use super::{BadMessage, field, optional};
 use crate::model::{
-    BadMatch, Chain, ChainName, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Output, Policy, PortName,
-    PortRange, Prefix, Protocol, Rule, RuleName, Stage, StageName, TenantName, VlanId,
+    BadMatch, Chain, ChainName, Class, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Output, OverBudget,
+    Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, Scheduling, Stage, StageName, TenantName, VlanId,
 };
 use crate::proto;
 
@@ -45,6 +45,10 @@ impl From<&Chain> for proto::Chain {
             cache_min: Some(chain.cache_min),
             cache_max: Some(chain.cache_max),
             hold_frames: Some(chain.hold_frames),
+            class: proto::SchedulingClass::from(chain.scheduling.class).into(),
+            cpu_per_batch_us: chain.scheduling.cpu_per_batch_us,
+            cpu_per_second_ms: chain.scheduling.cpu_per_second_ms,
+            over_budget: proto::OverBudget::from(chain.scheduling.over_budget).into(),
         }
     }
 }
@@ -56,6 +60,7 @@ impl TryFrom<proto::Chain> for Chain {
         let stage = |(at, message): (usize, proto::Stage)| {
             Stage::try_from(message).map_err(|bad| bad.within(format_args!("chain.stages[{at}]")))
         };
+        let scheduling = scheduling(&message)?;
         let tenant = field("chain.tenant", TenantName::new(message.tenant))?;
         let name = field("chain.name", ChainName::new(message.name))?;
         let stages = message.stages.into_iter().enumerate().map(stage).collect::<Result<_, BadMessage>>()?;
@@ -73,7 +78,49 @@ impl TryFrom<proto::Chain> for Chain {
             cache_min,
             cache_max: message.cache_max.unwrap_or_else(|| Self::default_cache_max(cache_min)),
             hold_frames: message.hold_frames.unwrap_or(Self::HOLD_FRAMES),
+            scheduling,
         })
+    }
+}
+
+/// What is not said takes its default.
+fn scheduling(message: &proto::Chain) -> Result<Scheduling, BadMessage> {
+    let default = Scheduling::default();
+    let class = field("chain.class", proto::SchedulingClass::try_from(message.class))?;
+    let over_budget = field("chain.over_budget", proto::OverBudget::try_from(message.over_budget))?;
+    Ok(Scheduling {
+        class: match class {
+            proto::SchedulingClass::Unspecified => default.class,
+            proto::SchedulingClass::System => Class::System,
+            proto::SchedulingClass::Latency => Class::Latency,
+            proto::SchedulingClass::Throughput => Class::Throughput,
+        },
+        cpu_per_batch_us: message.cpu_per_batch_us,
+        cpu_per_second_ms: message.cpu_per_second_ms,
+        over_budget: match over_budget {
+            proto::OverBudget::Unspecified => default.over_budget,
+            proto::OverBudget::Throttle => OverBudget::Throttle,
+            proto::OverBudget::Kill => OverBudget::Kill,
+        },
+    })
+}
+
+impl From<Class> for proto::SchedulingClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::System => Self::System,
+            Class::Latency => Self::Latency,
+            Class::Throughput => Self::Throughput,
+        }
+    }
+}
+
+impl From<OverBudget> for proto::OverBudget {
+    fn from(over_budget: OverBudget) -> Self {
+        match over_budget {
+            OverBudget::Throttle => Self::Throttle,
+            OverBudget::Kill => Self::Kill,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Rule, Stage};
+use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Rule, Scheduling, Stage};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, NodeStatus,
     TenantStatus,
@@ -143,7 +143,7 @@ fn absent_limits_of_a_chain_take_their_defaults() {
     let chain = Chain::try_from(message).unwrap();
     assert_eq!((chain.memory_limit_kib, chain.idle_timeout_ms, chain.cache_min), (16384, 300_000, 4));
     assert_eq!((chain.hold_frames, chain.cache_max, chain.memory_total_kib), (0, 64, None));
-    assert_eq!(chain.drain_timeout_ms, 30_000);
+    assert_eq!((chain.drain_timeout_ms, chain.scheduling), (30_000, Scheduling::default()));
     let message =
         proto::Chain { tenant: "demo".into(), name: "echo".into(), cache_min: Some(100), ..proto::Chain::default() };
     assert_eq!(Chain::try_from(message).unwrap().cache_max, 100);

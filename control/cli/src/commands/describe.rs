@@ -2,7 +2,7 @@
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Module, Output, Rule, Stage, TenantName};
+use pinion_control::model::{Chain, Module, Output, OverBudget, Rule, Scheduling, Stage, TenantName};
 use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus};
 use serde::Serialize;
 
@@ -87,6 +87,12 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Drain timeout", format!("{} ms", chain.drain_timeout_ms)),
         ("Kept ready", format!("{} to {}", chain.cache_min, chain.cache_max)),
         ("Held", held),
+        ("Class", chain.scheduling.class.to_string()),
+        (
+            "CPU per batch",
+            chain.scheduling.cpu_per_batch_us.map_or("no limit".into(), |us| format!("{us} us, or it is ended")),
+        ),
+        ("CPU a second", cpu_per_second(&chain.scheduling)),
         ("Rules", names(rules.iter().filter(|rule| rule.chain == chain.name).map(|rule| rule.name.to_string()))),
         ("Ready", or_dash(status.map(|status| status.ready))),
         ("Active", or_dash(status.map(|status| status.active))),
@@ -95,6 +101,14 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Last failure", or_dash(status.and_then(|status| status.last_failure.as_ref()))),
         ("Dropped", names(drops)),
     ])
+}
+
+fn cpu_per_second(Scheduling { cpu_per_second_ms, over_budget, .. }: &Scheduling) -> String {
+    match (cpu_per_second_ms, over_budget) {
+        (None, _) => "no limit".into(),
+        (Some(ms), OverBudget::Throttle) => format!("{ms} ms, or it waits"),
+        (Some(ms), OverBudget::Kill) => format!("{ms} ms, or it is ended"),
+    }
 }
 
 /// `1. macswap (fast), config of 0B, to slow, egress`; outputs are shown where they are not what goes without saying.
