@@ -17,6 +17,7 @@ use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{LogHub, Origin, hub};
 use pinion_runtime::template::Template;
+use pinion_runtime::terms::Terms;
 use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
 
@@ -50,7 +51,15 @@ impl Launchpad<'_> {
         let log = self.log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
-        let berth = Berth { id, inputs: self.inputs, wiring, clock: self.clock, memory, activation: None };
+        let berth = Berth {
+            id,
+            inputs: self.inputs,
+            wiring,
+            clock: self.clock,
+            memory,
+            activation: None,
+            terms: Terms::default(),
+        };
         Fwp::prepare(self.template, berth, log).expect("a function that comes to its first wait")
     }
 }

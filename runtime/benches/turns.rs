@@ -24,6 +24,7 @@ use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{Origin, hub};
 use pinion_runtime::template::Template;
+use pinion_runtime::terms::Terms;
 use pinion_runtime::worker::{Worker, WorkerCommand};
 use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
@@ -123,7 +124,15 @@ fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot
         let log = log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let memory = MemoryAccounts::default();
-        let berth = Berth { id: FwpId { index, generation: 0 }, inputs, wiring, clock, memory, activation: None };
+        let berth = Berth {
+            id: FwpId { index, generation: 0 },
+            inputs,
+            wiring,
+            clock,
+            memory,
+            activation: None,
+            terms: Terms::default(),
+        };
         let (fwp, endpoint) = Fwp::prepare(template, berth, log).expect("a function that comes to its first wait");
         (Box::new(fwp), endpoint)
     };

@@ -41,6 +41,7 @@ use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
 use crate::ports::{GatewayThread, Opened};
 use crate::pressure::{self, Sources};
 use crate::roles::{self, Idle, Role};
+use crate::terms::Tenants;
 use crate::worker::Worker;
 use crate::workshop::Workshop;
 use crate::{engine, imports, log, ports};
@@ -171,7 +172,10 @@ pub fn assemble_with(
     let (log, log_drain) = log::hub();
     let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
     let accounts = Arc::new(Accounts::new(config.tenant_limits()));
-    let catalogue = Catalogue::new(Arc::clone(&artifacts), Arc::clone(&accounts), by_name, shelves(&engines)?);
+    let cpu_grants = config.cpu_grants();
+    let tenants = Tenants::new(cpu_grants.clone());
+    let shelves = shelves(&engines)?;
+    let catalogue = Catalogue::new(Arc::clone(&artifacts), Arc::clone(&accounts), tenants, by_name, shelves);
     let places = Places::new(fwps_max, plan.workers.len(), plan.mmas.len());
     let desk = Arc::new(Desk::new(ears.clone()));
     let orders = Orders::new(orders, Arc::clone(&desk));
@@ -184,6 +188,7 @@ pub fn assemble_with(
         board,
         builds,
         accounts,
+        cpu_grants,
         orders: orders.clone(),
         observer,
         mmas,

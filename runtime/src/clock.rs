@@ -47,9 +47,16 @@ pub struct RunSlot {
     running: Arc<Running>,
     ticker: Doorbell,
     stopwatch: Stopwatch,
+    quantum_ns: u64,
 }
 
 impl RunSlot {
+    /// For how long a guest may have the core before another has it.
+    #[must_use]
+    pub fn quantum_ns(&self) -> u64 {
+        self.quantum_ns
+    }
+
     /// To be called before the first of several guests is resumed, or after the thread did something else; the time now, in
     /// nanoseconds of this clock.
     #[must_use]
@@ -101,7 +108,8 @@ impl Clock {
     pub fn slot(&mut self, engine: &Engine) -> RunSlot {
         let running = Arc::new(Running::default());
         self.slots.push((Arc::clone(&running), engine.clone()));
-        RunSlot { running, ticker: self.ticker.clone(), stopwatch: self.stopwatch.clone() }
+        let quantum_ns = self.quantum.as_nanos() as u64;
+        RunSlot { running, ticker: self.ticker.clone(), stopwatch: self.stopwatch.clone(), quantum_ns }
     }
 
     /// Wakes the ticker's thread.

@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use pinion_control::model::TenantName;
+use pinion_control::model::{CPU_PER_SECOND_MS_MAX, Class, TenantName};
 use serde::Deserialize;
 
 use crate::accounts::TenantLimits;
 use crate::engine::{FWPS_MAX, Reset};
 use crate::plan::CoreWishes;
 use crate::roles::Idle;
+use crate::terms::{CpuGrant, CpuGrants};
 
 /// What an operator writes; see `runtime/piniond.example.toml`, which has every key.
 #[derive(Debug, Clone, Deserialize)]
@@ -55,8 +56,16 @@ pub struct NodeConfig {
 pub struct TenantConfig {
     /// Who it is.
     pub name: TenantName,
-    /// Linear memory of all its FWPs together, in MiB.
-    pub memory_mib: u32,
+    /// Linear memory of all its FWPs together, in MiB; if nothing is said, [`Limits::tenant_memory_mib`].
+    pub memory_mib: Option<u32>,
+    /// Its share of a core beside other tenants' of the same class.
+    #[serde(default = "default_weight")]
+    pub weight: u32,
+    /// The highest class that its chains may have.
+    #[serde(default = "default_class_max")]
+    pub class_max: Class,
+    /// The most time of each second, and of each worker's core, that all of its FWPs together may have, in milliseconds.
+    pub cpu_per_second_ms: Option<u32>,
 }
 
 /// Sizes that are fixed at start: nothing on the data path allocates later.
@@ -110,6 +119,9 @@ const MTU_BYTES_MAX: u32 = 2048 - pinion_abi::RX_HEADROOM - pinion_gateway::port
 /// What a tenant may be granted: up to 1 TiB.
 const TENANT_MEMORY_MIB: std::ops::RangeInclusive<u32> = 1..=1 << 20;
 
+/// What a tenant may weigh.
+const TENANT_WEIGHT: std::ops::RangeInclusive<u32> = 1..=1000;
+
 /// The longest path of a Unix socket: `sun_path`, and the zero byte at its end.
 const SOCKET_BYTES_MAX: usize = 107;
 
@@ -122,7 +134,15 @@ fn default_socket() -> PathBuf {
 }
 
 fn default_quantum_us() -> u32 {
-    100
+    20
+}
+
+fn default_weight() -> u32 {
+    CpuGrant::default().weight
+}
+
+fn default_class_max() -> Class {
+    CpuGrant::default().class_max
 }
 
 fn default_mtu_bytes() -> u16 {
@@ -187,10 +207,22 @@ impl NodeConfig {
     #[must_use]
     pub fn tenant_limits(&self) -> TenantLimits {
         let bytes = |mib: u32| u64::from(mib) << 20;
+        let of_tenant = |tenant: &TenantConfig| Some((tenant.name.clone(), bytes(tenant.memory_mib?)));
         TenantLimits {
             default_bytes: self.limits.tenant_memory_mib.map(bytes),
-            by_name: self.tenants.iter().map(|tenant| (tenant.name.clone(), bytes(tenant.memory_mib))).collect(),
+            by_name: self.tenants.iter().filter_map(of_tenant).collect(),
         }
+    }
+
+    /// What tenants may have of the cores.
+    #[must_use]
+    pub fn cpu_grants(&self) -> CpuGrants {
+        let grant = |tenant: &TenantConfig| CpuGrant {
+            weight: tenant.weight,
+            class_max: tenant.class_max,
+            cpu_per_second_ms: tenant.cpu_per_second_ms,
+        };
+        CpuGrants(self.tenants.iter().map(|tenant| (tenant.name.clone(), grant(tenant))).collect())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -207,8 +239,14 @@ impl NodeConfig {
         if let Some(memory_mib) = self.limits.tenant_memory_mib {
             within("limits.tenant_memory_mib", memory_mib, TENANT_MEMORY_MIB)?;
         }
-        for (i, TenantConfig { name, memory_mib }) in self.tenants.iter().enumerate() {
-            within(&format!("tenant {name}: memory_mib"), *memory_mib, TENANT_MEMORY_MIB)?;
+        for (i, TenantConfig { name, memory_mib, weight, cpu_per_second_ms, .. }) in self.tenants.iter().enumerate() {
+            if let Some(memory_mib) = memory_mib {
+                within(&format!("tenant {name}: memory_mib"), *memory_mib, TENANT_MEMORY_MIB)?;
+            }
+            within(&format!("tenant {name}: weight"), *weight, TENANT_WEIGHT)?;
+            if let Some(cpu_per_second_ms) = cpu_per_second_ms {
+                within(&format!("tenant {name}: cpu_per_second_ms"), *cpu_per_second_ms, 1..=CPU_PER_SECOND_MS_MAX)?;
+            }
             if self.tenants[..i].iter().any(|other| other.name == *name) {
                 return Err(format!("there are two [[tenant]] named {name}"));
             }

@@ -6,6 +6,7 @@ use pinion_mma::pool::PoolError;
 use wasmtime::Trap;
 
 use crate::accounts::OverLimit;
+use crate::scheduler::Overrun;
 
 /// Why an FWP ended. Shown to its tenant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +29,9 @@ pub enum EndReason {
     /// It broke the rules of its rings.
     #[error("it was stopped: {0}")]
     Violation(#[from] Violation),
+    /// It has had more of the core than it might have.
+    #[error("it was stopped: {0}")]
+    Overrun(#[from] Overrun),
     /// It waited before it was initialised.
     #[error("it called pinion.wait during its initialisation")]
     WaitInInit,

@@ -39,6 +39,7 @@ use crate::end::{EndReason, Stop};
 use crate::footprint::{CallSite, Footprint};
 use crate::log::GuestLog;
 use crate::template::Template;
+use crate::terms::Terms;
 
 /// How long a guest may take from its instantiation to its first wait.
 pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -208,13 +209,14 @@ pub struct Fwp {
     /// It has not come to a wait since its rings were exchanged.
     busy: bool,
     /// What it was stopped for. Its fiber stays suspended for ever.
-    stopped: Option<Violation>,
+    stopped: Option<Box<EndReason>>,
     shared: Arc<FwpShared>,
     footprint: Footprint,
     /// Of its linear memory.
     address: usize,
     /// Of the same instance.
     next_stage: Option<FwpId>,
+    terms: Terms,
 }
 
 /// Why an FWP has a turn.
@@ -249,6 +251,8 @@ pub struct Berth<'a> {
     pub memory: MemoryAccounts,
     /// What it is to record when it first serves somebody.
     pub activation: Option<Activation>,
+    /// How it has the core.
+    pub terms: Terms,
 }
 
 impl Fwp {
@@ -293,7 +297,8 @@ impl Fwp {
         });
         let life = ManuallyDrop::new(Life::Running(future));
         let (footprint, stopped, next_stage, address) = (Footprint::default(), None, None, memory.addr().get());
-        let mut fwp = Self { id: berth.id, life, mailbox, busy: true, stopped, shared, footprint, address, next_stage };
+        let (id, terms) = (berth.id, berth.terms);
+        let mut fwp = Self { id, life, mailbox, busy: true, stopped, shared, footprint, address, next_stage, terms };
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
@@ -347,6 +352,12 @@ impl Fwp {
         self.next_stage
     }
 
+    /// On what terms it has the core.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// A turn to do what there is to do: see [`Fwp::turn`].
     pub fn resume(&mut self, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
         self.turn(Occasion::Work, clock, started_ns)
@@ -358,8 +369,8 @@ impl Fwp {
     /// nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code without a loop or call.
     #[inline]
     pub fn turn(&mut self, occasion: Occasion, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
-        if let Some(violation) = self.stopped {
-            return (Turn::Ended(violation.into()), started_ns);
+        if let Some(reason) = &self.stopped {
+            return (Turn::Ended((**reason).clone()), started_ns);
         }
         let Life::Running(future) = &mut *self.life else {
             return (Turn::Ended(EndReason::Returned), started_ns);
@@ -404,7 +415,12 @@ impl Fwp {
     /// Takes what it has sent. Who breaks a rule in that never runs again.
     #[inline]
     fn collect(&mut self) -> Result<u32, Violation> {
-        self.mailbox.collect().inspect_err(|violation| self.stopped = Some(*violation))
+        self.mailbox.collect().inspect_err(|violation| self.stopped = Some(Box::new((*violation).into())))
+    }
+
+    /// Has it never run again, whatever it is about.
+    pub(crate) fn stop(&mut self, reason: EndReason) {
+        self.stopped = Some(Box::new(reason));
     }
 
     /// Whether packets have arrived for it that were not published.

@@ -20,6 +20,7 @@ use crate::latency::{Latencies, LatencySnapshot};
 use crate::launcher::{Order, Orders};
 use crate::plan::CorePlan;
 use crate::pressure::Level;
+use crate::terms::CpuGrants;
 use crate::workshop::Workshop;
 
 /// How long a change waits for the gateway to go by it.
@@ -43,6 +44,7 @@ pub struct DataPlane {
     board: Arc<Board>,
     builds: Builds,
     accounts: Arc<Accounts>,
+    cpu_grants: CpuGrants,
     orders: Orders,
     observer: Arc<Observer>,
     mmas: Vec<Arc<MmaCounters>>,
@@ -75,6 +77,8 @@ pub struct DataPlaneParts {
     pub builds: Builds,
     /// Memory of chains and tenants.
     pub accounts: Arc<Accounts>,
+    /// What the operator grants tenants of the cores.
+    pub cpu_grants: CpuGrants,
     /// The launcher.
     pub orders: Orders,
     /// The gateway's counters.
@@ -99,13 +103,14 @@ impl DataPlane {
     pub fn new(parts: DataPlaneParts) -> Self {
         let DataPlaneParts { workshop, board, builds, accounts, orders, observer, mmas, activations, ports, .. } =
             parts;
-        let DataPlaneParts { plan, stages_max, warnings, .. } = parts;
+        let DataPlaneParts { cpu_grants, plan, stages_max, warnings, .. } = parts;
         let started = Instant::now();
         Self {
             workshop,
             board,
             builds,
             accounts,
+            cpu_grants,
             orders,
             observer,
             mmas,
@@ -188,6 +193,13 @@ impl Node for DataPlane {
             });
             for port in chain.egress.iter().chain(named) {
                 self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
+            }
+            let (class, class_max) = (chain.scheduling.class, self.cpu_grants.of(tenant).class_max);
+            if class < class_max {
+                return Err(Refusal::Unfit(format!(
+                    "chain {tenant}/{name}: class is {class}, and the highest that the operator grants the tenant is {class_max}: use \
+                     that, or ask for more (class_max of the tenant, in the node's configuration)"
+                )));
             }
             if chain.stages.len() > self.stages_max {
                 let (stages, places) = (chain.stages.len(), self.stages_max);

@@ -1,10 +1,8 @@
-//! A worker: the loop that runs one core's FWPs, in turn, a quantum each.
+//! A worker: the loop that runs one core's FWPs.
 //!
-//! A worker owns its FWPs; they do not migrate. It learns from the MMA who has input, runs who is runnable round robin,
-//! and never looks at the rest. Its poll allocates nothing, locks nothing, and calls no kernel except to wake a
-//! sleeping thread.
+//! A worker owns its FWPs; they do not migrate. It learns from the MMA who has input, runs whom its scheduler chooses, and never
+//! looks at the rest. Its poll allocates nothing, locks nothing, and calls no kernel except to wake a sleeping thread.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -16,6 +14,8 @@ use pinion_mma::prefetch::{self, LINE};
 use crate::clock::RunSlot;
 use crate::end::EndReason;
 use crate::fwp::{Fwp, Occasion, Turn};
+use crate::meters::TurnMeters;
+use crate::scheduler::{After, Scheduler, TENANTS_MAX};
 
 /// Turns given per poll, as long as none takes its whole quantum.
 const TURNS: usize = 32;
@@ -56,15 +56,6 @@ enum Took {
     Less,
 }
 
-/// Who has a place here.
-#[derive(Clone, Copy, Default)]
-struct Seat {
-    /// Of the FWP that was adopted last.
-    generation: u32,
-    /// Whether that is in the run queue, or is to be kept out of it.
-    queued: bool,
-}
-
 /// One worker; its thread polls it.
 pub struct Worker {
     inputs: ReadyQueue,
@@ -75,9 +66,8 @@ pub struct Worker {
     clock: RunSlot,
     /// By index of the node's FWPs; another worker's places stay empty here.
     fwps: Vec<Option<Box<Fwp>>>,
-    run_queue: VecDeque<FwpId>,
-    /// By index, close together: most of what is noticed is settled without a look at the FWP.
-    seats: Box<[Seat]>,
+    scheduler: Scheduler,
+    meters: Arc<TurnMeters>,
     /// Ids taken from `inputs` in this poll.
     noticed: Vec<FwpId>,
     /// FWPs that have sent something, by MMA, which is not told yet.
@@ -112,6 +102,7 @@ impl Worker {
         events: Sender<WorkerEvent>,
         clock: RunSlot,
     ) -> Self {
+        let scheduler = Scheduler::new(fwps_max, TENANTS_MAX, clock.quantum_ns());
         Self {
             inputs,
             sent: mmas.iter().map(|_| Vec::with_capacity(TURNS)).collect(),
@@ -120,9 +111,8 @@ impl Worker {
             events,
             clock,
             fwps: (0..fwps_max).map(|_| None).collect(),
-            seats: vec![Seat::default(); fwps_max].into(),
-            // Each FWP is in it at most once, and an id that has ended until its turn.
-            run_queue: VecDeque::with_capacity(fwps_max * 2),
+            scheduler,
+            meters: Arc::default(),
             noticed: Vec::with_capacity(NOTICES),
             stage: Stage::default(),
             passed_on: false,
@@ -134,6 +124,12 @@ impl Worker {
         self.stage.next_up = next_up;
     }
 
+    /// What it measures of its turns.
+    #[must_use]
+    pub fn meters(&self) -> &Arc<TurnMeters> {
+        &self.meters
+    }
+
     /// Does what there is to do, up to a number of turns or one whole quantum; returns how much it did.
     pub fn poll(&mut self) -> usize {
         // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
@@ -141,12 +137,15 @@ impl Worker {
         let inputs = &mut self.inputs;
         self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
         let mut done = self.follow_commands() + self.noticed.len();
-        for at in 0..self.noticed.len() {
-            self.enqueue(self.noticed[at]);
+        if !self.noticed.is_empty() {
+            let now_ns = self.clock.now_ns();
+            self.noticed.drain(..).for_each(|id| self.scheduler.wake(id, now_ns));
         }
-        self.noticed.clear();
+        if self.scheduler.held_until_ns().is_some() {
+            done += self.scheduler.release(self.clock.now_ns());
+        }
         self.passed_on = false;
-        if !self.run_queue.is_empty() {
+        if !self.scheduler.is_idle() {
             done += self.give_turns();
         }
         if done == 0 {
@@ -166,10 +165,11 @@ impl Worker {
         let mut told_ns = now_ns;
         self.look_at_first();
         for _ in 0..TURNS {
-            let Some(id) = self.run_queue.pop_front() else { break };
+            let Some(chosen) = self.scheduler.choose() else { break };
             turns += 1;
             self.look_ahead();
-            if self.give_turn(id, Occasion::Work, &mut now_ns) == Took::WholeQuantum {
+            self.meters.waited(now_ns.saturating_sub(chosen.woken_ns));
+            if self.give_turn(chosen.id, Occasion::Work, &mut now_ns) == Took::WholeQuantum {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
             }
@@ -203,6 +203,9 @@ impl Worker {
         self.stage.at = fwp.next_stage();
         prefetch_fwp(fwp);
         fwp.prefetch();
+        if !self.scheduler.claim(id) {
+            return;
+        }
         let mut now_ns = self.clock.begin();
         self.give_turn(id, Occasion::Rehearsal, &mut now_ns);
         self.clock.end();
@@ -222,7 +225,7 @@ impl Worker {
     /// Whether a poll would find something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.run_queue.is_empty() || !self.inputs.is_empty() || !self.commands.is_empty()
+        !self.scheduler.is_idle() || !self.inputs.is_empty() || !self.commands.is_empty()
     }
 
     fn follow_commands(&mut self) -> usize {
@@ -233,11 +236,12 @@ impl Worker {
                 WorkerCommand::Adopt(fwp) => {
                     let index = fwp.id().index as usize;
                     debug_assert!(self.fwps[index].is_none());
-                    self.seats[index] = Seat { generation: fwp.id().generation, queued: false };
+                    self.scheduler.adopt(fwp.id(), fwp.terms().share, self.clock.now_ns());
                     self.fwps[index] = Some(fwp);
                 }
                 WorkerCommand::Release(id) => {
                     if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
+                        self.scheduler.forget(id);
                         self.report(WorkerEvent::Released(fwp));
                     }
                 }
@@ -246,46 +250,38 @@ impl Worker {
         done
     }
 
-    #[inline]
-    fn enqueue(&mut self, id: FwpId) {
-        let seat = &mut self.seats[id.index as usize];
-        // What is noticed of who had the place before must not keep its successor from the queue.
-        if seat.generation == id.generation && !std::mem::replace(&mut seat.queued, true) {
-            self.run_queue.push_back(id);
-        }
-    }
-
     /// Asks for memory of those whose turns come first, step by step for all. Even for one alone this is much faster than to wait
     /// for it line by line.
     #[inline]
     fn look_at_first(&self) {
-        (0..=FAR_AHEAD).map_while(|ahead| self.place(ahead)).for_each(prefetch_fwp);
-        (0..=NEAR_AHEAD).map_while(|ahead| self.place(ahead)).for_each(Fwp::prefetch);
-    }
-
-    #[inline]
-    fn place(&self, ahead: usize) -> Option<&Fwp> {
-        self.fwps[self.run_queue.get(ahead)?.index as usize].as_deref()
+        let first = || self.scheduler.upcoming().filter_map(|index| self.fwps[index as usize].as_deref());
+        first().take(FAR_AHEAD + 1).for_each(prefetch_fwp);
+        first().take(NEAR_AHEAD + 1).for_each(Fwp::prefetch);
     }
 
     /// Asks for memory of those whose turns come soon. Where many have little to do, all of it has to be fetched from afar.
     #[inline]
     fn look_ahead(&self) {
-        if let Some(far) = self.place(FAR_AHEAD) {
-            prefetch_fwp(far);
-        }
-        if let Some(near) = self.place(NEAR_AHEAD) {
+        let mut ahead =
+            self.scheduler.upcoming().skip(NEAR_AHEAD).filter_map(|index| self.fwps[index as usize].as_deref());
+        if let Some(near) = ahead.next() {
             near.prefetch();
+            if let Some(far) = ahead.nth(FAR_AHEAD - NEAR_AHEAD - 1) {
+                prefetch_fwp(far);
+            }
         }
     }
 
     fn give_turn(&mut self, id: FwpId, occasion: Occasion, now_ns: &mut u64) -> Took {
-        let place = self.fwps[id.index as usize].as_deref_mut();
-        let Some(fwp) = place.filter(|fwp| fwp.id() == id) else { return Took::Less };
-        self.seats[id.index as usize].queued = false;
+        let Some(fwp) = self.fwps[id.index as usize].as_deref_mut() else {
+            debug_assert!(false, "the scheduler knows whom the table has");
+            let _ = self.scheduler.charge(id, 0, *now_ns, After::Over);
+            return Took::Less;
+        };
         let (turn, ended_ns) = fwp.turn(occasion, &self.clock, *now_ns);
+        let cpu_ns = ended_ns.saturating_sub(*now_ns);
         *now_ns = ended_ns;
-        match turn {
+        let (after, took) = match turn {
             Turn::Waiting { sent } => {
                 // What came while it had the core, or was preempted, may have been noticed already.
                 let has_input = fwp.has_input();
@@ -293,24 +289,26 @@ impl Worker {
                     self.passed_on |= fwp.next_stage().is_some();
                     self.note_sent(id);
                 }
-                if has_input {
-                    self.enqueue(id);
-                }
-                Took::Less
+                (if has_input { After::HasInput } else { After::Waits }, Took::Less)
             }
             Turn::Preempted => {
-                self.enqueue(id);
-                Took::WholeQuantum
+                self.meters.preempted_after(cpu_ns, self.clock.quantum_ns());
+                (After::Preempted, Took::WholeQuantum)
             }
             Turn::Ended(reason) => {
-                // Stays marked as queued, so that no notice gives it another turn.
-                self.seats[id.index as usize].queued = true;
                 // What it sent before it was done, or broke a rule, goes out.
                 self.note_sent(id);
                 self.report(WorkerEvent::Ended { id, reason });
-                Took::Less
+                (After::Over, Took::Less)
             }
+        };
+        if let Some(overrun) = self.scheduler.charge(id, cpu_ns, ended_ns, after) {
+            if let Some(fwp) = &mut self.fwps[id.index as usize] {
+                fwp.stop(overrun.into());
+            }
+            self.report(WorkerEvent::Ended { id, reason: overrun.into() });
         }
+        took
     }
 
     /// Has the FWP's MMA told with the others; called once a turn at most.

@@ -23,7 +23,9 @@ use crate::builder::Wishes;
 use crate::fwp::FwpContext;
 use crate::lifecycle::TemplateLife;
 use crate::pressure::Level;
+use crate::scheduler::TENANTS_MAX;
 use crate::template::Template;
+use crate::terms::{Tenants, Terms};
 
 /// How long a chain whose instances fail is left alone: after the first failure, and at most.
 const BACK_OFF_MIN: Duration = Duration::from_millis(100);
@@ -62,6 +64,8 @@ pub struct ChainEntry {
     outputs: Vec<Vec<Hop>>,
     /// What the memory of its FWPs is charged to.
     pub memory: MemoryAccounts,
+    /// How its FWPs have their core.
+    pub terms: Terms,
     cache: CacheSize,
     /// How many instances are to be ready, by the cache.
     ready_wanted: u32,
@@ -231,6 +235,7 @@ impl Shelf {
 pub struct Catalogue {
     artifacts: Arc<Artifacts>,
     accounts: Arc<Accounts>,
+    tenants: Tenants,
     ports: BTreeMap<String, PortIndex>,
     shelves: Vec<Shelf>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
@@ -256,10 +261,11 @@ impl Catalogue {
     pub fn new(
         artifacts: Arc<Artifacts>,
         accounts: Arc<Accounts>,
+        tenants: Tenants,
         ports: BTreeMap<String, PortIndex>,
         shelves: Vec<Shelf>,
     ) -> Self {
-        Self { artifacts, accounts, ports, shelves, chains: BTreeMap::new(), next_index: 0, next_edition: 0 }
+        Self { artifacts, accounts, tenants, ports, shelves, chains: BTreeMap::new(), next_index: 0, next_edition: 0 }
     }
 
     /// The chain of this index, if it is in force.
@@ -341,6 +347,8 @@ impl Catalogue {
         let templates = self.templates(spec, &keys)?;
         let spec = Arc::clone(spec);
         let memory = self.accounts.open(&spec);
+        let terms = self.tenants.terms(&spec.tenant, &spec.scheduling);
+        let terms = terms.ok_or_else(|| format!("the node has chains of {TENANTS_MAX} tenants already"))?;
         let (cache, ready_wanted) = new_cache(&spec);
         let edition = Edition(self.next_edition);
         self.next_edition += 1;
@@ -353,6 +361,7 @@ impl Catalogue {
             templates,
             outputs,
             memory,
+            terms,
             ready: 0,
             wanted: false,
             ready_max: u32::MAX,

@@ -213,7 +213,15 @@ impl Instances {
             let wiring = Wiring::new(outputs, chain.backpressure(stage));
             let activation = Activation::of_stage(&line.activations, ids, stage);
             let memory = chain.memory.clone();
-            let berth = Berth { id, inputs: &line.inputs, wiring, clock: &line.clock, memory, activation };
+            let berth = Berth {
+                id,
+                inputs: &line.inputs,
+                wiring,
+                clock: &line.clock,
+                memory,
+                activation,
+                terms: chain.terms.clone(),
+            };
             let log = self.log.log(Origin {
                 tenant: chain.spec.tenant.to_string(),
                 chain: chain.spec.name.to_string(),

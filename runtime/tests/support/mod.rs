@@ -26,6 +26,7 @@ use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Turn};
 use pinion_runtime::log::{LogHub, Origin, hub};
 use pinion_runtime::template::Template;
+use pinion_runtime::terms::Terms;
 use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
 
@@ -107,7 +108,15 @@ impl Bench {
     pub(crate) fn launch_from(&mut self, template: &Template, memory: MemoryAccounts) -> Result<Fwp, EndReason> {
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let activation = self.activation.take();
-        let berth = Berth { id: ID, inputs: &self.inputs, wiring, clock: &self.clock, memory, activation };
+        let berth = Berth {
+            id: ID,
+            inputs: &self.inputs,
+            wiring,
+            clock: &self.clock,
+            memory,
+            activation,
+            terms: Terms::default(),
+        };
         let word = || "test".to_owned();
         let log = self.log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
         let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;

@@ -1,0 +1,167 @@
+use pinion_control::model::OverBudget;
+
+use super::*;
+
+const QUANTUM_NS: u64 = 20_000;
+
+fn id(index: u32) -> FwpId {
+    FwpId { index, generation: 1 }
+}
+
+fn scheduler() -> Scheduler {
+    Scheduler::new(16, 16, QUANTUM_NS)
+}
+
+/// A scheduler in which these FWPs are runnable, in this order.
+fn with_runnable(shares: &[Share]) -> Scheduler {
+    let mut scheduler = scheduler();
+    for (share, index) in shares.iter().zip(0..) {
+        scheduler.adopt(id(index), *share, 0);
+        scheduler.wake(id(index), 0);
+    }
+    scheduler
+}
+
+fn share(tenant: u16, class: Class) -> Share {
+    Share { tenant: TenantIndex(tenant), weight: 1, class, budget: Budget::default(), tenant_rate: None }
+}
+
+/// Who has the core in so many turns of this length, when all want to go on.
+fn turns(scheduler: &mut Scheduler, count: usize, cpu_ns: u64) -> Vec<u32> {
+    let mut turn = || {
+        let chosen = scheduler.choose().unwrap();
+        assert_eq!(scheduler.charge(chosen.id, cpu_ns, 0, After::Preempted), None);
+        chosen.id.index
+    };
+    (0..count).map(|_| turn()).collect()
+}
+
+#[test]
+fn fwps_of_a_tenant_have_the_core_in_turn() {
+    let mut scheduler = with_runnable(&[share(0, Class::Throughput); 3]);
+    assert_eq!(turns(&mut scheduler, 6, QUANTUM_NS), [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn a_tenant_with_more_fwps_has_no_more_of_the_core() {
+    let many = [0, 0, 0, 0, 0, 1].map(|tenant| share(tenant, Class::Throughput));
+    let of_the_other = turns(&mut with_runnable(&many), 1000, QUANTUM_NS).iter().filter(|index| **index == 5).count();
+    assert!((499..=501).contains(&of_the_other), "{of_the_other} of 1000 turns");
+}
+
+#[test]
+fn short_turns_of_a_tenant_are_given_together_until_it_has_had_a_quantum() {
+    let mut scheduler = with_runnable(&[0, 0, 1].map(|tenant| share(tenant, Class::Throughput)));
+    assert_eq!(turns(&mut scheduler, 8, QUANTUM_NS / 4), [0, 1, 0, 1, 2, 2, 2, 2]);
+}
+
+#[test]
+fn a_class_above_comes_first_but_for_a_part_of_twenty() {
+    let mut scheduler =
+        with_runnable(&[share(0, Class::Throughput), share(1, Class::Latency), share(2, Class::System)]);
+    let turns = turns(&mut scheduler, 2200, QUANTUM_NS);
+    assert_eq!(turns[..20], [2; 20]);
+    let of = |index| turns.iter().filter(|turn| **turn == index).count();
+    // The lowest gets a part of what the one between has, too.
+    assert!((1993..=1997).contains(&of(2)) && (98..=101).contains(&of(1)) && (103..=106).contains(&of(0)), "{turns:?}");
+}
+
+#[test]
+fn who_rests_has_no_turn_until_woken_and_is_woken_once() {
+    let mut scheduler = with_runnable(&[share(0, Class::Latency)]);
+    scheduler.wake(id(0), 7);
+    let chosen = scheduler.choose().unwrap();
+    assert_eq!(chosen, Chosen { id: id(0), woken_ns: 0 });
+    scheduler.wake(id(0), 8);
+    scheduler.charge(id(0), 10, 0, After::Waits);
+    assert_eq!((scheduler.choose(), scheduler.is_idle()), (None, true));
+    scheduler.wake(id(0), 9);
+    assert_eq!(scheduler.choose(), Some(Chosen { id: id(0), woken_ns: 9 }));
+}
+
+#[test]
+fn who_is_over_or_forgotten_or_not_known_is_never_chosen() {
+    let mut scheduler = with_runnable(&[share(0, Class::Latency); 3]);
+    let chosen = scheduler.choose().unwrap();
+    scheduler.charge(chosen.id, 10, 0, After::Over);
+    scheduler.forget(id(2));
+    scheduler.wake(chosen.id, 0);
+    scheduler.wake(id(2), 0);
+    scheduler.wake(id(5), 0);
+    scheduler.wake(FwpId { index: 1, generation: 2 }, 0);
+    assert_eq!(scheduler.choose().map(|chosen| chosen.id), Some(id(1)));
+    scheduler.charge(id(1), 10, 0, After::Waits);
+    assert_eq!(scheduler.choose(), None);
+}
+
+#[test]
+fn a_place_can_be_taken_again_while_its_last_tenant_was_still_runnable() {
+    let mut scheduler = with_runnable(&[share(0, Class::Latency); 3]);
+    scheduler.forget(id(1));
+    let next = FwpId { index: 1, generation: 2 };
+    scheduler.adopt(next, share(1, Class::Throughput), 0);
+    scheduler.wake(next, 0);
+    let mut order = Vec::new();
+    while let Some(chosen) = scheduler.choose() {
+        order.push(chosen.id);
+        scheduler.charge(chosen.id, 10, 0, After::Waits);
+    }
+    assert_eq!(order, [id(0), id(2), next]);
+}
+
+#[test]
+fn who_comes_after_resting_has_the_core_within_a_slice_of_those_who_never_rest() {
+    let mut scheduler = with_runnable(&[0, 1, 2, 3, 4].map(|tenant| share(tenant, Class::Throughput)));
+    turns(&mut scheduler, 500, QUANTUM_NS);
+    scheduler.adopt(id(9), share(9, Class::Throughput), 0);
+    scheduler.wake(id(9), 0);
+    assert_eq!(turns(&mut scheduler, 1, QUANTUM_NS), [9]);
+}
+
+#[test]
+fn those_who_come_soon_are_told_in_their_order_within_a_tenant() {
+    let mut scheduler = with_runnable(&[0, 0, 0, 1].map(|tenant| share(tenant, Class::Throughput)));
+    assert_eq!(turns(&mut scheduler, 1, 10), [0]);
+    assert_eq!(scheduler.upcoming().collect::<Vec<_>>(), [1, 2, 0, 3]);
+}
+
+#[test]
+fn who_is_throttled_has_no_turn_until_it_has_time_again_and_then_has_what_came_meanwhile() {
+    let rate = Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle };
+    let mut limited = share(0, Class::Latency);
+    limited.budget.rate = Some(rate);
+    let mut scheduler = with_runnable(&[limited, share(1, Class::Latency)]);
+    // 100 us may be had at once; each us beyond is a ms to wait.
+    assert_eq!(scheduler.choose().map(|chosen| chosen.id), Some(id(0)));
+    assert_eq!(scheduler.charge(id(0), 101_000, 0, After::Waits), None);
+    scheduler.wake(id(0), 5);
+    assert_eq!(turns(&mut scheduler, 6, QUANTUM_NS), [1; 6]);
+    assert_eq!(scheduler.held_until_ns(), Some(1_000_000));
+    assert_eq!((scheduler.release(999_999), scheduler.release(1_000_000)), (0, 1));
+    assert_eq!(scheduler.choose(), Some(Chosen { id: id(0), woken_ns: 5 }));
+}
+
+#[test]
+fn a_throttled_tenant_has_no_turn_in_any_class() {
+    let tenant_rate = Some(Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle });
+    let [high, low] = [Class::Latency, Class::Throughput].map(|class| Share { tenant_rate, ..share(0, class) });
+    let mut scheduler = with_runnable(&[high, low, share(1, Class::Throughput)]);
+    assert_eq!(scheduler.choose().map(|chosen| chosen.id), Some(id(0)));
+    assert_eq!(scheduler.charge(id(0), 200_000, 0, After::Preempted), None);
+    assert_eq!(turns(&mut scheduler, 2, QUANTUM_NS), [2, 2]);
+    assert_eq!(scheduler.release(200_000_000), 1);
+    let first = scheduler.choose().unwrap().id;
+    assert_eq!(scheduler.charge(first, 10, 200_000_000, After::Waits), None);
+    assert_eq!([Some(first), scheduler.choose().map(|chosen| chosen.id)], [0, 2].map(|index| Some(id(index))));
+}
+
+#[test]
+fn whoever_is_forgotten_while_throttled_leaves_nothing_behind() {
+    let mut limited = share(0, Class::Latency);
+    limited.budget.rate = Some(Rate { per_second_ns: 1, over_budget: OverBudget::Throttle });
+    let mut scheduler = with_runnable(&[limited]);
+    assert!(scheduler.choose().is_some());
+    assert_eq!(scheduler.charge(id(0), 1_000, 0, After::Preempted), None);
+    scheduler.forget(id(0));
+    assert_eq!((scheduler.held_until_ns(), scheduler.is_idle()), (None, true));
+}
