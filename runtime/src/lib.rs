@@ -20,6 +20,7 @@
 //! | [`fwp`], [`imports`], [`log`], [`end`] | one guest: its life, what it may call, why it ended |
 //! | `footprint`, `hot_pages`, `spare` | what of an FWP's memory is brought near, provided ahead, given back |
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
+//! | [`timers`] | until when FWPs wait |
 //! | [`launcher`], [`lifecycle`], [`lines`] | chain instances: prepared ahead, ended in order |
 //! | [`accounts`] | memory of chains and tenants, held to its limits |
 //! | [`pressure`] | whether the machine's memory is short |
@@ -59,5 +60,6 @@ pub mod scheduler;
 mod spare;
 pub mod template;
 pub mod terms;
+pub mod timers;
 pub mod worker;
 pub mod workshop;

@@ -1,0 +1,210 @@
+//! What a timing wheel must do, and that it does what a sorted list would.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+const TICK_NS: u64 = 1 << TICK_BITS;
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+fn id(index: u32) -> FwpId {
+    FwpId { index, generation: 7 }
+}
+
+/// Lets time pass, however many steps it takes.
+fn expired(timers: &mut Timers, now_ns: u64) -> Vec<FwpId> {
+    let mut told = Vec::new();
+    timers.expire(now_ns, usize::MAX, |id| told.push(id));
+    told
+}
+
+#[test]
+fn a_timer_is_due_in_the_tick_after_its_deadline_and_not_before_its_deadline() {
+    for deadline_ns in [1, TICK_NS - 1, TICK_NS, TICK_NS + 1, 1_000_000, 77_777_777, 3 * HOUR_NS, 20_000 * HOUR_NS] {
+        let mut timers = Timers::new(4);
+        timers.set(id(2), deadline_ns);
+        assert!(timers.next_ns().is_some_and(|next_ns| next_ns < deadline_ns + TICK_NS));
+        assert_eq!(expired(&mut timers, deadline_ns - 1), []);
+        assert_eq!(expired(&mut timers, deadline_ns + TICK_NS), [id(2)], "{deadline_ns}");
+        assert_eq!(timers.next_ns(), None);
+    }
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_due_in_the_next_tick() {
+    let mut timers = Timers::new(1);
+    expired(&mut timers, HOUR_NS);
+    timers.set(id(0), 5);
+    assert_eq!(expired(&mut timers, HOUR_NS), []);
+    assert_eq!(expired(&mut timers, HOUR_NS + TICK_NS), [id(0)]);
+}
+
+#[test]
+fn the_last_deadline_there_is_has_a_place_too() {
+    let mut timers = Timers::new(1);
+    timers.set(id(0), u64::MAX);
+    assert_eq!(expired(&mut timers, u64::MAX), []);
+    timers.cancel(id(0));
+    assert_eq!(timers.next_ns(), None);
+}
+
+#[test]
+fn a_timer_that_is_set_anew_is_due_at_its_new_deadline_only() {
+    let mut timers = Timers::new(2);
+    timers.set(id(0), 10 * TICK_NS);
+    timers.set(id(0), 1000 * TICK_NS);
+    assert_eq!(expired(&mut timers, 999 * TICK_NS), []);
+    timers.set(id(0), 1001 * TICK_NS);
+    assert_eq!(expired(&mut timers, 1000 * TICK_NS), []);
+    assert_eq!(expired(&mut timers, 2000 * TICK_NS), [id(0)]);
+    assert_eq!(expired(&mut timers, HOUR_NS), []);
+}
+
+#[test]
+fn a_cancelled_timer_is_never_due_and_an_old_id_cancels_nobody_elses() {
+    let mut timers = Timers::new(2);
+    let successor = FwpId { index: 0, generation: 8 };
+    timers.set(id(0), TICK_NS);
+    timers.cancel(id(0));
+    timers.cancel(id(1));
+    assert_eq!(timers.next_ns(), None);
+    timers.set(id(0), TICK_NS);
+    timers.set(successor, TICK_NS);
+    timers.cancel(id(0));
+    assert_eq!(expired(&mut timers, TICK_NS), [successor]);
+}
+
+#[test]
+fn to_let_a_long_time_pass_takes_no_more_steps_than_there_are_timers_and_levels() {
+    let mut timers = Timers::new(1);
+    timers.set(id(0), 1000 * HOUR_NS);
+    let steps = timers.expire(2000 * HOUR_NS, usize::MAX, |_| ());
+    assert!(steps <= 2 * LEVELS + 1, "{steps} steps");
+    assert_eq!(timers.expire(u64::MAX, usize::MAX, |_| ()), 0);
+}
+
+#[test]
+fn no_more_steps_are_taken_at_once_than_allowed_and_none_is_forgotten_over_it() {
+    const COUNT: u32 = 1000;
+    let mut timers = Timers::new(COUNT as usize);
+    (0..COUNT).for_each(|index| timers.set(id(index), 5_000 * TICK_NS + u64::from(index % 3) * TICK_NS));
+    let (mut told, mut calls) = (Vec::new(), 0);
+    while told.len() < COUNT as usize {
+        let next_ns = timers.next_ns().expect("some are left");
+        assert!(next_ns <= 5_002 * TICK_NS);
+        assert!(timers.expire(6_000 * TICK_NS, 64, |id| told.push(id.index)) <= 64);
+        calls += 1;
+        assert!(calls < COUNT, "it does not come to an end");
+    }
+    let expected: Vec<_> = (0..3).flat_map(|tick| (0..COUNT).filter(move |index| index % 3 == tick)).collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn timers_may_be_set_and_cancelled_while_some_that_are_due_are_not_told_of_yet() {
+    let mut timers = Timers::new(8);
+    (0..6).for_each(|index| timers.set(id(index), 100 * TICK_NS));
+    let mut told = Vec::new();
+    // Out of level 1, out of level 0, and one of them.
+    while told.is_empty() {
+        timers.expire(100 * TICK_NS, 1, |id| told.push(id.index));
+    }
+    timers.cancel(id(1));
+    timers.set(id(2), 101 * TICK_NS);
+    timers.set(id(6), 3);
+    timers.expire(100 * TICK_NS, usize::MAX, |id| told.push(id.index));
+    assert_eq!(told, [0, 3, 4, 5]);
+    assert_eq!(expired(&mut timers, 101 * TICK_NS), [id(2), id(6)]);
+}
+
+/// SplitMix64: the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// A time of any magnitude from nothing to some days.
+    fn time_ns(&mut self) -> u64 {
+        let magnitude = self.below(50);
+        self.next() & ((1 << magnitude) - 1)
+    }
+}
+
+/// The obvious way: a list that is searched.
+#[derive(Default)]
+struct Model {
+    now: u64,
+    timers: BTreeMap<u32, (u64, FwpId)>,
+}
+
+impl Model {
+    fn set(&mut self, id: FwpId, deadline_ns: u64) {
+        let tick = deadline_ns.div_ceil(TICK_NS).max(self.now + 1);
+        self.timers.insert(id.index, (tick, id));
+    }
+
+    fn cancel(&mut self, id: FwpId) {
+        if self.timers.get(&id.index).is_some_and(|(_, set)| *set == id) {
+            self.timers.remove(&id.index);
+        }
+    }
+
+    /// The ticks at which timers are due, and whose they are; in no order within a tick.
+    fn expire(&mut self, now_ns: u64) -> Vec<(u64, FwpId)> {
+        self.now = now_ns / TICK_NS;
+        let mut due: Vec<_> = self.timers.values().copied().filter(|(tick, _)| *tick <= self.now).collect();
+        due.iter().for_each(|(_, id)| _ = self.timers.remove(&id.index));
+        due.sort();
+        due
+    }
+}
+
+#[test]
+fn whatever_is_set_cancelled_and_waited_for_it_tells_what_a_sorted_list_tells() {
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let places = 1 + random.below(200);
+        let (mut timers, mut model, mut now_ns) = (Timers::new(places as usize), Model::default(), 0);
+        for step in 0..600 {
+            let id = FwpId { index: random.below(places) as u32, generation: random.below(3) as u32 };
+            match random.below(8) {
+                0..4 => {
+                    let deadline_ns = (now_ns + random.time_ns()).saturating_sub(random.below(2) * random.time_ns());
+                    timers.set(id, deadline_ns);
+                    model.set(id, deadline_ns);
+                }
+                4..6 => {
+                    timers.cancel(id);
+                    model.cancel(id);
+                }
+                _ => {
+                    now_ns += random.time_ns();
+                    let expected = model.expire(now_ns);
+                    let steps_max = 1 + random.below(100) as usize;
+                    let mut told = Vec::new();
+                    while timers.expire(now_ns, steps_max, |id| told.push(id)) == steps_max {}
+                    let tick_of = |id: &FwpId| expected.iter().find(|(_, due)| due == id).map(|(tick, _)| *tick);
+                    let ticks: Vec<_> = told.iter().map(tick_of).collect();
+                    assert!(ticks.is_sorted(), "seed {seed}, step {step}: {told:?} are not in the order of {expected:?}");
+                    let mut told: Vec<_> = told.into_iter().map(|id| (tick_of(&id).unwrap_or(0), id)).collect();
+                    told.sort();
+                    assert_eq!(told, expected, "seed {seed}, step {step}");
+                }
+            }
+            let first = model.timers.values().map(|(tick, _)| *tick).min();
+            let next = timers.next_ns().map(|next_ns| next_ns / TICK_NS);
+            assert_eq!(next.is_none(), first.is_none(), "seed {seed}, step {step}");
+            assert!(next <= first && next >= first.map(|_| model.now), "seed {seed}, step {step}: {next:?}, {first:?}");
+        }
+    }
+}
