@@ -15,8 +15,8 @@
 //! thread polls.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -37,7 +37,17 @@ const POLLED_STILL_QUANTA: u32 = 16;
 /// That is no longer than this, or a quantum: else a guest could have the core that much longer when the thread falls asleep.
 const POLLED_STILL_MAX: Duration = Duration::from_millis(2);
 
-/// When the guest that a thread runs now was resumed, in nanoseconds since the clock was made; zero while none runs.
+/// The clock that all of a process go by: guests are told its time, and what one waits for is a deadline of its worker's as it is.
+static STOPWATCH: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
+
+/// The time by it, in nanoseconds.
+#[inline]
+#[must_use]
+pub fn now_ns() -> u64 {
+    STOPWATCH.elapsed_ns()
+}
+
+/// When the guest that a thread runs now was resumed, in nanoseconds of the process's clock; zero while none runs.
 #[derive(Debug, Default)]
 struct Running(CachePadded<AtomicU64>);
 
@@ -101,7 +111,7 @@ impl Clock {
     /// A clock that gives guests `quantum` each.
     #[must_use]
     pub fn new(quantum: Duration) -> Self {
-        Self { quantum, stopwatch: Stopwatch::start(), ticker: Doorbell::default(), slots: Vec::new() }
+        Self { quantum, stopwatch: STOPWATCH.clone(), ticker: Doorbell::default(), slots: Vec::new() }
     }
 
     /// Adds a thread that runs guests of `engine`.
@@ -135,7 +145,7 @@ pub struct Watch {
     polled: Arc<Polled>,
 }
 
-/// When a polling thread last looked at the slots, in nanoseconds since the clock was made.
+/// When a polling thread last looked at the slots, in nanoseconds of the process's clock.
 #[derive(Debug, Default)]
 struct Polled(CachePadded<AtomicU64>);
 

@@ -33,8 +33,8 @@ pub enum EndReason {
     #[error("it was stopped: {0}")]
     Overrun(#[from] Overrun),
     /// It waited before it was initialised.
-    #[error("it called pinion.wait during its initialisation")]
-    WaitInInit,
+    #[error("it called pinion.{0} during its initialisation")]
+    WaitInInit(&'static str),
     /// Its pool cannot be used.
     #[error("its packet pool is unusable: {0}")]
     Pool(PoolError),

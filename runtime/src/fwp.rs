@@ -66,6 +66,11 @@ impl FwpContext {
     }
 }
 
+/// The deadline of who waits for packets only.
+pub(crate) const NEVER_NS: u64 = u64::MAX;
+/// What [`FwpShared::fresh`] says in place of a number.
+const TOLD: u32 = u32::MAX;
+
 /// What is known of an FWP outside its fiber: by its worker, which host calls tell it, and by those who report.
 #[derive(Debug, Default)]
 pub struct FwpShared {
@@ -73,7 +78,9 @@ pub struct FwpShared {
     waiting: AtomicBool,
     /// It has got no packets yet, and is to tell when it does. Written by its worker.
     unserving: AtomicBool,
-    /// Packets that were published and that it has not been told of. Written by its worker.
+    /// By when it has its turn although nothing has arrived, if it waits. Written by its worker.
+    deadline_ns: AtomicU64,
+    /// Packets that were published and that it has not been told of; [`TOLD`] if nothing was exchanged since it was. Written by its worker.
     fresh: AtomicU32,
     memory_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
@@ -96,16 +103,28 @@ impl FwpShared {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Notes whether it waits; called by the `wait` import.
-    pub(crate) fn set_waiting(&self, waiting: bool) {
-        self.waiting.store(waiting, Ordering::Relaxed);
+    /// Of an FWP that has not run yet.
+    fn new(activation: Option<&Activation>) -> Self {
+        Self { unserving: activation.is_some().into(), fresh: TOLD.into(), ..Self::default() }
     }
 
-    /// Packets published since the last time this was asked; called by the `wait` import.
-    pub(crate) fn take_fresh(&self) -> u32 {
+    /// Notes that it waits, and until when; called by the `wait` and `wait_until` imports.
+    pub(crate) fn wait_until(&self, deadline_ns: u64) {
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
+        self.waiting.store(true, Ordering::Relaxed);
+    }
+
+    /// By when it is to have a turn although nothing has arrived, as far as it waits.
+    fn deadline_ns(&self) -> u64 {
+        self.deadline_ns.load(Ordering::Relaxed)
+    }
+
+    /// Packets published since the last time this was asked, if the rings were exchanged since; called by the `wait` and `wait_until`
+    /// imports.
+    pub(crate) fn take_fresh(&self) -> Option<u32> {
         let fresh = self.fresh.load(Ordering::Relaxed);
-        self.fresh.store(0, Ordering::Relaxed);
-        fresh
+        self.fresh.store(TOLD, Ordering::Relaxed);
+        (fresh != TOLD).then_some(fresh)
     }
 
     /// Whether it gets its first packets now, which is to be told; called by the `wait` import.
@@ -138,7 +157,7 @@ impl FwpShared {
 
     /// A new turn begins.
     fn begin_turn(&self) {
-        self.set_waiting(false);
+        self.waiting.store(false, Ordering::Relaxed);
         self.allowance_bytes.store(ALLOWANCE_BYTES, Ordering::Relaxed);
     }
 
@@ -182,7 +201,7 @@ impl ResourceLimiter for MemoryLimit {
 
 /// What one turn on the core came to.
 pub enum Turn {
-    /// It waits for packets.
+    /// It waits for packets, or for its deadline ([`Fwp::deadline_ns`]).
     Waiting {
         /// So many packets it has sent; the MMA is to be told.
         sent: u32,
@@ -208,6 +227,8 @@ pub struct Fwp {
     mailbox: Mailbox,
     /// It has not come to a wait since its rings were exchanged.
     busy: bool,
+    /// It has been given packets.
+    begun: bool,
     /// What it was stopped for. Its fiber stays suspended for ever.
     stopped: Option<Box<EndReason>>,
     shared: Arc<FwpShared>,
@@ -222,7 +243,7 @@ pub struct Fwp {
 /// Why an FWP has a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
-    /// Something may have arrived for it, or it was preempted.
+    /// Something may have arrived for it, its deadline may have passed, or it was preempted.
     Work,
     /// A client may come soon, and its worker has nothing else to do: it comes back to its wait at once, with all that it needs
     /// for that near.
@@ -262,7 +283,7 @@ impl Fwp {
     /// What became of it instead; whatever was made is gone again.
     pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
         let deadline = Instant::now() + INIT_TIME_MAX;
-        let shared = Arc::new(FwpShared { unserving: berth.activation.is_some().into(), ..FwpShared::default() });
+        let shared = Arc::new(FwpShared::new(berth.activation.as_ref()));
         let context = FwpContext {
             joined: false,
             shared: Arc::clone(&shared),
@@ -297,8 +318,8 @@ impl Fwp {
         });
         let life = ManuallyDrop::new(Life::Running(future));
         let (footprint, stopped, next_stage, address) = (Footprint::default(), None, None, memory.addr().get());
-        let (id, terms) = (berth.id, berth.terms);
-        let mut fwp = Self { id, life, mailbox, busy: true, stopped, shared, footprint, address, next_stage, terms };
+        let (id, terms, busy, begun) = (berth.id, berth.terms, true, false);
+        let mut fwp = Self { id, life, mailbox, busy, begun, stopped, shared, footprint, address, next_stage, terms };
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
@@ -364,7 +385,7 @@ impl Fwp {
     }
 
     /// Publishes what has arrived for it and runs it until it waits, has had its quantum, or ends; what its turn came to, and
-    /// the time then. If it waits and nothing has arrived, it goes on waiting, unless this is a rehearsal. If it ends, it may have sent something, of which the MMA
+    /// the time then. If it waits, nothing has arrived, and its deadline has not passed, it goes on waiting, unless this is a rehearsal. If it ends, it may have sent something, of which the MMA
     /// is to be told. `started_ns` is the clock's time now. Allocates
     /// nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code without a loop or call.
     #[inline]
@@ -377,10 +398,13 @@ impl Fwp {
         };
         if !self.busy {
             let fresh = self.mailbox.publish();
-            if fresh == 0 && occasion == Occasion::Work {
+            self.begun |= fresh > 0;
+            let is_due = self.begun && started_ns >= self.shared.deadline_ns();
+            if fresh == 0 && !is_due && occasion == Occasion::Work {
                 return (Turn::Waiting { sent: 0 }, started_ns);
             }
-            self.shared.fresh.store(fresh, Ordering::Relaxed);
+            // Who is not to know that its deadline has passed is not told that nothing has come either.
+            self.shared.fresh.store(if fresh > 0 || is_due { fresh } else { TOLD }, Ordering::Relaxed);
             self.busy = true;
         }
         self.shared.begin_turn();
@@ -421,6 +445,15 @@ impl Fwp {
     /// Has it never run again, whatever it is about.
     pub(crate) fn stop(&mut self, reason: EndReason) {
         self.stopped = Some(Box::new(reason));
+    }
+
+    /// By when it is to have a turn although nothing has arrived, in nanoseconds of the clock; none if it waits for packets only, as all
+    /// do before their first: whoever waits in the cache for its client takes no time, whatever else it waits for. To be
+    /// asked when it waits.
+    #[inline]
+    #[must_use]
+    pub fn deadline_ns(&self) -> Option<u64> {
+        Some(self.shared.deadline_ns()).filter(|deadline_ns| self.begun && *deadline_ns != NEVER_NS)
     }
 
     /// Whether packets have arrived for it that were not published.

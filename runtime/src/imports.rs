@@ -1,16 +1,18 @@
-//! What a guest in a node may call: what it may call anywhere ([`pinion_guest::calls`]), `wait` and `yield`.
+//! What a guest in a node may call: what it may call anywhere ([`pinion_guest::calls`]), `wait`, `wait_until` and `yield`.
 //!
 //! The list is the builder's [`pinion_builder::admission`]: what is not on it is refused before it gets here.
 
-use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::sync::Arc;
 
-use pinion_abi::{CLOCK_STEP_NS, IMPORT_MODULE, IMPORT_WAIT, IMPORT_YIELD, LogLevel};
+use pinion_abi::{
+    CLOCK_STEP_NS, DEADLINE_PASSED, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
+};
 use pinion_guest::calls::{self, Asks, Host};
 use wasmtime::{Caller, Engine, Linker};
 
+use crate::clock;
 use crate::end::{EndReason, Stop};
-use crate::fwp::FwpContext;
+use crate::fwp::{FwpContext, NEVER_NS};
 
 /// Joins every import to its implementation, for one engine.
 ///
@@ -18,11 +20,10 @@ use crate::fwp::FwpContext;
 /// wasmtime's, if a name were defined twice.
 pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
     let mut linker = Linker::new(engine);
-    linker.func_wrap(IMPORT_MODULE, IMPORT_WAIT, wait)?.func_wrap(
-        IMPORT_MODULE,
-        IMPORT_YIELD,
-        |caller: Caller<'_, FwpContext>| FwpContext::give_way(&caller),
-    )?;
+    linker
+        .func_wrap(IMPORT_MODULE, IMPORT_WAIT, wait)?
+        .func_wrap(IMPORT_MODULE, IMPORT_WAIT_UNTIL, wait_until)?
+        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| FwpContext::give_way(&caller))?;
     calls::define(&mut linker)?;
     Ok(linker)
 }
@@ -31,23 +32,50 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
 /// the guest is suspended at its next loop or function boundary, by the mechanism that preempts it. Unlike an async import this
 /// allocates nothing. Its worker then exchanges the rings.
 fn wait(caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
+    let fresh = fresh(&caller, IMPORT_WAIT)?.unwrap_or(0);
+    if fresh == 0 {
+        suspend(&caller, NEVER_NS);
+    }
+    Ok(fresh)
+}
+
+/// The same with a deadline by the guest's clock, at which its worker has it go on even if nothing was published. Whoever waits for
+/// a time that has passed ends its turn as well, and is told when it has the next: so nobody keeps the core by it, and the rings
+/// are exchanged in between.
+fn wait_until(caller: Caller<'_, FwpContext>, deadline_ns: i64) -> wasmtime::Result<i32> {
+    // The first time by its clock that is not before.
+    let deadline_ns = (deadline_ns.max(0) as u64).next_multiple_of(CLOCK_STEP_NS);
+    match fresh(&caller, IMPORT_WAIT_UNTIL)? {
+        Some(fresh) if fresh > 0 => Ok(fresh),
+        Some(_) if clock::now_ns() >= deadline_ns => Ok(DEADLINE_PASSED),
+        _ => {
+            suspend(&caller, deadline_ns);
+            Ok(0)
+        }
+    }
+}
+
+/// How many packets were published since the guest was last told; none if the rings were not exchanged since.
+#[inline]
+fn fresh(caller: &Caller<'_, FwpContext>, import: &'static str) -> wasmtime::Result<Option<i32>> {
     let context = caller.data();
     if !context.joined {
-        return Err(Stop(EndReason::WaitInInit).into());
+        return Err(Stop(EndReason::WaitInInit(import)).into());
     }
     context.shared.note_call(context);
     let fresh = context.shared.take_fresh();
-    if fresh == 0 {
-        context.shared.set_waiting(true);
-        caller.engine().increment_epoch();
-    } else if context.shared.begins_to_serve() {
+    if fresh.is_some_and(|fresh| fresh > 0) && context.shared.begins_to_serve() {
         context.begin_to_serve();
     }
-    Ok(fresh as i32)
+    Ok(fresh.map(|fresh| fresh as i32))
 }
 
-/// The guests' zero of time.
-static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// Ends the guest's turn at its next boundary.
+#[inline]
+fn suspend(caller: &Caller<'_, FwpContext>, deadline_ns: u64) {
+    caller.data().shared.wait_until(deadline_ns);
+    caller.engine().increment_epoch();
+}
 
 impl Host for FwpContext {
     fn charge(&mut self, bytes: u32) -> bool {
@@ -63,7 +91,7 @@ impl Host for FwpContext {
     }
 
     fn clock_ns(&self) -> u64 {
-        let now_ns = ORIGIN.elapsed().as_nanos() as u64;
+        let now_ns = clock::now_ns();
         now_ns - now_ns % CLOCK_STEP_NS
     }
 

@@ -34,15 +34,33 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+const ECHO: &str = include_str!("support/echo.wat");
+
 #[test]
 fn a_hundred_thousand_packets_through_an_fwp_allocate_nothing() {
+    assert_allocates_nothing(ECHO);
+}
+
+#[test]
+fn as_many_deadlines_of_one_between_its_packets_allocate_nothing_either() {
+    // Its deadlines have always passed; no packets are none to it, whatever the reason.
+    let wait = r#"(import "pinion" "wait_until" (func $wait_until (param i64) (result i32)))
+        (func $wait (result i32) (local $told i32)
+            (local.set $told (call $wait_until (i64.const 0)))
+            (select (local.get $told) (i32.const 0) (i32.gt_s (local.get $told) (i32.const 0))))"#;
+    assert_allocates_nothing(&ECHO.replace(r#"(import "pinion" "wait" (func $wait (result i32)))"#, wait));
+}
+
+fn assert_allocates_nothing(wat: &str) {
     let mut bench = Bench::new();
-    let mut fwp = bench.launch(include_str!("support/echo.wat"), 1 << 20).unwrap();
+    let mut fwp = bench.launch(wat, 1 << 20).unwrap();
     // Frames leave in the buffers that others came in; a few more than one, as a guest may be preempted in between.
     let mut spare: Vec<Buffer> = (0..4).map(|_| buffer()).collect();
     let mut round = |bench: &mut Bench| {
         bench.send(spare.pop().unwrap(), 60);
-        assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. } | Turn::Preempted));
+        for _ in 0..2 {
+            assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. } | Turn::Preempted));
+        }
         bench.mma.poll();
         spare.extend(bench.gateway.spent.pop());
         spare.extend(std::iter::from_fn(|| bench.gateway.outbound.pop()).map(Frame::into_buffer));

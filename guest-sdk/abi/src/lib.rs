@@ -14,13 +14,16 @@
 //! ```
 //!
 //! **Who may touch what, when.** The host reads and writes the rings only while the guest is suspended after an
-//! [`IMPORT_WAIT`] that returned zero, and when [`EXPORT_RUN`] has returned. A slot belongs to the host until the host names it in a receive descriptor; from then on
+//! [`IMPORT_WAIT`] or [`IMPORT_WAIT_UNTIL`] that returned zero, and when [`EXPORT_RUN`] has returned. A slot belongs to the host until the host names it in a receive descriptor; from then on
 //! it belongs to the guest, until the guest names it in a transmit descriptor. The host keeps its own copy of
 //! every index and of who owns each slot: what a guest writes here is a request, never a fact.
 //!
 //! **Waiting.** [`IMPORT_WAIT`] returns how many receive descriptors there are that it has not told of. On zero the guest
 //! is suspended at its next loop or function boundary. The host then takes what is in the transmit ring, and, when
-//! something has arrived and it is the guest's turn, publishes that, and the guest calls again.
+//! something has arrived and it is the guest's turn, publishes that, and the guest calls again. [`IMPORT_WAIT_UNTIL`] is the same with a
+//! deadline: once that has passed the guest has its turn even if nothing has arrived, and is told so by [`DEADLINE_PASSED`]. As the rings
+//! are exchanged before each answer but zero, who waits for a time that has passed already gives up its turn like others, and
+//! neither keeps the core nor misses what arrives. Before its first packet a guest waits for that only, whatever its deadline.
 //!
 //! All integers are little-endian, as WebAssembly's own memory is.
 
@@ -49,6 +52,10 @@ pub const EXPORT_INITIALIZE: &str = "_initialize";
 pub const IMPORT_MODULE: &str = "pinion";
 /// `wait() -> i32`: the number of new receive descriptors; on zero the rings are exchanged at the next boundary.
 pub const IMPORT_WAIT: &str = "wait";
+/// `wait_until(deadline_ns: i64) -> i32`: as [`IMPORT_WAIT`], but [`DEADLINE_PASSED`] if the rings were exchanged since the last
+/// call that did not return zero, nothing has arrived, and [`IMPORT_CLOCK`] says `deadline_ns` or later. On zero the
+/// guest is to call again, with the same deadline or another.
+pub const IMPORT_WAIT_UNTIL: &str = "wait_until";
 /// `yield()`: let others run; returns at this instance's next turn, without exchanging rings.
 pub const IMPORT_YIELD: &str = "yield";
 /// `log(level: i32, ptr: i32, len: i32)`: one line of UTF-8 for the tenant's log, see [`LogLevel`]. Bounded by
@@ -62,6 +69,9 @@ pub const IMPORT_RANDOM: &str = "random";
 /// `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; its full
 /// length.
 pub const IMPORT_CONFIG: &str = "config";
+
+/// What [`IMPORT_WAIT_UNTIL`] returns when its deadline has passed and nothing has arrived.
+pub const DEADLINE_PASSED: i32 = -1;
 
 /// Longest log line kept, in bytes.
 pub const LOG_LINE_BYTES_MAX: u32 = 1024;

@@ -180,6 +180,10 @@ mod tests {
                 "it imports pinion.wait with another type than () -> i32",
             ),
             (
+                module_with("(import \"pinion\" \"wait_until\" (func (result i32)))", "pinion_abi_v1"),
+                "it imports pinion.wait_until with another type than (i64) -> i32",
+            ),
+            (
                 module_with("(import \"wasi_snapshot_preview1\" \"random_get\" (func (param i64)))", "pinion_abi_v1"),
                 "it imports wasi_snapshot_preview1.random_get with another type than (i32, i32) -> i32",
             ),

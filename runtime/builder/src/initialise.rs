@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use pinion_abi::{
-    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, IMPORT_MODULE, IMPORT_WAIT, IMPORT_YIELD, InitStatus,
-    LogLevel,
+    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL,
+    IMPORT_YIELD, InitStatus, LogLevel,
 };
 use pinion_guest::calls::{self, Asks, Host};
 use pinion_guest::fault::{Trapped, cause, escaped};
@@ -141,6 +141,9 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     linker
         .func_wrap(IMPORT_MODULE, IMPORT_WAIT, || -> wasmtime::Result<i32> {
             Err(Misuse("called pinion.wait".to_owned()).into())
+        })?
+        .func_wrap(IMPORT_MODULE, IMPORT_WAIT_UNTIL, |_deadline_ns: i64| -> wasmtime::Result<i32> {
+            Err(Misuse("called pinion.wait_until".to_owned()).into())
         })?
         .func_wrap(IMPORT_MODULE, IMPORT_YIELD, || ())?;
     calls::define(&mut linker)?;

@@ -195,7 +195,10 @@ fn whatever_is_set_cancelled_and_waited_for_it_tells_what_a_sorted_list_tells() 
                     while timers.expire(now_ns, steps_max, |id| told.push(id)) == steps_max {}
                     let tick_of = |id: &FwpId| expected.iter().find(|(_, due)| due == id).map(|(tick, _)| *tick);
                     let ticks: Vec<_> = told.iter().map(tick_of).collect();
-                    assert!(ticks.is_sorted(), "seed {seed}, step {step}: {told:?} are not in the order of {expected:?}");
+                    assert!(
+                        ticks.is_sorted(),
+                        "seed {seed}, step {step}: {told:?} are not in the order of {expected:?}"
+                    );
                     let mut told: Vec<_> = told.into_iter().map(|id| (tick_of(&id).unwrap_or(0), id)).collect();
                     told.sort();
                     assert_eq!(told, expected, "seed {seed}, step {step}");
