@@ -3,7 +3,7 @@
 use core::fmt;
 use std::borrow::Cow;
 
-use crate::Batch;
+use crate::{Batch, Shelf};
 
 /// A packet function. [`export!`](crate::export) makes a module of it.
 pub trait Function: Sized + 'static {
@@ -24,6 +24,63 @@ pub trait Function: Sized + 'static {
     /// Handles the packets that have arrived, at most [`BATCH_PACKETS_MAX`](crate::BATCH_PACKETS_MAX) of them. With
     /// [`finish`](crate::finish()) it can say that they were the last.
     fn handle(&mut self, batch: Batch<'_>);
+
+    /// By when the function wants to be called if nothing arrives: a time of [`clock::now_ns`](crate::clock::now_ns()); never, if none.
+    ///
+    /// Asked each time before the function waits, and once more when packets were handled: what it says then counts. The node calls no sooner
+    /// than that, and on a core with nothing else to do a fraction of a millisecond later. A time that has passed is as good as the
+    /// next moment: others have their turns in between, and what has arrived comes first.
+    ///
+    /// Before its first packet an instance waits for that only: those that are ready for clients to come cost nothing. What has passed by
+    /// then has passed when the packet was handled. Nor does time that passes keep an instance for which nothing comes: its
+    /// chain's idle time is that of packets.
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Called when the deadline has passed: with what was [held](crate::Packet::hold), the function can send. A deadline that is no longer wanted is to be
+    /// changed here, or it has passed again.
+    ///
+    /// ```
+    /// use pinion_sdk::testing::{Harness, Outcome};
+    /// use pinion_sdk::{Batch, Function, Held, InitError, Shelf, clock};
+    ///
+    /// /// Sends each packet on when nothing has come for a millisecond.
+    /// #[derive(Default)]
+    /// struct Later {
+    ///     held: Vec<Held>,
+    ///     due_ns: Option<u64>,
+    /// }
+    ///
+    /// impl Function for Later {
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self::default())
+    ///     }
+    ///
+    ///     fn handle(&mut self, batch: Batch<'_>) {
+    ///         self.held.extend(batch.map(pinion_sdk::Packet::hold));
+    ///         self.due_ns = Some(clock::now_ns() + 1_000_000);
+    ///     }
+    ///
+    ///     fn deadline_ns(&self) -> Option<u64> {
+    ///         self.due_ns
+    ///     }
+    ///
+    ///     fn expire(&mut self, shelf: Shelf<'_>) {
+    ///         self.due_ns = None;
+    ///         self.held.drain(..).for_each(|held| shelf.take(held).send());
+    ///     }
+    /// }
+    ///
+    /// let mut harness = Harness::<Later>::new(b"").unwrap();
+    /// assert!(harness.deliver(&[&[0; 60], &[1; 60]]).is_empty());
+    /// assert!(harness.let_pass_ns(999_000).is_empty());
+    /// let verdicts = harness.let_pass_ns(1_000);
+    /// assert_eq!([0, 1].map(|at| verdicts[at].outcome), [Outcome::Sent; 2]);
+    /// ```
+    fn expire(&mut self, shelf: Shelf<'_>) {
+        let _ = shelf;
+    }
 }
 
 /// Why a function refuses its configuration.

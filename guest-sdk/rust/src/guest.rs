@@ -2,18 +2,24 @@
 //! [`serve`], by the fake node of [`crate::testing`].
 
 use crate::pool::Pool;
-use crate::{BATCH_PACKETS_MAX, Function, finish};
+use crate::{BATCH_PACKETS_MAX, Function, clock, finish};
 
 #[cfg(target_family = "wasm")]
 pub use entry::{FunctionCell, init, initialize, run};
 
-/// Hands `fresh` newly published packets to the function, unless it finishes before; returns how many are left.
+/// What follows a wait: hands `fresh` newly published packets to the function, and tells it if its deadline has passed, unless it finishes
+/// before; returns how many packets are left.
 pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) -> u32 {
     while fresh > 0 && !finish::is_asked() {
         let count = fresh.min(BATCH_PACKETS_MAX);
         function.handle(pool.batch(count));
         fresh -= count;
     }
+    // However many packets come: who has work all the time has deadlines as well.
+    if !finish::is_asked() && function.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= clock::now_ns()) {
+        function.expire(pool.shelf());
+    }
+    pool.give_back_dropped();
     fresh
 }
 
@@ -60,7 +66,7 @@ mod entry {
         finish::take();
         function.start();
         while !finish::is_asked() {
-            let fresh = host::wait();
+            let fresh = host::wait(function.deadline_ns());
             serve(function, &pool, fresh);
         }
     }

@@ -4,7 +4,8 @@
 //! packets in batches. [`export!`] makes a Wasm module of it. Each packet lies in a slot of the module's own memory
 //! and is read and changed in place; what becomes of it is said by [`Packet::send`] (on along the chain),
 //! [`Packet::reply`] (back to where it came from) or [`Packet::discard`]. A packet that goes out of scope without any
-//! of these is dropped, so no slot is ever lost.
+//! of these is dropped, so no slot is ever lost. A function that waits for time as well as for packets says until when
+//! ([`Function::deadline_ns`]), and keeps packets for then ([`Packet::hold`]): all that it sends, it has received.
 //!
 //! ```
 //! use pinion_sdk::{Batch, Function, InitError};
@@ -47,6 +48,7 @@
 //! ```text
 //!   function.rs   Function, InitError       what a tenant implements
 //!   packet.rs     Batch, Packet             views of slots, and their verdicts
+//!   held.rs       Held, Shelf               packets that are kept from one batch to another
 //!   finish.rs     finish                    how an instance ends itself
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
@@ -57,6 +59,7 @@
 mod finish;
 mod function;
 mod guest;
+mod held;
 mod host;
 mod packet;
 mod pool;
@@ -70,6 +73,7 @@ pub mod testing;
 
 pub use finish::finish;
 pub use function::{Function, InitError};
+pub use held::{Held, Shelf};
 pub use packet::{Batch, Checksum, NoRoom, Packet};
 pub use pinion_abi::LogLevel;
 pub use pool::{SLOT_COUNT_DEFAULT, SLOT_SIZE};

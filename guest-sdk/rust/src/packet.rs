@@ -12,7 +12,8 @@ use pinion_abi::{
     RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD,
 };
 
-use crate::pool::{Grants, Ring, SLOT_SIZE};
+use crate::held::{Held, Shelf};
+use crate::pool::{Grants, Pool, SLOT_SIZE};
 
 /// The packets that have arrived since the last time, in order of arrival: an iterator over [`Packet`]s. What is not
 /// taken from it is dropped.
@@ -40,6 +41,12 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     pub(crate) fn new(grants: Grants<'a>) -> Self {
         Self { grants }
+    }
+
+    /// Where packets lie that were [held](Packet::hold).
+    #[must_use]
+    pub fn shelf(&self) -> Shelf<'a> {
+        self.grants.shelf()
     }
 
     /// Whether all packets have been taken.
@@ -125,7 +132,7 @@ impl std::error::Error for NoRoom {}
 /// # assert_eq!(verdicts[0].bytes.len(), 64);
 /// ```
 pub struct Packet<'a> {
-    tx: &'a Ring<'a>,
+    pool: &'a Pool<'a>,
     bytes: &'a mut [u8; SLOT_SIZE],
     /// Invariant: `offset + len <= SLOT_SIZE`.
     offset: usize,
@@ -147,9 +154,9 @@ pub enum Checksum {
 }
 
 impl<'a> Packet<'a> {
-    pub(crate) fn new(tx: &'a Ring<'a>, bytes: &'a mut [u8; SLOT_SIZE], descriptor: Descriptor) -> Self {
+    pub(crate) fn new(pool: &'a Pool<'a>, bytes: &'a mut [u8; SLOT_SIZE], descriptor: Descriptor) -> Self {
         Self {
-            tx,
+            pool,
             bytes,
             offset: usize::from(descriptor.offset),
             len: usize::from(descriptor.len),
@@ -310,6 +317,18 @@ impl<'a> Packet<'a> {
         self.finish(PORT_REPLY);
     }
 
+    /// Keeps the packet for later, as it is: the function may hold it in its own state, and [takes it up](Shelf::take) in a later batch, or when
+    /// its [deadline](crate::Function::deadline_ns) has passed. Its slot stays taken meanwhile: a function with all of its slots
+    /// in its hands gets no more packets.
+    ///
+    /// The first one in an instance allocates.
+    pub fn hold(self) -> Held {
+        let descriptor = Descriptor { port: self.ingress_port, flags: self.flags, ..self.descriptor(PORT_DROP) };
+        let held = Held::new(self.pool.kept(), descriptor);
+        core::mem::forget(self);
+        held
+    }
+
     /// Drops the packet, as going out of scope does; for saying so.
     #[inline]
     pub fn discard(self) {
@@ -325,16 +344,13 @@ impl<'a> Packet<'a> {
     /// Called once per packet: the slot is the node's from here on.
     #[inline]
     fn give_back(&self, port: u16) {
+        self.pool.transmit(self.descriptor(port));
+    }
+
+    #[inline]
+    fn descriptor(&self, port: u16) -> Descriptor {
         // Both numbers are at most `SLOT_SIZE`, so they fit.
-        let descriptor = Descriptor {
-            slot: self.slot,
-            offset: self.offset as u16,
-            len: self.len as u16,
-            port,
-            flags: 0,
-            reserved: 0,
-        };
-        self.tx.push(descriptor);
+        Descriptor { slot: self.slot, offset: self.offset as u16, len: self.len as u16, port, flags: 0, reserved: 0 }
     }
 }
 

@@ -14,10 +14,14 @@
 
 #![allow(unsafe_code)] // turns slot numbers into references
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::{Cell, OnceCell, UnsafeCell};
+use std::rc::Rc;
 
-use pinion_abi::{Descriptor, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SLOT_COUNT_MAX, SLOT_SIZE_MIN};
+use pinion_abi::{
+    Descriptor, PORT_DROP, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SLOT_COUNT_MAX, SLOT_SIZE_MIN,
+};
 
+use crate::held::{Held, Kept, Shelf};
 use crate::{Batch, Packet};
 
 /// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. An odd number of cache
@@ -72,6 +76,7 @@ impl<const ENTRIES: usize> RingMemory<ENTRIES> {
 pub struct PoolMemory<const SLOTS: usize> {
     header: Cell<PoolHeader>,
     open: Cell<bool>,
+    kept: OnceCell<Rc<Kept>>,
     rx: RingMemory<SLOTS>,
     tx: RingMemory<SLOTS>,
     slots: [Slot; SLOTS],
@@ -86,6 +91,7 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
         Self {
             header: Cell::new(BLANK),
             open: Cell::new(false),
+            kept: OnceCell::new(),
             rx: RingMemory::new(),
             tx: RingMemory::new(),
             slots: [const { Slot(UnsafeCell::new([0; SLOT_SIZE])) }; SLOTS],
@@ -120,7 +126,7 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
     /// If there is one already.
     pub(crate) fn open(&self) -> Pool<'_> {
         assert!(!self.open.replace(true), "the pool is in use already: `pinion_run` was called twice");
-        Pool { open: &self.open, rx: self.rx.view(), tx: self.tx.view(), slots: &self.slots }
+        Pool { open: &self.open, kept: &self.kept, rx: self.rx.view(), tx: self.tx.view(), slots: &self.slots }
     }
 }
 
@@ -170,6 +176,7 @@ impl Ring<'_> {
 /// A module's packet memory in use: there is one of it at a time.
 pub(crate) struct Pool<'m> {
     open: &'m Cell<bool>,
+    kept: &'m OnceCell<Rc<Kept>>,
     rx: Ring<'m>,
     tx: Ring<'m>,
     slots: &'m [Slot],
@@ -179,6 +186,47 @@ impl<'m> Pool<'m> {
     /// The next `count` packets that the node has published.
     pub(crate) fn batch(&self, count: u32) -> Batch<'_> {
         Batch::new(Grants { pool: self, next: self.rx.advance(count), remaining: count })
+    }
+
+    /// Where the packets lie that the function holds.
+    pub(crate) fn shelf(&self) -> Shelf<'_> {
+        Shelf::new(self)
+    }
+
+    /// Puts a slot that the function owns, and has no packet of any more, into the transmit ring.
+    #[inline]
+    pub(crate) fn transmit(&self, descriptor: Descriptor) {
+        self.tx.push(descriptor);
+    }
+
+    /// What is known of the packets that the function holds.
+    pub(crate) fn kept(&self) -> &Rc<Kept> {
+        self.kept.get_or_init(Rc::default)
+    }
+
+    /// Gives back the slots of packets that were held and dropped.
+    #[inline]
+    pub(crate) fn give_back_dropped(&self) {
+        if let Some(kept) = self.kept.get() {
+            kept.take_dropped(|slot| self.transmit(Descriptor { slot, port: PORT_DROP, ..Descriptor::default() }));
+        }
+    }
+
+    /// The packet that was held.
+    ///
+    /// # Panics
+    ///
+    /// If that was in another pool.
+    pub(crate) fn take_up(&self, held: Held) -> Packet<'_> {
+        assert!(
+            self.kept.get().is_some_and(|kept| held.is_of(kept)),
+            "a function takes up only what it has held itself"
+        );
+        let descriptor = held.into_descriptor();
+        // SAFETY: what is held is made of a packet, which it consumes, and consumed here, and both belong to this pool. So it is the
+        // only one of its slot, which the node was not given back: no other reference to these bytes exists.
+        let bytes = unsafe { &mut *self.slots[usize::from(descriptor.slot)].0.get() };
+        Packet::new(self, bytes, descriptor)
     }
 
     /// The host's side of the receive ring, for the fake node.
@@ -213,6 +261,10 @@ impl<'a> Grants<'a> {
         self.remaining
     }
 
+    pub(crate) fn shelf(&self) -> Shelf<'a> {
+        self.pool.shelf()
+    }
+
     /// The packet of the next descriptor.
     ///
     /// # Panics
@@ -230,7 +282,7 @@ impl<'a> Grants<'a> {
         // the packet made here is gone and its transmit descriptor has given the slot back. That descriptor is not
         // acted upon before the next wait, by when no batch, hence no packet, is alive.
         let bytes = unsafe { &mut *slot.0.get() };
-        Some(Packet::new(&self.pool.tx, bytes, descriptor))
+        Some(Packet::new(self.pool, bytes, descriptor))
     }
 }
 

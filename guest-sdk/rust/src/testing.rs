@@ -3,7 +3,7 @@
 //! [`Harness`] drives the same pool, rings and batches as a node does, and checks what the function hands back as a
 //! node would. Log, clock and random bytes belong to the test's thread.
 
-use pinion_abi::{Descriptor, LogLevel, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM};
+use pinion_abi::{CLOCK_STEP_NS, Descriptor, LogLevel, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM};
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 use crate::{Function, InitError, finish, guest, host};
@@ -26,7 +26,7 @@ pub enum Outcome {
 /// What became of one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which of the delivered frames it was.
+    /// Which it was of the frames that were delivered together with it.
     pub frame: usize,
     /// What the function did with it.
     pub outcome: Outcome,
@@ -133,6 +133,35 @@ impl<F: Function> Harness<F> {
         }
         let gone = |frame| Verdict { frame, outcome: Outcome::Gone, bytes: frames[frame].to_vec() };
         verdicts.extend((number..frames.len()).map(gone));
+        verdicts
+    }
+
+    /// Lets time go by for this thread's [`clock`](crate::clock), and the function know of each
+    /// [deadline](Function::deadline_ns) in it; what the function did with packets that it held.
+    ///
+    /// Time stands still while the function is at work. A deadline that has passed already is due in the clock's next step.
+    ///
+    /// # Panics
+    ///
+    /// As [`Harness::deliver`].
+    pub fn let_pass_ns(&mut self, duration_ns: u64) -> Vec<Verdict> {
+        let until_ns = host::exact_clock_ns() + duration_ns;
+        let mut verdicts = Vec::new();
+        while !self.finished {
+            let next_step_ns = host::clock_ns() + CLOCK_STEP_NS;
+            let deadline_ns =
+                self.function.deadline_ns().and_then(|at_ns| at_ns.checked_next_multiple_of(CLOCK_STEP_NS));
+            let Some(due_ns) = deadline_ns.map(|at_ns| at_ns.max(next_step_ns)).filter(|at_ns| *at_ns <= until_ns)
+            else {
+                break;
+            };
+            host::advance_clock_ns(due_ns - host::exact_clock_ns());
+            let mut pool = self.memory.open();
+            guest::serve(&mut self.function, &pool, 0);
+            self.finished = finish::take();
+            collect(&mut pool, &mut self.granted, &mut verdicts);
+        }
+        host::advance_clock_ns(until_ns - host::exact_clock_ns());
         verdicts
     }
 

@@ -25,6 +25,11 @@ pub(crate) fn clock_ns() -> u64 {
     now - now % CLOCK_STEP_NS
 }
 
+/// The same between the steps.
+pub(crate) fn exact_clock_ns() -> u64 {
+    CLOCK_NS.get()
+}
+
 pub(crate) fn advance_clock_ns(duration_ns: u64) {
     CLOCK_NS.set(CLOCK_NS.get() + duration_ns);
 }

@@ -10,6 +10,7 @@ mod raw {
     #[link(wasm_import_module = "pinion")]
     unsafe extern "C" {
         pub(super) safe fn wait() -> i32;
+        pub(super) safe fn wait_until(deadline_ns: i64) -> i32;
         #[link_name = "yield"]
         pub(super) safe fn yield_now();
         pub(super) fn log(level: i32, text: *const u8, len: usize);
@@ -30,9 +31,19 @@ pub(crate) fn initialize() {
     unsafe { raw::__wasm_call_ctors() }
 }
 
-/// The number of new receive descriptors; if there are none, the rings are exchanged at the next loop or function boundary.
-pub(crate) fn wait() -> u32 {
-    u32::try_from(raw::wait()).unwrap_or(0)
+/// The number of new receive descriptors; if there are none, the rings are exchanged at the next loop or function boundary. With a
+/// deadline, none only when that has passed.
+pub(crate) fn wait(deadline_ns: Option<u64>) -> u32 {
+    let Some(deadline_ns) = deadline_ns else {
+        return u32::try_from(raw::wait()).unwrap_or(0);
+    };
+    let deadline_ns = i64::try_from(deadline_ns).unwrap_or(i64::MAX);
+    loop {
+        match raw::wait_until(deadline_ns) {
+            0 => {}
+            told => return u32::try_from(told).unwrap_or(0),
+        }
+    }
 }
 
 pub(crate) fn yield_now() {
