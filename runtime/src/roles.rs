@@ -68,6 +68,14 @@ impl Role {
         matches!(self, Self::Worker(worker) if worker.has_passed_on())
     }
 
+    /// How long it has nothing to do unless somebody brings it something; none if that may be for ever.
+    fn time_to_deadline(&self) -> Option<Duration> {
+        match self {
+            Self::Worker(worker) => worker.time_to_deadline(),
+            Self::Gateway(_) | Self::Mma(_) => None,
+        }
+    }
+
     fn has_work(&mut self) -> bool {
         match self {
             Self::Gateway(gateway) => gateway.has_work(),

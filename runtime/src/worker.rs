@@ -1,9 +1,10 @@
 //! A worker: the loop that runs one core's FWPs.
 //!
-//! A worker owns its FWPs; they do not migrate. It learns from the MMA who has input, runs whom its scheduler chooses, and never
-//! looks at the rest. Its poll allocates nothing, locks nothing, and calls no kernel except to wake a sleeping thread.
+//! A worker owns its FWPs; they do not migrate. It learns from the MMA who has input, and from its timers whose deadline has passed, runs
+//! whom its scheduler chooses, and never looks at the rest. Its poll allocates nothing, locks nothing, and calls no kernel except to wake a sleeping thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::id::FwpId;
@@ -16,11 +17,14 @@ use crate::end::EndReason;
 use crate::fwp::{Fwp, Occasion, Turn};
 use crate::meters::TurnMeters;
 use crate::scheduler::{After, Scheduler, TENANTS_MAX};
+use crate::timers::Timers;
 
 /// Turns given per poll, as long as none takes its whole quantum.
 const TURNS: usize = 32;
 /// Notifications taken per poll.
 const NOTICES: usize = 64;
+/// Steps that timers take per poll.
+const TIMER_STEPS: usize = 128;
 
 /// How many turns ahead an FWP is asked for, and how many ahead all that its turn will touch.
 const FAR_AHEAD: usize = 6;
@@ -68,7 +72,9 @@ pub struct Worker {
     fwps: Vec<Option<Box<Fwp>>>,
     scheduler: Scheduler,
     meters: Arc<TurnMeters>,
-    /// Ids taken from `inputs` in this poll.
+    /// Until when those wait who have a deadline.
+    timers: Timers,
+    /// Ids taken from `inputs` in this poll, and those whose deadlines have passed.
     noticed: Vec<FwpId>,
     /// FWPs that have sent something, by MMA, which is not told yet.
     sent: Box<[Vec<FwpId>]>,
@@ -113,7 +119,8 @@ impl Worker {
             fwps: (0..fwps_max).map(|_| None).collect(),
             scheduler,
             meters: Arc::default(),
-            noticed: Vec::with_capacity(NOTICES),
+            timers: Timers::new(fwps_max),
+            noticed: Vec::with_capacity(NOTICES + TIMER_STEPS),
             stage: Stage::default(),
             passed_on: false,
         }
@@ -136,6 +143,7 @@ impl Worker {
         // is in the table afterwards.
         let inputs = &mut self.inputs;
         self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
+        self.note_expired();
         let mut done = self.follow_commands() + self.noticed.len();
         if !self.noticed.is_empty() {
             let now_ns = self.clock.now_ns();
@@ -152,6 +160,25 @@ impl Worker {
             self.rehearse();
         }
         done
+    }
+
+    /// Notes whose deadlines have passed. Looks at the clock only if anybody waits for one; bounded by a number of steps.
+    #[inline]
+    fn note_expired(&mut self) {
+        if let Some(next_ns) = self.timers.next_ns() {
+            let (now_ns, noticed) = (self.clock.now_ns(), &mut self.noticed);
+            if now_ns >= next_ns {
+                self.timers.expire(now_ns, TIMER_STEPS, |id| noticed.push(id));
+            }
+        }
+    }
+
+    /// For how long there is nothing to do here unless somebody brings it: until the next deadline, or until somebody is let go on
+    /// who was throttled.
+    #[must_use]
+    pub fn time_to_deadline(&self) -> Option<Duration> {
+        let next_ns = self.timers.next_ns().into_iter().chain(self.scheduler.held_until_ns()).min()?;
+        Some(Duration::from_nanos(next_ns.saturating_sub(self.clock.now_ns())))
     }
 
     /// Whether anybody sent something in the last poll who has a stage after it: that one is going to have input soon.
@@ -240,6 +267,7 @@ impl Worker {
                     self.fwps[index] = Some(fwp);
                 }
                 WorkerCommand::Release(id) => {
+                    self.timers.cancel(id);
                     if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
                         self.scheduler.forget(id);
                         self.report(WorkerEvent::Released(fwp));
@@ -285,6 +313,10 @@ impl Worker {
             Turn::Waiting { sent } => {
                 // What came while it had the core, or was preempted, may have been noticed already.
                 let has_input = fwp.has_input();
+                match fwp.deadline_ns() {
+                    Some(deadline_ns) => self.timers.set(id, deadline_ns),
+                    None => self.timers.cancel(id),
+                }
                 if sent > 0 {
                     self.passed_on |= fwp.next_stage().is_some();
                     self.note_sent(id);
@@ -296,6 +328,7 @@ impl Worker {
                 (After::Preempted, Took::WholeQuantum)
             }
             Turn::Ended(reason) => {
+                self.timers.cancel(id);
                 // What it sent before it was done, or broke a rule, goes out.
                 self.note_sent(id);
                 self.report(WorkerEvent::Ended { id, reason });
@@ -306,6 +339,7 @@ impl Worker {
             if let Some(fwp) = &mut self.fwps[id.index as usize] {
                 fwp.stop(overrun.into());
             }
+            self.timers.cancel(id);
             self.report(WorkerEvent::Ended { id, reason: overrun.into() });
         }
         took

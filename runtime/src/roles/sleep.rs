@@ -7,6 +7,7 @@
 //! * A device that can't report frames (a ring, a memif, a card without interrupts) has to be looked at from time to time:
 //!   the more rarely, the longer nothing has come. Its first frame after a pause waits for at most a sixteenth of that pause,
 //!   and never for more than a millisecond; looking costs under two per cent of the core.
+//! * However it sleeps, it wakes when the next deadline of its functions comes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -95,7 +96,7 @@ impl Sleeper {
 
     fn sleep_at_bell(&self, roles: &mut [Role], idle_for: Duration) -> Found {
         let has_ports = gateways(roles).next().is_some();
-        let timeout = if has_ports { look_sleep(idle_for) } else { SLEEP_MAX };
+        let timeout = before_deadlines(roles, if has_ports { look_sleep(idle_for) } else { SLEEP_MAX });
         let start = Instant::now();
         self.wakeup.bell.sleep(timeout, || roles.iter_mut().any(Role::has_work));
         Found { ring: start.elapsed() < timeout, ..Found::default() }
@@ -109,11 +110,12 @@ impl Sleeper {
         }
         let has_ports = gateways(roles).next().is_some();
         let alarm = roles.iter_mut().filter_map(as_gateway_mut).map(Gateway::arm).min().unwrap_or(Alarm::Set);
-        let timeout = match alarm {
+        let longest = match alarm {
             _ if !has_ports => SLEEP_MAX,
             Alarm::Set if !self.found.is_disturbance() => PORTS_SLEEP_MAX,
             _ => look_sleep(idle_for),
         };
+        let timeout = before_deadlines(roles, longest);
         let mut found = Found::default();
         self.wakeup.bell.sleep_by(|| {
             if alarm != Alarm::Ringing && !roles.iter_mut().any(Role::has_work) {
@@ -161,6 +163,11 @@ fn wait<'a>(rung: &'a OwnedFd, devices: impl Iterator<Item = BorrowedFd<'a>>, ti
         frame: found.contains(PollFlags::IN),
         complaint: found.intersects(BROKEN),
     }
+}
+
+/// So long, or less if a function waits for a time before.
+fn before_deadlines(roles: &[Role], longest: Duration) -> Duration {
+    roles.iter().filter_map(Role::time_to_deadline).fold(longest, Duration::min)
 }
 
 /// How long to sleep before a device that does not report frames is looked at again.
