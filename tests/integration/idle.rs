@@ -1,13 +1,11 @@
 //! A node with nothing to do leaves the machine's cores alone, and is there at once when something comes.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pinion_tests::bed::{Bed, Device, NODE};
 use pinion_tests::echo::echoes;
+use pinion_tests::load::look;
 use pinion_tests::ping::ping;
 use pinion_tests::until::until;
 
@@ -25,50 +23,15 @@ const ANSWER_MAX: Duration = Duration::from_millis(60);
 const SLOW_OF_FEW_MAX: usize = 1;
 const SLOW_OF_MANY_MAX: usize = 2;
 
-/// What a thread has used so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct Used {
-    cpu_ns: u64,
-    wakes: u64,
-}
-
-/// By thread.
-fn used(bed: &Bed) -> BTreeMap<String, Used> {
-    let tasks = PathBuf::from(format!("/proc/{}/task", bed.node.process()));
-    let of = |task: PathBuf| {
-        let read = |name: &str| fs::read_to_string(task.join(name)).ok();
-        let cpu_ns = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
-        let status = read("status")?;
-        let wakes = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        let name = format!("{} {}", read("comm")?.trim(), task.file_name()?.to_str()?);
-        Some((name, Used { cpu_ns, wakes: wakes.trim().parse().ok()? }))
-    };
-    fs::read_dir(tasks).expect("the node runs").filter_map(|task| of(task.ok()?.path())).collect()
-}
-
-/// What all threads together have used of a core in the time of one look, and the thread that woke up most often.
-fn look(bed: &Bed) -> (f64, String, f64) {
-    let (before, start) = (used(bed), Instant::now());
-    std::thread::sleep(WINDOW);
-    let (after, seconds) = (used(bed), start.elapsed().as_secs_f64());
-    let before = |name: &String| before.get(name).copied().unwrap_or_default();
-    let cpu_ns: u64 = after.iter().map(|(name, used)| used.cpu_ns - before(name).cpu_ns).sum();
-    let wakes = after.iter().map(|(name, used)| (used.wakes - before(name).wakes, name));
-    let (most, name) = wakes.max().expect("a node has threads");
-    (cpu_ns as f64 / 1e7 / seconds, name.clone(), most as f64 / seconds)
-}
-
 fn an_idle_node_sleeps_and_answers_at_once(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     let client = &bed.clients[0].namespace;
     ping(client, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
-    let mut looks = Vec::new();
     until("time in which the node is idle", QUIET, || {
-        let (percent, thread, wakes) = look(&bed);
-        println!("{device:?}: {percent:.2} % of a core; thread {thread} woke up {wakes:.1} times a second");
-        looks.push((percent, thread, wakes));
-        (percent <= CORE_PERCENT_MAX && wakes <= WAKES_PER_SECOND_MAX).then_some(())
+        let load = look(&bed.node, WINDOW);
+        println!("{device:?}: {load:?}");
+        (load.core_percent <= CORE_PERCENT_MAX && load.wakes_per_second <= WAKES_PER_SECOND_MAX).then_some(())
     });
     let pauses = [300; 10].map(Duration::from_millis);
     let answers = echoes(client, NODE, pauses.into_iter());

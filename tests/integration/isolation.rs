@@ -101,6 +101,20 @@ fn two_clients_of_a_looping_function_cost_a_third_no_ping() {
 }
 
 #[test]
+fn a_function_whose_deadline_has_always_passed_costs_others_no_ping() {
+    let bed = Bed::with_addresses(Device::AfPacket, &[THEIRS]);
+    bed.apply_echo("per-client");
+    let manifest = Manifest::of(TENANT).module("wild", &build::hostile("timer"));
+    let manifest = manifest.configured_chain("wild", "wild", "past").with("cache_min = 16\n");
+    bed.node.apply(manifest.ping_rule("wild", "wild", "per-client", THEIRS).text());
+    poke(&bed.clients[0].namespace, THEIRS);
+    // What is for itself it gets, too.
+    until("FWP that answered", SOON, || serving(&bed).pop().filter(|fwp| fwp["counters"]["sent"].as_u64() >= Some(1)));
+    assert_others_are_served(&bed);
+    assert!(ended(&bed, "wild").is_empty());
+}
+
+#[test]
 fn a_function_that_traps_is_replaced_for_the_next_packet_and_nobody_else_notices() {
     let bed = bed_with("trapper", "");
     let (others, theirs) = (&bed.clients[1].namespace, &bed.clients[0].namespace);

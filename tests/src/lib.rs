@@ -24,6 +24,7 @@ pub mod holdings;
 pub mod inline;
 pub mod iperf;
 mod leftovers;
+pub mod load;
 pub mod manifest;
 pub mod namespace;
 pub mod node;

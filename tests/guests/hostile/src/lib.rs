@@ -15,6 +15,7 @@
 //! | `memory_bomb`     | takes all the memory it gets on its first packet, then answers as if nothing were          |
 //! | `returner`        | returns from `pinion_run` on its first packet                                              |
 //! | `splitter`        | sends each packet by the output that its last byte names                                   |
+//! | `timer`           | answers, and waits for deadlines that keep coming, or that have always passed              |
 //! | `trapper`         | panics, hence traps, on its first packet                                                   |
 //! | `wild_descriptor` | sends what it must not: the configuration says what                                        |
 //!

@@ -1,0 +1,132 @@
+//! Functions that wait for time as well as for packets, on nodes that sleep.
+#![forbid(unsafe_code)]
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use pinion_tests::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::build;
+use pinion_tests::echo::echoes;
+use pinion_tests::load::look;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::until::until;
+
+/// How long each packet waits.
+const DELAY: Duration = Duration::from_millis(20);
+/// How much longer an answer may take that nothing disturbs, and any but the slowest few: now and then a machine that is shared stands still.
+const MORE_OF_MOST: Duration = Duration::from_millis(5);
+const MORE_OF_NEARLY_ALL: Duration = Duration::from_millis(60);
+const SLOW_MAX: usize = 2;
+
+/// FWPs that serve a flow each, and those that wait for one.
+const FLOWS: usize = 2000;
+const CACHED: usize = 100;
+const FIRST_PORT: u16 = 20_000;
+const BETWEEN_FLOWS: Duration = Duration::from_micros(500);
+/// How often each of them has a deadline: some 33 in a second, all together.
+const PERIOD_MS: u64 = 60_000;
+/// What is measured at once, and how long the node may be busy with other things before.
+const WINDOW: Duration = Duration::from_millis(1500);
+const QUIET: Duration = Duration::from_secs(60);
+/// What all threads of the node together may have of one core meanwhile.
+const CORE_PERCENT_MAX: f64 = 5.0;
+
+/// Pings to the node pass a stage that has them wait, and one that answers.
+fn apply_delayed_echo(bed: &Bed) {
+    let stages =
+        format!("{{ module = \"delay\", config = \"{}ms\" }}, {{ module = \"icmp-echo\" }}", DELAY.as_millis());
+    let manifest = Manifest::of(TENANT)
+        .module("delay", &build::sample("delay"))
+        .module("icmp-echo", &build::sample("icmp-echo"))
+        .with(format_args!("[[chain]]\nname = \"far\"\nstage = [{stages}]\n"))
+        .ping_rule("ping", "far", "per-client", NODE);
+    bed.node.apply(manifest.text());
+}
+
+fn a_packet_waits_for_its_time_and_hardly_longer(device: Device, settings: &str) {
+    let bed = Bed::with_settings(device, &[], settings);
+    apply_delayed_echo(&bed);
+    // Longer than any thread polls before it sleeps, and the first ones of a client as well as those after a pause.
+    let pauses = [0, 1, 10, 300].map(Duration::from_millis);
+    let mut answers = echoes(&bed.clients[0].namespace, NODE, pauses.into_iter().cycle().take(40));
+    answers.sort_unstable();
+    let (first, median, last) = (answers[0], answers[answers.len() / 2], answers[answers.len() - 1]);
+    println!("{device:?}: answers took {first:?} to {last:?}, the median {median:?}");
+    assert!(first >= DELAY, "an answer took {first:?}");
+    assert!(median < DELAY + MORE_OF_MOST, "the median took {median:?}");
+    let nearly_last = answers[answers.len() - 1 - SLOW_MAX];
+    assert!(nearly_last < DELAY + MORE_OF_NEARLY_ALL, "more than {SLOW_MAX} answers took {nearly_last:?}");
+}
+
+/// Gateway and MMA on the first core, the worker on the second.
+fn two_cores() -> String {
+    let (first, second) = pinion_tests::bed::two_cores();
+    format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
+}
+
+/// All on the first.
+fn one_core() -> String {
+    let (first, _) = pinion_tests::bed::two_cores();
+    format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{first}]\n")
+}
+
+#[test]
+fn a_packet_waits_for_its_time_and_hardly_longer_on_a_worker_that_sleeps() {
+    a_packet_waits_for_its_time_and_hardly_longer(Device::AfPacket, &two_cores());
+}
+
+#[test]
+fn a_packet_waits_for_its_time_and_hardly_longer_on_a_core_that_sleeps_at_a_device() {
+    a_packet_waits_for_its_time_and_hardly_longer(Device::Tap, &one_core());
+}
+
+#[test]
+fn a_packet_waits_for_its_time_and_hardly_longer_on_a_worker_that_polls() {
+    a_packet_waits_for_its_time_and_hardly_longer(Device::AfPacket, &format!("idle = \"busy\"\n{}", two_cores()));
+}
+
+/// Has so many FWPs serve a flow each, by datagrams from as many ports.
+fn serve_flows(bed: &Bed, flows: usize) {
+    let client = &bed.clients[0];
+    let serving = || bed.node.cli().serving_fwps().len();
+    until("FWP for each flow", QUIET, || {
+        client.namespace.inside(|| {
+            for port in 0..flows {
+                let from = (client.address.as_str(), FIRST_PORT + port as u16);
+                UdpSocket::bind(from).and_then(|socket| socket.send_to(b"mine", (NODE, 7))).expect("a datagram leaves");
+                // No faster than instances are made.
+                std::thread::sleep(BETWEEN_FLOWS);
+            }
+        });
+        (serving() == flows).then_some(())
+    });
+}
+
+#[test]
+fn thousands_of_fwps_that_wait_for_time_cost_an_idle_node_next_to_nothing() {
+    let bed = Bed::new(Device::AfPacket);
+    let manifest = Manifest::of(TENANT).module("timer", &build::hostile("timer"));
+    let manifest = manifest.configured_chain("timer", "timer", &PERIOD_MS.to_string()).with(format_args!(
+        "cache_min = {CACHED}\ncache_max = {CACHED}\n[[rule]]\nname = \"each\"\npolicy = \"per-flow\"\nchain = \"timer\"\n\
+         match = {{ destination = \"{NODE}\", protocol = \"udp\" }}\n"
+    ));
+    bed.node.apply(manifest.text());
+    serve_flows(&bed, FLOWS);
+    let resumes = |states: &[&str]| {
+        let fwps = bed.node.cli().get("fwps");
+        let counted = fwps.iter().filter(|fwp| states.iter().any(|state| fwp["state"] == *state));
+        counted.filter_map(|fwp| fwp["counters"]["resumes"].as_u64()).sum::<u64>()
+    };
+    let serving = || resumes(&["active", "blocked"]);
+    until("time in which the node is idle but for deadlines", QUIET, || {
+        let before = serving();
+        let load = look(&bed.node, WINDOW);
+        let turns = serving() - before;
+        println!("{FLOWS} FWPs with deadlines, {turns} turns: {load:?}");
+        (load.core_percent <= CORE_PERCENT_MAX && turns > 0).then_some(())
+    });
+    // Those that no client has yet wait for one, and for nothing else.
+    let cached = resumes(&["cached"]);
+    std::thread::sleep(WINDOW);
+    assert_eq!(resumes(&["cached"]), cached);
+}

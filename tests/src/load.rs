@@ -1,0 +1,60 @@
+//! What the threads of a node use of the machine, as the kernel counts it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::node::Node;
+
+/// What a thread has used so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    cpu_ns: u64,
+    wakes: u64,
+}
+
+/// What a node's threads have used in the time of one look.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// All together, of one core.
+    pub core_percent: f64,
+    /// The one that woke up most often.
+    pub thread: String,
+    /// How often that did in a second.
+    pub wakes_per_second: f64,
+}
+
+/// Looks at a node's threads for so long.
+///
+/// # Panics
+/// If the node does not run.
+#[must_use]
+pub fn look(node: &Node, window: Duration) -> Load {
+    let (before, start) = (used(node), Instant::now());
+    std::thread::sleep(window);
+    let (after, seconds) = (used(node), start.elapsed().as_secs_f64());
+    let before = |name: &String| before.get(name).copied().unwrap_or_default();
+    let cpu_ns: u64 = after.iter().map(|(name, used)| used.cpu_ns - before(name).cpu_ns).sum();
+    let wakes = after.iter().map(|(name, used)| (used.wakes - before(name).wakes, name));
+    let (most, thread) = wakes.max().expect("a node has threads");
+    Load {
+        core_percent: cpu_ns as f64 / 1e7 / seconds,
+        thread: thread.clone(),
+        wakes_per_second: most as f64 / seconds,
+    }
+}
+
+/// By thread.
+fn used(node: &Node) -> BTreeMap<String, Used> {
+    let tasks = PathBuf::from(format!("/proc/{}/task", node.process()));
+    let of = |task: PathBuf| {
+        let read = |name: &str| fs::read_to_string(task.join(name)).ok();
+        let cpu_ns = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
+        let status = read("status")?;
+        let wakes = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        let name = format!("{} {}", read("comm")?.trim(), task.file_name()?.to_str()?);
+        Some((name, Used { cpu_ns, wakes: wakes.trim().parse().ok()? }))
+    };
+    fs::read_dir(tasks).expect("the node runs").filter_map(|task| of(task.ok()?.path())).collect()
+}
