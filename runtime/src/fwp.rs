@@ -385,9 +385,9 @@ impl Fwp {
     }
 
     /// Publishes what has arrived for it and runs it until it waits, has had its quantum, or ends; what its turn came to, and
-    /// the time then. If it waits, nothing has arrived, and its deadline has not passed, it goes on waiting, unless this is a rehearsal. If it ends, it may have sent something, of which the MMA
-    /// is to be told. `started_ns` is the clock's time now. Allocates
-    /// nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code without a loop or call.
+    /// the time then. If it waits, nothing has arrived, and its deadline has not passed, it goes on waiting, unless this is a
+    /// rehearsal. If it ends, it may have sent something, of which the MMA is to be told. `started_ns` is the clock's time now.
+    /// Allocates nothing, locks nothing; bounded by the quantum and by the longest stretch of guest code without a loop or call.
     #[inline]
     pub fn turn(&mut self, occasion: Occasion, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
         if let Some(reason) = &self.stopped {

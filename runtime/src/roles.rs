@@ -54,12 +54,26 @@ pub enum Role {
     Worker(Box<Worker>),
 }
 
+/// What a poll came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Did {
+    Nothing,
+    /// Functions had turns, and neither got nor sent anything: nobody is going to answer.
+    ForItself,
+    ForOthers,
+}
+
 impl Role {
-    fn poll(&mut self) -> usize {
-        match self {
+    fn poll(&mut self) -> Did {
+        let done = match self {
             Self::Gateway(gateway) => gateway.poll(),
             Self::Mma(mma) => mma.poll(),
             Self::Worker(worker) => worker.poll(),
+        };
+        match self {
+            _ if done == 0 => Did::Nothing,
+            Self::Worker(worker) if worker.has_kept_to_itself() => Did::ForItself,
+            _ => Did::ForOthers,
         }
     }
 
@@ -96,12 +110,15 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut la
         if !runs_guests {
             watch.look();
         }
-        if roles.iter_mut().map(Role::poll).sum::<usize>() > 0 {
+        let did = roles.iter_mut().fold(Did::Nothing, |did, role| did.max(role.poll()));
+        if did == Did::ForOthers {
             if !runs_guests && woken_at.is_some() && since_sleep == HadWork::No {
                 watch.expect_guests();
             }
             (idle_since, since_sleep) = (None, HadWork::Yes);
             passed_on_at = roles.iter().any(Role::expects_packets).then(Instant::now);
+        }
+        if did != Did::Nothing {
             launcher.after_work(LAUNCHER_WAITS);
             continue;
         }

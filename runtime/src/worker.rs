@@ -81,6 +81,8 @@ pub struct Worker {
     stage: Stage,
     /// In the last poll.
     passed_on: bool,
+    /// In the last poll, nobody brought anything and nothing was sent.
+    kept_to_itself: bool,
 }
 
 /// Who rehearses.
@@ -123,6 +125,7 @@ impl Worker {
             noticed: Vec::with_capacity(NOTICES + TIMER_STEPS),
             stage: Stage::default(),
             passed_on: false,
+            kept_to_itself: false,
         }
     }
 
@@ -143,8 +146,11 @@ impl Worker {
         // is in the table afterwards.
         let inputs = &mut self.inputs;
         self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
+        let inputs = self.noticed.len();
         self.note_expired();
-        let mut done = self.follow_commands() + self.noticed.len();
+        let commands = self.follow_commands();
+        self.kept_to_itself = inputs + commands == 0;
+        let mut done = commands + self.noticed.len();
         if !self.noticed.is_empty() {
             let now_ns = self.clock.now_ns();
             self.noticed.drain(..).for_each(|id| self.scheduler.wake(id, now_ns));
@@ -185,6 +191,13 @@ impl Worker {
     #[must_use]
     pub fn has_passed_on(&self) -> bool {
         self.passed_on
+    }
+
+    /// Whether all that was done in the last poll was what nobody brought, and nobody got anything: deadlines that passed, and
+    /// functions that go on with what they were at.
+    #[must_use]
+    pub fn has_kept_to_itself(&self) -> bool {
+        self.kept_to_itself
     }
 
     fn give_turns(&mut self) -> usize {
@@ -348,6 +361,7 @@ impl Worker {
     /// Has the FWP's MMA told with the others; called once a turn at most.
     #[inline]
     fn note_sent(&mut self, id: FwpId) {
+        self.kept_to_itself = false;
         self.sent[id.mma(self.mmas.len()).0].push(id);
     }
 

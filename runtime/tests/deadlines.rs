@@ -4,10 +4,12 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender};
 use pinion_runtime::clock;
 use pinion_runtime::end::EndReason;
 use pinion_runtime::fwp::{Fwp, Occasion, Turn};
-use support::{Bench, QUANTUM, buffer};
+use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
+use support::{Bench, ID, QUANTUM, buffer};
 
 const MEMORY_BYTES_MAX: usize = 1 << 20;
 /// What a guest exits with that was told that its deadline had passed: 100 more than it was told.
@@ -155,7 +157,6 @@ fn rings_are_exchanged_with_who_waits_for_what_has_passed() {
     let mut bench = Bench::new();
     let mut fwp = launch(&mut bench, echo);
     for _ in 0..10 {
-        bench.gateway.empty.push(buffer()).unwrap();
         bench.send(buffer(), 60);
         let mut sent = 0;
         for _ in 0..3 {
@@ -204,4 +205,54 @@ fn a_wait_with_a_deadline_during_initialisation_is_refused_by_name() {
     let table = "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func))) (func $exit_with";
     let refused = said(&wat.replace("(func $exit_with", table)).unwrap_or_default();
     assert_eq!(refused, "it called pinion.wait_until during its initialisation");
+}
+
+#[test]
+fn a_worker_gives_an_fwp_its_turn_at_its_deadline_without_being_told() {
+    const LATER: Duration = Duration::from_millis(5);
+    let mut bench = Bench::new();
+    let fwp = bench.launch(&guest("(call $exit_with (call $wait (i64.const 5000000)))"), MEMORY_BYTES_MAX).unwrap();
+    let (mut worker, commands, events) = bench.worker();
+    commands.send(WorkerCommand::Adopt(Box::new(fwp))).unwrap();
+    worker.poll();
+    assert_eq!(worker.time_to_deadline(), None);
+    let start = Instant::now();
+    bench.send(buffer(), 60);
+    while worker.time_to_deadline().is_none() {
+        worker.poll();
+    }
+    assert!(worker.time_to_deadline() <= Some(LATER + Duration::from_micros(17)));
+    let reason = loop {
+        worker.poll();
+        if let Ok(WorkerEvent::Ended { reason, .. }) = events.try_recv() {
+            break reason;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "it was not woken");
+    };
+    assert_eq!((reason, worker.time_to_deadline()), (EndReason::Exited(PASSED), None));
+    assert!(start.elapsed() >= LATER);
+    release(bench, worker, &commands, &events);
+}
+
+#[test]
+fn a_worker_forgets_a_deadline_with_its_fwp() {
+    let mut bench = Bench::new();
+    let fwp = bench.launch(&guest("(drop (call $wait (i64.const 3600000000000)))"), MEMORY_BYTES_MAX).unwrap();
+    let (mut worker, commands, events) = bench.worker();
+    commands.send(WorkerCommand::Adopt(Box::new(fwp))).unwrap();
+    bench.send(buffer(), 60);
+    while worker.time_to_deadline().is_none() {
+        worker.poll();
+    }
+    release(bench, worker, &commands, &events);
+}
+
+/// Has the worker give its FWP back, and ends that.
+#[track_caller]
+fn release(mut bench: Bench, mut worker: Worker, commands: &Sender<WorkerCommand>, events: &Receiver<WorkerEvent>) {
+    commands.send(WorkerCommand::Release(ID)).unwrap();
+    worker.poll();
+    assert_eq!(worker.time_to_deadline(), None);
+    let Ok(WorkerEvent::Released(fwp)) = events.try_recv() else { panic!("it was not released") };
+    bench.dismantle(*fwp);
 }

@@ -27,6 +27,7 @@ use pinion_runtime::fwp::{Berth, Fwp, Turn};
 use pinion_runtime::log::{LogHub, Origin, hub};
 use pinion_runtime::template::Template;
 use pinion_runtime::terms::Terms;
+use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
 use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
 
@@ -154,6 +155,15 @@ impl Bench {
             self.outputs.raise(ID);
         }
         turn
+    }
+
+    /// A worker without a thread, what it is told by, and what it tells.
+    pub(crate) fn worker(&self) -> (Worker, Sender<WorkerCommand>, Receiver<WorkerEvent>) {
+        let (commands, reads) = crossbeam_channel::bounded(8);
+        let (reports, events) = crossbeam_channel::bounded(8);
+        let worker =
+            Worker::new(4, self.inputs.clone(), vec![self.outputs.clone()], reads, reports, self.clock.clone());
+        (worker, commands, events)
     }
 
     /// Hands the MMA a frame for the FWP.
