@@ -15,6 +15,7 @@ use pinion_mma::id::FwpId;
 use crate::drops::{ChainKey, Counting, Ledger};
 use crate::fwp::{Fwp, FwpShared};
 use crate::latency::Latencies;
+use crate::launcher::ModuleKey;
 use crate::lifecycle::{Life, TemplateLife};
 use crate::plan::CoreId;
 use crate::pressure::Level;
@@ -42,6 +43,8 @@ pub struct Entries {
     pub followed_version: u64,
     /// What could not be followed, a sentence each.
     pub warnings: Vec<String>,
+    /// Until when modules are banned that exceed their budgets.
+    banned: BTreeMap<ModuleKey, Instant>,
     /// How short memory is.
     pub memory_level: Level,
 }
@@ -299,6 +302,22 @@ impl Entries {
         self.chains.entry((tenant.clone(), chain.clone())).or_default().failed(because, Instant::now())
     }
 
+    /// Notes that a module is banned until then.
+    pub fn banned(&mut self, module: ModuleKey, until: Instant) {
+        let now = Instant::now();
+        self.banned.retain(|_, until| *until > now);
+        self.banned.insert(module, until);
+    }
+
+    /// A sentence for each module that is banned.
+    pub fn bans(&self) -> impl Iterator<Item = String> {
+        let now = Instant::now();
+        self.banned.iter().filter(move |(_, until)| **until > now).map(move |((tenant, module), until)| {
+            let seconds = until.saturating_duration_since(now).as_secs_f64().ceil();
+            format!("module {tenant}/{module} exceeds its budgets again and again: for {seconds} s its chains serve no new clients")
+        })
+    }
+
     /// Notes that an instance was not made for a limit of memory, which is found again and again while memory is in use;
     /// whether that is news.
     pub fn over_limit(&mut self, tenant: &TenantName, chain: &ChainName, because: &str) -> bool {
@@ -370,6 +389,7 @@ impl Board {
             drops: Ledger::new(gateway),
             followed_version: 0,
             warnings: Vec::new(),
+            banned: BTreeMap::new(),
             memory_level: Level::Calm,
         };
         Self { entries: Mutex::new(entries), preparations: Latencies::default() }

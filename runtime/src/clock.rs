@@ -37,6 +37,10 @@ const POLLED_STILL_QUANTA: u32 = 16;
 /// That is no longer than this, or a quantum: else a guest could have the core that much longer when the thread falls asleep.
 const POLLED_STILL_MAX: Duration = Duration::from_millis(2);
 
+/// A polling thread looks at the slots so many times a quantum, and no more rarely than this.
+const LOOKS_PER_QUANTUM: u64 = 4;
+const LOOK_NS_MAX: u64 = 5_000;
+
 /// The clock that all of a process go by: guests are told its time, and what one waits for is a deadline of its worker's as it is.
 static STOPWATCH: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
 
@@ -160,7 +164,7 @@ impl Watch {
     /// slots.
     pub fn look(&self) {
         let now_ns = self.now_ns();
-        if self.polled.elapsed_ns(now_ns) >= self.quantum_ns() / 4 {
+        if self.polled.elapsed_ns(now_ns) >= (self.quantum_ns() / LOOKS_PER_QUANTUM).min(LOOK_NS_MAX) {
             self.polled.0.store(now_ns, Ordering::Relaxed);
             self.tick(now_ns);
         }

@@ -177,7 +177,7 @@ impl ChainEntry {
     pub fn failed(&mut self, now: Instant) {
         let rest = BACK_OFF_MIN.saturating_mul(1 << self.failures_in_a_row.min(16)).min(BACK_OFF_MAX);
         self.failures_in_a_row += 1;
-        self.resume_at = Some(now + rest);
+        self.rest_until(now + rest);
     }
 
     /// Notes that an instance was prepared, which took from `since` until `now`: the launcher is everybody's, so a chain that
@@ -193,9 +193,9 @@ impl ChainEntry {
         self.no_place_since = Some(places_freed);
     }
 
-    /// Leaves the chain alone until then.
+    /// Leaves the chain alone until then, or for longer if that was said before.
     pub fn rest_until(&mut self, then: Instant) {
-        self.resume_at = Some(then);
+        self.resume_at = self.resume_at.max(Some(then));
     }
 }
 
@@ -282,6 +282,11 @@ impl Catalogue {
     /// All chains in force.
     pub fn chains(&self) -> impl Iterator<Item = (ChainIndex, &ChainEntry)> {
         self.chains.iter().map(|(index, entry)| (*index, entry))
+    }
+
+    /// The same, to be changed.
+    pub fn chains_mut(&mut self) -> impl Iterator<Item = (ChainIndex, &mut ChainEntry)> {
+        self.chains.iter_mut().map(|(index, entry)| (*index, entry))
     }
 
     /// Lets all caches come down as time passes: chains with far more instances ready than are needed, and how many are to

@@ -347,6 +347,13 @@ impl Instances {
         }
     }
 
+    /// Which stage of which chain an FWP is.
+    #[must_use]
+    pub fn stage_of(&self, fwp: FwpId) -> Option<(ChainIndex, usize)> {
+        let instance = self.instances.get(self.by_fwp.get(&fwp)?)?;
+        Some((instance.chain, instance.fwps.iter().position(|id| *id == fwp)?))
+    }
+
     /// Whether there is an instance of the chain, whatever it does.
     #[must_use]
     pub fn has_any(&self, chain: ChainIndex) -> bool {

@@ -10,6 +10,7 @@
 //! One thread, never a data-plane one. It follows the desired state, keeps each chain's cache filled in steps of one
 //! instance, and drops a store only when gateway, MMA and worker have all let go, in this order.
 
+mod bans;
 mod cache;
 mod catalogue;
 mod desk;
@@ -25,9 +26,12 @@ use pinion_control::model::DesiredState;
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::rules::RuleSet;
+use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyQueue;
 
+use self::bans::Bans;
+pub use self::bans::ModuleKey;
 pub use self::catalogue::{Catalogue, Shelf, keys, wishes};
 use self::catalogue::{ChainEntry, Edition, Followed};
 use self::desk::Steps;
@@ -42,6 +46,7 @@ use crate::end::EndReason;
 use crate::lifecycle::TemplateLife;
 use crate::lines::Line;
 use crate::log::LogHub;
+use crate::meters::TurnMeters;
 use crate::plan::CoreId;
 use crate::pressure::Level;
 use crate::worker::{WorkerCommand, WorkerEvent};
@@ -80,6 +85,8 @@ pub struct WorkerLine {
     pub clock: RunSlot,
     /// Where its FWPs record how long their clients waited.
     pub activations: Arc<Activations>,
+    /// What it measures of its turns.
+    pub turns: Arc<TurnMeters>,
 }
 
 /// Everything the launcher commands.
@@ -111,6 +118,7 @@ pub struct Launcher {
     following: VecDeque<Following>,
     /// Chains of which instances of older versions may still serve.
     draining: Vec<Draining>,
+    bans: Bans,
     desk: Arc<Desk>,
     steps: Steps,
 }
@@ -168,6 +176,7 @@ impl Launcher {
             change: None,
             following: VecDeque::new(),
             draining: Vec::new(),
+            bans: Bans::default(),
             desk,
             steps: Steps::default(),
         }
@@ -317,7 +326,12 @@ impl Launcher {
             }
             Heard::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
             Heard::Worker(WorkerEvent::Released(fwp)) => self.instances.released(fwp),
-            Heard::Worker(WorkerEvent::Ended { id, reason }) => self.instances.fwp_ended(id, &reason),
+            Heard::Worker(WorkerEvent::Ended { id, reason }) => {
+                if matches!(reason, EndReason::Overrun(_)) {
+                    self.overran(id);
+                }
+                self.instances.fwp_ended(id, &reason);
+            }
             Heard::Order(Order::Stop) | Heard::Nothing => {}
         }
     }
@@ -330,6 +344,7 @@ impl Launcher {
 
     fn follow(&mut self, state: &DesiredState, following: Following) -> Change {
         let mut followed = self.catalogue.follow(state);
+        self.bans.retain(|(tenant, module)| state.module(tenant, module).is_some());
         let (wanted, room) = (self.catalogue.fwps_wanted(), self.instances.fwps_max());
         if wanted > room {
             followed.warnings.push(format!(
@@ -440,6 +455,27 @@ impl Launcher {
                 true
             }
         }
+    }
+
+    /// An FWP has exceeded its budget. If its module is banned for that, no chain that has a stage of it serves new clients for a while.
+    fn overran(&mut self, id: FwpId) {
+        let module_of = |(chain, stage): (ChainIndex, usize)| {
+            let spec = &self.catalogue.chain(chain)?.spec;
+            Some((spec.tenant.clone(), spec.stages.get(stage)?.module.clone()))
+        };
+        let Some(module) = self.instances.stage_of(id).and_then(module_of) else { return };
+        let now = Instant::now();
+        let Some(until) = self.bans.overran(module.clone(), now) else { return };
+        let (tenant, name) = &module;
+        let seconds = until.saturating_duration_since(now).as_secs();
+        tracing::warn!(%tenant, module = %name, seconds, "it exceeds its budgets again and again: its chains serve no new clients");
+        for (index, chain) in self.catalogue.chains_mut() {
+            if chain.spec.tenant == *tenant && chain.spec.stages.iter().any(|stage| stage.module == *name) {
+                chain.rest_until(until);
+                self.instances.reclaim(index, 0);
+            }
+        }
+        self.board.entries().banned(module, until);
     }
 
     /// An instance has ended before any client had it. One that ends while it serves a client is that client's doing as much as
