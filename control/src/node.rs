@@ -260,6 +260,10 @@ pub struct NodeStatus {
     pub chain_activation: LatencyStatus,
     /// How long it took to prepare each chain instance, before any client needed it.
     pub preparation: LatencyStatus,
+    /// How long FWPs waited for each of their turns, from when they had something to do.
+    pub run_queue_wait: LatencyStatus,
+    /// How long it took to get FWPs off their cores whose quantum was over.
+    pub preemption_lateness: LatencyStatus,
 }
 
 /// How far the building of a template has come.

@@ -36,6 +36,7 @@ use crate::launcher::{
 use crate::lines::line;
 use crate::log::LogHub;
 use crate::machine::{MachineFacts, Needs};
+use crate::meters::TurnMeters;
 use crate::node::{DataPlane, DataPlaneParts, PortRecord};
 use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
 use crate::ports::{GatewayThread, Opened};
@@ -166,7 +167,7 @@ pub fn assemble_with(
 
     let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
     let mut seats = Seats::new(&plan);
-    let Joined { lines, ears, orders, observer, mmas, activations } =
+    let Joined { lines, ears, orders, observer, mmas, activations, turns } =
         data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
     let board = Arc::new(Board::new(Arc::clone(observer.chain_drops())));
     let (log, log_drain) = log::hub();
@@ -193,6 +194,7 @@ pub fn assemble_with(
         observer,
         mmas,
         activations,
+        turns,
         ports: port_records,
         stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
         plan,
@@ -249,6 +251,7 @@ struct Joined {
     observer: Arc<Observer>,
     mmas: Vec<Arc<MmaCounters>>,
     activations: Vec<Arc<Activations>>,
+    turns: Vec<Arc<TurnMeters>>,
 }
 
 /// Seats gateway, MMA and workers, and joins them to each other and to the launcher.
@@ -310,10 +313,11 @@ fn data_plane(
     let ends = WorkerEnds { outputs: &outputs, events: &worker_events, observer: &observer, next_up: &next_up };
     let workers = workers(seats, places, fwps_max, clock, &ends);
     let activations = workers.iter().map(|line| Arc::clone(&line.activations)).collect();
+    let turns = workers.iter().map(|line| Arc::clone(&line.turns)).collect();
 
     let lines = Lines { gateway: gateway_line, mmas: mma_lines, workers };
     let ears = Ears { orders: orders_heard, gateway: gateway_heard, mmas: mma_heard, workers: worker_heard };
-    Ok(Joined { lines, ears, orders, observer, mmas, activations })
+    Ok(Joined { lines, ears, orders, observer, mmas, activations, turns })
 }
 
 /// Rings have sizes of this kind, and are never to hold more than they were meant to.
@@ -361,9 +365,10 @@ fn workers<'a>(
         let slot = clock.slot(engine);
         let mut worker = Worker::new(fwps_max, inputs.clone(), outputs.to_vec(), reads, events.clone(), slot);
         worker.keep_warm(Arc::clone(next_up));
+        let turns = Arc::clone(worker.meters());
         seat.roles.push(Role::Worker(Box::new(worker)));
         let activations = Arc::new(Activations::new(Arc::clone(observer.flow_misses())));
-        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine), activations });
+        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine), activations, turns });
     }
     lines
 }

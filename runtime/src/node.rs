@@ -18,6 +18,7 @@ use crate::board::Board;
 use crate::builds::Builds;
 use crate::latency::{Latencies, LatencySnapshot};
 use crate::launcher::{Order, Orders};
+use crate::meters::TurnMeters;
 use crate::plan::CorePlan;
 use crate::pressure::Level;
 use crate::terms::CpuGrants;
@@ -49,6 +50,7 @@ pub struct DataPlane {
     observer: Arc<Observer>,
     mmas: Vec<Arc<MmaCounters>>,
     activations: Vec<Arc<Activations>>,
+    turns: Vec<Arc<TurnMeters>>,
     ports: Vec<PortRecord>,
     plan: CorePlan,
     stages_max: usize,
@@ -65,6 +67,10 @@ pub struct NodeLatencies {
     pub chain_activation: LatencySnapshot,
     /// See [`Board::preparations`].
     pub preparation: LatencySnapshot,
+    /// See [`TurnMeters::waits`].
+    pub run_queue_wait: LatencySnapshot,
+    /// See [`TurnMeters::lateness`].
+    pub preemption_lateness: LatencySnapshot,
 }
 
 /// What a [`DataPlane`] is made of.
@@ -87,6 +93,8 @@ pub struct DataPlaneParts {
     pub mmas: Vec<Arc<MmaCounters>>,
     /// How long the workers' new clients waited.
     pub activations: Vec<Arc<Activations>>,
+    /// What the workers measure of turns.
+    pub turns: Vec<Arc<TurnMeters>>,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortRecord>,
     /// The core plan.
@@ -103,7 +111,7 @@ impl DataPlane {
     pub fn new(parts: DataPlaneParts) -> Self {
         let DataPlaneParts { workshop, board, builds, accounts, orders, observer, mmas, activations, ports, .. } =
             parts;
-        let DataPlaneParts { cpu_grants, plan, stages_max, warnings, .. } = parts;
+        let DataPlaneParts { cpu_grants, turns, plan, stages_max, warnings, .. } = parts;
         let started = Instant::now();
         Self {
             workshop,
@@ -115,6 +123,7 @@ impl DataPlane {
             observer,
             mmas,
             activations,
+            turns,
             ports,
             plan,
             stages_max,
@@ -133,6 +142,8 @@ impl DataPlane {
             activation: of_workers(|activations| &activations.entry),
             chain_activation: of_workers(|activations| &activations.chain),
             preparation: self.board.preparations().snapshot(),
+            run_queue_wait: LatencySnapshot::all(self.turns.iter().map(|turns| &turns.waits)),
+            preemption_lateness: LatencySnapshot::all(self.turns.iter().map(|turns| &turns.lateness)),
         }
     }
 
@@ -248,6 +259,7 @@ impl Node for DataPlane {
             }
         }
         let mut warnings: Vec<String> = self.warnings.iter().chain(&entries.warnings).cloned().collect();
+        warnings.extend(entries.bans());
         if entries.memory_level != Level::Calm {
             warnings.push(format!("memory: {}", entries.memory_level));
         }
@@ -271,6 +283,8 @@ impl Node for DataPlane {
             activation: latencies.activation.status(),
             chain_activation: latencies.chain_activation.status(),
             preparation: latencies.preparation.status(),
+            run_queue_wait: latencies.run_queue_wait.status(),
+            preemption_lateness: latencies.preemption_lateness.status(),
         }
     }
 }

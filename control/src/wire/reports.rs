@@ -169,6 +169,8 @@ impl proto::Status {
             activation: Some(node.activation.into()),
             chain_activation: Some(node.chain_activation.into()),
             preparation: Some(node.preparation.into()),
+            run_queue_wait: Some(node.run_queue_wait.into()),
+            preemption_lateness: Some(node.preemption_lateness.into()),
         }
     }
 }
@@ -192,6 +194,8 @@ impl TryFrom<proto::Status> for NodeStatus {
             activation: message.activation.unwrap_or_default().into(),
             chain_activation: message.chain_activation.unwrap_or_default().into(),
             preparation: message.preparation.unwrap_or_default().into(),
+            run_queue_wait: message.run_queue_wait.unwrap_or_default().into(),
+            preemption_lateness: message.preemption_lateness.unwrap_or_default().into(),
         })
     }
 }

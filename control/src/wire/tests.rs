@@ -112,7 +112,15 @@ fn what_is_being_built_comes_through_messages_as_it_was() {
 fn latencies_come_through_messages_as_they_were() {
     let latency = |count| LatencyStatus { count, p50_ns: 10, p90_ns: 20, p99_ns: 30, max_ns: 40 };
     let (activation, chain_activation, preparation) = (latency(1), latency(2), latency(3));
-    let status = NodeStatus { activation, chain_activation, preparation, ..NodeStatus::default() };
+    let (run_queue_wait, preemption_lateness) = (latency(4), latency(5));
+    let status = NodeStatus {
+        activation,
+        chain_activation,
+        preparation,
+        run_queue_wait,
+        preemption_lateness,
+        ..NodeStatus::default()
+    };
     assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
 }
 

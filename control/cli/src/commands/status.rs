@@ -57,8 +57,15 @@ fn build(build: &BuildStatus) -> [String; 4] {
 }
 
 fn latencies(node: &NodeStatus) -> impl Iterator<Item = (&'static str, LatencyStatus)> {
-    let NodeStatus { activation, chain_activation, preparation, .. } = *node;
-    [("activation", activation), ("chain activation", chain_activation), ("preparation", preparation)].into_iter()
+    let NodeStatus { activation, chain_activation, preparation, run_queue_wait, preemption_lateness, .. } = *node;
+    let named = [
+        ("activation", activation),
+        ("chain activation", chain_activation),
+        ("preparation", preparation),
+        ("run queue wait", run_queue_wait),
+        ("preemption lateness", preemption_lateness),
+    ];
+    named.into_iter()
 }
 
 fn latency((what, latency): (&str, LatencyStatus)) -> [String; 6] {
