@@ -23,7 +23,7 @@ ARGS ?=
 
 BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
 GUESTS := tests/setup/build-guests.sh
-FIGURES := launch churn density chain middlebox ping idle
+FIGURES := launch churn density quantum fair chain middlebox ping idle
 
 .DEFAULT_GOAL := build
 .PHONY: build run test check test-unit test-integration loom fuzz soak bench report install install-run install-test \
@@ -73,7 +73,7 @@ fuzz: install-test
 # Builds on standard error, so that standard output has nothing but figures.
 bench: install-bench
 	@cargo build --release --quiet $(BINARIES) >&2
-	@$(GUESTS) >&2
+	@$(GUESTS) --with-hostile >&2
 	@cargo build --release --quiet --package pinion-bench >&2
 	@tests/bench/run.sh "$(or $(NAME),$(FIGURES))" $(ARGS)
 

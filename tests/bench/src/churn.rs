@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use comfy_table::Table;
+use pinion_control::model::Class;
 use pinion_tests::build::sample;
 use serde::Serialize;
 
@@ -114,7 +115,15 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
 
 /// Answers one datagram and finishes.
 fn service() -> Service<'static> {
-    Service { module: sample("udp-echo"), config: "once", stages: 1, cache: CACHE_MAX, answer: Answer::Echoed }
+    Service {
+        module: sample("udp-echo"),
+        config: "once",
+        stages: 1,
+        policy: "per-client",
+        class: Class::Throughput,
+        cache: CACHE_MAX,
+        answer: Answer::Echoed,
+    }
 }
 
 /// What became of clients at a rate.

@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use pinion_control::model::CACHE_INSTANCES_MAX;
-use pinion_control::node::{ChainStatus, Node as _};
+use pinion_control::model::{CACHE_INSTANCES_MAX, Class};
+use pinion_control::node::{ChainStatus, FwpStatus, Node as _};
 use pinion_control::{Control, Server, Store};
+use pinion_gateway::port::Port;
 use pinion_gateway::port::heap::HeapPool;
 use pinion_runtime::assembly::{Assembled, assemble_with};
 use pinion_runtime::config::NodeConfig;
@@ -29,6 +30,8 @@ use crate::newcomers::{Answer, NODE_ADDRESS, PORT, Pace, Rounds, SERVICE_PORT, T
 
 /// What an operator sets who wants new clients answered at once: data-plane threads never sleep. All else is the default.
 pub(crate) const IDLE: &str = "busy";
+/// Whose the service is.
+pub(crate) const TENANT: &str = "bench";
 const BUFFERS: usize = 8192;
 const BUFFER_BYTES: u16 = 2048;
 /// Of a core's own thread pool, as `piniond` has them.
@@ -46,9 +49,28 @@ pub(crate) struct Service<'a> {
     pub(crate) module: PathBuf,
     pub(crate) config: &'a str,
     pub(crate) stages: usize,
+    /// Whom an instance serves.
+    pub(crate) policy: &'static str,
+    pub(crate) class: Class,
     pub(crate) cache: u32,
     pub(crate) answer: Answer,
 }
+
+/// What else a node has.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// Guests have the core for so long at a stretch; the product's default, if nothing is said.
+    pub(crate) quantum_us: Option<u32>,
+    /// `[[tenant]]` tables of its configuration.
+    pub(crate) tenants: String,
+    /// What other tenants have it do.
+    pub(crate) manifests: Vec<Manifest>,
+    /// A second port, by its name, of buffers of the node's.
+    pub(crate) port: Option<(&'static str, PortOf)>,
+}
+
+/// Makes a port that takes its buffers from a pool.
+pub(crate) type PortOf = Box<dyn FnOnce(HeapPool) -> Box<dyn Port>>;
 
 impl Service<'_> {
     /// A chain, and a rule that gives every client an instance of it.
@@ -58,12 +80,16 @@ impl Service<'_> {
             config => format!("{{ module = \"function\", config = \"{config}\" }}"),
         };
         let stages = vec![stage; self.stages].join(", ");
-        Manifest::of("bench")
+        Manifest::of(TENANT)
             .module("function", &self.module)
-            .with(format_args!("[[chain]]\nname = \"service\"\nstage = [{stages}]\ncache_min = {}\n", self.cache))
             .with(format_args!(
-                "[[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = \"service\"\n\
-                 match = {{ destination = \"{NODE_ADDRESS}\", protocol = \"udp\", destination_ports = \"{SERVICE_PORT}\" }}\n"
+                "[[chain]]\nname = \"service\"\nstage = [{stages}]\ncache_min = {}\nclass = \"{}\"\n",
+                self.cache, self.class
+            ))
+            .with(format_args!(
+                "[[rule]]\nname = \"clients\"\npolicy = \"{}\"\nchain = \"service\"\n\
+                 match = {{ destination = \"{NODE_ADDRESS}\", protocol = \"udp\", destination_ports = \"{SERVICE_PORT}\" }}\n",
+                self.policy
             ))
     }
 }
@@ -84,12 +110,24 @@ pub(crate) struct HostedNode {
 impl HostedNode {
     /// A node with room for so many FWPs, its service in effect and its cache full.
     pub(crate) fn start(cores: Cores, fwps_max: usize, service: &Service<'_>) -> anyhow::Result<Self> {
+        Self::start_beside(cores, fwps_max, service, Beside::default())
+    }
+
+    /// The same, with more than that.
+    pub(crate) fn start_beside(
+        cores: Cores,
+        fwps_max: usize,
+        service: &Service<'_>,
+        beside: Beside,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("pinion-bench-").tempdir().context("a folder for the node")?;
-        let config = Self::config(&folder, cores, fwps_max)?;
+        let config = Self::config(&folder, cores, fwps_max, &beside)?;
         fs::create_dir(&config.state_dir).with_context(|| config.state_dir.display().to_string())?;
         let pool = HeapPool::new(BUFFERS, BUFFER_BYTES);
         let (port, rounds) = newcomers(pool.clone());
-        let opened = Opened { ports: vec![Box::new(port)], pool: Box::new(pool), thread: GatewayThread::default() };
+        let mut ports: Vec<Box<dyn Port>> = vec![Box::new(port)];
+        ports.extend(beside.port.map(|(_, make)| make(pool.clone())));
+        let opened = Opened { ports, pool: Box::new(pool), thread: GatewayThread::default() };
         // As in `piniond`.
         let threads = Builder::new_multi_thread().worker_threads(CONTROL_THREADS).enable_all().build()?;
         let server = Server::bind(&config.socket)?;
@@ -105,16 +143,23 @@ impl HostedNode {
         let (stop, served, threads) = (Some(stop), Some(served), Some(threads));
         let (answer, cache) = (service.answer, service.cache);
         let mut hosted = Self { rounds, answer, cache, stop, served, threads, node, _folder: folder };
-        hosted.apply(&config, service)?;
+        for manifest in beside.manifests.iter().chain([&service.manifest()]) {
+            hosted.apply(&config, manifest)?;
+        }
         hosted.await_rest(0)?;
         Ok(hosted)
     }
 
-    fn config(folder: &TempDir, cores: Cores, fwps_max: usize) -> anyhow::Result<NodeConfig> {
+    fn config(folder: &TempDir, cores: Cores, fwps_max: usize, beside: &Beside) -> anyhow::Result<NodeConfig> {
         let path = |name: &str| folder.path().join(name);
+        let quantum = beside.quantum_us.map_or(String::new(), |us| format!("quantum_us = {us}\n"));
+        let second = beside.port.as_ref();
+        let second =
+            second.map_or(String::new(), |(name, _)| format!("[[port]]\nname = \"{name}\"\ndevice = \"{name}\"\n"));
+        let tenants = &beside.tenants;
         let text = format!(
-            "state_dir = {:?}\nsocket = {:?}\nbuilder = {:?}\nidle = \"{IDLE}\"\n{}[limits]\nfwps_max = {fwps_max}\nbuffers = {BUFFERS}\n\
-             [[port]]\nname = \"{PORT}\"\ndevice = \"{PORT}\"\naddresses = [\"{NODE_ADDRESS}/24\"]\n",
+            "state_dir = {:?}\nsocket = {:?}\nbuilder = {:?}\nidle = \"{IDLE}\"\n{quantum}{}[limits]\nfwps_max = {fwps_max}\nbuffers = {BUFFERS}\n\
+             [[port]]\nname = \"{PORT}\"\ndevice = \"{PORT}\"\naddresses = [\"{NODE_ADDRESS}/24\"]\n{second}{tenants}",
             path("state"),
             path("pinion.sock"),
             program("pinion-builder"),
@@ -124,9 +169,9 @@ impl HostedNode {
         Ok(NodeConfig::read(&path("piniond.toml"))?)
     }
 
-    fn apply(&mut self, config: &NodeConfig, service: &Service<'_>) -> anyhow::Result<()> {
+    fn apply(&mut self, config: &NodeConfig, manifest: &Manifest) -> anyhow::Result<()> {
         let path = config.state_dir.join("manifest.toml");
-        fs::write(&path, service.manifest().text()).with_context(|| path.display().to_string())?;
+        fs::write(&path, manifest.text()).with_context(|| path.display().to_string())?;
         Cli::new(&config.socket).apply(&path);
         Ok(())
     }
@@ -151,6 +196,18 @@ impl HostedNode {
         Ok(tally)
     }
 
+    /// Has so many clients come, of whom some may share an instance.
+    pub(crate) fn ask(&mut self, clients: usize, pace: Pace) -> anyhow::Result<Tally> {
+        let tally = self.rounds.run(clients, pace, self.answer)?;
+        tally.check()?;
+        Ok(tally)
+    }
+
+    /// What its FWPs have done, by their own and their tenant's names.
+    pub(crate) fn fwps(&self) -> Vec<FwpStatus> {
+        self.node.data_plane.fwps()
+    }
+
     /// What the node itself has measured.
     pub(crate) fn latencies(&self) -> NodeLatencies {
         self.node.data_plane.latencies()
@@ -162,7 +219,8 @@ impl HostedNode {
         if let Some(warning) = status.warnings.iter().find(|warning| !warning.contains("max_map_count")) {
             anyhow::bail!("the node warns: {warning}");
         }
-        status.chains.into_iter().next().context("the node has no chain")
+        let of_service = |chain: &ChainStatus| chain.tenant.as_str() == TENANT;
+        status.chains.into_iter().find(of_service).context("the node has no chain")
     }
 
     /// Waits until the cache is full and no more instances serve anybody than so many.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::Table;
+use pinion_control::model::Class;
 use pinion_runtime::latency::LatencySnapshot;
 use pinion_tests::build::sample;
 use serde::Serialize;
@@ -121,7 +122,15 @@ fn measure(run: &Run, clients: usize, stages: usize) -> anyhow::Result<Measured>
     let cache = cache(clients, stages);
     let fwps_max = (clients + WARM_UP + cache as usize + FWPS_SPARE) * stages;
     let answer = Answer::Swapped { times: stages };
-    let service = Service { module: sample("macswap"), config: "", stages, cache, answer };
+    let service = Service {
+        module: sample("macswap"),
+        config: "",
+        stages,
+        policy: "per-client",
+        class: Class::Throughput,
+        cache,
+        answer,
+    };
     let mut node = HostedNode::start(run.cores, fwps_max, &service)?;
     node.serve(WARM_UP.min(cache as usize), Pace::AfterReply)?;
     node.await_rest(u32::MAX)?;

@@ -18,6 +18,7 @@ mod checksum;
 mod churn;
 mod density;
 mod env;
+mod fair;
 mod figure;
 mod hosted;
 mod huge_pages;
@@ -33,6 +34,7 @@ mod percentiles;
 mod ping;
 mod prober;
 mod processes;
+mod quantum;
 mod report;
 mod testpmd;
 
@@ -60,6 +62,8 @@ enum Command {
     Launch(Measured<launch::Options>),
     Churn(Measured<churn::Options>),
     Density(Measured<density::Options>),
+    Quantum(Measured<quantum::Options>),
+    Fair(Measured<fair::Options>),
     Report(report::Options),
 }
 
@@ -81,6 +85,8 @@ fn main() -> ExitCode {
         Command::Launch(figure) => measured("launch", figure, launch::run),
         Command::Churn(figure) => measured("churn", figure, churn::run),
         Command::Density(figure) => measured("density", figure, density::run),
+        Command::Quantum(figure) => measured("quantum", figure, quantum::run),
+        Command::Fair(figure) => measured("fair", figure, fair::run),
         Command::Report(options) => exit_code("report", report::write(&options).map(|()| true)),
     }
 }

@@ -10,6 +10,7 @@ use super::service;
 use crate::figure::Cores;
 use crate::hosted::{CACHE_MAX, HostedNode, Service};
 use crate::newcomers::{Answer, Pace};
+use pinion_control::model::Class;
 
 /// Few, so that a node soon has its working size: places that were used once keep their pages.
 const FWPS_MAX: usize = 2 * CACHE_MAX as usize;
@@ -75,8 +76,15 @@ fn instances_that_finish_leave_nothing_behind() {
 #[test]
 #[ignore = "takes some minutes: `make soak`"]
 fn instances_that_are_killed_leave_nothing_behind() {
-    let trapper =
-        Service { module: hostile("trapper"), config: "", stages: 1, cache: CACHE_MAX, answer: Answer::Echoed };
+    let trapper = Service {
+        module: hostile("trapper"),
+        config: "",
+        stages: 1,
+        policy: "per-client",
+        class: Class::Throughput,
+        cache: CACHE_MAX,
+        answer: Answer::Echoed,
+    };
     let mut node = node_of_working_size(&trapper);
     without_growth(|| {
         let tally = node.offer(CLIENTS_PER_ROUND, Pace::Every(KILL_INTERVAL)).unwrap();

@@ -1,0 +1,135 @@
+//! `quantum`: what it costs to interrupt a function again and again (Micro, figure 2).
+
+use comfy_table::Table;
+use pinion_control::model::Class;
+use pinion_tests::build::hostile;
+use serde::Serialize;
+
+use crate::figure::Run;
+use crate::hosted::{self, Beside, HostedNode, Service};
+use crate::newcomers::{Answer, Pace};
+use crate::outcome::{Outcome, rounded, table};
+
+/// A hundredth of a second or so for each packet: with the longest quantum it is not interrupted.
+const BLOCKS: &str = "20000";
+const UNPREEMPTED_US: u32 = 100_000;
+const WARM_UP: usize = 5;
+const FWPS_MAX: usize = 16;
+const US_PER_S: f64 = 1e6;
+
+/// Throughput of a SHA-512 loop that is interrupted each so many microseconds, beside the same loop uninterrupted
+///
+/// A node in this process, with gateway and MMA on the first core and the worker on the second, runs a function that hashes 20,000 blocks of 128 bytes
+/// for each packet and sends it back; packets come one after the other's reply. throughput_ratio is the node's throughput with a quantum of quantum_us, by
+/// the median time for a packet, against that of a node with a quantum of 100 ms, which is longer than the work for a packet: measured before and after, the mean
+/// of the two. The function is alone, so
+/// that it goes on at once when it was interrupted. preempt_p99_us is the time from when its quantum was over until the function was off the
+/// core, of each interruption, by the node's own count. Every reply is compared with what it has to be.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Quanta, in microseconds
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 100, 50, 20, 10, 5], value_parser = clap::value_parser!(u32).range(5..=100_000))]
+    us: Vec<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Row {
+    quantum_us: u32,
+    throughput_ratio: f64,
+    preempt_p50_us: f64,
+    preempt_p99_us: f64,
+    preemptions: u64,
+}
+
+/// What a node with some quantum did.
+struct Measured {
+    packets_per_s: f64,
+    preempt_p50_us: f64,
+    preempt_p99_us: f64,
+    preemptions: u64,
+}
+
+pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
+    run.progress.expect(2 * options.us.len() + 1);
+    let mut unpreempted = measure(run, UNPREEMPTED_US)?.packets_per_s;
+    let mut rows = Vec::new();
+    for &quantum_us in &options.us {
+        let Measured { packets_per_s, preempt_p50_us, preempt_p99_us, preemptions } = measure(run, quantum_us)?;
+        let after = measure(run, UNPREEMPTED_US)?.packets_per_s;
+        rows.push(Row {
+            quantum_us,
+            throughput_ratio: rounded(2.0 * packets_per_s / (unpreempted + after)),
+            preempt_p50_us: rounded(preempt_p50_us),
+            preempt_p99_us: rounded(preempt_p99_us),
+            preemptions,
+        });
+        unpreempted = after;
+    }
+    let figures = Figures { rows };
+    let mut outcome = Outcome::new(&figures, summary(&figures));
+    outcome.describe("idle", hosted::IDLE);
+    outcome.describe("function", format!("hasher, {BLOCKS} blocks"));
+    if let Some(row) = figures.rows.iter().find(|row| row.preemptions == 0 && row.quantum_us < 1_000) {
+        outcome.fail(format!("with a quantum of {} us the function was never interrupted", row.quantum_us));
+    }
+    Ok(outcome)
+}
+
+fn measure(run: &Run, quantum_us: u32) -> anyhow::Result<Measured> {
+    run.progress.step(&format!("a quantum of {quantum_us} us"));
+    let service = Service {
+        module: hostile("hasher"),
+        config: BLOCKS,
+        stages: 1,
+        policy: "shared",
+        class: Class::Throughput,
+        cache: 1,
+        answer: Answer::Swapped { times: 1 },
+    };
+    let beside = Beside { quantum_us: Some(quantum_us), ..Beside::default() };
+    let mut node = HostedNode::start_beside(run.cores, FWPS_MAX, &service, beside)?;
+    let one_s = node.ask(WARM_UP, Pace::AfterReply)?.serving.as_secs_f64() / WARM_UP as f64;
+    let packets = (run.time.as_secs_f64() / one_s).ceil().max(1.0);
+    let before = node.latencies().preemption_lateness;
+    let tally = node.ask(packets as usize, Pace::AfterReply)?;
+    let late = node.latencies().preemption_lateness.since(&before);
+    Ok(Measured {
+        packets_per_s: US_PER_S / tally.times.at_us(50.0),
+        preempt_p50_us: late.at_ns(50.0) as f64 / 1e3,
+        preempt_p99_us: late.at_ns(99.0) as f64 / 1e3,
+        preemptions: late.count(),
+    })
+}
+
+fn summary(figures: &Figures) -> Table {
+    let row = |row: &Row| {
+        let Row { quantum_us, throughput_ratio, preempt_p50_us, preempt_p99_us, preemptions } = *row;
+        [
+            quantum_us.to_string(),
+            format!("{throughput_ratio:.3}"),
+            format!("{preempt_p50_us:.1}"),
+            format!("{preempt_p99_us:.1}"),
+            preemptions.to_string(),
+        ]
+    };
+    table(["quantum us", "throughput", "late p50 us", "p99 us", "interruptions"], figures.rows.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_have_the_keys_agreed_upon() {
+        let row =
+            Row { quantum_us: 20, throughput_ratio: 1.0, preempt_p50_us: 1.0, preempt_p99_us: 2.0, preemptions: 3 };
+        let json = serde_json::to_value(Figures { rows: vec![row] }).unwrap();
+        let agreed = ["quantum_us", "throughput_ratio", "preempt_p99_us"];
+        assert!(agreed.iter().all(|key| json["rows"][0][key].is_number()), "{json}");
+    }
+}
