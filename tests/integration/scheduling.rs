@@ -1,0 +1,179 @@
+//! Who has the core, and for how long: classes, tenants' shares, and budgets. One worker serves all FWPs here, and whoever misbehaves loops
+//! for ever.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use pinion_tests::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::{flood, poke};
+use pinion_tests::process::errors;
+use pinion_tests::until::{SOON, until};
+use serde_json::Value;
+
+const THEIRS: [&str; 8] =
+    ["10.77.0.60", "10.77.0.61", "10.77.0.62", "10.77.0.63", "10.77.0.64", "10.77.0.65", "10.77.0.66", "10.77.0.67"];
+/// Whose functions misbehave, unless there are more.
+const TENANT: &str = "mallory";
+
+/// A bed whose node has one worker and these further tables in its configuration.
+fn bed(tables: &str) -> Bed {
+    let (first, second) = two_cores();
+    let cores = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n");
+    Bed::with_settings(Device::AfPacket, &THEIRS, &format!("{cores}{tables}"))
+}
+
+/// A tenant's function that loops for ever for each client that pings an address.
+fn loops(tenant: &str, address: &str, chain: &str) -> Manifest {
+    let manifest = Manifest::of(tenant).module("loop", &build::hostile("looper")).chain("loop", "loop", chain);
+    manifest.ping_rule("loop", "loop", "per-client", address)
+}
+
+fn ended(bed: &Bed) -> Vec<String> {
+    let mut instances = bed.node.cli().get("instances");
+    instances.retain(|it| it["tenant"] == TENANT && it["state"] == "terminated");
+    instances.iter().map(|it| it["ended_because"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn cpu_us(bed: &Bed, tenant: &str) -> u64 {
+    let fwps = bed.node.cli().get("fwps").into_iter().filter(|fwp| fwp["tenant"] == tenant);
+    fwps.filter_map(|fwp| fwp["counters"]["cpu_us"].as_u64()).sum()
+}
+
+/// How much of a second each tenant's FWPs have of the core, by the node's own clock and count, over a while.
+fn parts_of_a_second(bed: &Bed, tenants: &[&str]) -> Vec<f64> {
+    let had = || -> Vec<u64> { tenants.iter().map(|tenant| cpu_us(bed, tenant)).collect() };
+    let (before, start) = (had(), Instant::now());
+    until("a while", SOON, || (start.elapsed() >= Duration::from_secs(2)).then_some(()));
+    let (after, elapsed_us) = (had(), start.elapsed().as_micros() as f64);
+    after.iter().zip(before).map(|(after, before)| (after - before) as f64 / elapsed_us).collect()
+}
+
+#[test]
+fn a_node_full_of_loops_answers_another_tenants_pings() {
+    let bed = bed("");
+    bed.apply_echo("per-client");
+    for (number, address) in THEIRS.iter().enumerate() {
+        bed.node.apply(loops(&format!("{TENANT}-{number}"), address, "cache_min = 1").text());
+    }
+    for client in &bed.clients {
+        THEIRS.iter().for_each(|address| poke(&client.namespace, address));
+    }
+    let looping = |fwp: &Value| fwp["counters"]["preemptions"].as_u64() > Some(0);
+    until("all of the loops", SOON, || {
+        (bed.node.cli().serving_fwps().into_iter().filter(looping).count() == 24).then_some(())
+    });
+    let summary = flood(&bed.clients[1].namespace, NODE, 5_000);
+    println!("beside 24 loops: {summary:?}");
+    summary.assert_all(5_000);
+    // A quantum for each tenant that is runnable and 50 us, and what the kernel takes on both sides of a busy core.
+    let bound_ms = (9.0 * 20.0 + 50.0) / 1e3 + 2.0;
+    assert!(summary.mean_ms < Some(bound_ms), "{summary:?}");
+}
+
+#[test]
+fn tenants_share_a_core_by_their_weights_however_many_fwps_they_have() {
+    let bed = bed("[[tenant]]\nname = \"heavy\"\nweight = 3\n");
+    bed.node.apply(loops("heavy", THEIRS[0], "").text());
+    bed.node.apply(loops("light", THEIRS[1], "").text());
+    poke(&bed.clients[0].namespace, THEIRS[0]);
+    bed.clients.iter().for_each(|client| poke(&client.namespace, THEIRS[1]));
+    until("FWPs that loop", SOON, || (bed.node.cli().serving_fwps().len() == 4).then_some(()));
+    let parts = parts_of_a_second(&bed, &["heavy", "light"]);
+    let share = parts[0] / (parts[0] + parts[1]);
+    assert!((0.73..=0.77).contains(&share), "of both the one of weight 3 has {share}: {parts:?}");
+}
+
+#[test]
+fn a_class_above_leaves_those_below_a_twentieth() {
+    let bed = bed("");
+    bed.node.apply(loops("first", THEIRS[0], "class = \"latency\"").text());
+    bed.node.apply(loops("second", THEIRS[1], "").text());
+    THEIRS[..2].iter().for_each(|address| poke(&bed.clients[0].namespace, address));
+    until("FWPs that loop", SOON, || (bed.node.cli().serving_fwps().len() == 2).then_some(()));
+    let parts = parts_of_a_second(&bed, &["first", "second"]);
+    let share = parts[1] / parts[0];
+    assert!((0.04..=0.06).contains(&share), "the class below has {share} of what that above has: {parts:?}");
+}
+
+#[test]
+fn a_class_that_the_operator_does_not_grant_is_refused() {
+    let bed = bed(
+        "[[tenant]]\nname = \"ops\"\nclass_max = \"system\"\n[[tenant]]\nname = \"batch\"\nclass_max = \"throughput\"\n",
+    );
+    let apply = |tenant: &str, class: &str| {
+        let path = bed.node.path("class.toml");
+        fs::write(&path, loops(tenant, THEIRS[0], &format!("class = {class:?}")).text())
+            .expect("the node's folder is writable");
+        let output = bed.node.cli().try_apply(&path);
+        (output.status.code(), errors(&output))
+    };
+    let (status, message) = apply(TENANT, "system");
+    assert_eq!(status, Some(2), "{message}");
+    let expected =
+        "chain mallory/loop: class is system, and the highest that the operator grants the tenant is latency";
+    assert!(message.contains(expected), "{message}");
+    assert_eq!(apply("batch", "latency").0, Some(2));
+    assert_eq!(apply("ops", "system").0, Some(0));
+}
+
+#[test]
+fn a_batch_that_takes_too_long_ends_its_instance_and_again_and_again_its_modules_chains_rest() {
+    let bed = bed("");
+    bed.node.apply(loops(TENANT, THEIRS[0], "cpu_per_batch_us = 2000").text());
+    let namespace = &bed.clients[0].namespace;
+    for count in 1..=3 {
+        poke(namespace, THEIRS[0]);
+        until("an end", SOON, || (ended(&bed).len() >= count).then_some(()));
+    }
+    let because = "it was stopped: it took longer for a batch than the 2000 us of its chain's cpu_per_batch_us";
+    assert!(ended(&bed).iter().all(|reason| reason == because), "{:?}", ended(&bed));
+    let fwps = bed.node.cli().get("fwps");
+    let had = |fwp: &Value| {
+        fwp["counters"]["cpu_us"].as_u64().filter(|_| fwp["tenant"] == TENANT && fwp["state"] == "terminated")
+    };
+    let had: Vec<u64> = fwps.iter().filter_map(had).collect();
+    // Its budget, a quantum, and what the machine takes off the core meanwhile.
+    assert!(had.len() >= 3 && had.iter().all(|us| (2_000..20_000).contains(us)), "{had:?}");
+    until("a ban", SOON, || {
+        poke(namespace, THEIRS[0]);
+        let warnings = bed.node.cli().status()["warnings"].to_string();
+        warnings.contains("module mallory/loop exceeds its budgets again and again").then_some(())
+    });
+    until("an empty cache", SOON, || (bed.node.cli().chain_status(TENANT, "loop")["ready"] == 0).then_some(()));
+    until("the ban's end", SOON, || {
+        bed.node.cli().chain_status(TENANT, "loop")["ready"].as_u64().filter(|ready| *ready > 0)
+    });
+}
+
+#[test]
+fn an_fwp_has_no_more_of_a_second_than_its_chain_says() {
+    let bed = bed("");
+    bed.node.apply(loops(TENANT, THEIRS[0], "cpu_per_second_ms = 100").text());
+    poke(&bed.clients[0].namespace, THEIRS[0]);
+    until("FWP that loops", SOON, || bed.node.cli().serving_fwps().pop());
+    let part = parts_of_a_second(&bed, &[TENANT])[0];
+    assert!((0.08..=0.106).contains(&part), "it had {part} of a second, of 0.1");
+    assert!(ended(&bed).is_empty(), "{:?}", ended(&bed));
+}
+
+#[test]
+fn an_fwp_that_is_to_be_ended_for_having_more_of_a_second_is() {
+    let bed = bed("");
+    bed.node.apply(loops(TENANT, THEIRS[0], "cpu_per_second_ms = 100\nover_budget = \"kill\"").text());
+    poke(&bed.clients[0].namespace, THEIRS[0]);
+    let reason = until("an end", SOON, || ended(&bed).pop());
+    assert_eq!(reason, "it was stopped: it took more of a second than the 100 ms of its chain's cpu_per_second_ms");
+}
+
+#[test]
+fn all_fwps_of_a_tenant_together_have_no_more_of_a_second_than_the_operator_says() {
+    let bed = bed(&format!("[[tenant]]\nname = {TENANT:?}\ncpu_per_second_ms = 200\n"));
+    bed.node.apply(loops(TENANT, THEIRS[0], "").text());
+    bed.clients.iter().for_each(|client| poke(&client.namespace, THEIRS[0]));
+    until("FWPs that loop", SOON, || (bed.node.cli().serving_fwps().len() == 3).then_some(()));
+    let part = parts_of_a_second(&bed, &[TENANT])[0];
+    assert!((0.16..=0.212).contains(&part), "they had {part} of a second, of 0.2");
+}
