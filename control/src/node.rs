@@ -196,6 +196,8 @@ pub struct FwpCounters {
     pub preemptions: u64,
     /// The time it ran.
     pub cpu_us: u64,
+    /// The time it waited for its turns, from when it had something to do.
+    pub wait_us: u64,
 }
 
 impl FwpCounters {
@@ -264,6 +266,23 @@ pub struct NodeStatus {
     pub run_queue_wait: LatencyStatus,
     /// How long it took to get FWPs off their cores whose quantum was over.
     pub preemption_lateness: LatencyStatus,
+}
+
+/// What a chain, or a tenant's chains, have had of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MeterStatus {
+    /// Time that FWPs had on cores.
+    pub cpu_us: u64,
+    /// Clients that were given an instance.
+    pub activations: u64,
+    /// Turns of FWPs.
+    pub turns: u64,
+    /// How many of these ended as their quantum was over.
+    pub preemptions: u64,
+    /// Bytes of packets that were copied.
+    pub copied_bytes: u64,
+    /// How long FWPs waited for their turns, from when they had something to do.
+    pub run_queue_wait: LatencyStatus,
 }
 
 /// How far the building of a template has come.
@@ -397,6 +416,8 @@ pub struct ChainStatus {
     pub memory_kib: u64,
     /// What they may have together, if there is a limit.
     pub memory_limit_kib: Option<u64>,
+    /// What it has had since it came into force.
+    pub meter: MeterStatus,
 }
 
 /// What a tenant's FWPs have of the node.
@@ -408,4 +429,6 @@ pub struct TenantStatus {
     pub memory_kib: u64,
     /// What they may have together, if the operator has set a limit.
     pub memory_limit_kib: Option<u64>,
+    /// What its chains that are in force have had.
+    pub meter: MeterStatus,
 }

@@ -63,6 +63,8 @@ pub struct GuestCounters {
     pub preemptions: Counter,
     /// Time it ran, in nanoseconds.
     pub cpu_ns: Counter,
+    /// Time it waited for its turns, from when it had something to do, in nanoseconds.
+    pub wait_ns: Counter,
 }
 
 /// What the MMA counts that belongs to no FWP.

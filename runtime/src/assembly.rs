@@ -36,7 +36,7 @@ use crate::launcher::{
 use crate::lines::line;
 use crate::log::LogHub;
 use crate::machine::{MachineFacts, Needs};
-use crate::meters::TurnMeters;
+use crate::meters::{Meters, TurnMeters};
 use crate::node::{DataPlane, DataPlaneParts, PortRecord};
 use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
 use crate::ports::{GatewayThread, Opened};
@@ -175,8 +175,10 @@ pub fn assemble_with(
     let accounts = Arc::new(Accounts::new(config.tenant_limits()));
     let cpu_grants = config.cpu_grants();
     let tenants = Tenants::new(cpu_grants.clone());
+    let meters = Arc::new(Meters::new(plan.workers.len()));
     let shelves = shelves(&engines)?;
-    let catalogue = Catalogue::new(Arc::clone(&artifacts), Arc::clone(&accounts), tenants, by_name, shelves);
+    let catalogue =
+        Catalogue::new(Arc::clone(&artifacts), Arc::clone(&accounts), tenants, Arc::clone(&meters), by_name, shelves);
     let places = Places::new(fwps_max, plan.workers.len(), plan.mmas.len());
     let desk = Arc::new(Desk::new(ears.clone()));
     let orders = Orders::new(orders, Arc::clone(&desk));
@@ -189,6 +191,7 @@ pub fn assemble_with(
         board,
         builds,
         accounts,
+        meters,
         cpu_grants,
         orders: orders.clone(),
         observer,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinion_control::model::{Chain, ChainName, ModuleName, TenantName};
-use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus};
+use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus, MeterStatus};
 use pinion_gateway::drops::DropsByChain;
 use pinion_gateway::flows::ClientLabel;
 use pinion_gateway::id::{ChainIndex, InstanceId};
@@ -158,6 +158,7 @@ impl FwpEntry {
             resumes: guest.resumes.value(),
             preemptions: guest.preemptions.value(),
             cpu_us: guest.cpu_ns.value() / 1000,
+            wait_us: guest.wait_ns.value() / 1000,
         }
     }
 }
@@ -292,6 +293,12 @@ impl Entries {
         }
     }
 
+    /// Bytes that were copied for each chain.
+    #[must_use]
+    pub fn copied_bytes(&self) -> BTreeMap<ChainKey, u64> {
+        self.drops.copied_bytes()
+    }
+
     /// Notes that nobody will count anything more for an instance that has ended.
     pub fn settle(&mut self, id: InstanceId) {
         self.drops.settle(id);
@@ -360,6 +367,7 @@ impl Entries {
             last_failure: health.last_failure.clone(),
             memory_kib: 0,
             memory_limit_kib: None,
+            meter: MeterStatus::default(),
             drops: drops.remove(key).unwrap_or_default().report(),
         };
         let mut statuses: BTreeMap<ChainKey, ChainStatus> =

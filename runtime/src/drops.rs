@@ -68,6 +68,7 @@ struct Account {
     /// The chain's stages as they are now.
     modules: Vec<ModuleName>,
     drops: Drops,
+    copied_bytes: u64,
 }
 
 impl Account {
@@ -112,6 +113,14 @@ impl Counting {
             drops.add(&place, "gone", moved.dropped_gone.value());
             drops.add(&place, "by-function", counters.guest.dropped.value());
         }
+    }
+}
+
+impl Counting {
+    /// Bytes copied into its first stage, and out of each.
+    fn copied_bytes(&self) -> u64 {
+        let into_first = self.stages.first().map_or(0, |(_, counters)| counters.moved.received_bytes.value());
+        into_first + self.stages.iter().map(|(_, counters)| counters.moved.sent_bytes.value()).sum::<u64>()
     }
 }
 
@@ -184,6 +193,20 @@ impl Ledger {
         let mut drops = std::mem::take(&mut account.drops);
         counting.add_to(&mut drops, |stage, module| account.place(stage, module));
         account.drops = drops;
+        account.copied_bytes += counting.copied_bytes();
+    }
+
+    /// Bytes that were copied for each chain so far.
+    #[must_use]
+    pub fn copied_bytes(&self) -> BTreeMap<ChainKey, u64> {
+        let settled = self.accounts.iter().map(|(chain, account)| (chain.clone(), account.copied_bytes));
+        let mut all: BTreeMap<_, _> = settled.collect();
+        for counting in self.counting.values() {
+            if let Some(bytes) = all.get_mut(&counting.chain) {
+                *bytes += counting.copied_bytes();
+            }
+        }
+        all
     }
 
     /// What each chain lost so far.
@@ -247,13 +270,19 @@ mod tests {
         let mut ledger = ledger(std::slice::from_ref(&chain));
         let first = open(&mut ledger, 1, &chain, false);
         let second = open(&mut ledger, 2, &chain, false);
+        first[0].moved.received_bytes.add(100);
+        first[0].moved.sent_bytes.add(60);
+        first[1].moved.received_bytes.add(60);
+        first[1].moved.sent_bytes.add(60);
         first[0].moved.dropped_no_slot.add(5);
         first[1].moved.dropped_egress.add(2);
         second[0].moved.dropped_no_slot.add(10);
         let expected = ["0/m no-slot 15", "1/n egress-full 2"];
         assert_eq!(drops(&ledger, "c"), expected);
+        assert_eq!(ledger.copied_bytes()[&key("c")], 220);
         ledger.settle(InstanceId(1));
         assert_eq!(drops(&ledger, "c"), expected);
+        assert_eq!(ledger.copied_bytes()[&key("c")], 220);
         ledger.settle(InstanceId(1));
         assert_eq!(drops(&ledger, "c"), expected);
         second[0].guest.dropped.add(1);

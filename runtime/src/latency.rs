@@ -19,7 +19,16 @@ impl Default for Latencies {
     }
 }
 
+/// The same for one of many: told apart by one part in so many powers of two, in a few KiB.
+const COARSE_GROUPING_POWER: u8 = 4;
+
 impl Latencies {
+    /// One of many, which tells times apart by a part in sixteen.
+    #[must_use]
+    pub fn coarse() -> Self {
+        Self(AtomicHistogram::new(COARSE_GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible"))
+    }
+
     /// Adds a time. What is longer than the longest counts as that.
     #[inline]
     pub fn record_ns(&self, time_ns: u64) {
@@ -43,12 +52,12 @@ impl Latencies {
 pub struct LatencySnapshot(Histogram);
 
 impl LatencySnapshot {
-    /// Those of several histograms together.
+    /// Those of several histograms together, which are all coarse, or none is.
     #[must_use]
     pub fn all<'a>(latencies: impl Iterator<Item = &'a Latencies>) -> Self {
-        let none = Histogram::new(GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible");
-        let add = |sum: Histogram, latencies: &Latencies| sum.wrapping_add(&latencies.0.load()).expect("all are alike");
-        Self(latencies.fold(none, add))
+        let add = |sum: Histogram, more: Histogram| sum.wrapping_add(&more).expect("all are alike");
+        let none = || Histogram::new(GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible");
+        Self(latencies.map(|latencies| latencies.0.load()).reduce(add).unwrap_or_else(none))
     }
 
     /// Those that were added after `earlier` was taken of the same histograms.

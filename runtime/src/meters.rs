@@ -1,6 +1,23 @@
-//! What workers measure of the turns that they give.
+//! What workers measure of the turns that they give: for operators all together, and for tenants by chain.
+//!
+//! ```text
+//!   worker --adds, a turn at a time--> its TurnMeters         of all FWPs
+//!                                      its ChainMeter         of a chain's FWPs: an FWP knows it by its terms
+//!   launcher --> activations of a chain
+//! ```
+//!
+//! Each meter has one writer and any number of readers. A chain's meters stay while it is in force, whatever becomes of its instances.
 
-use crate::latency::Latencies;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_utils::CachePadded;
+use pinion_control::model::{Chain, DesiredState};
+use pinion_control::node::MeterStatus;
+use pinion_mma::counters::Counter;
+
+use crate::drops::ChainKey;
+use crate::latency::{Latencies, LatencySnapshot};
 
 /// Of one worker, which alone adds to it.
 #[derive(Default)]
@@ -22,5 +39,140 @@ impl TurnMeters {
         if let Some(late_ns) = cpu_ns.checked_sub(quantum_ns) {
             self.lateness.record_ns(late_ns);
         }
+    }
+}
+
+/// What a chain's FWPs on one worker have had. That worker alone adds to it.
+pub struct ChainMeter {
+    cpu_ns: Counter,
+    turns: Counter,
+    preemptions: Counter,
+    waits: Latencies,
+}
+
+impl Default for ChainMeter {
+    fn default() -> Self {
+        let [cpu_ns, turns, preemptions] = std::array::from_fn(|_| Counter::default());
+        Self { cpu_ns, turns, preemptions, waits: Latencies::coarse() }
+    }
+}
+
+impl ChainMeter {
+    /// An FWP has waited for its turn.
+    #[inline]
+    pub(crate) fn waited(&self, wait_ns: u64) {
+        self.waits.record_ns(wait_ns);
+    }
+
+    /// An FWP has had a turn.
+    #[inline]
+    pub(crate) fn had(&self, cpu_ns: u64, preemptions: u64) {
+        self.cpu_ns.add(cpu_ns);
+        self.turns.add(1);
+        self.preemptions.add(preemptions);
+    }
+}
+
+/// A chain's meters.
+pub struct ChainMeters {
+    workers: Box<[CachePadded<ChainMeter>]>,
+    /// Clients that were given an instance. The launcher alone adds to it.
+    pub(crate) activations: Counter,
+}
+
+impl ChainMeters {
+    /// Nothing yet, on so many workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { workers: (0..workers).map(|_| CachePadded::default()).collect(), activations: Counter::default() }
+    }
+
+    /// That of one worker.
+    #[must_use]
+    #[inline]
+    pub fn on_worker(&self, worker: usize) -> &ChainMeter {
+        &self.workers[worker]
+    }
+}
+
+/// All chains' meters.
+pub struct Meters {
+    workers: usize,
+    by_chain: Mutex<BTreeMap<ChainKey, Arc<ChainMeters>>>,
+}
+
+impl Meters {
+    /// Of a node with so many workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { workers, by_chain: Mutex::default() }
+    }
+
+    /// A chain's, which are those that it has had.
+    #[must_use]
+    pub fn open(&self, chain: &Chain) -> Arc<ChainMeters> {
+        let key = (chain.tenant.clone(), chain.name.clone());
+        Arc::clone(self.lock().entry(key).or_insert_with(|| Arc::new(ChainMeters::new(self.workers))))
+    }
+
+    /// Forgets chains that are not in this state.
+    pub fn retain(&self, state: &DesiredState) {
+        self.lock().retain(|(tenant, name), _| state.chain(tenant, name).is_some());
+    }
+
+    /// What these chains have had together.
+    #[must_use]
+    pub fn status(&self, mut is_meant: impl FnMut(&ChainKey) -> bool) -> MeterStatus {
+        let by_chain = self.lock();
+        let meant = by_chain.iter().filter(|(key, _)| is_meant(key)).map(|(_, meters)| meters);
+        let chains: Vec<&Arc<ChainMeters>> = meant.collect();
+        let meters = || chains.iter().flat_map(|meters| &meters.workers);
+        let sum = |count: fn(&ChainMeter) -> &Counter| meters().map(|meter| count(meter).value()).sum::<u64>();
+        MeterStatus {
+            cpu_us: sum(|meter| &meter.cpu_ns) / 1_000,
+            activations: chains.iter().map(|meters| meters.activations.value()).sum(),
+            turns: sum(|meter| &meter.turns),
+            preemptions: sum(|meter| &meter.preemptions),
+            copied_bytes: 0,
+            run_queue_wait: LatencySnapshot::all(meters().map(|meter| &meter.waits)).status(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ChainKey, Arc<ChainMeters>>> {
+        self.by_chain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(tenant: &str, name: &str) -> Chain {
+        Chain::new(tenant.parse().unwrap(), name.parse().unwrap(), Vec::new())
+    }
+
+    #[test]
+    fn what_all_workers_measured_of_all_of_a_tenants_chains_adds_up() {
+        let meters = Meters::new(2);
+        for (name, worker, wait_ns) in [("a", 0, 1_000), ("b", 1, 3_000)] {
+            let of_chain = meters.open(&chain("t", name));
+            of_chain.on_worker(worker).waited(wait_ns);
+            of_chain.on_worker(worker).had(5_000, 1);
+            of_chain.activations.add(2);
+        }
+        meters.open(&chain("u", "a")).on_worker(0).had(99_000, 0);
+        let status = meters.status(|(tenant, _)| tenant.as_str() == "t");
+        assert_eq!((status.cpu_us, status.turns, status.preemptions, status.activations), (10, 2, 2, 4));
+        assert_eq!(status.run_queue_wait.count, 2);
+        assert!((3_000..3_200).contains(&status.run_queue_wait.max_ns), "{status:?}");
+    }
+
+    #[test]
+    fn a_chain_that_is_changed_keeps_its_meters_and_one_that_is_deleted_does_not() {
+        let meters = Meters::new(1);
+        meters.open(&chain("t", "a")).on_worker(0).had(1_000, 0);
+        assert!(Arc::ptr_eq(&meters.open(&chain("t", "a")), &meters.open(&chain("t", "a"))));
+        meters.retain(&DesiredState::default());
+        assert_eq!(meters.status(|_| true).turns, 0);
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
-    ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, ModuleBytes, Node, NodeStatus, PortStatus, Refusal,
-    TenantStatus,
+    ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, ModuleBytes, Node, NodeStatus, PortStatus,
+    Refusal, TenantStatus,
 };
 use pinion_gateway::observer::{Observer, PortObserver};
 use pinion_gateway::port::{PortCounters, PortFacts};
@@ -18,7 +18,7 @@ use crate::board::Board;
 use crate::builds::Builds;
 use crate::latency::{Latencies, LatencySnapshot};
 use crate::launcher::{Order, Orders};
-use crate::meters::TurnMeters;
+use crate::meters::{Meters, TurnMeters};
 use crate::plan::CorePlan;
 use crate::pressure::Level;
 use crate::terms::CpuGrants;
@@ -45,6 +45,7 @@ pub struct DataPlane {
     board: Arc<Board>,
     builds: Builds,
     accounts: Arc<Accounts>,
+    meters: Arc<Meters>,
     cpu_grants: CpuGrants,
     orders: Orders,
     observer: Arc<Observer>,
@@ -83,6 +84,8 @@ pub struct DataPlaneParts {
     pub builds: Builds,
     /// Memory of chains and tenants.
     pub accounts: Arc<Accounts>,
+    /// What chains have had of the cores.
+    pub meters: Arc<Meters>,
     /// What the operator grants tenants of the cores.
     pub cpu_grants: CpuGrants,
     /// The launcher.
@@ -111,13 +114,14 @@ impl DataPlane {
     pub fn new(parts: DataPlaneParts) -> Self {
         let DataPlaneParts { workshop, board, builds, accounts, orders, observer, mmas, activations, ports, .. } =
             parts;
-        let DataPlaneParts { cpu_grants, turns, plan, stages_max, warnings, .. } = parts;
+        let DataPlaneParts { meters, cpu_grants, turns, plan, stages_max, warnings, .. } = parts;
         let started = Instant::now();
         Self {
             workshop,
             board,
             builds,
             accounts,
+            meters,
             cpu_grants,
             orders,
             observer,
@@ -252,8 +256,11 @@ impl Node for DataPlane {
         let ports = (0..self.ports.len()).map(|index| self.port_status(index)).collect();
         let latencies = self.latencies();
         let entries = self.board.entries();
-        let mut chains = entries.chain_statuses();
+        let (mut chains, copied) = (entries.chain_statuses(), entries.copied_bytes());
         for chain in &mut chains {
+            let key = (chain.tenant.clone(), chain.chain.clone());
+            let copied_bytes = copied.get(&key).copied().unwrap_or(0);
+            chain.meter = MeterStatus { copied_bytes, ..self.meters.status(|of| *of == key) };
             if let Some(usage) = self.accounts.of_chain(&(chain.tenant.clone(), chain.chain.clone())) {
                 (chain.memory_kib, chain.memory_limit_kib) = (usage.used_kib, usage.limit_kib);
             }
@@ -263,7 +270,10 @@ impl Node for DataPlane {
         if entries.memory_level != Level::Calm {
             warnings.push(format!("memory: {}", entries.memory_level));
         }
+        let copied_by =
+            |tenant: &TenantName| copied.iter().filter(|((of, _), _)| of == tenant).map(|(_, bytes)| bytes).sum();
         let tenant = |(tenant, usage): (TenantName, Usage)| TenantStatus {
+            meter: MeterStatus { copied_bytes: copied_by(&tenant), ..self.meters.status(|(of, _)| *of == tenant) },
             tenant,
             memory_kib: usage.used_kib,
             memory_limit_kib: usage.limit_kib,

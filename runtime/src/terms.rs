@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
 
+use crate::meters::{ChainMeter, ChainMeters};
 use crate::scheduler::{Budget, Rate, Share, TENANTS_MAX, TenantIndex};
 
 /// Of one FWP, and of all of its chain.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Terms {
     /// How it shares the core.
     pub share: Share,
+    meters: Arc<ChainMeters>,
+    /// On which worker it is, by the worker's place in the core plan.
+    worker: usize,
     /// Keeps the tenant's number from another tenant.
     _seat: Arc<TenantSeat>,
 }
@@ -20,12 +24,12 @@ impl Default for Terms {
     /// Those of a tenant who is alone.
     fn default() -> Self {
         let seat = TenantSeat { index: TenantIndex(0), grant: CpuGrant::default() };
-        Self::new(&Arc::new(seat), &Scheduling::default())
+        Self::new(&Arc::new(seat), &Scheduling::default(), Arc::new(ChainMeters::new(1)))
     }
 }
 
 impl Terms {
-    fn new(seat: &Arc<TenantSeat>, scheduling: &Scheduling) -> Self {
+    fn new(seat: &Arc<TenantSeat>, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Self {
         let TenantSeat { index, grant } = **seat;
         let Scheduling { class, cpu_per_batch_us, cpu_per_second_ms, over_budget } = *scheduling;
         let share = Share {
@@ -38,7 +42,25 @@ impl Terms {
             },
             tenant_rate: grant.cpu_per_second_ms.map(|ms| rate(ms, OverBudget::Throttle)),
         };
-        Self { share, _seat: Arc::clone(seat) }
+        Self { share, meters, worker: 0, _seat: Arc::clone(seat) }
+    }
+
+    /// The same for an FWP on this worker.
+    #[must_use]
+    pub fn on_worker(&self, worker: usize) -> Self {
+        Self { worker, ..self.clone() }
+    }
+
+    /// Where its worker adds what it has had.
+    #[must_use]
+    #[inline]
+    pub fn meter(&self) -> &ChainMeter {
+        self.meters.on_worker(self.worker)
+    }
+
+    /// Notes that a client was given an instance of its chain; called by the launcher.
+    pub(crate) fn note_activation(&self) {
+        self.meters.activations.add(1);
     }
 }
 
@@ -97,14 +119,14 @@ impl Tenants {
     }
 
     /// The terms of a tenant's chain; none if there are as many tenants as the node tells apart.
-    pub fn terms(&mut self, tenant: &TenantName, scheduling: &Scheduling) -> Option<Terms> {
+    pub fn terms(&mut self, tenant: &TenantName, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Option<Terms> {
         if let Some(seat) = self.seats.get(tenant) {
-            return Some(Terms::new(seat, scheduling));
+            return Some(Terms::new(seat, scheduling, meters));
         }
         self.sweep();
         let index = self.free.pop()?;
         let seat = Arc::new(TenantSeat { index, grant: self.grants.of(tenant) });
-        let terms = Terms::new(&seat, scheduling);
+        let terms = Terms::new(&seat, scheduling, meters);
         self.seats.insert(tenant.clone(), seat);
         Some(terms)
     }
@@ -126,6 +148,10 @@ impl Tenants {
 mod tests {
     use super::*;
 
+    fn meters() -> Arc<ChainMeters> {
+        Arc::new(ChainMeters::new(1))
+    }
+
     fn tenant(number: usize) -> TenantName {
         TenantName::new(format!("tenant-{number}")).unwrap()
     }
@@ -135,7 +161,7 @@ mod tests {
         let grant = CpuGrant { weight: 7, ..CpuGrant::default() };
         let mut tenants = Tenants::new(CpuGrants([(tenant(1), grant)].into()));
         let terms = [(1, Class::Latency), (2, Class::Latency), (1, Class::Throughput)].map(|(number, class)| {
-            tenants.terms(&tenant(number), &Scheduling { class, ..Scheduling::default() }).unwrap()
+            tenants.terms(&tenant(number), &Scheduling { class, ..Scheduling::default() }, meters()).unwrap()
         });
         let shares = terms.each_ref().map(|terms| terms.share);
         assert_eq!(shares.map(|share| share.weight), [7, 1, 7]);
@@ -146,7 +172,7 @@ mod tests {
     #[test]
     fn a_number_goes_to_another_tenant_only_when_nobody_has_it_any_more() {
         let mut tenants = Tenants::new(CpuGrants::default());
-        let mut terms = |number| tenants.terms(&tenant(number), &Scheduling::default());
+        let mut terms = |number| tenants.terms(&tenant(number), &Scheduling::default(), meters());
         let held: Vec<Terms> = (0..TENANTS_MAX).map(|number| terms(number).unwrap()).collect();
         assert!(terms(TENANTS_MAX).is_none());
         let index = held[17].share.tenant;

@@ -208,7 +208,7 @@ impl Worker {
             let Some(chosen) = self.scheduler.choose() else { break };
             turns += 1;
             self.look_ahead();
-            self.meters.waited(now_ns.saturating_sub(chosen.woken_ns));
+            self.note_wait(chosen.id, now_ns.saturating_sub(chosen.woken_ns));
             if self.give_turn(chosen.id, Occasion::Work, &mut now_ns) == Took::WholeQuantum {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
@@ -322,6 +322,7 @@ impl Worker {
         let (turn, ended_ns) = fwp.turn(occasion, &self.clock, *now_ns);
         let cpu_ns = ended_ns.saturating_sub(*now_ns);
         *now_ns = ended_ns;
+        fwp.terms().meter().had(cpu_ns, u64::from(matches!(turn, Turn::Preempted)));
         let (after, took) = match turn {
             Turn::Waiting { sent } => {
                 // What came while it had the core, or was preempted, may have been noticed already.
@@ -356,6 +357,15 @@ impl Worker {
             self.report(WorkerEvent::Ended { id, reason: overrun.into() });
         }
         took
+    }
+
+    #[inline]
+    fn note_wait(&self, id: FwpId, wait_ns: u64) {
+        self.meters.waited(wait_ns);
+        if let Some(fwp) = &self.fwps[id.index as usize] {
+            fwp.terms().meter().waited(wait_ns);
+            fwp.counters().guest.wait_ns.add(wait_ns);
+        }
     }
 
     /// Has the FWP's MMA told with the others; called once a turn at most.

@@ -4,7 +4,7 @@ use super::{BadMessage, field};
 use crate::model::{ChainName, ModuleName, PortName, TenantName};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, NodeStatus, PortStatus, TenantStatus,
+    FwpStatus, LatencyStatus, MeterStatus, NodeStatus, PortStatus, TenantStatus,
 };
 use crate::proto;
 
@@ -109,6 +109,7 @@ same_fields!(
         resumes,
         preemptions,
         cpu_us,
+        wait_us,
     }
 );
 same_fields!(CoreStatus, Core { core, roles });
@@ -245,10 +246,26 @@ impl TryFrom<proto::Build> for BuildStatus {
     }
 }
 
+impl From<MeterStatus> for proto::Meter {
+    fn from(meter: MeterStatus) -> Self {
+        let MeterStatus { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait } = meter;
+        let run_queue_wait = Some(run_queue_wait.into());
+        Self { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait }
+    }
+}
+
+impl From<proto::Meter> for MeterStatus {
+    fn from(message: proto::Meter) -> Self {
+        let proto::Meter { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait } = message;
+        let run_queue_wait = run_queue_wait.unwrap_or_default().into();
+        Self { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait }
+    }
+}
+
 impl From<TenantStatus> for proto::TenantStatus {
     fn from(status: TenantStatus) -> Self {
-        let TenantStatus { tenant, memory_kib, memory_limit_kib } = status;
-        Self { tenant: tenant.into(), memory_kib, memory_limit_kib }
+        let TenantStatus { tenant, memory_kib, memory_limit_kib, meter } = status;
+        Self { tenant: tenant.into(), memory_kib, memory_limit_kib, meter: Some(meter.into()) }
     }
 }
 
@@ -256,8 +273,9 @@ impl TryFrom<proto::TenantStatus> for TenantStatus {
     type Error = BadMessage;
 
     fn try_from(message: proto::TenantStatus) -> Result<Self, BadMessage> {
-        let proto::TenantStatus { tenant, memory_kib, memory_limit_kib } = message;
-        Ok(Self { tenant: field("tenant_status.tenant", TenantName::new(tenant))?, memory_kib, memory_limit_kib })
+        let proto::TenantStatus { tenant, memory_kib, memory_limit_kib, meter } = message;
+        let tenant = field("tenant_status.tenant", TenantName::new(tenant))?;
+        Ok(Self { tenant, memory_kib, memory_limit_kib, meter: meter.unwrap_or_default().into() })
     }
 }
 
@@ -305,6 +323,7 @@ impl From<ChainStatus> for proto::ChainStatus {
             drops: chain.drops.into_iter().map(Into::into).collect(),
             memory_kib: chain.memory_kib,
             memory_limit_kib: chain.memory_limit_kib,
+            meter: Some(chain.meter.into()),
         }
     }
 }
@@ -323,6 +342,7 @@ impl TryFrom<proto::ChainStatus> for ChainStatus {
             drops: message.drops.into_iter().map(Into::into).collect(),
             memory_kib: message.memory_kib,
             memory_limit_kib: message.memory_limit_kib,
+            meter: message.meter.unwrap_or_default().into(),
         })
     }
 }

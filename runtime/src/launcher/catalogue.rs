@@ -22,6 +22,7 @@ use crate::artifacts::{ArtifactError, Artifacts, TemplateKey};
 use crate::builder::Wishes;
 use crate::fwp::FwpContext;
 use crate::lifecycle::TemplateLife;
+use crate::meters::Meters;
 use crate::pressure::Level;
 use crate::scheduler::TENANTS_MAX;
 use crate::template::Template;
@@ -236,6 +237,7 @@ pub struct Catalogue {
     artifacts: Arc<Artifacts>,
     accounts: Arc<Accounts>,
     tenants: Tenants,
+    meters: Arc<Meters>,
     ports: BTreeMap<String, PortIndex>,
     shelves: Vec<Shelf>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
@@ -262,10 +264,21 @@ impl Catalogue {
         artifacts: Arc<Artifacts>,
         accounts: Arc<Accounts>,
         tenants: Tenants,
+        meters: Arc<Meters>,
         ports: BTreeMap<String, PortIndex>,
         shelves: Vec<Shelf>,
     ) -> Self {
-        Self { artifacts, accounts, tenants, ports, shelves, chains: BTreeMap::new(), next_index: 0, next_edition: 0 }
+        Self {
+            artifacts,
+            accounts,
+            tenants,
+            meters,
+            ports,
+            shelves,
+            chains: BTreeMap::new(),
+            next_index: 0,
+            next_edition: 0,
+        }
     }
 
     /// The chain of this index, if it is in force.
@@ -340,6 +353,7 @@ impl Catalogue {
             }
         }
         self.chains = kept;
+        self.meters.retain(state);
         self.release_spare();
         let rules = self.rule_set(state, &by_name, &mut warnings);
         Followed { retired: old.into_keys().collect(), changed, rules, warnings }
@@ -352,7 +366,7 @@ impl Catalogue {
         let templates = self.templates(spec, &keys)?;
         let spec = Arc::clone(spec);
         let memory = self.accounts.open(&spec);
-        let terms = self.tenants.terms(&spec.tenant, &spec.scheduling);
+        let terms = self.tenants.terms(&spec.tenant, &spec.scheduling, self.meters.open(&spec));
         let terms = terms.ok_or_else(|| format!("the node has chains of {TENANTS_MAX} tenants already"))?;
         let (cache, ready_wanted) = new_cache(&spec);
         let edition = Edition(self.next_edition);

@@ -220,7 +220,7 @@ impl Instances {
                 clock: &line.clock,
                 memory,
                 activation,
-                terms: chain.terms.clone(),
+                terms: chain.terms.on_worker(worker.0),
             };
             let log = self.log.log(Origin {
                 tenant: chain.spec.tenant.to_string(),

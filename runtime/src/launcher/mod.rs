@@ -298,6 +298,7 @@ impl Launcher {
                 self.instances.taken(instance, client);
                 if let Some(chain) = self.catalogue.chain_mut(chain) {
                     chain.client_came(Instant::now());
+                    chain.terms.note_activation();
                     chain.wanted = false;
                 }
             }

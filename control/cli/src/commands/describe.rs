@@ -3,7 +3,7 @@
 use pinion_control::Client;
 use pinion_control::client::Filter;
 use pinion_control::model::{Chain, Module, Output, OverBudget, Rule, Scheduling, Stage, TenantName};
-use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus};
+use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus};
 use serde::Serialize;
 
 use super::BadInput;
@@ -71,6 +71,7 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
     let stages = (0..chain.stages.len()).map(|at| describe_stage(&chain.stages, at));
     let drop = |drop: &ChainDrop| format!("{} at {}, {}", drop.count, drop.place, drop.reason);
     let drops = status.into_iter().flat_map(|status| status.drops.iter().map(drop));
+    let meter = status.map(|status| &status.meter);
     let held = match chain.hold_frames {
         0 => "nothing: what finds no room is dropped".into(),
         frames => format!("up to {frames} packets"),
@@ -98,9 +99,19 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Active", or_dash(status.map(|status| status.active))),
         ("Memory used", or_dash(status.map(|status| size(status.memory_kib << 10)))),
         ("Failures", or_dash(status.map(|status| status.failures))),
+        ("CPU used", or_dash(meter.map(|meter| format!("{} us in {} turns", meter.cpu_us, meter.turns)))),
+        ("Preemptions", or_dash(meter.map(|meter| meter.preemptions))),
+        ("Activations", or_dash(meter.map(|meter| meter.activations))),
+        ("Copied", or_dash(meter.map(|meter| format!("{} bytes", meter.copied_bytes)))),
+        ("Turn wait", or_dash(meter.map(|meter| wait(&meter.run_queue_wait)))),
         ("Last failure", or_dash(status.and_then(|status| status.last_failure.as_ref()))),
         ("Dropped", names(drops)),
     ])
+}
+
+fn wait(latency: &LatencyStatus) -> String {
+    let [p50, p99, max] = [latency.p50_ns, latency.p99_ns, latency.max_ns].map(output::time);
+    format!("{p50} by the median, 99 % within {p99}, at most {max}")
 }
 
 fn cpu_per_second(Scheduling { cpu_per_second_ms, over_budget, .. }: &Scheduling) -> String {
@@ -169,5 +180,6 @@ fn describe_fwp(fwp: &FwpStatus) -> String {
         ("Resumes", counters.resumes.to_string()),
         ("Preemptions", counters.preemptions.to_string()),
         ("CPU time", format!("{} us", counters.cpu_us)),
+        ("Turn wait", format!("{} us", counters.wait_us)),
     ])
 }

@@ -35,7 +35,10 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
         parts.push(output::table(headings, node.chains.iter().map(chain)));
     }
     if !node.tenants.is_empty() {
-        parts.push(output::table(["TENANT", "MEMORY", "LIMIT"], node.tenants.iter().map(tenant)));
+        parts.push(output::table(
+            ["TENANT", "MEMORY", "LIMIT", "CPU", "PREEMPTIONS", "COPIED"],
+            node.tenants.iter().map(tenant),
+        ));
     }
     let mut drops = node.chains.iter().flat_map(|chain| chain.drops.iter().map(move |drop| (chain, drop))).peekable();
     if drops.peek().is_some() {
@@ -97,8 +100,16 @@ fn chain_drop((chain, drop): (&ChainStatus, &ChainDrop)) -> [String; 5] {
     [chain.tenant.to_string(), chain.chain.to_string(), place.clone(), reason.clone(), count.to_string()]
 }
 
-fn tenant(tenant: &TenantStatus) -> [String; 3] {
-    [tenant.tenant.to_string(), size(tenant.memory_kib << 10), limit(tenant.memory_limit_kib)]
+fn tenant(tenant: &TenantStatus) -> [String; 6] {
+    let meter = &tenant.meter;
+    [
+        tenant.tenant.to_string(),
+        size(tenant.memory_kib << 10),
+        limit(tenant.memory_limit_kib),
+        format!("{} ms", meter.cpu_us / 1_000),
+        meter.preemptions.to_string(),
+        size(meter.copied_bytes),
+    ]
 }
 
 fn limit(limit_kib: Option<u64>) -> String {
