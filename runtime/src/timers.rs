@@ -27,6 +27,8 @@ const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// So many that every tick has its place: no deadline is too far away.
 const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(SLOT_BITS) as usize;
+/// Timers of a slot that are looked at to know when to wake.
+const WALK_MAX: usize = 16;
 /// The list of what was taken out of the last slot whose time has come, behind those of all slots.
 const DUE: usize = LEVELS * SLOTS;
 
@@ -109,6 +111,31 @@ impl Timers {
         self.next_tick().map(|tick| tick.saturating_mul(1 << TICK_BITS))
     }
 
+    /// The same for whoever sleeps meanwhile, and pays for each time that it wakes in vain: the first deadline itself, unless many share its
+    /// slot. Constant time.
+    #[must_use]
+    pub fn wake_ns(&self) -> Option<u64> {
+        let next_tick = self.next_tick()?;
+        let tick = if self.first_due().is_some() { next_tick } else { self.first_tick().unwrap_or(next_tick) };
+        Some(tick.saturating_mul(1 << TICK_BITS))
+    }
+
+    /// The first tick at which a timer is due, if none is now and few are in its slot.
+    fn first_tick(&self) -> Option<u64> {
+        let (level, slot) = self.first_slot()?;
+        let end = self.places + level * SLOTS + slot;
+        let (mut first, mut at) = (u64::MAX, self.nodes[end].next as usize);
+        for _ in 0..WALK_MAX {
+            let node = self.nodes[at];
+            first = first.min(node.tick);
+            at = node.next as usize;
+            if at == end {
+                return Some(first);
+            }
+        }
+        None
+    }
+
     /// Lets time pass, and tells of the FWPs whose deadlines have passed, in their order; their timers are clear then. Takes `steps_max`
     /// steps at most, and returns how many: if all, there may be more to do.
     #[inline]
@@ -153,11 +180,17 @@ impl Timers {
         if self.first_due().is_some() {
             return Some(self.now);
         }
-        let level = (self.levels != 0).then(|| self.levels.trailing_zeros())?;
-        let slot = u64::from(self.slots[level as usize].trailing_zeros());
-        let shift = level * SLOT_BITS;
+        let (level, slot) = self.first_slot()?;
+        let shift = level as u32 * SLOT_BITS;
         let beyond = self.now >> shift >> SLOT_BITS << SLOT_BITS;
-        Some((beyond | slot) << shift)
+        Some((beyond | slot as u64) << shift)
+    }
+
+    /// Level and number of the slot whose time comes first.
+    #[inline]
+    fn first_slot(&self) -> Option<(usize, usize)> {
+        let level = (self.levels != 0).then(|| self.levels.trailing_zeros() as usize)?;
+        Some((level, self.slots[level].trailing_zeros() as usize))
     }
 
     #[inline]
@@ -181,8 +214,7 @@ impl Timers {
     /// The slot that begins with this tick, the first of all, has its time: what is in it is to be looked at one by one.
     fn take_out(&mut self, tick: u64) {
         self.now = tick;
-        let level = self.levels.trailing_zeros() as usize;
-        let slot = self.slots[level].trailing_zeros() as usize;
+        let Some((level, slot)) = self.first_slot() else { return };
         let (from, to) = (self.places + level * SLOTS + slot, self.places + DUE);
         let Node { next, previous, .. } = self.nodes[from];
         (self.nodes[to].next, self.nodes[to].previous) = (next, previous);

@@ -183,7 +183,7 @@ impl Worker {
     /// who was throttled.
     #[must_use]
     pub fn time_to_deadline(&self) -> Option<Duration> {
-        let next_ns = self.timers.next_ns().into_iter().chain(self.scheduler.held_until_ns()).min()?;
+        let next_ns = self.timers.wake_ns().into_iter().chain(self.scheduler.held_until_ns()).min()?;
         Some(Duration::from_nanos(next_ns.saturating_sub(self.clock.now_ns())))
     }
 

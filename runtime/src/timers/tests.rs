@@ -101,6 +101,20 @@ fn no_more_steps_are_taken_at_once_than_allowed_and_none_is_forgotten_over_it() 
 }
 
 #[test]
+fn a_sleeper_wakes_for_the_first_deadline_itself_unless_many_share_its_slot() {
+    let mut timers = Timers::new(100);
+    for index in 0..WALK_MAX as u32 {
+        timers.set(id(index), (69_500 - u64::from(index)) * TICK_NS);
+        assert_eq!(timers.wake_ns(), Some((69_500 - u64::from(index)) * TICK_NS));
+    }
+    timers.set(id(99), 69_000 * TICK_NS);
+    assert_eq!(timers.wake_ns(), timers.next_ns());
+    assert_eq!(expired(&mut timers, 69_000 * TICK_NS), [id(99)]);
+    timers.set(id(98), 1);
+    assert_eq!(timers.wake_ns(), Some(69_001 * TICK_NS));
+}
+
+#[test]
 fn timers_may_be_set_and_cancelled_while_some_that_are_due_are_not_told_of_yet() {
     let mut timers = Timers::new(8);
     (0..6).for_each(|index| timers.set(id(index), 100 * TICK_NS));
@@ -206,6 +220,8 @@ fn whatever_is_set_cancelled_and_waited_for_it_tells_what_a_sorted_list_tells() 
             }
             let first = model.timers.values().map(|(tick, _)| *tick).min();
             let next = timers.next_ns().map(|next_ns| next_ns / TICK_NS);
+            let wake = timers.wake_ns().map(|wake_ns| wake_ns / TICK_NS);
+            assert!(next <= wake && wake <= first, "seed {seed}, step {step}: {next:?}, {wake:?}, {first:?}");
             assert_eq!(next.is_none(), first.is_none(), "seed {seed}, step {step}");
             assert!(next <= first && next >= first.map(|_| model.now), "seed {seed}, step {step}: {next:?}, {first:?}");
         }
