@@ -14,6 +14,7 @@
 //! resumes a guest sets a timer for the end of the guest's quantum, which is soon enough; or for some quanta later, while a
 //! thread polls.
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -23,6 +24,7 @@ use crossbeam_utils::CachePadded;
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::stopwatch::Stopwatch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::set_current_timer_slack;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use wasmtime::Engine;
 
@@ -178,6 +180,12 @@ impl Watch {
 
     /// The ticker's loop, on the calling thread, until `stop` is set and the doorbell rung.
     pub fn run(&self, stop: &AtomicBool) {
+        // By default the kernel has a sleep of 10 us take 60, and a guest the core for so much longer.
+        if let Err(error) = set_current_timer_slack(NonZeroU64::new(1)) {
+            tracing::warn!(
+                "guests have the core for some 50 us longer than their quantum while the node is idle: {error}"
+            );
+        }
         let timer = self.timer();
         let mut last_seen = Instant::now();
         while !stop.load(Ordering::Relaxed) {
