@@ -16,7 +16,7 @@ use pinion_mma::next_up::NextUp;
 use smoltcp::wire::EthernetAddress;
 
 use crate::drops::DropReason;
-use crate::flows::InstanceKey;
+use crate::flows::{ClientLabel, InstanceKey};
 use crate::flows::cache::{FlowCache, Lead, Verdict};
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
@@ -24,7 +24,7 @@ use crate::flows::instances::{FlowState, Instances, Refused, Released, SlotRef};
 use crate::flows::memo::Memo;
 use crate::headers::plain::{self, PlainFlow};
 use crate::headers::{self, FlowKey, Headers, Milestone};
-use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
+use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
 use crate::messages::Event;
 use crate::misses::FlowMisses;
 use crate::outbox::Outbox;
@@ -87,7 +87,12 @@ pub(crate) struct Assigner {
 }
 
 impl Assigner {
+    #[cfg(test)]
     pub(crate) fn new(flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
+        Self::timed_by(FlowMisses::new(instances_max), flows_max, instances_max, outbox)
+    }
+
+    pub(crate) fn timed_by(misses: FlowMisses, flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
         Self {
             rules: Arc::default(),
             rules_version: 0,
@@ -96,7 +101,7 @@ impl Assigner {
             fragments: Fragments::new((flows_max / FLOWS_PER_FRAGMENTED).max(FRAGMENTED_MIN)),
             instances: Instances::new(instances_max),
             wanted: vec![false; CHAINS_MAX as usize].into(),
-            misses: Arc::new(FlowMisses::new(instances_max)),
+            misses: Arc::new(misses),
             outbox,
             open: true,
         }
@@ -312,6 +317,23 @@ impl Assigner {
         }
     }
 
+    /// Where the message of a call goes that was made at `called_ns`. All calls of a chain share an instance with all others that share
+    /// one. As the fast path, if there is one.
+    #[inline]
+    pub(crate) fn assign_call(&mut self, function: FunctionRef, called_ns: u64, now_ns: u64) -> Assignment {
+        if !self.rules.has(function) {
+            return Assignment::Drop(DropReason::ChainNotInForce);
+        }
+        if let Some(entry) = self.instances.everybodys(function.chain, now_ns) {
+            return Assignment::To(entry);
+        }
+        let key = InstanceKey { chain: function.chain, client: ClientLabel::Everybody };
+        match self.bind(&key, called_ns, now_ns).and_then(|slot| self.instances.entry(slot, now_ns)) {
+            Some(entry) => Assignment::To(entry),
+            None => self.want(&key),
+        }
+    }
+
     /// The chain that a frame is for which is dropped: as cheap as [`Assigner::assign`] is.
     #[cold]
     pub(crate) fn chain_of(&mut self, read: &Read, now_ns: u64) -> Option<ChainIndex> {
@@ -406,11 +428,13 @@ impl Assigner {
         self.want(key);
     }
 
-    /// Forgets an instance.
-    pub(crate) fn unbind(&mut self, instance: InstanceId) {
+    /// Forgets an instance; its chain, if it served everybody.
+    pub(crate) fn unbind(&mut self, instance: InstanceId) -> Option<ChainIndex> {
         self.memo.forget();
-        self.instances.unbind(instance);
+        let was_everybodys = self.instances.serves_everybody(instance);
+        let released = self.instances.unbind(instance);
         self.outbox.send(Event::Unbound { instance });
+        released.filter(|_| was_everybodys).map(|released| released.chain)
     }
 
     /// Looks at a part of the tables, the greater the longer the last time is past, and gives up what is idle; returns

@@ -19,6 +19,7 @@
 
 mod bin;
 mod config;
+mod invocations;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -39,7 +40,9 @@ use crate::flows::pending::Pending;
 use crate::handover::Handover;
 use crate::headers::{self, Milestone};
 use crate::id::ChainIndex;
+use crate::invoke::{INVOKE_PORT, InvokePort};
 use crate::messages::Command;
+use crate::misses::FlowMisses;
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
@@ -65,6 +68,7 @@ const UNDIVIDED_NS: u64 = 200_000;
 /// A gateway. Made anywhere, then polled by one thread.
 pub struct Gateway {
     ports: Box<[PortState]>,
+    invoke: Option<InvokePort>,
     assigner: Assigner,
     pending: Pending,
     handover: Handover,
@@ -123,9 +127,9 @@ impl Gateway {
     /// # Errors
     /// If a size is out of range or the pool is too small for the others.
     pub fn new(config: GatewayConfig) -> Result<Self, GatewayError> {
-        let GatewayConfig { ports, pool, flows_max, instances_max, pending_max, burst, .. } = config;
+        let GatewayConfig { ports, mut invoke, pool, flows_max, instances_max, pending_max, burst, .. } = config;
         let port_count = ports.len();
-        if !(1..=usize::from(u16::MAX)).contains(&port_count) {
+        if !(1..usize::from(u16::MAX)).contains(&port_count) {
             return Err(GatewayError::PortCount { count: port_count });
         }
         check("flows_max", flows_max, 1 << 28)?;
@@ -142,12 +146,24 @@ impl Gateway {
             (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
         // A frame with which a flow begins anew gives an instance up and takes another.
         let events_per_poll_max = 2 * burst * port_count + 2 * COMMANDS_PER_POLL + IDLE_PER_POLL;
-        let outbox = Outbox::new(config.events, events_per_poll_max);
-        let assigner = Assigner::new(flows_max, instances_max, outbox);
+        // And a call may take or want an instance, or ask again for one when there are new rules.
+        let of_calls = invoke.as_ref().map_or(0, |port| burst + port.calls_max());
+        let outbox = Outbox::new(config.events, events_per_poll_max + of_calls);
+        let misses = match &invoke {
+            Some(port) => FlowMisses::by(port.stopwatch().clone(), instances_max),
+            None => FlowMisses::new(instances_max),
+        };
+        let assigner = Assigner::timed_by(misses, flows_max, instances_max, outbox);
+        let invoke_name = invoke.as_mut().map(|port| {
+            port.set_index(PortIndex(port_count as u16));
+            INVOKE_PORT
+        });
         let (misses, stopwatch) = (Arc::clone(assigner.misses()), assigner.misses().stopwatch());
-        let observer = Arc::new(Observer::new(ports.iter().map(|state| state.port.name()), misses));
+        let names = ports.iter().map(|state| state.port.name()).chain(invoke_name);
+        let observer = Arc::new(Observer::new(names, misses));
         Ok(Self {
             ports,
+            invoke,
             assigner,
             pending: Pending::new(pending_max),
             handover,
@@ -201,6 +217,7 @@ impl Gateway {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
         }
         self.first_port = (self.first_port + 1) % self.ports.len();
+        done += self.take_calls(now_ns);
         self.handover.hand_over();
         self.handover.ring();
         if done > 0 && has_paused {
@@ -211,6 +228,10 @@ impl Gateway {
         if now_ns >= self.undivided_ns && (done == 0 || is_overdue) {
             done += self.sweep(now_ns);
             self.ask_ports(now_ns);
+        }
+        done += self.end_overdue_calls(now_ns);
+        if let Some(port) = &mut self.invoke {
+            port.hand_over();
         }
         // The gateway's own answers.
         for state in &mut self.ports {
@@ -223,7 +244,10 @@ impl Gateway {
 
     /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: see [`Gateway::arm`].
     pub fn has_work(&mut self) -> bool {
-        self.handover.has_work() || !self.commands.is_empty() || self.assigner.has_events()
+        self.handover.has_work()
+            || !self.commands.is_empty()
+            || self.assigner.has_events()
+            || self.invoke.as_mut().is_some_and(InvokePort::has_work)
     }
 
     /// Has the ports report frames to the calling thread, which is about to sleep; says on what it can rely. To be undone
@@ -251,17 +275,24 @@ impl Gateway {
             let Ok(command) = self.commands.try_recv() else { break };
             done += 1;
             match command {
-                Command::SetRules(rules) => self.assigner.set_rules(rules),
+                Command::SetRules(rules) => {
+                    self.assigner.set_rules(rules);
+                    self.ask_again_for_calls(now_ns);
+                }
                 Command::Ready { chain, instance, entry } => {
                     if self.assigner.add_ready(chain, instance, entry) {
                         self.serve_waiting(chain, now_ns);
+                        self.serve_calls(chain, now_ns);
                     }
                 }
                 Command::Reclaim { instance } => self.assigner.reclaim(instance),
                 Command::Unbind { instance } => {
                     // What waited may just have been staged for it; after the answer nothing may name it any more.
                     self.handover.hand_over();
-                    self.assigner.unbind(instance);
+                    let everybodys = self.assigner.unbind(instance);
+                    if let (Some(chain), Some(port)) = (everybodys, &mut self.invoke) {
+                        port.abandon(chain, now_ns);
+                    }
                 }
             }
         }
@@ -419,12 +450,16 @@ impl Gateway {
     }
 
     fn net_out(&mut self, max: usize) -> usize {
-        let Self { ports, handover, bin, .. } = self;
+        let Self { ports, invoke, handover, bin, .. } = self;
         let count = handover.take_outbound(max, |frame| {
             let port = usize::from(frame.port().0);
-            match ports.get_mut(port) {
-                Some(state) => state.leave(frame, &mut *bin.pool),
-                None => {
+            match (ports.get_mut(port), &mut *invoke) {
+                (Some(state), _) => state.leave(frame, &mut *bin.pool),
+                (None, Some(invoke)) if invoke.index() == frame.port() => {
+                    invoke.answer(frame.bytes());
+                    bin.take(frame.into_buffer());
+                }
+                (None, _) => {
                     debug_assert!(false, "MMA names port {port} of {}", ports.len());
                     bin.take(frame.into_buffer());
                 }

@@ -24,3 +24,16 @@ impl fmt::Display for InstanceId {
         write!(f, "{}", self.0)
     }
 }
+
+/// Which of the chains that have had the same place in the tables one after another; later ones are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tenure(pub u32);
+
+/// A chain as somebody invokes it. It never means another chain that later has the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionRef {
+    /// Its place.
+    pub chain: ChainIndex,
+    /// Its time there.
+    pub tenure: Tenure,
+}

@@ -18,6 +18,7 @@
 //! | [`port`] | devices and the buffers that frames travel in |
 //! | [`headers`], [`neighbor`] | foreign bytes are read here, and only here |
 //! | [`rules`] | what traffic goes to which chain, found without a walk through all; made elsewhere, swapped whole |
+//! | [`invoke`] | messages for chains, and who waits for their answers |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
 //! | [`messages`] | what launcher and gateway tell each other |
 //! | [`drops`], [`misses`], [`observer`] | what others can see |
@@ -34,6 +35,7 @@ pub mod gateway;
 mod handover;
 pub mod headers;
 pub mod id;
+pub mod invoke;
 pub mod messages;
 pub mod misses;
 pub mod neighbor;

@@ -1,4 +1,4 @@
-//! When each FWP was given to its client: the moment at which Net-In looked for an instance for the client's first frame.
+//! When each FWP was given to its client, and when it was invoked last: the moment at which Net-In looked for an instance for the client's first frame.
 //!
 //! Written by the gateway's thread, once for each new client; read by the worker that then runs the FWP for the first time, on its
 //! way behind the frame itself. Both read the same clock.
@@ -13,13 +13,24 @@ use pinion_mma::stopwatch::Stopwatch;
 pub struct FlowMisses {
     stopwatch: Stopwatch,
     missed_ns: Box<[AtomicU64]>,
+    called_ns: Box<[AtomicU64]>,
 }
+
+/// No call.
+const NOT_CALLED: u64 = u64::MAX;
 
 impl FlowMisses {
     /// For FWPs of so many places. The gateway's clock starts now.
     #[must_use]
     pub fn new(places: usize) -> Self {
-        Self { stopwatch: Stopwatch::start(), missed_ns: (0..places).map(|_| AtomicU64::new(0)).collect() }
+        Self::by(Stopwatch::start(), places)
+    }
+
+    /// The same by a clock that goes already.
+    #[must_use]
+    pub fn by(stopwatch: Stopwatch, places: usize) -> Self {
+        let table = |empty| (0..places).map(|_| AtomicU64::new(empty)).collect();
+        Self { stopwatch, missed_ns: table(0), called_ns: table(NOT_CALLED) }
     }
 
     /// The gateway's clock.
@@ -40,6 +51,22 @@ impl FlowMisses {
         if let Some(place) = self.missed_ns.get(entry.index as usize) {
             place.store(missed_ns, Ordering::Relaxed);
         }
+    }
+
+    /// Notes when a function was invoked whose message goes to this FWP next.
+    #[inline]
+    pub(crate) fn note_call(&self, entry: FwpId, called_ns: u64) {
+        if let Some(place) = self.called_ns.get(entry.index as usize) {
+            place.store(called_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// How long ago the function was invoked whose message this FWP has got now, in nanoseconds, if that is not told yet. Of several
+    /// messages on their way at once this is the last one's.
+    #[must_use]
+    pub fn since_call_ns(&self, entry: FwpId) -> Option<u64> {
+        let called_ns = self.called_ns.get(entry.index as usize)?.swap(NOT_CALLED, Ordering::Relaxed);
+        (called_ns != NOT_CALLED).then(|| self.now_ns().saturating_sub(called_ns))
     }
 
     /// How long ago the client that has this FWP now was missed, in nanoseconds. For whoever has got a frame of the client's.

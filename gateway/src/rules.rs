@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use pinion_mma::id::PortIndex;
 
 use crate::headers::{FlowKey, Vlan};
-use crate::id::{CHAINS_MAX, ChainIndex};
+use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, Tenure};
 use classifier::Classifier;
 
 /// What a flow must look like; `None` is anything.
@@ -66,6 +66,8 @@ pub struct Rule {
 pub struct ChainSettings {
     /// The chain.
     pub chain: ChainIndex,
+    /// Unlike that of any other chain that has had this place.
+    pub tenure: Tenure,
     /// An instance to which nothing came for this long is given up. In nanoseconds.
     pub idle_timeout_ns: u64,
 }
@@ -93,6 +95,8 @@ pub struct RuleSet {
     classifier: Classifier,
     /// By chain; `None` for a chain that isn't there.
     idle_timeouts_ns: Box<[Option<u64>]>,
+    /// Likewise.
+    tenures: Box<[Option<Tenure>]>,
 }
 
 impl RuleSet {
@@ -106,8 +110,10 @@ impl RuleSet {
             return Err(RuleSetError::ChainOutOfRange(settings.chain));
         }
         let mut idle_timeouts_ns = vec![None; places].into_boxed_slice();
+        let mut tenures = vec![None; places].into_boxed_slice();
         for settings in chains {
             idle_timeouts_ns[settings.chain.0 as usize] = Some(settings.idle_timeout_ns);
+            tenures[settings.chain.0 as usize] = Some(settings.tenure);
         }
         let known = |chain: ChainIndex| idle_timeouts_ns.get(chain.0 as usize).is_some_and(Option::is_some);
         let unknown = |rule: &Rule| rule.chain.filter(|chain| !known(*chain));
@@ -117,7 +123,7 @@ impl RuleSet {
         // Stable: rules of the same priority keep their order.
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         let classifier = Classifier::new(rules.iter().map(|rule| &rule.matches));
-        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns })
+        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures })
     }
 
     /// The rule that holds for a flow.
@@ -130,6 +136,13 @@ impl RuleSet {
     #[must_use]
     pub fn idle_timeout_ns(&self, chain: ChainIndex) -> Option<u64> {
         self.idle_timeouts_ns.get(chain.0 as usize).copied().flatten()
+    }
+
+    /// Whether the chain is there that somebody wants to invoke.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, function: FunctionRef) -> bool {
+        self.tenures.get(function.chain.0 as usize).copied().flatten() == Some(function.tenure)
     }
 
     /// The rules in the order in which they are asked.

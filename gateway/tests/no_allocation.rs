@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender};
 use pinion_gateway::drops::DropReason;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
-use pinion_gateway::id::{ChainIndex, InstanceId};
+use pinion_gateway::id::{ChainIndex, InstanceId, Tenure};
+use pinion_gateway::invoke::{Dispatcher, FunctionRef, InvokePort};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
@@ -120,6 +121,22 @@ impl Port for Fountain {
     }
 }
 
+/// Takes the answers there are, and calls one function that is there and one that is not; how many answers there were.
+fn invoke_and_collect(dispatcher: &mut Dispatcher, round: u64) -> u64 {
+    let mut answered = 0;
+    let (calls, ()) = calls_during(|| {
+        dispatcher.poll(|_, outcome| answered += u64::from(outcome.is_ok()));
+        for chain in [0, 1] {
+            let function = FunctionRef { chain: ChainIndex(chain), tenure: Tenure(0) };
+            // All may be under way for once.
+            let _ = dispatcher.stage(function, round, 10_000_000, b"payload");
+        }
+        dispatcher.submit();
+    });
+    assert_eq!(calls, 0, "calls of the allocator by the dispatcher in round {round}");
+    answered
+}
+
 fn internet_checksum(bytes: &[u8]) -> [u8; 2] {
     let mut sum: u32 = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     while sum > 0xffff {
@@ -184,7 +201,7 @@ fn play_mma(mma: &mut MmaLink) -> usize {
 
 fn rules(policy: Policy) -> Arc<RuleSet> {
     let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
-    let chain = ChainSettings { chain: ChainIndex(0), idle_timeout_ns: 1_000_000_000 };
+    let chain = ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1_000_000_000 };
     let other = |number: u16| {
         let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };
         Rule { matches, priority: 1, ..rule.clone() }
@@ -240,8 +257,10 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
         (0..2).map(|_| link(512, Doorbell::default(), Doorbell::default())).unzip();
     let (commands, commands_end) = crossbeam_channel::bounded(1024);
     let (events_end, events) = crossbeam_channel::bounded(1024);
+    let (invoke, mut dispatchers) = InvokePort::new(1, 64, &Doorbell::default());
     let mut gateway = Gateway::new(GatewayConfig {
         ports: vec![PortSetup { port: Box::new(port), addresses: vec![std::net::IpAddr::V4(address).into()] }],
+        invoke: Some(invoke),
         pool: Box::new(pool.clone()),
         flows_max: 1024,
         instances_max: 256,
@@ -257,9 +276,10 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     commands.send(Command::SetRules(rules(Policy::PerClient))).unwrap();
 
     assert!(calls_during(|| drop(std::hint::black_box(Box::new(1)))).0 > 0, "the allocator's calls are not counted");
-    let (mut round, mut next_instance, mut taken, mut ended, mut echoed) = (0, 0, 0, 0, 0);
+    let (mut round, mut next_instance, mut taken, mut ended, mut echoed, mut answered) = (0, 0, 0, 0, 0, 0);
     while echoed < 100_000 {
         round += 1;
+        answered += invoke_and_collect(&mut dispatchers[0], round);
         let (calls, _) = calls_during(|| gateway.poll_at(round * 1_000_000));
         assert_eq!(calls, 0, "calls of the allocator in round {round}");
         echoed += mmas.iter_mut().map(play_mma).sum::<usize>();
@@ -269,6 +289,7 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     let port = observer.ports().next().unwrap();
     assert!(taken > 100, "only {taken} instances were taken: the test tests too little");
     assert!(ended > 100, "only {ended} instances ended with their connections: the test tests too little");
+    assert!(answered > 1000, "only {answered} calls were answered: the test tests too little");
     assert!(port.neighbors_answered.value() > 1000);
     for reason in [DropReason::NoRule, DropReason::FragmentWithoutFirst] {
         assert!(port.drops.count(reason) > 1000, "{reason}");

@@ -2,6 +2,7 @@
 //! that knows what was sent and walks through the rules.
 
 use super::*;
+use crate::id::Tenure;
 use crate::flows::ClientLabel;
 use crate::headers::{Ingress, Part, Vlan};
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
@@ -270,7 +271,7 @@ fn a_flood_of_one_flow_without_a_rule_is_looked_up_in_the_rules_once() {
 fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
     const FLOWS: u32 = 4096;
     let mut assigner = assigner(FLOWS as usize);
-    let settings = ChainSettings { chain: ChainIndex(0), idle_timeout_ns: 1 << 40 };
+    let settings = ChainSettings { chain: ChainIndex(0), tenure: Tenure::default(), idle_timeout_ns: 1 << 40 };
     let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
     assigner.set_rules(Arc::new(all));
     let flow = |number: u32| {

@@ -2,6 +2,7 @@
 //! `cargo test --release -p pinion-gateway --lib timing -- --ignored --nocapture --test-threads 1`
 
 use super::*;
+use crate::id::Tenure;
 use crate::headers::{Ingress, Vlan};
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::*;
@@ -21,7 +22,7 @@ fn rules(count: u32) -> RuleSet {
         let matches = Match { destination: Some(destination.into()), ..Match::default() };
         Rule { matches, priority: 1, ..fallback.clone() }
     };
-    let settings = ChainSettings { chain, idle_timeout_ns: 1 << 40 };
+    let settings = ChainSettings { chain, tenure: Tenure::default(), idle_timeout_ns: 1 << 40 };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }
 

@@ -31,6 +31,9 @@ pub(crate) const CLOSED_QUIET_NS: u64 = 1_000_000_000;
 /// The same after the client has reset it: for what is on its way through the chain, and for segments that overtook each other.
 pub(crate) const RESET_QUIET_NS: u64 = 100_000_000;
 
+/// No slot.
+const NOBODY: u32 = u32::MAX;
+
 /// A slot, as it was at the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRef {
@@ -126,6 +129,8 @@ pub(crate) struct Instances {
     bound_count: usize,
     by_key: HashIndex,
     by_instance: HashIndex,
+    /// By chain: the slot of the instance that serves everybody, or [`NOBODY`].
+    everybodys: Box<[u32]>,
     sweep_next: usize,
     next_up: Arc<NextUp>,
 }
@@ -148,6 +153,7 @@ impl Instances {
             bound_count: 0,
             by_key: HashIndex::new(slots),
             by_instance: HashIndex::new(slots),
+            everybodys: vec![NOBODY; CHAINS_MAX as usize].into(),
             sweep_next: 0,
             next_up: Arc::default(),
         }
@@ -183,6 +189,21 @@ impl Instances {
         }
         hot.last_seen_ns = now_ns;
         Some(hot.entry)
+    }
+
+    /// The FWP that the instance of a chain is entered by that serves everybody, if there is one. Notes that it was seen.
+    #[inline]
+    pub(crate) fn everybodys(&mut self, chain: ChainIndex, now_ns: u64) -> Option<FwpId> {
+        let slot = *self.everybodys.get(chain.0 as usize)?;
+        let hot = self.hot.get_mut(slot as usize)?;
+        hot.last_seen_ns = now_ns;
+        Some(hot.entry)
+    }
+
+    /// Whether an instance serves everybody.
+    pub(crate) fn serves_everybody(&self, instance: InstanceId) -> bool {
+        let key = self.find(instance).and_then(|slot| self.cold[slot as usize].key);
+        key.is_some_and(|key| key.client == ClientLabel::Everybody)
     }
 
     /// The chain of a bound instance, if the slot is still the same one's.
@@ -239,6 +260,9 @@ impl Instances {
         (hot.state, hot.last_seen_ns) = (State::Bound, now_ns);
         self.cold[slot as usize].key = Some(*key);
         self.by_key.insert(self.hasher.hash_one(key), slot);
+        if key.client == ClientLabel::Everybody {
+            self.everybodys[key.chain.0 as usize] = slot;
+        }
         self.announce(key.chain);
         Some((self.slot_ref(slot), self.cold[slot as usize].instance))
     }
@@ -287,6 +311,9 @@ impl Instances {
         self.by_instance.remove(self.hasher.hash_one(instance), slot);
         if let Some(key) = key {
             self.by_key.remove(self.hasher.hash_one(key), slot);
+            if key.client == ClientLabel::Everybody {
+                self.everybodys[chain.0 as usize] = NOBODY;
+            }
             self.cold[slot as usize].key = None;
             self.bound_count -= 1;
         } else {

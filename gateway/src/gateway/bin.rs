@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::id::PortIndex;
 
 use crate::drops::DropReason;
 use crate::id::ChainIndex;
 use crate::observer::Observer;
 use crate::port::BufferPool;
+
+/// Buffers that are taken from the pool together, where they are needed singly.
+const TAKEN_AT_ONCE: usize = 16;
 
 /// Where buffers go when their frames are done with: back to the pool, in batches.
 pub(super) struct Bin {
@@ -29,6 +33,16 @@ impl Bin {
         self.buffers.push(buffer);
     }
 
+    /// An empty buffer, if the pool has one.
+    #[inline]
+    pub(super) fn buffer(&mut self) -> Option<Buffer> {
+        // What is to go back serves as well, and is near.
+        if self.buffers.is_empty() {
+            self.pool.take(&mut self.buffers, TAKEN_AT_ONCE);
+        }
+        self.buffers.pop()
+    }
+
     pub(super) fn drop_frame(&mut self, frame: Frame, reason: DropReason) {
         self.observer.port(frame.port()).drops.add(reason, 1);
         self.take(frame.into_buffer());
@@ -39,6 +53,13 @@ impl Bin {
     pub(super) fn drop_of_chain(&mut self, frame: Frame, chain: Option<ChainIndex>, reason: DropReason) {
         self.observer.chain_drops().add(chain, reason);
         self.drop_frame(frame, reason);
+    }
+
+    /// Counts what came by a port for a chain, and is no frame yet.
+    #[cold]
+    pub(super) fn count_of_chain(&self, port: PortIndex, chain: Option<ChainIndex>, reason: DropReason) {
+        self.observer.chain_drops().add(chain, reason);
+        self.observer.port(port).drops.add(reason, 1);
     }
 
     pub(super) fn empty(&mut self) {

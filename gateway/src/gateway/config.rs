@@ -4,6 +4,7 @@ use crossbeam_channel::{Receiver, Sender};
 use ipnet::IpNet;
 use pinion_mma::link::GatewayLink;
 
+use crate::invoke::InvokePort;
 use crate::messages::{Command, Event};
 use crate::port::{BufferPool, Port};
 
@@ -20,6 +21,8 @@ pub struct PortSetup {
 pub struct GatewayConfig {
     /// Its ports; the first one is `PortIndex(0)`.
     pub ports: Vec<PortSetup>,
+    /// The port of those who invoke chains, if there is to be one; its place is behind the others'.
+    pub invoke: Option<InvokePort>,
     /// The pool from which all its ports take their buffers.
     pub pool: Box<dyn BufferPool>,
     /// Flows to remember, in 84 bytes each. More of them can be under way; looking up those that were forgotten takes

@@ -3,7 +3,8 @@
 use super::*;
 use crate::flows::ClientLabel;
 use crate::headers::Vlan;
-use crate::id::InstanceId;
+use crate::id::{InstanceId, Tenure};
+use crate::invoke::Dispatcher;
 use crate::messages::Event;
 use crate::observer::PortObserver;
 use crate::port::LinkState;
@@ -19,6 +20,7 @@ use pinion_mma::link::{Inbound, MmaLink, link};
 use std::net::{IpAddr, Ipv4Addr};
 
 mod connections;
+mod invocations;
 mod loans;
 mod ports;
 
@@ -34,6 +36,7 @@ struct Rig {
     events: Receiver<Event>,
     pool: HeapPool,
     now_ns: u64,
+    dispatchers: Vec<Dispatcher>,
 }
 
 /// Sizes that some test wants to be small.
@@ -43,9 +46,11 @@ struct Sizes {
     instances: usize,
     pending: usize,
     events: usize,
+    /// None: there is no port to invoke chains by.
+    calls: Option<usize>,
 }
 
-const AMPLE: Sizes = Sizes { mmas: 1, link: 256, instances: 64, pending: 64, events: 256 };
+const AMPLE: Sizes = Sizes { mmas: 1, link: 256, instances: 64, pending: 64, events: 256, calls: None };
 
 /// What MMA was given: the frame's target, where it came in, and itself.
 type Delivered = (FwpId, PortIndex, Vec<u8>);
@@ -62,8 +67,10 @@ impl Rig {
             (0..sizes.mmas).map(|_| link(sizes.link, Doorbell::default(), Doorbell::default())).unzip();
         let (commands, commands_end) = crossbeam_channel::bounded(256);
         let (events_end, events) = crossbeam_channel::bounded(sizes.events);
+        let (invoke, dispatchers) = sizes.calls.map(|calls| InvokePort::new(2, calls, &Doorbell::default())).unzip();
         let gateway = Gateway::new(GatewayConfig {
             ports: setups,
+            invoke,
             pool: Box::new(pool.clone()),
             flows_max: 256,
             instances_max: sizes.instances,
@@ -74,7 +81,8 @@ impl Rig {
             commands: commands_end,
             events: events_end,
         });
-        Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0 }
+        let dispatchers = dispatchers.unwrap_or_default();
+        Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0, dispatchers }
     }
 
     /// The same for a first port that takes frames for all stations in.
@@ -92,7 +100,7 @@ impl Rig {
     }
 
     fn set_rules(&mut self, rules: Vec<Rule>) {
-        let chains = [0, 1].map(|chain| ChainSettings { chain: ChainIndex(chain), idle_timeout_ns: IDLE_TIMEOUT_NS });
+        let chains = [0, 1].map(|chain| ChainSettings { chain: ChainIndex(chain), tenure: Tenure(0), idle_timeout_ns: IDLE_TIMEOUT_NS });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));
     }
@@ -618,6 +626,7 @@ fn impossible_sizes_are_refused_by_name() {
         let pool = HeapPool::new(512, 2048);
         let mut config = GatewayConfig {
             ports: vec![setup(0, &pool).0],
+            invoke: None,
             pool: Box::new(pool),
             flows_max: 256,
             instances_max: 16,

@@ -114,6 +114,30 @@ pub const PORT_REPLY: u16 = 0xfffe;
 /// Transmit port: nowhere; the slot is given back.
 pub const PORT_DROP: u16 = 0xffff;
 
+/// EtherType of a message, of those that IEEE 802 leaves to local experiments. A message is a frame that no device has received:
+/// somebody invokes the chain ([`MESSAGE_HEADER_BYTES`]).
+///
+/// ```text
+///    0          12     14        15     16      24     28        32
+///    | addresses | type | version | zero | token | call | zero ... | payload, to the frame's end
+/// ```
+///
+/// Its answer is a frame that has the same token and call, and another payload; what else is in its header is not looked at. Type is in
+/// network order, all else little-endian.
+pub const MESSAGE_ETHERTYPE: u16 = 0x88b5;
+/// The version of a message's header.
+pub const MESSAGE_VERSION: u8 = 1;
+/// Where in a message the version is.
+pub const MESSAGE_VERSION_AT: usize = 14;
+/// Where in a message the token is, 8 bytes: good for one answer to this one message, and not to be guessed.
+pub const MESSAGE_TOKEN_AT: usize = 16;
+/// Where in a message the call's number is, 4 bytes, by which the node finds who waits.
+pub const MESSAGE_CALL_AT: usize = 24;
+/// Bytes of a message before its payload.
+pub const MESSAGE_HEADER_BYTES: usize = 32;
+/// The longest payload of a message or an answer: what a frame of 1,518 bytes holds, which fits into the smallest slot.
+pub const MESSAGE_PAYLOAD_BYTES_MAX: usize = 1518 - MESSAGE_HEADER_BYTES;
+
 /// Describes a guest's packet memory. `pinion_pool` returns its address; the host reads it once.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,4 +246,5 @@ const _: () = {
     assert!(core::mem::size_of::<Descriptor>() == 16);
     assert!(SLOT_SIZE_MIN.is_multiple_of(SLOT_ALIGN));
     assert!(SLOT_SIZE_MAX <= u16::MAX as u32);
+    assert!(MESSAGE_HEADER_BYTES + MESSAGE_PAYLOAD_BYTES_MAX + RX_HEADROOM as usize <= SLOT_SIZE_MIN as usize);
 };

@@ -1,0 +1,221 @@
+//! Tests of messages for chains, and of who gets which answer.
+
+use super::*;
+use crate::id::FunctionRef;
+use crate::invoke::{Failure, Refused};
+use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_TOKEN_AT};
+
+const TIMEOUT_NS: u64 = 3_600_000_000_000;
+/// Longer than the gateway lets a call wait whose instance it has forgotten, and than it waits to look.
+const ABANDONED_NS: u64 = 60_000_000;
+
+type Answers = Vec<(u64, Result<Vec<u8>, Failure>)>;
+
+fn function(chain: u32) -> FunctionRef {
+    FunctionRef { chain: ChainIndex(chain), tenure: Tenure(0) }
+}
+
+fn everybody(instance: u64) -> Event {
+    taken(instance, ClientLabel::Everybody)
+}
+
+impl Rig {
+    /// With room for so many calls on each of two lines, and two chains without rules.
+    fn invokable(calls: usize) -> Self {
+        let mut rig = Self::with(1, Sizes { calls: Some(calls), ..AMPLE });
+        rig.set_rules(Vec::new());
+        rig
+    }
+
+    fn invoke(&mut self, line: usize, chain: u32, ticket: u64, payload: &[u8]) {
+        let dispatcher = &mut self.dispatchers[line];
+        dispatcher.stage(function(chain), ticket, TIMEOUT_NS, payload).unwrap();
+        dispatcher.submit();
+        self.poll();
+    }
+
+    fn answers(&mut self, line: usize) -> Answers {
+        let mut answers = Vec::new();
+        self.dispatchers[line].poll(|ticket, outcome| answers.push((ticket, outcome.map(<[u8]>::to_vec))));
+        answers
+    }
+
+    /// A function sends a frame to where messages come from.
+    fn answer(&mut self, frame: &[u8]) {
+        let port = self.gateway.invoke.as_ref().unwrap().index();
+        let mut buffer = self.mmas[0].empty.pop().unwrap();
+        buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
+        self.mmas[0].outbound.push(Frame::new(buffer, frame.len() as u32).of_port(port)).unwrap();
+        self.poll();
+    }
+
+    fn message(&mut self) -> Vec<u8> {
+        let mut delivered = self.delivered();
+        assert_eq!(delivered.len(), 1);
+        delivered.remove(0).2
+    }
+
+    fn unasked(&self) -> (u64, u64) {
+        let counters = self.gateway.invoke.as_ref().unwrap().counters();
+        (counters.late.value(), counters.unknown.value())
+    }
+}
+
+#[test]
+fn a_message_goes_to_the_chain_that_its_caller_names_and_the_answer_comes_back() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(1, 10);
+    rig.invoke(0, 1, 77, b"ping");
+    assert_eq!(rig.events(), [Event::Taken { chain: ChainIndex(1), instance: InstanceId(10), client: ClientLabel::Everybody }]);
+    let delivered = rig.delivered();
+    let (target, port, message) = &delivered[0];
+    assert_eq!((*target, *port, &message[MESSAGE_HEADER_BYTES..]), (entry(10), PortIndex(1), &b"ping"[..]));
+    assert_eq!(rig.answers(0), []);
+    rig.answer(&[&message[..MESSAGE_HEADER_BYTES], b"a longer answer"].concat());
+    assert_eq!(rig.answers(1), [], "another line's");
+    assert_eq!(rig.answers(0), [(77, Ok(b"a longer answer".to_vec()))]);
+    assert_eq!(rig.dispatchers[0].under_way(), 0);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn all_calls_of_a_chain_meet_the_same_instance_and_so_does_a_shared_rule() {
+    let mut rig = Rig::invokable(8);
+    rig.set_rules(vec![rule(Policy::Shared, 0)]);
+    rig.ready(0, 10);
+    rig.ready(0, 11);
+    rig.send_and_poll(&[datagram(1, 1000, 0)]);
+    rig.invoke(0, 0, 1, b"");
+    rig.invoke(1, 0, 2, b"");
+    assert_eq!(rig.targets(), [11, 11, 11]);
+    assert_eq!(rig.events(), [everybody(11)]);
+}
+
+#[test]
+fn no_answer_counts_but_the_one_with_the_calls_own_token_and_that_only_once() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(0, 10);
+    rig.invoke(0, 0, 1, b"one");
+    let first = rig.message();
+    rig.invoke(0, 0, 2, b"two");
+    let second = rig.message();
+    // Another's place with one's own token, no token, one bit wrong.
+    let mut mixed = first.clone();
+    mixed[24..28].copy_from_slice(&second[24..28]);
+    let mut without = second.clone();
+    without[MESSAGE_TOKEN_AT..MESSAGE_TOKEN_AT + 8].fill(0);
+    let mut altered = second.clone();
+    altered[MESSAGE_TOKEN_AT] ^= 1;
+    let mut beyond = second.clone();
+    beyond[24..28].fill(0xff);
+    for forged in [&mixed[..], &without, &altered, &beyond, &[0; 20], &[]] {
+        rig.answer(forged);
+    }
+    assert_eq!((rig.answers(0), rig.unasked()), (Vec::new(), (0, 6)));
+    rig.answer(&second);
+    rig.answer(&second);
+    assert_eq!((rig.answers(0), rig.unasked()), (vec![(2, Ok(b"two".to_vec()))], (1, 6)));
+}
+
+#[test]
+fn tokens_are_unlike_each_other_in_all_their_parts() {
+    let mut rig = Rig::invokable(64);
+    rig.ready(0, 10);
+    let mut tokens = Vec::new();
+    for ticket in 0..64 {
+        rig.invoke(0, 0, ticket, b"");
+        tokens.extend(rig.delivered().into_iter().map(|(.., message)| message[MESSAGE_TOKEN_AT..][..8].to_vec()));
+    }
+    for part in [0..4, 4..8] {
+        let mut parts: Vec<_> = tokens.iter().map(|token| &token[part.clone()]).collect();
+        parts.sort();
+        parts.dedup();
+        assert!(parts.len() >= 63, "{parts:?}");
+    }
+}
+
+#[test]
+fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once() {
+    let mut rig = Rig::invokable(16);
+    for ticket in 0..6 {
+        rig.invoke(0, 0, ticket, &[ticket as u8]);
+    }
+    assert_eq!((rig.events(), rig.targets()), (vec![Event::Wanted { chain: ChainIndex(0) }], vec![]));
+    // New rules, and the launcher may have forgotten.
+    rig.command(Command::SetRules(Arc::new(
+        RuleSet::new(Vec::new(), &[ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1 << 40 }])
+            .unwrap(),
+    )));
+    assert!(rig.events().contains(&Event::Wanted { chain: ChainIndex(0) }));
+    rig.ready(0, 10);
+    assert_eq!((rig.events(), rig.targets()), (vec![everybody(10)], vec![10; 6]));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_call_without_an_instance_fails_after_a_second_and_one_without_an_answer_with_its_deadline() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(1, 10);
+    rig.invoke(0, 0, 1, b"no instance");
+    rig.invoke(0, 1, 2, b"no answer");
+    let message = rig.message();
+    rig.now_ns += PENDING_TIMEOUT_NS + 1;
+    rig.poll();
+    assert_eq!(rig.answers(0), [(1, Err(Failure::NoInstance))]);
+    assert_eq!(rig.chain_drops(0), [(DropReason::NoInstance, 1)]);
+    rig.now_ns += 2 * TIMEOUT_NS;
+    rig.poll();
+    assert_eq!(rig.answers(0), [(2, Err(Failure::Deadline))]);
+    rig.answer(&message);
+    assert_eq!((rig.answers(0), rig.unasked()), (Vec::new(), (1, 0)));
+}
+
+#[test]
+fn a_chain_that_is_not_there_or_whose_place_another_has_is_not_invoked() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(0, 10);
+    rig.invoke(0, 2, 1, b"");
+    let former = FunctionRef { tenure: Tenure(9), ..function(0) };
+    rig.dispatchers[0].stage(former, 2, TIMEOUT_NS, b"").unwrap();
+    rig.dispatchers[0].submit();
+    rig.poll();
+    assert_eq!(rig.answers(0), [(1, Err(Failure::NotInForce)), (2, Err(Failure::NotInForce))]);
+    assert_eq!(rig.targets(), []);
+}
+
+#[test]
+fn calls_whose_instance_ended_fail_soon_unless_the_answer_was_on_its_way() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(0, 10);
+    rig.invoke(0, 0, 1, b"answered");
+    let answered = rig.message();
+    rig.invoke(0, 0, 2, b"lost");
+    rig.command(Command::Unbind { instance: InstanceId(10) });
+    rig.answer(&answered);
+    assert_eq!(rig.answers(0), [(1, Ok(b"answered".to_vec()))]);
+    // Who comes now meets the next instance, and has nothing to do with it.
+    rig.ready(0, 11);
+    rig.delivered();
+    rig.invoke(0, 0, 3, b"later");
+    rig.now_ns += ABANDONED_NS;
+    rig.poll();
+    assert_eq!(rig.answers(0), [(2, Err(Failure::Ended))]);
+    assert_eq!(rig.targets(), [11]);
+}
+
+#[test]
+fn what_is_too_long_or_one_call_too_many_is_refused_at_once() {
+    let mut rig = Rig::invokable(2);
+    rig.ready(0, 10);
+    let too_long = [0; MESSAGE_PAYLOAD_BYTES_MAX + 1];
+    let dispatcher = &mut rig.dispatchers[0];
+    let refused = dispatcher.stage(function(0), 1, TIMEOUT_NS, &too_long).unwrap_err();
+    assert_eq!(refused.to_string(), "a payload of 1487 bytes: a message holds at most 1486");
+    assert_eq!(dispatcher.stage(function(0), 1, TIMEOUT_NS, &too_long[1..]), Ok(()));
+    assert_eq!(dispatcher.stage(function(0), 2, TIMEOUT_NS, b""), Ok(()));
+    assert_eq!(dispatcher.stage(function(0), 3, TIMEOUT_NS, b""), Err(Refused::Full { calls: 2 }));
+    dispatcher.submit();
+    rig.poll();
+    assert_eq!(rig.delivered()[0].2.len(), 1518);
+    rig.assert_no_buffer_leaked();
+}

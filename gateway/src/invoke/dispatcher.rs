@@ -1,0 +1,180 @@
+//! The callers' end of a line to the port.
+
+use pinion_abi::MESSAGE_PAYLOAD_BYTES_MAX;
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::spsc::{self, Consumer, Producer};
+use pinion_mma::stopwatch::Stopwatch;
+
+use super::{Failure, FunctionRef};
+use crate::id::{ChainIndex, Tenure};
+
+/// A call, and the memory for its payload and its answer's. Goes round between a dispatcher and the port.
+pub struct Invocation {
+    pub(super) function: FunctionRef,
+    pub(super) ticket: u64,
+    pub(super) called_ns: u64,
+    pub(super) deadline_ns: u64,
+    pub(super) outcome: Result<(), Failure>,
+    /// Of the payload, or the answer's.
+    len: u16,
+    line: u8,
+    bytes: [u8; MESSAGE_PAYLOAD_BYTES_MAX],
+}
+
+impl Invocation {
+    fn of_line(line: u8) -> Box<Self> {
+        Box::new(Self {
+            function: FunctionRef { chain: ChainIndex(0), tenure: Tenure(0) },
+            ticket: 0,
+            called_ns: 0,
+            deadline_ns: 0,
+            outcome: Ok(()),
+            len: 0,
+            line,
+            bytes: [0; MESSAGE_PAYLOAD_BYTES_MAX],
+        })
+    }
+
+    pub(super) fn line(&self) -> usize {
+        self.line.into()
+    }
+
+    #[inline]
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+
+    /// # Panics
+    /// If it is longer than [`MESSAGE_PAYLOAD_BYTES_MAX`].
+    #[inline]
+    pub(super) fn set_payload(&mut self, payload: &[u8]) {
+        self.bytes[..payload.len()].copy_from_slice(payload);
+        self.len = payload.len() as u16;
+    }
+}
+
+/// Why a call was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A message holds no more.
+    #[error("a payload of {bytes} bytes: a message holds at most {MESSAGE_PAYLOAD_BYTES_MAX}")]
+    TooLong {
+        /// The payload's length.
+        bytes: usize,
+    },
+    /// As many calls of this dispatcher are under way as may be.
+    #[error("{calls} calls are under way, and no more may be: wait for answers")]
+    Full {
+        /// How many there are.
+        calls: usize,
+    },
+}
+
+/// Who calls functions, from one thread at a time, and collects their answers. Neither blocks nor allocates.
+pub struct Dispatcher {
+    submitted: Producer<Box<Invocation>>,
+    answered: Consumer<Box<Invocation>>,
+    /// Those that are not under way; the last used is the next.
+    spare: Vec<Box<Invocation>>,
+    calls_max: usize,
+    has_staged: bool,
+    gateway: Doorbell,
+    bell: Doorbell,
+    stopwatch: Stopwatch,
+}
+
+/// The port's end of a line.
+pub(super) struct LineEnd {
+    pub(super) submitted: Consumer<Box<Invocation>>,
+    pub(super) answered: Producer<Box<Invocation>>,
+    /// Wakes the dispatcher's thread.
+    pub(super) bell: Doorbell,
+    pub(super) has_staged: bool,
+}
+
+/// Makes a line for so many calls at once.
+pub(super) fn line(number: u8, calls_max: usize, gateway: &Doorbell, stopwatch: &Stopwatch) -> (Dispatcher, LineEnd) {
+    let ((submitted_tx, submitted_rx), (answered_tx, answered_rx)) = (spsc::ring(calls_max), spsc::ring(calls_max));
+    let bell = Doorbell::default();
+    let dispatcher = Dispatcher {
+        submitted: submitted_tx,
+        answered: answered_rx,
+        spare: (0..calls_max).map(|_| Invocation::of_line(number)).collect(),
+        calls_max,
+        has_staged: false,
+        gateway: gateway.clone(),
+        bell: bell.clone(),
+        stopwatch: stopwatch.clone(),
+    };
+    (dispatcher, LineEnd { submitted: submitted_rx, answered: answered_tx, bell, has_staged: false })
+}
+
+impl Dispatcher {
+    /// Calls a function with the next [`Dispatcher::submit`]: its answer, or why there is none, comes with this ticket.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    #[inline]
+    pub fn stage(
+        &mut self,
+        function: FunctionRef,
+        ticket: u64,
+        timeout_ns: u64,
+        payload: &[u8],
+    ) -> Result<(), Refused> {
+        if payload.len() > MESSAGE_PAYLOAD_BYTES_MAX {
+            return Err(Refused::TooLong { bytes: payload.len() });
+        }
+        let mut invocation = self.spare.pop().ok_or(Refused::Full { calls: self.calls_max })?;
+        let called_ns = self.stopwatch.elapsed_ns();
+        (invocation.function, invocation.ticket, invocation.called_ns) = (function, ticket, called_ns);
+        invocation.deadline_ns = called_ns.saturating_add(timeout_ns);
+        invocation.set_payload(payload);
+        let staged = self.submitted.stage(invocation);
+        debug_assert!(staged.is_ok(), "there is room for all of them");
+        self.has_staged = true;
+        Ok(())
+    }
+
+    /// Hands over what was staged.
+    #[inline]
+    pub fn submit(&mut self) {
+        if std::mem::take(&mut self.has_staged) {
+            self.submitted.publish();
+            self.gateway.ring();
+        }
+    }
+
+    /// Takes the answers that are there: the ticket of each call and its answer's payload, or why there is none. Returns how many.
+    #[inline]
+    pub fn poll(&mut self, mut take: impl FnMut(u64, Result<&[u8], Failure>)) -> usize {
+        let Self { answered, spare, .. } = self;
+        answered.pop_batch(usize::MAX, |invocation| {
+            take(invocation.ticket, invocation.outcome.map(|()| invocation.payload()));
+            spare.push(invocation);
+        })
+    }
+
+    /// Whether there are answers.
+    pub fn has_answers(&mut self) -> bool {
+        self.answered.ready(1) > 0
+    }
+
+    /// Calls that are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.calls_max - self.spare.len()
+    }
+
+    /// Rung when there are answers: a thread that waits for them may sleep at it.
+    #[must_use]
+    pub fn bell(&self) -> &Doorbell {
+        &self.bell
+    }
+
+    /// The clock that calls are timed by.
+    #[must_use]
+    pub fn stopwatch(&self) -> &Stopwatch {
+        &self.stopwatch
+    }
+}

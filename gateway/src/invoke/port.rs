@@ -1,0 +1,226 @@
+//! The gateway's end of all lines. See [`super`].
+
+use std::sync::Arc;
+
+use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::counters::Counter;
+use pinion_mma::doorbell::Doorbell;
+use pinion_mma::id::PortIndex;
+use pinion_mma::stopwatch::Stopwatch;
+
+use super::calls::{Calls, Fit};
+use super::dispatcher::{Dispatcher, Invocation, LineEnd, line};
+use super::{Failure, FunctionRef, message};
+use crate::id::ChainIndex;
+use crate::port::PortCounters;
+
+/// How often it is looked whose time is over.
+const SWEEP_INTERVAL_NS: u64 = 1_000_000;
+/// How long answers of an instance that the gateway has forgotten may take to come: longer than one that is replaced keeps its place.
+const ABANDONED_NS: u64 = 50_000_000;
+
+/// What becomes of messages and answers. Written by the gateway's thread.
+#[derive(Debug, Default)]
+pub struct InvokeCounters {
+    /// Messages as received frames, and answers as sent ones.
+    pub traffic: Arc<PortCounters>,
+    /// Answers to calls that were over: answered already, or given up.
+    pub late: Counter,
+    /// Frames that answer no call there was: a token that was made up, or none.
+    pub unknown: Counter,
+    /// Calls that ended without an answer.
+    pub failed: Counter,
+}
+
+/// See [`super`].
+pub struct InvokePort {
+    lines: Box<[LineEnd]>,
+    /// The line that is looked at first, so that none is always last.
+    first_line: usize,
+    calls: Calls,
+    index: PortIndex,
+    stopwatch: Stopwatch,
+    swept_ns: u64,
+    counters: Arc<InvokeCounters>,
+}
+
+impl InvokePort {
+    /// Makes a port of a gateway that sleeps at this bell, and a dispatcher for each of its lines, on each of which so many calls may be
+    /// under way.
+    ///
+    /// # Panics
+    /// If there are more than 255 lines, or none has room.
+    #[must_use]
+    pub fn new(lines: u8, calls_per_line: usize, gateway: &Doorbell) -> (Self, Vec<Dispatcher>) {
+        let stopwatch = Stopwatch::start();
+        let (dispatchers, ends): (Vec<_>, Vec<_>) =
+            (0..lines).map(|number| line(number, calls_per_line, gateway, &stopwatch)).unzip();
+        let port = Self {
+            lines: ends.into(),
+            first_line: 0,
+            calls: Calls::new(usize::from(lines) * calls_per_line),
+            index: PortIndex(u16::MAX),
+            stopwatch,
+            swept_ns: 0,
+            counters: Arc::default(),
+        };
+        (port, dispatchers)
+    }
+
+    /// Calls that may be under way, on all lines together.
+    pub(crate) fn calls_max(&self) -> usize {
+        self.calls.places()
+    }
+
+    /// What others can see of it.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<InvokeCounters> {
+        &self.counters
+    }
+
+    pub(crate) fn stopwatch(&self) -> &Stopwatch {
+        &self.stopwatch
+    }
+
+    pub(crate) fn set_index(&mut self, index: PortIndex) {
+        self.index = index;
+    }
+
+    pub(crate) fn index(&self) -> PortIndex {
+        self.index
+    }
+
+    /// Whether a dispatcher has submitted something.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.lines.iter_mut().any(|line| line.submitted.ready(1) > 0)
+    }
+
+    /// Takes up to `max` calls, each to be answered, failed, delivered or made to wait by `take`, who is given its place. Returns how many.
+    #[inline]
+    pub(crate) fn receive(&mut self, max: usize, mut take: impl FnMut(&mut Self, u32)) -> usize {
+        let (count, mut left) = (self.lines.len(), max);
+        for turn in 0..count {
+            let at = (self.first_line + turn) % count;
+            while left > 0 {
+                let Some(invocation) = self.lines[at].submitted.take() else { break };
+                left -= 1;
+                self.counters.traffic.received.frames.add(1);
+                self.counters.traffic.received.bytes.add(invocation.payload().len() as u64);
+                match self.calls.enter(invocation) {
+                    Ok(place) => take(self, place),
+                    Err(invocation) => self.give_back(invocation, Err(Failure::Busy)),
+                }
+            }
+            self.lines[at].submitted.release();
+        }
+        self.first_line = (self.first_line + 1) % count.max(1);
+        max - left
+    }
+
+    /// What the call in this place is of, and since when.
+    pub(crate) fn function(&self, place: u32) -> Option<(FunctionRef, u64)> {
+        self.calls.invocation(place).map(|invocation| (invocation.function, invocation.called_ns))
+    }
+
+    /// Makes the message of a call; gives the buffer back if it does not hold it.
+    #[inline]
+    pub(crate) fn message(&mut self, place: u32, mut buffer: Buffer) -> Result<Frame, Buffer> {
+        let Some(invocation) = self.calls.invocation(place) else { return Err(buffer) };
+        let call = self.calls.call_ref(place);
+        let space = buffer.capacity();
+        match message::write(buffer.bytes_mut(space), call, invocation.payload()) {
+            Some(len) => Ok(Frame::new(buffer, len).of_port(self.index)),
+            None => Err(buffer),
+        }
+    }
+
+    /// The message has been handed over.
+    #[inline]
+    pub(crate) fn delivered(&mut self, place: u32) {
+        self.calls.delivered(place);
+    }
+
+    /// A call waits for an instance of its chain, no longer than until then.
+    pub(crate) fn wait(&mut self, place: u32, until_ns: u64) {
+        self.calls.wait(place, until_ns);
+    }
+
+    /// The call that waits longest for the chain.
+    pub(crate) fn first_waiting(&self, chain: ChainIndex) -> Option<u32> {
+        self.calls.first_waiting(chain)
+    }
+
+    /// Each chain that calls wait for, some more than once.
+    pub(crate) fn chains_waited_for(&self) -> impl Iterator<Item = FunctionRef> {
+        self.calls.all_waiting().filter_map(|place| self.calls.function(place))
+    }
+
+    /// The gateway has forgotten the instance that had the messages of all who invoke this chain.
+    pub(crate) fn abandon(&mut self, chain: ChainIndex, now_ns: u64) {
+        self.calls.abandon(chain, now_ns + ABANDONED_NS);
+    }
+
+    /// A frame that a function has sent: the answer to a call, or nothing.
+    #[inline]
+    pub(crate) fn answer(&mut self, frame: &[u8]) {
+        let Some((call, payload)) = message::read(frame) else { return self.counters.unknown.add(1) };
+        match self.calls.judge(call) {
+            Fit::Awaited => {}
+            Fit::Late => return self.counters.late.add(1),
+            Fit::Unknown => return self.counters.unknown.add(1),
+        }
+        if let Some(mut invocation) = self.calls.end(call.place) {
+            invocation.set_payload(payload);
+            self.counters.traffic.sent.frames.add(1);
+            self.counters.traffic.sent.bytes.add(payload.len() as u64);
+            self.give_back(invocation, Ok(()));
+        }
+    }
+
+    /// A call has no answer.
+    pub(crate) fn fail(&mut self, place: u32, failure: Failure) {
+        if let Some(invocation) = self.calls.end(place) {
+            self.give_back(invocation, Err(failure));
+        }
+    }
+
+    fn give_back(&mut self, mut invocation: Box<Invocation>, outcome: Result<(), Failure>) {
+        if outcome.is_err() {
+            self.counters.failed.add(1);
+        }
+        invocation.outcome = outcome;
+        let line = &mut self.lines[invocation.line()];
+        let staged = line.answered.stage(invocation);
+        debug_assert!(staged.is_ok(), "a line has room for all of its calls");
+        line.has_staged = true;
+    }
+
+    /// Ends calls whose time is over, if it is time to look; returns how many. `over` is told of those that had waited for an instance.
+    pub(crate) fn sweep(&mut self, now_ns: u64, mut over: impl FnMut(ChainIndex)) -> usize {
+        if self.calls.under_way() == 0 || now_ns.saturating_sub(self.swept_ns) < SWEEP_INTERVAL_NS {
+            return 0;
+        }
+        self.swept_ns = now_ns;
+        let (mut ended, mut from) = (0, 0);
+        while let Some((place, failure)) = self.calls.overdue(from, now_ns) {
+            if failure == Failure::NoInstance
+                && let Some(function) = self.calls.function(place)
+            {
+                over(function.chain);
+            }
+            self.fail(place, failure);
+            (ended, from) = (ended + 1, place + 1);
+        }
+        ended
+    }
+
+    /// Hands over what was answered, and wakes those who wait for it.
+    #[inline]
+    pub(crate) fn hand_over(&mut self) {
+        for line in self.lines.iter_mut().filter(|line| line.has_staged) {
+            line.has_staged = false;
+            line.answered.publish();
+            line.bell.ring();
+        }
+    }
+}
