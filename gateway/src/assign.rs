@@ -16,12 +16,12 @@ use pinion_mma::next_up::NextUp;
 use smoltcp::wire::EthernetAddress;
 
 use crate::drops::DropReason;
-use crate::flows::{ClientLabel, InstanceKey};
 use crate::flows::cache::{FlowCache, Lead, Verdict};
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{FlowState, Instances, Refused, Released, SlotRef};
 use crate::flows::memo::Memo;
+use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::plain::{self, PlainFlow};
 use crate::headers::{self, FlowKey, Headers, Milestone};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};

@@ -2,9 +2,9 @@
 //! that knows what was sent and walks through the rules.
 
 use super::*;
-use crate::id::Tenure;
 use crate::flows::ClientLabel;
 use crate::headers::{Ingress, Part, Vlan};
+use crate::id::Tenure;
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::{self as frames, *};

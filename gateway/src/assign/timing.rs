@@ -2,8 +2,8 @@
 //! `cargo test --release -p pinion-gateway --lib timing -- --ignored --nocapture --test-threads 1`
 
 use super::*;
-use crate::id::Tenure;
 use crate::headers::{Ingress, Vlan};
+use crate::id::Tenure;
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::*;
 use std::hint::black_box;

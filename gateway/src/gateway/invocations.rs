@@ -65,7 +65,8 @@ fn send_message(
     handover: &mut Handover,
     bin: &mut Bin,
 ) {
-    let Some(message) = bin.buffer().and_then(|buffer| port.message(place, buffer).map_err(|buffer| bin.take(buffer)).ok())
+    let Some(message) =
+        bin.buffer().and_then(|buffer| port.message(place, buffer).map_err(|buffer| bin.take(buffer)).ok())
     else {
         return fail(port, place, DropReason::MmaBusy, bin);
     };

@@ -100,7 +100,11 @@ impl Rig {
     }
 
     fn set_rules(&mut self, rules: Vec<Rule>) {
-        let chains = [0, 1].map(|chain| ChainSettings { chain: ChainIndex(chain), tenure: Tenure(0), idle_timeout_ns: IDLE_TIMEOUT_NS });
+        let chains = [0, 1].map(|chain| ChainSettings {
+            chain: ChainIndex(chain),
+            tenure: Tenure(0),
+            idle_timeout_ns: IDLE_TIMEOUT_NS,
+        });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));
     }

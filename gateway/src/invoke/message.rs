@@ -50,7 +50,8 @@ mod tests {
         let mut space = [0xff; 64];
         let call = CallRef { place: 0x0102_0304, token: 0x1122_3344_5566_7788 };
         assert_eq!(write(&mut space, call, b"hello"), Some(37));
-        let expected = b"\x02PIN\0\x01\x02PIN\0\0\x88\xb5\x01\0\x88\x77\x66\x55\x44\x33\x22\x11\x04\x03\x02\x01\0\0\0\0hello";
+        let expected =
+            b"\x02PIN\0\x01\x02PIN\0\0\x88\xb5\x01\0\x88\x77\x66\x55\x44\x33\x22\x11\x04\x03\x02\x01\0\0\0\0hello";
         assert_eq!(space[..37], expected[..]);
         assert_eq!(read(&space[..37]), Some((call, &b"hello"[..])));
     }

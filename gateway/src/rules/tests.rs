@@ -12,7 +12,13 @@ pub(crate) fn rule(priority: u32, chain: u32, matches: Match) -> Rule {
 }
 
 pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
-    (0..count).map(|chain| ChainSettings { chain: ChainIndex(chain), tenure: Tenure::default(), idle_timeout_ns: u64::from(chain) }).collect()
+    (0..count)
+        .map(|chain| ChainSettings {
+            chain: ChainIndex(chain),
+            tenure: Tenure::default(),
+            idle_timeout_ns: u64::from(chain),
+        })
+        .collect()
 }
 
 // Few values, so that rules and flows meet often.

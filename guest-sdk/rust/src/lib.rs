@@ -49,6 +49,7 @@
 //!   function.rs   Function, InitError       what a tenant implements
 //!   packet.rs     Batch, Packet             views of slots, and their verdicts
 //!   held.rs       Held, Shelf               packets that are kept from one batch to another
+//!   message.rs    Message                   packets by which somebody calls the function
 //!   finish.rs     finish                    how an instance ends itself
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
@@ -61,6 +62,7 @@ mod function;
 mod guest;
 mod held;
 mod host;
+mod message;
 mod packet;
 mod pool;
 
@@ -74,6 +76,7 @@ pub mod testing;
 pub use finish::finish;
 pub use function::{Function, InitError};
 pub use held::{Held, Shelf};
+pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
 pub use packet::{Batch, Checksum, NoRoom, Packet};
 pub use pinion_abi::LogLevel;
 pub use pool::{SLOT_COUNT_DEFAULT, SLOT_SIZE};

@@ -3,7 +3,10 @@
 //! [`Harness`] drives the same pool, rings and batches as a node does, and checks what the function hands back as a
 //! node would. Log, clock and random bytes belong to the test's thread.
 
-use pinion_abi::{CLOCK_STEP_NS, Descriptor, LogLevel, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM};
+use pinion_abi::{
+    CLOCK_STEP_NS, Descriptor, LogLevel, MESSAGE_ETHERTYPE, MESSAGE_HEADER_BYTES, MESSAGE_TOKEN_AT, MESSAGE_VERSION,
+    MESSAGE_VERSION_AT, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM,
+};
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 use crate::{Function, InitError, finish, guest, host};
@@ -32,6 +35,34 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// The frame as it was left.
     pub bytes: Vec<u8>,
+}
+
+/// A message as a node makes one, with a token of a test's.
+///
+/// # Panics
+///
+/// If the payload is longer than [`crate::PAYLOAD_BYTES_MAX`].
+#[must_use]
+pub fn message(payload: &[u8]) -> Vec<u8> {
+    assert!(payload.len() <= crate::PAYLOAD_BYTES_MAX, "a payload of {} bytes is no message's", payload.len());
+    let mut frame = vec![0; MESSAGE_HEADER_BYTES];
+    frame[12..14].copy_from_slice(&MESSAGE_ETHERTYPE.to_be_bytes());
+    frame[MESSAGE_VERSION_AT] = MESSAGE_VERSION;
+    frame[MESSAGE_TOKEN_AT..MESSAGE_TOKEN_AT + 8].copy_from_slice(b"a token!");
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// The payload of what answers a [`message`].
+///
+/// # Panics
+///
+/// If it does not: it has not the message's token, and a node would drop it.
+#[must_use]
+pub fn payload(answer: &[u8]) -> &[u8] {
+    let token = answer.get(MESSAGE_TOKEN_AT..MESSAGE_TOKEN_AT + 8);
+    assert_eq!(token, Some(&b"a token!"[..]), "this answers no message of a test's");
+    &answer[MESSAGE_HEADER_BYTES..]
 }
 
 /// A function on a fake node, in a chain that gives it every output there can be.

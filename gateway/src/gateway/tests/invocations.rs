@@ -66,7 +66,10 @@ fn a_message_goes_to_the_chain_that_its_caller_names_and_the_answer_comes_back()
     let mut rig = Rig::invokable(4);
     rig.ready(1, 10);
     rig.invoke(0, 1, 77, b"ping");
-    assert_eq!(rig.events(), [Event::Taken { chain: ChainIndex(1), instance: InstanceId(10), client: ClientLabel::Everybody }]);
+    assert_eq!(
+        rig.events(),
+        [Event::Taken { chain: ChainIndex(1), instance: InstanceId(10), client: ClientLabel::Everybody }]
+    );
     let delivered = rig.delivered();
     let (target, port, message) = &delivered[0];
     assert_eq!((*target, *port, &message[MESSAGE_HEADER_BYTES..]), (entry(10), PortIndex(1), &b"ping"[..]));
@@ -143,8 +146,11 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
     assert_eq!((rig.events(), rig.targets()), (vec![Event::Wanted { chain: ChainIndex(0) }], vec![]));
     // New rules, and the launcher may have forgotten.
     rig.command(Command::SetRules(Arc::new(
-        RuleSet::new(Vec::new(), &[ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1 << 40 }])
-            .unwrap(),
+        RuleSet::new(
+            Vec::new(),
+            &[ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1 << 40 }],
+        )
+        .unwrap(),
     )));
     assert!(rig.events().contains(&Event::Wanted { chain: ChainIndex(0) }));
     rig.ready(0, 10);
