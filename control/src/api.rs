@@ -3,6 +3,7 @@
 //! Called by [`crate::server`]. Turns messages into values, has [`Control`] do the work on a thread that may block,
 //! and turns what comes of it into messages and status codes. Decides nothing itself.
 
+mod invoke;
 mod status;
 mod upload;
 
@@ -124,6 +125,11 @@ impl proto::control_server::Control for ControlService {
         self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
         Ok(Response::new(proto::DeleteResponse { version: changed.version, outcomes }))
+    }
+
+    async fn invoke(&self, request: Request<proto::InvokeRequest>) -> Result<Response<proto::InvokeResponse>, Status> {
+        let payload = invoke::invoke(self, request.into_inner()).await?;
+        Ok(Response::new(proto::InvokeResponse { payload }))
     }
 
     async fn list_modules(

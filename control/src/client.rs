@@ -16,7 +16,7 @@ use tonic::{Code, Status, Streaming};
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::control::{ApplyRequest, Changed};
 use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName};
-use crate::node::{ChainInstanceStatus, FwpStatus, NodeStatus};
+use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus};
 use crate::proto::control_client::ControlClient;
 use crate::proto::upload_module_request::{Header, Part};
 use crate::proto::{self, UploadModuleRequest};
@@ -155,6 +155,14 @@ impl Client {
         let message = proto::DeleteRequest { objects: objects.iter().map(Into::into).collect() };
         let answer = self.inner.delete(message).await?.into_inner();
         Ok(Changed { version: answer.version, outcomes: outcomes(answer.outcomes)? })
+    }
+
+    /// Calls a chain, or a module, and returns its answer's payload.
+    pub async fn invoke(&mut self, call: Call) -> Result<Vec<u8>, ClientError> {
+        let Call { tenant, chain, payload, timeout } = call;
+        let timeout_ms = Some(timeout.as_millis().try_into().unwrap_or(u64::MAX));
+        let message = proto::InvokeRequest { tenant: tenant.into(), name: chain.into(), payload, timeout_ms };
+        Ok(self.inner.invoke(message).await?.into_inner().payload)
     }
 
     /// Modules by tenant and name.

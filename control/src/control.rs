@@ -9,17 +9,17 @@
 //!   garbage: no upload under way, lock -> store: forget
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use serde::Serialize;
 
 use crate::model::{
-    Applied, Chain, Change, DesiredState, Digest, Invalid, MODULE_BYTES_MAX, Module, ModuleName, ObjectRef, Outcome,
-    Rule, TenantName,
+    Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
+    ObjectRef, Outcome, Rule, TenantName,
 };
-use crate::node::{ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
+use crate::node::{Answered, Call, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
 use crate::store::{Store, StoreError};
 
 /// Why something asked of [`Control`] was not done. Nothing of it was.
@@ -47,6 +47,14 @@ pub enum ControlError {
         announced: Digest,
         /// What came.
         found: Digest,
+    },
+    /// Nothing has the name that somebody wants to invoke.
+    #[error("there is no chain {tenant}/{name}, nor a module of that name")]
+    NoFunction {
+        /// Whose it would be.
+        tenant: TenantName,
+        /// What it would be called.
+        name: ChainName,
     },
     /// The module is larger than the node takes.
     #[error("the module has {size_bytes} bytes: at most {MODULE_BYTES_MAX} are allowed")]
@@ -103,6 +111,9 @@ pub struct Control {
     desired: RwLock<Arc<DesiredState>>,
     /// Stored chains that the node could not build when it started, and why.
     refused_at_start: Mutex<BTreeMap<ObjectRef, Refusal>>,
+    /// Modules that somebody has invoked by their names, and that the node therefore has chains of. Not durable: who invokes one again
+    /// after a start has its chain made again.
+    invoked_modules: Mutex<BTreeSet<(TenantName, ModuleName)>>,
 }
 
 impl Control {
@@ -119,6 +130,7 @@ impl Control {
             admitting: Mutex::new(()),
             desired: RwLock::new(desired.clone()),
             refused_at_start: Mutex::default(),
+            invoked_modules: Mutex::default(),
         };
         control.collect_garbage()?;
         control.build_all(&desired);
@@ -183,7 +195,7 @@ impl Control {
         let applied = self.desired().apply(change)?;
         if applied.changed() {
             self.node.check(&applied.state)?;
-            self.build(&applied.state)?;
+            self.build(&applied.state.with_chains_of(&lock(&self.invoked_modules)))?;
             self.store.commit(&applied)?;
         }
         let changed = applied.changed();
@@ -191,11 +203,60 @@ impl Control {
         let version = state.version();
         if changed {
             let state = Arc::new(state);
-            *self.desired.write().unwrap_or_else(PoisonError::into_inner) = state.clone();
-            self.node.follow(state);
+            *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state);
+            self.follow(&state);
             tracing::info!(version, objects = outcomes.len(), "desired state changed");
         }
         Ok(Changed { version, outcomes })
+    }
+
+    /// Has the node follow a state that is durable, and have chains of modules that are invoked by name.
+    fn follow(&self, state: &DesiredState) {
+        let mut invoked = lock(&self.invoked_modules);
+        // Whoever gives a chain the name of a module means that chain from now on.
+        invoked.retain(|(tenant, module)| {
+            let key = (tenant.clone(), ModuleName::clone(module));
+            let has_chain = state.chains().contains_key(&(tenant.clone(), ChainName::of_module(module)));
+            state.modules().contains_key(&key) && !has_chain
+        });
+        let whole = state.with_chains_of(&invoked);
+        drop(invoked);
+        self.node.follow(Arc::new(whole));
+    }
+
+    /// Whether there is a chain of this name, be it one made of a module.
+    pub fn has_chain(&self, tenant: &TenantName, name: &ChainName) -> bool {
+        let is_it = |(of, module): &(TenantName, ModuleName)| of == tenant && module.as_str() == name.as_str();
+        self.desired().chain(tenant, name).is_some() || lock(&self.invoked_modules).iter().any(is_it)
+    }
+
+    /// Makes a chain of the module of this name, for as long as the node runs: nothing of it is durable. May take seconds.
+    pub fn make_chain_of_module(&self, tenant: &TenantName, name: &ChainName) -> Result<(), ControlError> {
+        let _changing = lock(&self.changing);
+        if self.has_chain(tenant, name) {
+            return Ok(());
+        }
+        let desired = self.desired();
+        let module = ModuleName::new(name.as_str()).ok().filter(|module| desired.module(tenant, module).is_some());
+        let Some(module) = module else {
+            return Err(ControlError::NoFunction { tenant: tenant.clone(), name: name.clone() });
+        };
+        let mut invoked = lock(&self.invoked_modules).clone();
+        invoked.insert((tenant.clone(), module));
+        let whole = desired.with_chains_of(&invoked);
+        if whole.chain(tenant, name).is_none() {
+            return Err(Invalid::TooMany { kind: "chains", count: CHAINS_MAX + 1, max: CHAINS_MAX }.into());
+        }
+        self.node.check(&whole)?;
+        self.build(&whole)?;
+        *lock(&self.invoked_modules) = invoked;
+        self.follow(&desired);
+        Ok(())
+    }
+
+    /// Has the node call a chain; see [`Node::invoke`].
+    pub fn invoke(&self, call: Call, answered: Answered) {
+        self.node.invoke(call, answered);
     }
 
     /// Has the node build what the state needs. A chain that failed just like this when the node started is not this change's

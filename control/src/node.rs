@@ -16,6 +16,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -50,6 +51,9 @@ pub trait Node: Send + Sync + 'static {
     /// then on, while [`NodeStatus::followed_version`] says when all of it is in effect.
     fn follow(&self, state: Arc<DesiredState>);
 
+    /// Calls a chain of the state that is followed, and sees to it that `answered` is called once with what came of it. Does not wait.
+    fn invoke(&self, call: Call, answered: Answered);
+
     /// All chain instances there are, and those that ended of late.
     fn chain_instances(&self) -> Vec<ChainInstanceStatus>;
 
@@ -58,6 +62,46 @@ pub trait Node: Send + Sync + 'static {
 
     /// The node as a whole.
     fn status(&self) -> NodeStatus;
+}
+
+/// A chain called by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Who owns it.
+    pub tenant: TenantName,
+    /// Its name.
+    pub chain: ChainName,
+    /// What its first stage gets.
+    pub payload: Vec<u8>,
+    /// How long the caller waits.
+    pub timeout: Duration,
+}
+
+/// What is called with the answer's payload, or why there is none. It does not wait.
+pub type Answered = Box<dyn FnOnce(Result<Vec<u8>, InvokeError>) + Send>;
+
+/// Why a call has no answer: a sentence for whoever called.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvokeError {
+    /// The payload is longer than a message holds.
+    #[error("{0}")]
+    TooLong(String),
+    /// The chain is there and cannot be in force.
+    #[error("{0}")]
+    NotInForce(String),
+    /// The node has no room for it now.
+    #[error("{0}")]
+    Exhausted(String),
+    /// No instance of it could be had; it has not been called.
+    #[error("{0}")]
+    NoInstance(String),
+    /// There was no answer within the caller's time.
+    #[error("{0}")]
+    Deadline(String),
+    /// The instance that was called ended and has not answered.
+    #[error("{0}")]
+    Ended(String),
 }
 
 /// Where a node finds the bytes of modules.

@@ -20,7 +20,7 @@ pub struct BadMessage {
 }
 
 impl BadMessage {
-    fn new(at: impl Display, problem: impl Display) -> Self {
+    pub(crate) fn new(at: impl Display, problem: impl Display) -> Self {
         Self { at: at.to_string(), problem: problem.to_string() }
     }
 
@@ -31,7 +31,7 @@ impl BadMessage {
 }
 
 /// Puts the field's name to whatever may be wrong with it.
-fn field<T, E: Display>(at: &str, result: Result<T, E>) -> Result<T, BadMessage> {
+pub(crate) fn field<T, E: Display>(at: &str, result: Result<T, E>) -> Result<T, BadMessage> {
     result.map_err(|problem| BadMessage::new(at, problem))
 }
 

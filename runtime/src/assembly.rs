@@ -10,6 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_control::model::PortName;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
+use pinion_gateway::invoke::{Dispatcher, InvokeCounters, InvokePort};
 use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{BufferPool, Port};
 use pinion_mma::counters::MmaCounters;
@@ -30,6 +31,7 @@ use crate::builds::Builds;
 use crate::clock::{Clock, Watch};
 use crate::config::{NodeConfig, PortConfig};
 use crate::engine::Reset;
+use crate::invocations::Invocations;
 use crate::launcher::{
     Caller, Catalogue, Desk, Ears, Launcher, Lines, Order, Orders, Places, Shelf, WorkerLine, per_worker, stages_max,
 };
@@ -49,6 +51,11 @@ use crate::{engine, imports, log, ports};
 
 /// Frames taken from and given to a port at once.
 const BURST: usize = 64;
+
+/// The control API's line to functions, and those of whoever embeds the node.
+const INVOKE_LINES: u8 = 2;
+/// Calls under way on each, at most.
+const CALLS_MAX: u32 = 1024;
 
 /// Why a node can't be put together: a sentence naming the value and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +78,7 @@ pub struct Assembled {
     ticker_bell: Doorbell,
     pressure: Option<pressure::Ending>,
     orders: Orders,
+    invocations: Arc<Invocations>,
     log: LogHub,
     launcher: Option<JoinHandle<()>>,
     roles: Vec<JoinHandle<()>>,
@@ -95,6 +103,7 @@ impl Drop for Assembled {
     /// last: until then a worker may be in a guest that nothing else would take off the core.
     fn drop(&mut self) {
         self.pressure.take().inspect(pressure::Ending::ring);
+        self.invocations.stop();
         self.orders.give(Order::Stop);
         self.launcher.take().into_iter().for_each(join);
         self.stop.roles.store(true, Ordering::SeqCst);
@@ -167,7 +176,7 @@ pub fn assemble_with(
 
     let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
     let mut seats = Seats::new(&plan);
-    let Joined { lines, ears, orders, observer, mmas, activations, turns } =
+    let Joined { lines, ears, orders, observer, mmas, activations, turns, invoke, mut dispatchers } =
         data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
     let board = Arc::new(Board::new(Arc::clone(observer.chain_drops())));
     let (log, log_drain) = log::hub();
@@ -185,6 +194,7 @@ pub fn assemble_with(
     let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&desk), Arc::clone(&board), log.clone());
     let launcher_cores = plan.for_launcher(&cores);
     let builds = Builds::default();
+    let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
     let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
     let data_plane = DataPlane::new(DataPlaneParts {
         workshop: Workshop::new(builder, artifacts, linker, log.clone(), builds.clone()),
@@ -199,6 +209,10 @@ pub fn assemble_with(
         activations,
         turns,
         ports: port_records,
+        invoke,
+        invocations: Arc::clone(&invocations),
+        dispatchers,
+        fwps_max,
         stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
         plan,
         warnings,
@@ -210,6 +224,7 @@ pub fn assemble_with(
         ticker_bell: clock.bell(),
         pressure: None,
         orders,
+        invocations: Arc::clone(&invocations),
         log,
         launcher: None,
         roles: Vec::new(),
@@ -223,6 +238,7 @@ pub fn assemble_with(
         launcher.run();
     })?);
     node.others.push(spawn("guest-log", move || log_drain.run())?);
+    node.others.push(spawn("invocations", move || invocations.run())?);
     watch_memory(&mut node, config)?;
     let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
     let ticker = Arc::clone(&watch);
@@ -255,6 +271,8 @@ struct Joined {
     mmas: Vec<Arc<MmaCounters>>,
     activations: Vec<Arc<Activations>>,
     turns: Vec<Arc<TurnMeters>>,
+    invoke: Arc<InvokeCounters>,
+    dispatchers: Vec<Dispatcher>,
 }
 
 /// Seats gateway, MMA and workers, and joins them to each other and to the launcher.
@@ -295,7 +313,12 @@ fn data_plane(
         outputs.push(ready);
     }
     let setup = |(port, config): (_, &PortConfig)| PortSetup { port, addresses: config.addresses.clone() };
+    // As many as frames may wait for an instance.
+    let calls_max = (config.limits.buffers / 8).min(CALLS_MAX) as usize;
+    let (invoke_port, dispatchers) = InvokePort::new(INVOKE_LINES, calls_max, &gateway_bell);
+    let invoke = Arc::clone(invoke_port.counters());
     let gateway = Gateway::new(GatewayConfig {
+        invoke: Some(invoke_port),
         ports: ports.into_iter().zip(&config.ports).map(setup).collect(),
         pool,
         flows_max: config.limits.flows_max as usize,
@@ -320,7 +343,7 @@ fn data_plane(
 
     let lines = Lines { gateway: gateway_line, mmas: mma_lines, workers };
     let ears = Ears { orders: orders_heard, gateway: gateway_heard, mmas: mma_heard, workers: worker_heard };
-    Ok(Joined { lines, ears, orders, observer, mmas, activations, turns })
+    Ok(Joined { lines, ears, orders, observer, mmas, activations, turns, invoke, dispatchers })
 }
 
 /// Rings have sizes of this kind, and are never to hold more than they were meant to.

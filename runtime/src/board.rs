@@ -1,7 +1,7 @@
 //! The board: what operators and tenants see of the data plane. Written by the launcher, read by the control threads; no
 //! data-plane thread ever takes its lock. Traffic counters are shared with their writers and read as they stand.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use pinion_control::model::{Chain, ChainName, ModuleName, TenantName};
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus, MeterStatus};
 use pinion_gateway::drops::DropsByChain;
 use pinion_gateway::flows::ClientLabel;
-use pinion_gateway::id::{ChainIndex, InstanceId};
+use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
 use pinion_mma::id::FwpId;
 
 use crate::drops::{ChainKey, Counting, Ledger};
@@ -39,6 +39,8 @@ pub struct Entries {
     templates: BTreeMap<ChainKey, Templates>,
     /// What they have lost.
     drops: Ledger,
+    /// How the chains are invoked of the state that is in effect.
+    pub functions: HashMap<ChainKey, FunctionRef>,
     /// The version of the desired state that is in effect.
     pub followed_version: u64,
     /// What could not be followed, a sentence each.
@@ -354,6 +356,26 @@ impl Entries {
         templates.chain(self.all().flat_map(InstanceEntry::fwp_statuses)).collect()
     }
 
+    /// Why the instance of a chain ended that is the last to have.
+    #[must_use]
+    pub fn last_end(&self, key: &ChainKey) -> Option<&str> {
+        let of_chain = |entry: &&InstanceEntry| (&entry.tenant, &entry.chain) == (&key.0, &key.1);
+        let dying = self.instances.values().rev().filter(of_chain).find_map(|entry| entry.ended_because.as_deref());
+        dying.or_else(|| self.ended.iter().rev().find(of_chain)?.ended_because.as_deref())
+    }
+
+    /// Why an instance of a chain could not be made, the last time that one could not, or ended by a fault of its own.
+    #[must_use]
+    pub fn last_failure(&self, key: &ChainKey) -> Option<&str> {
+        self.chains.get(key)?.last_failure.as_deref()
+    }
+
+    /// FWPs that take up places.
+    #[must_use]
+    pub fn fwps_count(&self) -> usize {
+        self.instances.values().map(|entry| entry.fwps.len()).sum()
+    }
+
     /// How the chains are doing.
     #[must_use]
     pub fn chain_statuses(&self) -> Vec<ChainStatus> {
@@ -395,6 +417,7 @@ impl Board {
             chains: BTreeMap::new(),
             templates: BTreeMap::new(),
             drops: Ledger::new(gateway),
+            functions: HashMap::new(),
             followed_version: 0,
             warnings: Vec::new(),
             banned: BTreeMap::new(),

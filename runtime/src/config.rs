@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use pinion_control::model::{CPU_PER_SECOND_MS_MAX, Class, TenantName};
+use pinion_gateway::invoke::INVOKE_PORT;
 use serde::Deserialize;
 
 use crate::accounts::TenantLimits;
@@ -274,6 +275,9 @@ impl NodeConfig {
             within(&format!("port {name}: mtu_bytes"), u32::from(port.mtu_bytes), 576..=MTU_BYTES_MAX)?;
             within(&format!("port {name}: queues"), u32::from(port.queues), 1..=64)?;
             port.check()?;
+            if name == INVOKE_PORT {
+                return Err(format!("port.name: {name} is the port of those who invoke chains: choose another name"));
+            }
             if self.ports[..i].iter().any(|other| other.name == *name) {
                 return Err(format!("two ports are named {name}"));
             }
@@ -372,6 +376,10 @@ mod tests {
             (format!("quantum_us = 1\n{PORT}"), "FILE: quantum_us = 1: from 5 to 100000 is possible"),
             (String::new(), "FILE: there is no [[port]]: a node needs at least one"),
             (format!("{PORT}{PORT}"), "FILE: two ports are named lan"),
+            (
+                PORT.replace("lan", "invoke"),
+                "FILE: port.name: invoke is the port of those who invoke chains: choose another name",
+            ),
             (format!("{PORT}{}", PORT.replace("lan", "wan")), "FILE: ports lan and wan share the device net_tap0"),
             (format!("{PORT}mtu_bytes = 9000\n"), "FILE: port lan: mtu_bytes = 9000: from 576 to 1966 is possible"),
             (

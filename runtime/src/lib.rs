@@ -27,6 +27,7 @@
 //! | [`activation`], [`latency`] | how long new clients wait |
 //! | [`board`], [`drops`], [`builds`], [`node`] | what the control plane sees and says |
 //! | [`ports`] | opening the gateway's devices |
+//! | [`invocations`] | functions called by name, and who waits for their answers |
 
 pub mod accounts;
 pub mod activation;
@@ -44,6 +45,7 @@ mod footprint;
 pub mod fwp;
 mod hot_pages;
 pub mod imports;
+pub mod invocations;
 pub mod latency;
 pub mod launcher;
 pub mod lifecycle;

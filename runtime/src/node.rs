@@ -1,13 +1,14 @@
 //! The node as the control plane sees it: admits modules, checks and follows desired states, reports.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
-    ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, ModuleBytes, Node, NodeStatus, PortStatus,
-    Refusal, TenantStatus,
+    Answered, Call, ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, ModuleBytes, Node, NodeStatus,
+    PortStatus, Refusal, TenantStatus,
 };
+use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
 use pinion_gateway::observer::{Observer, PortObserver};
 use pinion_gateway::port::{PortCounters, PortFacts};
 use pinion_mma::counters::{Counter, MmaCounters};
@@ -16,6 +17,7 @@ use crate::accounts::{Accounts, Usage};
 use crate::activation::Activations;
 use crate::board::Board;
 use crate::builds::Builds;
+use crate::invocations::Invocations;
 use crate::latency::{Latencies, LatencySnapshot};
 use crate::launcher::{Order, Orders};
 use crate::meters::{Meters, TurnMeters};
@@ -23,6 +25,8 @@ use crate::plan::CorePlan;
 use crate::pressure::Level;
 use crate::terms::CpuGrants;
 use crate::workshop::Workshop;
+
+mod invoke;
 
 /// How long a change waits for the gateway to go by it.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10);
@@ -53,6 +57,10 @@ pub struct DataPlane {
     activations: Vec<Arc<Activations>>,
     turns: Vec<Arc<TurnMeters>>,
     ports: Vec<PortRecord>,
+    invoke: Arc<InvokeCounters>,
+    invocations: Arc<Invocations>,
+    dispatchers: Mutex<Vec<Dispatcher>>,
+    fwps_max: usize,
     plan: CorePlan,
     stages_max: usize,
     warnings: Vec<String>,
@@ -100,6 +108,14 @@ pub struct DataPlaneParts {
     pub turns: Vec<Arc<TurnMeters>>,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortRecord>,
+    /// What is seen of messages and answers.
+    pub invoke: Arc<InvokeCounters>,
+    /// Who calls functions for the control API.
+    pub invocations: Arc<Invocations>,
+    /// For those who call functions by themselves.
+    pub dispatchers: Vec<Dispatcher>,
+    /// FWPs that there are places for.
+    pub fwps_max: usize,
     /// The core plan.
     pub plan: CorePlan,
     /// Stages of a chain that there can be places for.
@@ -114,7 +130,8 @@ impl DataPlane {
     pub fn new(parts: DataPlaneParts) -> Self {
         let DataPlaneParts { workshop, board, builds, accounts, orders, observer, mmas, activations, ports, .. } =
             parts;
-        let DataPlaneParts { meters, cpu_grants, turns, plan, stages_max, warnings, .. } = parts;
+        let DataPlaneParts { meters, cpu_grants, turns, invoke, invocations, dispatchers, fwps_max, .. } = parts;
+        let DataPlaneParts { plan, stages_max, warnings, .. } = parts;
         let started = Instant::now();
         Self {
             workshop,
@@ -129,6 +146,10 @@ impl DataPlane {
             activations,
             turns,
             ports,
+            invoke,
+            invocations,
+            dispatchers: Mutex::new(dispatchers),
+            fwps_max,
             plan,
             stages_max,
             warnings,
@@ -230,6 +251,10 @@ impl Node for DataPlane {
         Ok(())
     }
 
+    fn invoke(&self, call: Call, answered: Answered) {
+        self.call(call, answered);
+    }
+
     fn follow(&self, state: Arc<DesiredState>) {
         let (done, followed) = crossbeam_channel::bounded(1);
         self.orders.give(Order::Follow(Arc::clone(&state), done));
@@ -253,7 +278,7 @@ impl Node for DataPlane {
         });
         let of_mmas =
             |count: fn(&MmaCounters) -> &Counter| -> u64 { self.mmas.iter().map(|mma| count(mma).value()).sum() };
-        let ports = (0..self.ports.len()).map(|index| self.port_status(index)).collect();
+        let ports = (0..self.ports.len()).map(|index| self.port_status(index)).chain([self.invoke_status()]).collect();
         let latencies = self.latencies();
         let entries = self.board.entries();
         let (mut chains, copied) = (entries.chain_statuses(), entries.copied_bytes());

@@ -1,9 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use pinion_control::model::TenantName;
+use pinion_control::model::{ChainName, TenantName};
 
 /// Talks to a Pinion node: brings modules, chains and rules to it, and shows what it does.
 #[derive(Debug, Parser)]
@@ -71,8 +73,61 @@ pub(crate) enum Command {
         #[command(flatten)]
         owner: Owner,
     },
+    /// Call a chain, or a module, with a message, and print its answer
+    ///
+    /// What is not given by --data or --file is read from the standard input, unless that is a terminal. The answer goes to the standard
+    /// output as it is. The exit status is 0 with an answer, 2 if there is nothing of this name or the call cannot be made, and 1 if there
+    /// was no answer.
+    Invoke {
+        /// What to call: TENANT/CHAIN, or TENANT/MODULE; without a tenant, the default tenant's
+        #[arg(value_name = "TENANT/NAME")]
+        function: Function,
+        /// The message's payload
+        #[arg(long, short, conflicts_with = "file", value_name = "TEXT")]
+        data: Option<String>,
+        /// A file with the message's payload; - for the standard input
+        #[arg(long, short, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// How long to wait for the answer: 500ms, 10s, 2m
+        #[arg(long, default_value = "30s", value_name = "TIME", value_parser = time)]
+        timeout: Duration,
+    },
     /// Show the node as a whole
     Status,
+}
+
+/// What is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) tenant: TenantName,
+    pub(crate) chain: ChainName,
+}
+
+impl FromStr for Function {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (tenant, chain) = text.split_once('/').unwrap_or((pinion_control::manifest::DEFAULT_TENANT, text));
+        let tenant = tenant.parse().map_err(|error| format!("{error}"))?;
+        let chain = chain.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { tenant, chain })
+    }
+}
+
+/// A number with its unit.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number = text[..digits].parse::<u64>().ok();
+    let unit_ms = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => 0,
+    };
+    match number.and_then(|number| number.checked_mul(unit_ms)) {
+        Some(time_ms @ 1..) => Ok(Duration::from_millis(time_ms)),
+        _ => Err("a time is a number and a unit: 500ms, 10s, 2m".to_owned()),
+    }
 }
 
 /// Whose a named thing is.

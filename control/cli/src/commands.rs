@@ -4,6 +4,7 @@ mod apply;
 mod delete;
 mod describe;
 mod get;
+mod invoke;
 mod progress;
 mod status;
 
@@ -30,6 +31,9 @@ pub(crate) enum BadInput {
     /// Manifests with nothing in them.
     #[error("{}: no module, chain or rule is in there", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Empty(Vec<PathBuf>),
+    /// A file that can't be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable { path: PathBuf, error: std::io::Error },
     /// Not the number of a chain instance.
     #[error("{0:?} is not a chain instance: these have numbers, see pinion get instances")]
     InstanceId(String),
@@ -55,6 +59,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             };
             let changed = Client::connect(&socket).await?.delete(&objects).await?;
             print_changed(&changed, output)
+        }
+        Command::Invoke { function, data, file, timeout } => {
+            let payload = invoke::payload(data, file.as_deref())?;
+            invoke::run(&mut Client::connect(&socket).await?, function, payload, timeout, output).await
         }
         Command::Status => {
             let report = Client::connect(&socket).await?.status().await?;

@@ -5,7 +5,7 @@ use tonic::{Code, Status};
 
 use crate::control::ControlError;
 use crate::model::Invalid;
-use crate::node::Refusal;
+use crate::node::{InvokeError, Refusal};
 use crate::store::StoreError;
 
 pub(super) fn to_status(error: ControlError) -> Status {
@@ -13,6 +13,7 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::Invalid(invalid) => invalid_code(invalid),
         ControlError::Refused(refusal) => refusal_code(refusal),
         ControlError::NotUploaded { .. } => Code::FailedPrecondition,
+        ControlError::NoFunction { .. } => Code::NotFound,
         ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } => Code::InvalidArgument,
         ControlError::Store(StoreError::Full) => Code::ResourceExhausted,
         ControlError::Store(_) => Code::Internal,
@@ -42,6 +43,18 @@ fn refusal_code(refusal: &Refusal) -> Code {
         Refusal::Exhausted(_) => Code::ResourceExhausted,
         Refusal::Failed(_) => Code::Internal,
     }
+}
+
+pub(super) fn invoke_status(error: &InvokeError) -> Status {
+    let code = match error {
+        InvokeError::TooLong(_) => Code::InvalidArgument,
+        InvokeError::NotInForce(_) => Code::FailedPrecondition,
+        InvokeError::Exhausted(_) => Code::ResourceExhausted,
+        InvokeError::NoInstance(_) => Code::Unavailable,
+        InvokeError::Deadline(_) => Code::DeadlineExceeded,
+        InvokeError::Ended(_) => Code::Aborted,
+    };
+    Status::new(code, error.to_string())
 }
 
 pub(super) fn node_panicked(panicked: JoinError) -> Status {

@@ -128,7 +128,7 @@ fn a_bad_value_is_refused_by_line_and_key() {
         ("priority = 100", "priority = -1", "demo.toml:25: priority: invalid value: integer `-1`, expected u32"),
         ("name = \"echo\"", "name = \"Echo\"", "demo.toml:9: name: \"Echo\" is not a chain name"),
         ("idle_timeout_ms = 1000", "idle_timeout_ms = 1", "demo.toml:11: chain echo: idle_timeout_ms is 1: it must be"),
-        ("cache_min = 2", "cache_min = 0", "demo.toml:13: chain echo: cache_min is 0: it must be from 1 to 1024"),
+        ("cache_min = 2", "cache_min = 1025", "demo.toml:13: chain echo: cache_min is 1025: it must be from 0 to 1024"),
         (
             "cache_min = 2",
             "cache_min = 2\ncache_max = 1",

@@ -25,7 +25,7 @@ pub const IDLE_TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 pub const DRAIN_TIMEOUT_MS_MAX: u64 = IDLE_TIMEOUT_MS_MAX;
 /// The largest limit for all of a chain's FWPs together: 1 TiB. The least is what one FWP of each stage must have.
 pub const MEMORY_TOTAL_KIB_MAX: u32 = 1 << 30;
-/// The most chain instances to be kept ready; the least is 1, since clients are served from these alone.
+/// The most chain instances to be kept ready. With none, the first client waits until there is one.
 pub const CACHE_INSTANCES_MAX: u32 = 1024;
 /// The most frames that an instance may hold for a stage without a free slot.
 pub const HOLD_FRAMES_MAX: u32 = 1024;
@@ -89,7 +89,7 @@ pub struct Chain {
     pub idle_timeout_ms: u64,
     /// How long instances of an older version of the chain may go on to serve their clients; new clients get the new version at once.
     pub drain_timeout_ms: u64,
-    /// How many chain instances are kept ready for clients to come, at least.
+    /// How many chain instances are kept ready for clients to come, at least. With 0 one is made when somebody comes.
     pub cache_min: u32,
     /// How many are kept ready at most, however fast clients come.
     pub cache_max: u32,
@@ -137,6 +137,12 @@ impl Chain {
         }
     }
 
+    /// The chain that a module is invoked by, if there is no other of its name.
+    pub fn of_module(tenant: TenantName, module: &ModuleName) -> Self {
+        let chain = Self::new(tenant, ChainName::of_module(module), vec![Stage::new(module.clone(), Vec::new())]);
+        Self { cache_min: 0, ..chain }
+    }
+
     /// [`Chain::cache_max`] of a chain for which nothing is said of it.
     pub fn default_cache_max(cache_min: u32) -> u32 {
         Self::CACHE_MAX.max(cache_min)
@@ -166,10 +172,11 @@ impl Chain {
         if self.drain_timeout_ms > DRAIN_TIMEOUT_MS_MAX {
             return Err(ChainProblem::DrainTimeout(self.drain_timeout_ms));
         }
-        if !(1..=CACHE_INSTANCES_MAX).contains(&self.cache_min) {
+        if self.cache_min > CACHE_INSTANCES_MAX {
             return Err(ChainProblem::CacheMin(self.cache_min));
         }
-        if !(self.cache_min..=CACHE_INSTANCES_MAX).contains(&self.cache_max) {
+        // At least one, as that is what a client is given.
+        if !(self.cache_min.max(1)..=CACHE_INSTANCES_MAX).contains(&self.cache_max) {
             return Err(ChainProblem::CacheMax { instances: self.cache_max, cache_min: self.cache_min });
         }
         if self.hold_frames > HOLD_FRAMES_MAX {

@@ -136,7 +136,7 @@ pub enum ChainProblem {
     #[error("cpu_per_second_ms is {0}: it must be from 1 to {CPU_PER_SECOND_MS_MAX}")]
     CpuPerSecond(u32),
     /// A cache size out of bounds.
-    #[error("cache_min is {0}: it must be from 1 to {CACHE_INSTANCES_MAX}")]
+    #[error("cache_min is {0}: it must be from 0 to {CACHE_INSTANCES_MAX}")]
     CacheMin(u32),
     /// A largest cache size that is out of bounds.
     #[error("cache_max is {instances}: it must be from cache_min, which is {cache_min}, to {CACHE_INSTANCES_MAX}")]

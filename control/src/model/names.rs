@@ -92,6 +92,13 @@ name!(
     ChainName,
     "chain"
 );
+impl ChainName {
+    /// The name of the chain that a module is invoked by.
+    pub fn of_module(module: &ModuleName) -> Self {
+        Self(Arc::clone(&module.0))
+    }
+}
+
 name!(
     /// A stage, within its chain.
     StageName,

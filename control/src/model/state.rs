@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::{Chain, ChainName, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName};
 
 /// The most modules of a node.
-pub const MODULES_MAX: usize = 1024;
+pub const MODULES_MAX: usize = 8192;
 /// The most chains of a node.
-pub const CHAINS_MAX: usize = 4096;
+pub const CHAINS_MAX: usize = 8192;
 /// The most rules of a node.
 pub const RULES_MAX: usize = 16384;
 /// The most stage configuration of a node, all chains together.
@@ -222,6 +222,20 @@ impl DesiredState {
     /// The chain that a rule of this tenant names.
     pub fn chain(&self, tenant: &TenantName, name: &ChainName) -> Option<&Arc<Chain>> {
         self.chains.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// This state, and for each of these modules that is there a chain of its own name, of it alone and with the defaults, unless there is
+    /// a chain of that name, or no room for another one. Nothing is kept ready of it.
+    #[must_use]
+    pub fn with_chains_of(&self, modules: &BTreeSet<(TenantName, ModuleName)>) -> Self {
+        let mut state = self.clone();
+        for (tenant, module) in modules.iter().filter(|key| self.modules.contains_key(*key)) {
+            let key = (tenant.clone(), ChainName::of_module(module));
+            if state.chains.len() < CHAINS_MAX && !state.chains.contains_key(&key) {
+                state.chains.insert(key, Arc::new(Chain::of_module(tenant.clone(), module)));
+            }
+        }
+        state
     }
 
     /// The state after the change, or why it can't be made. The state itself stays as it is.

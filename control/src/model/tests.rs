@@ -163,7 +163,7 @@ fn a_chain_out_of_bounds_is_refused_with_the_bounds() {
     assert!(
         refused(|c| c.memory_total_kib = Some((1 << 30) + 1)).starts_with("chain t/c: memory_total_kib is 1073741825")
     );
-    assert_eq!(refused(|c| c.cache_min = 0), "chain t/c: cache_min is 0: it must be from 1 to 1024");
+    assert_eq!(refused(|c| c.cache_min = 1025), "chain t/c: cache_min is 1025: it must be from 0 to 1024");
     assert_eq!(
         refused(|c| c.idle_timeout_ms = 99),
         "chain t/c: idle_timeout_ms is 99: it must be from 100 to 604800000"

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
 use pinion_control::node::{
-    BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, ModuleBytes, Node, NodeStatus, PortStatus, Refusal, TenantStatus,
+    Answered, BuildPhase, BuildStatus, Call, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount,
+    FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, ModuleBytes, Node, NodeStatus, PortStatus, Refusal,
+    TenantStatus,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::oneshot;
@@ -106,6 +107,19 @@ impl Node for TestNode {
     fn follow(&self, state: Arc<DesiredState>) {
         self.note(format!("follow {}", state.version()));
         *self.state.lock().unwrap() = state;
+    }
+
+    /// Answers with the payload and the chain's name; too late, if the payload asks for that.
+    fn invoke(&self, call: Call, answered: Answered) {
+        self.note(format!("invoke {}/{}", call.tenant, call.chain));
+        match &call.payload[..] {
+            b"be late" => drop(std::thread::spawn(move || {
+                std::thread::sleep(call.timeout + Duration::from_secs(5));
+                answered(Ok(Vec::new()));
+            })),
+            b"end" => answered(Err(InvokeError::Ended("it has ended".into()))),
+            payload => answered(Ok([payload, b" for ", call.chain.as_str().as_bytes()].concat())),
+        }
     }
 
     fn chain_instances(&self) -> Vec<ChainInstanceStatus> {

@@ -75,6 +75,7 @@ pub struct Dispatcher {
     submitted: Producer<Box<Invocation>>,
     answered: Consumer<Box<Invocation>>,
     /// Those that are not under way; the last used is the next.
+    #[expect(clippy::vec_box, reason = "they go round as boxes")]
     spare: Vec<Box<Invocation>>,
     calls_max: usize,
     has_staged: bool,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pinion_builder::protocol::Facts;
 use pinion_control::model::{self, ChainName, DesiredState, ModuleName, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
-use pinion_gateway::id::{CHAINS_MAX, ChainIndex};
+use pinion_gateway::id::{CHAINS_MAX, ChainIndex, FunctionRef, Tenure};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::id::PortIndex;
 use pinion_mma::wiring::{Backpressure, Edge};
@@ -20,6 +20,7 @@ use super::places::WorkerIndex;
 use crate::accounts::{Accounts, MemoryAccounts};
 use crate::artifacts::{ArtifactError, Artifacts, TemplateKey};
 use crate::builder::Wishes;
+use crate::drops::ChainKey;
 use crate::fwp::FwpContext;
 use crate::lifecycle::TemplateLife;
 use crate::meters::Meters;
@@ -57,6 +58,8 @@ pub struct ChainEntry {
     pub spec: Arc<model::Chain>,
     /// Its instances are of this one, but for those of older versions that still serve.
     pub edition: Edition,
+    /// Its time at its index, whatever its version.
+    tenure: Tenure,
     /// Of the templates of its stages: with the modules as they were at the time.
     keys: Vec<TemplateKey>,
     /// By worker, then by stage; empty while they are reclaimed.
@@ -243,6 +246,7 @@ pub struct Catalogue {
     chains: BTreeMap<ChainIndex, ChainEntry>,
     next_index: u32,
     next_edition: u64,
+    next_tenure: u32,
 }
 
 /// What following a state came to.
@@ -278,6 +282,7 @@ impl Catalogue {
             chains: BTreeMap::new(),
             next_index: 0,
             next_edition: 0,
+            next_tenure: 0,
         }
     }
 
@@ -300,6 +305,16 @@ impl Catalogue {
     /// The same, to be changed.
     pub fn chains_mut(&mut self) -> impl Iterator<Item = (ChainIndex, &mut ChainEntry)> {
         self.chains.iter_mut().map(|(index, entry)| (*index, entry))
+    }
+
+    /// How each chain is invoked.
+    #[must_use]
+    pub fn functions(&self) -> HashMap<ChainKey, FunctionRef> {
+        let function = |(index, entry): (&ChainIndex, &ChainEntry)| {
+            let key = (entry.spec.tenant.clone(), entry.spec.name.clone());
+            (key, FunctionRef { chain: *index, tenure: entry.tenure })
+        };
+        self.chains.iter().map(function).collect()
     }
 
     /// Lets all caches come down as time passes: chains with far more instances ready than are needed, and how many are to
@@ -332,7 +347,7 @@ impl Catalogue {
                 Some((index, entry)) => match self.enter(spec, keys) {
                     Ok(new) => {
                         changed.push(index);
-                        Ok((index, new))
+                        Ok((index, ChainEntry { tenure: entry.tenure, ..new }))
                     }
                     Err(reason) => {
                         old.insert(index, entry);
@@ -369,10 +384,11 @@ impl Catalogue {
         let terms = self.tenants.terms(&spec.tenant, &spec.scheduling, self.meters.open(&spec));
         let terms = terms.ok_or_else(|| format!("the node has chains of {TENANTS_MAX} tenants already"))?;
         let (cache, ready_wanted) = new_cache(&spec);
-        let edition = Edition(self.next_edition);
-        self.next_edition += 1;
+        let (edition, tenure) = (Edition(self.next_edition), Tenure(self.next_tenure));
+        (self.next_edition, self.next_tenure) = (self.next_edition + 1, self.next_tenure.wrapping_add(1));
         Ok(ChainEntry {
             edition,
+            tenure,
             spec,
             cache,
             ready_wanted,
@@ -478,6 +494,7 @@ impl Catalogue {
         }
         let settings = |(index, entry): (&ChainIndex, &ChainEntry)| ChainSettings {
             chain: *index,
+            tenure: entry.tenure,
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
         };
         let chains: Vec<ChainSettings> = self.chains.iter().map(settings).collect();

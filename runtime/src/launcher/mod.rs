@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, select};
 use pinion_control::model::DesiredState;
-use pinion_gateway::id::{ChainIndex, InstanceId};
+use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::rules::RuleSet;
 use pinion_mma::id::FwpId;
@@ -42,6 +42,7 @@ pub use self::places::{Places, per_worker, stages_max};
 use crate::activation::Activations;
 use crate::board::Board;
 use crate::clock::RunSlot;
+use crate::drops::ChainKey;
 use crate::end::EndReason;
 use crate::lifecycle::TemplateLife;
 use crate::lines::Line;
@@ -126,6 +127,8 @@ pub struct Launcher {
 /// A state that is in effect once the gateway has its rules.
 struct Following {
     version: u64,
+    /// How its chains are invoked.
+    functions: HashMap<ChainKey, FunctionRef>,
     done: Sender<()>,
 }
 
@@ -246,7 +249,7 @@ impl Launcher {
                 return;
             }
             let Some((state, done)) = self.ordered.pop_front() else { return };
-            let following = Following { version: state.version(), done };
+            let following = Following { version: state.version(), functions: HashMap::new(), done };
             self.change = Some(self.follow(&state, following));
         }
     }
@@ -370,13 +373,16 @@ impl Launcher {
         drop(board);
         self.catalogue.set_ready_max(self.level);
         let Followed { changed, retired, rules, .. } = followed;
+        let following = Following { functions: self.catalogue.functions(), ..following };
         Change { following, changed, retired, rules }
     }
 
     /// The gateway goes by the rules of the oldest state on its way there.
     fn followed(&mut self) {
-        let Some(Following { version, done }) = self.following.pop_front() else { return };
-        self.board.entries().followed_version = version;
+        let Some(Following { version, functions, done }) = self.following.pop_front() else { return };
+        let mut board = self.board.entries();
+        (board.followed_version, board.functions) = (version, functions);
+        drop(board);
         // Nobody may be waiting any more, which is no loss.
         let _ = done.send(());
     }

@@ -9,6 +9,7 @@
 //! |-------------------|--------------------------------------------------------------------------------------------|
 //! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
 //! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
+//! | `forger`          | answers messages as the calls of others, whose number the payload says; `silent` not at all  |
 //! | `init_looper`     | never finishes `pinion_init`                                                               |
 //! | `log_flood`       | writes a thousand log lines per packet, or as many as configured, with control characters  |
 //! | `looper`          | loops for ever on its first packet                                                         |

@@ -1,0 +1,59 @@
+//! `pinion invoke`: calls a chain or a module, and prints its answer.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine as _;
+use pinion_control::Client;
+use pinion_control::node::Call;
+use serde_json::json;
+
+use super::BadInput;
+use crate::args::{Format, Function};
+use crate::output;
+
+/// A node takes far less, and says so; more than this is not even read.
+const PAYLOAD_BYTES_READ_MAX: u64 = 1 << 20;
+
+/// What was given, or comes by the standard input.
+pub(super) fn payload(data: Option<String>, file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
+    match (data, file) {
+        (Some(text), _) => Ok(text.into_bytes()),
+        (None, Some(path)) if path != Path::new("-") => {
+            let unreadable = |error| BadInput::Unreadable { path: path.to_owned(), error };
+            let file = std::fs::File::open(path).map_err(unreadable)?;
+            Ok(read(file).map_err(unreadable)?)
+        }
+        (None, None) if io::stdin().is_terminal() => Ok(Vec::new()),
+        (None, _) => Ok(read(io::stdin().lock())?),
+    }
+}
+
+fn read(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(PAYLOAD_BYTES_READ_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+pub(super) async fn run(
+    client: &mut Client,
+    Function { tenant, chain }: Function,
+    payload: Vec<u8>,
+    timeout: Duration,
+    format: Format,
+) -> anyhow::Result<()> {
+    let answer = client.invoke(Call { tenant, chain, payload, timeout }).await?;
+    match (format, std::str::from_utf8(&answer)) {
+        (Format::Json, Ok(text)) => output::json(&json!({ "payload": { "text": text } })),
+        (Format::Json, Err(_)) => {
+            let text = base64::engine::general_purpose::STANDARD.encode(&answer);
+            output::json(&json!({ "payload": { "base64": text } }))
+        }
+        (Format::Table, _) => {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(&answer)?;
+            Ok(stdout.flush()?)
+        }
+    }
+}

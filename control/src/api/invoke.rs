@@ -1,0 +1,58 @@
+//! `Invoke`: who calls a chain or a module by its name, and waits for the answer.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use super::status::invoke_status;
+use super::{ControlService, bad_message};
+use crate::model::{ChainName, TenantName};
+use crate::node::{Call, InvokeError};
+use crate::proto;
+use crate::wire::{BadMessage, field};
+
+/// How long a caller waits who says nothing.
+const TIMEOUT_MS: u64 = 30_000;
+/// The longest time to wait: ten minutes.
+const TIMEOUT_MS_MAX: u64 = 600_000;
+
+impl TryFrom<proto::InvokeRequest> for Call {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::InvokeRequest) -> Result<Self, BadMessage> {
+        let proto::InvokeRequest { tenant, name, payload, timeout_ms } = message;
+        let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_MS);
+        if !(1..=TIMEOUT_MS_MAX).contains(&timeout_ms) {
+            return Err(BadMessage::new("timeout_ms", format!("{timeout_ms}: it must be from 1 to {TIMEOUT_MS_MAX}")));
+        }
+        Ok(Self {
+            tenant: field("tenant", TenantName::new(tenant))?,
+            chain: field("name", ChainName::new(name))?,
+            payload,
+            timeout: Duration::from_millis(timeout_ms),
+        })
+    }
+}
+
+pub(super) async fn invoke(service: &ControlService, request: proto::InvokeRequest) -> Result<Vec<u8>, Status> {
+    let call = Call::try_from(request).map_err(bad_message)?;
+    if !service.control.has_chain(&call.tenant, &call.chain) {
+        let (tenant, name) = (call.tenant.clone(), call.chain.clone());
+        service.blocking(move |control| control.make_chain_of_module(&tenant, &name)).await?;
+    }
+    let Call { tenant, chain, timeout, .. } = call.clone();
+    let (answer, answered) = oneshot::channel();
+    // Fails if the caller has gone, who wants no answer.
+    service.control.invoke(call, Box::new(move |outcome| _ = answer.send(outcome)));
+    // The node looks for calls whose time is over from time to time only.
+    match tokio::time::timeout(timeout, answered).await {
+        Ok(Ok(outcome)) => outcome.map_err(|error| invoke_status(&error)),
+        Ok(Err(_)) => Err(Status::unavailable("the node stops")),
+        Err(_) => {
+            let ms = timeout.as_millis();
+            let sentence = format!("{tenant}/{chain} has not answered within {ms} ms");
+            Err(invoke_status(&InvokeError::Deadline(sentence)))
+        }
+    }
+}
