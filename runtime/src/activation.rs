@@ -10,7 +10,9 @@
 //! The first stage of an instance records its own time, and the last one when the whole chain is at work. A worker's histograms are
 //! written by that worker alone, once for each instance and never again: an FWP whose first turn is over knows by a flag.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinion_gateway::misses::FlowMisses;
 use pinion_mma::id::FwpId;
@@ -22,7 +24,10 @@ pub struct Activations {
     misses: Arc<FlowMisses>,
     /// From the flow miss until the first stage has run its first instructions.
     pub entry: Latencies,
-    /// The same until the last stage has. Stages by the way may drop a client's first packets: then it is with the first packet that
+    /// From the call of a function until its first stage has run its first instructions with the message; of those that are timed.
+    pub call: Latencies,
+    times_calls: AtomicBool,
+    /// As `entry`, until the last stage has. Stages by the way may drop a client's first packets: then it is with the first packet that
     /// gets so far.
     pub chain: Latencies,
 }
@@ -31,7 +36,13 @@ impl Activations {
     /// None yet.
     #[must_use]
     pub fn new(misses: Arc<FlowMisses>) -> Self {
-        Self { misses, entry: Latencies::default(), chain: Latencies::default() }
+        let [entry, chain, call] = [(); 3].map(|()| Latencies::default());
+        Self { misses, entry, chain, call, times_calls: AtomicBool::new(false) }
+    }
+
+    /// Has FWPs that are made from now on time each call: two looks at the clock and a line of memory for each.
+    pub fn time_calls(&self) {
+        self.times_calls.store(true, Ordering::Relaxed);
     }
 }
 
@@ -49,6 +60,9 @@ pub struct Activation {
     /// Its instance's first stage.
     entry: FwpId,
     place: Place,
+    /// It has served somebody.
+    is_done: Cell<bool>,
+    times_calls: bool,
 }
 
 impl Activation {
@@ -61,14 +75,24 @@ impl Activation {
             (_, stages) if stage + 1 == stages => Place::Last,
             _ => return None,
         };
-        Some(Self { activations: Arc::clone(activations), entry: *instance.first()?, place })
+        let times_calls = stage == 0 && activations.times_calls.load(Ordering::Relaxed);
+        let (activations, entry) = (Arc::clone(activations), *instance.first()?);
+        Some(Self { activations, entry, place, is_done: Cell::new(false), times_calls })
     }
 
-    /// Records that its first instructions have run, on its worker.
+    /// Records that its first instructions have run with what it has got, on its worker; whether that is to be told the next time, too.
     #[cold]
     #[inline(never)]
-    pub(crate) fn record(&self) {
-        let Activations { misses, entry, chain } = &*self.activations;
+    pub(crate) fn record(&self) -> bool {
+        let Activations { misses, entry, chain, call, .. } = &*self.activations;
+        if self.times_calls
+            && let Some(elapsed_ns) = misses.since_call_ns(self.entry)
+        {
+            call.record_ns(elapsed_ns);
+        }
+        if self.is_done.replace(true) {
+            return self.times_calls;
+        }
         let elapsed_ns = misses.elapsed_ns(self.entry);
         if self.place != Place::Last {
             entry.record_ns(elapsed_ns);
@@ -76,5 +100,6 @@ impl Activation {
         if self.place != Place::First {
             chain.record_ns(elapsed_ns);
         }
+        self.times_calls
     }
 }

@@ -56,13 +56,11 @@ pub struct FwpContext {
 }
 
 impl FwpContext {
-    /// Its guest has got its first packets; called by the `wait` import.
+    /// Its guest has got its first packets, or any if it is timed; called by the `wait` import.
     #[cold]
     pub(crate) fn begin_to_serve(&self) {
-        self.shared.unserving.store(false, Ordering::Relaxed);
-        if let Some(activation) = &self.activation {
-            activation.record();
-        }
+        let is_told_again = self.activation.as_ref().is_some_and(Activation::record);
+        self.shared.unserving.store(is_told_again, Ordering::Relaxed);
     }
 }
 

@@ -74,6 +74,8 @@ pub struct NodeLatencies {
     pub activation: LatencySnapshot,
     /// See [`Activations::chain`].
     pub chain_activation: LatencySnapshot,
+    /// See [`Activations::call`].
+    pub call: LatencySnapshot,
     /// See [`Board::preparations`].
     pub preparation: LatencySnapshot,
     /// See [`TurnMeters::waits`].
@@ -166,10 +168,23 @@ impl DataPlane {
         NodeLatencies {
             activation: of_workers(|activations| &activations.entry),
             chain_activation: of_workers(|activations| &activations.chain),
+            call: of_workers(|activations| &activations.call),
             preparation: self.board.preparations().snapshot(),
             run_queue_wait: LatencySnapshot::all(self.turns.iter().map(|turns| &turns.waits)),
             preemption_lateness: LatencySnapshot::all(self.turns.iter().map(|turns| &turns.lateness)),
         }
+    }
+
+    /// Has all functions timed that are made from now on, at each call of theirs. For measuring: it is no part of the way otherwise.
+    pub fn time_calls(&self) {
+        self.activations.iter().for_each(|activations| activations.time_calls());
+    }
+
+    /// Lets go of the templates of all chains without an instance, and of what is kept ready, as when memory is short. They come back
+    /// when they are wanted.
+    pub fn let_go_of_what_is_idle(&self) {
+        self.orders.give(Order::Relieve(Level::Templates));
+        self.orders.give(Order::Relieve(Level::Calm));
     }
 
     fn port_known(&self, port: Option<&PortName>, object: &dyn std::fmt::Display) -> Result<(), Refusal> {

@@ -17,6 +17,9 @@ const AHEAD: Duration = Duration::from_millis(25);
 /// In this time a cache that is larger than it needs to be comes down by half.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
+/// So much above its minimum a cache is rounded to it.
+const LEAST_SLACK: f64 = 0.25;
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct CacheSize {
@@ -47,6 +50,13 @@ impl CacheSize {
         let mut then = self.clone();
         then.pass(now);
         then.size.round() as u32
+    }
+
+    /// Whether it is as small as it gets, and stays so if no client comes.
+    pub(super) fn is_least(&self, now: Instant) -> bool {
+        let mut then = self.clone();
+        then.pass(now);
+        then.size < then.min + LEAST_SLACK && then.wanted() < then.min + LEAST_SLACK
     }
 
     fn wanted(&self) -> f64 {
@@ -108,6 +118,17 @@ mod tests {
         let later = size.size(now + Duration::from_secs(11));
         assert!((top * 4 / 10..top * 6 / 10).contains(&later), "{later} of {top}");
         assert_eq!(size.size(now + Duration::from_secs(300)), 4);
+    }
+
+    #[test]
+    fn a_cache_is_least_before_clients_come_and_long_after() {
+        let start = Instant::now();
+        let mut size = CacheSize::new(0, 64, start);
+        assert!(size.is_least(start));
+        let (_, now) = after(&mut size, start, Duration::from_micros(100), Duration::from_secs(1));
+        assert!(!size.is_least(now));
+        assert!(!size.is_least(now + Duration::from_secs(5)));
+        assert!(size.is_least(now + Duration::from_secs(300)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! wants them.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -124,7 +124,12 @@ impl ChainEntry {
     #[must_use]
     pub fn wants_instance(&self, now: Instant, places_freed: u64) -> bool {
         let rested = self.resume_at.is_none_or(|at| now >= at) && self.no_place_since != Some(places_freed);
-        rested && (self.ready < self.ready_wanted.min(self.ready_max) || (self.wanted && self.ready == 0))
+        rested && self.lacks_instance()
+    }
+
+    /// Whether there are fewer instances than there should be, whether or not one can be had.
+    fn lacks_instance(&self) -> bool {
+        self.ready < self.ready_wanted.min(self.ready_max) || (self.wanted && self.ready == 0)
     }
 
     /// Whether new clients can be its: an instance is ready, or there is none to be had for now.
@@ -169,12 +174,6 @@ impl ChainEntry {
         self.ready_wanted = self.cache.size(now);
         let bearable = self.ready_wanted + self.ready_wanted / SURPLUS_SHARE + 1;
         (self.ready > bearable).then_some(self.ready_wanted)
-    }
-
-    /// When it may be tried again, if it is resting.
-    #[must_use]
-    pub fn resume_at(&self) -> Option<Instant> {
-        self.resume_at
     }
 
     /// Notes a failure; each in a row doubles the rest before the next try.
@@ -244,6 +243,10 @@ pub struct Catalogue {
     ports: BTreeMap<String, PortIndex>,
     shelves: Vec<Shelf>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
+    /// All chains that may lack an instance are among these. With thousands of chains it takes too long to ask all for each instance.
+    lacking: BTreeSet<ChainIndex>,
+    /// All chains whose cache may be larger than it is at the least are among these.
+    grown: BTreeSet<ChainIndex>,
     next_index: u32,
     next_edition: u64,
     next_tenure: u32,
@@ -280,6 +283,8 @@ impl Catalogue {
             ports,
             shelves,
             chains: BTreeMap::new(),
+            lacking: BTreeSet::new(),
+            grown: BTreeSet::new(),
             next_index: 0,
             next_edition: 0,
             next_tenure: 0,
@@ -294,7 +299,26 @@ impl Catalogue {
 
     /// The same, to be changed.
     pub fn chain_mut(&mut self, index: ChainIndex) -> Option<&mut ChainEntry> {
-        self.chains.get_mut(&index)
+        let entry = self.chains.get_mut(&index)?;
+        self.lacking.insert(index);
+        self.grown.insert(index);
+        Some(entry)
+    }
+
+    /// The chain of which an instance should be prepared next.
+    pub fn next_lacking(&mut self, now: Instant, places_freed: u64) -> Option<ChainIndex> {
+        let Self { lacking, chains, .. } = self;
+        lacking.retain(|index| chains.get(index).is_some_and(ChainEntry::lacks_instance));
+        let found = lacking.iter().filter_map(|index| Some((*index, chains.get(index)?)));
+        let found = found.filter(|(_, chain)| chain.wants_instance(now, places_freed));
+        found.max_by_key(|(_, chain)| (chain.wanted, !chain.ready)).map(|(index, _)| index)
+    }
+
+    /// When the next chain that lacks an instance may be tried again.
+    #[must_use]
+    pub fn next_resumption(&self, now: Instant) -> Option<Instant> {
+        let resumes_at = |index: &ChainIndex| self.chains.get(index)?.resume_at.filter(|at| *at > now);
+        self.lacking.iter().filter_map(resumes_at).min()
     }
 
     /// All chains in force.
@@ -320,7 +344,14 @@ impl Catalogue {
     /// Lets all caches come down as time passes: chains with far more instances ready than are needed, and how many are to
     /// stay.
     pub fn review(&mut self, now: Instant) -> Vec<(ChainIndex, u32)> {
-        self.chains.iter_mut().filter_map(|(index, entry)| Some((*index, entry.review(now)?))).collect()
+        let Self { grown, chains, .. } = self;
+        let mut surplus = Vec::new();
+        grown.retain(|index| {
+            let Some(entry) = chains.get_mut(index) else { return false };
+            surplus.extend(entry.review(now).map(|keep| (*index, keep)));
+            entry.ready > entry.ready_wanted || !entry.cache.is_least(now)
+        });
+        surplus
     }
 
     /// FWPs of instances that chains want to have ready, all together.
@@ -369,6 +400,7 @@ impl Catalogue {
         }
         self.chains = kept;
         self.meters.retain(state);
+        self.look_at_all();
         self.release_spare();
         let rules = self.rule_set(state, &by_name, &mut warnings);
         Followed { retired: old.into_keys().collect(), changed, rules, warnings }
@@ -424,6 +456,12 @@ impl Catalogue {
         for entry in self.chains.values_mut() {
             entry.ready_max = level.ready_max(&entry.spec);
         }
+        self.look_at_all();
+    }
+
+    fn look_at_all(&mut self) {
+        self.lacking.extend(self.chains.keys());
+        self.grown.extend(self.chains.keys());
     }
 
     /// Lets go of a chain's templates; they are loaded again, from their artifacts, when an instance is wanted.

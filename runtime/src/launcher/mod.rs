@@ -232,9 +232,8 @@ impl Launcher {
     /// replaced is to end.
     fn rest(&self) -> Duration {
         let now = Instant::now();
-        let resume = self.catalogue.chains().filter_map(|(_, chain)| chain.resume_at()).filter(|at| *at > now);
         let ends = self.draining.iter().map(|draining| draining.until).chain(self.instances.lingers_until());
-        let next = resume.chain(ends).min();
+        let next = self.catalogue.next_resumption(now).into_iter().chain(ends).min();
         next.map_or(REST_MAX, |at| at.saturating_duration_since(now).min(REST_MAX))
     }
 
@@ -402,7 +401,7 @@ impl Launcher {
         let chains: Vec<_> = self.catalogue.chains().map(|(index, chain)| (index, Arc::clone(&chain.spec))).collect();
         for (index, spec) in chains {
             self.instances.reclaim(index, level.ready_max(&spec));
-            let is_wanted = self.catalogue.chain_mut(index).is_some_and(|chain| chain.wanted);
+            let is_wanted = self.catalogue.chain(index).is_some_and(|chain| chain.wanted);
             if level == Level::Templates && !is_wanted && !self.instances.has_any(index) {
                 self.catalogue.unload(index);
                 self.board.entries().set_template(&spec, TemplateLife::Object);
@@ -426,10 +425,7 @@ impl Launcher {
     fn prepare_one(&mut self) -> bool {
         let now = Instant::now();
         let freed = self.instances.places_freed();
-        let lacking = self.catalogue.chains().filter(|(_, chain)| chain.wants_instance(now, freed));
-        let Some(index) = lacking.max_by_key(|(_, chain)| (chain.wanted, !chain.ready)).map(|(index, _)| index) else {
-            return false;
-        };
+        let Some(index) = self.catalogue.next_lacking(now, freed) else { return false };
         let reloaded = self.reload(index);
         let Some(chain) = self.catalogue.chain_mut(index) else { return false };
         match reloaded.and_then(|()| self.instances.prepare(index, chain, &mut self.steps)) {
