@@ -7,7 +7,8 @@ use std::process::Command;
 /// A program with DPDK.
 const ZERO_COPY_CHAIN: &str = "zero_copy_chain";
 /// Programs without any library but the C one, which is part of them.
-const STATIC: [&str; 4] = ["process_start", "started_process", "idle_process", "process_per_client"];
+const STATIC: [&str; 5] =
+    ["process_start", "started_process", "idle_process", "process_per_client", "resident_processes"];
 const NO_DPDK: &str = "DPDK 22.11 or later was not found by pkg-config: `make install` installs it on Debian";
 
 fn main() {

@@ -2,7 +2,7 @@
 //! together by the product's own code from a configuration as an operator writes it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use pinion_gateway::port::Port;
 use pinion_gateway::port::heap::HeapPool;
 use pinion_runtime::assembly::{Assembled, assemble_with};
 use pinion_runtime::config::NodeConfig;
-use pinion_runtime::node::NodeLatencies;
+use pinion_runtime::node::{DataPlane, NodeLatencies};
 use pinion_runtime::ports::{GatewayThread, Opened};
 use pinion_tests::build::program;
 use pinion_tests::cli::Cli;
@@ -94,11 +94,9 @@ impl Service<'_> {
     }
 }
 
-/// The node. Dropped, it stops as `piniond` does.
-pub(crate) struct HostedNode {
-    rounds: Rounds,
-    answer: Answer,
-    cache: u32,
+/// A node with a port of the figure's own. Dropped, it stops as `piniond` does.
+pub(crate) struct Host {
+    config: NodeConfig,
     stop: Option<oneshot::Sender<()>>,
     served: Option<JoinHandle<()>>,
     threads: Option<Runtime>,
@@ -107,25 +105,19 @@ pub(crate) struct HostedNode {
     _folder: TempDir,
 }
 
-impl HostedNode {
-    /// A node with room for so many FWPs, its service in effect and its cache full.
-    pub(crate) fn start(cores: Cores, fwps_max: usize, service: &Service<'_>) -> anyhow::Result<Self> {
-        Self::start_beside(cores, fwps_max, service, Beside::default())
-    }
-
-    /// The same, with more than that.
-    pub(crate) fn start_beside(
+impl Host {
+    /// A node with room for so many FWPs, the port that is made with its buffers, and what it has beside that.
+    pub(crate) fn start(
         cores: Cores,
         fwps_max: usize,
-        service: &Service<'_>,
         beside: Beside,
+        port: impl FnOnce(HeapPool) -> Box<dyn Port>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("pinion-bench-").tempdir().context("a folder for the node")?;
         let config = Self::config(&folder, cores, fwps_max, &beside)?;
         fs::create_dir(&config.state_dir).with_context(|| config.state_dir.display().to_string())?;
         let pool = HeapPool::new(BUFFERS, BUFFER_BYTES);
-        let (port, rounds) = newcomers(pool.clone());
-        let mut ports: Vec<Box<dyn Port>> = vec![Box::new(port)];
+        let mut ports = vec![port(pool.clone())];
         ports.extend(beside.port.map(|(_, make)| make(pool.clone())));
         let opened = Opened { ports, pool: Box::new(pool), thread: GatewayThread::default() };
         // As in `piniond`.
@@ -141,13 +133,19 @@ impl HostedNode {
             let _ = server.serve(control, stopped).await;
         });
         let (stop, served, threads) = (Some(stop), Some(served), Some(threads));
-        let (answer, cache) = (service.answer, service.cache);
-        let mut hosted = Self { rounds, answer, cache, stop, served, threads, node, _folder: folder };
-        for manifest in beside.manifests.iter().chain([&service.manifest()]) {
-            hosted.apply(&config, manifest)?;
-        }
-        hosted.await_rest(0)?;
-        Ok(hosted)
+        let host = Self { config, stop, served, threads, node, _folder: folder };
+        beside.manifests.iter().try_for_each(|manifest| host.apply(manifest))?;
+        Ok(host)
+    }
+
+    /// The node itself.
+    pub(crate) fn data_plane(&self) -> &DataPlane {
+        &self.node.data_plane
+    }
+
+    /// Where it keeps templates, and files that the figure makes.
+    pub(crate) fn state_dir(&self) -> &Path {
+        &self.config.state_dir
     }
 
     fn config(folder: &TempDir, cores: Cores, fwps_max: usize, beside: &Beside) -> anyhow::Result<NodeConfig> {
@@ -169,11 +167,58 @@ impl HostedNode {
         Ok(NodeConfig::read(&path("piniond.toml"))?)
     }
 
-    fn apply(&mut self, config: &NodeConfig, manifest: &Manifest) -> anyhow::Result<()> {
-        let path = config.state_dir.join("manifest.toml");
+    /// Applies a manifest.
+    pub(crate) fn apply(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let path = self.config.state_dir.join("manifest.toml");
         fs::write(&path, manifest.text()).with_context(|| path.display().to_string())?;
-        Cli::new(&config.socket).apply(&path);
+        Cli::new(&self.config.socket).apply(&path);
         Ok(())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let (Some(threads), Some(served)) = (self.threads.take(), self.served.take()) {
+            let _ = threads.block_on(served);
+            // A change under way ends first: it needs the node.
+            drop(threads);
+        }
+    }
+}
+
+/// A node whose port new clients come by.
+pub(crate) struct HostedNode {
+    rounds: Rounds,
+    answer: Answer,
+    cache: u32,
+    host: Host,
+}
+
+impl HostedNode {
+    /// A node with room for so many FWPs, its service in effect and its cache full.
+    pub(crate) fn start(cores: Cores, fwps_max: usize, service: &Service<'_>) -> anyhow::Result<Self> {
+        Self::start_beside(cores, fwps_max, service, Beside::default())
+    }
+
+    /// The same, with more than that.
+    pub(crate) fn start_beside(
+        cores: Cores,
+        fwps_max: usize,
+        service: &Service<'_>,
+        beside: Beside,
+    ) -> anyhow::Result<Self> {
+        let mut rounds = None;
+        let host = Host::start(cores, fwps_max, beside, |pool| {
+            let (port, theirs) = newcomers(pool);
+            rounds = Some(theirs);
+            Box::new(port)
+        })?;
+        let rounds = rounds.context("the node has opened its port")?;
+        let hosted = Self { rounds, answer: service.answer, cache: service.cache, host };
+        hosted.host.apply(&service.manifest())?;
+        hosted.await_rest(0)?;
+        Ok(hosted)
     }
 
     /// Has so many new clients come, each for an instance of its own, and fails unless each got one, and its reply.
@@ -205,17 +250,17 @@ impl HostedNode {
 
     /// What its FWPs have done, by their own and their tenant's names.
     pub(crate) fn fwps(&self) -> Vec<FwpStatus> {
-        self.node.data_plane.fwps()
+        self.host.data_plane().fwps()
     }
 
     /// What the node itself has measured.
     pub(crate) fn latencies(&self) -> NodeLatencies {
-        self.node.data_plane.latencies()
+        self.host.data_plane().latencies()
     }
 
     /// What the node says of its chain.
     pub(crate) fn chain(&self) -> anyhow::Result<ChainStatus> {
-        let status = self.node.data_plane.status();
+        let status = self.host.data_plane().status();
         if let Some(warning) = status.warnings.iter().find(|warning| !warning.contains("max_map_count")) {
             anyhow::bail!("the node warns: {warning}");
         }
@@ -241,17 +286,6 @@ impl HostedNode {
                 chain.last_failure
             );
             thread::sleep(LOOK_INTERVAL);
-        }
-    }
-}
-
-impl Drop for HostedNode {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let (Some(threads), Some(served)) = (self.threads.take(), self.served.take()) {
-            let _ = threads.block_on(served);
-            // A change under way ends first: it needs the node.
-            drop(threads);
         }
     }
 }

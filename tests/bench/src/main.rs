@@ -23,6 +23,7 @@ mod figure;
 mod hosted;
 mod huge_pages;
 mod idle;
+mod invoke;
 mod lab;
 mod launch;
 mod middlebox;
@@ -64,6 +65,7 @@ enum Command {
     Density(Measured<density::Options>),
     Quantum(Measured<quantum::Options>),
     Fair(Measured<fair::Options>),
+    Invoke(Measured<invoke::Options>),
     Report(report::Options),
 }
 
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Density(figure) => measured("density", figure, density::run),
         Command::Quantum(figure) => measured("quantum", figure, quantum::run),
         Command::Fair(figure) => measured("fair", figure, fair::run),
+        Command::Invoke(figure) => measured("invoke", figure, invoke::run),
         Command::Report(options) => exit_code("report", report::write(&options).map(|()| true)),
     }
 }

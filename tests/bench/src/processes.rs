@@ -13,6 +13,7 @@ const PROCESS_START: &str = env!("PROCESS_START");
 const STARTED_PROCESS: &str = env!("STARTED_PROCESS");
 pub(crate) const IDLE_PROCESS: &str = env!("IDLE_PROCESS");
 pub(crate) const PROCESS_PER_CLIENT: &str = env!("PROCESS_PER_CLIENT");
+pub(crate) const RESIDENT_PROCESSES: &str = env!("RESIDENT_PROCESSES");
 
 /// A way to a new process.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,208 @@
+//! `invoke`: how soon a function runs that is called, and how many can be called, beside resident processes (Micro, table 1).
+
+mod dispatch;
+mod node;
+mod processes;
+
+use std::time::Duration;
+
+use comfy_table::Table;
+use pinion_gateway::invoke::FunctionRef;
+use pinion_runtime::latency::LatencySnapshot;
+use serde::Serialize;
+
+use self::dispatch::Plan;
+use self::node::{Called, Functions};
+use crate::figure::Run;
+use crate::hosted;
+use crate::outcome::{Outcome, rounded, table};
+use crate::processes::{Start, start_times};
+
+/// Calls of resident functions and processes one after the other; as many again come before and are not counted.
+const WARM_CALLS: usize = 100_000;
+const PROCESS_CALLS: usize = 20_000;
+/// After each answer before the next function is called that has no instance: nobody else is on the way.
+const COLD_PAUSE: Duration = Duration::from_micros(500);
+/// Functions of which nothing is mapped.
+const ON_DISK: usize = 40;
+const DISK_PAUSE: Duration = Duration::from_millis(5);
+/// Started one after the other.
+const PROCESSES_STARTED: usize = 1000;
+
+/// How soon a function runs that is called by name, and how many can be called, beside resident processes
+///
+/// A node in this process, with gateway and MMA on the first core and the worker on the second, has so many functions: chains of the function
+/// macswap, made of so many templates, each with an instance and a memory of its own. The dispatcher calls them by the node's own interface,
+/// from the gateway's thread, at random. Times run from right before its call until the function has run its first instructions with the
+/// message, by the node's own clock; each call counts, and each answer is compared with what was sent.
+///
+/// warm_* are of functions that all have instances, one call after the other's answer. warm_per_s_per_core is how many are answered with
+/// many under way, of which there is one worker core. cold_* are of functions whose template is mapped, and that have no instance: each is called
+/// once, and its instance made in a place that no other has used before. disk_p50_us is of functions of which nothing is mapped and, as
+/// far as the kernel does as told, nothing in memory.
+///
+/// process_warm_* are of as many processes on the second core, each waiting in recv on a UDP socket of its own; a dispatcher on the first calls them
+/// by datagrams over the loopback interface, from before sendto until the process has noted that recv has returned.
+/// process_cold_p50_us is a static program's fork and exec until its main runs, on the same two cores.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many functions there are
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(64..=8000))]
+    functions: u32,
+    /// How many templates they are made of
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=64))]
+    templates: u32,
+    /// How many calls are under way when it is measured how many can be answered; of processes, a quarter
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=1024))]
+    under_way: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    warm_p50_us: f64,
+    warm_p99_us: f64,
+    warm_per_s_per_core: f64,
+    cold_p50_us: f64,
+    cold_p99_us: f64,
+    disk_p50_us: f64,
+    process_warm_p50_us: f64,
+    process_warm_p99_us: f64,
+    process_warm_per_s_per_core: f64,
+    process_cold_p50_us: f64,
+    speedup_warm_latency: f64,
+    speedup_warm_throughput: f64,
+    speedup_cold: f64,
+}
+
+/// What was measured of the node.
+struct Measured {
+    cold: LatencySnapshot,
+    warm: LatencySnapshot,
+    per_second: f64,
+    disk: LatencySnapshot,
+}
+
+pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
+    run.progress.expect(6);
+    run.progress.step("functions without instances");
+    let Measured { cold, warm, per_second, disk } = measure(options, run)?;
+    run.progress.step("resident processes");
+    let (functions, under_way) = (options.functions as usize, options.under_way as usize);
+    let resident = processes::measure(run, functions, PROCESS_CALLS, under_way / 4)?;
+    run.progress.step("Linux: fork and exec");
+    let fork_exec = start_times(Start::ForkExec, PROCESSES_STARTED, run.cores)?;
+    let us = |times: &LatencySnapshot, percent| times.at_ns(percent) as f64 / 1000.0;
+    let figures = Figures {
+        warm_p50_us: rounded(us(&warm, 50.0)),
+        warm_p99_us: rounded(us(&warm, 99.0)),
+        warm_per_s_per_core: per_second.round(),
+        cold_p50_us: rounded(us(&cold, 50.0)),
+        cold_p99_us: rounded(us(&cold, 99.0)),
+        disk_p50_us: rounded(us(&disk, 50.0)),
+        process_warm_p50_us: rounded(resident.times.at_us(50.0)),
+        process_warm_p99_us: rounded(resident.times.at_us(99.0)),
+        process_warm_per_s_per_core: resident.per_second.round(),
+        process_cold_p50_us: rounded(fork_exec.at_us(50.0)),
+        speedup_warm_latency: rounded(resident.times.at_us(50.0) / us(&warm, 50.0)),
+        speedup_warm_throughput: rounded(per_second / resident.per_second),
+        speedup_cold: rounded(fork_exec.at_us(50.0) / us(&cold, 50.0)),
+    };
+    let mut outcome = Outcome::new(&figures, summary(&figures));
+    outcome.describe("idle", hosted::IDLE);
+    outcome.describe("function", "macswap");
+    outcome.describe("functions", options.functions);
+    outcome.describe("templates", options.templates);
+    outcome.describe("under_way", options.under_way);
+    outcome.describe("process_under_way", options.under_way / 4);
+    outcome.describe("warm_calls", warm.count());
+    outcome.describe("cold_calls", cold.count());
+    outcome.describe("disk_calls", disk.count());
+    Ok(outcome)
+}
+
+fn measure(options: &Options, run: &Run) -> anyhow::Result<Measured> {
+    let functions = Functions::start(run.cores, options.functions as usize, options.templates as usize, ON_DISK)?;
+    let all = || functions.measured.clone();
+    let mut calls = 0;
+    let mut call = |plan| -> anyhow::Result<Called> {
+        let called = functions.call(plan)?;
+        calls += called.tally.answered;
+        Ok(called)
+    };
+    let cold = call(Plan::Each { functions: shuffled(all()), pause: COLD_PAUSE })?;
+    run.progress.step("resident functions, one after the other");
+    let picked = || picked(&functions.measured, WARM_CALLS);
+    call(Plan::Each { functions: picked(), pause: Duration::ZERO })?;
+    let warm = call(Plan::Each { functions: picked(), pause: Duration::ZERO })?;
+    run.progress.step("resident functions, many at once");
+    let under_way = options.under_way as usize;
+    call(Plan::Flood { functions: all(), under_way, time: Duration::from_millis(500) })?;
+    let flood = call(Plan::Flood { functions: all(), under_way, time: run.time })?;
+    functions.check_residents(calls)?;
+    run.progress.step("functions of which nothing is mapped");
+    functions.unmap()?;
+    let disk = functions.call(Plan::Each { functions: functions.on_disk.clone(), pause: DISK_PAUSE })?;
+    let per_second = flood.tally.answered as f64 / flood.tally.took.as_secs_f64();
+    for (what, called, count) in [("cold", &cold, options.functions as usize), ("warm", &warm, WARM_CALLS)] {
+        let timed = called.latency.count();
+        anyhow::ensure!(timed == count as u64, "{timed} of {count} {what} calls were timed");
+    }
+    Ok(Measured { cold: cold.latency, warm: warm.latency, per_second, disk: disk.latency })
+}
+
+/// In an order that says nothing of where they lie.
+fn shuffled(mut functions: Vec<FunctionRef>) -> Vec<FunctionRef> {
+    let mut random = Random::default();
+    for at in (1..functions.len()).rev() {
+        functions.swap(at, random.below(at + 1));
+    }
+    functions
+}
+
+fn picked(functions: &[FunctionRef], count: usize) -> Vec<FunctionRef> {
+    let mut random = Random::default();
+    (0..count).map(|_| functions[random.below(functions.len())]).collect()
+}
+
+/// The same in each run.
+struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+fn summary(figures: &Figures) -> Table {
+    let us = |time: f64| format!("{time:.2}");
+    table(
+        ["", "warm p50 us", "p99 us", "warm/s/core", "cold p50 us", "disk p50 us"],
+        [
+            [
+                "Pinion".to_owned(),
+                us(figures.warm_p50_us),
+                us(figures.warm_p99_us),
+                format!("{:.0}", figures.warm_per_s_per_core),
+                us(figures.cold_p50_us),
+                us(figures.disk_p50_us),
+            ],
+            [
+                "processes".to_owned(),
+                us(figures.process_warm_p50_us),
+                us(figures.process_warm_p99_us),
+                format!("{:.0}", figures.process_warm_per_s_per_core),
+                us(figures.process_cold_p50_us),
+                "-".to_owned(),
+            ],
+        ],
+    )
+}

@@ -1,0 +1,147 @@
+//! A node with thousands of functions, and the calls that are measured.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use pinion_control::model::{ChainName, TenantName};
+use pinion_control::node::{FwpState, Node as _};
+use pinion_gateway::invoke::FunctionRef;
+use pinion_runtime::latency::LatencySnapshot;
+use pinion_tests::build::sample;
+use pinion_tests::manifest::Manifest;
+use rustix::fs::{Advice, fadvise};
+
+use super::dispatch::{Orders, Plan, Tally, driver};
+use crate::figure::Cores;
+use crate::hosted::{Beside, Host};
+
+const TENANT: &str = "bench";
+/// Functions that are called first, and not measured, of each template: so many.
+const WARM_UPS: usize = 2;
+/// Beside all functions.
+const FWPS_SPARE: usize = 64;
+/// A week: nobody ends for want of calls.
+const IDLE_TIMEOUT_MS: u64 = 604_800_000;
+/// How long something may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The functions.
+pub(super) struct Functions {
+    host: Host,
+    orders: Orders,
+    /// Called before all others.
+    warm_ups: Vec<FunctionRef>,
+    pub(super) measured: Vec<FunctionRef>,
+    /// Each of a template of its own.
+    pub(super) on_disk: Vec<FunctionRef>,
+}
+
+/// What calls came to.
+pub(super) struct Called {
+    pub(super) latency: LatencySnapshot,
+    pub(super) tally: Tally,
+}
+
+impl Functions {
+    /// So many, made of so many templates; and so many more that are templates of their own. Nothing of them is ready.
+    pub(super) fn start(cores: Cores, count: usize, templates: usize, on_disk: usize) -> anyhow::Result<Self> {
+        let mut orders = None;
+        let fwps_max = count + on_disk + templates * WARM_UPS + FWPS_SPARE;
+        let host = Host::start(cores, fwps_max, Beside::default(), |_| {
+            let (port, theirs) = driver();
+            orders = Some(theirs);
+            Box::new(port)
+        })?;
+        let orders = orders.context("the node has opened its port")?;
+        host.data_plane().time_calls();
+        let mut manifest = Manifest::of(TENANT);
+        for number in 0..templates + on_disk {
+            manifest = manifest.module(&format!("m{number}"), &module(&host, number)?);
+        }
+        let more = format!("cache_min = 0\nidle_timeout_ms = {IDLE_TIMEOUT_MS}");
+        for number in 0..templates * WARM_UPS {
+            manifest = manifest.chain(&format!("w{number}"), &format!("m{}", number % templates), &more);
+        }
+        for number in 0..count {
+            manifest = manifest.chain(&format!("f{number}"), &format!("m{}", number % templates), &more);
+        }
+        for number in 0..on_disk {
+            manifest = manifest.chain(&format!("d{number}"), &format!("m{}", templates + number), &more);
+        }
+        host.apply(&manifest)?;
+        let functions = |kind: &str, count: usize| -> anyhow::Result<Vec<FunctionRef>> {
+            (0..count).map(|number| function(&host, &format!("{kind}{number}"))).collect()
+        };
+        let warm_ups = functions("w", templates * WARM_UPS)?;
+        let (measured, on_disk) = (functions("f", count)?, functions("d", on_disk)?);
+        orders.equip(host.data_plane().dispatcher().context("the node has a line for a dispatcher")?)?;
+        let functions = Self { host, orders, warm_ups, measured, on_disk };
+        functions.call(Plan::Each { functions: functions.warm_ups.clone(), pause: Duration::from_millis(1) })?;
+        Ok(functions)
+    }
+
+    /// Has functions called, and fails unless all have answered, and with what they were sent.
+    pub(super) fn call(&self, plan: Plan) -> anyhow::Result<Called> {
+        let before = self.host.data_plane().latencies().call;
+        let tally = self.orders.call(plan)?;
+        let latency = self.host.data_plane().latencies().call.since(&before);
+        Ok(Called { latency, tally })
+    }
+
+    /// Fails unless each measured function has an instance of its own that has been called, all of them so many times together.
+    pub(super) fn check_residents(&self, calls: u64) -> anyhow::Result<()> {
+        let fwps = self.host.data_plane().fwps();
+        let serves = |state: FwpState| matches!(state, FwpState::Active | FwpState::Blocked);
+        let own: Vec<_> = fwps.iter().filter(|fwp| fwp.chain.as_str().starts_with('f') && serves(fwp.state)).collect();
+        let received: u64 = own.iter().map(|fwp| fwp.counters.received).sum();
+        ensure!(own.len() == self.measured.len(), "{} of {} functions are resident", own.len(), self.measured.len());
+        ensure!(received == calls, "the functions have got {received} messages of {calls} calls");
+        ensure!(own.iter().all(|fwp| fwp.counters.received > 0), "some function was never called");
+        Ok(())
+    }
+
+    /// Has the templates of those that are only on the disk be there only, as far as the kernel does as it is told.
+    pub(super) fn unmap(&self) -> anyhow::Result<()> {
+        self.host.data_plane().let_go_of_what_is_idle();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let fwps = self.host.data_plane().fwps();
+            let is_mapped = |it: &&_| matches!(it, FwpState::Template);
+            let of_disk = fwps.iter().filter(|fwp| fwp.chain.as_str().starts_with('d')).map(|fwp| fwp.state);
+            match of_disk.filter(|state| is_mapped(&state)).count() {
+                0 => break,
+                count => ensure!(Instant::now() < deadline, "{count} templates stay mapped"),
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        for entry in fs::read_dir(self.host.state_dir().join("templates"))? {
+            let path = entry?.path();
+            if path.is_file() {
+                let file = fs::File::open(&path)?;
+                file.sync_all()?;
+                fadvise(&file, 0, None, Advice::DontNeed).with_context(|| path.display().to_string())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn function(host: &Host, name: &str) -> anyhow::Result<FunctionRef> {
+    let function = host.data_plane().function(&TenantName::new(TENANT)?, &ChainName::new(name)?);
+    function.with_context(|| format!("chain {name} is not in force"))
+}
+
+/// The function macswap, unlike its other copies only by a section that nobody reads: another module, and so another template.
+fn module(host: &Host, number: usize) -> anyhow::Result<PathBuf> {
+    let mut wasm = fs::read(sample("macswap")).context("the sample macswap")?;
+    let (name, content) = (b"copy", (number as u32).to_le_bytes());
+    wasm.extend_from_slice(&[0, (1 + name.len() + content.len()) as u8, name.len() as u8]);
+    wasm.extend_from_slice(name);
+    wasm.extend_from_slice(&content);
+    let path = host.state_dir().join(format!("copy{number}.wasm"));
+    fs::write(&path, wasm).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
