@@ -38,7 +38,8 @@ const PROCESSES_STARTED: usize = 1000;
 ///
 /// warm_* are of functions that all have instances, one call after the other's answer. warm_per_s_per_core is how many are answered with
 /// many under way, of which there is one worker core. cold_* are of functions whose template is mapped, and that have no instance: each is called
-/// once, and its instance made in a place that no other has used before. disk_p50_us is of functions of which nothing is mapped and, as
+/// once, and its instance made in a place that another has left; cold_new_place_p50_us is the same where none has been before, as in a node
+/// that has just started. disk_p50_us is of functions of which nothing is mapped and, as
 /// far as the kernel does as told, nothing in memory.
 ///
 /// process_warm_* are of as many processes on the second core, each waiting in recv on a UDP socket of its own; a dispatcher on the first calls them
@@ -64,6 +65,7 @@ struct Figures {
     warm_per_s_per_core: f64,
     cold_p50_us: f64,
     cold_p99_us: f64,
+    cold_new_place_p50_us: f64,
     disk_p50_us: f64,
     process_warm_p50_us: f64,
     process_warm_p99_us: f64,
@@ -76,6 +78,8 @@ struct Figures {
 
 /// What was measured of the node.
 struct Measured {
+    new_places: LatencySnapshot,
+    prepared: LatencySnapshot,
     cold: LatencySnapshot,
     warm: LatencySnapshot,
     per_second: f64,
@@ -85,7 +89,7 @@ struct Measured {
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     run.progress.expect(6);
     run.progress.step("functions without instances");
-    let Measured { cold, warm, per_second, disk } = measure(options, run)?;
+    let Measured { new_places, prepared, cold, warm, per_second, disk } = measure(options, run)?;
     run.progress.step("resident processes");
     let (functions, under_way) = (options.functions as usize, options.under_way as usize);
     let resident = processes::measure(run, functions, PROCESS_CALLS, under_way / 4)?;
@@ -98,6 +102,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
         warm_per_s_per_core: per_second.round(),
         cold_p50_us: rounded(us(&cold, 50.0)),
         cold_p99_us: rounded(us(&cold, 99.0)),
+        cold_new_place_p50_us: rounded(us(&new_places, 50.0)),
         disk_p50_us: rounded(us(&disk, 50.0)),
         process_warm_p50_us: rounded(resident.times.at_us(50.0)),
         process_warm_p99_us: rounded(resident.times.at_us(99.0)),
@@ -114,6 +119,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     outcome.describe("templates", options.templates);
     outcome.describe("under_way", options.under_way);
     outcome.describe("process_under_way", options.under_way / 4);
+    outcome.describe("cold_prepare_p50_us", rounded(us(&prepared, 50.0)));
     outcome.describe("warm_calls", warm.count());
     outcome.describe("cold_calls", cold.count());
     outcome.describe("disk_calls", disk.count());
@@ -129,7 +135,11 @@ fn measure(options: &Options, run: &Run) -> anyhow::Result<Measured> {
         calls += called.tally.answered;
         Ok(called)
     };
+    let new_places = functions.call(Plan::Each { functions: shuffled(all()), pause: COLD_PAUSE })?;
+    functions.end_measured()?;
+    let prepared = functions.preparations();
     let cold = call(Plan::Each { functions: shuffled(all()), pause: COLD_PAUSE })?;
+    let prepared = functions.preparations().since(&prepared);
     run.progress.step("resident functions, one after the other");
     let picked = || picked(&functions.measured, WARM_CALLS);
     call(Plan::Each { functions: picked(), pause: Duration::ZERO })?;
@@ -147,7 +157,8 @@ fn measure(options: &Options, run: &Run) -> anyhow::Result<Measured> {
         let timed = called.latency.count();
         anyhow::ensure!(timed == count as u64, "{timed} of {count} {what} calls were timed");
     }
-    Ok(Measured { cold: cold.latency, warm: warm.latency, per_second, disk: disk.latency })
+    let (new_places, cold) = (new_places.latency, cold.latency);
+    Ok(Measured { new_places, prepared, cold, warm: warm.latency, per_second, disk: disk.latency })
 }
 
 /// In an order that says nothing of where they lie.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use pinion_control::model::{ChainName, TenantName};
-use pinion_control::node::{FwpState, Node as _};
+use pinion_control::model::{ChainName, IDLE_TIMEOUT_MS_MIN, TenantName};
+use pinion_control::node::{FwpState, FwpStatus, Node as _};
 use pinion_gateway::invoke::FunctionRef;
 use pinion_runtime::latency::LatencySnapshot;
 use pinion_tests::build::sample;
@@ -32,6 +32,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) struct Functions {
     host: Host,
     orders: Orders,
+    templates: usize,
     /// Called before all others.
     warm_ups: Vec<FunctionRef>,
     pub(super) measured: Vec<FunctionRef>,
@@ -61,13 +62,11 @@ impl Functions {
         for number in 0..templates + on_disk {
             manifest = manifest.module(&format!("m{number}"), &module(&host, number)?);
         }
-        let more = format!("cache_min = 0\nidle_timeout_ms = {IDLE_TIMEOUT_MS}");
+        let more = chain_settings(IDLE_TIMEOUT_MS);
         for number in 0..templates * WARM_UPS {
             manifest = manifest.chain(&format!("w{number}"), &format!("m{}", number % templates), &more);
         }
-        for number in 0..count {
-            manifest = manifest.chain(&format!("f{number}"), &format!("m{}", number % templates), &more);
-        }
+        manifest = with_measured(manifest, count, templates, IDLE_TIMEOUT_MS);
         for number in 0..on_disk {
             manifest = manifest.chain(&format!("d{number}"), &format!("m{}", templates + number), &more);
         }
@@ -78,7 +77,7 @@ impl Functions {
         let warm_ups = functions("w", templates * WARM_UPS)?;
         let (measured, on_disk) = (functions("f", count)?, functions("d", on_disk)?);
         orders.equip(host.data_plane().dispatcher().context("the node has a line for a dispatcher")?)?;
-        let functions = Self { host, orders, warm_ups, measured, on_disk };
+        let functions = Self { host, orders, templates, warm_ups, measured, on_disk };
         functions.call(Plan::Each { functions: functions.warm_ups.clone(), pause: Duration::from_millis(1) })?;
         Ok(functions)
     }
@@ -101,6 +100,27 @@ impl Functions {
         ensure!(received == calls, "the functions have got {received} messages of {calls} calls");
         ensure!(own.iter().all(|fwp| fwp.counters.received > 0), "some function was never called");
         Ok(())
+    }
+
+    /// Has the measured functions' instances end, so that others come to their places.
+    pub(super) fn end_measured(&self) -> anyhow::Result<()> {
+        let manifest = |idle_ms| with_measured(Manifest::of(TENANT), self.measured.len(), self.templates, idle_ms);
+        self.host.apply(&manifest(IDLE_TIMEOUT_MS_MIN))?;
+        let deadline = Instant::now() + PATIENCE;
+        let is_left = |fwp: &FwpStatus| {
+            let is_gone = matches!(fwp.state, FwpState::Terminated | FwpState::Template | FwpState::Object);
+            fwp.chain.as_str().starts_with('f') && !is_gone
+        };
+        while self.host.data_plane().fwps().iter().any(is_left) {
+            ensure!(Instant::now() < deadline, "functions that nobody calls do not end");
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        self.host.apply(&manifest(IDLE_TIMEOUT_MS))
+    }
+
+    /// How long the launcher took for instances so far.
+    pub(super) fn preparations(&self) -> LatencySnapshot {
+        self.host.data_plane().latencies().preparation
     }
 
     /// Has the templates of those that are only on the disk be there only, as far as the kernel does as it is told.
@@ -127,6 +147,17 @@ impl Functions {
         }
         Ok(())
     }
+}
+
+fn chain_settings(idle_timeout_ms: u64) -> String {
+    format!("cache_min = 0\nidle_timeout_ms = {idle_timeout_ms}")
+}
+
+fn with_measured(manifest: Manifest, count: usize, templates: usize, idle_timeout_ms: u64) -> Manifest {
+    let settings = chain_settings(idle_timeout_ms);
+    (0..count).fold(manifest, |manifest, number| {
+        manifest.chain(&format!("f{number}"), &format!("m{}", number % templates), &settings)
+    })
 }
 
 fn function(host: &Host, name: &str) -> anyhow::Result<FunctionRef> {
