@@ -23,7 +23,7 @@ ARGS ?=
 
 BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
 GUESTS := tests/setup/build-guests.sh
-FIGURES := launch churn density quantum fair chain middlebox ping idle
+FIGURES := launch churn density quantum fair invoke chain middlebox ping idle
 
 .DEFAULT_GOAL := build
 .PHONY: build run test check test-unit test-integration loom fuzz soak bench report install install-run install-test \

@@ -12,6 +12,7 @@ use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, NamedUpload};
 use pinion_control::manifest::Bundle;
 use pinion_control::model::{Digest, ObjectRef, Rule, TenantName};
+use pinion_control::node::Call;
 use pinion_control::server::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
 use support::{REFUSED_CONFIG, Served, TestNode, echo_chain, rule_to_echo, wasm};
@@ -388,4 +389,50 @@ fn a_missing_folder_is_made_and_removed_and_a_file_is_left_alone() {
     assert!(matches!(Server::bind(&file).unwrap_err(), ServeError::NotASocket { .. }));
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
     assert!(matches!(Server::bind(&below.join("a/pinion.sock")).unwrap_err(), ServeError::Bind { .. }));
+}
+
+fn call(name: &str, payload: &[u8]) -> Call {
+    let (chain, timeout) = (name.parse().unwrap(), Duration::from_millis(300));
+    Call { tenant: demo(), chain, payload: payload.to_vec(), timeout }
+}
+
+#[tokio::test]
+async fn a_chain_or_a_module_is_called_by_its_name_and_its_answer_comes_back() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.take_calls();
+    assert_eq!(client.invoke(call("echo", b"one")).await.unwrap(), b"one for echo");
+    assert_eq!(served.node.take_calls(), ["invoke demo/echo"]);
+    // The node is given a chain of the module once; what is durable stays as it is.
+    for _ in 0..2 {
+        assert_eq!(client.invoke(call("m", b"two")).await.unwrap(), b"two for m");
+    }
+    assert_eq!(
+        served.node.take_calls(),
+        ["check 1", "build 1", "follow 1", "invoke demo/m", "invoke demo/m"].map(str::to_owned)
+    );
+    assert_eq!(client.chains(Filter::default()).await.unwrap().len(), 1);
+    let (code, message) = refused(client.invoke(call("nothing", b"")).await.unwrap_err());
+    assert_eq!((code, &message[..]), (Code::NotFound, "there is no chain demo/nothing, nor a module of that name"));
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_says_why_and_ends_when_its_time_is_over() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let started = Instant::now();
+    let code = |error: ClientError| match error {
+        ClientError::Failed { code, .. } => code,
+        other => panic!("not a failure: {other:?}"),
+    };
+    let late = client.invoke(call("echo", b"be late")).await.unwrap_err();
+    assert_eq!(
+        late.to_string(),
+        "piniond failed (The deadline expired before operation could complete): demo/echo has not answered within 300 ms"
+    );
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert_eq!(code(late), Code::DeadlineExceeded);
+    assert_eq!(code(client.invoke(call("echo", b"end")).await.unwrap_err()), Code::Aborted);
 }

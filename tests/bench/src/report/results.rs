@@ -16,10 +16,11 @@ pub(super) struct Figure {
     pub(super) read: fn(Value) -> anyhow::Result<Results>,
 }
 
-pub(super) const FIGURES: [Figure; 7] = [
+pub(super) const FIGURES: [Figure; 8] = [
     Figure { name: "launch", read: clients::launch },
     Figure { name: "churn", read: clients::churn },
     Figure { name: "density", read: clients::density },
+    Figure { name: "invoke", read: clients::invoke },
     Figure { name: "chain", read: chain },
     Figure { name: "middlebox", read: middlebox },
     Figure { name: "ping", read: ping },

@@ -146,3 +146,55 @@ pub(super) fn density(json: Value) -> anyhow::Result<Results> {
         lines: vec![line],
     })
 }
+
+#[derive(Deserialize)]
+struct Invoke {
+    warm_p50_us: f64,
+    warm_p99_us: f64,
+    warm_per_s_per_core: f64,
+    cold_p50_us: f64,
+    disk_p50_us: f64,
+    process_warm_p50_us: f64,
+    process_warm_p99_us: f64,
+    process_warm_per_s_per_core: f64,
+    process_cold_p50_us: f64,
+}
+
+pub(super) fn invoke(json: Value) -> anyhow::Result<Results> {
+    let invoke: Invoke = read(&json)?;
+    let line =
+        |figure: &str, pinion: String, peers: String, paper| Line { figure: figure.to_owned(), pinion, peers, paper };
+    let lines = vec![
+        line(
+            "a resident function runs that is called, p50 and p99",
+            format!("{:.2} and {:.2} us", invoke.warm_p50_us, invoke.warm_p99_us),
+            format!("a resident process {:.1} and {:.1} us", invoke.process_warm_p50_us, invoke.process_warm_p99_us),
+            "1.2 and 2.0 us",
+        ),
+        line(
+            "calls of resident functions, one core",
+            format!("{:.0} thousand/s", invoke.warm_per_s_per_core / 1e3),
+            format!("resident processes {:.0} thousand/s", invoke.process_warm_per_s_per_core / 1e3),
+            "more than 5 million/s on 14 cores",
+        ),
+        line(
+            "a function without an instance runs, p50",
+            format!("{:.1} us", invoke.cold_p50_us),
+            format!("fork and exec {:.0} us", invoke.process_cold_p50_us),
+            "-",
+        ),
+        line(
+            "a function of which nothing is mapped runs, p50",
+            format!("{:.0} us", invoke.disk_p50_us),
+            "-".to_owned(),
+            "-",
+        ),
+    ];
+    Ok(Results {
+        title: "Calling a function",
+        origin: "Micro, table 1",
+        env: json["env"].clone(),
+        plots: Vec::new(),
+        lines,
+    })
+}
