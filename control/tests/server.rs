@@ -430,7 +430,7 @@ async fn a_call_without_an_answer_says_why_and_ends_when_its_time_is_over() {
     let late = client.invoke(call("echo", b"be late")).await.unwrap_err();
     assert_eq!(
         late.to_string(),
-        "piniond failed (The deadline expired before operation could complete): demo/echo has not answered within 300 ms"
+        "piniond failed (Deadline expired before operation could complete): demo/echo has not answered within 300 ms"
     );
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     assert_eq!(code(late), Code::DeadlineExceeded);

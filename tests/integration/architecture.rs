@@ -29,6 +29,7 @@ const HOUSE: [(&str, &[&str]); 19] = [
     ("macswap", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
     ("udp-echo", &["pinion-abi", "pinion-sdk"]),
+    ("word-count", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
     ("pinion-tests", &[]),
     ("pinion-fuzz", &["pinion-abi", "pinion-mma", "pinion-gateway"]),
