@@ -247,8 +247,8 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(status.contains("Copied:             4096 bytes\nDropped, FWP gone:  1\n"), "{status}");
     let memory = "TENANT   CHAIN   READY   ACTIVE   MEMORY   LIMIT   FAILURES   LAST FAILURE\n\
                   demo     echo    4       1        4.2MiB   -       0          -\n\n\
-                  TENANT   MEMORY   LIMIT\n\
-                  demo     4.2MiB   8.0MiB\n";
+                  TENANT   MEMORY   LIMIT    CPU    PREEMPTIONS   COPIED\n\
+                  demo     4.2MiB   8.0MiB   5 ms   6             7B\n";
     assert!(status.contains(memory), "{status}");
     let drops = "TENANT   CHAIN   DROPPED AT    REASON        COUNT\n\
                  demo     echo    gateway       no-instance   3\n\

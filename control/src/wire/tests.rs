@@ -1,7 +1,7 @@
 use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Rule, Scheduling, Stage};
 use crate::node::{
-    BuildPhase, BuildStatus, ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, NodeStatus,
-    TenantStatus,
+    BuildPhase, BuildStatus, ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, MeterStatus,
+    NodeStatus, TenantStatus,
 };
 use crate::proto;
 
@@ -80,7 +80,11 @@ fn bad_stages_are_named_with_their_place_and_field() {
 
 #[test]
 fn what_chains_and_tenants_did_and_have_comes_through_messages_as_it_was() {
+    let run_queue_wait = LatencyStatus { count: 15, p50_ns: 16, p90_ns: 17, p99_ns: 18, max_ns: 19 };
+    let meter =
+        MeterStatus { cpu_us: 10, activations: 11, turns: 12, preemptions: 13, copied_bytes: 14, run_queue_wait };
     let chain = ChainStatus {
+        meter,
         tenant: "demo".parse().unwrap(),
         chain: "echo".parse().unwrap(),
         ready: 1,
@@ -91,7 +95,7 @@ fn what_chains_and_tenants_did_and_have_comes_through_messages_as_it_was() {
         memory_kib: 7,
         memory_limit_kib: Some(8),
     };
-    let tenants = vec![TenantStatus { tenant: "demo".parse().unwrap(), memory_kib: 9, memory_limit_kib: None }];
+    let tenants = vec![TenantStatus { tenant: "demo".parse().unwrap(), memory_kib: 9, memory_limit_kib: None, meter }];
     let status = NodeStatus { chains: vec![chain], copied_bytes: 5, dropped_gone: 6, tenants, ..NodeStatus::default() };
     assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount,
-    FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, ModuleBytes, Node, NodeStatus, PortStatus, Refusal,
-    TenantStatus,
+    FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, MeterStatus, ModuleBytes, Node, NodeStatus,
+    PortStatus, Refusal, TenantStatus,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::oneshot;
@@ -188,11 +188,13 @@ impl Node for TestNode {
             ],
             memory_kib: 4352,
             memory_limit_kib: chain.memory_total_kib.map(u64::from),
+            meter: MeterStatus::default(),
         };
         let tenant_status = |chain: Arc<Chain>| TenantStatus {
             tenant: chain.tenant.clone(),
             memory_kib: 4352,
             memory_limit_kib: Some(8192),
+            meter: MeterStatus { cpu_us: 5_999, preemptions: 6, copied_bytes: 7, ..MeterStatus::default() },
         };
         let build = |(tenant, began): &(TenantName, Instant)| BuildStatus {
             tenant: tenant.clone(),

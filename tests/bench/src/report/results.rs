@@ -1,6 +1,7 @@
 //! What each figure's JSON says, in words and curves: the only place that knows the figures' keys, and the papers' values.
 
 mod clients;
+mod sharing;
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -16,10 +17,12 @@ pub(super) struct Figure {
     pub(super) read: fn(Value) -> anyhow::Result<Results>,
 }
 
-pub(super) const FIGURES: [Figure; 8] = [
+pub(super) const FIGURES: [Figure; 10] = [
     Figure { name: "launch", read: clients::launch },
     Figure { name: "churn", read: clients::churn },
     Figure { name: "density", read: clients::density },
+    Figure { name: "quantum", read: sharing::quantum },
+    Figure { name: "fair", read: sharing::fair },
     Figure { name: "invoke", read: clients::invoke },
     Figure { name: "chain", read: chain },
     Figure { name: "middlebox", read: middlebox },
