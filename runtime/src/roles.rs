@@ -38,7 +38,7 @@ const FRESH: Duration = Duration::from_millis(1);
 /// How long a thread keeps its core from a launcher on it while packets are on their way from one stage of a chain to the next: longer
 /// than they take, lest a step of the launcher's come in between.
 const CHAIN_HOP_MAX: Duration = Duration::from_micros(25);
-/// How long a thread with work may let the launcher wait that shares its core: as long as a guest has the core at a stretch by default.
+/// How long a thread with work may let the launcher wait that shares its core.
 const LAUNCHER_WAITS: Duration = Duration::from_micros(100);
 /// How long before it sleeps: longer than it takes to wake another thread that sleeps, lest one falls asleep while it
 /// waits for the other, and both have to be woken for each packet.
