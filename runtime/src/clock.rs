@@ -8,7 +8,7 @@
 //!
 //! Who looks is whoever is awake: a data-plane thread that polls and runs no guests does it for next to nothing. The ticker's
 //! own thread, which takes a core from somebody each time it wakes, does it only while no such thread polls; and when no
-//! guest has run for a while, it sleeps: an idle node has no tick.
+//! guest has run for a while, it sleeps: an idle node has no tick. A thread that polls no more says so, and the ticker looks again.
 //!
 //! Nobody wakes a ticker that sleeps at once: it would take the core from the guest on whose account it was woken. Whoever
 //! resumes a guest sets a timer for the end of the guest's quantum, which is soon enough; or for some quanta later, while a
@@ -32,12 +32,12 @@ use wasmtime::Engine;
 const LINGER: Duration = Duration::from_millis(1);
 /// How long it sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Quanta for which the ticker leaves the slots to a thread that polls: after the first guest, and when it has seen that the
-/// thread does. Each time it looks it takes a core from somebody, most likely from a worker.
+/// Quanta for which the ticker leaves the slots to a thread that polls, after the first guest. Each time it looks it takes a core from
+/// somebody, most likely from a worker.
 const POLLED_QUANTA: u32 = 4;
-const POLLED_STILL_QUANTA: u32 = 16;
-/// That is no longer than this, or a quantum: else a guest could have the core that much longer when the thread falls asleep.
-const POLLED_STILL_MAX: Duration = Duration::from_millis(2);
+/// For how long it does when it has seen that the thread does, or for a quantum if that is longer, unless the thread falls asleep. So much longer a
+/// guest can have the core when somebody else has that of the thread.
+const POLLED_STILL: Duration = Duration::from_millis(2);
 
 /// A polling thread looks at the slots so many times a quantum, and no more rarely than this.
 const LOOKS_PER_QUANTUM: u64 = 4;
@@ -138,7 +138,7 @@ impl Clock {
     #[must_use]
     pub fn wind_up(self) -> Arc<Watch> {
         let Self { quantum, stopwatch, ticker, slots } = self;
-        Arc::new(Watch { quantum, stopwatch, ticker, slots, polled: Arc::default() })
+        Arc::new(Watch { quantum, stopwatch, ticker, slots, polled: Arc::default(), relief: Doorbell::default() })
     }
 }
 
@@ -149,6 +149,8 @@ pub struct Watch {
     ticker: Doorbell,
     slots: Vec<(Arc<Running>, Engine)>,
     polled: Arc<Polled>,
+    /// Wakes the ticker while it leaves the slots to threads that poll.
+    relief: Doorbell,
 }
 
 /// When a polling thread last looked at the slots, in nanoseconds of the process's clock.
@@ -158,6 +160,10 @@ struct Polled(CachePadded<AtomicU64>);
 impl Polled {
     fn elapsed_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.0.load(Ordering::Relaxed))
+    }
+
+    fn never(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -170,6 +176,12 @@ impl Watch {
             self.polled.0.store(now_ns, Ordering::Relaxed);
             self.tick(now_ns);
         }
+    }
+
+    /// To be called by such a thread before it falls asleep.
+    pub fn look_away(&self) {
+        self.polled.never();
+        self.relief.ring();
     }
 
     /// To be called by such a thread when it was woken and has passed on what it was woken for. A guest is going to need the
@@ -187,11 +199,12 @@ impl Watch {
             );
         }
         let timer = self.timer();
+        self.relief.answer_here();
         let mut last_seen = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
-            if self.polled.elapsed_ns(now_ns) < self.quantum_ns() {
-                std::thread::sleep((self.quantum * POLLED_STILL_QUANTA).min(POLLED_STILL_MAX.max(self.quantum)));
+            if self.is_polled(now_ns) {
+                self.relief.sleep(POLLED_STILL.max(self.quantum), || !self.is_polled(now_ns));
                 continue;
             }
             if self.tick(now_ns) {
@@ -243,6 +256,11 @@ impl Watch {
             }
         }
         anybody
+    }
+
+    /// Whether a thread that polls looks at the slots.
+    fn is_polled(&self, now_ns: u64) -> bool {
+        self.polled.elapsed_ns(now_ns) < self.quantum_ns()
     }
 
     fn anybody_runs(&self) -> bool {

@@ -55,9 +55,14 @@ impl LatencySnapshot {
     /// Those of several histograms together, which are all coarse, or none is.
     #[must_use]
     pub fn all<'a>(latencies: impl Iterator<Item = &'a Latencies>) -> Self {
-        let add = |sum: Histogram, more: Histogram| sum.wrapping_add(&more).expect("all are alike");
-        let none = || Histogram::new(GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible");
-        Self(latencies.map(|latencies| latencies.0.load()).reduce(add).unwrap_or_else(none))
+        let none = || Self(Histogram::new(GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible"));
+        latencies.map(Latencies::snapshot).reduce(|sum, more| sum.and(&more)).unwrap_or_else(none)
+    }
+
+    /// Those and others, which are all coarse, or none is.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self(self.0.wrapping_add(&others.0).expect("all are alike"))
     }
 
     /// Those that were added after `earlier` was taken of the same histograms.

@@ -126,6 +126,9 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut la
         woken_at = woken_at.filter(|woken_at| woken_at.elapsed() < FRESH);
         if idle_for >= YIELD && idle == Idle::Adaptive {
             launcher.fall_asleep();
+            if !runs_guests {
+                watch.look_away();
+            }
             let woken = sleeper.sleep(roles, idle_for, std::mem::replace(&mut since_sleep, HadWork::No));
             launcher.wake_up();
             if woken == Woken::Called {

@@ -32,6 +32,10 @@ const NEAR_AHEAD: usize = 3;
 /// How long an MMA may not be told of what an FWP has sent while others have their turns, in nanoseconds.
 const TELL_NS: u64 = 2_000;
 
+/// How long a worker that has its thread to itself gives turns, whole quanta included, before it looks for what the thread has to do
+/// besides: less than the launcher waits for anyway. Of somebody that has the core alone, a poll for each quantum would take a good part.
+const STRETCH_NS: u64 = 50_000;
+
 /// What the launcher tells a worker.
 pub enum WorkerCommand {
     /// Takes charge of an FWP. The MMA must learn of it later.
@@ -79,6 +83,8 @@ pub struct Worker {
     /// FWPs that have sent something, by MMA, which is not told yet.
     sent: Box<[Vec<FwpId>]>,
     stage: Stage,
+    /// For how long functions that go on have their turns in one poll.
+    stretch_ns: u64,
     /// In the last poll.
     passed_on: bool,
     /// In the last poll, nobody brought anything and nothing was sent.
@@ -124,6 +130,7 @@ impl Worker {
             timers: Timers::new(fwps_max),
             noticed: Vec::with_capacity(NOTICES + TIMER_STEPS),
             stage: Stage::default(),
+            stretch_ns: 0,
             passed_on: false,
             kept_to_itself: false,
         }
@@ -134,13 +141,19 @@ impl Worker {
         self.stage.next_up = next_up;
     }
 
+    /// No other role waits for its thread.
+    pub fn has_thread_to_itself(&mut self) {
+        self.stretch_ns = STRETCH_NS;
+    }
+
     /// What it measures of its turns.
     #[must_use]
     pub fn meters(&self) -> &Arc<TurnMeters> {
         &self.meters
     }
 
-    /// Does what there is to do, up to a number of turns or one whole quantum; returns how much it did.
+    /// Does what there is to do, up to a number of turns or one whole quantum, or for some quanta if it has its thread to itself and
+    /// nobody brings anything; returns how much it did.
     pub fn poll(&mut self) -> usize {
         // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
         // is in the table afterwards.
@@ -202,14 +215,15 @@ impl Worker {
 
     fn give_turns(&mut self) -> usize {
         let (mut now_ns, mut turns) = (self.clock.begin(), 0);
-        let mut told_ns = now_ns;
+        let (mut told_ns, began_ns) = (now_ns, now_ns);
         self.look_at_first();
         for _ in 0..TURNS {
             let Some(chosen) = self.scheduler.choose() else { break };
             turns += 1;
             self.look_ahead();
             self.note_wait(chosen.id, now_ns.saturating_sub(chosen.woken_ns));
-            if self.give_turn(chosen.id, Occasion::Work, &mut now_ns) == Took::WholeQuantum {
+            let took = self.give_turn(chosen.id, Occasion::Work, &mut now_ns);
+            if took == Took::WholeQuantum && (now_ns - began_ns >= self.stretch_ns || self.is_called(now_ns)) {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
             }
@@ -221,6 +235,12 @@ impl Worker {
         self.clock.end();
         self.tell_mmas();
         turns
+    }
+
+    /// Whether the next poll would find more than those who are runnable.
+    fn is_called(&self, now_ns: u64) -> bool {
+        let next_ns = self.timers.next_ns().into_iter().chain(self.scheduler.held_until_ns()).min();
+        !self.inputs.is_empty() || !self.commands.is_empty() || next_ns.is_some_and(|next_ns| next_ns <= now_ns)
     }
 
     /// Now and then, has an FWP that the next client may meet come back to its wait, one after the other, so that what it touches

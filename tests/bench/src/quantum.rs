@@ -1,7 +1,9 @@
 //! `quantum`: what it costs to interrupt a function again and again (Micro, figure 2).
 
+use anyhow::Context;
 use comfy_table::Table;
 use pinion_control::model::Class;
+use pinion_runtime::latency::LatencySnapshot;
 use pinion_tests::build::hostile;
 use serde::Serialize;
 
@@ -15,16 +17,18 @@ const BLOCKS: &str = "20000";
 const UNPREEMPTED_US: u32 = 100_000;
 const WARM_UP: usize = 5;
 const FWPS_MAX: usize = 16;
+/// Stretches that a quantum's time is measured in.
+const STRETCHES: u32 = 5;
 const US_PER_S: f64 = 1e6;
 
 /// Throughput of a SHA-512 loop that is interrupted each so many microseconds, beside the same loop uninterrupted
 ///
 /// A node in this process, with gateway and MMA on the first core and the worker on the second, runs a function that hashes 20,000 blocks of 128 bytes
 /// for each packet and sends it back; packets come one after the other's reply. throughput_ratio is the node's throughput with a quantum of quantum_us, by
-/// the median time for a packet, against that of a node with a quantum of 100 ms, which is longer than the work for a packet: measured before and after, the mean
-/// of the two. The function is alone, so
-/// that it goes on at once when it was interrupted. preempt_p99_us is the time from when its quantum was over until the function was off the
-/// core, of each interruption, by the node's own count. Every reply is compared with what it has to be.
+/// the median time for a packet, against that of a node with a quantum of 100 ms, which is longer than the work for a packet: the two take turns, as a machine's
+/// speed changes within seconds, each stretch is compared with the mean of the ones before and after, and the median of these ratios counts.
+/// The function is alone, so that it goes on at once when it was interrupted. preempt_p99_us is the time from when its quantum was over until the
+/// function was off the core, of each interruption, by the node's own count. Every reply is compared with what it has to be.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Quanta, in microseconds
@@ -46,29 +50,18 @@ struct Row {
     preemptions: u64,
 }
 
-/// What a node with some quantum did.
-struct Measured {
+/// What a node with some quantum did in a stretch.
+struct Stretch {
     packets_per_s: f64,
-    preempt_p50_us: f64,
-    preempt_p99_us: f64,
-    preemptions: u64,
+    lateness: LatencySnapshot,
 }
 
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
-    run.progress.expect(2 * options.us.len() + 1);
-    let mut unpreempted = measure(run, UNPREEMPTED_US)?.packets_per_s;
+    run.progress.expect(2 * STRETCHES as usize * options.us.len() + 1);
+    let mut unpreempted = stretch(run, UNPREEMPTED_US)?.packets_per_s;
     let mut rows = Vec::new();
     for &quantum_us in &options.us {
-        let Measured { packets_per_s, preempt_p50_us, preempt_p99_us, preemptions } = measure(run, quantum_us)?;
-        let after = measure(run, UNPREEMPTED_US)?.packets_per_s;
-        rows.push(Row {
-            quantum_us,
-            throughput_ratio: rounded(2.0 * packets_per_s / (unpreempted + after)),
-            preempt_p50_us: rounded(preempt_p50_us),
-            preempt_p99_us: rounded(preempt_p99_us),
-            preemptions,
-        });
-        unpreempted = after;
+        rows.push(row(run, quantum_us, &mut unpreempted)?);
     }
     let figures = Figures { rows };
     let mut outcome = Outcome::new(&figures, summary(&figures));
@@ -80,7 +73,28 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn measure(run: &Run, quantum_us: u32) -> anyhow::Result<Measured> {
+/// Measures a quantum. `unpreempted` is the throughput without one just before, and then just after.
+fn row(run: &Run, quantum_us: u32, unpreempted: &mut f64) -> anyhow::Result<Row> {
+    let (mut ratios, mut lateness) = (Vec::new(), None::<LatencySnapshot>);
+    for _ in 0..STRETCHES {
+        let Stretch { packets_per_s, lateness: late } = stretch(run, quantum_us)?;
+        let after = stretch(run, UNPREEMPTED_US)?.packets_per_s;
+        ratios.push(2.0 * packets_per_s / (std::mem::replace(unpreempted, after) + after));
+        lateness = Some(lateness.map_or_else(|| late.clone(), |sum| sum.and(&late)));
+    }
+    ratios.sort_by(f64::total_cmp);
+    let lateness = lateness.context("there are stretches")?;
+    Ok(Row {
+        quantum_us,
+        throughput_ratio: rounded(ratios[ratios.len() / 2]),
+        preempt_p50_us: rounded(lateness.at_ns(50.0) as f64 / 1e3),
+        preempt_p99_us: rounded(lateness.at_ns(99.0) as f64 / 1e3),
+        preemptions: lateness.count(),
+    })
+}
+
+/// A node with some quantum, for its part of the time.
+fn stretch(run: &Run, quantum_us: u32) -> anyhow::Result<Stretch> {
     run.progress.step(&format!("a quantum of {quantum_us} us"));
     let service = Service {
         module: hostile("hasher"),
@@ -94,16 +108,11 @@ fn measure(run: &Run, quantum_us: u32) -> anyhow::Result<Measured> {
     let beside = Beside { quantum_us: Some(quantum_us), ..Beside::default() };
     let mut node = HostedNode::start_beside(run.cores, FWPS_MAX, &service, beside)?;
     let one_s = node.ask(WARM_UP, Pace::AfterReply)?.serving.as_secs_f64() / WARM_UP as f64;
-    let packets = (run.time.as_secs_f64() / one_s).ceil().max(1.0);
+    let packets = (run.time.as_secs_f64() / f64::from(STRETCHES) / one_s).ceil().max(1.0);
     let before = node.latencies().preemption_lateness;
     let tally = node.ask(packets as usize, Pace::AfterReply)?;
-    let late = node.latencies().preemption_lateness.since(&before);
-    Ok(Measured {
-        packets_per_s: US_PER_S / tally.times.at_us(50.0),
-        preempt_p50_us: late.at_ns(50.0) as f64 / 1e3,
-        preempt_p99_us: late.at_ns(99.0) as f64 / 1e3,
-        preemptions: late.count(),
-    })
+    let lateness = node.latencies().preemption_lateness.since(&before);
+    Ok(Stretch { packets_per_s: US_PER_S / tally.times.at_us(50.0), lateness })
 }
 
 fn summary(figures: &Figures) -> Table {
