@@ -183,6 +183,7 @@ impl Gateway {
 
     /// Has whoever looks there know which instances clients will be given next.
     pub fn announce_to(&mut self, next_up: Arc<NextUp>) {
+        self.handover.announce_to(Arc::clone(&next_up));
         self.assigner.announce_to(next_up);
     }
 

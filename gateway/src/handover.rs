@@ -7,15 +7,19 @@
 //!
 //! Allocates nothing after it was made; every operation is bounded by the batch it is given.
 
+use std::sync::Arc;
+
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound};
+use pinion_mma::next_up::NextUp;
 
 use crate::port::BufferPool;
 
 /// All links of a gateway, by the MMA at their other end.
 pub(crate) struct Handover {
     loans: Box<[Loan]>,
+    next_up: Arc<NextUp>,
 }
 
 /// One link and what is lent by it.
@@ -35,7 +39,12 @@ struct Loan {
 impl Handover {
     /// Keeps each MMA supplied with `empties_max` empty buffers, or with half of what its link holds.
     pub(crate) fn new(links: Vec<GatewayLink>, empties_max: usize) -> Self {
-        Self { loans: links.into_iter().map(|link| Loan::new(link, empties_max)).collect() }
+        Self { loans: links.into_iter().map(|link| Loan::new(link, empties_max)).collect(), next_up: Arc::default() }
+    }
+
+    /// Whom to tell for which FWP the first frame of a batch is, ahead of the frame.
+    pub(crate) fn announce_to(&mut self, next_up: Arc<NextUp>) {
+        self.next_up = next_up;
     }
 
     /// Buffers that the MMAs can hold at most.
@@ -48,7 +57,11 @@ impl Handover {
     #[inline(always)]
     pub(crate) fn stage(&mut self, frame: Frame, target: FwpId) -> Result<(), Frame> {
         let mma = target.mma(self.loans.len());
-        self.loans[mma.0].stage(frame, target)
+        let loan = &mut self.loans[mma.0];
+        if !loan.staged {
+            self.next_up.expect(target);
+        }
+        loan.stage(frame, target)
     }
 
     /// Publishes what was staged.

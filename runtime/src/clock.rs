@@ -53,6 +53,26 @@ pub fn now_ns() -> u64 {
     STOPWATCH.elapsed_ns()
 }
 
+/// A time by it. Threads that poll look at it at each poll, so it has to cost less than the system's.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The time now.
+    #[inline]
+    #[must_use]
+    pub fn now() -> Self {
+        Self(now_ns())
+    }
+
+    /// How long ago it was.
+    #[inline]
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Duration::from_nanos(now_ns().saturating_sub(self.0))
+    }
+}
+
 /// When the guest that a thread runs now was resumed, in nanoseconds of the process's clock; zero while none runs.
 #[derive(Debug, Default)]
 struct Running(CachePadded<AtomicU64>);

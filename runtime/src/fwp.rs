@@ -29,6 +29,7 @@ use pinion_mma::id::FwpId;
 use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::pool::PoolLayout;
+use pinion_mma::prefetch;
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, ResourceLimiter, Store};
 
@@ -340,6 +341,7 @@ impl Fwp {
     pub(crate) fn prefetch(&self) {
         self.mailbox.prefetch();
         self.footprint.prefetch();
+        prefetch::to_write(&raw const *self.terms.meter());
     }
 
     fn run_to_first_wait(&mut self, clock: &RunSlot, deadline: Instant) -> Result<(), EndReason> {

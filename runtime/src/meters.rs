@@ -75,7 +75,7 @@ impl ChainMeter {
 
 /// A chain's meters.
 pub struct ChainMeters {
-    workers: Box<[CachePadded<ChainMeter>]>,
+    workers: Box<[Arc<CachePadded<ChainMeter>>]>,
     /// Clients that were given an instance. The launcher alone adds to it.
     pub(crate) activations: Counter,
 }
@@ -84,13 +84,13 @@ impl ChainMeters {
     /// Nothing yet, on so many workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| CachePadded::default()).collect(), activations: Counter::default() }
+        Self { workers: (0..workers).map(|_| Arc::default()).collect(), activations: Counter::default() }
     }
 
     /// That of one worker.
     #[must_use]
     #[inline]
-    pub fn on_worker(&self, worker: usize) -> &ChainMeter {
+    pub fn on_worker(&self, worker: usize) -> &Arc<CachePadded<ChainMeter>> {
         &self.workers[worker]
     }
 }

@@ -7,7 +7,7 @@ mod sleep;
 mod wakeup;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pinion_gateway::gateway::Gateway;
 use pinion_mma::mover::Mma;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use self::sleep::{Sleeper, Woken};
 use self::wakeup::HadWork;
 pub use self::wakeup::{Wakeup, wakeups};
-use crate::clock::Watch;
+use crate::clock::{Moment, Watch};
 use crate::launcher::Caller;
 use crate::worker::Worker;
 
@@ -104,7 +104,7 @@ impl Role {
 pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut launcher: Caller, stop: &AtomicBool) {
     let mut sleeper = Sleeper::new(wakeup, roles);
     let (mut idle_since, mut since_sleep) = (None, HadWork::No);
-    let (mut woken_at, mut passed_on_at): (Option<Instant>, Option<Instant>) = (None, None);
+    let (mut woken_at, mut passed_on_at): (Option<Moment>, Option<Moment>) = (None, None);
     let runs_guests = roles.iter().any(|role| matches!(role, Role::Worker(_)));
     while !stop.load(Ordering::Relaxed) {
         if !runs_guests {
@@ -116,13 +116,13 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut la
                 watch.expect_guests();
             }
             (idle_since, since_sleep) = (None, HadWork::Yes);
-            passed_on_at = roles.iter().any(Role::expects_packets).then(Instant::now);
+            passed_on_at = roles.iter().any(Role::expects_packets).then(Moment::now);
         }
         if did != Did::Nothing {
             launcher.after_work(LAUNCHER_WAITS);
             continue;
         }
-        let idle_for = idle_since.get_or_insert_with(Instant::now).elapsed();
+        let idle_for = idle_since.get_or_insert_with(Moment::now).elapsed();
         woken_at = woken_at.filter(|woken_at| woken_at.elapsed() < FRESH);
         if idle_for >= YIELD && idle == Idle::Adaptive {
             launcher.fall_asleep();
@@ -133,7 +133,7 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut la
             launcher.wake_up();
             if woken == Woken::Called {
                 // Whoever is woken is going to have work, if not yet.
-                (idle_since, woken_at) = (None, Some(Instant::now()));
+                (idle_since, woken_at) = (None, Some(Moment::now()));
             }
         } else if passed_on_at.is_none_or(|at| at.elapsed() >= CHAIN_HOP_MAX) && launcher.is_wanted() {
             launcher.give_way();

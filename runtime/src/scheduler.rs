@@ -29,6 +29,7 @@ use std::collections::BinaryHeap;
 
 use pinion_control::model::Class;
 use pinion_mma::id::FwpId;
+use pinion_mma::prefetch;
 
 use self::budget::{Batch, Bucket, Spending, Verdict};
 pub use self::budget::{Budget, Overrun, Rate};
@@ -386,6 +387,12 @@ impl Scheduler {
             let first = level.fair.upcoming().filter_map(|lot| level.rings[lot.0 as usize].first());
             current.into_iter().flat_map(|ring| ring.iter(&self.links)).chain(first)
         })
+    }
+
+    /// Asks for memory of what is known of an FWP.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: FwpId) {
+        prefetch::to_write(self.seats.as_ptr().wrapping_add(id.index as usize));
     }
 
     #[inline]

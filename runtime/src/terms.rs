@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
 
 use crate::meters::{ChainMeter, ChainMeters};
@@ -13,9 +14,10 @@ use crate::scheduler::{Budget, Rate, Share, TENANTS_MAX, TenantIndex};
 pub struct Terms {
     /// How it shares the core.
     pub share: Share,
+    /// Its chain's, on all workers.
     meters: Arc<ChainMeters>,
-    /// On which worker it is, by the worker's place in the core plan.
-    worker: usize,
+    /// The one of these that its worker has: with thousands of chains each step on the way to it would be waited for.
+    meter: Arc<CachePadded<ChainMeter>>,
     /// Keeps the tenant's number from another tenant.
     _seat: Arc<TenantSeat>,
 }
@@ -42,20 +44,21 @@ impl Terms {
             },
             tenant_rate: grant.cpu_per_second_ms.map(|ms| rate(ms, OverBudget::Throttle)),
         };
-        Self { share, meters, worker: 0, _seat: Arc::clone(seat) }
+        let meter = Arc::clone(meters.on_worker(0));
+        Self { share, meters, meter, _seat: Arc::clone(seat) }
     }
 
-    /// The same for an FWP on this worker.
+    /// The same for an FWP on this worker, by the worker's place in the core plan.
     #[must_use]
     pub fn on_worker(&self, worker: usize) -> Self {
-        Self { worker, ..self.clone() }
+        Self { meter: Arc::clone(self.meters.on_worker(worker)), ..self.clone() }
     }
 
     /// Where its worker adds what it has had.
     #[must_use]
     #[inline]
     pub fn meter(&self) -> &ChainMeter {
-        self.meters.on_worker(self.worker)
+        &self.meter
     }
 
     /// Notes that a client was given an instance of its chain; called by the launcher.

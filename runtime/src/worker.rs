@@ -99,6 +99,8 @@ struct Stage {
     round: usize,
     /// Who is next, of an instance of several stages.
     at: Option<FwpId>,
+    /// Who had a frame on its way at the last look.
+    expecting: Option<FwpId>,
 }
 
 /// Time without anything to do between two rehearsals: what a launcher on the same core does in a step or two.
@@ -176,6 +178,7 @@ impl Worker {
             done += self.give_turns();
         }
         if done == 0 {
+            self.look_who_comes();
             self.rehearse();
         }
         done
@@ -221,8 +224,10 @@ impl Worker {
             let Some(chosen) = self.scheduler.choose() else { break };
             turns += 1;
             self.look_ahead();
-            self.note_wait(chosen.id, now_ns.saturating_sub(chosen.woken_ns));
+            let wait_ns = now_ns.saturating_sub(chosen.woken_ns);
             let took = self.give_turn(chosen.id, Occasion::Work, &mut now_ns);
+            // Not before its turn, which would wait for the meters.
+            self.note_wait(chosen.id, wait_ns);
             if took == Took::WholeQuantum && (now_ns - began_ns >= self.stretch_ns || self.is_called(now_ns)) {
                 // Whoever got input meanwhile, and the other roles of this thread, wait for no second one.
                 break;
@@ -243,10 +248,25 @@ impl Worker {
         !self.inputs.is_empty() || !self.commands.is_empty() || next_ns.is_some_and(|next_ns| next_ns <= now_ns)
     }
 
+    /// Asks for memory of whoever has a frame on its way, while the MMA copies that.
+    #[inline]
+    fn look_who_comes(&mut self) {
+        let expecting = self.stage.next_up.expecting();
+        if expecting != self.stage.expecting {
+            self.stage.expecting = expecting;
+            let Some(id) = expecting else { return };
+            if let Some(Some(fwp)) = self.fwps.get(id.index as usize) {
+                self.scheduler.prefetch(id);
+                prefetch_fwp(fwp);
+                fwp.prefetch();
+            }
+        }
+    }
+
     /// Now and then, has an FWP that the next client may meet come back to its wait, one after the other, so that what it touches
     /// for that is near. No more than a turn; not counted as something done.
     fn rehearse(&mut self) {
-        let Stage { next_up, rehearsed_ns, round, at } = &mut self.stage;
+        let Stage { next_up, rehearsed_ns, round, at, .. } = &mut self.stage;
         let now_ns = self.clock.now_ns();
         if now_ns.saturating_sub(*rehearsed_ns) < REHEARSAL_NS {
             return;

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use crossbeam_utils::CachePadded;
@@ -24,6 +24,7 @@ use pinion_mma::doorbell::Doorbell;
 use pinion_mma::mover::MmaEvent;
 
 use super::Order;
+use crate::clock::Moment;
 use crate::worker::WorkerEvent;
 
 /// How long the launcher is about something before it gives way.
@@ -118,14 +119,14 @@ pub struct Caller {
     desk: Arc<Desk>,
     /// It polls on a core of the launcher's.
     attends: bool,
-    gave_way_at: Instant,
+    gave_way_at: Moment,
 }
 
 impl Caller {
     /// Of a thread that is awake.
     #[must_use]
     pub fn new(desk: Arc<Desk>, attends: bool) -> Self {
-        let caller = Self { desk, attends, gave_way_at: Instant::now() };
+        let caller = Self { desk, attends, gave_way_at: Moment::now() };
         caller.wake_up();
         caller
     }
@@ -140,7 +141,7 @@ impl Caller {
     pub fn give_way(&mut self) {
         self.desk.bell.ring();
         std::thread::yield_now();
-        self.gave_way_at = Instant::now();
+        self.gave_way_at = Moment::now();
     }
 
     /// To be called when something was done. Lets the launcher take a step if it has waited since its last one for longer than that.
@@ -176,11 +177,11 @@ impl Drop for Caller {
 
 /// The launcher's way of giving way to whoever polls on its core.
 #[derive(Debug)]
-pub struct Steps(Instant);
+pub struct Steps(Moment);
 
 impl Default for Steps {
     fn default() -> Self {
-        Self(Instant::now())
+        Self(Moment::now())
     }
 }
 
@@ -189,7 +190,7 @@ impl Steps {
     pub fn give_way(&mut self) {
         if self.0.elapsed() >= STEP {
             std::thread::yield_now();
-            self.0 = Instant::now();
+            self.0 = Moment::now();
         }
     }
 }
