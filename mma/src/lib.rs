@@ -22,6 +22,7 @@ mod copy;
 pub mod counters;
 mod dock;
 pub mod doorbell;
+mod free_slots;
 pub mod fwp;
 pub mod id;
 pub mod link;

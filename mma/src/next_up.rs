@@ -25,7 +25,11 @@ pub struct NextUp {
 
 impl Default for NextUp {
     fn default() -> Self {
-        Self { places: [const { AtomicU64::new(NOBODY) }; PLACES], latest: AtomicUsize::new(0), expecting: CachePadded::new(AtomicU64::new(NOBODY)) }
+        Self {
+            places: [const { AtomicU64::new(NOBODY) }; PLACES],
+            latest: AtomicUsize::new(0),
+            expecting: CachePadded::new(AtomicU64::new(NOBODY)),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::buffer::Frame;
 use crate::counters::FwpCounters;
+use crate::free_slots::FreeSlots;
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
@@ -93,8 +94,8 @@ pub(crate) enum Accepted {
 /// How frames get into an FWP's pool.
 pub(crate) struct Inlet {
     pub(crate) pool: PoolRegion,
-    /// Slots that hold nothing, the one last used on top: few slots stay warm, and few pages resident.
-    pub(crate) free: Vec<SlotIndex>,
+    /// Slots that hold nothing.
+    pub(crate) free: FreeSlots,
     /// By slot: the port its frame came in by. The host's own record; a guest cannot choose its way out.
     pub(crate) came_by: Box<[PortIndex]>,
     pub(crate) deliver: Producer<Delivery>,
@@ -103,7 +104,7 @@ pub(crate) struct Inlet {
 /// An inlet while several frames go in.
 pub(crate) struct Intake<'e> {
     pool: PoolRegion,
-    free: &'e mut Vec<SlotIndex>,
+    free: &'e mut FreeSlots,
     came_by: &'e mut [PortIndex],
     staging: Staging<'e, Delivery>,
 }
@@ -112,8 +113,8 @@ impl Inlet {
     /// Asks for what the next frame touches: its slot, which the guest had last, and all that is noted of it.
     #[inline]
     fn prefetch(&self) {
-        if let Some(slot) = self.free.last() {
-            self.pool.prefetch_to_write(*slot, RX_HEADROOM as u16);
+        if let Some(slot) = self.free.peek(0) {
+            self.pool.prefetch_to_write(slot, RX_HEADROOM as u16);
             prefetch::to_write(self.came_by.as_ptr().wrapping_add(usize::from(slot.0)));
         }
         self.deliver.prefetch();
@@ -130,7 +131,7 @@ impl Intake<'_> {
     /// Asks for the slot that the next frame but `ahead` will go into: its last owner was the guest, on another core.
     #[inline(always)]
     pub(crate) fn prefetch(&self, ahead: usize) {
-        if let Some(&slot) = self.free.len().checked_sub(ahead + 1).and_then(|at| self.free.get(at)) {
+        if let Some(slot) = self.free.peek(ahead) {
             self.pool.prefetch_to_write(slot, RX_HEADROOM as u16);
         }
     }
@@ -203,7 +204,7 @@ impl Endpoint {
         };
         let inlet = Inlet {
             pool,
-            free: (0..slots as u16).rev().map(SlotIndex).collect(),
+            free: FreeSlots::all(slots as u16),
             came_by: vec![PortIndex(0); slots as usize].into(),
             deliver,
         };
