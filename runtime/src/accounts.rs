@@ -208,14 +208,18 @@ impl Accounts {
     pub fn open(&self, chain: &Chain) -> MemoryAccounts {
         let mut open = self.lock();
         let Open { tenants, chains } = &mut *open;
-        // Those that no chain and no FWP has any more.
-        tenants.retain(|_, account| Arc::strong_count(account) > 1);
-        chains.retain(|_, account| Arc::strong_count(account) > 1);
         let tenant = Arc::clone(tenants.entry(chain.tenant.clone()).or_default());
         tenant.set_limit(self.limits.by_name.get(&chain.tenant).copied().or(self.limits.default_bytes));
         let of_chain = Arc::clone(chains.entry((chain.tenant.clone(), chain.name.clone())).or_default());
         of_chain.set_limit(chain.memory_total_kib.map(|kib| u64::from(kib) * 1024));
         MemoryAccounts { chain: of_chain, tenant }
+    }
+
+    /// Closes the accounts that no chain and no FWP has any more.
+    pub fn close_unused(&self) {
+        let mut open = self.lock();
+        open.tenants.retain(|_, account| Arc::strong_count(account) > 1);
+        open.chains.retain(|_, account| Arc::strong_count(account) > 1);
     }
 
     /// What a chain's FWPs have, if it has an account.
@@ -304,7 +308,7 @@ mod tests {
         let lowered = accounts.open(&chain("t", "a", Some(64)));
         assert!(new.resize(2 * PAGE).is_err());
         drop((old, new, lowered));
-        accounts.open(&chain("u", "b", None));
+        accounts.close_unused();
         assert_eq!(accounts.of_chain(&("t".parse().unwrap(), "a".parse().unwrap())), None);
         assert_eq!(used_kib(&accounts), Vec::<u64>::new());
     }

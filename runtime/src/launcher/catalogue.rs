@@ -399,6 +399,7 @@ impl Catalogue {
             }
         }
         self.chains = kept;
+        self.accounts.close_unused();
         self.meters.retain(state);
         self.look_at_all();
         self.release_spare();
