@@ -22,7 +22,7 @@ mod copy;
 pub mod counters;
 mod dock;
 pub mod doorbell;
-mod free_slots;
+
 pub mod fwp;
 pub mod id;
 pub mod link;
@@ -32,6 +32,7 @@ pub mod next_up;
 pub mod notify;
 pub mod pool;
 pub mod prefetch;
+mod slots;
 pub mod spsc;
 pub mod stopwatch;
 mod sync;

@@ -13,6 +13,7 @@
 //! is bounded by the ring's size.
 #![allow(unsafe_code)] // Owns the boundary between the worker and the rings in guest memory.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ use crate::pool::PoolLayout;
 use crate::prefetch;
 use crate::spsc::{Consumer, Producer};
 
-/// A frame that MMA has copied into a slot, which thereby becomes the guest's.
+/// A frame that MMA has copied into a slot, which thereby becomes the guest's; or a slot of the guest's own that comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
     /// Which slot; it starts there after [`RX_HEADROOM`] bytes.
     pub slot: SlotIndex,
-    /// Its length, in bytes.
+    /// Its length, in bytes; 0 for a slot that comes back.
     pub len: u16,
     /// The node's port it came in by.
     pub port: PortIndex,
@@ -97,6 +98,8 @@ pub enum Violation {
 pub struct Mailbox {
     rings: GuestRings,
     granted: Granted,
+    /// The guest's own slots, until its first packet: before, it is to have nothing to send.
+    own: Option<Range<u16>>,
     slot_size: u32,
     /// Outputs that its chain gives the FWP.
     outputs: u16,
@@ -125,6 +128,7 @@ impl Mailbox {
             // SAFETY: the caller's promise.
             rings: unsafe { GuestRings::new(memory, layout) },
             granted: Granted::none(header.slot_count),
+            own: Some((header.slot_count - header.own_slots) as u16..header.slot_count as u16),
             slot_size: header.slot_size,
             outputs,
             rx_tail: 0,
@@ -191,7 +195,7 @@ impl Mailbox {
         Ok(Transmission { slot: SlotIndex(slot), offset, len, to })
     }
 
-    /// Writes what MMA has delivered into the guest's receive ring; returns how many.
+    /// Writes what MMA has delivered into the guest's receive ring; returns how many entries, slots that come back included.
     pub fn publish(&mut self) -> u32 {
         let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
         let count = self.deliver.pop_batch(rings.entries() as usize, |delivery| {
@@ -205,6 +209,9 @@ impl Mailbox {
         });
         if count > 0 {
             rings.set_rx_tail(*rx_tail);
+            if let Some(own) = self.own.take() {
+                own.map(SlotIndex).for_each(|slot| granted.grant(slot));
+            }
             // Most guests send what they receive: by then the ring's places are here.
             self.transmit.prefetch_row(count);
         }
@@ -361,6 +368,7 @@ mod tests {
         ring_entries: ENTRIES,
         rx_ring: 256,
         tx_ring: 512,
+        own_slots: 0,
     };
 
     /// Both sides of an FWP, and a guest that plays by the rules.

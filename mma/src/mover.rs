@@ -360,6 +360,7 @@ impl Mma {
         let moved = waiting - left;
         if moved > 0 {
             from.transmit.release();
+            from.inlet.return_own();
             self.slots_freed(&mut from);
         }
         self.table.put_back(from);
@@ -399,10 +400,9 @@ impl Mma {
             && sent.to == to
         {
             prefetch_payload(&row, pool);
-            let accepted =
-                intake.accept(u32::from(sent.len), came_by[usize::from(sent.slot.0)], 0, |into, slot, offset| {
-                    pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
-                });
+            let accepted = intake.accept(u32::from(sent.len), came_by.of(sent.slot), 0, |into, slot, offset| {
+                pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
+            });
             match accepted {
                 Accepted::Yes => moved.add(u32::from(sent.len)),
                 Accepted::NoSlot if may_halt => {
@@ -445,7 +445,7 @@ impl Mma {
             && sent.to == to
         {
             prefetch_payload(&row, pool);
-            let port = port.unwrap_or_else(|| came_by[usize::from(sent.slot.0)]);
+            let port = port.unwrap_or_else(|| came_by.of(sent.slot));
             let fill = |frame: &mut [u8]| pool.copy_out(sent.slot, sent.offset, frame);
             match exit.send(u32::from(sent.len), port, fill) {
                 Ok(()) => moved.add(u32::from(sent.len)),

@@ -42,6 +42,14 @@ pub enum PoolError {
         /// Slots of the pool.
         slots: u32,
     },
+    /// No slot is left to receive into.
+    #[error("{own} slots of a pool's {slots} are the guest's own; one at least must be left to receive into")]
+    OwnSlots {
+        /// Slots of the guest's own.
+        own: u32,
+        /// Slots of the pool.
+        slots: u32,
+    },
     /// A part that is misaligned or reaches outside the guest's memory.
     #[error("the {part} at {address:#x} is misaligned or reaches outside the guest's memory")]
     Range {
@@ -70,7 +78,7 @@ impl PoolLayout {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn check(header: PoolHeader, memory_bytes: usize) -> Result<Self, PoolError> {
-        let PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring } = header;
+        let PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots } = header;
         if magic != POOL_MAGIC {
             return Err(PoolError::Magic(magic));
         }
@@ -82,6 +90,9 @@ impl PoolLayout {
         }
         if !ring_entries.is_power_of_two() || ring_entries < slot_count || ring_entries > RING_ENTRIES_MAX {
             return Err(PoolError::RingEntries { entries: ring_entries, slots: slot_count });
+        }
+        if own_slots >= slot_count {
+            return Err(PoolError::OwnSlots { own: own_slots, slots: slot_count });
         }
         let ring_bytes = size_of::<RingHeader>() + ring_entries as usize * size_of::<Descriptor>();
         let parts = [
@@ -119,6 +130,7 @@ pub struct PoolRegion {
     slots: NonNull<u8>,
     slot_size: u32,
     slot_count: u32,
+    own_slots: u32,
 }
 
 // SAFETY: the pointer is into linear memory that outlives the region (contract of `new`) and is not bound to a thread.
@@ -134,13 +146,20 @@ impl PoolRegion {
         let header = layout.header();
         // SAFETY: in bounds, as `layout` was checked against this memory.
         let slots = unsafe { memory.add(header.slots as usize) };
-        Self { slots, slot_size: header.slot_size, slot_count: header.slot_count }
+        let PoolHeader { slot_size, slot_count, own_slots, .. } = *header;
+        Self { slots, slot_size, slot_count, own_slots }
     }
 
-    /// Number of slots.
+    /// Number of slots that frames are received into, the first ones.
     #[must_use]
-    pub fn slot_count(&self) -> u32 {
-        self.slot_count
+    pub fn lent_count(&self) -> u16 {
+        (self.slot_count - self.own_slots) as u16
+    }
+
+    /// Number of slots that are the guest's own, the last ones.
+    #[must_use]
+    pub fn own_count(&self) -> u16 {
+        self.own_slots as u16
     }
 
     /// Longest frame that a slot takes when received into, in bytes.
@@ -221,6 +240,7 @@ mod tests {
             ring_entries: 4,
             rx_ring: 1024,
             tx_ring: 2048,
+            own_slots: 3,
         }
     }
 
@@ -232,7 +252,7 @@ mod tests {
     #[test]
     fn every_unsound_header_is_refused_with_its_reason() {
         let memory = 64 * 1024;
-        let cases: [(PoolHeader, PoolError); 12] = [
+        let cases: [(PoolHeader, PoolError); 13] = [
             (PoolHeader { magic: 7, ..header() }, PoolError::Magic(7)),
             (PoolHeader { slot_count: 0, ..header() }, PoolError::SlotCount(0)),
             (PoolHeader { slot_count: 1025, ..header() }, PoolError::SlotCount(1025)),
@@ -241,6 +261,7 @@ mod tests {
             (PoolHeader { slot_size: 1 << 16, ..header() }, PoolError::SlotSize(1 << 16)),
             (PoolHeader { ring_entries: 2, ..header() }, PoolError::RingEntries { entries: 2, slots: 4 }),
             (PoolHeader { ring_entries: 6, ..header() }, PoolError::RingEntries { entries: 6, slots: 4 }),
+            (PoolHeader { own_slots: 4, ..header() }, PoolError::OwnSlots { own: 4, slots: 4 }),
             (PoolHeader { slots: 4100, ..header() }, PoolError::Range { part: "slots", address: 4100 }),
             (
                 PoolHeader { slots: u32::MAX - 63, ..header() },

@@ -9,12 +9,12 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::buffer::Frame;
 use crate::counters::FwpCounters;
-use crate::free_slots::FreeSlots;
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
 use crate::prefetch::{self, LINE};
+use crate::slots::{CameBy, FreeSlots};
 use crate::spsc::{Consumer, Producer, Staging};
 
 /// Where an FWP's output goes.
@@ -96,8 +96,7 @@ pub(crate) struct Inlet {
     pub(crate) pool: PoolRegion,
     /// Slots that hold nothing.
     pub(crate) free: FreeSlots,
-    /// By slot: the port its frame came in by. The host's own record; a guest cannot choose its way out.
-    pub(crate) came_by: Box<[PortIndex]>,
+    pub(crate) came_by: CameBy,
     pub(crate) deliver: Producer<Delivery>,
 }
 
@@ -105,7 +104,7 @@ pub(crate) struct Inlet {
 pub(crate) struct Intake<'e> {
     pool: PoolRegion,
     free: &'e mut FreeSlots,
-    came_by: &'e mut [PortIndex],
+    came_by: &'e mut CameBy,
     staging: Staging<'e, Delivery>,
 }
 
@@ -115,9 +114,26 @@ impl Inlet {
     fn prefetch(&self) {
         if let Some(slot) = self.free.peek(0) {
             self.pool.prefetch_to_write(slot, RX_HEADROOM as u16);
-            prefetch::to_write(self.came_by.as_ptr().wrapping_add(usize::from(slot.0)));
+            prefetch::to_write(self.came_by.place(slot));
         }
         self.deliver.prefetch();
+    }
+
+    /// Returns to the guest what of its own slots was given back: it finds them at its next turn, for which nobody is woken.
+    #[inline]
+    pub(crate) fn return_own(&mut self) {
+        let Self { free, deliver, .. } = self;
+        let Some(mut slot) = free.pop_own() else { return };
+        loop {
+            // One place per slot in the ring and each slot in it at most once: it cannot be full.
+            let staged = deliver.stage(Delivery { slot, len: 0, port: PortIndex(0), facts: 0 });
+            debug_assert!(staged.is_ok());
+            match free.pop_own() {
+                Some(next) => slot = next,
+                None => break,
+            }
+        }
+        deliver.publish();
     }
 
     #[inline]
@@ -152,7 +168,7 @@ impl Intake<'_> {
         let Some(slot) = self.free.pop() else { return Accepted::NoSlot };
         let offset = RX_HEADROOM as u16;
         copy(&self.pool, slot, offset);
-        self.came_by[usize::from(slot.0)] = port;
+        self.came_by.set(slot, port);
         // One place per slot in the ring and each slot in it at most once: it cannot be full.
         let staged = self.staging.stage(Delivery { slot, len: len as u16, port, facts });
         debug_assert!(staged.is_ok());
@@ -197,17 +213,12 @@ pub(crate) struct EndpointParts {
 impl Endpoint {
     pub(crate) fn new(parts: EndpointParts, wiring: Wiring) -> Self {
         let EndpointParts { id, pool, deliver, transmit, worker, counters } = parts;
-        let slots = pool.slot_count();
+        let (lent, own) = (pool.lent_count(), pool.own_count());
         let (holds, held_max) = match wiring.backpressure {
             Backpressure::Drop => (false, 0),
             Backpressure::Hold { frames_max } => (true, frames_max),
         };
-        let inlet = Inlet {
-            pool,
-            free: FreeSlots::all(slots as u16),
-            came_by: vec![PortIndex(0); slots as usize].into(),
-            deliver,
-        };
+        let inlet = Inlet { pool, free: FreeSlots::all(lent, own), came_by: CameBy::of_slots(lent), deliver };
         Self {
             id,
             inlet,
@@ -233,13 +244,16 @@ impl Endpoint {
     /// Counts the frames that are lost with the FWP: those in its slots, but for what its guest had dropped. To be called once,
     /// when MMA and worker have both let go of it.
     pub fn settle(&mut self) {
-        let Inlet { free, came_by, .. } = &mut self.inlet;
+        let Inlet { free, .. } = &mut self.inlet;
+        let mut own = 0;
         self.transmit.pop_batch(usize::MAX, |sent| {
             if sent.to == Outlet::Drop {
                 free.push(sent.slot);
+            } else {
+                own += u64::from(free.is_own(sent.slot));
             }
         });
-        self.counters.moved.dropped_gone.add((came_by.len() - free.len()) as u64);
+        self.counters.moved.dropped_gone.add(free.missing() as u64 + own);
     }
 
     /// Where a transmission goes; none for nowhere.

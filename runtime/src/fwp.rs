@@ -549,8 +549,8 @@ fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Resu
             .map_err(|_| EndReason::Pool(pinion_mma::pool::PoolError::Range { part: "pool header", address }))?;
         *word = u32::from_le_bytes(bytes);
     }
-    let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring] = words;
-    Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring })
+    let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots] = words;
+    Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots })
 }
 
 /// Polls a guest's call to its end on this thread, giving way each time it has had its quantum, until the deadline.

@@ -27,7 +27,7 @@ fn guest(init: &str, run: &str) -> String {
             (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
             (memory (export "memory") 1)
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
-            (func (export "pinion_abi_v1"))
+            (func (export "pinion_abi_v2"))
             (func (export "pinion_init") (result i32) {init})
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func $deep (param i32) (result i32)

@@ -170,3 +170,19 @@ fn a_rule_that_is_deleted_serves_nobody_any_more() {
     assert_eq!(unanswered.sent, 1);
     assert!(bed.node.cli().drops("no-rule") > 0);
 }
+
+#[test]
+fn what_a_function_makes_itself_goes_on_like_what_came_in_as_often_as_its_slots_come_back() {
+    let bed = Bed::new(Device::AfPacket);
+    let stages = "[{ module = \"doubler\" }, { module = \"icmp-echo\" }]";
+    let doubled = Manifest::of(TENANT)
+        .module("doubler", &build::hostile("doubler"))
+        .module("icmp-echo", &build::sample("icmp-echo"))
+        .with(format_args!("[[chain]]\nname = \"doubled\"\nstage = {stages}\n"))
+        .ping_rule("ping", "doubled", "per-client", NODE);
+    bed.node.apply(doubled.text());
+    let count = 200;
+    let summary = ping(&bed.clients[0].namespace, &format!("-q -c {count} -i 0.002 -W 2 {NODE}"));
+    // It waits for no second answer to the last one.
+    assert!(summary.received == count && (count - 1..=count).contains(&summary.duplicates), "{summary:?}");
+}

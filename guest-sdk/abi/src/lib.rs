@@ -1,4 +1,4 @@
-//! The contract between a guest module and the node that runs it, version 1.
+//! The contract between a guest module and the node that runs it, version 2.
 //!
 //! This crate owns the layout of everything both sides touch and the names both sides call; it has no code
 //! beyond that, and no dependency, so that guests, the MMA and the runtime can all stand on it.
@@ -18,6 +18,11 @@
 //! it belongs to the guest, until the guest names it in a transmit descriptor. The host keeps its own copy of
 //! every index and of who owns each slot: what a guest writes here is a request, never a fact.
 //!
+//! **Slots of the guest's own.** The last [`PoolHeader::own_slots`] slots are the guest's from when its first packet is published: what it makes itself it
+//! writes there, and names them in transmit descriptors as it does others. The host receives nothing into them. Once a frame was taken out of one, the
+//! host gives it back by a receive descriptor of length 0, which is no packet. A [`PORT_REPLY`] from there leaves by the port that the
+//! guest's last packet came in by.
+//!
 //! **Waiting.** [`IMPORT_WAIT`] returns how many receive descriptors there are that it has not told of. On zero the guest
 //! is suspended at its next loop or function boundary. The host then takes what is in the transmit ring, and, when
 //! something has arrived and it is the guest's turn, publishes that, and the guest calls again. [`IMPORT_WAIT_UNTIL`] is the same with a
@@ -32,9 +37,9 @@
 
 /// The version of this contract. A module declares it by exporting a function named [`EXPORT_ABI_PREFIX`] followed
 /// by the number, so that it can be read without running the module.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
-/// Prefix of the marker export: `pinion_abi_v1` takes nothing, returns nothing and is never called.
+/// Prefix of the marker export: `pinion_abi_v2` takes nothing, returns nothing and is never called.
 pub const EXPORT_ABI_PREFIX: &str = "pinion_abi_v";
 /// `pinion_init() -> i32`: reads the configuration and prepares the function; zero or an [`InitStatus`].
 pub const EXPORT_INIT: &str = "pinion_init";
@@ -156,6 +161,8 @@ pub struct PoolHeader {
     pub rx_ring: u32,
     /// Address of the transmit ring, of the same shape.
     pub tx_ring: u32,
+    /// How many slots are the guest's own, the last ones: fewer than `slot_count`.
+    pub own_slots: u32,
 }
 
 /// The start of a ring. Indices count up for ever and wrap at 2^32; an entry's place is its index modulo
@@ -179,7 +186,7 @@ pub struct Descriptor {
     pub slot: u16,
     /// Where in the slot the frame starts, in bytes.
     pub offset: u16,
-    /// The frame's length, in bytes.
+    /// The frame's length, in bytes. Received: 0 for a slot of the guest's own that comes back.
     pub len: u16,
     /// Received: index of the node's port it came in by. To send: [`PORT_NEXT`] or another of the
     /// stage's outputs, [`PORT_REPLY`] or [`PORT_DROP`].
@@ -241,7 +248,7 @@ pub enum Errno {
 }
 
 const _: () = {
-    assert!(core::mem::size_of::<PoolHeader>() == 28);
+    assert!(core::mem::size_of::<PoolHeader>() == 32);
     assert!(core::mem::size_of::<RingHeader>() == 16);
     assert!(core::mem::size_of::<Descriptor>() == 16);
     assert!(SLOT_SIZE_MIN.is_multiple_of(SLOT_ALIGN));

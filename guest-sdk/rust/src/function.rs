@@ -7,6 +7,38 @@ use crate::{Batch, Shelf};
 
 /// A packet function. [`export!`](crate::export) makes a module of it.
 pub trait Function: Sized + 'static {
+    /// Of the module's slots, how many are for packets that the function makes itself: [`Batch::make`](crate::Batch::make), [`Packet::try_clone`](crate::Packet::try_clone).
+    /// So many fewer can come in at once.
+    ///
+    /// ```
+    /// use pinion_sdk::testing::{Harness, Outcome};
+    /// use pinion_sdk::{Batch, Function, InitError};
+    ///
+    /// /// Sends each packet on, and a copy of it back.
+    /// struct Mirror;
+    ///
+    /// impl Function for Mirror {
+    ///     const OWN_SLOTS: u16 = 64;
+    ///
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self)
+    ///     }
+    ///
+    ///     fn handle(&mut self, batch: Batch<'_>) {
+    ///         for packet in batch {
+    ///             if let Some(copy) = packet.try_clone() {
+    ///                 copy.reply();
+    ///             }
+    ///             packet.send();
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let verdicts = Harness::<Mirror>::new(b"").unwrap().deliver(&[&[7; 60]]);
+    /// assert_eq!([0, 1].map(|at| (verdicts[at].frame, verdicts[at].outcome)), [(None, Outcome::Replied), (Some(0), Outcome::Sent)]);
+    /// ```
+    const OWN_SLOTS: u16 = 0;
+
     /// Prepares the function from its configuration: the bytes its stage has in the chain's manifest, empty if none.
     ///
     /// Runs once, when the module is built into a template and not for each client: every instance starts from a

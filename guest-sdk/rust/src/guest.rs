@@ -7,12 +7,15 @@ use crate::{BATCH_PACKETS_MAX, Function, clock, finish};
 #[cfg(target_family = "wasm")]
 pub use entry::{FunctionCell, init, initialize, run};
 
-/// What follows a wait: hands `fresh` newly published packets to the function, and tells it if its deadline has passed, unless it finishes
-/// before; returns how many packets are left.
+/// What follows a wait: hands the packets among `fresh` newly published descriptors to the function, and tells it if its deadline has passed, unless it finishes
+/// before; returns how many descriptors are left.
 pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) -> u32 {
     while fresh > 0 && !finish::is_asked() {
         let count = fresh.min(BATCH_PACKETS_MAX);
-        function.handle(pool.batch(count));
+        let batch = pool.batch(count);
+        if !batch.is_empty() {
+            function.handle(batch);
+        }
         fresh -= count;
     }
     // However many packets come: who has work all the time has deadlines as well.
@@ -61,7 +64,7 @@ mod entry {
     pub fn run<F: Function, const SLOTS: usize>(cell: &FunctionCell<F>, memory: &PoolMemory<SLOTS>) {
         let mut cell = cell.borrow_mut();
         let function = cell.as_mut().expect("`pinion_init` comes before `pinion_run`, and must succeed");
-        let pool = memory.open();
+        let pool = memory.open(F::OWN_SLOTS);
         // What was said before a snapshot was taken would be said by every instance.
         finish::take();
         function.start();

@@ -94,6 +94,18 @@ impl<'a> Shelf<'a> {
         Self { pool }
     }
 
+    /// Makes a packet of these bytes in a slot of the function's [own](crate::Function::OWN_SLOTS), with as much room before it as a received one has. None if all of
+    /// them are in use, or the bytes are more than [`PACKET_BYTES_MAX`](crate::PACKET_BYTES_MAX): a slot comes back some time after its packet was sent, at a later batch.
+    ///
+    /// [`Packet::reply`] has it leave by the port that the last packet came in by.
+    #[must_use]
+    pub fn make(self, bytes: &[u8]) -> Option<Packet<'a>> {
+        let mut packet = self.pool.make()?;
+        packet.set_len(bytes.len()).ok()?;
+        packet.data_mut().copy_from_slice(bytes);
+        Some(packet)
+    }
+
     /// The packet as it was held.
     ///
     /// # Panics

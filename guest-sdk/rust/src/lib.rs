@@ -5,7 +5,8 @@
 //! and is read and changed in place; what becomes of it is said by [`Packet::send`] (on along the chain),
 //! [`Packet::reply`] (back to where it came from) or [`Packet::discard`]. A packet that goes out of scope without any
 //! of these is dropped, so no slot is ever lost. A function that waits for time as well as for packets says until when
-//! ([`Function::deadline_ns`]), and keeps packets for then ([`Packet::hold`]): all that it sends, it has received.
+//! ([`Function::deadline_ns`]), and keeps packets for then ([`Packet::hold`]). One that makes packets itself says how many slots they may take
+//! ([`Function::OWN_SLOTS`]).
 //!
 //! ```
 //! use pinion_sdk::{Batch, Function, InitError};
@@ -79,7 +80,7 @@ pub use held::{Held, Shelf};
 pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
 pub use packet::{Batch, Checksum, NoRoom, Packet};
 pub use pinion_abi::LogLevel;
-pub use pool::{SLOT_COUNT_DEFAULT, SLOT_SIZE};
+pub use pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 
 /// Most packets a [`Batch`] has.
 pub const BATCH_PACKETS_MAX: u32 = 64;
@@ -142,6 +143,8 @@ macro_rules! export {
     ($function:ty, slots = $slots:expr) => {
         const _: () = {
             const __PINION_SLOTS: usize = $crate::__private::checked_slot_count($slots);
+            const __PINION_OWN_SLOTS: u16 =
+                $crate::__private::checked_own_slots(<$function as $crate::Function>::OWN_SLOTS, __PINION_SLOTS);
 
             #[cfg(not(target_family = "wasm"))]
             const _: fn(&[u8]) -> ::core::result::Result<$function, $crate::InitError> =
@@ -161,8 +164,8 @@ macro_rules! export {
             }
 
             #[cfg(target_family = "wasm")]
-            #[unsafe(export_name = "pinion_abi_v1")]
-            extern "C" fn exported_abi_v1() {}
+            #[unsafe(export_name = "pinion_abi_v2")]
+            extern "C" fn exported_abi_v2() {}
 
             #[cfg(target_family = "wasm")]
             #[unsafe(export_name = "pinion_init")]
@@ -173,7 +176,7 @@ macro_rules! export {
             #[cfg(target_family = "wasm")]
             #[unsafe(export_name = "pinion_pool")]
             extern "C" fn exported_pool() -> u32 {
-                POOL.with($crate::__private::PoolMemory::publish)
+                POOL.with(|pool| pool.publish(__PINION_OWN_SLOTS))
             }
 
             #[cfg(target_family = "wasm")]
@@ -190,7 +193,7 @@ macro_rules! export {
 pub mod __private {
     #[cfg(target_family = "wasm")]
     pub use crate::guest::{FunctionCell, init, initialize, run};
-    pub use crate::pool::{PoolMemory, checked_slot_count};
+    pub use crate::pool::{PoolMemory, checked_own_slots, checked_slot_count};
 }
 
 /// The function shown in the project's README, so that it stays one that compiles.

@@ -49,6 +49,12 @@ impl<'a> Batch<'a> {
         self.grants.shelf()
     }
 
+    /// Makes a packet: see [`Shelf::make`].
+    #[must_use]
+    pub fn make(&self, bytes: &[u8]) -> Option<Packet<'a>> {
+        self.shelf().make(bytes)
+    }
+
     /// Whether all packets have been taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -327,6 +333,17 @@ impl<'a> Packet<'a> {
         let held = Held::new(self.pool.kept(), descriptor);
         core::mem::forget(self);
         held
+    }
+
+    /// Another packet of the same bytes, and of the same port, in a slot of the function's [own](crate::Function::OWN_SLOTS); none if all of them are in
+    /// use.
+    #[must_use]
+    pub fn try_clone(&self) -> Option<Self> {
+        let mut clone = self.pool.make()?;
+        (clone.offset, clone.len) = (self.offset, self.len);
+        (clone.ingress_port, clone.flags) = (self.ingress_port, self.flags);
+        clone.data_mut().copy_from_slice(self.data());
+        Some(clone)
     }
 
     /// Drops the packet, as going out of scope does; for saying so.

@@ -28,6 +28,9 @@ use crate::{Batch, Packet};
 /// lines: the starts of slots a power of two apart would share few places of a processor's caches.
 pub const SLOT_SIZE: usize = 2112;
 
+/// Bytes that a packet can have which a function makes: as many as one that comes in.
+pub const PACKET_BYTES_MAX: usize = SLOT_SIZE - RX_HEADROOM as usize;
+
 /// Slots of a pool unless [`export!`](crate::export) says otherwise.
 pub const SLOT_COUNT_DEFAULT: usize = 256;
 
@@ -38,6 +41,14 @@ pub const fn checked_slot_count(count: usize) -> usize {
     assert!(count.is_power_of_two(), "`slots` must be a power of two");
     assert!(count <= SLOT_COUNT_MAX as usize, "`slots` must be at most 1024");
     count
+}
+
+/// How many of `slots` slots are the function's own, if a node would take it; fails to compile otherwise.
+#[doc(hidden)]
+#[must_use]
+pub const fn checked_own_slots(own: u16, slots: usize) -> u16 {
+    assert!((own as usize) < slots, "`OWN_SLOTS` must leave slots for packets to come into");
+    own
 }
 
 /// The bytes of one slot.
@@ -77,6 +88,7 @@ pub struct PoolMemory<const SLOTS: usize> {
     header: Cell<PoolHeader>,
     open: Cell<bool>,
     kept: OnceCell<Rc<Kept>>,
+    own_in_use: OwnInUse,
     rx: RingMemory<SLOTS>,
     tx: RingMemory<SLOTS>,
     slots: [Slot; SLOTS],
@@ -86,12 +98,21 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
     /// Memory with nothing in it.
     #[must_use]
     pub const fn new() -> Self {
-        const BLANK: PoolHeader =
-            PoolHeader { magic: 0, slot_count: 0, slot_size: 0, slots: 0, ring_entries: 0, rx_ring: 0, tx_ring: 0 };
+        const BLANK: PoolHeader = PoolHeader {
+            magic: 0,
+            slot_count: 0,
+            slot_size: 0,
+            slots: 0,
+            ring_entries: 0,
+            rx_ring: 0,
+            tx_ring: 0,
+            own_slots: 0,
+        };
         Self {
             header: Cell::new(BLANK),
             open: Cell::new(false),
             kept: OnceCell::new(),
+            own_in_use: OwnInUse::none(),
             rx: RingMemory::new(),
             tx: RingMemory::new(),
             slots: [const { Slot(UnsafeCell::new([0; SLOT_SIZE])) }; SLOTS],
@@ -102,7 +123,7 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
     ///
     /// From here on the node writes to this memory during a wait; exposing the addresses tells the compiler so.
     #[cfg(target_family = "wasm")]
-    pub fn publish(&self) -> u32 {
+    pub fn publish(&self, own_slots: u16) -> u32 {
         fn address<T>(place: &T) -> u32 {
             let address = core::ptr::from_ref(place).expose_provenance();
             u32::try_from(address).expect("Wasm addresses have 32 bits")
@@ -115,24 +136,67 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
             ring_entries: SLOTS as u32,
             rx_ring: address(&self.rx),
             tx_ring: address(&self.tx),
+            own_slots: own_slots.into(),
         });
         address(self)
     }
 
-    /// The one view of this memory.
+    /// The one view of this memory, of which so many slots are the function's own.
     ///
     /// # Panics
     ///
     /// If there is one already.
-    pub(crate) fn open(&self) -> Pool<'_> {
+    pub(crate) fn open(&self, own_slots: u16) -> Pool<'_> {
         assert!(!self.open.replace(true), "the pool is in use already: `pinion_run` was called twice");
-        Pool { open: &self.open, kept: &self.kept, rx: self.rx.view(), tx: self.tx.view(), slots: &self.slots }
+        let own_from = SLOTS as u16 - own_slots;
+        let Self { open, kept, own_in_use, slots, .. } = self;
+        Pool {
+            open,
+            kept,
+            own_in_use,
+            own_from,
+            ingress_port: Cell::new(0),
+            rx: self.rx.view(),
+            tx: self.tx.view(),
+            slots,
+        }
     }
 }
 
 impl<const SLOTS: usize> Default for PoolMemory<SLOTS> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+const OWN_WORDS: usize = SLOT_COUNT_MAX as usize / 64;
+
+/// Which slots of the function's own are not to be used, a bit each: there is a packet in it, or it was sent and has not come back.
+struct OwnInUse([Cell<u64>; OWN_WORDS]);
+
+impl OwnInUse {
+    const fn none() -> Self {
+        Self([const { Cell::new(0) }; OWN_WORDS])
+    }
+
+    /// The first of these slots that is not in use, which it is from now on.
+    fn take(&self, own: core::ops::Range<u16>) -> Option<u16> {
+        let mut slots = own;
+        slots.find(|slot| {
+            let (word, bit) = self.bit(*slot);
+            let is_free = word.get() & bit == 0;
+            word.set(word.get() | bit);
+            is_free
+        })
+    }
+
+    fn give_back(&self, slot: u16) {
+        let (word, bit) = self.bit(slot);
+        word.set(word.get() & !bit);
+    }
+
+    fn bit(&self, slot: u16) -> (&Cell<u64>, u64) {
+        (&self.0[usize::from(slot) / 64], 1 << (slot % 64))
     }
 }
 
@@ -177,15 +241,51 @@ impl Ring<'_> {
 pub(crate) struct Pool<'m> {
     open: &'m Cell<bool>,
     kept: &'m OnceCell<Rc<Kept>>,
+    own_in_use: &'m OwnInUse,
+    /// The first slot of the function's own.
+    own_from: u16,
+    /// By which the last packet came in: so does what the function makes leave, if it replies.
+    ingress_port: Cell<u16>,
     rx: Ring<'m>,
     tx: Ring<'m>,
     slots: &'m [Slot],
 }
 
 impl<'m> Pool<'m> {
-    /// The next `count` packets that the node has published.
+    /// What the node has published next, `count` descriptors: packets, and slots of the function's own that have come back.
     pub(crate) fn batch(&self, count: u32) -> Batch<'_> {
-        Batch::new(Grants { pool: self, next: self.rx.advance(count), remaining: count })
+        let next = self.rx.advance(count);
+        let returned = if self.has_own_slots() { self.take_returned(next, count) } else { 0 };
+        Batch::new(Grants { pool: self, next, remaining: count - returned })
+    }
+
+    /// Of `count` descriptors from index `next` on, takes back the slots that are no packets; how many.
+    #[cold]
+    fn take_returned(&self, next: u32, count: u32) -> u32 {
+        let descriptors = (0..count).map(|step| self.rx.entry(next.wrapping_add(step)).get());
+        descriptors
+            .filter(|descriptor| descriptor.len == 0)
+            .map(|returned| self.own_in_use.give_back(returned.slot))
+            .count() as u32
+    }
+
+    fn has_own_slots(&self) -> bool {
+        usize::from(self.own_from) < self.slots.len()
+    }
+
+    /// An empty packet in a slot of the function's own, as if it came in by where the last one did; none if all of them are in use.
+    pub(crate) fn make(&self) -> Option<Packet<'_>> {
+        let slot = self.own_in_use.take(self.own_from..self.slots.len() as u16)?;
+        let descriptor =
+            Descriptor { slot, offset: RX_HEADROOM as u16, port: self.ingress_port.get(), ..Descriptor::default() };
+        // SAFETY: the slot is the function's own and was in no use: no packet is in it, held, or given to the node and not yet back.
+        // It is in use from here until the packet's transmit descriptor has been acted upon.
+        let bytes = unsafe { &mut *self.slots[usize::from(slot)].0.get() };
+        Some(Packet::new(self, bytes, descriptor))
+    }
+
+    pub(crate) fn note_ingress_port(&self, port: u16) {
+        self.ingress_port.set(port);
     }
 
     /// Where the packets lie that the function holds.
@@ -196,6 +296,10 @@ impl<'m> Pool<'m> {
     /// Puts a slot that the function owns, and has no packet of any more, into the transmit ring.
     #[inline]
     pub(crate) fn transmit(&self, descriptor: Descriptor) {
+        if descriptor.slot >= self.own_from && descriptor.port == PORT_DROP {
+            // The node has nothing to do with what was made and not sent.
+            return self.own_in_use.give_back(descriptor.slot);
+        }
         self.tx.push(descriptor);
     }
 
@@ -273,8 +377,15 @@ impl<'a> Grants<'a> {
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Packet<'a>> {
         self.remaining = self.remaining.checked_sub(1)?;
-        let descriptor = self.pool.rx.entry(self.next).get();
-        self.next = self.next.wrapping_add(1);
+        let descriptor = loop {
+            let descriptor = self.pool.rx.entry(self.next).get();
+            self.next = self.next.wrapping_add(1);
+            // Slots that have come back were taken before.
+            if descriptor.len > 0 || !self.pool.has_own_slots() {
+                break descriptor;
+            }
+        };
+        self.pool.note_ingress_port(descriptor.port);
         let slot = &self.pool.slots[usize::from(descriptor.slot)];
         assert!(usize::from(descriptor.offset) + usize::from(descriptor.len) <= SLOT_SIZE, "the node's descriptor");
         // SAFETY: the node names a slot only when the slot is its own, and each descriptor is looked at once: taking

@@ -29,8 +29,8 @@ pub enum Outcome {
 /// What became of one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which it was of the frames that were delivered together with it.
-    pub frame: usize,
+    /// Which it was of the frames that were delivered together with it; none if the function has made it.
+    pub frame: Option<usize>,
     /// What the function did with it.
     pub outcome: Outcome,
     /// The frame as it was left.
@@ -96,6 +96,8 @@ pub struct Harness<F> {
     /// The fake node's own record of who has each slot: the frame it was granted for.
     granted: [Option<usize>; SLOT_COUNT_DEFAULT],
     next_slot: u16,
+    /// Slots of the function's own that are to come back to it.
+    returned: Vec<u16>,
     finished: bool,
     function: F,
 }
@@ -112,8 +114,12 @@ impl<F: Function> Harness<F> {
         function.start();
         let finished = finish::take();
         let memory = Box::new(PoolMemory::new());
-        Ok(Self { memory, granted: [None; SLOT_COUNT_DEFAULT], next_slot: 0, finished, function })
+        let (granted, returned) = ([None; SLOT_COUNT_DEFAULT], Vec::new());
+        Ok(Self { memory, granted, next_slot: 0, returned, finished, function })
     }
+
+    /// Slots that frames come into.
+    const LENT: usize = SLOT_COUNT_DEFAULT - F::OWN_SLOTS as usize;
 
     /// Delivers frames from port 0; what the function did, in the order it did it.
     ///
@@ -143,26 +149,27 @@ impl<F: Function> Harness<F> {
     }
 
     fn deliver_described(&mut self, described: &Descriptor, frames: &[&[u8]]) -> Vec<Verdict> {
-        let mut pool = self.memory.open();
+        let mut pool = self.memory.open(F::OWN_SLOTS);
         let mut verdicts = Vec::with_capacity(frames.len());
         let mut number = 0;
         while number < frames.len() && !self.finished {
+            let returned = give_back(&pool, &mut self.returned);
             let mut fresh = 0;
             while number < frames.len() {
-                let Some(slot) = free_slot(&self.granted, self.next_slot) else { break };
+                let Some(slot) = free_slot(&self.granted[..Self::LENT], self.next_slot) else { break };
                 self.next_slot = slot + 1;
                 self.granted[usize::from(slot)] = Some(number);
                 publish(&mut pool, &Descriptor { slot, ..*described }, frames[number]);
                 number += 1;
                 fresh += 1;
             }
-            assert!(fresh > 0, "the function holds all {SLOT_COUNT_DEFAULT} slots for ever");
-            let left = guest::serve(&mut self.function, &pool, fresh);
+            assert!(fresh > 0, "the function holds all {} slots for ever", Self::LENT);
+            let left = guest::serve(&mut self.function, &pool, returned + fresh);
             self.finished = finish::take();
-            collect(&mut pool, &mut self.granted, &mut verdicts);
-            number -= left as usize;
+            collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
+            number -= left.min(fresh) as usize;
         }
-        let gone = |frame| Verdict { frame, outcome: Outcome::Gone, bytes: frames[frame].to_vec() };
+        let gone = |frame| Verdict { frame: Some(frame), outcome: Outcome::Gone, bytes: frames[frame].to_vec() };
         verdicts.extend((number..frames.len()).map(gone));
         verdicts
     }
@@ -187,10 +194,11 @@ impl<F: Function> Harness<F> {
                 break;
             };
             host::advance_clock_ns(due_ns - host::exact_clock_ns());
-            let mut pool = self.memory.open();
-            guest::serve(&mut self.function, &pool, 0);
+            let mut pool = self.memory.open(F::OWN_SLOTS);
+            let returned = give_back(&pool, &mut self.returned);
+            guest::serve(&mut self.function, &pool, returned);
             self.finished = finish::take();
-            collect(&mut pool, &mut self.granted, &mut verdicts);
+            collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
         }
         host::advance_clock_ns(until_ns - host::exact_clock_ns());
         verdicts
@@ -224,10 +232,23 @@ fn publish(pool: &mut Pool<'_>, described: &Descriptor, frame: &[u8]) {
     pool.receive_ring().push(descriptor);
 }
 
-fn collect(pool: &mut Pool<'_>, granted: &mut [Option<usize>], verdicts: &mut Vec<Verdict>) {
+/// Has slots of the function's own come back to it; how many.
+fn give_back(pool: &Pool<'_>, returned: &mut Vec<u16>) -> u32 {
+    let count = returned.len() as u32;
+    returned.drain(..).for_each(|slot| pool.receive_ring().push(Descriptor { slot, ..Descriptor::default() }));
+    count
+}
+
+fn collect(pool: &mut Pool<'_>, granted: &mut [Option<usize>], returned: &mut Vec<u16>, verdicts: &mut Vec<Verdict>) {
     while let Some(descriptor) = pool.transmit_ring().pop() {
-        let owner = granted.get_mut(usize::from(descriptor.slot)).and_then(Option::take);
-        let frame = owner.unwrap_or_else(|| panic!("the function does not own the slot of {descriptor:?}"));
+        let frame = if usize::from(descriptor.slot) < granted.len() {
+            let owner = granted[usize::from(descriptor.slot)].take();
+            Some(owner.unwrap_or_else(|| panic!("the function does not own the slot of {descriptor:?}")))
+        } else {
+            assert!(!returned.contains(&descriptor.slot), "the function does not own the slot of {descriptor:?}");
+            returned.push(descriptor.slot);
+            None
+        };
         let outcome = match descriptor.port {
             PORT_NEXT => Outcome::Sent,
             PORT_REPLY => Outcome::Replied,

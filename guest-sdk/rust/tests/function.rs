@@ -39,7 +39,7 @@ fn each_packet_gets_its_verdict_in_order() {
     let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome).collect();
     use Outcome::{Dropped, Replied, Sent};
     assert_eq!(outcomes, [Sent, Replied, Dropped, Dropped, Dropped]);
-    assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == number));
+    assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == Some(number)));
     assert_eq!(verdicts[1].bytes, [1, 8]);
 }
 
@@ -107,7 +107,7 @@ function!(Backwards, |batch| {
 fn packets_can_be_held_together_and_sent_in_another_order() {
     let verdicts = Harness::<Backwards>::new(b"").unwrap().deliver(&[&[1], &[2], &[3]]);
     let order: Vec<_> = verdicts.iter().map(|verdict| (verdict.frame, verdict.bytes[0])).collect();
-    assert_eq!(order, [(2, 3), (1, 2), (0, 1)]);
+    assert_eq!(order, [(Some(2), 3), (Some(1), 2), (Some(0), 1)]);
 }
 
 function!(Resize, |batch| {
@@ -188,7 +188,7 @@ fn who_finishes_handles_the_batch_to_its_end_and_gets_no_other() {
     frames[70] = &[1];
     let verdicts = harness.deliver(&frames);
     assert!(harness.finished());
-    assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == number));
+    assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == Some(number)));
     let batches = 2 * BATCH_PACKETS_MAX as usize;
     assert_eq!(verdicts.len(), 300);
     assert!(verdicts[..batches].iter().all(|verdict| verdict.outcome == Outcome::Sent));
@@ -273,7 +273,7 @@ proptest! {
             let verdicts = harness.deliver(&frames);
             prop_assert_eq!(verdicts.len(), frames.len());
             for verdict in verdicts {
-                prop_assert_eq!(&verdict.bytes, frames[verdict.frame]);
+                prop_assert_eq!(&verdict.bytes, frames[verdict.frame.unwrap()]);
             }
         }
     }

@@ -49,7 +49,7 @@ fn what_is_held_is_sent_as_it_was_left_when_the_deadline_has_passed() {
     assert_eq!(harness.let_pass_ns(5_000), []);
     let verdicts = harness.let_pass_ns(5_000);
     let seen: Vec<_> = verdicts.iter().map(|it| (it.frame, it.outcome, &it.bytes[..])).collect();
-    assert_eq!(seen, [(0, Outcome::Sent, &[2, 3][..]), (1, Outcome::Sent, &[5][..])]);
+    assert_eq!(seen, [(Some(0), Outcome::Sent, &[2, 3][..]), (Some(1), Outcome::Sent, &[5][..])]);
     assert_eq!(harness.function().told_ns, [6_000], "the clock's step after its deadline");
 }
 

@@ -64,13 +64,19 @@ pub(crate) enum Index {
 impl Guest {
     /// A guest whose last slot ends where its memory ends.
     pub(crate) fn new(shape: Shape) -> Self {
+        Self::owning(shape, 0)
+    }
+
+    /// The same, and so many of its slots are its own.
+    pub(crate) fn owning(shape: Shape, own_slots: u32) -> Self {
         let Shape { slot_count, slot_size, ring_entries } = shape;
         let ring_bytes = size_of::<RingHeader>() as u32 + ring_entries * size_of::<Descriptor>() as u32;
         let rx_ring = 1024_u32;
         let tx_ring = (rx_ring + ring_bytes).next_multiple_of(64);
         let end = (tx_ring + ring_bytes + slot_count * slot_size).next_multiple_of(PAGE as u32);
         let slots = end - slot_count * slot_size;
-        let header = PoolHeader { magic: POOL_MAGIC, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring };
+        let header =
+            PoolHeader { magic: POOL_MAGIC, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots };
         Self::with_header(header, end as usize).unwrap()
     }
 

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_module_of_this_abi_is_taken() {
-        assert_eq!(verdict(&module_with("(import \"pinion\" \"wait\" (func (result i32)))", "pinion_abi_v1")), "taken");
+        assert_eq!(verdict(&module_with("(import \"pinion\" \"wait\" (func (result i32)))", "pinion_abi_v2")), "taken");
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         let with_code = |bytes: usize| {
             // No locals, and an end: two bytes more.
             let nops = "nop ".repeat(bytes - 2);
-            module_with("(import \"pinion\" \"yield\" (func))", "pinion_abi_v1")
+            module_with("(import \"pinion\" \"yield\" (func))", "pinion_abi_v2")
                 .replace("(func (export \"pinion_run\"))", &format!("(func (export \"pinion_run\") {nops})"))
         };
         assert_eq!(verdict(&with_code(FUNCTION_BYTES_MAX)), "taken");
@@ -172,31 +172,31 @@ mod tests {
     #[test]
     fn every_refusal_names_what_is_wrong() {
         let cases = [
-            ("(module)".to_owned(), "exports no function pinion_abi_v1"),
-            (module_with("", "pinion_abi_v2"), "speaks version 2 of the Pinion ABI, this node version 1"),
-            (module_with("(import \"env\" \"system\" (func))", "pinion_abi_v1"), "it imports env.system"),
+            ("(module)".to_owned(), "exports no function pinion_abi_v2"),
+            (module_with("", "pinion_abi_v1"), "speaks version 1 of the Pinion ABI, this node version 2"),
+            (module_with("(import \"env\" \"system\" (func))", "pinion_abi_v2"), "it imports env.system"),
             (
-                module_with("(import \"pinion\" \"wait\" (func))", "pinion_abi_v1"),
+                module_with("(import \"pinion\" \"wait\" (func))", "pinion_abi_v2"),
                 "it imports pinion.wait with another type than () -> i32",
             ),
             (
-                module_with("(import \"pinion\" \"wait_until\" (func (result i32)))", "pinion_abi_v1"),
+                module_with("(import \"pinion\" \"wait_until\" (func (result i32)))", "pinion_abi_v2"),
                 "it imports pinion.wait_until with another type than (i64) -> i32",
             ),
             (
-                module_with("(import \"wasi_snapshot_preview1\" \"random_get\" (func (param i64)))", "pinion_abi_v1"),
+                module_with("(import \"wasi_snapshot_preview1\" \"random_get\" (func (param i64)))", "pinion_abi_v2"),
                 "it imports wasi_snapshot_preview1.random_get with another type than (i32, i32) -> i32",
             ),
             (
-                module_with("(import \"wasi_snapshot_preview1\" \"path_open\" (func))", "pinion_abi_v1"),
+                module_with("(import \"wasi_snapshot_preview1\" \"path_open\" (func))", "pinion_abi_v2"),
                 "it imports wasi_snapshot_preview1.path_open",
             ),
             (
-                module_with("(import \"pinion\" \"table\" (table 1 funcref))", "pinion_abi_v1"),
+                module_with("(import \"pinion\" \"table\" (table 1 funcref))", "pinion_abi_v2"),
                 "it imports pinion.table",
             ),
             (
-                "(module (func (export \"pinion_abi_v1\")) (memory (export \"memory\") 1))".to_owned(),
+                "(module (func (export \"pinion_abi_v2\")) (memory (export \"memory\") 1))".to_owned(),
                 "must export pinion_init as a function () -> i32",
             ),
         ];

@@ -40,8 +40,8 @@ impl Pool {
     /// The header.
     #[must_use]
     pub fn header(self) -> PoolHeader {
-        let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring] = self.0;
-        PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring }
+        let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots] = self.0;
+        PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots }
     }
 }
 

@@ -103,6 +103,7 @@ fn attacker(program: &mut Program<'_>) -> Option<Guest> {
             ring_entries: program.u32()?,
             rx_ring: program.u32()?,
             tx_ring: program.u32()?,
+            own_slots: program.u32()?,
         };
         return Guest::with_header(header, WILD_MEMORY_BYTES).ok();
     }

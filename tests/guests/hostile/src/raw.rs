@@ -91,8 +91,16 @@ impl Pool {
     /// All zero.
     #[must_use]
     pub const fn new() -> Self {
-        const BLANK: PoolHeader =
-            PoolHeader { magic: 0, slot_count: 0, slot_size: 0, slots: 0, ring_entries: 0, rx_ring: 0, tx_ring: 0 };
+        const BLANK: PoolHeader = PoolHeader {
+            magic: 0,
+            slot_count: 0,
+            slot_size: 0,
+            slots: 0,
+            ring_entries: 0,
+            rx_ring: 0,
+            tx_ring: 0,
+            own_slots: 0,
+        };
         Self {
             header: Cell::new(BLANK),
             rx: Ring::new(),
@@ -114,6 +122,7 @@ impl Pool {
             ring_entries: SLOT_COUNT.into(),
             rx_ring: address(&self.rx),
             tx_ring: address(&self.tx),
+            own_slots: 0,
         });
         address(self)
     }
@@ -159,8 +168,8 @@ macro_rules! export_raw {
                 $crate::raw::initialize();
             }
 
-            #[unsafe(export_name = "pinion_abi_v1")]
-            extern "C" fn exported_abi_v1() {}
+            #[unsafe(export_name = "pinion_abi_v2")]
+            extern "C" fn exported_abi_v2() {}
 
             #[unsafe(export_name = "pinion_init")]
             extern "C" fn exported_init() -> i32 {

@@ -1,0 +1,148 @@
+//! Which slots of a pool hold nothing, and by which ports the frames in the others came in.
+
+use crate::id::{PortIndex, SlotIndex};
+
+/// The slots that frames are received into and that hold nothing: a stack, so that few slots stay warm and few pages resident. The slot on top is
+/// at hand without another look into memory: of thousands of FWPs whose frames come one by one, each such look is waited for.
+///
+/// The last slots of a pool may be the guest's own. They are never received into; given back here, they are kept apart until they are returned.
+#[derive(Debug)]
+pub(crate) struct FreeSlots {
+    top: Option<SlotIndex>,
+    others: Vec<SlotIndex>,
+    /// How many slots are lent to the guest frame by frame, the first ones.
+    lent: u16,
+    /// Of the guest's own: what was in them was taken out. Room for all of them was made with the pool.
+    own: Vec<SlotIndex>,
+}
+
+impl FreeSlots {
+    /// All of so many, the first on top, and none yet of so many behind them that are the guest's own.
+    pub(crate) fn all(lent: u16, own: u16) -> Self {
+        let mut others = Vec::with_capacity(lent.into());
+        others.extend((0..lent).rev().map(SlotIndex));
+        Self { top: others.pop(), others, lent, own: Vec::with_capacity(own.into()) }
+    }
+
+    /// How many are somewhere else: frames are in them.
+    pub(crate) fn missing(&self) -> usize {
+        usize::from(self.lent) - self.others.len() - usize::from(self.top.is_some())
+    }
+
+    /// Whether a slot is the guest's own.
+    #[inline]
+    pub(crate) fn is_own(&self, slot: SlotIndex) -> bool {
+        slot.0 >= self.lent
+    }
+
+    /// The one that comes after so many others.
+    #[inline]
+    pub(crate) fn peek(&self, ahead: usize) -> Option<SlotIndex> {
+        match ahead {
+            0 => self.top,
+            _ => self.others.len().checked_sub(ahead).and_then(|at| self.others.get(at)).copied(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<SlotIndex> {
+        let slot = self.top?;
+        self.top = self.others.pop();
+        Some(slot)
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, slot: SlotIndex) {
+        if self.is_own(slot) {
+            self.own.push(slot);
+        } else if let Some(below) = self.top.replace(slot) {
+            self.others.push(below);
+        }
+    }
+
+    /// One of the guest's own that is to be returned to it.
+    #[inline]
+    pub(crate) fn pop_own(&mut self) -> Option<SlotIndex> {
+        self.own.pop()
+    }
+}
+
+/// By which port of the node the frame in each slot came in. The host's own record; a guest cannot choose its way out.
+#[derive(Debug)]
+pub(crate) struct CameBy {
+    by_slot: Box<[PortIndex]>,
+    /// By which the last frame of all came, as what the guest made itself came by none.
+    last: PortIndex,
+}
+
+impl CameBy {
+    /// Nothing has come into so many slots.
+    pub(crate) fn of_slots(lent: u16) -> Self {
+        Self { by_slot: vec![PortIndex(0); lent.into()].into(), last: PortIndex(0) }
+    }
+
+    /// Where what is known of a slot lies.
+    #[inline]
+    pub(crate) fn place(&self, slot: SlotIndex) -> *const PortIndex {
+        self.by_slot.as_ptr().wrapping_add(usize::from(slot.0))
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, slot: SlotIndex, port: PortIndex) {
+        self.by_slot[usize::from(slot.0)] = port;
+        self.last = port;
+    }
+
+    /// Of the frame in a slot; of one that the guest has made, that of the frame that came last.
+    #[inline]
+    pub(crate) fn of(&self, slot: SlotIndex) -> PortIndex {
+        self.by_slot.get(usize::from(slot.0)).copied().unwrap_or(self.last)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_freed_last_comes_first_and_what_comes_is_seen_ahead() {
+        let mut free = FreeSlots::all(4, 0);
+        assert_eq!((free.pop(), free.pop()), (Some(SlotIndex(0)), Some(SlotIndex(1))));
+        free.push(SlotIndex(1));
+        free.push(SlotIndex(0));
+        let ahead: Vec<_> = (0..5).map(|ahead| free.peek(ahead)).collect();
+        let popped: Vec<_> = (0..5).map(|_| free.pop()).collect();
+        assert_eq!(ahead, popped);
+        assert_eq!(
+            popped,
+            [0, 1, 2, 3].map(|slot| Some(SlotIndex(slot))).into_iter().chain([None]).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn those_that_are_elsewhere_are_counted_until_all_are() {
+        let mut free = FreeSlots::all(2, 0);
+        let missing: Vec<_> = (0..3).map(|_| (free.missing(), free.pop()).0).collect();
+        assert_eq!(missing, [0, 1, 2]);
+        free.push(SlotIndex(1));
+        assert_eq!((free.missing(), free.peek(0), free.peek(1)), (1, Some(SlotIndex(1)), None));
+    }
+
+    #[test]
+    fn the_guests_own_slots_are_never_received_into() {
+        let mut free = FreeSlots::all(1, 2);
+        assert_eq!([free.pop(), free.pop()], [Some(SlotIndex(0)), None]);
+        [2, 1].into_iter().for_each(|slot| free.push(SlotIndex(slot)));
+        assert_eq!((free.pop(), free.missing()), (None, 1));
+        assert_eq!([free.pop_own(), free.pop_own(), free.pop_own()], [Some(SlotIndex(1)), Some(SlotIndex(2)), None]);
+    }
+
+    #[test]
+    fn what_the_guest_has_made_leaves_where_the_last_frame_came_in() {
+        let mut came_by = CameBy::of_slots(2);
+        came_by.set(SlotIndex(0), PortIndex(7));
+        came_by.set(SlotIndex(1), PortIndex(8));
+        let of = |slot| came_by.of(SlotIndex(slot)).0;
+        assert_eq!([of(0), of(1), of(2), of(1023)], [7, 8, 8, 8]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Slots of a guest's own: what it makes itself leaves as what it has received does, and its slots come back to it.
+
+mod support;
+
+use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY};
+use pinion_mma::mailbox::Violation;
+use pinion_mma::mover::MmaCommand;
+use pinion_mma::wiring::{Edge, Wiring};
+use support::{Guest, House, Left, Plan, Shape, frame, id};
+
+/// Of four slots the last two.
+const SHAPE: Shape = Shape { slot_count: 4, slot_size: 1600, ring_entries: 4 };
+const OWN: [u16; 2] = [2, 3];
+
+/// A house whose one guest has slots of its own, and has received, by port 7, a packet that it keeps, unless it is a newcomer.
+fn house() -> House {
+    let mut house = newcomer();
+    house.receive(&frame(1, 60), 7);
+    assert_eq!(house.fwps[0].publish_all().len(), 1);
+    house.gateway.collect();
+    house.noticed();
+    house
+}
+
+fn newcomer() -> House {
+    let mut house = House::new(&Plan::default());
+    let (_, endpoint) = house.make_of(id(0), Guest::owning(SHAPE, 2), Wiring::to(Edge::EgressWhereItCame));
+    house.command(MmaCommand::Attach(endpoint));
+    house.mma.poll();
+    house.gateway.lend_empties(8);
+    house
+}
+
+/// Has the guest make a frame in a slot and send it by a port.
+fn make(house: &mut House, slot: u16, port: u16) -> Result<u32, Violation> {
+    let guest = &mut house.fwps[0].guest;
+    guest.write_frame(slot, 0, &frame(slot.into(), 100));
+    guest.send(Descriptor { slot, offset: 0, len: 100, port, ..Descriptor::default() });
+    house.collect_and_move(0)
+}
+
+fn slots_and_lengths(house: &mut House) -> Vec<(u16, u16)> {
+    house.fwps[0].publish_all().iter().map(|it| (it.slot, it.len)).collect()
+}
+
+#[test]
+fn what_a_guest_makes_leaves_by_where_its_last_packet_came_in_and_its_slot_comes_back_empty() {
+    let mut house = house();
+    for port in [PORT_NEXT, PORT_REPLY, PORT_NEXT] {
+        for slot in OWN {
+            assert_eq!(make(&mut house, slot, port), Ok(1));
+            assert_eq!(house.gateway.collect(), [Left { port: 7, bytes: frame(slot.into(), 100) }]);
+        }
+        assert_eq!(slots_and_lengths(&mut house), OWN.map(|slot| (slot, 0)));
+    }
+    assert!(house.noticed().is_empty(), "a slot that comes back is no reason for a turn");
+}
+
+#[test]
+fn slots_of_the_guests_own_are_never_received_into() {
+    let mut house = house();
+    for slot in OWN {
+        make(&mut house, slot, PORT_NEXT).unwrap();
+    }
+    house.gateway.collect();
+    for number in 2..6 {
+        house.receive(&frame(number, 60), 7);
+        house.gateway.collect();
+    }
+    assert_eq!(house.fwps[0].moved().dropped_no_slot.value(), 3);
+    let mut seen = slots_and_lengths(&mut house);
+    seen.sort_unstable();
+    assert_eq!(seen, [(1, 60), (2, 0), (3, 0)]);
+}
+
+#[test]
+fn before_its_first_packet_a_guest_has_nothing_to_send() {
+    let mut house = newcomer();
+    assert_eq!(make(&mut house, OWN[0], PORT_NEXT), Err(Violation::SlotNotOwned(OWN[0])));
+    assert!(house.gateway.collect().is_empty());
+}
+
+#[test]
+fn a_slot_that_has_not_come_back_is_not_the_guests() {
+    let mut house = house();
+    assert_eq!(make(&mut house, OWN[0], PORT_NEXT), Ok(1));
+    assert_eq!(make(&mut house, OWN[0], PORT_NEXT), Err(Violation::SlotNotOwned(OWN[0])));
+}
+
+#[test]
+fn what_a_guest_makes_and_drops_leaves_nothing_and_its_slot_comes_back() {
+    let mut house = house();
+    assert_eq!(make(&mut house, OWN[1], PORT_DROP), Ok(1));
+    assert!(house.gateway.collect().is_empty());
+    assert_eq!(slots_and_lengths(&mut house), [(OWN[1], 0)]);
+}
+
+#[test]
+fn what_a_guest_has_made_goes_on_to_the_next_stage_as_a_packet_of_the_port_its_last_one_came_in_by() {
+    let mut house = House::new(&Plan::default());
+    let (_, endpoint) = house.make_of(id(0), Guest::owning(SHAPE, 2), Wiring::to(Edge::Fwp(id(1))));
+    house.command(MmaCommand::Attach(endpoint));
+    house.attach(id(1), Shape::slots(4), Edge::EgressWhereItCame);
+    house.mma.poll();
+    house.receive(&frame(1, 60), 7);
+    house.fwps[0].publish_all();
+    assert_eq!(make(&mut house, OWN[0], PORT_NEXT), Ok(1));
+    let received = house.fwps[1].publish_all();
+    assert_eq!((received.len(), received[0].port), (1, 7));
+    assert_eq!(house.fwps[1].guest.frame(&received[0]), frame(OWN[0].into(), 100));
+    assert_eq!(slots_and_lengths(&mut house), [(OWN[0], 0)]);
+}
+
+#[test]
+fn of_a_guest_that_ends_what_it_had_made_and_what_it_kept_is_counted_once() {
+    let mut house = house();
+    let guest = &mut house.fwps[0].guest;
+    guest.write_frame(OWN[0], 0, &frame(2, 100));
+    guest.send(Descriptor { slot: OWN[0], len: 100, ..Descriptor::default() });
+    assert_eq!(house.fwps[0].mailbox.collect(), Ok(1));
+    house.command(MmaCommand::Detach(id(0)));
+    house.mma.poll();
+    let mut endpoint = house.detached().expect("it was attached");
+    endpoint.settle();
+    let left = house.gateway.collect().len() as u64;
+    let moved = house.fwps[0].moved();
+    assert_eq!((left, moved.dropped_gone.value() + moved.dropped_egress.value()), (1, 1));
+}

@@ -1,0 +1,22 @@
+//! Sends each packet on twice: as it came, and before that a copy in a slot of its own.
+
+use pinion_sdk::{Batch, Function, InitError, Packet};
+
+struct Doubler;
+
+impl Function for Doubler {
+    const OWN_SLOTS: u16 = 8;
+
+    fn init(_config: &[u8]) -> Result<Self, InitError> {
+        Ok(Self)
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        for packet in batch {
+            packet.try_clone().map(Packet::send);
+            packet.send();
+        }
+    }
+}
+
+pinion_sdk::export!(Doubler);
