@@ -51,6 +51,7 @@
 //!   packet.rs     Batch, Packet             views of slots, and their verdicts
 //!   held.rs       Held, Shelf               packets that are kept from one batch to another
 //!   message.rs    Message                   packets by which somebody calls the function
+//!   config.rs     parse                     configurations with names and types, by the feature `config`
 //!   finish.rs     finish                    how an instance ends itself
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
@@ -69,6 +70,8 @@ mod pool;
 
 pub mod checksum;
 pub mod clock;
+#[cfg(feature = "config")]
+pub mod config;
 pub mod log;
 pub mod random;
 #[cfg(not(target_family = "wasm"))]
