@@ -43,7 +43,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
     ("bindgen", &["pinion-dpdk-sys"]),
-    ("smoltcp", &["pinion-gateway", "icmp-echo", "packet-filter", "udp-echo", "pinion-tests", "pinion-fuzz"]),
+    ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-tests", "pinion-fuzz"]),
 ];
 
 /// The folders of the house.

@@ -35,6 +35,34 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
 }
 
+/// The checksum after part of the data that it covers changed from `old` to `new`: an address, for example. The part begins at an even
+/// offset of the data, and its length stays.
+///
+/// # Panics
+///
+/// If the two are not as long as each other, or of an odd length.
+///
+/// ```
+/// use pinion_sdk::checksum;
+///
+/// let before = checksum::of(&[10, 0, 0, 1, 0, 7]);
+/// assert_eq!(checksum::update_bytes(before, &[10, 0, 0, 1], &[10, 9, 9, 9]), checksum::of(&[10, 9, 9, 9, 0, 7]));
+/// ```
+#[must_use]
+pub fn update_bytes(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
+    assert!(
+        old.len() == new.len() && old.len().is_multiple_of(2),
+        "a part of {} bytes became {}",
+        old.len(),
+        new.len()
+    );
+    let words =
+        |bytes: &'_ [u8]| bytes.as_chunks::<2>().0.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
+    // Each word's complement is what it lacks to 0xffff.
+    let complements = (old.len() as u64 / 2) * 0xffff - words(old);
+    !fold(u64::from(!checksum) + complements + words(new))
+}
+
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -44,7 +72,7 @@ fn fold(mut sum: u64) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{of, update};
+    use super::{of, update, update_bytes};
     use proptest::prelude::*;
 
     #[test]
@@ -69,6 +97,18 @@ mod tests {
             let old = u16::from_be_bytes([data[at], data[at + 1]]);
             data[at..at + 2].copy_from_slice(&new.to_be_bytes());
             prop_assert_eq!(update(before, old, new), of(&data));
+        }
+
+        #[test]
+        fn an_update_of_a_part_gives_what_a_new_computation_gives(
+            mut data in proptest::collection::vec(any::<u8>(), 40..80), at in 1_usize..4, new: [u8; 32],
+        ) {
+            data[0] |= 1;
+            let part = 2 * at..2 * at + 32;
+            let before = of(&data);
+            let old = data[part.clone()].to_vec();
+            data[part].copy_from_slice(&new);
+            prop_assert_eq!(update_bytes(before, &old, &new), of(&data));
         }
     }
 }

@@ -63,7 +63,7 @@ pub fn parse<T: DeserializeOwned>(config: &[u8]) -> Result<T, InitError> {
     let deserializer = toml::Deserializer::parse(text).map_err(|error| refusal(text, "", &error))?;
     let mut track = Track::new();
     let read = T::deserialize(serde_path_to_error::Deserializer::new(deserializer, &mut track));
-    read.map_err(|error| refusal(text, &track.path(), &error))
+    read.map_err(|error| refusal(text, track.path(), &error))
 }
 
 /// One line, as it is to be one in the tenant's log.

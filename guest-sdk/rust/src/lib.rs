@@ -51,6 +51,8 @@
 //!   packet.rs     Batch, Packet             views of slots, and their verdicts
 //!   held.rs       Held, Shelf               packets that are kept from one batch to another
 //!   message.rs    Message                   packets by which somebody calls the function
+//!   headers.rs    Headers, FlowKey          what a frame's headers say, and how to change it
+//!   checksum.rs   of, update                the Internet checksum
 //!   config.rs     parse                     configurations with names and types, by the feature `config`
 //!   finish.rs     finish                    how an instance ends itself
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
@@ -72,10 +74,14 @@ pub mod checksum;
 pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;
+pub mod headers;
 pub mod log;
 pub mod random;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+/// Checked views of headers, and what emits them: smoltcp's, so that all crates of a function use one version. With the feature `wire`.
+#[cfg(feature = "wire")]
+pub use smoltcp::wire;
 
 pub use finish::finish;
 pub use function::{Function, InitError};

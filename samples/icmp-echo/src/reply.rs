@@ -4,7 +4,7 @@
 //! one pass over the message: to verify the request's checksum. The reply's follows from it, for only the type differs.
 
 use pinion_sdk::checksum;
-use smoltcp::wire::{
+use pinion_sdk::wire::{
     EthernetAddress, Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, IpProtocol, Ipv4Address, Ipv4Packet,
     Ipv6Address, Ipv6Packet,
 };

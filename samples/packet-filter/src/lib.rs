@@ -2,17 +2,16 @@
 //!
 //! ```text
 //!   configuration --policy.rs--> Policy: a list of rules for IPv4, one for IPv6    once, when the chain is made
-//!   frame --facts.rs--> Facts --Policy::verdict--> send or drop                    for each packet
+//!   frame --the SDK--> Headers --Policy::verdict--> send or drop                   for each packet
 //! ```
 //!
 //! It keeps no state between packets but a count of those denied, so it costs the same whatever comes.
 
 #![forbid(unsafe_code)]
 
-pub mod facts;
 pub mod policy;
 
-use facts::Facts;
+use pinion_sdk::headers::Headers;
 use pinion_sdk::{Batch, Function, InitError, clock, info};
 use policy::{Policy, Verdict};
 
@@ -37,7 +36,7 @@ impl Function for PacketFilter {
     fn handle(&mut self, batch: Batch<'_>) {
         let denied_before = self.denied;
         for packet in batch {
-            match Facts::of(packet.data()).map(|facts| self.policy.verdict(&facts)) {
+            match Headers::of(packet.data()).map(|headers| self.policy.verdict(&headers)) {
                 Ok(Verdict::Allow) => packet.send(),
                 Ok(Verdict::Deny) | Err(_) => {
                     self.denied += 1;

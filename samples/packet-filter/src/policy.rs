@@ -15,10 +15,8 @@ use core::ops::BitAnd;
 use core::str::{FromStr, SplitAsciiWhitespace};
 
 use ipnet::IpNet;
-use smoltcp::wire::IpProtocol;
+use pinion_sdk::headers::{Addresses, Headers, ICMP, ICMPV6, Pair, TCP, UDP};
 use thiserror::Error;
-
-use crate::facts::{Addresses, Facts, Pair};
 
 /// Most rules a policy may become for one version of IP. A line is a rule for each of its port ranges.
 pub const RULES_MAX: usize = 4096;
@@ -149,15 +147,16 @@ impl<A: Copy + PartialEq + BitAnd<Output = A>> Prefix<A> {
 
 impl<A: Copy + PartialEq + BitAnd<Output = A>> Rule<A> {
     #[inline]
-    fn fits(&self, addresses: Pair<A>, facts: &Facts) -> bool {
-        self.protocol.is_none_or(|protocol| protocol == facts.protocol)
+    fn fits(&self, addresses: Pair<A>, headers: &Headers) -> bool {
+        self.protocol.is_none_or(|protocol| protocol == headers.protocol)
             && self.source.contains(addresses.source)
             && self.destination.contains(addresses.destination)
             && self.transport.as_ref().is_none_or(|wanted| {
-                facts.transport.is_some_and(|found| {
-                    wanted.destination_ports.contain(found.destination_port)
-                        && wanted.source_ports.contain(found.source_port)
-                        && (found.established || !wanted.established_only)
+                headers.ports.is_some_and(|found| {
+                    wanted.destination_ports.contain(found.destination)
+                        && wanted.source_ports.contain(found.source)
+                        && (!wanted.established_only
+                            || headers.tcp_flags.is_some_and(|flags| flags.ack() || flags.rst()))
                 })
             })
     }
@@ -196,10 +195,10 @@ impl Policy {
     /// What is to become of a packet: the verdict of the first rule that fits it.
     #[inline]
     #[must_use]
-    pub fn verdict(&self, facts: &Facts) -> Verdict {
-        let decided = match facts.addresses {
-            Addresses::V4(pair) => self.v4.iter().find(|rule| rule.fits(pair, facts)).map(|rule| rule.verdict),
-            Addresses::V6(pair) => self.v6.iter().find(|rule| rule.fits(pair, facts)).map(|rule| rule.verdict),
+    pub fn verdict(&self, headers: &Headers) -> Verdict {
+        let decided = match headers.addresses {
+            Addresses::V4(pair) => self.v4.iter().find(|rule| rule.fits(pair, headers)).map(|rule| rule.verdict),
+            Addresses::V6(pair) => self.v6.iter().find(|rule| rule.fits(pair, headers)).map(|rule| rule.verdict),
         };
         decided.unwrap_or(self.default)
     }
@@ -227,8 +226,8 @@ enum Protocol {
 }
 
 impl Protocol {
-    const TCP: Self = Self::Number(6);
-    const UDP: Self = Self::Number(17);
+    const TCP: Self = Self::Number(TCP);
+    const UDP: Self = Self::Number(UDP);
 
     fn parse(word: &str) -> Option<Self> {
         match word {
@@ -239,9 +238,9 @@ impl Protocol {
         }
     }
 
-    fn number(self, icmp: IpProtocol) -> u8 {
+    fn number(self, icmp: u8) -> u8 {
         match self {
-            Self::Icmp => icmp.into(),
+            Self::Icmp => icmp,
             Self::Number(number) => number,
         }
     }
@@ -312,7 +311,7 @@ impl Statement {
             Some(IpNet::V4(net)) => Some(Prefix { mask: net.netmask().to_bits(), bits: net.network().to_bits() }),
             Some(IpNet::V6(_)) => None,
         };
-        self.rules(prefix(self.source), prefix(self.destination), IpProtocol::Icmp)
+        self.rules(prefix(self.source), prefix(self.destination), ICMP)
     }
 
     fn rules_v6(&self) -> Vec<Rule<u128>> {
@@ -321,16 +320,11 @@ impl Statement {
             Some(IpNet::V6(net)) => Some(Prefix { mask: net.netmask().to_bits(), bits: net.network().to_bits() }),
             Some(IpNet::V4(_)) => None,
         };
-        self.rules(prefix(self.source), prefix(self.destination), IpProtocol::Icmpv6)
+        self.rules(prefix(self.source), prefix(self.destination), ICMPV6)
     }
 
     /// Rules for a version of IP, one for each pair of port ranges; none, if a network is of the other version.
-    fn rules<A: Copy>(
-        &self,
-        source: Option<Prefix<A>>,
-        destination: Option<Prefix<A>>,
-        icmp: IpProtocol,
-    ) -> Vec<Rule<A>> {
+    fn rules<A: Copy>(&self, source: Option<Prefix<A>>, destination: Option<Prefix<A>>, icmp: u8) -> Vec<Rule<A>> {
         let (Some(source), Some(destination)) = (source, destination) else { return Vec::new() };
         let protocol = self.protocol.map(|protocol| protocol.number(icmp));
         let rule = |transport| Rule { source, destination, protocol, transport, verdict: self.verdict };

@@ -3,7 +3,7 @@
 #![cfg(not(target_family = "wasm"))]
 
 use packet_filter::PacketFilter;
-use packet_filter::facts::{Facts, Unreadable};
+use pinion_sdk::headers::{Headers, Unreadable};
 use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
 use proptest::prelude::*;
 
@@ -129,7 +129,7 @@ fn no_fragment_reaches_into_a_tcp_header() {
 fn what_is_not_ip_is_dropped_whatever_the_policy() {
     let arp = ethernet(&[], [0x08, 0x06], &[0; 28]);
     assert_eq!(outcome(ALL, &arp), Outcome::Dropped);
-    assert_eq!(Facts::of(&arp), Err(Unreadable::NotIp));
+    assert_eq!(Headers::of(&arp), Err(Unreadable::NotIp));
 }
 
 #[test]

@@ -2,13 +2,10 @@
 
 #![cfg(not(target_family = "wasm"))]
 
-use packet_filter::facts::{Addresses, Facts, Pair, Transport};
 use packet_filter::policy::Verdict::{Allow, Deny};
 use packet_filter::policy::{Policy, Verdict};
+use pinion_sdk::headers::{Addresses, Headers, Offsets, Pair, TCP, TcpFlags, UDP};
 use proptest::prelude::*;
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 fn address(text: &str) -> std::net::IpAddr {
     text.parse().unwrap()
@@ -26,17 +23,24 @@ fn addresses(source: &str, destination: &str) -> Addresses {
     }
 }
 
-fn ports(source_port: u16, destination_port: u16) -> Option<Transport> {
-    Some(Transport { source_port, destination_port, established: false })
+fn ports(source: u16, destination: u16) -> Option<Pair<u16>> {
+    Some(Pair { source, destination })
 }
 
-fn packet(source: &str, protocol: u8, transport: Option<Transport>) -> Facts {
+fn packet(source: &str, protocol: u8, ports: Option<Pair<u16>>) -> Headers {
     let destination = if source.contains(':') { "fd00::2" } else { "10.0.0.2" };
-    Facts { addresses: addresses(source, destination), protocol, transport }
+    headers(addresses(source, destination), protocol, ports)
 }
 
-fn judge(policy: &str, facts: &Facts) -> Verdict {
-    Policy::parse(policy).unwrap().verdict(facts)
+/// Of a segment that opens a connection, if it is one.
+fn headers(addresses: Addresses, protocol: u8, ports: Option<Pair<u16>>) -> Headers {
+    let tcp_flags = (protocol == TCP && ports.is_some()).then_some(TcpFlags(0x02));
+    let at = Offsets::default();
+    Headers { addresses, protocol, ports, tcp_flags, icmp: None, fragment: None, vlan_tags: 0, at }
+}
+
+fn judge(policy: &str, headers: &Headers) -> Verdict {
+    Policy::parse(policy).unwrap().verdict(headers)
 }
 
 fn refusal(policy: &str) -> String {
@@ -129,7 +133,7 @@ fn any_protocol_can_be_named_by_its_number() {
 fn established_fits_what_opens_no_connection() {
     let opening = packet("10.0.0.1", TCP, ports(443, 5000));
     let mut later = opening;
-    later.transport = Some(Transport { source_port: 443, destination_port: 5000, established: true });
+    later.tcp_flags = Some(TcpFlags(0x10));
     let policy = Policy::parse("allow tcp from-ports 443 established\ndefault deny").unwrap();
     assert_eq!([policy.verdict(&opening), policy.verdict(&later)], [Deny, Allow]);
 }
@@ -206,11 +210,9 @@ proptest! {
     #[test]
     fn a_prefix_fits_what_begins_alike(source: u32, network: u32, len in 0_u8..=32) {
         let net = std::net::Ipv4Addr::from_bits(network);
-        let facts = Facts {
-            addresses: Addresses::V4(Pair { source, destination: 1 }), protocol: UDP, transport: ports(1, 1),
-        };
+        let headers = headers(Addresses::V4(Pair { source, destination: 1 }), UDP, ports(1, 1));
         let alike = len == 0 || source >> (32 - len) == network >> (32 - len);
-        let verdict = judge(&format!("allow from {net}/{len}\ndefault deny"), &facts);
+        let verdict = judge(&format!("allow from {net}/{len}\ndefault deny"), &headers);
         prop_assert_eq!(verdict == Allow, alike);
     }
 }

@@ -4,7 +4,7 @@
 //! covers addresses and ports, but a sum does not mind them swapped.
 
 use pinion_sdk::Checksum;
-use smoltcp::wire::{
+use pinion_sdk::wire::{
     EthernetAddress, IpAddress, IpProtocol, Ipv4Address, Ipv4Packet, Ipv6Address, Ipv6Packet, UdpPacket,
 };
 

@@ -1,0 +1,64 @@
+//! Which flow a packet belongs to: [`FlowKey`], what functions with state keep it by.
+
+use super::{Addresses, Headers, Pair, TCP, UDP};
+
+/// What all packets of a flow have in common that go the same way.
+///
+/// ```
+/// # use pinion_sdk::headers::{Headers, TCP};
+/// # let mut request = vec![0; 54];
+/// # request[12..14].copy_from_slice(&[0x08, 0x00]);
+/// # request[14..34].copy_from_slice(&[0x45, 0, 0, 40, 0, 1, 0, 0, 64, TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+/// # request[34..38].copy_from_slice(&[0x14, 0xe9, 0, 80]);
+/// # request[46] = 0x50;
+/// # let mut answer = request.clone();
+/// # answer[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+/// # answer[34..38].copy_from_slice(&[0, 80, 0x14, 0xe9]);
+/// let of = |frame: &[u8]| Headers::of(frame).ok().and_then(|headers| headers.flow()).unwrap();
+/// assert_eq!(of(&answer), of(&request).reversed());
+/// assert_eq!(of(&answer).both_ways(), of(&request).both_ways());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// Who sends to whom.
+    pub addresses: Addresses,
+    /// The ports of TCP and UDP, the identifier of an ICMP echo twice, and zero for other protocols.
+    pub ports: Pair<u16>,
+    /// The number of the protocol above IP.
+    pub protocol: u8,
+}
+
+impl FlowKey {
+    /// The flow of the answers.
+    #[inline]
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self { addresses: self.addresses.reversed(), ports: self.ports.reversed(), protocol: self.protocol }
+    }
+
+    /// The same key for the flow and that of its answers: one of the two.
+    #[inline]
+    #[must_use]
+    pub fn both_ways(&self) -> Self {
+        (*self).min(self.reversed())
+    }
+}
+
+impl Headers {
+    /// The flow that the packet belongs to. `None` for fragments but the first, of which only the datagram is known, and for ICMP
+    /// messages that neither are echoes nor their answers.
+    #[inline]
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowKey> {
+        let ports = match self.protocol {
+            TCP | UDP => self.ports?,
+            protocol if protocol == self.addresses.icmp() => {
+                let id = self.icmp?.echo?.id;
+                Pair { source: id, destination: id }
+            }
+            _ if self.fragment.is_some_and(|fragment| !fragment.is_first()) => return None,
+            _ => Pair { source: 0, destination: 0 },
+        };
+        Some(FlowKey { addresses: self.addresses, ports, protocol: self.protocol })
+    }
+}

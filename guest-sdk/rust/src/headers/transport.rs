@@ -1,0 +1,127 @@
+//! What stands above IP: ports, the flags of TCP, and kinds of ICMP message.
+
+use super::{Extent, Headers, ICMP, ICMPV6, Pair, TCP, UDP, Unreadable};
+
+pub(super) const TCP_HEADER_MIN: usize = 20;
+const UDP_HEADER: usize = 8;
+const ICMP_HEADER: usize = 8;
+
+/// The flags of a TCP segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpFlags(
+    /// As they are in the header's 14th byte.
+    pub u8,
+);
+
+impl TcpFlags {
+    /// The sender has no more data.
+    #[inline]
+    #[must_use]
+    pub fn fin(self) -> bool {
+        self.0 & 0x01 != 0
+    }
+
+    /// A connection begins, or its beginning is answered.
+    #[inline]
+    #[must_use]
+    pub fn syn(self) -> bool {
+        self.0 & 0x02 != 0
+    }
+
+    /// The connection is refused or broken off.
+    #[inline]
+    #[must_use]
+    pub fn rst(self) -> bool {
+        self.0 & 0x04 != 0
+    }
+
+    /// Something is acknowledged.
+    #[inline]
+    #[must_use]
+    pub fn ack(self) -> bool {
+        self.0 & 0x10 != 0
+    }
+}
+
+/// What an ICMP message is, of either version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmp {
+    /// Its type.
+    pub kind: u8,
+    /// Its code.
+    pub code: u8,
+    /// Whether it is an echo request, or an answer to one.
+    pub echo: Option<Echo>,
+    /// Whether it is an error, which [quotes](Headers::quoted) the packet that it is about.
+    pub is_error: bool,
+}
+
+/// What `ping` sends or gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// Who asks for an answer, and not the answer.
+    pub is_request: bool,
+    /// By which whoever asked knows the answer.
+    pub id: u16,
+}
+
+impl Icmp {
+    fn new(protocol: u8, header: &[u8; ICMP_HEADER]) -> Self {
+        let (kind, code, id) = (header[0], header[1], u16::from_be_bytes([header[4], header[5]]));
+        let is_request = match (protocol, kind) {
+            (ICMP, 8) | (ICMPV6, 128) => Some(true),
+            (ICMP, 0) | (ICMPV6, 129) => Some(false),
+            _ => None,
+        };
+        let is_error = match protocol {
+            // Redirects as well: they quote, too.
+            ICMP => matches!(kind, 3 | 4 | 5 | 11 | 12),
+            _ => (1..128).contains(&kind),
+        };
+        Self { kind, code, echo: is_request.map(|is_request| Echo { is_request, id }), is_error }
+    }
+}
+
+/// Adds what the transport header says.
+#[inline]
+pub(super) fn read(frame: &[u8], mut headers: Headers, extent: Extent) -> Result<Headers, Unreadable> {
+    let start = headers.at.transport;
+    let rest = frame.get(start..headers.at.end).ok_or(Unreadable::Malformed)?;
+    match headers.protocol {
+        TCP => {
+            if let Some(header) = rest.first_chunk::<TCP_HEADER_MIN>() {
+                let len = usize::from(header[12] >> 4) * 4;
+                if extent == Extent::Whole && (len < TCP_HEADER_MIN || len > rest.len()) {
+                    return Err(Unreadable::Malformed);
+                }
+                headers.tcp_flags = Some(TcpFlags(header[13]));
+                headers.at.payload = (start + len).min(headers.at.end);
+            } else if extent == Extent::Whole {
+                return Err(Unreadable::Malformed);
+            }
+            headers.ports = Some(ports(rest).ok_or(Unreadable::Malformed)?);
+        }
+        UDP => {
+            if rest.len() < UDP_HEADER {
+                return Err(Unreadable::Malformed);
+            }
+            headers.ports = Some(ports(rest).ok_or(Unreadable::Malformed)?);
+            headers.at.payload = start + UDP_HEADER;
+        }
+        // That of the other version of IP means nothing.
+        protocol if protocol == headers.addresses.icmp() => {
+            if let Some(header) = rest.first_chunk::<ICMP_HEADER>() {
+                headers.icmp = Some(Icmp::new(protocol, header));
+                headers.at.payload = start + ICMP_HEADER;
+            }
+        }
+        _ => {}
+    }
+    Ok(headers)
+}
+
+#[inline]
+fn ports(header: &[u8]) -> Option<Pair<u16>> {
+    let [a, b, c, d] = *header.first_chunk::<4>()?;
+    Some(Pair { source: u16::from_be_bytes([a, b]), destination: u16::from_be_bytes([c, d]) })
+}
