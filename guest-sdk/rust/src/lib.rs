@@ -52,6 +52,7 @@
 //!   held.rs       Held, Shelf               packets that are kept from one batch to another
 //!   message.rs    Message                   packets by which somebody calls the function
 //!   headers.rs    Headers, FlowKey          what a frame's headers say, and how to change it
+//!   table.rs      Table                     flows that go on, never too many
 //!   checksum.rs   of, update                the Internet checksum
 //!   config.rs     parse                     configurations with names and types, by the feature `config`
 //!   finish.rs     finish                    how an instance ends itself
@@ -77,6 +78,7 @@ pub mod config;
 pub mod headers;
 pub mod log;
 pub mod random;
+pub mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 /// Checked views of headers, and what emits them: smoltcp's, so that all crates of a function use one version. With the feature `wire`.
