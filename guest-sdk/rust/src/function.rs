@@ -1,9 +1,9 @@
-//! What a tenant implements: [`Function`], and how its preparation fails.
+//! What a tenant implements: [`Function`] or [`PacketFunction`], and how its preparation fails.
 
 use core::fmt;
 use std::borrow::Cow;
 
-use crate::{Batch, Shelf};
+use crate::{Batch, Packet, Shelf};
 
 /// A packet function. [`export!`](crate::export) makes a module of it.
 pub trait Function: Sized + 'static {
@@ -112,6 +112,65 @@ pub trait Function: Sized + 'static {
     /// ```
     fn expire(&mut self, shelf: Shelf<'_>) {
         let _ = shelf;
+    }
+}
+
+/// A [`Function`] that looks at one packet after the other, and at none again: all that implements this is one.
+///
+/// ```
+/// use pinion_sdk::headers::Headers;
+/// use pinion_sdk::testing::{Harness, Outcome};
+/// use pinion_sdk::{InitError, Packet, PacketFunction};
+///
+/// /// Lets IPv6 pass.
+/// struct OnlyIpv6;
+///
+/// impl PacketFunction for OnlyIpv6 {
+///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+///         Ok(Self)
+///     }
+///
+///     fn handle(&mut self, packet: Packet<'_>) {
+///         if Headers::of(packet.data()).is_ok_and(|headers| headers.addresses.source().is_ipv6()) {
+///             packet.send();
+///         }
+///     }
+/// }
+///
+/// pinion_sdk::export!(OnlyIpv6);
+///
+/// let mut harness = Harness::<OnlyIpv6>::new(b"").unwrap();
+/// assert_eq!(harness.deliver(&[&[0; 60]])[0].outcome, Outcome::Dropped);
+/// ```
+pub trait PacketFunction: Sized + 'static {
+    /// As [`Function::init`].
+    ///
+    /// # Errors
+    ///
+    /// The error's message goes to the tenant's log, and the configuration is refused.
+    fn init(config: &[u8]) -> Result<Self, InitError>;
+
+    /// As [`Function::start`].
+    fn start(&mut self) {}
+
+    /// Handles a packet. If nothing becomes of it, it is dropped.
+    fn handle(&mut self, packet: Packet<'_>);
+}
+
+impl<F: PacketFunction> Function for F {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        <Self as PacketFunction>::init(config)
+    }
+
+    fn start(&mut self) {
+        <Self as PacketFunction>::start(self);
+    }
+
+    #[inline]
+    fn handle(&mut self, batch: Batch<'_>) {
+        for packet in batch {
+            <Self as PacketFunction>::handle(self, packet);
+        }
     }
 }
 

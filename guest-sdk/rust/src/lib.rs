@@ -4,9 +4,9 @@
 //! packets in batches. [`export!`] makes a Wasm module of it. Each packet lies in a slot of the module's own memory
 //! and is read and changed in place; what becomes of it is said by [`Packet::send`] (on along the chain),
 //! [`Packet::reply`] (back to where it came from) or [`Packet::discard`]. A packet that goes out of scope without any
-//! of these is dropped, so no slot is ever lost. A function that waits for time as well as for packets says until when
-//! ([`Function::deadline_ns`]), and keeps packets for then ([`Packet::hold`]). One that makes packets itself says how many slots they may take
-//! ([`Function::OWN_SLOTS`]).
+//! of these is dropped, so no slot is ever lost. Who looks at one packet after the other writes [`PacketFunction`] instead. A function that
+//! waits for time as well as for packets says until when ([`Function::deadline_ns`]), and keeps packets for then ([`Packet::hold`]). One that makes
+//! packets itself says how many slots they may take ([`Function::OWN_SLOTS`]).
 //!
 //! ```
 //! use pinion_sdk::{Batch, Function, InitError};
@@ -47,7 +47,7 @@
 //! # Where things live
 //!
 //! ```text
-//!   function.rs   Function, InitError       what a tenant implements
+//!   function.rs   Function, PacketFunction  what a tenant implements
 //!   packet.rs     Batch, Packet             views of slots, and their verdicts
 //!   held.rs       Held, Shelf               packets that are kept from one batch to another
 //!   message.rs    Message                   packets by which somebody calls the function
@@ -86,7 +86,7 @@ pub mod testing;
 pub use smoltcp::wire;
 
 pub use finish::finish;
-pub use function::{Function, InitError};
+pub use function::{Function, InitError, PacketFunction};
 pub use held::{Held, Shelf};
 pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
 pub use packet::{Batch, Checksum, NoRoom, Packet};

@@ -3,7 +3,9 @@
 #![cfg(not(target_family = "wasm"))]
 
 use pinion_sdk::testing::{Harness, Outcome};
-use pinion_sdk::{BATCH_PACKETS_MAX, Batch, Checksum, Function, InitError, NoRoom, Packet, SLOT_SIZE, finish, random};
+use pinion_sdk::{
+    BATCH_PACKETS_MAX, Batch, Checksum, Function, InitError, NoRoom, Packet, PacketFunction, SLOT_SIZE, finish, random,
+};
 use proptest::prelude::*;
 
 /// A function that is one closure, made at each call.
@@ -41,6 +43,35 @@ fn each_packet_gets_its_verdict_in_order() {
     assert_eq!(outcomes, [Sent, Replied, Dropped, Dropped, Dropped]);
     assert!(verdicts.iter().enumerate().all(|(number, verdict)| verdict.frame == Some(number)));
     assert_eq!(verdicts[1].bytes, [1, 8]);
+}
+
+/// Obeys as well, but knows packets only.
+struct ObeyEach {
+    handled: usize,
+}
+
+impl PacketFunction for ObeyEach {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        if config.is_empty() { Ok(Self { handled: 0 }) } else { Err("no configuration is known".into()) }
+    }
+
+    fn start(&mut self) {
+        self.handled = 100;
+    }
+
+    fn handle(&mut self, packet: Packet<'_>) {
+        self.handled += 1;
+        obey(packet);
+    }
+}
+
+#[test]
+fn who_handles_packets_one_by_one_gets_each_once_and_in_order() {
+    let frames = [&[0, 9][..], &[1, 8], &[2, 7], &[3, 6]].repeat(40);
+    let mut harness = Harness::<ObeyEach>::new(b"").unwrap();
+    assert_eq!(harness.deliver(&frames), Harness::<Obey>::new(b"").unwrap().deliver(&frames));
+    assert_eq!(harness.function().handled, 100 + frames.len());
+    assert_eq!(Harness::<ObeyEach>::new(b"x").err(), Some(InitError::from("no configuration is known")));
 }
 
 function!(Trust, |batch| for packet in batch {
