@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 20] = [
+const HOUSE: [(&str, &[&str]); 21] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -25,6 +25,7 @@ const HOUSE: [(&str, &[&str]); 20] = [
         &["pinion-abi", "pinion-mma", "pinion-gateway", "pinion-control", "pinion-guest", "pinion-builder"],
     ),
     ("delay", &["pinion-sdk"]),
+    ("firewall", &["pinion-sdk"]),
     ("icmp-echo", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
