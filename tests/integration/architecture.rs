@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 21] = [
+const HOUSE: [(&str, &[&str]); 22] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -29,6 +29,7 @@ const HOUSE: [(&str, &[&str]); 21] = [
     ("icmp-echo", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
+    ("policer", &["pinion-sdk"]),
     ("udp-echo", &["pinion-abi", "pinion-sdk"]),
     ("word-count", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
 
-select=(--package delay --package firewall --package icmp-echo --package macswap --package packet-filter --package udp-echo
+select=(--package delay --package firewall --package icmp-echo --package macswap --package packet-filter --package policer --package udp-echo
     --package word-count --lib)
 if [ "${1:-}" = --with-hostile ]; then
     select+=(--package pinion-hostile-guests --examples)

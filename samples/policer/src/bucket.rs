@@ -1,0 +1,58 @@
+//! A token bucket. What is in it is counted in billionths of a byte, so that no fraction is ever lost or won.
+
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// How much passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    rate_bytes_per_s: u64,
+    burst_bytes: u64,
+}
+
+impl Limit {
+    /// A rate, and what passes at once after a pause. Neither is zero.
+    #[must_use]
+    pub fn new(rate_bytes_per_s: u64, burst_bytes: u64) -> Self {
+        Self { rate_bytes_per_s, burst_bytes }
+    }
+
+    /// How long an empty bucket takes until it is full.
+    #[must_use]
+    pub fn time_to_fill_ns(&self) -> u64 {
+        let time_ns = self.capacity().div_ceil(u128::from(self.rate_bytes_per_s.max(1)));
+        u64::try_from(time_ns).unwrap_or(u64::MAX)
+    }
+
+    /// In billionths of a byte.
+    fn capacity(&self) -> u128 {
+        u128::from(self.burst_bytes) * NS_PER_S
+    }
+}
+
+/// What may pass, at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// In billionths of a byte.
+    tokens: u128,
+    at_ns: u64,
+}
+
+impl Bucket {
+    /// One that nothing was taken from.
+    #[must_use]
+    pub fn full(limit: &Limit, now_ns: u64) -> Self {
+        Self { tokens: limit.capacity(), at_ns: now_ns }
+    }
+
+    /// Takes so many bytes, if they are there; whether they were.
+    #[inline]
+    pub fn take(&mut self, limit: &Limit, bytes: usize, now_ns: u64) -> bool {
+        // A rate in bytes per second is one in billionths of a byte per nanosecond.
+        let earned = u128::from(now_ns.saturating_sub(self.at_ns)) * u128::from(limit.rate_bytes_per_s);
+        let there = (self.tokens + earned).min(limit.capacity());
+        let wanted = bytes as u128 * NS_PER_S;
+        self.at_ns = now_ns;
+        self.tokens = there.checked_sub(wanted).unwrap_or(there);
+        there >= wanted
+    }
+}

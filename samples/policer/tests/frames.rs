@@ -1,0 +1,171 @@
+//! The function as a network sees it: what fits passes, beside a policer that keeps all that ever passed.
+
+#![cfg(not(target_family = "wasm"))]
+
+use std::collections::HashMap;
+
+use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
+use policer::Policer;
+use proptest::prelude::*;
+
+const MS_NS: u64 = 1_000_000;
+
+/// A UDP packet of a flow, as long as wanted, at least 42 bytes.
+fn frame(flow: u8, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len.max(42)];
+    frame[12..14].copy_from_slice(&[0x08, 0]);
+    let total_len = ((frame.len() - 14) as u16).to_be_bytes();
+    frame[14..34].copy_from_slice(&[
+        0x45,
+        0,
+        total_len[0],
+        total_len[1],
+        0,
+        1,
+        0,
+        0,
+        64,
+        17,
+        0,
+        0,
+        10,
+        0,
+        0,
+        flow,
+        10,
+        0,
+        1,
+        0,
+    ]);
+    frame
+}
+
+fn policer(config: &str) -> Harness<Policer> {
+    Harness::new(config.as_bytes()).unwrap()
+}
+
+fn passes(harness: &mut Harness<Policer>, frame: &[u8]) -> bool {
+    let verdict = harness.deliver(&[frame]).remove(0);
+    assert_eq!(verdict.bytes, frame, "frames are left as they are");
+    verdict.outcome == Outcome::Sent
+}
+
+#[test]
+fn a_burst_passes_at_once_and_then_the_rate() {
+    let mut harness = policer("rate_bytes_per_s = 1_000\nburst_bytes = 300\nper = \"all\"");
+    assert!((0..3).all(|flow| passes(&mut harness, &frame(flow, 100))));
+    assert!(!passes(&mut harness, &frame(0, 100)));
+    advance_clock_ns(100 * MS_NS - 1_000);
+    assert!(!passes(&mut harness, &frame(0, 100)));
+    advance_clock_ns(1_000);
+    assert!(passes(&mut harness, &frame(0, 100)));
+    advance_clock_ns(3_600_000 * MS_NS);
+    assert_eq!((0..9).filter(|_| passes(&mut harness, &frame(0, 100))).count(), 3, "a pause earns one burst");
+}
+
+#[test]
+fn a_packet_longer_than_the_burst_never_passes_and_takes_nothing() {
+    let mut harness = policer("rate_bytes_per_s = 1_000\nburst_bytes = 300\nper = \"all\"");
+    assert!(!passes(&mut harness, &frame(0, 301)));
+    assert!(passes(&mut harness, &frame(0, 300)));
+}
+
+#[test]
+fn each_flow_has_a_bucket_of_its_own() {
+    let mut harness = policer("rate_bytes_per_s = 1_000\nburst_bytes = 100\nper = \"flow\"");
+    for _ in 0..2 {
+        assert!((0..50).all(|flow| passes(&mut harness, &frame(flow, 100))));
+        assert!((0..50).all(|flow| !passes(&mut harness, &frame(flow, 100))));
+        advance_clock_ns(100 * MS_NS);
+    }
+}
+
+#[test]
+fn flows_without_a_place_share_one_bucket_until_there_is_one() {
+    let mut harness = policer("rate_bytes_per_s = 1_000\nburst_bytes = 100\nper = \"flow\"\nflows_max = 2");
+    assert!((0..3).all(|flow| passes(&mut harness, &frame(flow, 100))));
+    assert!((3..200).all(|flow| !passes(&mut harness, &frame(flow, 100))));
+    assert_eq!(harness.function().counters().without_bucket, 198);
+    // Buckets that are full again are given up.
+    advance_clock_ns(100 * MS_NS);
+    assert!((100..102).all(|flow| passes(&mut harness, &frame(flow, 100))));
+    assert_eq!(harness.function().counters().without_bucket, 198);
+}
+
+#[test]
+fn what_is_of_no_flow_has_a_bucket_together() {
+    let mut harness = policer("rate_bytes_per_s = 1_000\nburst_bytes = 100\nper = \"flow\"");
+    assert!(passes(&mut harness, &[1; 60]));
+    assert!(!passes(&mut harness, &[2; 60]));
+    assert!(passes(&mut harness, &frame(1, 100)));
+}
+
+#[test]
+fn counts_are_logged_at_most_every_ten_seconds() {
+    let mut harness = policer("rate_bytes_per_s = 1\nburst_bytes = 100\nper = \"all\"");
+    let _ = harness.deliver(&[&frame(0, 100), &frame(0, 100), &frame(0, 100)]);
+    let _ = harness.deliver(&[&frame(0, 100)]);
+    let lines: Vec<_> = take_log().into_iter().map(|(_, line)| line).collect();
+    assert_eq!(lines, ["packets so far: 1 passed, 2 dropped; 0 of flows without a bucket"]);
+    advance_clock_ns(10_000 * MS_NS);
+    let _ = harness.deliver(&[&frame(0, 100)]);
+    assert_eq!(take_log().len(), 1);
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_the_fields_path() {
+    for (config, message) in [
+        ("burst_bytes = 1\nper = \"all\"", "missing field `rate_bytes_per_s`"),
+        ("rate_bytes_per_s = 0", "rate_bytes_per_s: 0 bytes per second; 1 to 1099511627776 are possible"),
+        ("rate_bytes_per_s = 1\nburst_bytes = -1", "burst_bytes: invalid value: integer `-1`"),
+        ("per = \"client\"", "per: unknown variant `client`, expected `flow` or `all`"),
+        ("flows_max = 65537", "flows_max: 65537 flows; 1 to 65536 are possible"),
+        ("rate = 1", "rate: unknown field `rate`"),
+    ] {
+        let refusal = Harness::<Policer>::new(config.as_bytes()).err().unwrap().to_string();
+        assert!(refusal.contains(message), "{refusal}");
+    }
+}
+
+/// Whether a packet of so many bytes fits now: it does if, for each moment since the start, what has passed since then and this are no more
+/// than the burst and what was earned since then.
+fn fits(passed: &[(u64, usize)], bytes: usize, now_ns: u64, rate: u64, burst: u64) -> bool {
+    let mut since = bytes as u128;
+    let scaled = |bytes: u128| bytes * 1_000_000_000;
+    scaled(since) <= scaled(burst.into())
+        && passed.iter().rev().all(|(at_ns, passed_bytes)| {
+            since += *passed_bytes as u128;
+            scaled(since) <= scaled(burst.into()) + u128::from(now_ns - at_ns) * u128::from(rate)
+        })
+}
+
+proptest! {
+    #[test]
+    fn it_lets_the_same_packets_pass_as_one_that_remembers_all(
+        per_flow: bool, rate in 1_u64..2_000_000, burst in 1_u64..5_000,
+        packets in proptest::collection::vec((0_u8..4, 42_usize..1500, 0_u64..3_000), 1..200),
+    ) {
+        let per = if per_flow { "flow" } else { "all" };
+        let mut harness = policer(&format!("rate_bytes_per_s = {rate}\nburst_bytes = {burst}\nper = \"{per}\""));
+        let mut passed = HashMap::<u8, Vec<(u64, usize)>>::new();
+        let mut now_ns = 0;
+        for (flow, bytes, pause_us) in packets {
+            now_ns += pause_us * 1_000;
+            advance_clock_ns(pause_us * 1_000);
+            let passed = passed.entry(if per_flow { flow } else { 0 }).or_default();
+            let fits = fits(passed, bytes, now_ns, rate, burst);
+            if fits {
+                passed.push((now_ns, bytes));
+            }
+            prop_assert_eq!(passes(&mut harness, &frame(flow, bytes)), fits);
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(frame in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let mut harness = policer("rate_bytes_per_s = 1\nburst_bytes = 1\nper = \"flow\"");
+        for start in [&[0x08, 0, 0x45][..], &[0x86, 0xdd, 0x60], &[]] {
+            let _ = harness.deliver(&[&[&[2; 12][..], start, &frame].concat()]);
+        }
+    }
+}
