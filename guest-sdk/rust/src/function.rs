@@ -143,6 +143,9 @@ pub trait Function: Sized + 'static {
 /// assert_eq!(harness.deliver(&[&[0; 60]])[0].outcome, Outcome::Dropped);
 /// ```
 pub trait PacketFunction: Sized + 'static {
+    /// As [`Function::OWN_SLOTS`].
+    const OWN_SLOTS: u16 = 0;
+
     /// As [`Function::init`].
     ///
     /// # Errors
@@ -158,6 +161,8 @@ pub trait PacketFunction: Sized + 'static {
 }
 
 impl<F: PacketFunction> Function for F {
+    const OWN_SLOTS: u16 = <Self as PacketFunction>::OWN_SLOTS;
+
     fn init(config: &[u8]) -> Result<Self, InitError> {
         <Self as PacketFunction>::init(config)
     }

@@ -81,7 +81,8 @@ pub mod random;
 pub mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
-/// Checked views of headers, and what emits them: smoltcp's, so that all crates of a function use one version. With the feature `wire`.
+/// Checked views of headers, and what emits them: smoltcp's, so that all crates of a function use one version. With the
+/// feature `wire`.
 #[cfg(feature = "wire")]
 pub use smoltcp::wire;
 

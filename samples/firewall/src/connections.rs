@@ -95,11 +95,10 @@ impl Connections {
         let begins = begins(headers);
         let nothing = if begins { Known::MayBegin } else { Known::Nothing };
         let Some(connection) = self.table.get(&key, now_ns) else { return nothing };
-        let by_beginner = connection.began_by_source == (sender == Sender::Source);
         if connection.state == State::Closing {
-            return if begins && by_beginner { Known::MayBegin } else { Known::GoesOn };
+            return if begins { Known::MayBegin } else { Known::GoesOn };
         }
-        connection.learn(headers, by_beginner);
+        connection.learn(headers, connection.began_by_source == (sender == Sender::Source));
         let state = connection.state;
         self.table.touch(&key, state as usize, now_ns);
         Known::GoesOn
@@ -176,7 +175,7 @@ fn key_of(headers: &Headers, flow: FlowKey) -> (FlowKey, Sender) {
 /// Whether a packet is one that can begin a flow.
 fn begins(headers: &Headers) -> bool {
     match headers.protocol {
-        TCP => headers.tcp_flags.is_some_and(|flags| opens_connection(flags)),
+        TCP => headers.tcp_flags.is_some_and(opens_connection),
         ICMP | ICMPV6 => headers.icmp.and_then(|icmp| icmp.echo).is_none_or(|echo| echo.is_request),
         _ => true,
     }

@@ -130,10 +130,11 @@ fn a_connection_that_one_side_closed_goes_on() {
 }
 
 #[test]
-fn a_connection_that_is_being_closed_can_be_begun_anew_by_the_same() {
+fn a_connection_that_is_being_closed_can_be_begun_anew_by_whom_the_rules_let() {
     let mut guarded = Guarded::by(POLICY);
     guarded.connect(5000);
     assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, RST)));
+    assert!(!guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, SYN)));
     guarded.connect(5000);
     advance_clock_ns(60 * S_NS);
     assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)));
