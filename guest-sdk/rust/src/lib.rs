@@ -53,6 +53,7 @@
 //!   message.rs    Message                   packets by which somebody calls the function
 //!   headers.rs    Headers, FlowKey          what a frame's headers say, and how to change it
 //!   table.rs      Table                     flows that go on, never too many
+//!   lru.rs        Lru                       the same for those who choose what is forgotten
 //!   checksum.rs   of, update                the Internet checksum
 //!   config.rs     parse                     configurations with names and types, by the feature `config`
 //!   finish.rs     finish                    how an instance ends itself
@@ -77,6 +78,7 @@ pub mod clock;
 pub mod config;
 pub mod headers;
 pub mod log;
+pub mod lru;
 pub mod random;
 pub mod table;
 #[cfg(not(target_family = "wasm"))]

@@ -1,0 +1,461 @@
+//! A table of bounded size for who has to see what is forgotten, or chooses it: [`Lru`].
+//!
+//! Where entries only have to expire, [`table`](crate::table) does it. Here an entry has a place of its own, by which others may refer to
+//! it; it goes when the function says so, which may have something to give back for it; and all can be walked over.
+//!
+//! Strangers' packets fill it, so it has a limit, its hash a key that they do not know, and its entries an order in which
+//! they were last used: whoever runs out of places, or of patience, looks at the oldest.
+//!
+//! ```text
+//!   buckets  | . | 3 | 1 | . | 2 | ...     places in `entries`, found by hash, probed one after the other
+//!                  |
+//!   entries  | 1 | 2 | 3 | free | ...      never move: an `Id` is good until its entry is removed
+//!              ^-------^                   a list per queue, from the entry unused for longest to the last used
+//! ```
+//!
+//! All memory is taken when the table is made. Nothing allocates afterwards, and all but iteration takes constant time.
+
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::num::NonZeroU32;
+use std::hash::DefaultHasher;
+
+use crate::random;
+
+/// No place: buckets and links count from 1, so that an unused table is memory of zeroes.
+const NONE: u32 = 0;
+/// The queue of an entry that is in none.
+const FREE: u8 = u8::MAX;
+
+/// The place of an entry, good until the entry is removed. An `Option` of it takes no more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id(NonZeroU32);
+
+impl Id {
+    fn new(place: u32) -> Option<Self> {
+        NonZeroU32::new(place).map(Self)
+    }
+
+    fn place(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// One entry, and where it is in its queue.
+#[derive(Clone, Debug)]
+struct Entry<K, V> {
+    key: K,
+    value: V,
+    hash: u32,
+    older: u32,
+    newer: u32,
+    used_ns: u64,
+    queue: u8,
+}
+
+/// The ends of a list of entries.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    oldest: u32,
+    newest: u32,
+}
+
+/// A map of at most so many entries, each in one of `QUEUES` queues by the time of its last use.
+///
+/// Made in [`Function::init`](crate::Function::init), its memory is part of the snapshot; [`Lru::rekey`] belongs into
+/// [`Function::start`](crate::Function::start), as what is drawn before is the same in all instances.
+///
+/// ```
+/// use pinion_sdk::lru::Lru;
+///
+/// let mut seen: Lru<[u8; 4], u32> = Lru::with_capacity(2);
+/// seen.rekey();
+/// for (now_ns, address) in [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 1]].into_iter().enumerate() {
+///     match seen.find(&address) {
+///         Some(id) => {
+///             *seen.value_mut(id) += 1;
+///             seen.touch(id, 0, now_ns as u64);
+///         }
+///         None => {
+///             seen.insert(address, 1, 0, now_ns as u64);
+///         }
+///     }
+/// }
+///
+/// // It is full: whoever has come last takes the place of who was unseen for longest.
+/// assert_eq!(seen.insert([10, 0, 0, 3], 1, 0, 3), None);
+/// let (oldest, _) = seen.oldest(0).unwrap();
+/// assert_eq!(seen.remove(oldest), ([10, 0, 0, 2], 1));
+/// assert!(seen.insert([10, 0, 0, 3], 1, 0, 3).is_some());
+/// ```
+#[derive(Clone)]
+pub struct Lru<K, V, const QUEUES: usize = 1> {
+    buckets: Box<[u32]>,
+    /// Never longer than `capacity`.
+    entries: Vec<Entry<K, V>>,
+    capacity: usize,
+    len: usize,
+    /// The first of the entries that are free, linked by `newer`.
+    free: u32,
+    queues: [Queue; QUEUES],
+    /// Has taken in the key, and is copied for each hash.
+    keyed: DefaultHasher,
+}
+
+impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
+    /// An empty table for so many entries.
+    ///
+    /// # Panics
+    ///
+    /// If it is to have more than 2^24 entries.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        const { assert!(QUEUES >= 1 && QUEUES < FREE as usize, "a table has 1 to 254 queues") };
+        assert!(capacity <= 1 << 24, "a table of {capacity} entries, where 16777216 are the most");
+        Self {
+            // Half of them stay empty, so that probing soon ends.
+            buckets: vec![NONE; (capacity.max(1) * 2).next_power_of_two()].into(),
+            entries: Vec::with_capacity(capacity),
+            capacity,
+            len: 0,
+            free: NONE,
+            queues: [Queue { oldest: NONE, newest: NONE }; QUEUES],
+            keyed: DefaultHasher::new(),
+        }
+    }
+
+    /// Empties the table and draws the key of its hash, so that nobody can choose keys that collide.
+    pub fn rekey(&mut self) {
+        let mut key = [0; 16];
+        random::fill(&mut key);
+        self.keyed = DefaultHasher::new();
+        self.keyed.write(&key);
+        // That of an instance that starts is empty, and its memory is not to be written to without need.
+        if !self.is_empty() {
+            self.buckets.fill(NONE);
+            self.entries.clear();
+            self.free = NONE;
+            self.len = 0;
+            self.queues = [Queue { oldest: NONE, newest: NONE }; QUEUES];
+        }
+    }
+
+    /// Entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Entries there can be.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The entry of that key.
+    #[must_use]
+    pub fn find(&self, key: &K) -> Option<Id> {
+        let hash = self.hash(key);
+        let mut bucket = self.home(hash);
+        while self.buckets[bucket] != NONE {
+            let place = self.buckets[bucket];
+            let entry = self.at(place);
+            if entry.hash == hash && entry.key == *key {
+                return Id::new(place);
+            }
+            bucket = self.after(bucket);
+        }
+        None
+    }
+
+    /// Adds an entry, last used now; one of that key gives way to it. `None` if the table is full.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such queue.
+    pub fn insert(&mut self, key: K, value: V, queue: usize, now_ns: u64) -> Option<Id> {
+        if let Some(id) = self.find(&key) {
+            *self.value_mut(id) = value;
+            self.touch(id, queue, now_ns);
+            return Some(id);
+        }
+        let hash = self.hash(&key);
+        let entry = Entry { key, value, hash, older: NONE, newer: NONE, used_ns: now_ns, queue: FREE };
+        let place = self.store(entry)?;
+        let mut bucket = self.home(hash);
+        while self.buckets[bucket] != NONE {
+            bucket = self.after(bucket);
+        }
+        self.buckets[bucket] = place;
+        self.len += 1;
+        self.append(place, queue, now_ns);
+        Id::new(place)
+    }
+
+    /// The key of an entry.
+    ///
+    /// # Panics
+    ///
+    /// Here and below: if the entry was removed, and its place not taken since.
+    #[must_use]
+    pub fn key(&self, id: Id) -> &K {
+        &self.live(id).key
+    }
+
+    /// The value of an entry.
+    #[must_use]
+    pub fn value(&self, id: Id) -> &V {
+        &self.live(id).value
+    }
+
+    /// The value of an entry, to be changed. That alone is no use of it.
+    #[must_use]
+    pub fn value_mut(&mut self, id: Id) -> &mut V {
+        let _ = self.live(id);
+        &mut self.at_mut(id.place()).value
+    }
+
+    /// When an entry was used last.
+    #[must_use]
+    pub fn used_ns(&self, id: Id) -> u64 {
+        self.live(id).used_ns
+    }
+
+    /// Says that an entry was used now, and puts it at the end of that queue. Times are to go up.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such queue.
+    pub fn touch(&mut self, id: Id, queue: usize, now_ns: u64) {
+        let _ = self.live(id);
+        self.unlink(id.place());
+        self.append(id.place(), queue, now_ns);
+    }
+
+    /// The entry of that queue that was unused for longest, and when it was used.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such queue.
+    #[must_use]
+    pub fn oldest(&self, queue: usize) -> Option<(Id, u64)> {
+        let place = self.queues[queue].oldest;
+        Id::new(place).map(|id| (id, self.at(place).used_ns))
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, id: Id) -> (K, V) {
+        let (key, value, hash) = {
+            let entry = self.live(id);
+            (entry.key, entry.value, entry.hash)
+        };
+        self.unlink(id.place());
+        let mut bucket = self.home(hash);
+        while self.buckets[bucket] != id.place() {
+            bucket = self.after(bucket);
+        }
+        self.close_gap(bucket);
+        let free = self.free;
+        let entry = self.at_mut(id.place());
+        (entry.queue, entry.newer) = (FREE, free);
+        self.free = id.place();
+        self.len -= 1;
+        (key, value)
+    }
+
+    /// Keys and values of a queue, from the one unused for longest on.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such queue.
+    pub fn iter(&self, queue: usize) -> impl Iterator<Item = (&K, &V)> {
+        let mut place = self.queues[queue].oldest;
+        core::iter::from_fn(move || {
+            let entry = (place != NONE).then(|| self.at(place))?;
+            place = entry.newer;
+            Some((&entry.key, &entry.value))
+        })
+    }
+
+    fn hash(&self, key: &K) -> u32 {
+        let mut hasher = self.keyed.clone();
+        key.hash(&mut hasher);
+        hasher.finish() as u32
+    }
+
+    fn home(&self, hash: u32) -> usize {
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    fn after(&self, bucket: usize) -> usize {
+        (bucket + 1) & (self.buckets.len() - 1)
+    }
+
+    fn at(&self, place: u32) -> &Entry<K, V> {
+        &self.entries[place as usize - 1]
+    }
+
+    fn at_mut(&mut self, place: u32) -> &mut Entry<K, V> {
+        &mut self.entries[place as usize - 1]
+    }
+
+    fn live(&self, id: Id) -> &Entry<K, V> {
+        let entry = self.at(id.place());
+        assert_ne!(entry.queue, FREE, "{id:?} was removed from its table");
+        entry
+    }
+
+    fn store(&mut self, entry: Entry<K, V>) -> Option<u32> {
+        if self.free != NONE {
+            let place = self.free;
+            self.free = self.at(place).newer;
+            *self.at_mut(place) = entry;
+            return Some(place);
+        }
+        if self.entries.len() == self.capacity {
+            return None;
+        }
+        self.entries.push(entry);
+        Some(self.entries.len() as u32)
+    }
+
+    fn append(&mut self, place: u32, queue: usize, now_ns: u64) {
+        let newest = self.queues[queue].newest;
+        let entry = self.at_mut(place);
+        (entry.older, entry.newer, entry.used_ns, entry.queue) = (newest, NONE, now_ns, queue as u8);
+        match newest {
+            NONE => self.queues[queue].oldest = place,
+            _ => self.at_mut(newest).newer = place,
+        }
+        self.queues[queue].newest = place;
+    }
+
+    fn unlink(&mut self, place: u32) {
+        let Entry { older, newer, queue, .. } = *self.at(place);
+        let queue = usize::from(queue);
+        match older {
+            NONE => self.queues[queue].oldest = newer,
+            _ => self.at_mut(older).newer = newer,
+        }
+        match newer {
+            NONE => self.queues[queue].newest = older,
+            _ => self.at_mut(newer).older = older,
+        }
+    }
+
+    /// Empties a bucket and moves those behind it up, as a probe ends at the first that is empty.
+    fn close_gap(&mut self, mut gap: usize) {
+        let mask = self.buckets.len() - 1;
+        let mut bucket = self.after(gap);
+        while self.buckets[bucket] != NONE {
+            let home = self.home(self.at(self.buckets[bucket]).hash);
+            // It may move up to the gap if that does not lie before its home.
+            if bucket.wrapping_sub(home) & mask >= bucket.wrapping_sub(gap) & mask {
+                self.buckets[gap] = self.buckets[bucket];
+                gap = bucket;
+            }
+            bucket = self.after(bucket);
+        }
+        self.buckets[gap] = NONE;
+    }
+}
+
+impl<K, V, const QUEUES: usize> fmt::Debug for Lru<K, V, QUEUES> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lru").field("len", &self.len).field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(target_family = "wasm")))]
+mod tests {
+    use super::Lru;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u8, usize),
+        Touch(u8, usize),
+        Remove(u8),
+        RemoveOldest(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..24_u8, 0..2_usize).prop_map(|(key, queue)| Step::Insert(key, queue)),
+            2 => (0..24_u8, 0..2_usize).prop_map(|(key, queue)| Step::Touch(key, queue)),
+            2 => (0..24_u8).prop_map(Step::Remove),
+            1 => (0..2_usize).prop_map(Step::RemoveOldest),
+        ]
+    }
+
+    proptest! {
+        /// The model is two vectors in order of use.
+        #[test]
+        fn it_does_what_vectors_in_order_of_use_do(steps in proptest::collection::vec(step(), 0..300)) {
+            let mut table: Lru<u8, usize, 2> = Lru::with_capacity(9);
+            table.rekey();
+            let mut model: [Vec<(u8, usize)>; 2] = [vec![], vec![]];
+            for (number, step) in steps.into_iter().enumerate() {
+                let place = |model: &[Vec<(u8, usize)>; 2], key| (0..2).find_map(|queue| {
+                    model[queue].iter().position(|entry| entry.0 == key).map(|at| (queue, at))
+                });
+                match step {
+                    Step::Insert(key, queue) => {
+                        let there = place(&model, key);
+                        if let Some((queue, at)) = there {
+                            model[queue].remove(at);
+                        }
+                        let room = there.is_some() || model[0].len() + model[1].len() < 9;
+                        prop_assert_eq!(table.insert(key, number, queue, number as u64).is_some(), room);
+                        if room {
+                            model[queue].push((key, number));
+                        }
+                    }
+                    Step::Touch(key, queue) => {
+                        prop_assert_eq!(table.find(&key).is_some(), place(&model, key).is_some());
+                        if let Some((from, at)) = place(&model, key) {
+                            let entry = model[from].remove(at);
+                            model[queue].push(entry);
+                            table.touch(table.find(&key).unwrap(), queue, number as u64);
+                        }
+                    }
+                    Step::Remove(key) => {
+                        prop_assert_eq!(table.find(&key).is_some(), place(&model, key).is_some());
+                        if let Some((from, at)) = place(&model, key) {
+                            prop_assert_eq!(table.remove(table.find(&key).unwrap()), model[from].remove(at));
+                        }
+                    }
+                    Step::RemoveOldest(queue) => {
+                        let oldest = table.oldest(queue).map(|(id, _)| table.remove(id));
+                        prop_assert_eq!(oldest, (!model[queue].is_empty()).then(|| model[queue].remove(0)));
+                    }
+                }
+                prop_assert_eq!(table.len(), model[0].len() + model[1].len());
+                for (queue, expected) in model.iter().enumerate() {
+                    let entries: Vec<_> = table.iter(queue).map(|(key, value)| (*key, *value)).collect();
+                    prop_assert_eq!(&entries, expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "was removed from its table")]
+    fn an_entry_that_was_removed_is_no_longer_there() {
+        let mut table: Lru<u8, u8> = Lru::with_capacity(1);
+        let id = table.insert(1, 1, 0, 0).unwrap();
+        table.remove(id);
+        let _ = table.value(id);
+    }
+
+    #[test]
+    fn a_table_for_none_takes_none() {
+        assert_eq!(Lru::<u8, u8>::with_capacity(0).insert(1, 1, 0, 0), None);
+    }
+}
