@@ -27,6 +27,7 @@ const HOUSE: [(&str, &[&str]); 22] = [
     ("delay", &["pinion-sdk"]),
     ("firewall", &["pinion-sdk"]),
     ("icmp-echo", &["pinion-sdk"]),
+    ("lpm-router", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
     ("policer", &["pinion-sdk"]),

@@ -7,8 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
 
-select=(--package delay --package firewall --package icmp-echo --package macswap --package packet-filter --package policer --package udp-echo
-    --package word-count --lib)
+samples=(delay firewall icmp-echo lpm-router macswap packet-filter policer udp-echo word-count)
+select=("${samples[@]/#/--package=}" --lib)
 if [ "${1:-}" = --with-hostile ]; then
     select+=(--package pinion-hostile-guests --examples)
 fi

@@ -1,0 +1,16 @@
+//! Takes the list of routes that `LPM_ROUTER_ROUTES` names into the module: a configuration has no room for a large one.
+
+use std::path::Path;
+use std::{env, fs};
+
+const ROUTES: &str = "LPM_ROUTER_ROUTES";
+
+fn main() {
+    println!("cargo:rerun-if-env-changed={ROUTES}");
+    let list = env::var_os(ROUTES).map_or_else(String::new, |path| {
+        println!("cargo:rerun-if-changed={}", path.display());
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{ROUTES}={}: {error}", path.display()))
+    });
+    let out_dir = env::var_os("OUT_DIR").expect("cargo sets it");
+    fs::write(Path::new(&out_dir).join("routes.txt"), list).expect("it is cargo's place for this");
+}

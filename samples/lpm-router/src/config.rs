@@ -1,0 +1,234 @@
+//! What a stage is configured with, and the [`Routes`] and next hops it becomes.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use pinion_sdk::InitError;
+use serde::Deserialize;
+
+use crate::table::{Hop, Route, Table};
+
+/// Outputs that a stage of a chain can have.
+const OUTPUTS_MAX: u16 = 16;
+/// Next hops that there can be.
+const HOPS_MAX: usize = 4096;
+/// A route to nowhere, and nobody is told.
+const BLACKHOLE: &str = "blackhole";
+/// A route to nowhere, of which the sender is told.
+const UNREACHABLE: &str = "unreachable";
+
+/// The configuration, as its TOML has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The router's own hardware address.
+    pub mac: Mac,
+    /// From which errors are sent: one address of each version at most.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// Errors that may be sent in a second.
+    #[serde(default = "errors_per_second")]
+    pub errors_per_second: u32,
+    /// Where packets can be sent.
+    #[serde(default)]
+    pub next_hop: Vec<NextHop>,
+    /// Where which are.
+    #[serde(default)]
+    pub route: Vec<RouteTo>,
+    /// The same for many: a prefix and a next hop's name in each line.
+    #[serde(default)]
+    pub routes: String,
+}
+
+fn errors_per_second() -> u32 {
+    100
+}
+
+/// A neighbour.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NextHop {
+    /// What routes call it.
+    pub name: String,
+    /// The output of the stage that it is behind.
+    #[serde(default)]
+    pub output: u16,
+    /// Its hardware address.
+    pub mac: Mac,
+    /// The router's own there, if it is not `mac` of the whole.
+    pub source_mac: Option<Mac>,
+}
+
+/// One route.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteTo {
+    /// Addresses.
+    pub prefix: IpNet,
+    /// A next hop's name.
+    pub via: String,
+}
+
+/// A hardware address of one station.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Mac(pub [u8; 6]);
+
+impl TryFrom<String> for Mac {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bytes: Option<Vec<u8>> = text
+            .split(':')
+            .map(|byte| (byte.len() == 2).then(|| u8::from_str_radix(byte, 16).ok()).flatten())
+            .collect();
+        match bytes.map(<[u8; 6]>::try_from) {
+            Some(Ok(mac)) if mac[0] & 1 == 0 => Ok(Self(mac)),
+            _ => Err(format!("{text:?} is no hardware address of a station: one looks like 02:00:00:00:00:01")),
+        }
+    }
+}
+
+/// What is done with packets for a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// They go to a neighbour.
+    Forward {
+        /// By this output.
+        output: u16,
+        /// Destination and source, as they stand in a frame.
+        macs: [u8; 12],
+    },
+    /// They are dropped.
+    Blackhole,
+    /// They are dropped, and their sender is told.
+    Unreachable,
+}
+
+/// All that a router knows.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    actions: Vec<Action>,
+    v4: Table<u32>,
+    v6: Table<u128>,
+}
+
+impl Routes {
+    /// Those of a configuration, and those of a list that the module brings; the configuration's count where both have a prefix.
+    ///
+    /// # Errors
+    ///
+    /// What contradicts itself, or names what there is not.
+    pub fn new(config: &Config, list: &str) -> Result<Self, InitError> {
+        let (names, actions) = hops(config)?;
+        let mut reader = Reader { names, v4: Vec::new(), v6: Vec::new() };
+        reader.list("the module's routes", list)?;
+        let mut own = Reader { names: reader.names.clone(), v4: Vec::new(), v6: Vec::new() };
+        own.list("routes", &config.routes)?;
+        for route in &config.route {
+            own.add(route.prefix, &route.via).map_err(InitError::new)?;
+        }
+        own.refuse_twice()?;
+        // Of two routes for one prefix, a table takes the later.
+        reader.v4.append(&mut own.v4);
+        reader.v6.append(&mut own.v6);
+        Ok(Self { actions, v4: Table::new(reader.v4), v6: Table::new(reader.v6) })
+    }
+
+    /// What is done with packets for this address.
+    #[inline]
+    #[must_use]
+    pub fn for_v4(&self, address: Ipv4Addr) -> Action {
+        self.action(self.v4.lookup(address.to_bits()))
+    }
+
+    /// What is done with packets for this address.
+    #[inline]
+    #[must_use]
+    pub fn for_v6(&self, address: Ipv6Addr) -> Action {
+        self.action(self.v6.lookup(address.to_bits()))
+    }
+
+    fn action(&self, hop: Option<Hop>) -> Action {
+        hop.and_then(|hop| self.actions.get(usize::from(hop))).copied().unwrap_or(Action::Unreachable)
+    }
+}
+
+type Names = BTreeMap<String, Hop>;
+
+fn hops(config: &Config) -> Result<(Names, Vec<Action>), InitError> {
+    if config.next_hop.len() > HOPS_MAX {
+        return Err(InitError::new(format!("{} next hops, where {HOPS_MAX} are the most", config.next_hop.len())));
+    }
+    let mut names = Names::from([(BLACKHOLE.to_owned(), 0), (UNREACHABLE.to_owned(), 1)]);
+    let mut actions = vec![Action::Blackhole, Action::Unreachable];
+    for hop in &config.next_hop {
+        let NextHop { name, output, .. } = hop;
+        if *output >= OUTPUTS_MAX {
+            return Err(InitError::new(format!("next hop {name:?}: output {output} is none, they are 0 to 15")));
+        }
+        if name.is_empty() || name.contains(char::is_whitespace) {
+            return Err(InitError::new(format!("next hop {name:?}: a name is a word without spaces")));
+        }
+        if names.insert(name.clone(), actions.len() as Hop).is_some() {
+            return Err(InitError::new(format!("next hop {name:?} is there already: give it another name")));
+        }
+        let mut macs = [0; 12];
+        macs[..6].copy_from_slice(&hop.mac.0);
+        macs[6..].copy_from_slice(&hop.source_mac.unwrap_or(config.mac).0);
+        actions.push(Action::Forward { output: *output, macs });
+    }
+    Ok((names, actions))
+}
+
+/// Routes as they are read.
+struct Reader {
+    names: Names,
+    v4: Vec<Route<u32>>,
+    v6: Vec<Route<u128>>,
+}
+
+impl Reader {
+    /// Lines of a prefix and a name; `#` starts a comment.
+    fn list(&mut self, of: &str, list: &str) -> Result<(), InitError> {
+        for (number, line) in list.lines().enumerate() {
+            let refuse = |problem: String| InitError::new(format!("{of}, line {}: {problem}", number + 1));
+            let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
+            let Some(prefix) = words.next() else { continue };
+            let parsed =
+                prefix.parse().map_err(|_| refuse(format!("{prefix:?} is no prefix: one looks like 10.0.0.0/8")))?;
+            match (words.next(), words.next()) {
+                (Some(via), None) => self.add(parsed, via).map_err(refuse)?,
+                _ => return Err(refuse(format!("after {prefix} comes the name of one next hop"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, prefix: IpNet, via: &str) -> Result<(), String> {
+        if prefix.trunc() != prefix {
+            return Err(format!("{prefix} has bits behind its length: write {}", prefix.trunc()));
+        }
+        let hop = *self.names.get(via).ok_or_else(|| format!("{prefix} goes to {via:?}, which is no next hop"))?;
+        let len = prefix.prefix_len();
+        match prefix {
+            IpNet::V4(net) => self.v4.push(Route { address: net.network().to_bits(), len, hop }),
+            IpNet::V6(net) => self.v6.push(Route { address: net.network().to_bits(), len, hop }),
+        }
+        Ok(())
+    }
+
+    fn refuse_twice(&mut self) -> Result<(), InitError> {
+        self.v4.sort_by_key(|route| (route.address, route.len));
+        self.v6.sort_by_key(|route| (route.address, route.len));
+        let twice = |prefix: String| InitError::new(format!("{prefix} has two routes: remove one"));
+        if let Some([route, _]) = self.v4.array_windows().find(|[a, b]| (a.address, a.len) == (b.address, b.len)) {
+            return Err(twice(format!("{}/{}", Ipv4Addr::from_bits(route.address), route.len)));
+        }
+        if let Some([route, _]) = self.v6.array_windows().find(|[a, b]| (a.address, a.len) == (b.address, b.len)) {
+            return Err(twice(format!("{}/{}", Ipv6Addr::from_bits(route.address), route.len)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,230 @@
+//! Errors that are sent back (RFC 792, 1812 and 4443): whether one may be, and the packet turned into it in its own slot.
+//!
+//! ```text
+//!   received   | Ethernet, tags | datagram ...........................|
+//!   sent   | Ethernet, tags | IP | ICMP | as much of the datagram as fits |      the datagram stays where it lies
+//! ```
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use pinion_sdk::{InitError, NoRoom, Packet, checksum};
+
+use crate::datagram::{Datagram, IPV6_HEADER};
+
+const PROTOCOL_ICMP: u8 = 1;
+const PROTOCOL_ICMPV6: u8 = 58;
+const IPV4_HEADER: usize = 20;
+const ICMP_HEADER: usize = 8;
+/// Most bytes of an error by IPv4 (RFC 1812, 4.3.2.3), and by IPv6, where it is the least MTU there is.
+const IPV4_ERROR_MAX: usize = 576;
+const IPV6_ERROR_MAX: usize = 1280;
+const HOP_LIMIT: u8 = 64;
+/// Precedence 6, internetwork control (RFC 1812, 4.3.2.5), of IPv4's second byte.
+const INTERNETWORK_CONTROL: u8 = 0xc0;
+/// IPv6 extension headers looked past.
+const EXTENSIONS_MAX: usize = 8;
+
+/// Why a packet is not forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It may pass no more routers.
+    TimeExceeded,
+    /// There is no route for it.
+    NoRoute,
+}
+
+impl Problem {
+    fn type_v4(self) -> u8 {
+        match self {
+            Self::TimeExceeded => 11,
+            Self::NoRoute => 3,
+        }
+    }
+
+    fn type_v6(self) -> u8 {
+        match self {
+            Self::TimeExceeded => 3,
+            Self::NoRoute => 1,
+        }
+    }
+}
+
+/// Whether anybody may be told of a problem with this datagram: not about errors, nor about fragments but the first. What is
+/// from or to no single host is not read as a datagram at all.
+#[must_use]
+pub fn may_be_told(frame: &[u8], datagram: &Datagram) -> bool {
+    let Some(bytes) = frame.get(datagram.at..datagram.at + datagram.len) else { return false };
+    match datagram.source {
+        IpAddr::V4(_) => {
+            let is_first = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff == 0;
+            let message_type = bytes.get(datagram.header_len);
+            // Unreachable, quench, redirect, time exceeded, parameter problem.
+            is_first
+                && (bytes[9] != PROTOCOL_ICMP || message_type.is_some_and(|kind| !matches!(kind, 3 | 4 | 5 | 11 | 12)))
+        }
+        IpAddr::V6(_) => match upper_layer(bytes) {
+            // Errors are all below 128, and 137 is a redirect.
+            Some((PROTOCOL_ICMPV6, message)) => message.first().is_some_and(|kind| *kind >= 128 && *kind != 137),
+            Some(_) => true,
+            None => false,
+        },
+    }
+}
+
+/// The protocol above IPv6 and its bytes; none if the headers before do not say, or it is not the start.
+fn upper_layer(datagram: &[u8]) -> Option<(u8, &[u8])> {
+    let mut protocol = *datagram.get(6)?;
+    let mut rest = datagram.get(IPV6_HEADER..)?;
+    for _ in 0..=EXTENSIONS_MAX {
+        let len = match protocol {
+            // Hop-by-hop, routing, destination options.
+            0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
+            // Authentication.
+            51 => (usize::from(*rest.get(1)?) + 2) * 4,
+            // Fragment.
+            44 if u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]) & 0xfff8 == 0 => 8,
+            44 => return None,
+            _ => return Some((protocol, rest)),
+        };
+        protocol = *rest.first()?;
+        rest = rest.get(len..)?;
+    }
+    None
+}
+
+/// A packet that cannot become an error: there is no address to send one from, or no room for its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untold;
+
+impl From<NoRoom> for Untold {
+    fn from(_: NoRoom) -> Self {
+        Self
+    }
+}
+
+/// From whom errors are.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    mac: [u8; 6],
+    v4: Option<Ipv4Addr>,
+    v6: Option<Ipv6Addr>,
+}
+
+impl Sender {
+    /// A sender with these addresses.
+    ///
+    /// # Errors
+    ///
+    /// There are two addresses of one version.
+    pub fn new(mac: [u8; 6], addresses: &[IpAddr]) -> Result<Self, InitError> {
+        let mut sender = Self { mac, v4: None, v6: None };
+        for address in addresses {
+            let there_was_one = match *address {
+                IpAddr::V4(address) => sender.v4.replace(address).is_some(),
+                IpAddr::V6(address) => sender.v6.replace(address).is_some(),
+            };
+            if there_was_one {
+                return Err(InitError::new(format!("addresses: {address} is the second of its version, remove one")));
+            }
+        }
+        Ok(sender)
+    }
+
+    /// Whether a datagram is for the router itself.
+    #[must_use]
+    pub fn is_own(&self, datagram: &Datagram) -> bool {
+        match datagram.destination {
+            IpAddr::V4(address) => self.v4 == Some(address),
+            IpAddr::V6(address) => self.v6 == Some(address),
+        }
+    }
+
+    /// Turns a packet into the error about it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be one; it is to be dropped.
+    pub fn turn(&self, packet: &mut Packet<'_>, datagram: &Datagram, problem: Problem) -> Result<(), Untold> {
+        match datagram.source {
+            IpAddr::V4(to) => self.turn_v4(packet, datagram, problem, self.v4.ok_or(Untold)?, to),
+            IpAddr::V6(to) => self.turn_v6(packet, datagram, problem, self.v6.ok_or(Untold)?, to),
+        }
+    }
+
+    fn turn_v4(
+        &self,
+        packet: &mut Packet<'_>,
+        datagram: &Datagram,
+        problem: Problem,
+        from: Ipv4Addr,
+        to: Ipv4Addr,
+    ) -> Result<(), Untold> {
+        let len = (datagram.len + IPV4_HEADER + ICMP_HEADER).min(IPV4_ERROR_MAX);
+        let error = self.open(packet, datagram, IPV4_HEADER + ICMP_HEADER, len)?;
+        let (header, message) = error.split_at_mut(IPV4_HEADER);
+        message[..ICMP_HEADER].copy_from_slice(&[problem.type_v4(), 0, 0, 0, 0, 0, 0, 0]);
+        let sum = checksum::of(message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        header[..12].copy_from_slice(&[
+            0x45,
+            INTERNETWORK_CONTROL,
+            0,
+            0,
+            0,
+            0,
+            0x40,
+            0,
+            HOP_LIMIT,
+            PROTOCOL_ICMP,
+            0,
+            0,
+        ]);
+        header[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        header[12..16].copy_from_slice(&from.octets());
+        header[16..20].copy_from_slice(&to.octets());
+        let sum = checksum::of(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        Ok(())
+    }
+
+    fn turn_v6(
+        &self,
+        packet: &mut Packet<'_>,
+        datagram: &Datagram,
+        problem: Problem,
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+    ) -> Result<(), Untold> {
+        let len = (datagram.len + IPV6_HEADER + ICMP_HEADER).min(IPV6_ERROR_MAX);
+        let error = self.open(packet, datagram, IPV6_HEADER + ICMP_HEADER, len)?;
+        let message_len = (len - IPV6_HEADER) as u16;
+        error[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, PROTOCOL_ICMPV6, HOP_LIMIT]);
+        error[4..6].copy_from_slice(&message_len.to_be_bytes());
+        error[8..24].copy_from_slice(&from.octets());
+        error[24..40].copy_from_slice(&to.octets());
+        error[40..48].copy_from_slice(&[problem.type_v6(), 0, 0, 0, 0, 0, 0, 0]);
+        // Both addresses lie before the message; length and protocol are what else the sum has.
+        let sum = checksum::update(checksum::of(&error[8..]), 0, message_len);
+        let sum = checksum::update(sum, 0, PROTOCOL_ICMPV6.into());
+        error[42..44].copy_from_slice(&sum.to_be_bytes());
+        Ok(())
+    }
+
+    /// Makes room before the datagram, sends the frame back to where it came from, and cuts its end off; the bytes behind its
+    /// tags, `len` of them.
+    fn open<'p>(
+        &self,
+        packet: &'p mut Packet<'_>,
+        datagram: &Datagram,
+        headers_len: usize,
+        len: usize,
+    ) -> Result<&'p mut [u8], Untold> {
+        packet.prepend(headers_len)?;
+        packet.set_len(datagram.at + len)?;
+        let frame = packet.data_mut();
+        frame.copy_within(headers_len..headers_len + datagram.at, 0);
+        frame.copy_within(6..12, 0);
+        frame[6..12].copy_from_slice(&self.mac);
+        Ok(&mut frame[datagram.at..])
+    }
+}

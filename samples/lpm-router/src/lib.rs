@@ -1,0 +1,145 @@
+//! A router for IPv4 and IPv6: each packet goes to the neighbour that the longest prefix of its destination names.
+//!
+//! ```text
+//!   configuration --config.rs--> Routes: next hops, and a table.rs per version of IP       once, when the chain is made
+//!   frame --datagram.rs--> Datagram --Routes--> an output, or an error made by icmp.rs     for each packet
+//! ```
+//!
+//! The tables are part of the snapshot that instances start from, so that they share its memory and none makes one.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod datagram;
+pub mod icmp;
+pub mod limiter;
+pub mod table;
+
+use config::{Action, Config, Routes};
+use datagram::{Datagram, Unroutable};
+use icmp::{Problem, Sender};
+use limiter::Limiter;
+use pinion_sdk::{Batch, Checksum, Function, InitError, Packet, clock, info};
+
+/// Time between two log lines.
+const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Routes that were taken into the module when it was built.
+const BUILT_IN: &str = include_str!(concat!(env!("OUT_DIR"), "/routes.txt"));
+
+/// What became of packets that were not forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Neither IPv4 nor IPv6, cut short, or with a wrong checksum.
+    pub malformed: u64,
+    /// From or to where no router forwards: groups, the link, this host.
+    pub out_of_scope: u64,
+    /// They have gone too far.
+    pub expired: u64,
+    /// There is no route.
+    pub unreachable: u64,
+    /// The route says so.
+    pub blackholed: u64,
+    /// Errors that were sent for them.
+    pub errors: u64,
+}
+
+/// The function.
+#[derive(Debug)]
+pub struct Router {
+    routes: Routes,
+    sender: Sender,
+    limiter: Limiter,
+    counters: Counters,
+    reported: (u64, Counters),
+}
+
+impl Function for Router {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        let config: Config = pinion_sdk::config::parse(config)?;
+        let routes = Routes::new(&config, BUILT_IN)?;
+        Ok(Self {
+            routes,
+            sender: Sender::new(config.mac.0, &config.addresses)?,
+            limiter: Limiter::new(config.errors_per_second),
+            counters: Counters::default(),
+            reported: (0, Counters::default()),
+        })
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        for packet in batch {
+            self.route(packet);
+        }
+        if self.counters != self.reported.1 {
+            self.report();
+        }
+    }
+}
+
+impl Router {
+    /// What became of packets so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn route(&mut self, mut packet: Packet<'_>) {
+        let is_summed = packet.ip_checksum() == Checksum::Good;
+        let datagram = match Datagram::of(packet.data(), is_summed) {
+            Ok(datagram) => datagram,
+            Err(Unroutable::Malformed) => return self.counters.malformed += 1,
+            Err(Unroutable::OutOfScope) => return self.counters.out_of_scope += 1,
+        };
+        if self.sender.is_own(&datagram) {
+            return self.counters.out_of_scope += 1;
+        }
+        if datagram.hop_limit <= 1 {
+            self.counters.expired += 1;
+            return self.refuse(packet, &datagram, Problem::TimeExceeded);
+        }
+        let action = match datagram.destination {
+            core::net::IpAddr::V4(address) => self.routes.for_v4(address),
+            core::net::IpAddr::V6(address) => self.routes.for_v6(address),
+        };
+        match action {
+            Action::Forward { output, macs } => {
+                datagram.age(packet.data_mut());
+                packet.data_mut()[..12].copy_from_slice(&macs);
+                packet.send_to(output);
+            }
+            Action::Blackhole => self.counters.blackholed += 1,
+            Action::Unreachable => {
+                self.counters.unreachable += 1;
+                self.refuse(packet, &datagram, Problem::NoRoute);
+            }
+        }
+    }
+
+    /// Tells the packet's sender, if he may be told.
+    #[cold]
+    fn refuse(&mut self, mut packet: Packet<'_>, datagram: &Datagram, problem: Problem) {
+        if !icmp::may_be_told(packet.data(), datagram) || !self.limiter.allows(clock::now_ns()) {
+            return;
+        }
+        if self.sender.turn(&mut packet, datagram, problem).is_ok() {
+            self.counters.errors += 1;
+            packet.reply();
+        }
+    }
+
+    #[cold]
+    fn report(&mut self) {
+        let now_ns = clock::now_ns();
+        if self.reported.1 == Counters::default() || now_ns - self.reported.0 >= REPORT_INTERVAL_NS {
+            let Counters { malformed, out_of_scope, expired, unreachable, blackholed, errors } = self.counters;
+            info!(
+                "not forwarded so far: {unreachable} without a route, {expired} expired, {blackholed} to a black hole, \
+                 {out_of_scope} out of scope, {malformed} malformed; {errors} errors sent"
+            );
+            self.reported = (now_ns, self.counters);
+        }
+    }
+}
+
+pinion_sdk::export!(Router);
