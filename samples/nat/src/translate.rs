@@ -1,0 +1,164 @@
+//! One packet translated in place: addresses, ports, identifiers of echoes, and the packets that ICMP errors quote.
+//!
+//! All checksums are updated and none computed, so what was damaged on the way stays so.
+
+use pinion_sdk::checksum;
+use pinion_sdk::headers::{Addresses, Headers, Pair, TcpFlags};
+
+use crate::mappings::{Endpoint, Mappings, Protocol, Refusal};
+
+/// Destination unreachable, time exceeded, parameter problem: errors that somebody needs. Redirects and quenches are none.
+const ERRORS: [u8; 3] = [3, 11, 12];
+/// The longest header of IPv4, and that of TCP: as much of a quoted packet as can be changed. An even number.
+const QUOTED_MAX: usize = 60 + 20;
+const ICMP_CHECKSUM_AT: usize = 2;
+
+/// Why a packet is not translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untranslated {
+    /// A protocol or a kind of message without ports.
+    Unsupported,
+    /// It comes from outside and is for nobody.
+    NoMapping,
+    /// It would have needed a mapping.
+    Refused(Refusal),
+}
+
+/// A packet of IPv4 on its way through: its bytes, and what they say.
+pub struct Transit<'a> {
+    /// The frame.
+    pub frame: &'a mut [u8],
+    /// Of that frame.
+    pub headers: Headers,
+    /// The packet's, as they are now.
+    pub addresses: Pair<u32>,
+}
+
+impl Transit<'_> {
+    /// Has a packet from inside come from outside.
+    ///
+    /// # Errors
+    ///
+    /// It is not translated, and to be dropped.
+    pub fn outward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
+        if let Some(quoted) = self.quoted()? {
+            let inside = end(&quoted, Side::Destination).ok_or(Untranslated::Unsupported)?;
+            let outside = mappings.outside_of(inside, now_ns).ok_or(Untranslated::NoMapping)?;
+            self.rewrite_quoted(quoted, Side::Destination, outside)?;
+            return self.set_address(Side::Source, outside.address);
+        }
+        let inside = end(&self.headers, Side::Source).ok_or(Untranslated::Unsupported)?;
+        if self.headers.icmp.is_some_and(|icmp| icmp.echo.is_none_or(|echo| !echo.is_request)) {
+            return Err(Untranslated::Unsupported);
+        }
+        let outside = mappings.outward(inside, self.flags(), now_ns).map_err(Untranslated::Refused)?;
+        self.set_end(Side::Source, outside)
+    }
+
+    /// Has a packet to the outside reach who is meant inside.
+    ///
+    /// # Errors
+    ///
+    /// It is not translated, and to be dropped.
+    pub fn inward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
+        if let Some(quoted) = self.quoted()? {
+            let outside = end(&quoted, Side::Source).ok_or(Untranslated::Unsupported)?;
+            // Whoever is told of a packet has sent it.
+            if outside.address != self.addresses.destination {
+                return Err(Untranslated::NoMapping);
+            }
+            let inside = mappings.inside_of(outside, now_ns).ok_or(Untranslated::NoMapping)?;
+            self.rewrite_quoted(quoted, Side::Source, inside)?;
+            return self.set_address(Side::Destination, inside.address);
+        }
+        let outside = end(&self.headers, Side::Destination).ok_or(Untranslated::Unsupported)?;
+        if self.headers.icmp.is_some_and(|icmp| icmp.echo.is_none_or(|echo| echo.is_request)) {
+            return Err(Untranslated::Unsupported);
+        }
+        let inside = mappings.inward(outside, self.flags(), now_ns).ok_or(Untranslated::NoMapping)?;
+        self.set_end(Side::Destination, inside)
+    }
+
+    fn flags(&self) -> Option<TcpFlags> {
+        self.headers.tcp_flags
+    }
+
+    /// The headers that an error quotes; none, if the packet is no error.
+    fn quoted(&self) -> Result<Option<Headers>, Untranslated> {
+        match self.headers.icmp {
+            Some(icmp) if icmp.is_error && ERRORS.contains(&icmp.kind) => {
+                self.headers.quoted(self.frame).map(Some).ok_or(Untranslated::Unsupported)
+            }
+            Some(icmp) if icmp.is_error => Err(Untranslated::Unsupported),
+            _ => Ok(None),
+        }
+    }
+
+    fn set_end(&mut self, side: Side, end: Endpoint) -> Result<(), Untranslated> {
+        put_end(&mut self.headers, self.frame, side, end)?;
+        self.addresses = side.replaced(self.addresses, end.address);
+        Ok(())
+    }
+
+    fn set_address(&mut self, side: Side, address: u32) -> Result<(), Untranslated> {
+        self.addresses = side.replaced(self.addresses, address);
+        self.headers.set_addresses(self.frame, Addresses::V4(self.addresses)).map_err(|_| Untranslated::Unsupported)
+    }
+
+    /// Translates an end of the quoted packet, and keeps the sum of the error right that covers it.
+    fn rewrite_quoted(&mut self, mut quoted: Headers, side: Side, end: Endpoint) -> Result<(), Untranslated> {
+        let start = self.headers.at.payload;
+        // A last odd byte is payload, and stays.
+        let len = (self.headers.at.end - start).min(QUOTED_MAX) & !1;
+        let mut before = [0; QUOTED_MAX];
+        before[..len].copy_from_slice(&self.frame[start..start + len]);
+        put_end(&mut quoted, self.frame, side, end)?;
+        let sum_at = self.headers.at.transport + ICMP_CHECKSUM_AT;
+        let sum = u16::from_be_bytes([self.frame[sum_at], self.frame[sum_at + 1]]);
+        let sum = checksum::update_bytes(sum, &before[..len], &self.frame[start..start + len]);
+        self.frame[sum_at..sum_at + 2].copy_from_slice(&sum.to_be_bytes());
+        Ok(())
+    }
+}
+
+/// One of the two ends of a packet.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Source,
+    Destination,
+}
+
+impl Side {
+    fn of<T: Copy>(self, pair: Pair<T>) -> T {
+        match self {
+            Self::Source => pair.source,
+            Self::Destination => pair.destination,
+        }
+    }
+
+    fn replaced<T>(self, pair: Pair<T>, new: T) -> Pair<T> {
+        match self {
+            Self::Source => Pair { source: new, ..pair },
+            Self::Destination => Pair { destination: new, ..pair },
+        }
+    }
+}
+
+/// What a packet has at one end; an echo has its identifier at both.
+fn end(headers: &Headers, side: Side) -> Option<Endpoint> {
+    let Addresses::V4(addresses) = headers.addresses else { return None };
+    let flow = headers.flow()?;
+    let protocol = Protocol::of(flow.protocol)?;
+    Some(Endpoint { protocol, address: side.of(addresses), port: side.of(flow.ports) })
+}
+
+fn put_end(headers: &mut Headers, frame: &mut [u8], side: Side, end: Endpoint) -> Result<(), Untranslated> {
+    let Addresses::V4(addresses) = headers.addresses else { return Err(Untranslated::Unsupported) };
+    let ports = match headers.ports {
+        Some(ports) => side.replaced(ports, end.port),
+        None => Pair { source: end.port, destination: end.port },
+    };
+    let addresses = Addresses::V4(side.replaced(addresses, end.address));
+    headers.set_addresses(frame, addresses).map_err(|_| Untranslated::Unsupported)?;
+    headers.set_ports(frame, ports).map_err(|_| Untranslated::Unsupported)
+}

@@ -1,0 +1,7 @@
+//! The function as hosts see it: frames in, frames out.
+
+#![cfg(not(target_family = "wasm"))]
+
+mod model;
+mod support;
+mod translation;

@@ -1,0 +1,129 @@
+//! The translator against a model of it: a list of mappings that is searched, and frames made anew.
+
+use std::net::Ipv4Addr;
+
+use crate::support::*;
+use nat::Nat;
+use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns};
+use proptest::prelude::*;
+
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+const PORT_MIN: u16 = 3000;
+const PORTS: usize = 5;
+const TABLE: usize = 8;
+const UDP_S: u64 = 300;
+const ICMP_S: u64 = 60;
+
+/// One mapping, as the model has it.
+#[derive(Clone, Debug)]
+struct Mapping {
+    is_echo: bool,
+    inside: End,
+    port: u16,
+    until_s: u64,
+}
+
+#[derive(Default)]
+struct Model {
+    mappings: Vec<Mapping>,
+    now_s: u64,
+}
+
+impl Model {
+    fn timeout_s(is_echo: bool) -> u64 {
+        if is_echo { ICMP_S } else { UDP_S }
+    }
+
+    /// Checks what became of a packet from inside, and learns the port that it was given.
+    fn sent(&mut self, is_echo: bool, inside: End, outcome: Outcome, bytes: &[u8], payload: &[u8]) {
+        let until_s = self.now_s + Self::timeout_s(is_echo);
+        let used: Vec<_> = self.mappings.iter().filter(|it| it.is_echo == is_echo).map(|it| it.port).collect();
+        let there = self.mappings.iter().position(|it| it.is_echo == is_echo && it.inside == inside);
+        if there.is_none() && (used.len() == PORTS || self.mappings.len() == TABLE) {
+            assert_eq!(outcome, Outcome::Dropped, "there is no room");
+            return;
+        }
+        assert_eq!(outcome, Outcome::Sent);
+        let ((_, port), _) = ends(bytes);
+        match there {
+            Some(at) => {
+                assert_eq!(port, self.mappings[at].port);
+                self.mappings[at].until_s = until_s;
+            }
+            None => {
+                assert!((PORT_MIN..PORT_MIN + PORTS as u16).contains(&port) && !used.contains(&port), "port {port}");
+                self.mappings.push(Mapping { is_echo, inside, port, until_s });
+            }
+        }
+        assert_eq!(bytes, frame(&out(is_echo, (OUTSIDE, port), payload)));
+    }
+
+    /// Checks what became of a packet from outside.
+    fn received(&self, is_echo: bool, port: u16, outcome: Outcome, bytes: &[u8], payload: &[u8]) {
+        match self.mappings.iter().find(|it| it.is_echo == is_echo && it.port == port) {
+            None => assert_eq!(outcome, Outcome::Dropped),
+            Some(mapping) => {
+                assert_eq!(outcome, Outcome::SentTo(1));
+                assert_eq!(bytes, frame(&back(is_echo, mapping.inside, payload)));
+            }
+        }
+    }
+}
+
+fn out(is_echo: bool, from: End, payload: &[u8]) -> Vec<u8> {
+    if is_echo { echo(from.0, PEER, 8, from.1, payload) } else { udp(from, (PEER, 53), payload) }
+}
+
+fn back(is_echo: bool, to: End, payload: &[u8]) -> Vec<u8> {
+    if is_echo { echo(PEER, to.0, 0, to.1, payload) } else { udp((PEER, 53), to, payload) }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Out { is_echo: bool, host: u8, port: u16 },
+    In { is_echo: bool, port: u16 },
+    Wait { seconds: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (any::<bool>(), 1..4_u8, 1..4_u16).prop_map(|(is_echo, host, port)| Step::Out { is_echo, host, port }),
+        4 => (any::<bool>(), PORT_MIN - 1..=PORT_MIN + PORTS as u16)
+            .prop_map(|(is_echo, port)| Step::In { is_echo, port }),
+        1 => (1..200_u64).prop_map(|seconds| Step::Wait { seconds }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_a_list_of_mappings_does(
+        steps in proptest::collection::vec(step(), 0..120), payload in proptest::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let config = format!(
+            "inside = [\"10.0.0.0/8\"]\noutside = [\"{OUTSIDE}\"]\nport_min = {PORT_MIN}\nport_max = {}\nmappings_max = {TABLE}",
+            PORT_MIN + PORTS as u16 - 1
+        );
+        let mut nat = Harness::<Nat>::new(config.as_bytes()).unwrap();
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Out { is_echo, host, port } => {
+                    let inside = (Ipv4Addr::new(10, 0, 0, host), port);
+                    let verdict = nat.deliver(&[&frame(&out(is_echo, inside, &payload))]).remove(0);
+                    model.sent(is_echo, inside, verdict.outcome, &verdict.bytes, &payload);
+                }
+                Step::In { is_echo, port } => {
+                    let verdict = nat.deliver(&[&frame(&back(is_echo, (OUTSIDE, port), &payload))]).remove(0);
+                    model.received(is_echo, port, verdict.outcome, &verdict.bytes, &payload);
+                }
+                Step::Wait { seconds } => {
+                    advance_clock_ns(seconds * 1_000_000_000);
+                    model.now_s += seconds;
+                    let now_s = model.now_s;
+                    model.mappings.retain(|mapping| mapping.until_s > now_s);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The translator as hosts on both sides see it.
+
+use std::net::Ipv4Addr;
+
+use crate::support::*;
+use nat::Nat;
+use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
+use proptest::prelude::*;
+
+const CONFIG: &str = r#"
+inside = ["10.0.0.0/8"]
+outside = ["203.0.113.1"]
+"#;
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
+const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// To the outside, and to the inside.
+const OUT: Outcome = Outcome::Sent;
+const IN: Outcome = Outcome::SentTo(1);
+
+fn nat(config: &str) -> Harness<Nat> {
+    Harness::new(config.as_bytes()).unwrap()
+}
+
+fn pass(nat: &mut Harness<Nat>, datagram: &[u8]) -> (Outcome, Vec<u8>) {
+    let verdict = nat.deliver(&[&frame(datagram)]).remove(0);
+    (verdict.outcome, verdict.bytes)
+}
+
+/// The port by which a host's datagrams appear outside.
+fn port_of(nat: &mut Harness<Nat>, from: End) -> u16 {
+    let (outcome, bytes) = pass(nat, &udp(from, (PEER, 53), b"hello"));
+    assert_eq!(outcome, OUT);
+    let ((address, port), _) = ends(&bytes);
+    assert_eq!(address, OUTSIDE);
+    port
+}
+
+#[test]
+fn a_datagram_goes_out_by_a_port_and_its_answer_comes_back() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    assert!(port >= 1024);
+    let (_, bytes) = pass(&mut nat, &udp((HOST, 5000), (PEER, 53), b"hello"));
+    assert_eq!(bytes, frame(&udp((OUTSIDE, port), (PEER, 53), b"hello")));
+    let answered = pass(&mut nat, &udp((PEER, 53), (OUTSIDE, port), b"answer"));
+    assert_eq!(answered, (IN, frame(&udp((PEER, 53), (HOST, 5000), b"answer"))));
+}
+
+#[test]
+fn one_end_inside_has_one_port_whoever_it_speaks_to_and_two_have_two() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    let (_, bytes) = pass(&mut nat, &udp((HOST, 5000), end("192.0.2.1:99"), b"x"));
+    assert_eq!(ends(&bytes).0, (OUTSIDE, port));
+    assert_ne!(port_of(&mut nat, (HOST, 5001)), port);
+    assert_ne!(port_of(&mut nat, (Ipv4Addr::new(10, 0, 0, 8), 5000)), port);
+    let (outcome, bytes) = pass(&mut nat, &udp(end("192.0.2.200:7"), (OUTSIDE, port), b"from a third"));
+    assert_eq!((outcome, ends(&bytes).1), (IN, (HOST, 5000)));
+}
+
+#[test]
+fn a_datagram_without_a_checksum_stays_without() {
+    let mut nat = nat(CONFIG);
+    let mut without = frame(&udp((HOST, 5000), (PEER, 53), b"x"));
+    without[40..42].fill(0);
+    let verdict = nat.deliver(&[&without]).remove(0);
+    assert_eq!((verdict.outcome, &verdict.bytes[40..42]), (OUT, &[0, 0][..]));
+}
+
+#[test]
+fn a_connection_passes_both_ways_and_only_its_first_segment_makes_a_mapping() {
+    let mut nat = nat(CONFIG);
+    let (from, to) = ((HOST, 4000), (PEER, 443));
+    for flags in [ACK, ACK | FIN, RST, SYN | RST] {
+        assert_eq!(pass(&mut nat, &tcp(from, to, flags, b"")).0, Outcome::Dropped, "flags {flags:#x}");
+    }
+    let (outcome, bytes) = pass(&mut nat, &tcp(from, to, SYN, b""));
+    let ((_, port), _) = ends(&bytes);
+    assert_eq!((outcome, &bytes), (OUT, &frame(&tcp((OUTSIDE, port), to, SYN, b""))));
+    let answered = pass(&mut nat, &tcp(to, (OUTSIDE, port), SYN | ACK, b""));
+    assert_eq!(answered, (IN, frame(&tcp(to, from, SYN | ACK, b""))));
+    let sent = pass(&mut nat, &tcp(from, to, ACK, b"data"));
+    assert_eq!(sent, (OUT, frame(&tcp((OUTSIDE, port), to, ACK, b"data"))));
+}
+
+#[test]
+fn a_ping_is_answered_and_its_identifier_translated() {
+    let mut nat = nat(CONFIG);
+    let (outcome, bytes) = pass(&mut nat, &echo(HOST, PEER, 8, 77, b"abcdefg"));
+    let ((_, id), _) = ends(&bytes);
+    assert_eq!((outcome, &bytes), (OUT, &frame(&echo(OUTSIDE, PEER, 8, id, b"abcdefg"))));
+    let answered = pass(&mut nat, &echo(PEER, OUTSIDE, 0, id, b"abcdefg"));
+    assert_eq!(answered, (IN, frame(&echo(PEER, HOST, 0, 77, b"abcdefg"))));
+    assert_eq!(pass(&mut nat, &echo(PEER, OUTSIDE, 8, id, b"abcdefg")).0, Outcome::Dropped, "a ping from outside");
+    assert_eq!(pass(&mut nat, &echo(HOST, PEER, 0, 77, b"")).0, Outcome::Dropped, "an answer to none");
+}
+
+#[test]
+fn an_error_from_outside_reaches_who_has_sent_what_it_quotes() {
+    let router = Ipv4Addr::new(192, 0, 2, 254);
+    for kind in [3, 11, 12] {
+        for shown in [28, 29, 33, 40, 60] {
+            let mut nat = nat(CONFIG);
+            let check = |nat: &mut Harness<Nat>, outside: &[u8], inside: &[u8]| {
+                let shown = shown.min(outside.len());
+                let told = pass(nat, &icmp(router, OUTSIDE, kind, [0, 0, 5, 0], &outside[..shown]));
+                let expected = frame(&icmp(router, HOST, kind, [0, 0, 5, 0], &inside[..shown]));
+                assert_eq!(told, (IN, expected), "type {kind}, {shown} bytes shown");
+            };
+            let port = port_of(&mut nat, (HOST, 5000));
+            let sent = udp((OUTSIDE, port), (PEER, 53), &[7; 40]);
+            check(&mut nat, &sent, &udp((HOST, 5000), (PEER, 53), &[7; 40]));
+
+            let (_, bytes) = pass(&mut nat, &tcp((HOST, 4000), (PEER, 443), SYN, &[]));
+            check(&mut nat, &bytes[14..], &tcp((HOST, 4000), (PEER, 443), SYN, &[]));
+
+            let (_, bytes) = pass(&mut nat, &echo(HOST, PEER, 8, 77, &[9; 33]));
+            check(&mut nat, &bytes[14..], &echo(HOST, PEER, 8, 77, &[9; 33]));
+        }
+    }
+}
+
+#[test]
+fn an_error_from_inside_quotes_what_was_sent_to_the_outside_address() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    let router = Ipv4Addr::new(10, 0, 0, 1);
+    for from in [HOST, router] {
+        let arrived = udp((PEER, 53), (HOST, 5000), b"late answer");
+        let told = pass(&mut nat, &icmp(from, PEER, 3, [0; 4], &arrived));
+        let sent = udp((PEER, 53), (OUTSIDE, port), b"late answer");
+        assert_eq!(told, (OUT, frame(&icmp(OUTSIDE, PEER, 3, [0; 4], &sent))));
+    }
+}
+
+#[test]
+fn errors_about_what_nobody_sent_and_redirects_are_dropped() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    let known = udp((OUTSIDE, port), (PEER, 53), b"x");
+    let unknown = udp((OUTSIDE, port ^ 1), (PEER, 53), b"x");
+    let of_others = udp((PEER, port), (PEER, 53), b"x");
+    for (kind, quoted) in [(3, &unknown), (3, &of_others), (4, &known), (5, &known)] {
+        assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, kind, [0; 4], quoted)).0, Outcome::Dropped, "type {kind}");
+    }
+    assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &known[..20])).0, Outcome::Dropped);
+    assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &known)).0, IN);
+}
+
+#[test]
+fn a_host_reaches_another_by_its_outside_address() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    let other = end("10.0.0.8:6000");
+    let (outcome, bytes) = pass(&mut nat, &udp(other, (OUTSIDE, port), b"hello"));
+    let (from, to) = ends(&bytes);
+    assert_eq!((outcome, from.0, to), (IN, OUTSIDE, (HOST, 5000)));
+    assert_eq!(bytes, frame(&udp(from, to, b"hello")));
+    let (outcome, bytes) = pass(&mut nat, &udp((HOST, 5000), from, b"answer"));
+    assert_eq!((outcome, bytes), (IN, frame(&udp((OUTSIDE, port), other, b"answer"))));
+}
+
+#[test]
+fn a_first_fragment_is_translated_and_later_ones_are_dropped_and_counted() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    let whole = udp((HOST, 5000), (PEER, 53), &[5; 64]);
+    let first = ip_part(HOST, PEER, UDP, [0x20, 0], &whole[20..60]);
+    let (outcome, bytes) = pass(&mut nat, &first);
+    let translated = udp((OUTSIDE, port), (PEER, 53), &[5; 64]);
+    assert_eq!((outcome, bytes), (OUT, frame(&ip_part(OUTSIDE, PEER, UDP, [0x20, 0], &translated[20..60]))));
+    let later = ip_part(HOST, PEER, UDP, [0, 5], &whole[60..]);
+    assert_eq!(pass(&mut nat, &later).0, Outcome::Dropped);
+    assert_eq!(nat.function().counters().fragments, 1);
+}
+
+#[test]
+fn what_goes_neither_in_nor_out_is_dropped() {
+    let mut nat = nat(CONFIG);
+    let from = (HOST, 5000);
+    for datagram in [
+        udp(from, end("10.0.0.9:53"), b"inside to inside"),
+        udp((PEER, 53), end("198.51.100.1:53"), b"outside to outside"),
+        udp(from, end("224.0.0.1:53"), b"to a group"),
+        udp(from, end("255.255.255.255:53"), b"to all"),
+        udp((PEER, 53), (OUTSIDE, 5000), b"to nobody"),
+        udp((PEER, 53), (OUTSIDE, 80), b"to a port that is never given"),
+        ip(HOST, PEER, 47, &[0; 20]),
+        icmp(HOST, PEER, 13, [0; 4], &[0; 12]),
+    ] {
+        assert_eq!(pass(&mut nat, &datagram).0, Outcome::Dropped);
+    }
+    assert_eq!(nat.function().mapping_count(), 0);
+}
+
+#[test]
+fn when_ports_have_run_out_newcomers_are_refused_and_others_go_on() {
+    let mut nat = nat(&format!("{CONFIG}port_min = 2000\nport_max = 2002"));
+    let mut ports = [1, 2, 3].map(|port| port_of(&mut nat, (HOST, port)));
+    assert_eq!(pass(&mut nat, &udp((HOST, 4), (PEER, 53), b"x")).0, Outcome::Dropped);
+    assert_eq!(nat.function().counters().no_room, 1);
+    assert_eq!(port_of(&mut nat, (HOST, 2)), ports[1]);
+    assert_eq!(pass(&mut nat, &tcp((HOST, 4), (PEER, 53), SYN, b"")).0, OUT, "another protocol has its own");
+    ports.sort_unstable();
+    assert_eq!(ports, [2000, 2001, 2002]);
+    advance_clock_ns(300 * SECOND_NS);
+    assert_eq!(pass(&mut nat, &udp((HOST, 4), (PEER, 53), b"x")).0, OUT);
+}
+
+#[test]
+fn neither_a_table_nor_a_host_has_more_mappings_than_it_may() {
+    let mut full = nat(&format!("{CONFIG}mappings_max = 2"));
+    let _ = [1, 2].map(|port| port_of(&mut full, (HOST, port)));
+    assert_eq!(pass(&mut full, &udp((HOST, 3), (PEER, 53), b"x")).0, Outcome::Dropped);
+    let mut fair = nat(&format!("{CONFIG}mappings_per_host_max = 2"));
+    let _ = [1, 2].map(|port| port_of(&mut fair, (HOST, port)));
+    assert_eq!(pass(&mut fair, &udp((HOST, 3), (PEER, 53), b"x")).0, Outcome::Dropped);
+    let _ = port_of(&mut fair, end("10.0.0.8:3"));
+    advance_clock_ns(300 * SECOND_NS);
+    let _ = port_of(&mut fair, (HOST, 3));
+    assert_eq!(fair.function().mapping_count(), 1, "those that have ended are no longer counted");
+}
+
+/// Whether a mapping is there after a time in which nothing came: an answer finds its way then.
+fn lasts(nat: &mut Harness<Nat>, answer: &[u8], seconds: u64) -> bool {
+    advance_clock_ns(seconds * SECOND_NS);
+    pass(nat, answer).0 == IN
+}
+
+#[test]
+fn a_mapping_lasts_as_long_after_a_packet_from_inside_as_its_protocol_wants() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    let answer = udp((PEER, 53), (OUTSIDE, port), b"x");
+    assert!(lasts(&mut nat, &answer, 299));
+    assert!(!lasts(&mut nat, &answer, 1), "packets from outside keep none");
+    assert_eq!(nat.function().mapping_count(), 0);
+
+    let (_, bytes) = pass(&mut nat, &echo(HOST, PEER, 8, 77, b""));
+    let answer = echo(PEER, OUTSIDE, 0, ends(&bytes).0.1, b"");
+    assert!(lasts(&mut nat, &answer, 59));
+    let _ = pass(&mut nat, &echo(HOST, PEER, 8, 77, b""));
+    assert!(lasts(&mut nat, &answer, 59));
+    assert!(!lasts(&mut nat, &answer, 1));
+}
+
+#[test]
+fn a_connection_lasts_for_two_hours_once_it_is_there_and_four_minutes_before_and_after() {
+    let (from, to) = ((HOST, 4000), (PEER, 443));
+    let connect = |nat: &mut Harness<Nat>| {
+        let ((_, port), _) = ends(&pass(nat, &tcp(from, to, SYN, b"")).1);
+        (OUTSIDE, port)
+    };
+    let establish = |nat: &mut Harness<Nat>| {
+        let outside = connect(nat);
+        assert_eq!(pass(nat, &tcp(to, outside, SYN | ACK, b"")).0, IN);
+        assert_eq!(pass(nat, &tcp(from, to, ACK, b"")).0, OUT);
+        outside
+    };
+    let mut nat = nat(CONFIG);
+    let outside = connect(&mut nat);
+    assert!(lasts(&mut nat, &tcp(to, outside, SYN | ACK, b""), 239));
+    assert!(!lasts(&mut nat, &tcp(to, outside, SYN | ACK, b""), 1));
+
+    let outside = establish(&mut nat);
+    assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439));
+    assert!(!lasts(&mut nat, &tcp(to, outside, ACK, b""), 1));
+
+    let outside = establish(&mut nat);
+    assert_eq!(pass(&mut nat, &tcp(to, outside, ACK | FIN, b"")).0, IN);
+    assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 3600), "half closed is open");
+    assert_eq!(pass(&mut nat, &tcp(from, to, ACK | FIN, b"")).0, OUT);
+    assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 239));
+    assert!(!lasts(&mut nat, &tcp(to, outside, ACK, b""), 1));
+
+    let outside = establish(&mut nat);
+    assert_eq!(pass(&mut nat, &tcp(to, outside, RST, b"")).0, IN);
+    assert!(!lasts(&mut nat, &tcp(to, outside, ACK, b""), 240));
+}
+
+#[test]
+fn of_several_outside_addresses_a_host_has_one() {
+    let mut nat = nat("inside = [\"10.0.0.0/8\"]\noutside = [\"203.0.113.1\", \"203.0.113.2\"]");
+    let mut seen = std::collections::BTreeSet::new();
+    for host in 1..50 {
+        let host = Ipv4Addr::new(10, 0, 0, host);
+        let addresses = [1, 2, 3].map(|port| ends(&pass(&mut nat, &udp((host, port), (PEER, 53), b"x")).1).0.0);
+        assert_eq!(addresses[1..], [addresses[0]; 2]);
+        seen.insert(addresses[0]);
+    }
+    assert_eq!(seen.len(), 2);
+}
+
+#[test]
+fn hardware_addresses_and_outputs_are_those_of_the_configuration() {
+    let links = "\n[to_outside]\noutput = 2\nmac = \"02:00:00:00:02:01\"\nsource_mac = \"02:00:00:00:02:99\"\n\
+                 [to_inside]\noutput = 3\nmac = \"02:00:00:00:03:01\"";
+    let mut nat = nat(&format!("{CONFIG}{links}"));
+    let (outcome, bytes) = pass(&mut nat, &udp((HOST, 5000), (PEER, 53), b"x"));
+    assert_eq!((outcome, &bytes[..12]), (Outcome::SentTo(2), &[2, 0, 0, 0, 2, 1, 2, 0, 0, 0, 2, 0x99][..]));
+    let port = ends(&bytes).0.1;
+    let (outcome, bytes) = pass(&mut nat, &udp((PEER, 53), (OUTSIDE, port), b"x"));
+    assert_eq!((outcome, &bytes[..12]), (Outcome::SentTo(3), &[&[2, 0, 0, 0, 3, 1], &MACS[6..]].concat()[..]));
+}
+
+#[test]
+fn what_is_dropped_is_logged_at_most_every_ten_seconds() {
+    let mut nat = nat(CONFIG);
+    let stray = udp((PEER, 53), (OUTSIDE, 5000), b"x");
+    let _ = pass(&mut nat, &stray);
+    let _ = pass(&mut nat, &stray);
+    assert_eq!(take_log().len(), 1);
+    advance_clock_ns(10 * SECOND_NS);
+    let _ = pass(&mut nat, &stray);
+    let line = take_log().remove(0).1;
+    assert!(line.contains("3 that belong to nothing"), "{line}");
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_what_is_wrong() {
+    for (config, reason) in [
+        ("inside = []\noutside = [\"203.0.113.1\"]", "`inside` prefixes is to be 1 to 64, and is 0"),
+        ("inside = [\"10.0.0.0/8\"]\noutside = []", "`outside` addresses is to be 1 to 16, and is 0"),
+        ("inside = [\"10.0.0.0/8\"]\noutside = [\"10.0.0.1\"]", "10.0.0.1 is inside as well"),
+        ("inside = [\"10.0.0.0/8\"]\noutside = [\"1.1.1.1\", \"1.1.1.1\"]", "1.1.1.1 is there twice"),
+        ("inside = [\"10.0.0.0/40\"]\noutside = [\"1.1.1.1\"]", "inside[0]"),
+        (&format!("{CONFIG}port_min = 9\nport_max = 8"), "ports 9 to 8 are none"),
+        (&format!("{CONFIG}mappings_max = 1000000"), "mappings_max is to be 1 to 262144, and is 1000000"),
+        (&format!("{CONFIG}port = 9"), "port"),
+        (&format!("{CONFIG}[timeouts_s]\nudp = 0"), "timeouts_s: 0 is none"),
+        (&format!("{CONFIG}[to_inside]\noutput = 16"), "output 16 is none"),
+    ] {
+        let refusal = Harness::<Nat>::new(config.as_bytes()).err().unwrap().to_string();
+        assert!(refusal.contains(reason), "{refusal:?} instead of {reason:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(frame in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = nat(CONFIG).deliver(&[&frame]);
+    }
+
+    #[test]
+    fn no_change_of_a_frame_panics(
+        kind in 0..4_u8, changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6),
+        len in any::<proptest::sample::Index>(),
+    ) {
+        let mut nat = nat(CONFIG);
+        let port = port_of(&mut nat, (HOST, 5000));
+        let quoted = udp((OUTSIDE, port), (PEER, 53), b"quoted");
+        let mut frame = frame(&match kind {
+            0 => udp((HOST, 5000), (PEER, 53), b"x"),
+            1 => tcp((HOST, 4000), (PEER, 443), SYN, b""),
+            2 => echo(HOST, PEER, 8, 7, b"x"),
+            _ => icmp(PEER, OUTSIDE, 3, [0; 4], &quoted),
+        });
+        for (at, byte) in changes {
+            let at = at.index(frame.len());
+            frame[at] = byte;
+        }
+        let _ = nat.deliver(&[&frame[..=len.index(frame.len())]]);
+    }
+}
