@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 23] = [
+const HOUSE: [(&str, &[&str]); 24] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -29,6 +29,7 @@ const HOUSE: [(&str, &[&str]); 23] = [
     ("icmp-echo", &["pinion-sdk"]),
     ("lpm-router", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
+    ("monitor", &["pinion-sdk"]),
     ("nat", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
     ("policer", &["pinion-sdk"]),
