@@ -10,7 +10,7 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 24] = [
+const HOUSE: [(&str, &[&str]); 25] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
@@ -24,6 +24,7 @@ const HOUSE: [(&str, &[&str]); 24] = [
         "pinion-runtime",
         &["pinion-abi", "pinion-mma", "pinion-gateway", "pinion-control", "pinion-guest", "pinion-builder"],
     ),
+    ("balancer", &["pinion-sdk"]),
     ("delay", &["pinion-sdk"]),
     ("firewall", &["pinion-sdk"]),
     ("icmp-echo", &["pinion-sdk"]),

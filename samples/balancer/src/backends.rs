@@ -1,0 +1,166 @@
+//! The backends, in which state each is, and which of them a flow belongs to.
+//!
+//! A flow stays with the backend that it is remembered for, unless that is down; one that is not remembered goes where the table
+//! says, and is remembered. So a change of backends moves no flow that goes on, and who forgets a flow, or never knew it,
+//! still finds the same backend for it in most cases.
+
+use core::fmt::Write;
+use core::hash::{Hash, Hasher};
+use std::hash::DefaultHasher;
+
+use pinion_sdk::headers::FlowKey;
+use pinion_sdk::lru::Lru;
+
+use crate::config::{BackendConfig, Config};
+use crate::maglev::{Backend, Maglev, Order, Part};
+
+/// What is expected of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It serves.
+    Up,
+    /// It keeps its flows, and gets no new ones.
+    Draining,
+    /// It gets nothing.
+    Down,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Draining => "draining",
+            Self::Down => "down",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    config: BackendConfig,
+    order: Order,
+    state: State,
+    packets: u64,
+}
+
+/// All backends, and who is whose.
+#[derive(Debug)]
+pub struct Backends {
+    members: Vec<Member>,
+    maglev: Maglev,
+    flows: Lru<FlowKey, Backend>,
+}
+
+impl Backends {
+    /// Those of a configuration, all up.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let places = config.places;
+        let member = |config: BackendConfig| {
+            let order = Order::of(&config.name, places);
+            Member { config, order, state: State::Up, packets: 0 }
+        };
+        let members = config.backends.into_iter().map(member).collect();
+        let mut backends = Self { members, maglev: Maglev::new(places), flows: Lru::with_capacity(config.connections) };
+        backends.fill();
+        backends
+    }
+
+    /// Draws the key by which flows are remembered; where new ones go depends on none.
+    pub fn rekey(&mut self) {
+        self.flows.rekey();
+    }
+
+    /// Whose a packet of that flow is. One that begins a connection is of no flow that was there before.
+    #[inline]
+    pub fn choose(&mut self, flow: FlowKey, begins: bool, now_ns: u64) -> Option<&BackendConfig> {
+        let known = self.flows.find(&flow);
+        let kept =
+            known.filter(|_| !begins).map(|id| *self.flows.value(id)).filter(|it| self.state(*it) != State::Down);
+        // None, if it was of a backend that is down, and there is no other.
+        let backend = kept.or_else(|| self.maglev.backend(hash(&flow)))?;
+        match known {
+            Some(id) => {
+                *self.flows.value_mut(id) = backend;
+                self.flows.touch(id, 0, now_ns);
+            }
+            None => self.remember(flow, backend, now_ns),
+        }
+        self.take(backend)
+    }
+
+    /// Whose a packet is that belongs to a flow, but is none of it: an error about one. Nothing is remembered for it.
+    pub fn choose_for_error(&mut self, flow: FlowKey) -> Option<&BackendConfig> {
+        let known = self.flows.find(&flow).map(|id| *self.flows.value(id)).filter(|it| self.state(*it) != State::Down);
+        let backend = known.or_else(|| self.maglev.backend(hash(&flow)))?;
+        self.take(backend)
+    }
+
+    /// Changes what is expected of a backend; whether there is one of that name.
+    pub fn set(&mut self, name: &str, state: State) -> bool {
+        let Some(member) = self.members.iter_mut().find(|member| member.config.name == name) else { return false };
+        if member.state != state {
+            member.state = state;
+            self.fill();
+        }
+        true
+    }
+
+    /// Flows that are remembered.
+    #[must_use]
+    pub fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// A line for each backend.
+    #[must_use]
+    pub fn status(&self) -> String {
+        let mut places = vec![0_u32; self.members.len()];
+        for backend in self.maglev.places() {
+            if let Some(count) = places.get_mut(usize::from(*backend)) {
+                *count += 1;
+            }
+        }
+        let mut status = String::new();
+        for (member, places) in self.members.iter().zip(places) {
+            let Member { config, state, packets, .. } = member;
+            let _ = writeln!(status, "{} {} places {places} packets {packets}", config.name, state.name());
+        }
+        status
+    }
+
+    fn state(&self, backend: Backend) -> State {
+        self.members.get(usize::from(backend)).map_or(State::Down, |member| member.state)
+    }
+
+    fn take(&mut self, backend: Backend) -> Option<&BackendConfig> {
+        let member = self.members.get_mut(usize::from(backend))?;
+        member.packets += 1;
+        Some(&member.config)
+    }
+
+    fn remember(&mut self, flow: FlowKey, backend: Backend, now_ns: u64) {
+        if self.flows.len() == self.flows.capacity()
+            && let Some((oldest, _)) = self.flows.oldest(0)
+        {
+            self.flows.remove(oldest);
+        }
+        self.flows.insert(flow, backend, 0, now_ns);
+    }
+
+    fn fill(&mut self) {
+        let part = |(number, member): (usize, &Member)| {
+            let weight = if member.state == State::Up { member.config.weight } else { 0 };
+            Part { backend: number as Backend, order: member.order, weight }
+        };
+        let parts: Vec<Part> = self.members.iter().enumerate().map(part).collect();
+        self.maglev.fill(&parts);
+    }
+}
+
+/// The same in all instances, so that all of them choose the same backend.
+fn hash(flow: &FlowKey) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    flow.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,116 @@
+//! A load balancer: each flow goes to one of several backends, and stays there.
+//!
+//! ```text
+//!   configuration --config.rs--> Backends, and the table of maglev.rs                        once, when the chain is made
+//!   frame --> its flow --backends.rs--> remembered, or by the table --> the backend's MAC    for each packet
+//!   message: `drain web1` ...                                                                now and then
+//! ```
+//!
+//! Only the frame's hardware addresses are changed: backends have the service's address themselves, and answer clients directly.
+
+#![forbid(unsafe_code)]
+
+pub mod backends;
+pub mod config;
+pub mod maglev;
+
+use backends::{Backends, State};
+use config::{BackendConfig, Config, Mac};
+use pinion_sdk::headers::{FlowKey, Headers, Pair, TcpFlags};
+use pinion_sdk::{Batch, Function, InitError, Message, PAYLOAD_BYTES_MAX, Packet, clock, info};
+
+/// The function.
+#[derive(Debug)]
+pub struct Balancer {
+    backends: Backends,
+    mac: Option<Mac>,
+}
+
+impl Function for Balancer {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        let config = Config::parse(config)?;
+        Ok(Self { mac: config.mac, backends: Backends::new(config) })
+    }
+
+    fn start(&mut self) {
+        self.backends.rekey();
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        let now_ns = clock::now_ns();
+        for packet in batch {
+            match Message::of(packet) {
+                Ok(message) => self.answer(message),
+                Err(packet) => self.balance(packet, now_ns),
+            }
+        }
+    }
+}
+
+impl Balancer {
+    /// Flows that are remembered.
+    #[must_use]
+    pub fn flow_count(&self) -> usize {
+        self.backends.flow_count()
+    }
+
+    fn balance(&mut self, mut packet: Packet<'_>, now_ns: u64) {
+        // What nobody can read is nobody's.
+        let Ok(headers) = Headers::of(packet.data()) else { return };
+        let chosen = match headers.quoted(packet.data()) {
+            // The quoted packet went from here to a client: its answers' flow is the one that is known.
+            Some(quoted) => self.backends.choose_for_error(key(&quoted).reversed()),
+            None => self.backends.choose(key(&headers), begins(headers.tcp_flags), now_ns),
+        };
+        let Some(BackendConfig { mac, output, .. }) = chosen else { return };
+        let output = *output;
+        if let Some(to) = packet.data_mut().first_chunk_mut::<6>() {
+            *to = *mac;
+        }
+        if let (Some(own), Some(from)) = (self.mac, packet.data_mut().get_mut(6..12)) {
+            from.copy_from_slice(&own);
+        }
+        packet.send_to(output);
+    }
+
+    #[cold]
+    fn answer(&mut self, message: Message<'_>) {
+        let words = str::from_utf8(message.payload()).unwrap_or_default();
+        let mut words = words.split_ascii_whitespace();
+        let answer = match (words.next(), words.next(), words.next()) {
+            (Some("status"), None, _) => self.backends.status(),
+            (Some("up"), Some(name), None) => self.set(name, State::Up),
+            (Some("drain"), Some(name), None) => self.set(name, State::Draining),
+            (Some("down"), Some(name), None) => self.set(name, State::Down),
+            _ => "say `status`, `up NAME`, `drain NAME` or `down NAME`\n".to_owned(),
+        };
+        let end = answer.floor_char_boundary(PAYLOAD_BYTES_MAX);
+        // It was cut to what fits.
+        let _ = message.answer(&answer.as_bytes()[..end]);
+    }
+
+    fn set(&mut self, name: &str, state: State) -> String {
+        if !self.backends.set(name, state) {
+            return format!("there is no backend {name}\n");
+        }
+        info!("backend {name} is now {state:?}");
+        "ok\n".to_owned()
+    }
+}
+
+/// The flow of a packet. Fragments, and what has no ports, are of one flow for each pair of addresses.
+fn key(headers: &Headers) -> FlowKey {
+    let without_ports =
+        FlowKey { addresses: headers.addresses, ports: Pair { source: 0, destination: 0 }, protocol: headers.protocol };
+    match headers.fragment {
+        // All fragments of a datagram are to have one backend, and only the first has ports.
+        Some(_) => without_ports,
+        None => headers.flow().unwrap_or(without_ports),
+    }
+}
+
+fn begins(flags: Option<TcpFlags>) -> bool {
+    flags.is_some_and(|flags| flags.syn() && !flags.ack())
+}
+
+pinion_sdk::export!(Balancer);

@@ -1,0 +1,298 @@
+//! The balancer as clients, backends and whoever takes them out see it.
+
+#![cfg(not(target_family = "wasm"))]
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use balancer::Balancer;
+use pinion_sdk::testing::{Harness, Outcome, Verdict, message, payload, take_log};
+use proptest::prelude::*;
+
+const CONFIG: &str = "\
+    backend a 02:00:00:00:00:0a   # the first\n\
+    backend b 02:00:00:00:00:0b\n\
+    backend c 02:00:00:00:00:0c output 3\n\
+    mac 02:00:00:00:00:01\n\
+    places 997\n\
+    connections 1000\n";
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const SERVICE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+
+fn ipv4(source: Ipv4Addr, to: Ipv4Addr, protocol: u8, fragment: [u8; 2], payload: &[u8]) -> Vec<u8> {
+    let len = (20 + payload.len() as u16).to_be_bytes();
+    let mut header = vec![0x45, 0, len[0], len[1], 0, 1, fragment[0], fragment[1], 64, protocol, 0, 0];
+    header.extend(source.octets());
+    header.extend(to.octets());
+    [&header[..], payload].concat()
+}
+
+fn frame(ethertype: [u8; 2], datagram: &[u8]) -> Vec<u8> {
+    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0x77][..], &ethertype, datagram].concat()
+}
+
+fn client(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 51, 100, host)
+}
+
+fn ports(from: u16, to: u16) -> Vec<u8> {
+    [from.to_be_bytes(), to.to_be_bytes()].concat()
+}
+
+fn tcp(host: u8, port: u16, flags: u8) -> Vec<u8> {
+    let rest = [0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0];
+    frame([8, 0], &ipv4(client(host), SERVICE, 6, [0, 0], &[&ports(port, 80)[..], &rest].concat()))
+}
+
+fn udp(host: u8, port: u16) -> Vec<u8> {
+    frame([8, 0], &ipv4(client(host), SERVICE, 17, [0, 0], &[&ports(port, 53)[..], &[0; 4]].concat()))
+}
+
+fn udp_v6(port: u16) -> Vec<u8> {
+    let head = [0x60, 0, 0, 0, 0, 8, 17, 64, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let to = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    frame([0x86, 0xdd], &[&head[..], &to, &ports(port, 53), &[0; 4]].concat())
+}
+
+fn balancer(config: &str) -> Harness<Balancer> {
+    Harness::new(config.as_bytes()).unwrap()
+}
+
+/// The last byte of the hardware address that a frame is sent to.
+fn backend(balancer: &mut Harness<Balancer>, frame: &[u8]) -> Option<u8> {
+    let Verdict { outcome, bytes, .. } = balancer.deliver(&[frame]).remove(0);
+    match outcome {
+        Outcome::Sent | Outcome::SentTo(_) => Some(bytes[5]),
+        Outcome::Dropped => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn say(balancer: &mut Harness<Balancer>, text: &str) -> String {
+    let verdict = balancer.deliver(&[&message(text.as_bytes())]).remove(0);
+    assert_eq!(verdict.outcome, Outcome::Replied);
+    String::from_utf8(payload(&verdict.bytes).to_vec()).unwrap()
+}
+
+#[test]
+fn only_hardware_addresses_change_and_the_output_is_the_backends() {
+    let mut balancer = balancer(CONFIG);
+    let mut seen = BTreeSet::new();
+    for port in 0..50 {
+        for frame in [tcp(1, port, SYN), udp(1, port), udp_v6(port)] {
+            let verdict = balancer.deliver(&[&frame]).remove(0);
+            let to = verdict.bytes[5];
+            assert_eq!(verdict.outcome, if to == 0x0c { Outcome::SentTo(3) } else { Outcome::Sent });
+            assert_eq!(verdict.bytes[..12], [2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 1]);
+            assert_eq!(verdict.bytes[12..], frame[12..]);
+            seen.insert(to);
+        }
+    }
+    assert_eq!(seen, BTreeSet::from([0x0a, 0x0b, 0x0c]));
+}
+
+#[test]
+fn without_an_address_of_its_own_a_frame_keeps_its_senders() {
+    let mut balancer = balancer("backend a 02:00:00:00:00:0a");
+    let verdict = balancer.deliver(&[&udp(1, 1)]).remove(0);
+    assert_eq!(verdict.bytes[..12], [2, 0, 0, 0, 0, 0x0a, 2, 0, 0, 0, 0, 0x77]);
+}
+
+#[test]
+fn two_balancers_that_know_nothing_of_each_other_choose_alike() {
+    let (mut one, mut other) = (balancer(CONFIG), balancer(CONFIG));
+    let _ = backend(&mut one, &udp(9, 9));
+    for port in 0..100 {
+        assert_eq!(backend(&mut one, &udp(1, port)), backend(&mut other, &udp(1, port)));
+    }
+}
+
+#[test]
+fn a_connection_stays_where_it_is_when_its_backend_drains_and_a_new_one_goes_elsewhere() {
+    let mut balancer = balancer(CONFIG);
+    let before: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, SYN))).collect();
+    assert_eq!(say(&mut balancer, "drain a"), "ok\n");
+    let kept: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, ACK))).collect();
+    assert_eq!(kept, before);
+    let anew: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, SYN))).collect();
+    assert!(anew.iter().all(|backend| *backend != Some(0x0a)));
+    assert_eq!(say(&mut balancer, "up a\n"), "ok\n");
+    let others: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, ACK))).collect();
+    assert_eq!(others, anew, "they have begun elsewhere, and stay");
+}
+
+#[test]
+fn what_a_backend_had_goes_to_others_when_it_is_down_and_nowhere_without_others() {
+    let mut balancer = balancer(CONFIG);
+    let before: Vec<_> = (0..100).map(|port| backend(&mut balancer, &udp(1, port))).collect();
+    assert_eq!(say(&mut balancer, "down a"), "ok\n");
+    for (port, before) in (0..).zip(&before) {
+        let after = backend(&mut balancer, &udp(1, port));
+        assert!(after.is_some() && after != Some(0x0a));
+        assert!(*before == Some(0x0a) || *before == after);
+    }
+    for name in ["b", "c"] {
+        let _ = say(&mut balancer, &format!("down {name}"));
+    }
+    assert_eq!(backend(&mut balancer, &udp(1, 1)), None);
+}
+
+#[test]
+fn whoever_asks_is_told_what_each_backend_does() {
+    let mut balancer = balancer("backend a 02:00:00:00:00:0a weight 3\nbackend b 02:00:00:00:00:0b\nplaces 401");
+    for port in 0..8 {
+        let _ = backend(&mut balancer, &udp(1, port));
+    }
+    let status = say(&mut balancer, "status");
+    let words: Vec<Vec<&str>> = status.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!([&words[0][..3], &words[1][..3]], [["a", "up", "places"], ["b", "up", "places"]]);
+    let number = |line: usize, word: usize| words[line][word].parse::<u32>().unwrap();
+    assert_eq!(number(0, 3) + number(1, 3), 401);
+    assert!((295..=307).contains(&number(0, 3)), "{status}");
+    assert_eq!(number(0, 5) + number(1, 5), 8);
+    let _ = say(&mut balancer, "drain a");
+    assert!(say(&mut balancer, "status").starts_with("a draining places 0 packets "));
+    assert_eq!(take_log().remove(0).1, "backend a is now Draining");
+}
+
+#[test]
+fn what_is_said_wrong_is_answered_and_changes_nothing() {
+    let mut balancer = balancer(CONFIG);
+    let before = say(&mut balancer, "status");
+    assert_eq!(say(&mut balancer, "down d"), "there is no backend d\n");
+    for text in ["", "down", "down a b", "destroy a", "\u{ff}"] {
+        assert_eq!(say(&mut balancer, text), "say `status`, `up NAME`, `drain NAME` or `down NAME`\n");
+    }
+    assert_eq!(say(&mut balancer, "status"), before);
+}
+
+#[test]
+fn an_error_about_a_connection_goes_to_the_backend_that_has_it() {
+    let mut balancer = balancer(CONFIG);
+    for port in 0..20 {
+        let had = backend(&mut balancer, &tcp(1, port, SYN));
+        // What a backend had answered comes back in pieces, from a router on the way.
+        let answer = ipv4(SERVICE, client(1), 6, [0, 0], &[&ports(80, port)[..], &[0; 4]].concat());
+        let error = [&[3, 4, 0, 0, 0, 0, 5, 0][..], &answer].concat();
+        let error = frame([8, 0], &ipv4(Ipv4Addr::new(203, 0, 113, 1), SERVICE, 1, [0, 0], &error));
+        assert_eq!(backend(&mut balancer, &error), had);
+        assert_eq!(balancer.function().flow_count(), usize::from(port) + 1, "an error is remembered for nobody");
+    }
+}
+
+#[test]
+fn all_fragments_of_a_datagram_go_to_one_backend() {
+    for host in 0..30 {
+        let mut balancer = balancer(CONFIG);
+        let part = |fragment| frame([8, 0], &ipv4(client(host), SERVICE, 17, fragment, &[1; 16]));
+        let first = backend(&mut balancer, &part([0x20, 0]));
+        assert_eq!([backend(&mut balancer, &part([0x20, 2])), backend(&mut balancer, &part([0, 4]))], [first; 2]);
+    }
+}
+
+#[test]
+fn what_is_not_ip_or_cut_short_is_dropped() {
+    let mut balancer = balancer(CONFIG);
+    let whole = tcp(1, 1, SYN);
+    for len in 0..whole.len() {
+        assert_eq!(backend(&mut balancer, &whole[..len]), None, "{len} bytes");
+    }
+    assert_eq!(backend(&mut balancer, &frame([8, 6], &[0; 28])), None);
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_what_is_wrong() {
+    let one = "backend a 02:00:00:00:00:0a";
+    for (config, reason) in [
+        (String::new(), "there is no backend: add a line like `backend web1 02:00:00:00:00:11`"),
+        ("\nbackend a 02:00:00:00:00".into(), "configuration, line 2: \"02:00:00:00:00\" is no hardware address"),
+        ("backend a 03:00:00:00:00:01".into(), "is no hardware address of a station"),
+        (format!("{one}\n{one}"), "line 2: there is a backend a already"),
+        (format!("{one} weight 0"), "\"0\" is no number from 1 to 1000"),
+        (format!("{one} output 16"), "\"16\" is no number from 0 to 15"),
+        (format!("{one} wait 1"), "`wait` is not known: after NAME and MAC come"),
+        (format!("{one} weight"), "`weight` is not known: after NAME and MAC come"),
+        (format!("{one}\nplaces 1000"), "1000 is no prime"),
+        (format!("{one}\nbackend b 02:00:00:00:00:0b\nplaces 101"), "101 places are too few for 2 backends"),
+        (format!("{one}\nplaces 997\nplaces 997"), "line 3: `places` is said twice"),
+        (format!("{one}\nconnections 0"), "\"0\" is no number from 1 to 262144"),
+        (format!("{one}\nservers"), "line 2: `servers` with 0 words after it is not known"),
+    ] {
+        let refusal = Harness::<Balancer>::new(config.as_bytes()).err().unwrap().to_string();
+        assert!(refusal.contains(reason), "{refusal:?} instead of {reason:?}");
+    }
+}
+
+/// What happens to a balancer.
+#[derive(Clone, Debug)]
+enum Step {
+    Send { port: u16, flags: u8 },
+    Say { verb: &'static str, backend: u8 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..12_u16, prop_oneof![Just(SYN), Just(ACK)]).prop_map(|(port, flags)| Step::Send { port, flags }),
+        1 => (prop_oneof![Just("up"), Just("drain"), Just("down")], 0..3_u8)
+            .prop_map(|(verb, backend)| Step::Say { verb, backend }),
+    ]
+}
+
+/// Flows that the balancer below remembers.
+const REMEMBERED: usize = 6;
+
+proptest! {
+    /// The model is a list of flows in order of use. Where new ones go it asks of a fresh balancer with the same backends.
+    #[test]
+    fn it_does_what_a_list_of_connections_does(steps in proptest::collection::vec(step(), 1..60)) {
+        let config = CONFIG.replace("connections 1000", &format!("connections {REMEMBERED}"));
+        let mut balancer = balancer(&config);
+        let mut states = ["up"; 3];
+        let mut known: Vec<(u16, u8)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Say { verb, backend } => {
+                    states[usize::from(backend)] = verb;
+                    let name = char::from(b'a' + backend);
+                    prop_assert_eq!(say(&mut balancer, &format!("{verb} {name}")), "ok\n");
+                }
+                Step::Send { port, flags } => {
+                    let mut fresh = Harness::<Balancer>::new(config.as_bytes()).unwrap();
+                    for (name, state) in ["a", "b", "c"].iter().zip(states) {
+                        let _ = say(&mut fresh, &format!("{state} {name}"));
+                    }
+                    let there = known.iter().position(|(of, _)| *of == port);
+                    let kept = there.map(|at| known[at].1).filter(|backend| {
+                        flags != SYN && states[usize::from(backend - 0x0a)] != "down"
+                    });
+                    let expected = kept.or_else(|| where_new_ones_go(&mut fresh, port));
+                    prop_assert_eq!(backend(&mut balancer, &tcp(1, port, flags)), expected);
+                    if let Some(expected) = expected {
+                        match there {
+                            Some(at) => _ = known.remove(at),
+                            None if known.len() == REMEMBERED => _ = known.remove(0),
+                            None => {}
+                        }
+                        known.push((port, expected));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(frame in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = backend(&mut balancer(CONFIG), &frame);
+    }
+
+    #[test]
+    fn no_message_panics(text in "\\PC{0,40}|(up|down|drain|status) [abc]? ?") {
+        let _ = say(&mut balancer(CONFIG), &text);
+    }
+}
+
+fn where_new_ones_go(fresh: &mut Harness<Balancer>, port: u16) -> Option<u8> {
+    backend(fresh, &tcp(1, port, SYN))
+}
