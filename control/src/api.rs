@@ -4,6 +4,7 @@
 //! and turns what comes of it into messages and status codes. Decides nothing itself.
 
 mod invoke;
+mod logs;
 mod status;
 mod upload;
 
@@ -89,6 +90,7 @@ impl proto::control_server::Control for ControlService {
     type ListRulesStream = Items<proto::Rule>;
     type ListFwpsStream = Items<proto::Fwp>;
     type ListChainInstancesStream = Items<proto::ChainInstance>;
+    type GetLogsStream = logs::Lines;
 
     async fn upload_module(
         &self,
@@ -194,6 +196,10 @@ impl proto::control_server::Control for ControlService {
                 && passes(&id, instance.id)
         });
         Ok(items(instances.map(Into::into)))
+    }
+
+    async fn get_logs(&self, request: Request<proto::GetLogsRequest>) -> Result<Response<Self::GetLogsStream>, Status> {
+        logs::lines(self, &request.into_inner()).map(Response::new)
     }
 
     async fn get_status(&self, _: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {

@@ -15,6 +15,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::control::{ApplyRequest, Changed};
+use crate::journal::{LogFilter, LogLine};
 use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName};
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus};
 use crate::proto::control_client::ControlClient;
@@ -96,6 +97,27 @@ pub struct Filter {
     pub tenant: Option<TenantName>,
     /// Only the one with this name, or this id.
     pub name: Option<String>,
+}
+
+/// Whether to go on with what comes when there is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// What there is, and what comes.
+    Yes,
+    /// What there is.
+    No,
+}
+
+/// Lines as they come.
+#[derive(Debug)]
+pub struct LogLines(Streaming<proto::LogLine>);
+
+impl LogLines {
+    /// The next line; none if no more will come.
+    pub async fn next(&mut self) -> Result<Option<LogLine>, ClientError> {
+        let message = self.0.message().await?;
+        Ok(message.map(LogLine::try_from).transpose()?)
+    }
 }
 
 /// A connection to a node.
@@ -201,6 +223,14 @@ impl Client {
     ) -> Result<Vec<ChainInstanceStatus>, ClientError> {
         let request = proto::ListChainInstancesRequest { tenant: tenant.map(Into::into), chain: None, id };
         collect(self.inner.list_chain_instances(request).await?.into_inner()).await
+    }
+
+    /// What functions have said; with [`Follow::Yes`] what they are going to say, too, until the node stops.
+    pub async fn logs(&mut self, filter: LogFilter, follow: Follow) -> Result<LogLines, ClientError> {
+        let LogFilter { tenant, chain, tail } = filter;
+        let (tenant, chain) = (tenant.map(Into::into), chain.map(Into::into));
+        let request = proto::GetLogsRequest { tenant, chain, tail, follow: follow == Follow::Yes };
+        Ok(LogLines(self.inner.get_logs(request).await?.into_inner()))
     }
 
     /// The node as a whole.

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::journal::Journal;
 use crate::model::{
     Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
     ObjectRef, Outcome, Rule, TenantName,
@@ -286,6 +287,11 @@ impl Control {
         status.warnings.extend(refused.values().map(|refusal| format!("not built when the node started: {refusal}")));
         drop(refused);
         status
+    }
+
+    /// What functions have said.
+    pub fn journal(&self) -> &Arc<Journal> {
+        self.node.journal()
     }
 
     /// The FWPs of the node.

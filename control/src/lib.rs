@@ -26,6 +26,7 @@
 //! | [`model`] | modules, chains, rules and the pure step from one desired state to the next |
 //! | [`node`] | the trait that a data plane implements, and what it reports |
 //! | [`store`] | the file that outlives the process |
+//! | [`journal`] | what functions have said, for whoever asks |
 //! | [`control`] | the order of a change; restoring at start |
 //! | [`proto`], [`wire`] | the generated messages; messages to values and back |
 //! | [`api`] | the gRPC service |
@@ -38,6 +39,7 @@
 pub mod api;
 pub mod client;
 pub mod control;
+pub mod journal;
 pub mod manifest;
 pub mod model;
 pub mod node;

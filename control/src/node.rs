@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::journal::Journal;
 use crate::model::{ChainName, DesiredState, Module, ModuleName, ObjectRef, PortName, TenantName};
 
 /// A data plane that follows a desired state.
@@ -59,6 +60,9 @@ pub trait Node: Send + Sync + 'static {
 
     /// The template of each stage of each chain, all FWPs there are, and those that ended of late.
     fn fwps(&self) -> Vec<FwpStatus>;
+
+    /// What functions say, which the node writes there as it comes.
+    fn journal(&self) -> &Arc<Journal>;
 
     /// The node as a whole.
     fn status(&self) -> NodeStatus;

@@ -116,6 +116,7 @@ impl Server {
             .build_v1()
             .map_err(|source| ServeError::Serve { socket: socket.clone(), source: Box::new(source) })?;
 
+        let journal = Arc::clone(control.journal());
         let (ending, mut ended) = watch::channel(());
         let serving = tonic::transport::Server::builder()
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
@@ -135,6 +136,8 @@ impl Server {
         drop(place);
         health.set_not_serving::<ControlServer<api::ControlService>>().await;
         drop(ending);
+        // Who follows what functions say would wait for ever.
+        journal.close();
         // A health watch never ends by itself, so the time for it does.
         match tokio::time::timeout(DRAIN_MAX, serving).await {
             Ok(done) => done.map_err(failed),

@@ -4,6 +4,7 @@
 //! messages. What comes in is foreign: a message becomes a value only if every field of it is well-formed. Whether
 //! values fit each other is not decided here.
 
+mod logs;
 mod objects;
 mod reports;
 #[cfg(test)]

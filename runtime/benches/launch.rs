@@ -47,8 +47,7 @@ struct Launchpad<'a> {
 
 impl Launchpad<'_> {
     fn launch(&self, index: u32) -> (Fwp, Box<Endpoint>) {
-        let word = || "bench".to_owned();
-        let log = self.log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
+        let log = self.log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
         let berth = Berth {
@@ -77,7 +76,7 @@ fn main() {
         let mut clock = Clock::new(Duration::from_micros(100));
         let slot = clock.slot(&engine);
         let inputs = ReadyQueue::new(fwps, Doorbell::default());
-        let (log, _drain) = hub();
+        let (log, _drain) = hub(Arc::default());
         let pad = Launchpad { template: &template, inputs: &inputs, clock: &slot, log };
         let mut alive: Vec<_> = (0..fwps as u32).map(|index| Some(pad.launch(index))).collect();
         let (mut prepare, mut dismantle) = (Duration::ZERO, Duration::ZERO);
@@ -97,4 +96,9 @@ fn main() {
             fwp.dismantle(endpoint);
         }
     }
+}
+
+fn origin() -> Origin {
+    let (tenant, chain, module) = ("test".parse().unwrap(), "test".parse().unwrap(), "test".parse().unwrap());
+    Origin { tenant, chain, stage: 0, module, fwp: "test".to_owned() }
 }

@@ -118,10 +118,9 @@ impl House {
 type Launched = (Box<Fwp>, Box<pinion_mma::wiring::Endpoint>);
 
 fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot) -> Vec<Launched> {
-    let word = || "bench".to_owned();
-    let (log, _) = hub();
+    let (log, _) = hub(Arc::default());
     let prepare = |index| {
-        let log = log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
+        let log = log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let memory = MemoryAccounts::default();
         let berth = Berth {
@@ -190,4 +189,9 @@ fn main() {
         // Its memory is never unmapped: that is the launcher's business.
         std::mem::forget(house);
     }
+}
+
+fn origin() -> Origin {
+    let (tenant, chain, module) = ("test".parse().unwrap(), "test".parse().unwrap(), "test".parse().unwrap());
+    Origin { tenant, chain, stage: 0, module, fwp: "test".to_owned() }
 }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use pinion_control::journal::Journal;
 use pinion_control::model::PortName;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters, InvokePort};
@@ -179,7 +180,8 @@ pub fn assemble_with(
     let Joined { lines, ears, orders, observer, mmas, activations, turns, invoke, mut dispatchers } =
         data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
     let board = Arc::new(Board::new(Arc::clone(observer.chain_drops())));
-    let (log, log_drain) = log::hub();
+    let journal = Arc::<Journal>::default();
+    let (log, log_drain) = log::hub(Arc::clone(&journal));
     let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
     let accounts = Arc::new(Accounts::new(config.tenant_limits()));
     let cpu_grants = config.cpu_grants();
@@ -199,6 +201,7 @@ pub fn assemble_with(
     let data_plane = DataPlane::new(DataPlaneParts {
         workshop: Workshop::new(builder, artifacts, linker, log.clone(), builds.clone()),
         board,
+        journal,
         builds,
         accounts,
         meters,

@@ -17,6 +17,7 @@ use crate::fwp::{Fwp, FwpShared};
 use crate::latency::Latencies;
 use crate::launcher::ModuleKey;
 use crate::lifecycle::{Life, TemplateLife};
+use crate::log::Origin;
 use crate::plan::CoreId;
 use crate::pressure::Level;
 
@@ -284,6 +285,14 @@ impl Entries {
     #[must_use]
     pub fn name_of(&self, id: InstanceId) -> Option<(TenantName, ChainName)> {
         self.instances.get(&id).map(|entry| (entry.tenant.clone(), entry.chain.clone()))
+    }
+
+    /// Whose what is said of an FWP is.
+    pub fn origin_of(&self, id: InstanceId, fwp: FwpId) -> Option<Origin> {
+        let InstanceEntry { tenant, chain, fwps, .. } = self.instances.get(&id)?;
+        let stage = fwps.iter().position(|entry| entry.id == fwp)?;
+        let (tenant, chain, module) = (tenant.clone(), chain.clone(), fwps[stage].module.clone());
+        Some(Origin { tenant, chain, stage: stage as u32, module, fwp: fwp.to_string() })
     }
 
     /// Moves an instance to those that ended.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use pinion_control::journal::Journal;
 use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
     Answered, Call, ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, ModuleBytes, Node, NodeStatus,
@@ -47,6 +48,7 @@ pub struct PortRecord {
 pub struct DataPlane {
     workshop: Workshop,
     board: Arc<Board>,
+    journal: Arc<Journal>,
     builds: Builds,
     accounts: Arc<Accounts>,
     meters: Arc<Meters>,
@@ -90,6 +92,8 @@ pub struct DataPlaneParts {
     pub workshop: Workshop,
     /// What the launcher writes down.
     pub board: Arc<Board>,
+    /// What functions have said.
+    pub journal: Arc<Journal>,
     /// Templates that are being built.
     pub builds: Builds,
     /// Memory of chains and tenants.
@@ -133,11 +137,12 @@ impl DataPlane {
         let DataPlaneParts { workshop, board, builds, accounts, orders, observer, mmas, activations, ports, .. } =
             parts;
         let DataPlaneParts { meters, cpu_grants, turns, invoke, invocations, dispatchers, fwps_max, .. } = parts;
-        let DataPlaneParts { plan, stages_max, warnings, .. } = parts;
+        let DataPlaneParts { journal, plan, stages_max, warnings, .. } = parts;
         let started = Instant::now();
         Self {
             workshop,
             board,
+            journal,
             builds,
             accounts,
             meters,
@@ -284,6 +289,10 @@ impl Node for DataPlane {
 
     fn fwps(&self) -> Vec<FwpStatus> {
         self.board.entries().fwps()
+    }
+
+    fn journal(&self) -> &Arc<Journal> {
+        &self.journal
     }
 
     fn status(&self) -> NodeStatus {

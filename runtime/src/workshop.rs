@@ -147,9 +147,10 @@ impl Workshop {
     fn build_one(&self, task: &Task<'_>, modules: &dyn ModuleBytes) -> Result<(), Refusal> {
         let wasm = modules.wasm(task.module).map_err(Refusal::Failed)?;
         let mut log = self.log.log(Origin {
-            tenant: task.chain.tenant.to_string(),
-            chain: task.chain.name.to_string(),
-            module: task.module.name.to_string(),
+            tenant: task.chain.tenant.clone(),
+            chain: task.chain.name.clone(),
+            stage: task.stage as u32,
+            module: task.module.name.clone(),
             fwp: "template".to_owned(),
         });
         let hear = |said: &Said| match said {

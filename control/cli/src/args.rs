@@ -92,6 +92,24 @@ pub(crate) enum Command {
         #[arg(long, default_value = "30s", value_name = "TIME", value_parser = time)]
         timeout: Duration,
     },
+    /// Show what functions say, and why they fail
+    ///
+    /// The node keeps the latest lines of each tenant. Each is shown as TIME LEVEL CHAIN/STAGE[FWP] MESSAGE, with the tenant before the chain
+    /// unless --tenant is given. A function may say so much at once, and the node keep so much: where lines were lost, a line says how many.
+    Logs {
+        /// Go on with what comes, until Ctrl-C
+        #[arg(long, short)]
+        follow: bool,
+        /// Only this tenant's; all tenants' when not given
+        #[arg(long)]
+        tenant: Option<TenantName>,
+        /// Only what instances of this chain say
+        #[arg(long)]
+        chain: Option<ChainName>,
+        /// Of what is there already, only the latest lines
+        #[arg(long, value_name = "LINES")]
+        tail: Option<u64>,
+    },
     /// Show the node as a whole
     Status,
 }

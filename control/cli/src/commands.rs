@@ -5,14 +5,16 @@ mod delete;
 mod describe;
 mod get;
 mod invoke;
+mod logs;
 mod progress;
 mod status;
 
 use std::path::PathBuf;
 
 use pinion_control::Client;
-use pinion_control::client::Filter;
+use pinion_control::client::{Filter, Follow};
 use pinion_control::control::Changed;
+use pinion_control::journal::LogFilter;
 use pinion_control::manifest::Bundle;
 use pinion_control::model::TenantName;
 
@@ -63,6 +65,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         Command::Invoke { function, data, file, timeout } => {
             let payload = invoke::payload(data, file.as_deref())?;
             invoke::run(&mut Client::connect(&socket).await?, function, payload, timeout, output).await
+        }
+        Command::Logs { follow, tenant, chain, tail } => {
+            let follow = if follow { Follow::Yes } else { Follow::No };
+            logs::run(&mut Client::connect(&socket).await?, LogFilter { tenant, chain, tail }, follow, output).await
         }
         Command::Status => {
             let report = Client::connect(&socket).await?.status().await?;

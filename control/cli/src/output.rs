@@ -56,6 +56,22 @@ pub(crate) fn age(age_ms: u64) -> String {
     }
 }
 
+/// A moment in UTC, as RFC 3339 has it: `2026-01-31T12:00:00.123Z`.
+pub(crate) fn time_of_day(unix_ms: u64) -> String {
+    let (days, ms) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
+    // Days since the first of March of the year 0, so that leap days are the last of their years.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
+}
+
 /// `512B`, `64.0KiB`, `1.1MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
@@ -99,6 +115,18 @@ mod tests {
     fn a_description_aligns_its_values() {
         let lines = [("Name", "echo".to_owned()), ("Stages", "1. a\n2. b".to_owned())];
         assert_eq!(description(lines), "Name:    echo\nStages:  1. a\n         2. b");
+    }
+
+    #[test]
+    fn moments_are_dates_of_the_calendar() {
+        for (unix_ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_164_799_999, "2024-02-28T23:59:59.999Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(time_of_day(unix_ms), text);
+        }
     }
 
     #[test]

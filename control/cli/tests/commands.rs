@@ -6,9 +6,12 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use pinion_control::journal::{Level, LogLine, Origin};
 use support::{Served, wasm};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 const MANIFEST: &str = r#"version = "pinion.v1"
@@ -318,6 +321,49 @@ async fn nothing_but_errors_is_on_standard_error_where_that_is_no_terminal() {
     let manifest = write_manifest(&served, MANIFEST);
     assert_eq!(pinion(&served.socket, &["apply", "-f", &manifest]).await.stderr, b"");
     served.stop().await;
+}
+
+/// A line of the chain `echo`'s first instance.
+fn said(tenant: &str, level: Level, text: &str, lost: u64) -> LogLine {
+    let (tenant, chain, module) = (tenant.parse().unwrap(), "echo".parse().unwrap(), "m".parse().unwrap());
+    let origin = Arc::new(Origin { tenant, chain, stage: 0, module, fwp: "7".into() });
+    LogLine { time_unix_ms: 1_769_860_800_123, level, origin, text: text.into(), lost }
+}
+
+#[tokio::test]
+async fn logs_show_what_functions_say_by_tenant_and_chain() {
+    let served = Served::start().await;
+    served.node.journal.push(said("demo", Level::Info, "hello", 0));
+    served.node.journal.push(said("lab", Level::Error, "it trapped: why\n   0: main", 0));
+    served.node.journal.push(said("demo", Level::Warn, "again", 3));
+    let shown = "2026-01-31T12:00:00.123Z info  echo/0[7] hello\n\
+                 2026-01-31T12:00:00.123Z warn  demo: 3 lines were lost here\n\
+                 2026-01-31T12:00:00.123Z warn  echo/0[7] again\n";
+    assert_eq!(ok(&served, &["logs", "--tenant", "demo"]).await, shown);
+    let shown = "2026-01-31T12:00:00.123Z error lab/echo/0[7] it trapped: why\n       0: main\n";
+    assert!(ok(&served, &["logs"]).await.contains(shown));
+    assert_eq!(ok(&served, &["logs", "--chain", "web"]).await, "");
+    let last = ok(&served, &["logs", "--tail", "1", "-o", "json"]).await;
+    let last: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&last["text"], &last["tenant"], &last["lost"]), (&"again".into(), &"demo".into(), &3.into()));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn who_follows_sees_what_comes_and_holds_up_no_node_that_stops() {
+    let served = Served::start().await;
+    served.node.journal.push(said("demo", Level::Info, "before", 0));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
+    command.env("PINION_SOCKET", &served.socket).args(["logs", "-f"]).stdout(Stdio::piped());
+    let mut following = command.spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    assert!(lines.next_line().await.unwrap().unwrap().ends_with("before"));
+    served.node.journal.push(said("demo", Level::Info, "after", 0));
+    assert!(lines.next_line().await.unwrap().unwrap().ends_with("after"));
+    let stopping = Instant::now();
+    served.stop().await;
+    assert!(following.wait().await.unwrap().success());
+    assert!(stopping.elapsed() < Duration::from_secs(4), "{:?}", stopping.elapsed());
 }
 
 #[tokio::test]

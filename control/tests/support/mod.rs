@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use pinion_control::journal::Journal;
 use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount,
@@ -32,6 +33,8 @@ pub struct TestNode {
     /// How long it takes to build what a state needs, if that has chains.
     pub build_time: Mutex<Duration>,
     building: Mutex<Vec<(TenantName, Instant)>>,
+    /// What its functions say.
+    pub journal: Arc<Journal>,
     state: Mutex<Arc<DesiredState>>,
 }
 
@@ -120,6 +123,10 @@ impl Node for TestNode {
             b"end" => answered(Err(InvokeError::Ended("it has ended".into()))),
             payload => answered(Ok([payload, b" for ", call.chain.as_str().as_bytes()].concat())),
         }
+    }
+
+    fn journal(&self) -> &Arc<Journal> {
+        &self.journal
     }
 
     fn chain_instances(&self) -> Vec<ChainInstanceStatus> {

@@ -222,13 +222,14 @@ impl Instances {
                 activation,
                 terms: chain.terms.on_worker(worker.0),
             };
-            let log = self.log.log(Origin {
-                tenant: chain.spec.tenant.to_string(),
-                chain: chain.spec.name.to_string(),
-                module: chain.module(stage).to_string(),
+            let origin = || Origin {
+                tenant: chain.spec.tenant.clone(),
+                chain: chain.spec.name.clone(),
+                stage: stage as u32,
+                module: chain.module(stage).clone(),
                 fwp: id.to_string(),
-            });
-            match Fwp::prepare(template, berth, log) {
+            };
+            match Fwp::prepare(template, berth, self.log.log(origin())) {
                 Ok((mut fwp, endpoint)) => {
                     self.spare.taken(fwp.place());
                     fwp.set_next_stage(ids.get(stage + 1).copied());
@@ -238,6 +239,7 @@ impl Instances {
                 Err(reason) => {
                     made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(fwp, endpoint));
                     let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
+                    self.log.failed(origin(), &format!("it could not be prepared: {}", reason.account()));
                     return Err(match reason {
                         EndReason::OverLimit(_) => Unprepared::OverLimit(problem),
                         _ => Unprepared::Failed(problem),
@@ -396,6 +398,11 @@ impl Instances {
         let Some(instance) = self.instances.get(&id) else { return };
         if matches!(instance.life, Life::Cached | Life::Serving) {
             let mut board = self.board.entries();
+            if reason.is_failure()
+                && let Some(origin) = board.origin_of(id, fwp)
+            {
+                self.log.failed(origin, &reason.account());
+            }
             if reason.is_failure()
                 && let Some((tenant, chain)) = board.name_of(id)
                 && let Some(not_logged) = board.failed(&tenant, &chain, reason.to_string())

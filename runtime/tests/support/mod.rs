@@ -82,7 +82,7 @@ impl Bench {
             gateway,
             commands,
             events,
-            log: hub().0,
+            log: hub(Arc::default()).0,
             stop,
             ticker,
             ticker_bell,
@@ -118,8 +118,7 @@ impl Bench {
             activation,
             terms: Terms::default(),
         };
-        let word = || "test".to_owned();
-        let log = self.log.log(Origin { tenant: word(), chain: word(), module: word(), fwp: word() });
+        let log = self.log.log(origin());
         let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;
         self.commands.send(MmaCommand::Attach(endpoint)).unwrap();
         self.mma.poll();
@@ -189,4 +188,9 @@ pub(crate) fn buffer() -> Buffer {
     let bytes = Box::leak(vec![0_u8; 2048].into_boxed_slice());
     // SAFETY: leaked, and nobody else knows it.
     unsafe { Buffer::from_raw_parts(NonNull::from(&mut bytes[0]), 2048, NonNull::dangling()) }
+}
+
+fn origin() -> Origin {
+    let (tenant, chain, module) = ("test".parse().unwrap(), "test".parse().unwrap(), "test".parse().unwrap());
+    Origin { tenant, chain, stage: 0, module, fwp: "test".to_owned() }
 }
