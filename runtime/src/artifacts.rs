@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinion_builder::TEMPLATE_FORM;
-use pinion_builder::protocol::Facts;
+use pinion_builder_client::protocol::Facts;
 use pinion_control::model::Digest;
 use wasmtime::{Engine, Module};
 
-use crate::builder::Wishes;
 use crate::template;
+use pinion_builder_client::process::Wishes;
 
 /// What went wrong with a template on disk.
 #[derive(Debug, thiserror::Error)]
@@ -231,7 +231,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use crate::engine::Reset;
-    use pinion_builder::protocol::Start;
+    use pinion_builder_client::protocol::Start;
 
     const WISHES: Wishes<'_> = Wishes { config: b"allow all", memory_bytes_max: 1 << 20 };
 

@@ -27,7 +27,6 @@ use crate::accounts::Accounts;
 use crate::activation::Activations;
 use crate::artifacts::Artifacts;
 use crate::board::Board;
-use crate::builder::Builder;
 use crate::builds::Builds;
 use crate::clock::{Clock, Watch};
 use crate::config::{NodeConfig, PortConfig};
@@ -49,6 +48,7 @@ use crate::terms::Tenants;
 use crate::worker::Worker;
 use crate::workshop::Workshop;
 use crate::{engine, imports, log, ports};
+use pinion_builder_client::process::{self, Builder};
 
 /// Frames taken from and given to a port at once.
 const BURST: usize = 64;
@@ -459,8 +459,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 }
 
 fn builder(config: &NodeConfig) -> Result<PathBuf, AssemblyError> {
-    let beside_us = || Some(std::env::current_exe().ok()?.parent()?.join("pinion-builder"));
-    let program = config.builder.clone().or_else(beside_us).unwrap_or_else(|| "pinion-builder".into());
+    let program = process::place(config.builder.clone());
     if program.is_file() {
         return Ok(program);
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use pinion_builder::protocol::{Facts, Start};
+use pinion_builder_client::protocol::{Facts, Start};
 use pinion_mma::pool::{PoolError, PoolLayout};
 use wasmtime::{Engine, Instance, InstancePre, Linker, Module, Store};
 

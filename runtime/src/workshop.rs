@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use pinion_builder::protocol::{Phase, Said};
+use pinion_builder_client::protocol::{Phase, Said};
 use pinion_control::model::{Chain, DesiredState, Module, ObjectRef};
 use pinion_control::node::{ModuleBytes, Refusal};
 use wasmtime::Linker;
 
 use crate::artifacts::{Artifacts, TemplateKey};
-use crate::builder::{BuildError, Builder, Wishes};
 use crate::builds::{Build, BuildPhase, Builds};
 use crate::fwp::FwpContext;
 use crate::launcher;
 use crate::log::{LogHub, Origin};
 use crate::template::Template;
+use pinion_builder_client::process::{BuildError, Builder, Wishes};
 
 /// Builders at work at a time, where the machine has as many cores.
 const BUILDS_AT_ONCE: usize = 4;
@@ -196,6 +196,6 @@ fn refusal(error: BuildError) -> Refusal {
     match error {
         BuildError::Refused(sentence) => Refusal::Invalid(sentence),
         BuildError::Limits(_) => Refusal::Invalid(error.to_string()),
-        BuildError::Program { .. } => Refusal::Failed(error.to_string()),
+        error => Refusal::Failed(error.to_string()),
     }
 }

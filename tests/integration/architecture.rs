@@ -10,19 +10,28 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 25] = [
+const HOUSE: [(&str, &[&str]); 26] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-mma", &["pinion-abi"]),
     ("pinion-dpdk-sys", &[]),
     ("pinion-gateway", &["pinion-abi", "pinion-mma", "pinion-dpdk-sys"]),
     ("pinion-control", &[]),
-    ("pinion-cli", &["pinion-control"]),
     ("pinion-guest", &["pinion-abi"]),
-    ("pinion-builder", &["pinion-abi", "pinion-guest"]),
+    ("pinion-builder-client", &["pinion-abi"]),
+    ("pinion-cli", &["pinion-control", "pinion-builder-client"]),
+    ("pinion-builder", &["pinion-abi", "pinion-guest", "pinion-builder-client"]),
     (
         "pinion-runtime",
-        &["pinion-abi", "pinion-mma", "pinion-gateway", "pinion-control", "pinion-guest", "pinion-builder"],
+        &[
+            "pinion-abi",
+            "pinion-mma",
+            "pinion-gateway",
+            "pinion-control",
+            "pinion-guest",
+            "pinion-builder-client",
+            "pinion-builder",
+        ],
     ),
     ("balancer", &["pinion-sdk"]),
     ("delay", &["pinion-sdk"]),

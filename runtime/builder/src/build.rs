@@ -1,12 +1,12 @@
 //! The whole way from a module to a template.
 
+use pinion_builder_client::protocol::{Facts, Phase, Said, Start};
 use pinion_guest::settings;
 use wasmtime::{Engine, Module};
 
 use crate::admission;
 use crate::chunk::chunked;
 use crate::initialise::{Initialised, Wishes, initialise};
-use crate::protocol::{Facts, Phase, Said, Start};
 use crate::refused::Refused;
 
 const WASM_PAGE_BYTES: u64 = 64 * 1024;

@@ -20,13 +20,13 @@ use pinion_abi::{
     EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL,
     IMPORT_YIELD, InitStatus, LogLevel,
 };
+use pinion_builder_client::protocol::{Pool, Said};
 use pinion_guest::calls::{self, Asks, Host};
 use pinion_guest::fault::{Trapped, cause, escaped};
 use pinion_guest::settings;
 use wasmtime::{Caller, Engine, Instance, Linker, Memory, Module, OptLevel, ResourceLimiter, Store, Trap, Val};
 use wasmtime_wizer::{InstanceState, SnapshotVal, ValType, Wizer};
 
-use crate::protocol::{Pool, Said};
 use crate::refused::Refused;
 
 /// How long a module's initialisation may take.

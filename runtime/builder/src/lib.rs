@@ -9,9 +9,9 @@
 //! input and takes the template from standard output. The builder gives up rights and time first ([`limits`]), then judges
 //! the module ([`admission`]), makes its bulk memory operations interruptible ([`chunk`]), runs its initialisation once and
 //! takes a snapshot of it ([`initialise`]), and compiles that ([`build`]) with the settings that the node's engines share. What it says meanwhile, and what it refuses, it says on
-//! standard error ([`protocol`]).
+//! standard error ([`pinion_builder_client::protocol`]).
 //!
-//! The node itself uses [`protocol`] and the constants here, nothing else.
+//! The node itself uses [`pinion_builder_client`] and the constants here, nothing else.
 #![forbid(unsafe_code)]
 
 pub mod admission;
@@ -19,7 +19,6 @@ pub mod build;
 pub mod chunk;
 pub mod initialise;
 pub mod limits;
-pub mod protocol;
 pub mod refused;
 
 /// Largest module that is taken, in bytes.
@@ -31,6 +30,3 @@ pub const FUNCTION_BYTES_MAX: usize = 128 * 1024;
 /// Names what templates are like besides the engine's settings. To be raised whenever those made before are no longer to be
 /// used.
 pub const TEMPLATE_FORM: u32 = 2;
-
-/// Exit status of a builder that refuses the module; the last sentence on standard error says why.
-pub const EXIT_REFUSED: i32 = 2;

@@ -1,4 +1,4 @@
-//! `pinion-builder`: judges modules and builds templates; started by the node. See [`pinion_builder::protocol`].
+//! `pinion-builder`: judges modules and builds templates; started by the node. See [`pinion_builder_client::protocol`].
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use pinion_builder::build::build;
 use pinion_builder::initialise::Wishes;
-use pinion_builder::protocol::Said;
 use pinion_builder::refused::Refused;
-use pinion_builder::{EXIT_REFUSED, MODULE_BYTES_MAX, admission, limits};
+use pinion_builder::{MODULE_BYTES_MAX, admission, limits};
+use pinion_builder_client::EXIT_REFUSED;
+use pinion_builder_client::protocol::Said;
 
 /// Judges modules and builds templates for a Pinion node.
 #[derive(Parser)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
-use pinion_builder::protocol::{Said, Start};
+use pinion_builder_client::protocol::{Said, Start};
 
 const POOL: [u32; 7] = [u32::from_le_bytes(*b"PIN1"), 4, 1600, 4096, 4, 1024, 2048];
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_builder::protocol::Facts;
+use pinion_builder_client::protocol::Facts;
 use pinion_control::model::{self, ChainName, DesiredState, ModuleName, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainIndex, FunctionRef, Tenure};
@@ -19,7 +19,6 @@ use super::cache::CacheSize;
 use super::places::WorkerIndex;
 use crate::accounts::{Accounts, MemoryAccounts};
 use crate::artifacts::{ArtifactError, Artifacts, TemplateKey};
-use crate::builder::Wishes;
 use crate::drops::ChainKey;
 use crate::fwp::FwpContext;
 use crate::lifecycle::TemplateLife;
@@ -28,6 +27,7 @@ use crate::pressure::Level;
 use crate::scheduler::TENANTS_MAX;
 use crate::template::Template;
 use crate::terms::{Tenants, Terms};
+use pinion_builder_client::process::Wishes;
 
 /// How long a chain whose instances fail is left alone: after the first failure, and at most.
 const BACK_OFF_MIN: Duration = Duration::from_millis(100);

@@ -1,7 +1,6 @@
 //! The builder's process: started for each module and each template, limited in time, ended when it takes too long.
 //!
-//! Called from threads that may block. See `runtime/builder` for what it does, and [`pinion_builder::protocol`] for what is
-//! said.
+//! Called from threads that may block. See `runtime/builder` for what it does, and [`crate::protocol`] for what is said.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -10,9 +9,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinion_builder::EXIT_REFUSED;
-use pinion_builder::protocol::{Facts, Said};
+use crate::EXIT_REFUSED;
+use crate::protocol::{Facts, Said};
 
+/// What it is called.
+const PROGRAM: &str = "pinion-builder";
 /// Wall time for one module.
 const BUILD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Largest template that is taken from the builder, its facts included.
@@ -47,6 +48,13 @@ pub struct Wishes<'a> {
     pub config: &'a [u8],
     /// Linear memory that each instance may have, in bytes.
     pub memory_bytes_max: u64,
+}
+
+/// Where the builder is: where somebody says, or beside the program that asks.
+#[must_use]
+pub fn place(given: Option<PathBuf>) -> PathBuf {
+    let beside_us = || Some(std::env::current_exe().ok()?.parent()?.join(PROGRAM));
+    given.or_else(beside_us).unwrap_or_else(|| PROGRAM.into())
 }
 
 /// How to start the builder.
