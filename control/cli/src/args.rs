@@ -32,6 +32,24 @@ pub(crate) enum Format {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Say what a node would say of modules and manifests, without one
+    ///
+    /// Judges modules, initialises them with their configurations and compiles them as a node does, in a process that limits itself. What a
+    /// node alone knows it cannot say: whether it has a port of that name, a module that no manifest given here brings, or room. The exit
+    /// status is 2 if something is refused.
+    Check {
+        /// Modules (.wasm), manifests, or folders of manifests. Without any, the pinion.toml of this folder
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// For modules: the configuration that they are initialised with
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        config: String,
+        /// For modules: how much memory an instance may have
+        #[arg(long, value_name = "KIB", default_value_t = pinion_control::model::Chain::MEMORY_LIMIT_KIB)]
+        memory_limit_kib: u32,
+        #[command(flatten)]
+        builder: Builder,
+    },
     /// Make modules, chains and rules be there as manifests say, all of them or none
     Apply {
         /// Manifests, or folders of them; all are one change
@@ -112,6 +130,14 @@ pub(crate) enum Command {
     },
     /// Show the node as a whole
     Status,
+}
+
+/// Where the builder is.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Builder {
+    /// The program that judges modules; by default the pinion-builder beside this program
+    #[arg(long = "builder", env = "PINION_BUILDER", value_name = "PATH")]
+    pub(crate) program: Option<PathBuf>,
 }
 
 /// What is called.

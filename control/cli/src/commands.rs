@@ -1,6 +1,7 @@
 //! One file per command; what they share is here.
 
 mod apply;
+mod check;
 mod delete;
 mod describe;
 mod get;
@@ -9,17 +10,21 @@ mod logs;
 mod progress;
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use pinion_builder_client::process::Wishes;
 use pinion_control::Client;
 use pinion_control::client::{Filter, Follow};
 use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::Bundle;
-use pinion_control::model::TenantName;
+use pinion_control::model::{Invalid, TenantName};
 
 use crate::args::{Args, Command, Format};
 use crate::output;
+
+/// The manifest of a function, in its folder.
+const OWN_MANIFEST: &str = "pinion.toml";
 
 /// What somebody typed leads nowhere.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +41,20 @@ pub(crate) enum BadInput {
     /// A file that can't be read.
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
+    /// Nothing is said of what to take, and nothing is here.
+    #[error(
+        "there is no {OWN_MANIFEST} in this folder: name a file, or go to the folder of a function"
+    )]
+    NoManifest,
+    /// A builder that is not there.
+    #[error("there is no builder at {}: name pinion-builder by --builder or PINION_BUILDER", .0.display())]
+    NoBuilder(PathBuf),
+    /// What no node would take.
+    #[error(transparent)]
+    Invalid(Invalid),
+    /// What a node would refuse.
+    #[error("{what}: {reason}")]
+    Refused { what: String, reason: String },
     /// Not the number of a chain instance.
     #[error("{0:?} is not a chain instance: these have numbers, see pinion get instances")]
     InstanceId(String),
@@ -45,6 +64,11 @@ pub(crate) enum BadInput {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let Args { socket, output, command } = args;
     match command {
+        Command::Check { files, config, memory_limit_kib, builder } => {
+            let files = or_own_manifest(files)?;
+            let wishes = Wishes { config: config.as_bytes(), memory_bytes_max: u64::from(memory_limit_kib) << 10 };
+            check::run(&check::builder(builder)?, &files, wishes, output)
+        }
         Command::Apply { files } => apply::run(&socket, &files, output).await,
         Command::Get { kind, name, tenant } => {
             let mut client = Client::connect(&socket).await?;
@@ -74,6 +98,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             let report = Client::connect(&socket).await?.status().await?;
             status::print(&report, output)
         }
+    }
+}
+
+/// What was named; else the manifest of the folder that we are in.
+fn or_own_manifest(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, BadInput> {
+    match files.is_empty() {
+        false => Ok(files),
+        true if Path::new(OWN_MANIFEST).is_file() => Ok(vec![OWN_MANIFEST.into()]),
+        true => Err(BadInput::NoManifest),
     }
 }
 
