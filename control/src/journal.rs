@@ -1,8 +1,8 @@
 //! What functions say, kept for those who ask: each tenant's latest lines.
 //!
-//! Written by the data plane's log thread ([`Journal::push`]), read by the API for whoever wants to see them ([`Reader`]). Both hold a lock
-//! for the time of some hundred copies of pointers at most, and neither ever waits for a reader that is slow: that one finds fewer lines,
-//! and is told how many it has missed.
+//! Written by the data plane's log thread ([`Journal::push`]), read by the API for whoever wants to see them ([`Reader`]). A reader has the lock
+//! for a look at each tenant and a page of lines, and for a look at each line once if it wants a tail. Nobody waits for one that is slow: it
+//! finds fewer lines, and is told how many it has missed.
 //!
 //! ```text
 //!   push --> tenant a   | lost | line line line |   at most TENANT_BYTES_MAX each,
@@ -12,8 +12,11 @@
 //!
 //! A tenant that says much loses its own oldest lines. Nothing here is durable.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::vec_deque::Iter;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
+use std::iter::Peekable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Serialize, Serializer};
@@ -294,7 +297,7 @@ impl Reader {
     fn read_page(&mut self) -> (Vec<LogLine>, usize) {
         let Self { journal, filter, at, from, .. } = self;
         let rings = journal.rings();
-        let mut found: Vec<&Kept> = Vec::new();
+        let mut unread = Vec::new();
         for (tenant, ring) in rings.by_tenant.iter().filter(|(tenant, _)| filter.wants_tenant(tenant)) {
             let place = at.entry(tenant.clone()).or_default();
             if place.next > ring.end() {
@@ -303,10 +306,9 @@ impl Reader {
             }
             let missed = ring.first.saturating_sub(place.next);
             *place = Place { next: place.next.max(ring.first), lost: place.lost + missed };
-            found.extend(ring.lines.iter().skip((place.next - ring.first) as usize).take(PAGE_LINES));
+            unread.push(ring.lines.range((place.next - ring.first) as usize..).peekable());
         }
-        found.sort_unstable_by_key(|kept| kept.sequence);
-        found.truncate(PAGE_LINES);
+        let found = merged(&mut unread);
         let take = |kept: &&Kept| {
             let place = at.get_mut(&kept.line.origin.tenant)?;
             place.next += 1;
@@ -323,4 +325,18 @@ impl Reader {
     pub async fn more(&mut self) -> bool {
         !self.news.borrow().closed && self.news.changed().await.is_ok() && !self.news.borrow().closed
     }
+}
+
+/// The oldest lines of all tenants' together, a page at most, in their order.
+fn merged<'a>(tenants: &mut [Peekable<Iter<'a, Kept>>]) -> Vec<&'a Kept> {
+    let first = |(at, lines): (usize, &mut Peekable<Iter<'a, Kept>>)| Some(Reverse((lines.peek()?.sequence, at)));
+    let mut next: BinaryHeap<Reverse<(u64, usize)>> = tenants.iter_mut().enumerate().filter_map(first).collect();
+    let mut page = Vec::new();
+    while page.len() < PAGE_LINES
+        && let Some(Reverse((_, at))) = next.pop()
+    {
+        page.extend(tenants[at].next());
+        next.extend(first((at, &mut tenants[at])));
+    }
+    page
 }
