@@ -32,6 +32,28 @@ pub(crate) enum Format {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Make a crate of a function: its code, tests, and manifest
+    ///
+    /// The crate comes into a folder of its name, which must be empty or not there. `cargo test` tests it, `pinion build` builds it, and
+    /// `pinion apply` brings it to a node.
+    New {
+        /// The crate's name: small letters, digits and -, the first a letter
+        name: CrateName,
+        /// What to begin with
+        #[arg(long, value_enum, default_value_t = Template::Responder)]
+        template: Template,
+        /// A checkout of Pinion whose SDK to use; without it, the SDK of this version from the registry
+        #[arg(long, env = "PINION_SDK", value_name = "PATH")]
+        sdk: Option<PathBuf>,
+    },
+    /// Build the function in this folder, and check it as a node would
+    ///
+    /// Runs `cargo build --release --target wasm32-wasip1`, then `pinion check`. PINION_CARGO says which cargo; that hears of RUSTFLAGS and
+    /// the like as always.
+    Build {
+        #[command(flatten)]
+        builder: Builder,
+    },
     /// Say what a node would say of modules and manifests, without one
     ///
     /// Judges modules, initialises them with their configurations and compiles them as a node does, in a process that limits itself. What a
@@ -52,8 +74,8 @@ pub(crate) enum Command {
     },
     /// Make modules, chains and rules be there as manifests say, all of them or none
     Apply {
-        /// Manifests, or folders of them; all are one change
-        #[arg(long = "file", short, required = true, num_args = 1.., value_name = "FILE")]
+        /// Manifests, or folders of them; all are one change. Without any, the pinion.toml of this folder
+        #[arg(long = "file", short, num_args = 1.., value_name = "FILE")]
         files: Vec<PathBuf>,
     },
     /// List things
@@ -139,6 +161,40 @@ pub(crate) struct Builder {
     #[arg(long = "builder", env = "PINION_BUILDER", value_name = "PATH")]
     pub(crate) program: Option<PathBuf>,
 }
+
+/// What a new crate begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Template {
+    /// Lets packets to some ports pass, and drops others
+    PacketFilter,
+    /// Answers UDP datagrams
+    Responder,
+}
+
+/// A name that cargo takes for a crate and a node for a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CrateName(pub(crate) String);
+
+impl FromStr for CrateName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        pinion_control::model::ModuleName::new(text).map_err(|error| error.to_string())?;
+        if !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+            return Err("the name of a crate begins with a letter".to_owned());
+        }
+        if RESERVED.split(' ').any(|word| word == text) {
+            return Err("that is a word of Rust's, or a crate's that comes with it: take another".to_owned());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Names that cargo takes for no crate, as they mean something else in its code, or in its target folder.
+const RESERVED: &str = "abstract alloc as async await become box break build const continue core crate deps do dyn else enum \
+    examples extern false final fn for gen if impl in incremental let loop macro match mod move mut override \
+    pinion-abi pinion-sdk priv proc-macro pub ref return self static std struct super test trait true try type \
+    unsafe use where while";
 
 /// What is called.
 #[derive(Clone, Debug, PartialEq, Eq)]

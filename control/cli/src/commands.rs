@@ -1,12 +1,14 @@
 //! One file per command; what they share is here.
 
 mod apply;
+mod build;
 mod check;
 mod delete;
 mod describe;
 mod get;
 mod invoke;
 mod logs;
+mod new;
 mod progress;
 mod status;
 
@@ -43,7 +45,7 @@ pub(crate) enum BadInput {
     Unreadable { path: PathBuf, error: std::io::Error },
     /// Nothing is said of what to take, and nothing is here.
     #[error(
-        "there is no {OWN_MANIFEST} in this folder: name a file, or go to the folder of a function"
+        "there is no {OWN_MANIFEST} in this folder: name a file, or go to the folder of a function (pinion new makes one)"
     )]
     NoManifest,
     /// A builder that is not there.
@@ -55,6 +57,15 @@ pub(crate) enum BadInput {
     /// What a node would refuse.
     #[error("{what}: {reason}")]
     Refused { what: String, reason: String },
+    /// A folder that somebody needs.
+    #[error("{} is not empty: a new crate takes an empty folder, or one that is not there", .0.display())]
+    NotEmpty(PathBuf),
+    /// No SDK where somebody says.
+    #[error("there is no pinion-sdk at {}: name the folder of a checkout of Pinion, or of its guest-sdk/rust", .0.display())]
+    NoSdk(PathBuf),
+    /// The compiler has said why.
+    #[error("{program} has not built the function ({status}): what it says above is why")]
+    NotBuilt { program: String, status: std::process::ExitStatus },
     /// Not the number of a chain instance.
     #[error("{0:?} is not a chain instance: these have numbers, see pinion get instances")]
     InstanceId(String),
@@ -64,12 +75,14 @@ pub(crate) enum BadInput {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let Args { socket, output, command } = args;
     match command {
+        Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref()),
+        Command::Build { builder } => build::run(builder, output),
         Command::Check { files, config, memory_limit_kib, builder } => {
             let files = or_own_manifest(files)?;
             let wishes = Wishes { config: config.as_bytes(), memory_bytes_max: u64::from(memory_limit_kib) << 10 };
             check::run(&check::builder(builder)?, &files, wishes, output)
         }
-        Command::Apply { files } => apply::run(&socket, &files, output).await,
+        Command::Apply { files } => apply::run(&socket, &or_own_manifest(files)?, output).await,
         Command::Get { kind, name, tenant } => {
             let mut client = Client::connect(&socket).await?;
             get::run(&mut client, kind, Filter { tenant, name }, output).await

@@ -1,0 +1,97 @@
+//! The built `pinion` command where it needs no node: new crates, and what is said before anything is built.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn pinion(folder: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
+    command.args(words).current_dir(folder);
+    for variable in ["PINION_SDK", "PINION_BUILDER", "PINION_SOCKET"] {
+        command.env_remove(variable);
+    }
+    command.output().unwrap()
+}
+
+/// The error, which has to be for bad input.
+fn refused(folder: &Path, words: &[&str]) -> String {
+    let output = pinion(folder, words);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+    error
+}
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+#[test]
+fn a_new_crate_names_itself_and_its_sdk_and_leaves_no_place_unfilled() {
+    let folder = tempfile::tempdir().unwrap();
+    for template in ["responder", "packet-filter"] {
+        let name = format!("my-{template}");
+        let output = pinion(folder.path(), &["new", &name, "--template", template]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let made = folder.path().join(&name);
+        for file in ["Cargo.toml", ".gitignore", "README.md", "pinion.toml", "src/lib.rs", "tests/frames.rs"] {
+            let text = fs::read_to_string(made.join(file)).unwrap();
+            assert!(!text.contains("{{"), "{template}: {file}: {text}");
+        }
+        let manifest = fs::read_to_string(made.join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{manifest}");
+        assert!(manifest.contains(concat!("pinion-sdk = \"", env!("CARGO_PKG_VERSION"), "\"")), "{manifest}");
+    }
+}
+
+#[test]
+fn the_sdk_of_a_checkout_is_found_from_its_root_and_from_within() {
+    let folder = tempfile::tempdir().unwrap();
+    let sdk = checkout().join("guest-sdk/rust");
+    for (name, given) in [("a", checkout()), ("b", checkout().join("guest-sdk")), ("c", sdk.clone())] {
+        let output = pinion(folder.path(), &["new", name, "--sdk", given.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let manifest = fs::read_to_string(folder.path().join(name).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("pinion-sdk = {{ path = {sdk:?} }}")), "{manifest}");
+    }
+    let error = refused(folder.path(), &["new", "d", "--sdk", "/nonexistent"]);
+    assert!(error.starts_with("error: there is no pinion-sdk at /nonexistent"), "{error}");
+    assert!(!folder.path().join("d").exists());
+}
+
+#[test]
+fn a_folder_with_something_in_it_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("mine")).unwrap();
+    fs::write(folder.path().join("mine/notes"), "dear diary").unwrap();
+    let error = refused(folder.path(), &["new", "mine"]);
+    assert!(error.starts_with("error: mine is not empty"), "{error}");
+    assert_eq!(fs::read_dir(folder.path().join("mine")).unwrap().count(), 1);
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    assert!(pinion(folder.path(), &["new", "empty"]).status.success());
+}
+
+#[test]
+fn what_is_no_name_of_a_crate_makes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["7up", "My-Function", "a_b", "../up", "test", "-x", "", "match"] {
+        refused(folder.path(), &["new", "--", name]);
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_without_a_manifest_has_nothing_to_build_check_or_apply() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["build", "check", "apply"] {
+        // Not about the builder, which need not have been built here.
+        let error = refused(folder.path(), &[command]);
+        assert!(error.starts_with("error: there is no pinion.toml in this folder"), "{command}: {error}");
+    }
+}
+
+#[test]
+fn a_builder_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(folder.path(), &["check", "m.wasm", "--builder", "/nonexistent/builder"]);
+    assert!(error.starts_with("error: there is no builder at /nonexistent/builder"), "{error}");
+}

@@ -1,0 +1,195 @@
+//! A tenant's way from an empty folder to a function on the wire, and what it sees of it.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use pinion_tests::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::build::{hostile, program, sample, workspace};
+use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::ping;
+use pinion_tests::process::{errors, output, run};
+use pinion_tests::until::{SOON, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The port that the template `responder` answers at.
+const PORT: u16 = 7777;
+
+/// `pinion` in a folder, with the guests' toolchain of this machine, and the SDK of this workspace.
+fn pinion(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(program("pinion"));
+    command.args(words).current_dir(folder).env("PINION_SDK", workspace()).env_remove("PINION_SOCKET");
+    guest_toolchain(&mut command);
+    command
+}
+
+/// As `tests/setup/build-guests.sh` does where cargo has the target's standard library as source only.
+fn guest_toolchain(command: &mut Command) {
+    let script = ". tests/setup/guest-toolchain.sh; guest_toolchain; echo $debian_cargo $debian_rustc $debian_libc";
+    let found = run(Command::new("bash").args(["-c", script]).current_dir(workspace()));
+    if let [kind, cargo, rustc, libc] = found.split_whitespace().collect::<Vec<_>>()[..]
+        && kind == "debian"
+    {
+        command.envs([("PINION_CARGO", cargo), ("RUSTC", rustc), ("RUSTC_BOOTSTRAP", "1")]);
+        command.env("CARGO_UNSTABLE_BUILD_STD", "std,panic_abort");
+        command.env("CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS", format!("-L {libc}"));
+    }
+}
+
+/// A crate of this template, in a folder that goes when the first of the two does.
+fn new_crate(template: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder for the crate");
+    run(&mut pinion(folder.path(), &["new", "my-function", "--template", template]));
+    let made = folder.path().join("my-function");
+    (folder, made)
+}
+
+fn test_natively(folder: &Path) {
+    run(Command::new("cargo")
+        .args(["test", "--offline", "--quiet"])
+        .current_dir(folder)
+        .env_remove("CARGO_TARGET_DIR"));
+}
+
+/// What answers a datagram, if something does.
+fn answer(bed: &Bed, client: usize, text: &[u8]) -> Option<Vec<u8>> {
+    bed.clients[client].namespace.inside(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a client has sockets");
+        socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket has a timeout");
+        socket.send_to(text, (NODE, PORT)).expect("the node's address is in the client's network");
+        let mut answer = [0; 64];
+        let len = socket.recv(&mut answer).ok()?;
+        Some(answer[..len].to_vec())
+    })
+}
+
+fn logs(bed: &Bed, words: &[&str]) -> Vec<Value> {
+    let lines = bed.node.cli().run(&[&["logs", "-o", "json"], words].concat());
+    lines.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+}
+
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(2), "{}", errors(output));
+    errors(output)
+}
+
+#[test]
+fn a_new_responder_is_tested_built_checked_applied_and_answers_clients() {
+    let bed = Bed::new(Device::AfPacket);
+    let (_folder, made) = new_crate("responder");
+    test_natively(&made);
+    let built = run(&mut pinion(&made, &["build"]));
+    assert!(built.contains("demo/my-function/0") && built.contains("from a snapshot"), "{built}");
+    let checked = run(&mut pinion(&made, &["check"]));
+    assert_eq!(checked, built);
+    let socket = bed.node.socket();
+    let applied = run(pinion(&made, &["apply", "--socket"]).arg(&socket));
+    assert_eq!(applied.lines().filter(|line| line.ends_with(" created")).count(), 3, "{applied}");
+    for client in 0..2 {
+        assert_eq!(until("answer", SOON, || answer(&bed, client, b"hello")), b"HELLO");
+    }
+    let said = until("line of either client's instance", SOON, || {
+        Some(logs(&bed, &["--tenant", "demo"])).filter(|lines| lines.len() == 2)
+    });
+    for line in &said {
+        assert_eq!((&line["chain"], &line["text"]), (&"my-function".into(), &"the first datagram is answered".into()));
+    }
+    assert_ne!(said[0]["fwp"], said[1]["fwp"]);
+}
+
+#[test]
+fn a_new_packet_filter_is_tested_built_and_checked() {
+    let (_folder, made) = new_crate("packet-filter");
+    test_natively(&made);
+    let built = run(&mut pinion(&made, &["build"]));
+    assert!(built.contains("from a snapshot"), "{built}");
+    let manifest = std::fs::read_to_string(made.join("pinion.toml")).expect("the crate has a manifest");
+    std::fs::write(made.join("pinion.toml"), manifest.replace("53 443", "53 http")).expect("it can be changed");
+    let error = refused(&output(&mut pinion(&made, &["check"])));
+    assert!(error.contains("chain demo/my-function: stage 0") && error.contains("\"http\" is no port"), "{error}");
+}
+
+#[test]
+fn what_does_not_compile_is_not_built_and_cargo_says_why() {
+    let (_folder, made) = new_crate("responder");
+    std::fs::write(made.join("src/lib.rs"), "fn answer() -> u32 {}").expect("the crate can be changed");
+    let error = refused(&output(&mut pinion(&made, &["build"])));
+    assert!(error.contains("error[E0308]") && error.contains("has not built the function"), "{error}");
+}
+
+#[test]
+fn a_module_that_no_node_would_take_is_refused_without_one_naming_the_import() {
+    let folder = tempfile::tempdir().expect("a folder for the module");
+    let path = folder.path().join("wants.wasm");
+    let text = r#"(module (import "env" "launch_missiles" (func)) (memory (export "memory") 1)
+        (func (export "pinion_abi_v1")) (func (export "pinion_init") (result i32) (i32.const 0))
+        (func (export "pinion_pool") (result i32) (i32.const 0)) (func (export "pinion_run")))"#;
+    std::fs::write(&path, wat::parse_str(text).expect("it is a module")).expect("the folder is writable");
+    let error = refused(&output(&mut pinion(folder.path(), &["check", "wants.wasm"])));
+    assert!(error.contains("it imports env.launch_missiles"), "{error}");
+}
+
+#[test]
+fn a_configuration_and_a_limit_are_checked_with_a_module() {
+    let folder = Path::new("/");
+    let module = sample("packet-filter").display().to_string();
+    let taken = run(&mut pinion(folder, &["check", &module, "--config", "default deny", "-o", "json"]));
+    let taken: Value = serde_json::from_str(&taken).expect("it is JSON");
+    assert_eq!(taken[0]["snapshot"], true);
+    assert_eq!(
+        taken[0]["size_bytes"],
+        sample("packet-filter").metadata().expect("it is a file").len(),
+        "the size is the module's"
+    );
+    let error = refused(&output(&mut pinion(folder, &["check", &module, "--config", "allow everything"])));
+    assert!(error.contains(r#""everything" is not known"#), "{error}");
+    let error = refused(&output(&mut pinion(
+        folder,
+        &["check", &module, "--config", "default deny", "--memory-limit-kib", "64"],
+    )));
+    assert!(error.contains("memory_limit_kib is 64"), "{error}");
+}
+
+#[test]
+fn a_function_that_traps_tells_its_tenant_why_and_no_other() {
+    let bed = Bed::new(Device::AfPacket);
+    let manifest = Manifest::of(TENANT).module("trapper", &hostile("trapper")).chain("faulty", "trapper", "");
+    bed.node.apply(manifest.ping_rule("ping", "faulty", "per-client", NODE).text());
+    until("instance that is ready", SOON, || {
+        (bed.node.cli().chain_status(TENANT, "faulty")["ready"].as_u64() > Some(0)).then_some(())
+    });
+    let _ = ping(&bed.clients[0].namespace, &format!("-c 1 -W 0.2 {NODE}"));
+    let failure = until("line on the trap", SOON, || {
+        let lines = logs(&bed, &["--tenant", TENANT, "--chain", "faulty"]);
+        let is_it = |line: &Value| line["text"].as_str().is_some_and(|text| text.starts_with("it trapped"));
+        lines.into_iter().find(|line| line["level"] == "error" && is_it(line))
+    });
+    assert_eq!((&failure["module"], &failure["stage"]), (&"trapper".into(), &0.into()));
+    assert_eq!(logs(&bed, &["--tenant", "somebody-else"]), Vec::<Value>::new());
+}
+
+#[test]
+fn who_follows_sees_what_comes_until_interrupted() {
+    let bed = Bed::new(Device::AfPacket);
+    let manifest = Manifest::of(TENANT).module("log-flood", &hostile("log_flood")).chain("loud", "log-flood", "");
+    let cli = bed.node.cli();
+    let mut command = Command::new(program("pinion"));
+    command.arg("--socket").arg(bed.node.socket()).args(["logs", "--follow", "--tenant", TENANT]);
+    let mut following = command.stdout(Stdio::piped()).spawn().expect("pinion can be run");
+    bed.node.apply(manifest.ping_rule("ping", "loud", "per-client", NODE).text());
+    until("instance that is ready", SOON, || {
+        (cli.chain_status(TENANT, "loud")["ready"].as_u64() > Some(0)).then_some(())
+    });
+    let _ = ping(&bed.clients[0].namespace, &format!("-c 1 -W 0.2 {NODE}"));
+    let mut lines = BufReader::new(following.stdout.take().expect("it is a pipe")).lines();
+    let first = lines.next().expect("something is said").expect("it is text");
+    assert!(first.contains(" loud/0["), "{first}");
+    kill_process(Pid::from_child(&following), Signal::INT).expect("a child can be signalled");
+    let status = following.wait().expect("a child can be waited for");
+    assert!(status.success(), "interrupted, pinion logs ended with {status}");
+}
