@@ -197,6 +197,8 @@ impl Steps {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crossbeam_channel::{bounded, unbounded};
     use pinion_gateway::id::ChainIndex;
