@@ -239,11 +239,12 @@ impl Instances {
                 Err(reason) => {
                     made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(fwp, endpoint));
                     let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
+                    // Found again and again while memory is in use: the status says so once.
+                    if matches!(reason, EndReason::OverLimit(_)) {
+                        return Err(Unprepared::OverLimit(problem));
+                    }
                     self.log.failed(origin(), &format!("it could not be prepared: {}", reason.account()));
-                    return Err(match reason {
-                        EndReason::OverLimit(_) => Unprepared::OverLimit(problem),
-                        _ => Unprepared::Failed(problem),
-                    });
+                    return Err(Unprepared::Failed(problem));
                 }
             }
         }
