@@ -134,7 +134,7 @@ pub(crate) enum Command {
     },
     /// Show what functions say, and why they fail
     ///
-    /// The node keeps the latest lines of each tenant. Each is shown as TIME LEVEL CHAIN/STAGE[FWP] MESSAGE, with the tenant before the chain
+    /// The node keeps the latest lines of each tenant. Each is shown as `TIME LEVEL CHAIN/STAGE[FWP] MESSAGE`, with the tenant before the chain
     /// unless --tenant is given. A function may say so much at once, and the node keep so much: where lines were lost, a line says how many.
     Logs {
         /// Go on with what comes, until Ctrl-C
