@@ -108,6 +108,24 @@ impl Inline {
         self.node.apply(manifest.text());
     }
 
+    /// Has all that comes in by either port pass one instance of a sample of one stage, whose outputs are the ports `wan` and `lan`.
+    ///
+    /// # Panics
+    /// If the node does not take it.
+    #[track_caller]
+    pub fn pass_through(&self, sample: &str, config: &str) {
+        let stage = format!("{{ module = {sample:?}, config = {config:?}, outputs = [\"port:wan\", \"port:lan\"] }}");
+        let mut manifest = Manifest::of(TENANT)
+            .module(sample, &build::sample(sample))
+            .with(format_args!("[[chain]]\nname = \"between\"\nstage = [{stage}]\n"));
+        for port in ["lan", "wan"] {
+            manifest = manifest.with(format_args!(
+                "[[rule]]\nname = \"from-{port}\"\npolicy = \"shared\"\nchain = \"between\"\nmatch = {{ port = \"{port}\" }}\n"
+            ));
+        }
+        self.node.apply(manifest.text());
+    }
+
     /// Frames that the node has dropped and counted, by place and reason.
     ///
     /// # Panics
