@@ -246,6 +246,8 @@ pub struct FwpCounters {
     pub cpu_us: u64,
     /// The time it waited for its turns, from when it had something to do.
     pub wait_us: u64,
+    /// Clients that it was given to: 1 as soon as it has one.
+    pub activations: u64,
 }
 
 impl FwpCounters {
@@ -329,6 +331,8 @@ pub struct MeterStatus {
     pub preemptions: u64,
     /// Bytes of packets that were copied.
     pub copied_bytes: u64,
+    /// Packets that were dropped: of a chain all that [`ChainStatus::drops`] lists.
+    pub dropped: u64,
     /// How long FWPs waited for their turns, from when they had something to do.
     pub run_queue_wait: LatencyStatus,
 }

@@ -162,6 +162,7 @@ impl FwpEntry {
             preemptions: guest.preemptions.value(),
             cpu_us: guest.cpu_ns.value() / 1000,
             wait_us: guest.wait_ns.value() / 1000,
+            activations: 0,
         }
     }
 }
@@ -210,7 +211,7 @@ impl InstanceEntry {
             worker_core: u32::from(self.core.0),
             memory_kib: fwp.shared.memory_bytes() / 1024,
             age_ms: self.age_ms(),
-            counters: fwp.counters(),
+            counters: FwpCounters { activations: self.client.is_some().into(), ..fwp.counters() },
         })
     }
 }

@@ -120,7 +120,7 @@ impl Meters {
         self.lock().retain(|(tenant, name), _| state.chain(tenant, name).is_some());
     }
 
-    /// What these chains have had together.
+    /// What these chains have had together, but for what is counted of their packets: that is in the [ledger](crate::drops).
     #[must_use]
     pub fn status(&self, mut is_meant: impl FnMut(&ChainKey) -> bool) -> MeterStatus {
         let by_chain = self.lock();
@@ -134,6 +134,7 @@ impl Meters {
             turns: sum(|meter| &meter.turns),
             preemptions: sum(|meter| &meter.preemptions),
             copied_bytes: 0,
+            dropped: 0,
             run_queue_wait: LatencySnapshot::all(meters().map(|meter| &meter.waits)).status(),
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use pinion_control::journal::Journal;
 use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
-    Answered, Call, ChainInstanceStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, ModuleBytes, Node, NodeStatus,
-    PortStatus, Refusal, TenantStatus,
+    Answered, Call, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, ModuleBytes, Node,
+    NodeStatus, PortStatus, Refusal, TenantStatus,
 };
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
 use pinion_gateway::observer::{Observer, PortObserver};
@@ -16,7 +16,7 @@ use pinion_mma::counters::{Counter, MmaCounters};
 
 use crate::accounts::{Accounts, Usage};
 use crate::activation::Activations;
-use crate::board::Board;
+use crate::board::{Board, Entries};
 use crate::builds::Builds;
 use crate::invocations::Invocations;
 use crate::latency::{Latencies, LatencySnapshot};
@@ -230,6 +230,39 @@ impl DataPlane {
             drops,
         }
     }
+
+    /// How the chains are doing, with what they have had of the node.
+    fn chain_statuses(&self, entries: &Entries) -> Vec<ChainStatus> {
+        let (mut chains, copied) = (entries.chain_statuses(), entries.copied_bytes());
+        for chain in &mut chains {
+            let key = (chain.tenant.clone(), chain.chain.clone());
+            chain.meter = MeterStatus {
+                copied_bytes: copied.get(&key).copied().unwrap_or(0),
+                dropped: chain.drops.iter().map(|drop| drop.count).sum(),
+                ..self.meters.status(|of| *of == key)
+            };
+            if let Some(usage) = self.accounts.of_chain(&key) {
+                (chain.memory_kib, chain.memory_limit_kib) = (usage.used_kib, usage.limit_kib);
+            }
+        }
+        chains
+    }
+
+    /// How the tenants are doing. What became of their packets is what these chains say: both are of one look at the counters.
+    fn tenant_statuses(&self, chains: &[ChainStatus]) -> Vec<TenantStatus> {
+        let status = |(tenant, usage): (TenantName, Usage)| {
+            let sum = |count: fn(&MeterStatus) -> u64| {
+                chains.iter().filter(|chain| chain.tenant == tenant).map(|chain| count(&chain.meter)).sum()
+            };
+            let meter = MeterStatus {
+                copied_bytes: sum(|meter| meter.copied_bytes),
+                dropped: sum(|meter| meter.dropped),
+                ..self.meters.status(|(of, _)| *of == tenant)
+            };
+            TenantStatus { tenant, memory_kib: usage.used_kib, memory_limit_kib: usage.limit_kib, meter }
+        };
+        self.accounts.of_tenants().into_iter().map(status).collect()
+    }
 }
 
 impl Node for DataPlane {
@@ -305,40 +338,24 @@ impl Node for DataPlane {
         let ports = (0..self.ports.len()).map(|index| self.port_status(index)).chain([self.invoke_status()]).collect();
         let latencies = self.latencies();
         let entries = self.board.entries();
-        let (mut chains, copied) = (entries.chain_statuses(), entries.copied_bytes());
-        for chain in &mut chains {
-            let key = (chain.tenant.clone(), chain.chain.clone());
-            let copied_bytes = copied.get(&key).copied().unwrap_or(0);
-            chain.meter = MeterStatus { copied_bytes, ..self.meters.status(|of| *of == key) };
-            if let Some(usage) = self.accounts.of_chain(&(chain.tenant.clone(), chain.chain.clone())) {
-                (chain.memory_kib, chain.memory_limit_kib) = (usage.used_kib, usage.limit_kib);
-            }
-        }
+        let chains = self.chain_statuses(&entries);
         let mut warnings: Vec<String> = self.warnings.iter().chain(&entries.warnings).cloned().collect();
         warnings.extend(entries.bans());
         if entries.memory_level != Level::Calm {
             warnings.push(format!("memory: {}", entries.memory_level));
         }
-        let copied_by =
-            |tenant: &TenantName| copied.iter().filter(|((of, _), _)| of == tenant).map(|(_, bytes)| bytes).sum();
-        let tenant = |(tenant, usage): (TenantName, Usage)| TenantStatus {
-            meter: MeterStatus { copied_bytes: copied_by(&tenant), ..self.meters.status(|(of, _)| *of == tenant) },
-            tenant,
-            memory_kib: usage.used_kib,
-            memory_limit_kib: usage.limit_kib,
-        };
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
             followed_version: entries.followed_version,
             cores: cores.collect(),
             ports,
+            tenants: self.tenant_statuses(&chains),
             chains,
             warnings,
             copied_bytes: of_mmas(|mma| &mma.copied_bytes),
             dropped_gone: of_mmas(|mma| &mma.dropped_gone),
             builds: self.builds.statuses(),
-            tenants: self.accounts.of_tenants().into_iter().map(tenant).collect(),
             activation: latencies.activation.status(),
             chain_activation: latencies.chain_activation.status(),
             preparation: latencies.preparation.status(),

@@ -137,7 +137,7 @@ address_clients() {
     ip "${in[@]}" -6 address add $client_v6/64 dev $device nodad 2>/dev/null || client_v6=
 }
 
-echo_is_ready() { $pinion status | awk '$1 == "demo" && $2 == "echo" && $3 > 0 { ready = 1 } END { exit !ready }'; }
+echo_is_ready() { $pinion get chains echo --tenant demo | awk 'NR == 2 && $5 > 0 { ready = 1 } END { exit !ready }'; }
 
 ping_as_each_client() {
     local client

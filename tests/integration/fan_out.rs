@@ -2,6 +2,7 @@
 //! frames on two ports.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 
 use pinion_tests::bed::{NODE, TENANT, turn};
@@ -96,6 +97,15 @@ impl TwoPorts {
     fn drops(&self, chain: &str) -> Value {
         self.node.cli().chain_status(TENANT, chain)["drops"].clone()
     }
+
+    /// What tenants and their chains dropped, by their meters: chains of no name are the tenant's own.
+    fn dropped(&self) -> BTreeMap<(String, String), u64> {
+        let status = self.node.cli().status();
+        let entries = ["tenants", "chains"].into_iter().flat_map(|list| status[list].as_array().expect("a list"));
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let dropped = |entry: &Value| entry["meter"]["dropped"].as_u64().expect("a meter counts drops");
+        entries.map(|entry| ((text(&entry["tenant"]), text(&entry["chain"])), dropped(entry))).collect()
+    }
 }
 
 fn udp_rule(manifest: Manifest, chain: &str) -> Manifest {
@@ -176,6 +186,47 @@ fn what_a_chain_lost_stays_counted_when_its_instances_have_ended() {
     }
 }
 
+/// The sum of what each chain lists by place and reason, and what its FWPs have counted.
+fn listed(bed: &TwoPorts, tenant: &str, chain: &str) -> [u64; 2] {
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let drops = bed.node.cli().chain_status(tenant, chain)["drops"].clone();
+    let fwps = bed.node.cli().get("fwps").into_iter().filter(|fwp| fwp["tenant"] == tenant && fwp["chain"] == chain);
+    let by_fwps = fwps.flat_map(|fwp| {
+        let counters = fwp["counters"].as_object().expect("an FWP has counters").clone();
+        counters.into_iter().filter(|(name, _)| name.starts_with("dropped_")).map(|(_, count)| number(&count))
+    });
+    [drops.as_array().expect("a list").iter().map(|drop| number(&drop["count"])).sum(), by_fwps.sum()]
+}
+
+#[test]
+fn what_a_tenants_meter_says_was_dropped_is_what_its_chains_list_each_packet_once() {
+    let bed = TwoPorts::new();
+    // Who sends what to whose chain, which drops all of it.
+    let lost = [("demo", "echo", 11, 5), ("demo", "other", 12, 7), ("guest", "echo", 13, 3)];
+    for (tenant, chain, sender, _) in lost {
+        let manifest = Manifest::of(tenant).module("icmp-echo", &build::sample("icmp-echo")).with(format_args!(
+            "[[rule]]\nname = \"{chain}\"\npolicy = \"per-client\"\nchain = \"{chain}\"\n\
+             match = {{ source = \"10.77.0.{sender}\", protocol = \"udp\" }}\n"
+        ));
+        bed.node.apply(manifest.chain(chain, "icmp-echo", "idle_timeout_ms = 200").text());
+    }
+    for (_, _, sender, count) in lost {
+        bed.send(&vec![bed.datagram(sender, 0); count as usize], [0, 0]);
+    }
+    let key = |tenant: &str, chain: &str| (tenant.to_owned(), chain.to_owned());
+    let mut expected: BTreeMap<_, _> = lost.map(|(tenant, chain, _, count)| (key(tenant, chain), count)).into();
+    expected.extend([(key("demo", ""), 12), (key("guest", ""), 3)]);
+    until("count of what was lost", SOON, || (bed.dropped() == expected).then_some(()));
+    until("end of the three instances", SOON, || {
+        let instances = bed.node.cli().get("instances");
+        (instances.iter().filter(|instance| instance["state"] == "terminated").count() == 3).then_some(())
+    });
+    assert_eq!(bed.dropped(), expected);
+    for (tenant, chain, _, count) in lost {
+        assert_eq!(listed(&bed, tenant, chain), [count; 2], "{tenant}/{chain}");
+    }
+}
+
 /// A burst that is longer than a pool, for a function that is slower than any burst.
 const BURST: u64 = 400;
 
@@ -195,7 +246,10 @@ fn burst(hold: &str) -> (u64, Value) {
         let sent = bed.node.cli().status()["ports"][0]["sent"].as_u64()? - 1;
         let drops = bed.drops("slow");
         let lost: u64 = drops.as_array()?.iter().filter_map(|drop| drop["count"].as_u64()).sum();
-        (sent + lost == BURST).then_some((sent, drops))
+        (sent + lost == BURST).then(|| {
+            assert!(bed.dropped().values().all(|dropped| *dropped == lost), "{:?} beside {drops}", bed.dropped());
+            (sent, drops)
+        })
     })
 }
 

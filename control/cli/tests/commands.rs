@@ -233,7 +233,8 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(chain.contains("\nStages:         0. icmp-echo, config of 5B\n"), "{chain}");
     assert!(chain.contains("\nRules:          ping\n"), "{chain}");
     assert!(chain.contains("\nHeld:           nothing: what finds no room is dropped\n"), "{chain}");
-    let drops = "\nDropped:        3 at gateway, no-instance\n                4 at 0/icmp-echo, no-slot\n";
+    let drops =
+        "\nDropped:        7\nOf these:       3 at gateway, no-instance\n                4 at 0/icmp-echo, no-slot\n";
     assert!(chain.ends_with(drops), "{chain}");
     let module = ok(&served, &["describe", "module", "icmp-echo", "--tenant", "demo"]).await;
     assert!(module.ends_with("\nChains:  echo\n"), "{module}");
@@ -248,11 +249,14 @@ async fn describe_and_status_show_what_belongs_together() {
         "{status}"
     );
     assert!(status.contains("Copied:             4096 bytes\nDropped, FWP gone:  1\n"), "{status}");
-    let memory = "TENANT   CHAIN   READY   ACTIVE   MEMORY   LIMIT   FAILURES   LAST FAILURE\n\
+    let meters = "TENANT   CHAIN   READY   ACTIVE   MEMORY   LIMIT   FAILURES   LAST FAILURE\n\
                   demo     echo    4       1        4.2MiB   -       0          -\n\n\
-                  TENANT   MEMORY   LIMIT    CPU    PREEMPTIONS   COPIED\n\
-                  demo     4.2MiB   8.0MiB   5 ms   6             7B\n";
-    assert!(status.contains(memory), "{status}");
+                  TENANT   MEMORY   LIMIT\n\
+                  demo     4.2MiB   8.0MiB\n\n\
+                  TENANT   CHAIN   CPU     ACTIVATIONS   PREEMPTIONS   WAIT P50   WAIT P99   COPIED   DROPPED\n\
+                  demo     -       6.0ms   0             6             0ns        0ns        7B       8\n\
+                  demo     echo    5.4ms   5             0             1.1us      44.0us     0B       7\n";
+    assert!(status.contains(meters), "{status}");
     let drops = "TENANT   CHAIN   DROPPED AT    REASON        COUNT\n\
                  demo     echo    gateway       no-instance   3\n\
                  demo     echo    0/icmp-echo   no-slot       4\n";

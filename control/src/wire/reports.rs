@@ -110,6 +110,7 @@ same_fields!(
         preemptions,
         cpu_us,
         wait_us,
+        activations,
     }
 );
 same_fields!(CoreStatus, Core { core, roles });
@@ -248,17 +249,17 @@ impl TryFrom<proto::Build> for BuildStatus {
 
 impl From<MeterStatus> for proto::Meter {
     fn from(meter: MeterStatus) -> Self {
-        let MeterStatus { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait } = meter;
+        let MeterStatus { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait } = meter;
         let run_queue_wait = Some(run_queue_wait.into());
-        Self { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait }
+        Self { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait }
     }
 }
 
 impl From<proto::Meter> for MeterStatus {
     fn from(message: proto::Meter) -> Self {
-        let proto::Meter { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait } = message;
+        let proto::Meter { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait } = message;
         let run_queue_wait = run_queue_wait.unwrap_or_default().into();
-        Self { cpu_us, activations, turns, preemptions, copied_bytes, run_queue_wait }
+        Self { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait }
     }
 }
 

@@ -81,8 +81,15 @@ fn bad_stages_are_named_with_their_place_and_field() {
 #[test]
 fn what_chains_and_tenants_did_and_have_comes_through_messages_as_it_was() {
     let run_queue_wait = LatencyStatus { count: 15, p50_ns: 16, p90_ns: 17, p99_ns: 18, max_ns: 19 };
-    let meter =
-        MeterStatus { cpu_us: 10, activations: 11, turns: 12, preemptions: 13, copied_bytes: 14, run_queue_wait };
+    let meter = MeterStatus {
+        cpu_us: 10,
+        activations: 11,
+        turns: 12,
+        preemptions: 13,
+        copied_bytes: 14,
+        dropped: 20,
+        run_queue_wait,
+    };
     let chain = ChainStatus {
         meter,
         tenant: "demo".parse().unwrap(),
@@ -143,7 +150,7 @@ fn an_fwp_comes_through_messages_as_it_was() {
             worker_core: 1,
             memory_kib: 64,
             age_ms: 5,
-            counters: FwpCounters { received: 1, dropped_gone: 2, cpu_us: 3, ..FwpCounters::default() },
+            counters: FwpCounters { received: 1, dropped_gone: 2, cpu_us: 3, activations: 4, ..FwpCounters::default() },
         };
         assert_eq!(FwpStatus::try_from(proto::Fwp::from(fwp.clone())).unwrap(), fwp);
     }

@@ -182,6 +182,8 @@ impl Node for TestNode {
     }
 
     fn status(&self) -> NodeStatus {
+        let run_queue_wait =
+            LatencyStatus { count: 9, p50_ns: 1_100, p90_ns: 2_000, p99_ns: 44_000, max_ns: 2_000_000 };
         let chain_status = |chain: Arc<Chain>| ChainStatus {
             tenant: chain.tenant.clone(),
             chain: chain.name.clone(),
@@ -195,13 +197,13 @@ impl Node for TestNode {
             ],
             memory_kib: 4352,
             memory_limit_kib: chain.memory_total_kib.map(u64::from),
-            meter: MeterStatus::default(),
+            meter: MeterStatus { cpu_us: 5_400, activations: 5, dropped: 7, run_queue_wait, ..MeterStatus::default() },
         };
         let tenant_status = |chain: Arc<Chain>| TenantStatus {
             tenant: chain.tenant.clone(),
             memory_kib: 4352,
             memory_limit_kib: Some(8192),
-            meter: MeterStatus { cpu_us: 5_999, preemptions: 6, copied_bytes: 7, ..MeterStatus::default() },
+            meter: MeterStatus { cpu_us: 6_000, preemptions: 6, copied_bytes: 7, dropped: 8, ..MeterStatus::default() },
         };
         let build = |(tenant, began): &(TenantName, Instant)| BuildStatus {
             tenant: tenant.clone(),

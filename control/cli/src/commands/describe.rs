@@ -105,7 +105,8 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Copied", or_dash(meter.map(|meter| format!("{} bytes", meter.copied_bytes)))),
         ("Turn wait", or_dash(meter.map(|meter| wait(&meter.run_queue_wait)))),
         ("Last failure", or_dash(status.and_then(|status| status.last_failure.as_ref()))),
-        ("Dropped", names(drops)),
+        ("Dropped", or_dash(meter.map(|meter| meter.dropped))),
+        ("Of these", names(drops)),
     ])
 }
 
@@ -177,6 +178,7 @@ fn describe_fwp(fwp: &FwpStatus) -> String {
         ("Dropped, too long", counters.dropped_too_long.to_string()),
         ("Dropped at egress", counters.dropped_egress.to_string()),
         ("Dropped, next gone", counters.dropped_gone.to_string()),
+        ("Activations", counters.activations.to_string()),
         ("Resumes", counters.resumes.to_string()),
         ("Preemptions", counters.preemptions.to_string()),
         ("CPU time", format!("{} us", counters.cpu_us)),

@@ -1,8 +1,12 @@
 //! `pinion status`: the node as a whole.
 
+use std::iter;
+
 use pinion_control::client::NodeReport;
+use pinion_control::model::{ChainName, TenantName};
 use pinion_control::node::{
-    BuildStatus, ChainDrop, ChainStatus, CoreStatus, DropCount, LatencyStatus, NodeStatus, PortStatus, TenantStatus,
+    BuildStatus, ChainDrop, ChainStatus, CoreStatus, DropCount, LatencyStatus, MeterStatus, NodeStatus, PortStatus,
+    TenantStatus,
 };
 
 use crate::args::Format;
@@ -35,10 +39,10 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
         parts.push(output::table(headings, node.chains.iter().map(chain)));
     }
     if !node.tenants.is_empty() {
-        parts.push(output::table(
-            ["TENANT", "MEMORY", "LIMIT", "CPU", "PREEMPTIONS", "COPIED"],
-            node.tenants.iter().map(tenant),
-        ));
+        parts.push(output::table(["TENANT", "MEMORY", "LIMIT"], node.tenants.iter().map(tenant)));
+        let headings =
+            ["TENANT", "CHAIN", "CPU", "ACTIVATIONS", "PREEMPTIONS", "WAIT P50", "WAIT P99", "COPIED", "DROPPED"];
+        parts.push(output::table(headings, meters(node)));
     }
     let mut drops = node.chains.iter().flat_map(|chain| chain.drops.iter().map(move |drop| (chain, drop))).peekable();
     if drops.peek().is_some() {
@@ -100,15 +104,31 @@ fn chain_drop((chain, drop): (&ChainStatus, &ChainDrop)) -> [String; 5] {
     [chain.tenant.to_string(), chain.chain.to_string(), place.clone(), reason.clone(), count.to_string()]
 }
 
-fn tenant(tenant: &TenantStatus) -> [String; 6] {
-    let meter = &tenant.meter;
+fn tenant(tenant: &TenantStatus) -> [String; 3] {
+    [tenant.tenant.to_string(), size(tenant.memory_kib << 10), limit(tenant.memory_limit_kib)]
+}
+
+/// What each tenant had, and of that its chains.
+fn meters(node: &NodeStatus) -> impl Iterator<Item = [String; 9]> {
+    node.tenants.iter().flat_map(|tenant| {
+        let chains = node.chains.iter().filter(|chain| chain.tenant == tenant.tenant);
+        let of_chains = chains.map(|chain| meter(&chain.tenant, Some(&chain.chain), &chain.meter));
+        iter::once(meter(&tenant.tenant, None, &tenant.meter)).chain(of_chains)
+    })
+}
+
+fn meter(tenant: &TenantName, chain: Option<&ChainName>, meter: &MeterStatus) -> [String; 9] {
+    let MeterStatus { cpu_us, activations, preemptions, copied_bytes, dropped, run_queue_wait, .. } = *meter;
     [
-        tenant.tenant.to_string(),
-        size(tenant.memory_kib << 10),
-        limit(tenant.memory_limit_kib),
-        format!("{} ms", meter.cpu_us / 1_000),
-        meter.preemptions.to_string(),
-        size(meter.copied_bytes),
+        tenant.to_string(),
+        or_dash(chain),
+        output::time(cpu_us * 1_000),
+        activations.to_string(),
+        preemptions.to_string(),
+        output::time(run_queue_wait.p50_ns),
+        output::time(run_queue_wait.p99_ns),
+        size(copied_bytes),
+        dropped.to_string(),
     ]
 }
 
