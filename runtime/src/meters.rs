@@ -1,7 +1,7 @@
 //! What workers measure of the turns that they give: for operators all together, and for tenants by chain.
 //!
 //! ```text
-//!   worker --adds, a turn at a time--> its TurnMeters         of all FWPs
+//!   worker --adds, a turn at a time--> its TurnMeters         of all FWPs; by what it was busy the launcher places others
 //!                                      its ChainMeter         of a chain's FWPs: an FWP knows it by its terms
 //!   launcher --> activations of a chain
 //! ```
@@ -22,6 +22,8 @@ use crate::latency::{Latencies, LatencySnapshot};
 /// Of one worker, which alone adds to it.
 #[derive(Default)]
 pub struct TurnMeters {
+    /// How long FWPs had the core, and what their turns took besides.
+    pub busy_ns: Counter,
     /// How long FWPs waited for their turns, from when they had something to do.
     pub waits: Latencies,
     /// How long it took to get FWPs off the core whose quantum was over.

@@ -238,6 +238,7 @@ impl Worker {
             }
         }
         self.clock.end();
+        self.meters.busy_ns.add(now_ns - began_ns);
         self.tell_mmas();
         turns
     }

@@ -8,6 +8,8 @@ use std::fs;
 use pinion_tests::bed::{Bed, Device, NODE, TENANT, two_cores};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::poke;
+use pinion_tests::until::{SOON, until};
 
 /// From each client. With a core that never sleeps beside it, a client's own turns are milliseconds apart.
 const PINGS: u64 = 2_000;
@@ -79,6 +81,39 @@ fn chain_of_three() -> Manifest {
         .module("macswap", &build::sample("macswap"))
         .with(format_args!("[[chain]]\nname = \"three\"\nstage = [{stages}]\n"))
         .ping_rule("ping", "three", "per-client", NODE)
+}
+
+/// An address whose clients get a function that loops for ever.
+const LOOPING: &str = "10.77.0.60";
+/// How long it has looped when others are placed: longer than the launcher rests between two looks.
+const LOOPED_US: u64 = 1_500_000;
+/// Instances that are then made at once.
+const OTHERS: usize = 8;
+
+#[test]
+fn new_instances_go_to_the_worker_that_has_less_to_do() {
+    let plan = Plan { gateway: 0, mmas: &[0], workers: &[0, 1] };
+    if Plan::cores(plan.workers).len() == 1 {
+        println!("this machine has one core, and so one worker");
+        return;
+    }
+    let bed = Bed::with_settings(Device::AfPacket, &[LOOPING], &plan.settings(Idle::Adaptive));
+    let looper = Manifest::of("mallory").module("loop", &build::hostile("looper")).chain("loop", "loop", "");
+    bed.node.apply(looper.ping_rule("loop", "loop", "per-client", LOOPING).text());
+    poke(&bed.clients[0].namespace, LOOPING);
+    let busy = until("function that has looped for a while", SOON, || {
+        let fwp = bed.node.cli().serving_fwps().pop()?;
+        (fwp["counters"]["cpu_us"].as_u64() > Some(LOOPED_US)).then(|| fwp["worker_core"].clone())
+    });
+    let others = Manifest::of(TENANT).module("icmp-echo", &build::sample("icmp-echo"));
+    bed.node.apply(others.chain("echo", "icmp-echo", &format!("cache_min = {OTHERS}")).text());
+    let cores: Vec<_> = until("instances of another tenant's", SOON, || {
+        let fwps = bed.node.cli().get("fwps").into_iter();
+        let ready = fwps.filter(|fwp| fwp["tenant"] == TENANT && fwp["state"] == "cached");
+        let cores: Vec<_> = ready.map(|fwp| fwp["worker_core"].clone()).collect();
+        (cores.len() == OTHERS).then_some(cores)
+    });
+    assert!(!cores.contains(&busy), "the one that loops is on core {busy}, and the others are on {cores:?}");
 }
 
 fn roles_reported(bed: &Bed) -> BTreeMap<u64, BTreeSet<String>> {

@@ -129,6 +129,8 @@ impl Instances {
     /// # Errors
     /// Why there is none; nothing is left behind.
     pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), Unprepared> {
+        let workers = &self.lines.workers;
+        self.places.look(Instant::now(), |worker| workers[worker.0].turns.busy_ns.value());
         let (worker, ids) = self.places.take(chain.spec.stages.len()).ok_or(Unprepared::NoPlace)?;
         let made = self.make_fwps(chain, worker, &ids, steps);
         let fwps = match made {

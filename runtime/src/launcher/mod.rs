@@ -15,6 +15,7 @@ mod cache;
 mod catalogue;
 mod desk;
 mod instances;
+mod loads;
 mod places;
 
 use std::collections::{HashMap, VecDeque};

@@ -1,9 +1,18 @@
 //! Places for FWPs: which of the node's indices are free, how often each was given out, and how full each worker and each
 //! MMA is. All FWPs of a chain instance are with one worker and one MMA; their indices tell which MMA ([`FwpId::mma`]).
+//!
+//! FWPs do not migrate, so it is when one is placed that load is spread: over workers by what they have measured of it, over MMAs by
+//! number.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use pinion_mma::id::{FwpId, MmaIndex};
+
+use super::loads::Loads;
+
+/// Workers whose loads differ by less are equally loaded: then the number of their FWPs says who gets the next.
+const ALIKE_PPM: u64 = 50_000;
 
 /// A worker, by its order in the core plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,6 +25,7 @@ pub struct Places {
     generations: Vec<u32>,
     per_worker_max: usize,
     taken: Vec<usize>,
+    loads: Loads,
     freed: u64,
 }
 
@@ -29,6 +39,7 @@ impl Places {
             generations: vec![0; fwps_max],
             per_worker_max: per_worker(fwps_max, workers),
             taken: vec![0; workers],
+            loads: Loads::new(workers, Instant::now()),
             freed: 0,
         }
     }
@@ -39,17 +50,30 @@ impl Places {
         self.generations.len()
     }
 
+    /// Looks how much workers have done lately, who have been busy for so long since they were started. To be called before places are
+    /// taken, however often.
+    pub fn look(&mut self, now: Instant, busy_ns: impl Fn(WorkerIndex) -> u64) {
+        self.loads.look(now, busy_ns);
+    }
+
     /// Takes places for a chain instance of `stages` FWPs on the least loaded worker and MMA; none if the node is full.
     pub fn take(&mut self, stages: usize) -> Option<(WorkerIndex, Vec<FwpId>)> {
-        let (worker, &taken) = self.taken.iter().enumerate().min_by_key(|(_, taken)| **taken)?;
-        let free = self.free.iter_mut().rev().max_by_key(|free| free.len())?;
-        if taken + stages > self.per_worker_max || free.len() < stages {
-            return None;
-        }
-        self.taken[worker] += stages;
+        let worker = self.least_loaded(stages)?;
+        let free = self.free.iter_mut().rev().max_by_key(|free| free.len()).filter(|free| free.len() >= stages)?;
         let id = |index: u32| FwpId { index, generation: self.generations[index as usize] };
         let ids = free.drain(..stages).map(id).collect();
-        Some((WorkerIndex(worker), ids))
+        self.taken[worker.0] += stages;
+        self.loads.placed(worker, stages);
+        Some((worker, ids))
+    }
+
+    /// Of the workers that have room, the one with the least load; of several, the one with the fewest FWPs.
+    fn least_loaded(&self, stages: usize) -> Option<WorkerIndex> {
+        let has_room = |worker: &WorkerIndex| self.taken[worker.0] + stages <= self.per_worker_max;
+        let with_room = || (0..self.taken.len()).map(WorkerIndex).filter(has_room);
+        let least_ppm = with_room().map(|worker| self.loads.ppm(worker)).min()?;
+        let alike = with_room().filter(|worker| self.loads.ppm(*worker) < least_ppm + ALIKE_PPM);
+        alike.min_by_key(|worker| self.taken[worker.0])
     }
 
     /// How often a place was given back.
@@ -82,6 +106,8 @@ pub fn stages_max(fwps_max: usize, workers: usize, mmas: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -93,12 +119,68 @@ mod tests {
         }
     }
 
+    /// Two workers, and what they have measured.
+    struct Two {
+        places: Places,
+        now: Instant,
+        busy_ns: [u64; 2],
+    }
+
+    impl Two {
+        fn new(fwps_max: usize) -> Self {
+            Self { places: Places::new(fwps_max, 2, 1), now: Instant::now(), busy_ns: [0; 2] }
+        }
+
+        /// They use so many percent of their cores for longer than what was before counts.
+        fn after_using(mut self, percent: [u64; 2]) -> Self {
+            self.now += Duration::from_secs(1_000_000);
+            self.busy_ns = std::array::from_fn(|worker| self.busy_ns[worker] + percent[worker] * 10_000_000_000_000);
+            self.places.look(self.now, |worker| self.busy_ns[worker.0]);
+            self
+        }
+
+        /// Where so many instances of so many stages go, one after the other, as long as there is room.
+        fn take(&mut self, instances: usize, stages: usize) -> Vec<usize> {
+            (0..instances).map_while(|_| self.places.take(stages)).map(|(worker, _)| worker.0).collect()
+        }
+    }
+
     #[test]
-    fn instances_go_to_the_least_loaded_worker() {
-        let mut places = Places::new(8, 2, 1);
-        let workers: Vec<usize> = (0..4).map(|_| places.take(2).unwrap().0.0).collect();
-        assert_eq!(workers, [0, 1, 0, 1]);
-        assert!(places.take(1).is_none(), "a full node gave a place");
+    fn instances_are_spread_evenly_over_workers_that_have_nothing_to_do_until_all_are_full() {
+        let mut two = Two::new(8);
+        assert_eq!(two.take(4, 2), [0, 1, 0, 1]);
+        assert!(two.places.take(1).is_none(), "a full node gave a place");
+        // What little idle workers do is no reason to prefer one.
+        assert_eq!(Two::new(8).after_using([3, 0]).take(4, 1), [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn instances_go_to_the_worker_that_is_less_busy_however_many_fwps_it_has() {
+        let mut two = Two::new(64);
+        assert_eq!(two.take(2, 1), [0, 1]);
+        let mut two = two.after_using([100, 20]);
+        assert_eq!(two.take(20, 1), [1; 20]);
+        assert_eq!(two.after_using([50, 56]).take(2, 1), [0; 2]);
+    }
+
+    #[test]
+    fn workers_that_are_equally_busy_get_instances_by_the_number_of_their_fwps() {
+        let mut two = Two::new(64).after_using([60, 0]);
+        assert_eq!(two.take(3, 1), [1; 3]);
+        assert_eq!(two.after_using([60, 62]).take(6, 1), [0, 0, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_burst_does_not_all_go_where_there_was_a_little_less_to_do() {
+        let taken = Two::new(1000).after_using([20, 30]).take(200, 1);
+        let to_first = taken.iter().filter(|worker| **worker == 0).count();
+        assert!((100..=150).contains(&to_first), "{to_first} of 200");
+    }
+
+    #[test]
+    fn a_worker_that_is_full_gets_nothing_however_little_it_has_to_do() {
+        assert_eq!(Two::new(8).after_using([100, 0]).take(5, 2), [1, 1, 0, 0]);
+        assert_eq!(Two::new(8).after_using([100, 0]).take(3, 3), [1, 0]);
     }
 
     #[test]
