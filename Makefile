@@ -12,7 +12,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 INSTALL ?= yes
 # TEST=NAME has test-unit and test-integration run only the tests whose names contain it.
 TEST ?=
-# TIME=SECONDS is how long `make fuzz` runs each target, and `make soak` each of its loads. TARGET=NAME has fuzz run that target
+# TIME=SECONDS is how long `make fuzz` runs each target, `make soak` each of its loads, and `make wakeups` all of its plans. TARGET=NAME has fuzz run that target
 # only, with INPUT=FILE on that input only.
 TIME ?= 60
 TARGET ?=
@@ -20,13 +20,15 @@ INPUT ?=
 # NAME=FIGURE has bench measure only this one, with the options in ARGS.
 NAME ?=
 ARGS ?=
+# SEED=NUMBER has wakeups choose as it did when it printed that.
+SEED ?=
 
 BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
 GUESTS := tests/setup/build-guests.sh
 FIGURES := launch churn density quantum fair invoke chain middlebox ping idle
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom fuzz soak bench report install install-run install-test \
+.PHONY: build run test check test-unit test-integration loom fuzz soak wakeups bench report install install-run install-test \
 	install-bench guests fmt doc clean help
 
 build: install
@@ -89,6 +91,13 @@ soak: install-test
 	PINION_SOAK_SECONDS=$(TIME) cargo test --release --package pinion-tests --test soak -- --ignored --nocapture
 	PINION_SOAK_SECONDS=$(TIME) cargo test --release --package pinion-bench soak -- --ignored --nocapture --test-threads 1
 
+# Nodes that fall asleep between any two things that are asked of them.
+wakeups: install-test
+	cargo build --release $(BINARIES)
+	$(GUESTS)
+	$(if $(SEED),PINION_WAKEUPS_SEED=$(SEED)) PINION_WAKEUPS_SECONDS=$(TIME) \
+		cargo test --release --package pinion-tests --test wakeups -- --ignored --nocapture
+
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 
@@ -121,6 +130,7 @@ help:
 	@echo "make loom               models of the lock-free parts only"
 	@echo "make fuzz TIME=3600     fuzz targets, each for so many seconds; TARGET=NAME for one, INPUT=FILE for one input"
 	@echo "make soak TIME=3600     nodes under load and churn for so many seconds each, as root, looked at for what leaks"
+	@echo "make wakeups TIME=300   nodes that sleep between any two packets, calls and deadlines, as root; SEED=NUMBER for the same choices"
 	@echo "make bench              every figure beside its peers, as root; NAME=chain for one, ARGS='--lengths 1' for its options"
 	@echo "make report             target/report/index.html and the README's table, from what bench has measured"
 	@echo "make guests             the sample functions, and those that tests misbehave with"

@@ -7,6 +7,7 @@ use pinion_tests::bed::{Bed, Device, NODE};
 use pinion_tests::echo::echoes;
 use pinion_tests::load::look;
 use pinion_tests::ping::ping;
+use pinion_tests::random::Random;
 use pinion_tests::until::until;
 
 /// What is measured at once.
@@ -47,12 +48,9 @@ fn nothing_is_lost_while_the_node_falls_asleep(device: Device) {
     let client = &bed.clients[0].namespace;
     ping(client, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
     // Pauses of 0 to 400 us that are the same in each run, and now and then one of 2 ms.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let pauses = std::iter::from_fn(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        Some(Duration::from_nanos(if state.is_multiple_of(50) { 2_000_000 } else { state % 400_000 }))
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+    let pauses = std::iter::repeat_with(|| {
+        Duration::from_nanos(if random.below(50) == 0 { 2_000_000 } else { random.below(400_000) })
     });
     let mut answers = echoes(client, NODE, pauses.take(10_000));
     answers.sort_unstable();

@@ -1,7 +1,8 @@
 //! The `pinion` command, as people and scripts use it.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -54,6 +55,18 @@ impl Cli {
     #[track_caller]
     pub fn run(&self, words: &[&str]) -> String {
         run(&mut self.command(words))
+    }
+
+    /// Somebody who is about to call a function.
+    ///
+    /// # Panics
+    /// If the command can't be run.
+    #[track_caller]
+    #[must_use]
+    pub fn caller(&self, function: &str) -> Caller {
+        let mut command = self.command(&["invoke", function]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Caller(command.spawn().expect("pinion can be run"))
     }
 
     /// Applies a manifest.
@@ -135,6 +148,36 @@ impl Cli {
         let status = self.status();
         let drops = status["ports"][0]["drops"].as_array().into_iter().flatten();
         drops.filter(|drop| drop["reason"] == reason).filter_map(|drop| drop["count"].as_u64()).sum()
+    }
+}
+
+/// `pinion invoke`, started, waiting for what it is to send: nobody who has a call timed waits for a process to be made.
+#[derive(Debug)]
+pub struct Caller(Child);
+
+impl Caller {
+    /// Calls with this payload; the answer, or as much as there is of one.
+    ///
+    /// # Panics
+    /// If the command has ended.
+    #[track_caller]
+    #[must_use]
+    pub fn call(&mut self, payload: &[u8]) -> Vec<u8> {
+        let (input, output) = (self.0.stdin.take(), self.0.stdout.as_mut());
+        let (mut input, output) = input.zip(output).expect("it calls once");
+        input.write_all(payload).expect("it waits for its payload");
+        drop(input);
+        let mut answer = Vec::new();
+        output.read_to_end(&mut answer).expect("its answer can be read");
+        answer
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        // Fails only for one that has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

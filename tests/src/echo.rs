@@ -1,7 +1,9 @@
 //! Echo requests with pauses between them that are shorter than `ping` knows.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use rustix::fd::OwnedFd;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketType, connect, ipproto, recv, send, socket,
@@ -15,41 +17,76 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const IPV4_HEADER: usize = 20;
 const IDENTIFIER: u16 = 0x7e57;
 
+/// A client that asks one address, again and again.
+#[derive(Debug)]
+pub struct Asker {
+    socket: OwnedFd,
+    sequence: u16,
+}
+
+impl Asker {
+    /// One in this namespace, of this address.
+    ///
+    /// # Panics
+    /// If no socket can be had.
+    #[track_caller]
+    #[must_use]
+    pub fn new(namespace: &Namespace, to: &str) -> Self {
+        let to: Ipv4Addr = to.parse().expect("an address");
+        let socket = namespace.inside(|| {
+            let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).expect("root may have it");
+            set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).expect("a socket has a timeout");
+            connect(&socket, &SocketAddrV4::new(to, 0)).expect("the address is in the client's network");
+            socket
+        });
+        Self { socket, sequence: 0 }
+    }
+
+    /// Sends an echo request; how long its answer took, if there was one within two seconds.
+    ///
+    /// # Panics
+    /// If the request can't be sent.
+    #[track_caller]
+    pub fn ask(&mut self) -> Option<Duration> {
+        let request = request(self.sequence);
+        self.sequence = self.sequence.wrapping_add(1);
+        let start = Instant::now();
+        send(&self.socket, &request, SendFlags::empty()).expect("the interface takes a request");
+        let mut answer = [0; 256];
+        loop {
+            let (len, _) = recv(&self.socket, &mut answer, RecvFlags::empty()).ok()?;
+            let reply = &answer[IPV4_HEADER..len];
+            if reply[0] == 0 && reply[4..8] == request[4..8] {
+                return Some(start.elapsed());
+            }
+        }
+    }
+}
+
+/// Lets so much time pass. A thread that is woken in time for a pause of microseconds has to stay awake.
+pub fn rest(pause: Duration) {
+    let start = Instant::now();
+    if pause > Duration::from_millis(1) {
+        std::thread::sleep(pause);
+    }
+    while start.elapsed() < pause {
+        std::thread::yield_now();
+    }
+}
+
 /// Sends an echo request after each of the pauses, each when the last was answered; how long the answers took.
 ///
 /// # Panics
 /// If one is not answered, or no socket can be had.
 #[track_caller]
 #[must_use]
-pub fn echoes(namespace: &Namespace, to: &str, pauses: impl Iterator<Item = Duration> + Send) -> Vec<Duration> {
-    let to = SocketAddrV4::new(to.parse().expect("an address"), 0);
-    namespace.inside(|| {
-        let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).expect("root may have it");
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).expect("a socket has a timeout");
-        connect(&socket, &to).expect("the address is in the client's network");
-        let echo = |(sequence, pause): (u16, Duration)| {
-            // A thread that is woken in time for a pause of microseconds has to stay awake.
-            let start = Instant::now();
-            if pause > Duration::from_millis(1) {
-                std::thread::sleep(pause);
-            }
-            while start.elapsed() < pause {
-                std::thread::yield_now();
-            }
-            let start = Instant::now();
-            send(&socket, &request(sequence), SendFlags::empty()).expect("the interface takes a request");
-            let mut answer = [0; 256];
-            loop {
-                let (len, _) = recv(&socket, &mut answer, RecvFlags::empty())
-                    .unwrap_or_else(|_| panic!("request {sequence}, after a pause of {pause:?}, was not answered"));
-                let reply = &answer[IPV4_HEADER..len];
-                if reply[0] == 0 && reply[4..8] == request(sequence)[4..8] {
-                    return start.elapsed();
-                }
-            }
-        };
-        (0..=u16::MAX).cycle().zip(pauses).map(echo).collect()
-    })
+pub fn echoes(namespace: &Namespace, to: &str, pauses: impl Iterator<Item = Duration>) -> Vec<Duration> {
+    let mut asker = Asker::new(namespace, to);
+    let echo = |(number, pause): (usize, Duration)| {
+        rest(pause);
+        asker.ask().unwrap_or_else(|| panic!("request {number}, after a pause of {pause:?}, was not answered"))
+    };
+    pauses.enumerate().map(echo).collect()
 }
 
 /// An echo request without a payload, which needs none to be told from others.

@@ -30,5 +30,7 @@ pub mod namespace;
 pub mod node;
 pub mod ping;
 pub mod process;
+pub mod random;
 pub mod transfer;
 pub mod until;
+pub mod witness;

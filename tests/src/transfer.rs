@@ -6,20 +6,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::namespace::Namespace;
+use crate::random::Random;
 use crate::until::SOON;
 
 const CHUNK: usize = 1 << 16;
 
 /// Bytes that look random, the same ones each time.
-struct Pattern(u64);
+struct Pattern(Random);
 
 impl Pattern {
+    fn of(seed: u64) -> Self {
+        Self(Random::new(seed))
+    }
+
     fn fill(&mut self, bytes: &mut [u8]) {
         for word in bytes.chunks_mut(8) {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            word.copy_from_slice(&self.0.to_le_bytes()[..word.len()]);
+            word.copy_from_slice(&self.0.number().to_le_bytes()[..word.len()]);
         }
     }
 }
@@ -39,10 +41,10 @@ pub fn both_ways(from: &Namespace, to: &Namespace, address: &str, bytes: u64) ->
     let (far, _) = listener.accept().expect("the connection was made");
     let (there, back) = (0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03);
     thread::scope(|scope| {
-        scope.spawn(|| send(&near, Pattern(there), bytes));
-        scope.spawn(|| send(&far, Pattern(back), bytes));
-        scope.spawn(|| receive(&far, Pattern(there), bytes));
-        receive(&near, Pattern(back), bytes);
+        scope.spawn(|| send(&near, Pattern::of(there), bytes));
+        scope.spawn(|| send(&far, Pattern::of(back), bytes));
+        scope.spawn(|| receive(&far, Pattern::of(there), bytes));
+        receive(&near, Pattern::of(back), bytes);
     });
     start.elapsed()
 }

@@ -1,0 +1,255 @@
+//! Whoever sleeps is woken: one thing at a time is asked of a node that falls asleep in between, after pauses that end in every state of
+//! that, so that nothing else wakes whom it should have woken. For some seconds here, and as long as one likes by
+//! `make wakeups TIME=3600`.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::iter::repeat_n;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use pinion_tests::bed::{Bed, Device, NODE, TENANT, two_cores};
+use pinion_tests::build;
+use pinion_tests::cli::Caller;
+use pinion_tests::echo::{Asker, rest};
+use pinion_tests::manifest::Manifest;
+use pinion_tests::random::Random;
+use pinion_tests::until::{SOON, until};
+use pinion_tests::witness::Witness;
+
+/// Roles on the first two cores, by their place: each thread sleeps for itself, and each bell is between two of them in some plan.
+struct Plan {
+    device: Device,
+    gateway: usize,
+    mma: usize,
+    worker: usize,
+}
+
+const PLANS: [Plan; 4] = [
+    Plan { device: Device::AfPacket, gateway: 0, mma: 0, worker: 1 },
+    Plan { device: Device::AfPacket, gateway: 0, mma: 1, worker: 0 },
+    Plan { device: Device::AfXdp, gateway: 0, mma: 1, worker: 1 },
+    Plan { device: Device::Tap, gateway: 0, mma: 0, worker: 0 },
+];
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, gateway, mma, worker } = self;
+        write!(f, "{device:?}, gateway on {gateway}, MMA on {mma}, worker on {worker}")
+    }
+}
+
+/// A lost wake-up shows as the rest of a sleep of 100 or 200 ms, or of a second, less the pause before. No healthy answer takes as long as
+/// this, but where the machine stands still.
+const STALL: Duration = Duration::from_millis(50);
+/// Whoever is asked has so long in all.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a packet waits in the function that delays it.
+const DELAY: Duration = Duration::from_millis(1);
+const DELAYED: &str = "10.77.0.60";
+const ECHO_PORT: u16 = 7;
+/// Processes that are there before they are to call.
+const CALLERS: usize = 8;
+const FUNCTION: &str = "demo/word-count";
+/// Clients that come again and again, each to an instance of its own, which is gone when it comes again.
+const NEWCOMERS: usize = 64;
+
+/// What can be asked of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Through three functions: device, gateway, MMA, worker, and from stage to stage.
+    Through,
+    /// Through one that holds it for a while: by a deadline, too.
+    Delayed,
+    /// By the API: by the gateway's bell and that of who waits for the answer.
+    Called,
+    /// As a client for whom there is no instance yet: by the launcher.
+    New,
+}
+
+/// And how often each, of all times together.
+const WAYS: [(Way, usize); 4] = [(Way::Through, 8), (Way::Delayed, 4), (Way::Called, 1), (Way::New, 3)];
+
+/// A node, and whoever asks.
+struct Clients {
+    bed: Bed,
+    through: Asker,
+    delayed: Asker,
+    newcomers: Vec<UdpSocket>,
+    next: usize,
+    callers: VecDeque<Caller>,
+}
+
+impl Clients {
+    fn new(plan: &Plan) -> Self {
+        let (first, second) = two_cores();
+        let [gateway, mma, worker] = [plan.gateway, plan.mma, plan.worker].map(|place| [first, second][place]);
+        let cores = format!("[cores]\ngateway = {gateway}\nmmas = [{mma}]\nworkers = [{worker}]\n");
+        let bed = Bed::with_settings(plan.device, &[DELAYED], &cores);
+        bed.node.apply(manifest().text());
+        let client = &bed.clients[0].namespace;
+        client.finish_frames("eth0");
+        let newcomer = || {
+            let socket = UdpSocket::bind((bed.clients[0].address.as_str(), 0)).expect("a port of the client's");
+            socket.connect((NODE, ECHO_PORT)).expect("the address is in the client's network");
+            socket.set_read_timeout(Some(PATIENCE)).expect("a socket has a timeout");
+            socket
+        };
+        let newcomers = client.inside(|| (0..NEWCOMERS).map(|_| newcomer()).collect());
+        let [through, delayed] = [NODE, DELAYED].map(|to| Asker::new(client, to));
+        let callers = (0..CALLERS).map(|_| bed.node.cli().caller(FUNCTION)).collect();
+        let mut clients = Self { through, delayed, newcomers, next: 0, callers, bed };
+        for (way, _) in WAYS {
+            until(&format!("answer to {way:?}"), SOON, || clients.ask(way));
+        }
+        clients
+    }
+
+    /// How long an answer took, without what it is to wait for, if there was one.
+    fn ask(&mut self, way: Way) -> Option<Duration> {
+        match way {
+            Way::Through => self.through.ask(),
+            Way::Delayed => Some(self.delayed.ask()?.saturating_sub(DELAY)),
+            Way::Called => {
+                let mut caller = self.callers.pop_front()?;
+                let start = Instant::now();
+                let is_answered = caller.call(b"two words") == b"0 2 9\n";
+                let took = start.elapsed();
+                self.callers.push_back(self.bed.node.cli().caller(FUNCTION));
+                is_answered.then_some(took)
+            }
+            Way::New => {
+                self.next = (self.next + 1) % NEWCOMERS;
+                let (newcomer, start) = (&self.newcomers[self.next], Instant::now());
+                newcomer.send(b"first").ok()?;
+                newcomer.recv(&mut [0; 16]).ok()?;
+                Some(start.elapsed())
+            }
+        }
+    }
+}
+
+fn manifest() -> Manifest {
+    let mut manifest = Manifest::of(TENANT);
+    for module in ["delay", "icmp-echo", "macswap", "udp-echo", "word-count"] {
+        manifest = manifest.module(module, &build::sample(module));
+    }
+    let chains = [
+        ("through", "{ module = \"macswap\" }, { module = \"macswap\" }, { module = \"icmp-echo\" }".to_owned()),
+        (
+            "delayed",
+            format!("{{ module = \"delay\", config = \"{}ms\" }}, {{ module = \"icmp-echo\" }}", DELAY.as_millis()),
+        ),
+        ("new", "{ module = \"udp-echo\", config = \"once\" }".to_owned()),
+    ];
+    for (name, stages) in chains {
+        let cache_min = if name == "new" { 0 } else { 1 };
+        manifest =
+            manifest.with(format_args!("[[chain]]\nname = {name:?}\ncache_min = {cache_min}\nstage = [{stages}]\n"));
+    }
+    manifest.ping_rule("through", "through", "shared", NODE).ping_rule("delayed", "delayed", "shared", DELAYED).with(
+        format_args!(
+            "[[rule]]\nname = \"new\"\npolicy = \"per-flow\"\nchain = \"new\"\n\
+             match = {{ destination = \"{NODE}\", protocol = \"udp\" }}\n"
+        ),
+    )
+}
+
+/// One that ends while the node falls asleep, or any from a microsecond to some milliseconds, or now and then as long as threads sleep at
+/// most: they wake by themselves just then.
+fn pause(random: &mut Random) -> Duration {
+    Duration::from_nanos(match random.below(1000) {
+        0..4 => (1 + random.below(2)) * 100_000_000 - 1_000_000 + random.below(2_000_000),
+        4..500 => 150_000 + random.below(300_000),
+        _ => (1 << random.below(12)) * (1_000 + random.below(1_000)),
+    })
+}
+
+fn choose(random: &mut Random) -> Way {
+    let all = || WAYS.into_iter().flat_map(|(way, times)| repeat_n(way, times));
+    all().nth(random.below(all().count() as u64) as usize).expect("there are more")
+}
+
+/// What was asked, after which pause, and how long the answer took.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    way: Way,
+    pause: Duration,
+    took: Duration,
+    /// Meanwhile the machine stood still for so long.
+    standstill: Duration,
+}
+
+impl Answer {
+    /// Whether somebody slept on who had something to do, as far as can be told.
+    fn is_stall(&self) -> bool {
+        self.took >= STALL && self.standstill < self.took / 2
+    }
+}
+
+/// Asks for so long.
+fn ask_for(plan: &Plan, time: Duration, random: &mut Random) -> Vec<Answer> {
+    let (mut clients, (first, second)) = (Clients::new(plan), two_cores());
+    let witness = Witness::on(&[first, second]);
+    let (start, mut answers) = (Instant::now(), Vec::new());
+    while start.elapsed() < time {
+        let (pause, way) = (pause(random), choose(random));
+        rest(pause);
+        let asked = witness.now();
+        let took = clients.ask(way).unwrap_or_else(|| panic!("{plan}: {way:?} after {pause:?} was not answered"));
+        let standstill = if took < STALL { Duration::ZERO } else { witness.standstill(&asked) };
+        answers.push(Answer { way, pause, took, standstill });
+    }
+    answers
+}
+
+fn print(plan: &Plan, answers: &[Answer]) {
+    println!("{plan}:");
+    for (way, _) in WAYS {
+        let mut took: Vec<_> = answers.iter().filter(|answer| answer.way == way).map(|answer| answer.took).collect();
+        took.sort_unstable();
+        let Some(slowest) = took.last() else { continue };
+        let [median, most] = [50, 99].map(|percent| took[took.len() * percent / 100]);
+        println!("  {way:?}: {} answers, p50 {median:?}, p99 {most:?}, slowest {slowest:?}", took.len());
+    }
+    for answer @ Answer { way, pause, took, standstill } in answers.iter().filter(|answer| answer.took >= STALL) {
+        let whose = if answer.is_stall() { "a stall" } else { "the machine's" };
+        println!("  {whose}: {way:?} after {pause:?} took {took:?}, and the machine stood still for {standstill:?}");
+    }
+}
+
+/// Asks in all plans, for so long together.
+fn no_wake_up_is_lost(time: Duration, seed: u64) {
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    let mut stalls = 0;
+    for plan in &PLANS {
+        let answers = ask_for(plan, time / PLANS.len() as u32, &mut random);
+        print(plan, &answers);
+        stalls += answers.iter().filter(|answer| answer.is_stall()).count();
+    }
+    assert_eq!(stalls, 0, "so many answers took {STALL:?} or longer while the machine did not stand still: see above");
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+}
+
+/// The one that is asked for, to see the same pauses again, or another each time.
+fn seed() -> u64 {
+    let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
+    number("PINION_WAKEUPS_SEED").unwrap_or_else(by_clock)
+}
+
+#[test]
+fn no_wake_up_is_lost_for_some_seconds() {
+    no_wake_up_is_lost(Duration::from_secs(8), seed());
+}
+
+#[test]
+#[ignore = "takes as long as PINION_WAKEUPS_SECONDS says: `make wakeups`"]
+fn no_wake_up_is_lost_for_long() {
+    let seconds = number("PINION_WAKEUPS_SECONDS").expect("PINION_WAKEUPS_SECONDS is a number of seconds");
+    no_wake_up_is_lost(Duration::from_secs(seconds), seed());
+}

@@ -1,0 +1,106 @@
+//! Whether the machine stood still for a moment, as one that is shared does: on each core a thread that only sleeps a little, again and
+//! again, notes when it was not run for far longer; and the kernel counts for how long somebody waited for a disk.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// How long it sleeps.
+const NAP: Duration = Duration::from_millis(2);
+/// What is noted.
+const GAP_MIN: Duration = Duration::from_millis(5);
+
+/// Notes gaps until it is dropped.
+#[derive(Debug)]
+pub struct Witness {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    gaps: Mutex<Vec<Gap>>,
+    stop: AtomicBool,
+}
+
+/// From when on the witness on some core was not run, and how long.
+#[derive(Debug)]
+struct Gap {
+    start: Instant,
+    length: Duration,
+}
+
+impl Witness {
+    /// One on these cores.
+    ///
+    /// # Panics
+    /// If this process may not run on one of them.
+    #[must_use]
+    pub fn on(cores: &[usize]) -> Self {
+        let shared = Arc::<Shared>::default();
+        let watch = |core: &usize| {
+            let (shared, mut cores) = (Arc::clone(&shared), CpuSet::new());
+            cores.set(*core);
+            std::thread::spawn(move || {
+                sched_setaffinity(None, &cores).expect("the core is the process's");
+                shared.watch();
+            })
+        };
+        Self { threads: cores.iter().map(watch).collect(), shared }
+    }
+
+    /// From when on something is looked at.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        Moment { disk: waited_for_disks(), at: Instant::now() }
+    }
+
+    /// For how long the machine stood still between then and now: cores had no time, one after the other perhaps, or somebody waited for
+    /// a disk.
+    #[must_use]
+    pub fn standstill(&self, since: &Moment) -> Duration {
+        let disk = waited_for_disks().saturating_sub(since.disk);
+        // Whoever had no time either has it first.
+        std::thread::sleep(3 * NAP);
+        let gaps = self.shared.gaps.lock().unwrap_or_else(PoisonError::into_inner);
+        let within = |gap: &Gap| (gap.start + gap.length).saturating_duration_since(since.at).min(gap.length);
+        gaps.iter().map(within).sum::<Duration>() + disk
+    }
+}
+
+/// A moment, by what the machine had counted until then.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    at: Instant,
+    disk: Duration,
+}
+
+/// For how long somebody has waited for a disk since the machine was started; nothing where the kernel does not count it.
+fn waited_for_disks() -> Duration {
+    let text = std::fs::read_to_string("/proc/pressure/io").unwrap_or_default();
+    let total_us = text.lines().find(|line| line.starts_with("some ")).and_then(|line| line.rsplit_once("total="));
+    Duration::from_micros(total_us.and_then(|(_, number)| number.parse().ok()).unwrap_or(0))
+}
+
+impl Shared {
+    fn watch(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            std::thread::sleep(NAP);
+            let length = start.elapsed();
+            if length >= GAP_MIN {
+                self.gaps.lock().unwrap_or_else(PoisonError::into_inner).push(Gap { start, length });
+            }
+        }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
