@@ -165,3 +165,57 @@ fn whoever_is_forgotten_while_throttled_leaves_nothing_behind() {
     scheduler.forget(id(0));
     assert_eq!((scheduler.held_until_ns(), scheduler.is_idle()), (None, true));
 }
+
+/// A scheduler in which one FWP may have so much for a batch, beside another tenant's that always wants the core.
+fn with_batch_limit(limit_ns: u64) -> Scheduler {
+    let mut limited = share(0, Class::Latency);
+    limited.budget.per_batch_ns = Some(limit_ns);
+    with_runnable(&[limited, share(1, Class::Latency)])
+}
+
+/// The limited one's next turn, if what was chosen before it has its quantum; what came of that.
+fn limited_turn(scheduler: &mut Scheduler, cpu_ns: u64, after: After) -> Option<Overrun> {
+    loop {
+        match scheduler.choose().map(|chosen| chosen.id) {
+            Some(chosen) if chosen == id(0) => return scheduler.charge(chosen, cpu_ns, 0, after),
+            Some(other) => assert_eq!(scheduler.charge(other, QUANTUM_NS, 0, After::Preempted), None),
+            None => panic!("the limited one wants the core, and nobody is chosen"),
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_exceeds_its_limit_is_ended_within_a_quantum() {
+    for limit_ns in (10_000..2_000_000).step_by(7_919) {
+        let mut scheduler = with_batch_limit(limit_ns);
+        let mut had_ns = 0;
+        let overrun = loop {
+            assert!(had_ns <= limit_ns, "it goes on after {had_ns} ns of {limit_ns}");
+            had_ns += QUANTUM_NS;
+            if let Some(overrun) = limited_turn(&mut scheduler, QUANTUM_NS, After::Preempted) {
+                break overrun;
+            }
+        };
+        assert_eq!(overrun, Overrun::Batch { limit_ns });
+        assert!((limit_ns + 1..=limit_ns + QUANTUM_NS).contains(&had_ns), "{had_ns} ns of {limit_ns}");
+        assert_eq!(turns(&mut scheduler, 100, QUANTUM_NS), [1; 100]);
+    }
+}
+
+#[test]
+fn batches_up_to_their_limit_are_never_ended_however_they_are_interrupted() {
+    let limit_ns = 5 * QUANTUM_NS / 2;
+    let mut scheduler = with_batch_limit(limit_ns);
+    for batch in 0..10_000 {
+        let last_ns = limit_ns - 2 * QUANTUM_NS;
+        let turns = [(QUANTUM_NS, After::Preempted), (QUANTUM_NS, After::Preempted)];
+        // What comes for it meanwhile is another batch.
+        let done = if batch % 2 == 0 { After::Waits } else { After::HasInput };
+        for (cpu_ns, after) in turns.into_iter().chain([(last_ns, done)]) {
+            assert_eq!(limited_turn(&mut scheduler, cpu_ns, after), None, "batch {batch}");
+        }
+        scheduler.wake(id(0), 0);
+    }
+    // A nanosecond more is too much.
+    assert_eq!(limited_turn(&mut scheduler, limit_ns + 1, After::Waits), Some(Overrun::Batch { limit_ns }));
+}

@@ -42,6 +42,8 @@ pub(crate) struct Bench {
     pub(crate) clock: RunSlot,
     /// Of the next FWP to be launched.
     pub(crate) activation: Option<Activation>,
+    /// Of FWPs to be launched.
+    pub(crate) terms: Terms,
     pub(crate) mma: Mma,
     pub(crate) gateway: GatewayLink,
     commands: Sender<MmaCommand>,
@@ -78,6 +80,7 @@ impl Bench {
             outputs,
             clock,
             activation: None,
+            terms: Terms::default(),
             mma,
             gateway,
             commands,
@@ -116,7 +119,7 @@ impl Bench {
             clock: &self.clock,
             memory,
             activation,
-            terms: Terms::default(),
+            terms: self.terms.clone(),
         };
         let log = self.log.log(origin());
         let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;
