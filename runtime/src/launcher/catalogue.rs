@@ -1,6 +1,10 @@
 //! The catalogue: every chain that is in force, with the templates its instances are made from, and the rules as the gateway
 //! wants them.
 
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -311,7 +315,7 @@ impl Catalogue {
         lacking.retain(|index| chains.get(index).is_some_and(ChainEntry::lacks_instance));
         let found = lacking.iter().filter_map(|index| Some((*index, chains.get(index)?)));
         let found = found.filter(|(_, chain)| chain.wants_instance(now, places_freed));
-        found.max_by_key(|(_, chain)| (chain.wanted, !chain.ready)).map(|(index, _)| index)
+        found.max_by_key(|(_, chain)| (chain.wanted, Reverse(chain.ready))).map(|(index, _)| index)
     }
 
     /// When the next chain that lacks an instance may be tried again.

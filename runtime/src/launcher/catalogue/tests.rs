@@ -1,0 +1,194 @@
+//! Which chain gets the next instance, and when none does.
+
+use fastrand::Rng;
+use pinion_control::model::{Chain, Change, Digest, Module, Stage};
+
+use super::*;
+use crate::accounts::TenantLimits;
+use crate::engine::{self, Reset};
+use crate::terms::CpuGrants;
+
+/// A catalogue of a node without workers, which needs no templates, and these chains of one stage each: what they keep ready at least.
+struct House {
+    catalogue: Catalogue,
+    now: Instant,
+    _templates: tempfile::TempDir,
+}
+
+impl House {
+    fn new(cache_mins: &[u32]) -> Self {
+        let templates = tempfile::tempdir().unwrap();
+        let engine = engine::engine(1, Reset::Overwrite).unwrap();
+        let artifacts = Arc::new(Artifacts::open(templates.path().to_owned(), &engine).unwrap());
+        let accounts = Arc::new(Accounts::new(TenantLimits::default()));
+        let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(0)));
+        let mut catalogue = Catalogue::new(artifacts, accounts, tenants, meters, BTreeMap::new(), Vec::new());
+        let followed = catalogue.follow(&state(cache_mins));
+        assert_eq!(followed.warnings, Vec::<String>::new());
+        Self { catalogue, now: Instant::now(), _templates: templates }
+    }
+
+    /// The chain of the next instance, when so many places have become free.
+    fn next(&mut self, places_freed: u64) -> Option<u32> {
+        self.catalogue.next_lacking(self.now, places_freed).map(|index| index.0)
+    }
+
+    fn chain(&mut self, index: u32) -> &mut ChainEntry {
+        self.catalogue.chain_mut(ChainIndex(index)).unwrap()
+    }
+
+    /// Prepares what is lacking until nothing is; in which order.
+    fn fill(&mut self) -> Vec<u32> {
+        let next = || {
+            let index = self.next(0)?;
+            self.chain(index).ready += 1;
+            Some(index)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    /// An instance of the chain is given to a client.
+    fn take(&mut self, index: u32) {
+        let chain = self.chain(index);
+        chain.left_cache(chain.edition);
+    }
+}
+
+fn state(cache_mins: &[u32]) -> DesiredState {
+    let (tenant, module) = ("t".parse::<TenantName>().unwrap(), "m".parse::<ModuleName>().unwrap());
+    let chain = |(number, cache_min): (usize, &u32)| {
+        let stages = vec![Stage::new(module.clone(), Vec::new())];
+        let named = Chain::new(tenant.clone(), format!("c{number:04}").parse().unwrap(), stages);
+        Chain { cache_min: *cache_min, ..named }
+    };
+    let change = Change {
+        modules: vec![Module { tenant: tenant.clone(), name: module.clone(), digest: Digest::of(b"m"), size_bytes: 1 }],
+        chains: cache_mins.iter().enumerate().map(chain).collect(),
+        ..Change::default()
+    };
+    DesiredState::default().apply(&change).unwrap().state
+}
+
+#[test]
+fn chains_with_fewer_instances_come_first_and_all_get_what_they_want() {
+    let mut house = House::new(&[2, 0, 3]);
+    assert_eq!(house.fill(), [2, 0, 2, 0, 2]);
+    assert_eq!(house.next(0), None);
+    house.take(0);
+    house.take(2);
+    house.take(2);
+    assert_eq!(house.fill(), [2, 0, 2]);
+}
+
+#[test]
+fn a_chain_that_a_client_waits_for_comes_first_though_it_keeps_nothing_ready() {
+    let mut house = House::new(&[0, 4]);
+    house.chain(0).wanted = true;
+    assert_eq!(house.next(0), Some(0));
+    let chain = house.chain(0);
+    (chain.ready, chain.wanted) = (1, false);
+    assert_eq!(house.next(0), Some(1));
+}
+
+#[test]
+fn a_chain_that_failed_is_left_alone_until_its_rest_is_over_and_each_failure_doubles_that() {
+    let mut house = House::new(&[1, 0]);
+    for doublings in 0..4 {
+        let now = house.now;
+        house.chain(0).failed(now);
+        let rest = BACK_OFF_MIN * (1 << doublings);
+        assert_eq!((house.next(0), house.catalogue.next_resumption(now)), (None, Some(now + rest)));
+        house.now = now + rest - Duration::from_nanos(1);
+        assert_eq!(house.next(0), None);
+        house.now = now + rest;
+        assert_eq!((house.next(0), house.catalogue.next_resumption(house.now)), (Some(0), None));
+    }
+}
+
+#[test]
+fn a_chain_that_takes_long_to_prepare_lets_others_go_first_for_a_while() {
+    let mut house = House::new(&[2, 2]);
+    let (since, now) = (house.now, house.now + 2 * SLOW);
+    let chain = house.chain(1);
+    chain.ready += 1;
+    chain.prepared(since, now);
+    house.now = now;
+    house.chain(0).ready = 1;
+    assert_eq!(house.next(0), Some(0));
+    house.chain(0).ready = 2;
+    assert_eq!((house.next(0), house.catalogue.next_resumption(now)), (None, Some(now + 2 * SLOW * SLOW_REST_FACTOR)));
+}
+
+#[test]
+fn a_chain_that_found_no_place_is_tried_again_when_one_has_become_free() {
+    let mut house = House::new(&[1]);
+    house.chain(0).found_no_place(7);
+    assert_eq!((house.next(7), house.next(8)), (None, Some(0)));
+}
+
+#[test]
+fn while_memory_is_short_no_more_is_kept_ready_than_its_level_allows_but_who_waits_is_served() {
+    let mut house = House::new(&[3, 3]);
+    house.catalogue.set_ready_max(Level::Caches);
+    assert_eq!(house.fill(), [1, 0]);
+    house.catalogue.set_ready_max(Level::Templates);
+    house.take(0);
+    assert_eq!(house.next(0), None);
+    house.chain(0).wanted = true;
+    assert_eq!(house.next(0), Some(0));
+    house.chain(0).wanted = false;
+    house.catalogue.set_ready_max(Level::Calm);
+    assert_eq!(house.fill().len(), 5);
+}
+
+#[test]
+fn what_is_lacking_after_a_change_is_seen_and_what_is_gone_is_not() {
+    let mut house = House::new(&[1, 1]);
+    house.fill();
+    house.catalogue.follow(&state(&[1, 2, 1]));
+    assert_eq!(house.fill(), [2, 1]);
+    house.take(2);
+    house.catalogue.follow(&state(&[1]));
+    assert_eq!(house.next(0), None);
+}
+
+/// Which chain is next, found by asking all of them.
+fn next_of_all(house: &House, places_freed: u64) -> Option<u32> {
+    let wants = |(_, chain): &(ChainIndex, &ChainEntry)| chain.wants_instance(house.now, places_freed);
+    let next = house.catalogue.chains().filter(wants).max_by_key(|(_, chain)| (chain.wanted, Reverse(chain.ready)));
+    next.map(|(index, _)| index.0)
+}
+
+#[test]
+fn whatever_happens_to_chains_the_next_one_is_that_which_a_look_at_all_of_them_finds() {
+    for seed in 0..200 {
+        let mut rng = Rng::with_seed(seed);
+        let mins: Vec<u32> = (0..12).map(|_| rng.u32(0..4)).collect();
+        let mut house = House::new(&mins);
+        let mut freed = 0;
+        for step in 0..300 {
+            let (index, now) = (rng.u32(0..12), house.now);
+            let ready = house.catalogue.chain(ChainIndex(index)).unwrap().ready;
+            match rng.u32(0..12) {
+                0..3 if ready > 0 => house.take(index),
+                3 => house.chain(index).wanted = true,
+                4 => house.chain(index).client_came(now),
+                5 => house.chain(index).failed(now),
+                6 => house.chain(index).found_no_place(freed),
+                7 => freed += 1,
+                8 => {
+                    house.catalogue.review(now);
+                }
+                9 => house.catalogue.set_ready_max(*rng.choice(&[Level::Calm, Level::Calm, Level::Caches]).unwrap()),
+                _ => house.now += Duration::from_millis(rng.u64(0..400)),
+            }
+            let next = next_of_all(&house, freed);
+            assert_eq!(house.next(freed), next, "seed {seed}, step {step}");
+            if let Some(next) = next.filter(|_| rng.bool()) {
+                let (chain, now) = (house.chain(next), now);
+                (chain.ready, chain.wanted) = (chain.ready + 1, false);
+                chain.prepared(now, now);
+            }
+        }
+    }
+}
