@@ -8,6 +8,9 @@
 //! Who invokes by the million takes a [`Dispatcher`] of his own instead, from [`crate::node::DataPlane::dispatcher`]. The lock here is between
 //! control threads and this module's own; no thread of the data plane ever takes it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -57,6 +60,11 @@ impl Invocations {
     /// Calls a function. Does not wait; `answered` is called once, by another thread if the call is taken, and must not wait either.
     pub fn invoke(&self, function: FunctionRef, payload: &[u8], timeout: Duration, answered: Answered) {
         let mut waiting = self.waiting();
+        // Looked at under the lock: who is in time for the last look at those who wait is found by that.
+        if self.stopping.load(Ordering::SeqCst) {
+            drop(waiting);
+            return answered(Err(NoAnswer::Failed(Failure::Ended)));
+        }
         let ticket = waiting.next_ticket;
         let timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
         match waiting.dispatcher.stage(function, ticket, timeout_ns, payload) {
