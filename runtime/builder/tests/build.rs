@@ -7,7 +7,7 @@ use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
 use pinion_builder_client::protocol::{Said, Start};
 
-const POOL: [u32; 7] = [u32::from_le_bytes(*b"PIN1"), 4, 1600, 4096, 4, 1024, 2048];
+const POOL: [u32; 8] = [u32::from_le_bytes(*b"PIN1"), 4, 1600, 4096, 4, 1024, 2048, 0];
 
 /// A module with this initialisation.
 fn guest(init: &str) -> String {

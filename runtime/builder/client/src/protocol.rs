@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn facts_are_one_line() {
-        let facts = Facts { memory_bytes: 1 << 20, start: Start::Snapshot(Pool([1, 2, 3, 4, 5, 6, 7])) };
+        let facts = Facts { memory_bytes: 1 << 20, start: Start::Snapshot(Pool([1, 2, 3, 4, 5, 6, 7, 8])) };
         let line = serde_json::to_string(&facts).unwrap();
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<Facts>(&line).unwrap(), facts);

@@ -1,6 +1,6 @@
 //! Sends each packet on twice: as it came, and before that a copy in a slot of its own.
 
-use pinion_sdk::{Batch, Function, InitError, Packet};
+use pinion_sdk::{Batch, Function, InitError};
 
 struct Doubler;
 
@@ -13,7 +13,9 @@ impl Function for Doubler {
 
     fn handle(&mut self, batch: Batch<'_>) {
         for packet in batch {
-            packet.try_clone().map(Packet::send);
+            if let Some(copy) = packet.try_clone() {
+                copy.send();
+            }
             packet.send();
         }
     }
