@@ -49,11 +49,17 @@ pub const TENANTS_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TenantIndex(pub u16);
 
+/// How many others have had a tenant's number before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Tenure(pub u32);
+
 /// Whose an FWP is, and how it shares the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// Whose it is.
     pub tenant: TenantIndex,
+    /// Which of those it is who have had this number.
+    pub tenure: Tenure,
     /// The tenant's weight beside others of the class; not 0.
     pub weight: u32,
     /// Its chain's.
@@ -102,9 +108,10 @@ enum State {
 const NOBODY: Seat =
     Seat { generation: 0, state: State::Barred, class: Class::Throughput, lot: Lot(0), is_limited: false, woken_ns: 0 };
 
-/// What a tenant has had, where that is limited.
+/// Who has a number, and what it has had, where that is limited.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tenant {
+    tenure: Tenure,
     rate: Option<Rate>,
     bucket: Bucket,
     is_throttled: bool,
@@ -137,6 +144,12 @@ impl Level {
 
     fn is_empty(&self) -> bool {
         self.current.is_none() && self.fair.is_empty()
+    }
+
+    /// Forgets what a lot has had, of which nobody is runnable.
+    fn clear(&mut self, lot: Lot) {
+        self.current = self.current.filter(|current| *current != lot);
+        self.fair.clear(lot);
     }
 }
 
@@ -192,9 +205,16 @@ impl Scheduler {
         }
     }
 
-    /// Takes an FWP in, which rests. Its tenant's weight and rate are those of whoever was taken in last.
+    /// Takes an FWP in, which rests. Its tenant's weight and rate are those of whoever was taken in last. What its tenant has had stays
+    /// counted whoever of its FWPs come and go; what another had who had the number before is not the tenant's.
     pub fn adopt(&mut self, id: FwpId, share: Share, now_ns: u64) {
         let (lot, index) = (share.lot(), id.index as usize);
+        if self.tenants[lot.0 as usize].tenure != share.tenure {
+            self.levels.iter_mut().for_each(|level| level.clear(lot));
+            self.held.retain(|Reverse((_, held))| *held != Held::Tenant(lot));
+            let bucket = share.tenant_rate.map_or_else(Bucket::default, |rate| Bucket::full(rate, now_ns));
+            self.tenants[lot.0 as usize] = Tenant { tenure: share.tenure, bucket, ..Tenant::default() };
+        }
         self.levels[share.class as usize].fair.set_weight(lot, share.weight);
         self.tenants[lot.0 as usize].rate = share.tenant_rate;
         self.spendings[index] = Spending::new(share.budget, now_ns);

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
 
 use crate::meters::{ChainMeter, ChainMeters};
-use crate::scheduler::{Budget, Rate, Share, TENANTS_MAX, TenantIndex};
+use crate::scheduler::{Budget, Rate, Share, TENANTS_MAX, TenantIndex, Tenure};
 
 /// Of one FWP, and of all of its chain.
 #[derive(Clone)]
@@ -25,17 +25,18 @@ pub struct Terms {
 impl Default for Terms {
     /// Those of a tenant who is alone.
     fn default() -> Self {
-        let seat = TenantSeat { index: TenantIndex(0), grant: CpuGrant::default() };
+        let seat = TenantSeat { index: TenantIndex(0), tenure: Tenure::default(), grant: CpuGrant::default() };
         Self::new(&Arc::new(seat), &Scheduling::default(), Arc::new(ChainMeters::new(1)))
     }
 }
 
 impl Terms {
     fn new(seat: &Arc<TenantSeat>, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Self {
-        let TenantSeat { index, grant } = **seat;
+        let TenantSeat { index, tenure, grant } = **seat;
         let Scheduling { class, cpu_per_batch_us, cpu_per_second_ms, over_budget } = *scheduling;
         let share = Share {
             tenant: index,
+            tenure,
             weight: grant.weight,
             class,
             budget: Budget {
@@ -104,46 +105,58 @@ impl CpuGrants {
 #[derive(Debug)]
 struct TenantSeat {
     index: TenantIndex,
+    tenure: Tenure,
     grant: CpuGrant,
 }
 
-/// Which tenant has which number. Numbers are given again once no chain and no FWP of the tenant is left.
+/// A seat, and whoever has it, or had it last.
+struct Assigned {
+    seat: Arc<TenantSeat>,
+    /// When terms were last asked for, by their count.
+    asked: u64,
+}
+
+/// Which tenant has which number.
+///
+/// A tenant without chains and FWPs keeps its number, by which workers know what it has had, until another one needs it: all numbers are
+/// given, and nobody has been gone for longer. Workers are told by the tenure that the number is another's then.
 pub struct Tenants {
     grants: CpuGrants,
-    seats: HashMap<TenantName, Arc<TenantSeat>>,
-    free: Vec<TenantIndex>,
+    /// They have all numbers below as many as they are.
+    seats: HashMap<TenantName, Assigned>,
+    asked: u64,
 }
 
 impl Tenants {
     /// None yet.
     #[must_use]
     pub fn new(grants: CpuGrants) -> Self {
-        Self { grants, seats: HashMap::new(), free: (0..TENANTS_MAX as u16).rev().map(TenantIndex).collect() }
+        Self { grants, seats: HashMap::new(), asked: 0 }
     }
 
     /// The terms of a tenant's chain; none if there are as many tenants as the node tells apart.
     pub fn terms(&mut self, tenant: &TenantName, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Option<Terms> {
-        if let Some(seat) = self.seats.get(tenant) {
-            return Some(Terms::new(seat, scheduling, meters));
+        self.asked += 1;
+        if !self.seats.contains_key(tenant) {
+            let (index, tenure) = self.vacate()?;
+            let seat = Arc::new(TenantSeat { index, tenure, grant: self.grants.of(tenant) });
+            self.seats.insert(tenant.clone(), Assigned { seat, asked: 0 });
         }
-        self.sweep();
-        let index = self.free.pop()?;
-        let seat = Arc::new(TenantSeat { index, grant: self.grants.of(tenant) });
-        let terms = Terms::new(&seat, scheduling, meters);
-        self.seats.insert(tenant.clone(), seat);
-        Some(terms)
+        let assigned = self.seats.get_mut(tenant)?;
+        assigned.asked = self.asked;
+        Some(Terms::new(&assigned.seat, scheduling, meters))
     }
 
-    /// Takes numbers back that nobody has any more.
-    fn sweep(&mut self) {
-        let free = &mut self.free;
-        self.seats.retain(|_, seat| {
-            let is_held = Arc::strong_count(seat) > 1;
-            if !is_held {
-                free.push(seat.index);
-            }
-            is_held
-        });
+    /// A number that nobody has, for the first tenant to have it, or for the next.
+    fn vacate(&mut self) -> Option<(TenantIndex, Tenure)> {
+        if self.seats.len() < TENANTS_MAX {
+            return Some((TenantIndex(self.seats.len() as u16), Tenure::default()));
+        }
+        let is_gone = |(_, assigned): &(&TenantName, &Assigned)| Arc::strong_count(&assigned.seat) == 1;
+        let (gone, _) = self.seats.iter().filter(is_gone).min_by_key(|(_, assigned)| assigned.asked)?;
+        let gone = gone.clone();
+        let TenantSeat { index, tenure, .. } = *self.seats.remove(&gone)?.seat;
+        Some((index, Tenure(tenure.0.wrapping_add(1))))
     }
 }
 
@@ -172,16 +185,53 @@ mod tests {
         assert_ne!(shares[0].tenant, shares[1].tenant);
     }
 
-    #[test]
-    fn a_number_goes_to_another_tenant_only_when_nobody_has_it_any_more() {
+    /// A node on which each of these tenants has a chain, and who they are by what workers know of them.
+    fn full() -> (Tenants, Vec<Terms>) {
         let mut tenants = Tenants::new(CpuGrants::default());
-        let mut terms = |number| tenants.terms(&tenant(number), &Scheduling::default(), meters());
-        let held: Vec<Terms> = (0..TENANTS_MAX).map(|number| terms(number).unwrap()).collect();
-        assert!(terms(TENANTS_MAX).is_none());
-        let index = held[17].share.tenant;
-        let others: Vec<Terms> = held.iter().filter(|terms| terms.share.tenant != index).cloned().collect();
+        let held = (0..TENANTS_MAX).map(|number| terms(&mut tenants, number).unwrap()).collect();
+        (tenants, held)
+    }
+
+    fn terms(tenants: &mut Tenants, number: usize) -> Option<Terms> {
+        tenants.terms(&tenant(number), &Scheduling::default(), meters())
+    }
+
+    fn known(terms: &Terms) -> (TenantIndex, Tenure) {
+        (terms.share.tenant, terms.share.tenure)
+    }
+
+    #[test]
+    fn a_number_goes_to_another_tenant_only_when_nobody_has_it_any_more_and_then_it_is_said() {
+        let (mut tenants, mut held) = full();
+        assert!(terms(&mut tenants, TENANTS_MAX).is_none());
+        let (index, Tenure(tenure)) = known(&held.remove(17));
+        let next = terms(&mut tenants, TENANTS_MAX).unwrap();
+        assert_eq!(known(&next), (index, Tenure(tenure + 1)));
+        assert!(terms(&mut tenants, TENANTS_MAX + 1).is_none());
+    }
+
+    #[test]
+    fn a_tenant_that_comes_back_is_known_by_its_number_unless_there_was_no_other_for_somebody_else() {
+        let mut tenants = Tenants::new(CpuGrants::default());
+        let first = known(&terms(&mut tenants, 0).unwrap());
+        let others: Vec<Terms> = (1..TENANTS_MAX).map(|number| terms(&mut tenants, number).unwrap()).collect();
+        assert!(others.iter().all(|other| known(other) != first));
+        assert_eq!(known(&terms(&mut tenants, 0).unwrap()), first);
+        // Nobody has been gone for longer than the tenant that is gone alone.
+        assert_eq!(known(&terms(&mut tenants, TENANTS_MAX).unwrap()), (first.0, Tenure(first.1.0 + 1)));
+    }
+
+    #[test]
+    fn of_those_who_are_gone_the_one_that_has_been_for_longest_gives_its_number_up() {
+        let (mut tenants, held) = full();
+        let expected = known(&held[0]).0;
         drop(held);
-        assert_eq!(terms(TENANTS_MAX).unwrap().share.tenant, index);
-        drop(others);
+        for number in [2, 1] {
+            terms(&mut tenants, number).unwrap();
+        }
+        assert_eq!(known(&terms(&mut tenants, TENANTS_MAX).unwrap()).0, expected);
+        let left: Vec<TenantIndex> =
+            (1..TENANTS_MAX).map(|more| known(&terms(&mut tenants, TENANTS_MAX + more).unwrap()).0).collect();
+        assert_eq!(left[TENANTS_MAX - 3..], [TenantIndex(2), TenantIndex(1)]);
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    fn full(rate: Rate, now_ns: u64) -> Self {
+    pub(super) fn full(rate: Rate, now_ns: u64) -> Self {
         Self { left_ns: Self::burst_ns(rate) as i64, filled_at_ns: now_ns }
     }
 

@@ -20,6 +20,9 @@ struct Account {
     queued: bool,
 }
 
+/// Whoever comes first is as far as everybody then, but for the credit.
+const NEWCOMER: Account = Account { virtual_ns: 0, rest_ns: 0, weight: 1, queued: false };
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Fair {
@@ -34,9 +37,8 @@ pub(super) struct Fair {
 impl Fair {
     /// For lots below `count`, of weight 1 until it is said otherwise. Who comes back is at most `credit_ns` behind.
     pub(super) fn new(count: usize, credit_ns: u64) -> Self {
-        let account = Account { virtual_ns: 0, rest_ns: 0, weight: 1, queued: false };
         Self {
-            accounts: vec![account; count].into(),
+            accounts: vec![NEWCOMER; count].into(),
             queue: BinaryHeap::with_capacity(count),
             virtual_ns: 0,
             credit_ns,
@@ -45,6 +47,13 @@ impl Fair {
 
     pub(super) fn set_weight(&mut self, lot: Lot, weight: u32) {
         self.accounts[lot.0 as usize].weight = u64::from(weight.max(1));
+    }
+
+    /// Makes a lot one that has never had anything, and is not runnable.
+    pub(super) fn clear(&mut self, lot: Lot) {
+        if std::mem::replace(&mut self.accounts[lot.0 as usize], NEWCOMER).queued {
+            self.queue.retain(|Reverse((_, queued))| *queued != lot);
+        }
     }
 
     #[inline]

@@ -83,7 +83,7 @@ impl Simulation {
             let (weight, tenant_rate) = (weights[tenant as usize], tenant_rates[tenant as usize]);
             Guest {
                 id: FwpId { index, generation: rng.u32(..) },
-                share: Share { tenant: TenantIndex(tenant), weight, class, budget, tenant_rate },
+                share: Share { tenant: TenantIndex(tenant), tenure: Tenure(0), weight, class, budget, tenant_rate },
                 habit: if loops { Habit::Loops } else { comes },
                 work_ns: 0,
                 wakes_at_ns: if loops { 0 } else { rng.u64(0..QUANTUM_NS) },

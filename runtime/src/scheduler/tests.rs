@@ -23,7 +23,14 @@ fn with_runnable(shares: &[Share]) -> Scheduler {
 }
 
 fn share(tenant: u16, class: Class) -> Share {
-    Share { tenant: TenantIndex(tenant), weight: 1, class, budget: Budget::default(), tenant_rate: None }
+    Share {
+        tenant: TenantIndex(tenant),
+        tenure: Tenure(0),
+        weight: 1,
+        class,
+        budget: Budget::default(),
+        tenant_rate: None,
+    }
 }
 
 /// Who has the core in so many turns of this length, when all want to go on.
@@ -218,4 +225,73 @@ fn batches_up_to_their_limit_are_never_ended_however_they_are_interrupted() {
     }
     // A nanosecond more is too much.
     assert_eq!(limited_turn(&mut scheduler, limit_ns + 1, After::Waits), Some(Overrun::Batch { limit_ns }));
+}
+
+/// Two tenants always want the core, and the first has had it for so much too long; then its FWP is deleted and another one comes.
+fn after_debt(debt_ns: u64, tenure: Tenure) -> Scheduler {
+    let mut scheduler = with_runnable(&[share(0, Class::Latency), share(1, Class::Latency)]);
+    assert_eq!(turns(&mut scheduler, 1, debt_ns), [0]);
+    scheduler.forget(id(0));
+    scheduler.adopt(id(2), Share { tenure, ..share(0, Class::Latency) }, 0);
+    scheduler.wake(id(2), 0);
+    scheduler
+}
+
+#[test]
+fn a_tenant_that_has_its_fwps_deleted_and_made_again_owes_what_it_owed() {
+    let mut scheduler = after_debt(100 * QUANTUM_NS, Tenure(0));
+    let turns = turns(&mut scheduler, 110, QUANTUM_NS);
+    let first = turns.iter().position(|index| *index == 2).unwrap();
+    assert!((98..=101).contains(&first), "it has a turn after {first} of the other's");
+}
+
+#[test]
+fn another_tenant_that_gets_the_number_owes_nothing() {
+    let mut scheduler = after_debt(100 * QUANTUM_NS, Tenure(1));
+    let turns = turns(&mut scheduler, 100, QUANTUM_NS);
+    let of_the_new_one = turns.iter().filter(|index| **index == 2).count();
+    assert!((49..=51).contains(&of_the_new_one), "{of_the_new_one} of 100 turns: {turns:?}");
+}
+
+#[test]
+fn a_throttled_tenant_stays_so_without_its_fwps_and_another_that_gets_its_number_is_not() {
+    let tenant_rate = Some(Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle });
+    let limited = Share { tenant_rate, ..share(0, Class::Latency) };
+    for (tenure, chosen) in [(Tenure(0), None), (Tenure(1), Some(id(1)))] {
+        let mut scheduler = with_runnable(&[limited]);
+        assert!(scheduler.choose().is_some());
+        assert_eq!(scheduler.charge(id(0), 200_000, 0, After::Preempted), None);
+        scheduler.forget(id(0));
+        let until_ns = scheduler.held_until_ns().expect("the tenant is throttled");
+        scheduler.adopt(id(1), Share { tenure, ..limited }, 0);
+        scheduler.wake(id(1), 0);
+        assert_eq!(scheduler.choose().map(|chosen| chosen.id), chosen, "{tenure:?}");
+        assert_eq!(scheduler.held_until_ns(), chosen.is_none().then_some(until_ns));
+        if chosen.is_some() {
+            // Nor has it had anything of what it may have at once.
+            assert_eq!(scheduler.charge(id(1), 99_000, 0, After::Preempted), None);
+            assert_eq!(scheduler.held_until_ns(), None);
+        }
+        assert_eq!(scheduler.release(until_ns), usize::from(chosen.is_none()));
+        assert_eq!(scheduler.choose().map(|chosen| chosen.id), Some(id(1)));
+    }
+}
+
+#[test]
+fn a_number_that_passes_on_while_its_last_fwps_were_runnable_is_queued_once() {
+    // Its slice is under way, or it waits for one.
+    for slices in 0..2 {
+        let mut scheduler = with_runnable(&[0, 0, 1].map(|tenant| share(tenant, Class::Latency)));
+        assert_eq!(turns(&mut scheduler, 1, if slices == 0 { 10 } else { QUANTUM_NS }), [0]);
+        (0..2).for_each(|index| scheduler.forget(id(index)));
+        scheduler.adopt(id(3), Share { tenure: Tenure(1), ..share(0, Class::Latency) }, 0);
+        let mut order = Vec::new();
+        scheduler.wake(id(3), 0);
+        while let Some(chosen) = scheduler.choose() {
+            order.push(chosen.id.index);
+            scheduler.charge(chosen.id, 10, 0, After::Waits);
+        }
+        order.sort_unstable();
+        assert_eq!((order, scheduler.is_idle()), (vec![2, 3], true));
+    }
 }
