@@ -5,8 +5,8 @@ use pinion_guest::settings;
 use wasmtime::{Engine, Module};
 
 use crate::admission;
-use crate::chunk::chunked;
 use crate::initialise::{Initialised, Wishes, initialise};
+use crate::interruptible::interruptible;
 use crate::refused::Refused;
 
 const WASM_PAGE_BYTES: u64 = 64 * 1024;
@@ -29,7 +29,7 @@ pub fn build(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Built, Refu
     let engine = Engine::new(&settings::config()).map_err(invalid)?;
     say(&Said::Phase(Phase::Validating));
     admission::check(&engine, wasm)?;
-    let wasm = &*chunked(wasm)?;
+    let wasm = &*interruptible(wasm)?;
     say(&Said::Phase(Phase::Initialising));
     let initialised = initialise(wasm, wishes, say);
     say(&Said::Phase(Phase::Compiling));

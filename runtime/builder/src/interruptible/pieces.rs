@@ -5,7 +5,8 @@
 
 use wasm_encoder::{BlockType, Function, InstructionSink};
 
-use super::{CHUNK_BYTES, Operation};
+use super::CHUNK_BYTES;
+use super::bulk::Operation;
 
 const TO: u32 = 0;
 /// An address, or the byte to fill with.

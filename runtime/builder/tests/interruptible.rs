@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use pinion_builder::chunk::{CHUNK_BYTES, chunked};
+use pinion_builder::interruptible::{CHUNK_BYTES, interruptible};
 use proptest::prelude::*;
 use wasmtime::{Engine, Instance, Module, Store, Trap, UpdateDeadline, WasmBacktrace};
 
@@ -65,7 +65,7 @@ fn engine() -> Engine {
 
 fn rewritten(wat: &str) -> Vec<u8> {
     let wasm = wat::parse_str(wat).unwrap();
-    let rewritten = chunked(&wasm).unwrap();
+    let rewritten = interruptible(&wasm).unwrap();
     assert!(matches!(rewritten, Cow::Owned(_)), "nothing was rewritten");
     rewritten.into_owned()
 }
@@ -221,7 +221,7 @@ fn a_module_that_moves_nothing_or_little_comes_back_as_it_was() {
     for body in [
         "(drop (i32.const 1))",
         "(memory.copy (i32.const 1) (i32.const 2) (i32.const 64))",
-        &format!("(memory.fill (i32.const 1) (i32.const 2) (i32.const {CHUNK_BYTES}))"),
+        "(memory.fill (i32.const 1) (i32.const 2) (i32.const 8192))",
         "(memory.init $short (i32.const 1) (i32.const 2) (memory.size))",
         "(memory.init $active (i32.const 1) (i32.const 2) (memory.size))",
     ] {
@@ -230,7 +230,7 @@ fn a_module_that_moves_nothing_or_little_comes_back_as_it_was() {
             "(module (memory 1) (data $short \"short\") (data $active (i32.const 0) \"{active}\") (func {body}))"
         );
         let wasm = wat::parse_str(wat).unwrap();
-        assert!(matches!(chunked(&wasm).unwrap(), Cow::Borrowed(same) if same == wasm), "{body}");
+        assert!(matches!(interruptible(&wasm).unwrap(), Cow::Borrowed(same) if same == wasm), "{body}");
     }
 }
 
