@@ -568,3 +568,19 @@ fn drive<F: Future>(clock: &RunSlot, shared: &FwpShared, deadline: Instant, futu
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_calls_move_no_more_than_a_turn_allows_and_as_much_again_in_the_next() {
+        const BYTES: u32 = 4096;
+        let shared = FwpShared::default();
+        for _ in 0..2 {
+            shared.begin_turn();
+            let calls = (0..1000).take_while(|_| shared.charge(BYTES)).count();
+            assert_eq!(calls as u32, ALLOWANCE_BYTES / (BYTES + CALL_BYTES));
+        }
+    }
+}

@@ -305,11 +305,16 @@ fn symbols_in_an_account_are_cut_and_forge_no_line() {
 }
 
 #[test]
-fn a_long_straight_line_of_host_calls_moves_no_more_than_a_turn_allows() {
-    let random = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(100);
-    let last = "(call $exit (call $random (i32.const 8192) (i32.const 4096)))";
-    assert_eq!(end_of(&format!("{random} {last}")), EndReason::Exited(pinion_abi::Errno::TooLong as i32));
-    // The same in a loop that gives way is no more than slow.
+fn a_long_straight_line_of_host_calls_is_interrupted_and_goes_on() {
+    let random = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(1000);
+    let mut bench = Bench::new();
+    let run = format!("{WAIT_ONCE} {random} (call $exit (i32.const 0))");
+    let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    let turns = std::iter::from_fn(|| Some(bench.resume(&mut fwp))).take_while(|turn| matches!(turn, Turn::Preempted));
+    assert!(turns.count() > 2, "4 MB of random bytes take longer than two quanta");
+    bench.dismantle(fwp);
+    // Who asks again when a turn's calls have moved all that they may is no more than slow.
     let patient = "(loop $again (br_if $again (call $random (i32.const 8192) (i32.const 4096))))".repeat(100);
     assert_eq!(end_of(&format!("{patient} (call $exit (i32.const 0))")), EndReason::Exited(0));
 }

@@ -172,7 +172,7 @@ fn what_is_no_module_of_this_abi_is_refused_with_its_reason() {
                (func (export \"pinion_pool\") (result i32) i32.const 0))"
         ))
     };
-    applied.assert_module_refused("other ABI", &exports("pinion_abi_v2", ""), &["version 2 of the Pinion ABI"]);
+    applied.assert_module_refused("other ABI", &exports("pinion_abi_v1", ""), &["version 1 of the Pinion ABI"]);
     applied.assert_module_refused("no ABI", &module("(module)"), &["pinion_abi_v2"]);
     let imports = exports("pinion_abi_v2", "(import \"env\" \"system\" (func))");
     applied.assert_module_refused("foreign import", &imports, &["env.system"]);

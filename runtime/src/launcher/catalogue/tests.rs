@@ -21,7 +21,7 @@ impl House {
         let engine = engine::engine(1, Reset::Overwrite).unwrap();
         let artifacts = Arc::new(Artifacts::open(templates.path().to_owned(), &engine).unwrap());
         let accounts = Arc::new(Accounts::new(TenantLimits::default()));
-        let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(0)));
+        let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(1)));
         let mut catalogue = Catalogue::new(artifacts, accounts, tenants, meters, BTreeMap::new(), Vec::new());
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());
