@@ -12,9 +12,9 @@
 //!                                 out of bounds:         memory.copy, which traps as it would have
 //! ```
 //!
-//! A look is a loop that does nothing, once. Where looks are needed is told by [`straight`] from what instructions [`cost`]; which
-//! operations may be long, by [`bulk`]. What these are replaced by are functions at the module's end, one for each kind
-//! ([`pieces`]).
+//! A look is a loop that does nothing, once. Where looks are needed is told by `straight` from what instructions `cost`; which
+//! operations may be long, by `bulk`. What these are replaced by are functions at the module's end, one for each kind
+//! (`pieces`).
 //!
 //! Nothing else changes: no index shifts, and sections without a part in this stay as they are, byte by byte; but what
 //! names places in the code is left out, as they shift. Called by [`build`](crate::build) with modules that have been judged: they are valid
