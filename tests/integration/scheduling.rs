@@ -80,6 +80,39 @@ fn a_node_full_of_loops_answers_another_tenants_pings() {
     assert!(summary.mean_ms < Some(bound_ms), "{summary:?}");
 }
 
+/// Every way to keep the core that `brute` knows.
+const WAYS: [&str; 7] = ["loops", "recurses", "fills", "stores", "calls", "logs", "waits"];
+
+#[test]
+fn whatever_functions_keep_the_core_by_they_lose_it_in_time_and_others_pings_are_answered() {
+    let bed = bed("");
+    bed.apply_echo("per-client");
+    for (way, address) in WAYS.iter().zip(THEIRS) {
+        let manifest = Manifest::of(way).module("brute", &build::hostile("brute"));
+        let manifest = manifest.configured_chain("brute", "brute", way);
+        bed.node.apply(manifest.ping_rule("brute", "brute", "per-client", address).text());
+    }
+    for client in &bed.clients {
+        THEIRS[..WAYS.len()].iter().for_each(|address| poke(&client.namespace, address));
+    }
+    let turns = |fwp: &Value| fwp["counters"]["resumes"].as_u64();
+    let serving = || bed.node.cli().serving_fwps().into_iter().filter(|fwp| fwp["tenant"] != "demo");
+    until("turns of all of them", SOON, || {
+        (serving().filter(|fwp| turns(fwp) > Some(100)).count() == 21).then_some(())
+    });
+    let summary = flood(&bed.clients[1].namespace, NODE, 5_000);
+    let lateness = bed.node.cli().status()["preemption_lateness"].clone();
+    println!("beside {WAYS:?}: {summary:?}, preempted with a lateness of {lateness}");
+    summary.assert_all(5_000);
+    let runnable = WAYS.len() as f64 + 1.0;
+    let bound_ms = (runnable * QUANTUM_US as f64 + 50.0) / 1e3 + 2.0;
+    assert!(summary.mean_ms < Some(bound_ms), "{summary:?}");
+    let late_us = |part: &str| lateness[part].as_u64().expect("a number") / 1_000;
+    // What takes longest between two looks are pages that the kernel provides, sixteen at most.
+    assert!(late_us("p50_ns") <= 20 && late_us("p90_ns") <= 60, "{lateness}");
+    assert_eq!(serving().count(), 21, "some have ended");
+}
+
 #[test]
 fn tenants_share_a_core_by_their_weights_however_many_fwps_they_have() {
     let bed = bed("[[tenant]]\nname = \"heavy\"\nweight = 3\n");
@@ -100,6 +133,10 @@ fn tenants_share_a_core_by_their_weights_however_many_fwps_they_have() {
         // Each was preempted again and again, had the core each time, and waited for the others.
         assert!(meter("preemptions") > 1_000 && meter("cpu_us") > 100_000 && meter("copied_bytes") > 0, "{tenant}");
         assert!(tenant["meter"]["run_queue_wait"]["p99_ns"].as_u64() > Some(10_000), "{tenant}");
+    }
+    for fwp in bed.node.cli().serving_fwps() {
+        let wait = |part: &str| fwp["run_queue_wait"][part].as_u64();
+        assert!(wait("count") > Some(1_000) && wait("p99_ns") > Some(10_000), "{fwp}");
     }
 }
 

@@ -59,11 +59,17 @@ pub(crate) fn clock_ns() -> u64 {
     u64::try_from(raw::clock()).unwrap_or(0)
 }
 
-/// Fills `buffer`, which is at most as long as one call gives.
+/// Fills `buffer`, which is at most as long as one call gives. Once all calls of a turn have moved what they may, others run first.
 pub(crate) fn random(buffer: &mut [u8]) {
-    // SAFETY: the host writes at most `len` bytes at `buffer` during the call, and they are writable.
-    let errno = unsafe { raw::random(buffer.as_mut_ptr(), buffer.len()) };
-    assert!(errno == Errno::Ok as i32, "the node gave no random bytes: errno {errno}");
+    loop {
+        // SAFETY: the host writes at most `len` bytes at `buffer` during the call, and they are writable.
+        let errno = unsafe { raw::random(buffer.as_mut_ptr(), buffer.len()) };
+        if errno != Errno::TooLong as i32 {
+            assert!(errno == Errno::Ok as i32, "the node gave no random bytes: errno {errno}");
+            return;
+        }
+        yield_now();
+    }
 }
 
 /// The whole configuration.

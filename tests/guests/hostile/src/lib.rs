@@ -7,6 +7,7 @@
 //!
 //! | module            | what it does                                                                               |
 //! |-------------------|--------------------------------------------------------------------------------------------|
+//! | `brute`           | keeps the core from its first packet on, in the way that is configured                     |
 //! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
 //! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
 //! | `forger`          | answers messages as the calls of others, whose number the payload says; `silent` not at all  |

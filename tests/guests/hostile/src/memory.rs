@@ -59,3 +59,17 @@ pub fn fill(range: Range<usize>, pattern: u64) {
         unsafe { ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(pattern) }
     }
 }
+
+/// Writes `byte` into all of what [`grow`] gave, by one instruction.
+pub fn fill_at_once(range: Range<usize>, byte: u8) {
+    let start = ptr::with_exposed_provenance_mut::<u8>(range.start);
+    // SAFETY: the range lies in memory that was grown by `grow`, which no allocator knows of.
+    unsafe { start.write_bytes(byte, range.len()) }
+}
+
+/// Writes one byte into what [`grow`] gave.
+#[inline(always)]
+pub fn write(address: usize, byte: u8) {
+    // SAFETY: as above; the address is one of that range.
+    unsafe { ptr::with_exposed_provenance_mut::<u8>(address).write_volatile(byte) }
+}
