@@ -215,6 +215,8 @@ pub struct FwpStatus {
     pub age_ms: u64,
     /// What it did so far.
     pub counters: FwpCounters,
+    /// How long it waited for its turns, from when it had something to do: to the next power of two of a microsecond.
+    pub run_queue_wait: LatencyStatus,
 }
 
 /// What an FWP did since it was made.

@@ -1,6 +1,6 @@
 //! What is counted per FWP and per node, readable at any time by anybody, written by one thread each.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -65,6 +65,38 @@ pub struct GuestCounters {
     pub cpu_ns: Counter,
     /// Time it waited for its turns, from when it had something to do, in nanoseconds.
     pub wait_ns: Counter,
+    /// The same, wait by wait.
+    pub waits: WaitCounts,
+}
+
+/// How many waits were how long, told apart by powers of two of a microsecond. As small as it is it lies with an FWP's other counters, on
+/// lines that its worker writes after each turn anyway.
+#[derive(Debug, Default)]
+pub struct WaitCounts([AtomicU32; WaitCounts::LEN]);
+
+impl WaitCounts {
+    /// How many lengths are told apart.
+    pub const LEN: usize = 20;
+
+    /// The longest wait of each length but the last, which has all that are longer, in nanoseconds.
+    #[must_use]
+    pub const fn longest_ns(length: usize) -> u64 {
+        (1000 << length) - 1
+    }
+
+    /// Counts one. Only one thread may.
+    #[inline]
+    pub fn add(&self, wait_ns: u64) {
+        let length = (u64::BITS - (wait_ns / 1000).leading_zeros()) as usize;
+        let count = &self.0[length.min(Self::LEN - 1)];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The counts so far, the shortest first.
+    #[must_use]
+    pub fn values(&self) -> [u32; Self::LEN] {
+        std::array::from_fn(|length| self.0[length].load(Ordering::Relaxed))
+    }
 }
 
 /// What the MMA counts that belongs to no FWP.
@@ -74,4 +106,28 @@ pub struct MmaCounters {
     pub dropped_gone: Counter,
     /// Bytes copied, in all.
     pub copied_bytes: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wait_counts_as_the_shortest_length_that_holds_it() {
+        let lengths = |wait_ns: u64| {
+            let counts = WaitCounts::default();
+            counts.add(wait_ns);
+            counts.values().iter().position(|count| *count == 1)
+        };
+        for length in 0..WaitCounts::LEN - 1 {
+            let longest_ns = WaitCounts::longest_ns(length);
+            assert_eq!((lengths(longest_ns), lengths(longest_ns + 1)), (Some(length), Some(length + 1)));
+        }
+        assert_eq!((lengths(0), lengths(u64::MAX)), (Some(0), Some(WaitCounts::LEN - 1)));
+    }
+
+    #[test]
+    fn all_that_a_worker_counts_of_an_fwp_lies_together() {
+        assert_eq!(size_of::<CachePadded<GuestCounters>>(), size_of::<CachePadded<u8>>());
+    }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinion_control::model::{Chain, ChainName, ModuleName, TenantName};
-use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus, MeterStatus};
+use pinion_control::node::{
+    ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, MeterStatus,
+};
 use pinion_gateway::drops::DropsByChain;
 use pinion_gateway::flows::ClientLabel;
 use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
@@ -14,7 +16,7 @@ use pinion_mma::id::FwpId;
 
 use crate::drops::{ChainKey, Counting, Ledger};
 use crate::fwp::{Fwp, FwpShared};
-use crate::latency::Latencies;
+use crate::latency::{self, Latencies};
 use crate::launcher::ModuleKey;
 use crate::lifecycle::{Life, TemplateLife};
 use crate::log::Origin;
@@ -74,6 +76,7 @@ impl Templates {
             memory_kib: 0,
             age_ms: self.since.elapsed().as_millis() as u64,
             counters: FwpCounters::default(),
+            run_queue_wait: LatencyStatus::default(),
         })
     }
 }
@@ -212,6 +215,7 @@ impl InstanceEntry {
             memory_kib: fwp.shared.memory_bytes() / 1024,
             age_ms: self.age_ms(),
             counters: FwpCounters { activations: self.client.is_some().into(), ..fwp.counters() },
+            run_queue_wait: latency::wait_status(&fwp.counters.guest.waits),
         })
     }
 }

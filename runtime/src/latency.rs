@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use histogram::{AtomicHistogram, Histogram};
 use pinion_control::node::LatencyStatus;
+use pinion_mma::counters::WaitCounts;
 
 /// Times are told apart by one part in so many powers of two, and up to so many powers of two of a nanosecond: 18 minutes.
 const GROUPING_POWER: u8 = 8;
@@ -92,9 +93,38 @@ impl LatencySnapshot {
     }
 }
 
+/// An FWP's waits in a report: each as long as the longest that counts alike. The longest of all are as long as the counts can tell.
+#[must_use]
+pub fn wait_status(waits: &WaitCounts) -> LatencyStatus {
+    let counts = waits.values().map(u64::from);
+    let count: u64 = counts.iter().sum();
+    let at_ns = |percent: u64| {
+        let rank = (count * percent).div_ceil(100);
+        let mut seen = 0;
+        let length = counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        length.filter(|_| count > 0).map_or(0, WaitCounts::longest_ns)
+    };
+    let [p50_ns, p90_ns, p99_ns, max_ns] = [50, 90, 99, 100].map(at_ns);
+    LatencyStatus { count, p50_ns, p90_ns, p99_ns, max_ns }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_fwps_waits_are_told_to_the_next_power_of_two_of_a_microsecond() {
+        let waits = WaitCounts::default();
+        assert_eq!(wait_status(&waits), LatencyStatus::default());
+        (0..90).for_each(|_| waits.add(300));
+        (0..9).for_each(|_| waits.add(5_000));
+        waits.add(70_000);
+        let expected = LatencyStatus { count: 100, p50_ns: 999, p90_ns: 999, p99_ns: 7_999, max_ns: 127_999 };
+        assert_eq!(wait_status(&waits), expected);
+    }
 
     #[test]
     fn a_percentile_is_off_by_less_than_a_part_in_two_hundred() {

@@ -405,7 +405,9 @@ impl Worker {
         self.meters.waited(wait_ns);
         if let Some(fwp) = &self.fwps[id.index as usize] {
             fwp.terms().meter().waited(wait_ns);
-            fwp.counters().guest.wait_ns.add(wait_ns);
+            let counters = &fwp.counters().guest;
+            counters.wait_ns.add(wait_ns);
+            counters.waits.add(wait_ns);
         }
     }
 

@@ -52,6 +52,7 @@ impl From<FwpStatus> for proto::Fwp {
             memory_kib: fwp.memory_kib,
             age_ms: fwp.age_ms,
             counters: Some(fwp.counters.into()),
+            run_queue_wait: Some(fwp.run_queue_wait.into()),
         }
     }
 }
@@ -73,6 +74,7 @@ impl TryFrom<proto::Fwp> for FwpStatus {
             memory_kib: message.memory_kib,
             age_ms: message.age_ms,
             counters: message.counters.unwrap_or_default().into(),
+            run_queue_wait: message.run_queue_wait.unwrap_or_default().into(),
         })
     }
 }

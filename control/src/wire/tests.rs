@@ -151,6 +151,7 @@ fn an_fwp_comes_through_messages_as_it_was() {
             memory_kib: 64,
             age_ms: 5,
             counters: FwpCounters { received: 1, dropped_gone: 2, cpu_us: 3, activations: 4, ..FwpCounters::default() },
+            run_queue_wait: LatencyStatus { count: 6, p50_ns: 1, p90_ns: 2, p99_ns: 3, max_ns: 4 },
         };
         assert_eq!(FwpStatus::try_from(proto::Fwp::from(fwp.clone())).unwrap(), fwp);
     }

@@ -182,6 +182,6 @@ fn describe_fwp(fwp: &FwpStatus) -> String {
         ("Resumes", counters.resumes.to_string()),
         ("Preemptions", counters.preemptions.to_string()),
         ("CPU time", format!("{} us", counters.cpu_us)),
-        ("Turn wait", format!("{} us", counters.wait_us)),
+        ("Turn wait", format!("{} us: {}", counters.wait_us, wait(&fwp.run_queue_wait))),
     ])
 }
