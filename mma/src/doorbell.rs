@@ -13,9 +13,16 @@ use crate::sync::{Arc, AtomicBool, Ordering, Thread, current, fence, park_timeou
 ///
 /// A sleeper that has nothing else to wait for parks ([`Doorbell::answer_here`], [`Doorbell::sleep`]). One that waits in
 /// the kernel for something else as well says how it is woken there ([`Doorbell::answer_by`], [`Doorbell::sleep_by`]).
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Doorbell {
-    shared: Arc<Shared>,
+    /// None if nobody is behind it.
+    shared: Option<Arc<Shared>>,
+}
+
+impl Default for Doorbell {
+    fn default() -> Self {
+        Self { shared: Some(Arc::default()) }
+    }
 }
 
 #[derive(Default)]
@@ -31,24 +38,37 @@ enum Sleeper {
 }
 
 impl Doorbell {
+    /// One for what a thread leaves for itself: it looks for that before it sleeps, so that ringing does nothing, and costs nothing.
+    #[must_use]
+    pub const fn of_oneself() -> Self {
+        Self { shared: None }
+    }
+
+    fn set_sleeper(&self, sleeper: Sleeper) {
+        if let Some(shared) = &self.shared {
+            let _ = shared.sleeper.set(sleeper);
+        }
+    }
+
     /// Makes the calling thread the one that this doorbell wakes. To be called once, by the sleeper, before
     /// [`Doorbell::sleep`].
     pub fn answer_here(&self) {
-        let _ = self.shared.sleeper.set(Sleeper::Parked(current()));
+        self.set_sleeper(Sleeper::Parked(current()));
     }
 
     /// Makes `wake` what this doorbell does to a sleeper that is in [`Doorbell::sleep_by`]. To be called once, before
     /// that. `wake` must end a sleep that has not begun yet, too; it may be called by several threads, more than once for
     /// one sleep, and after that sleep has ended.
     pub fn answer_by(&self, wake: impl Fn() + Send + Sync + 'static) {
-        let _ = self.shared.sleeper.set(Sleeper::Elsewhere(Box::new(wake)));
+        self.set_sleeper(Sleeper::Elsewhere(Box::new(wake)));
     }
 
     /// Wakes the sleeper if it sleeps. Calls the kernel only then.
     pub fn ring(&self) {
+        let Some(shared) = &self.shared else { return };
         fence(Ordering::SeqCst);
-        if self.shared.sleeping.load(Ordering::Relaxed) {
-            match self.shared.sleeper.get() {
+        if shared.sleeping.load(Ordering::Relaxed) {
+            match shared.sleeper.get() {
                 Some(Sleeper::Parked(thread)) => thread.unpark(),
                 Some(Sleeper::Elsewhere(wake)) => wake(),
                 None => {}
@@ -67,10 +87,11 @@ impl Doorbell {
 
     /// Has rings wake the caller while `sleep` runs, which looks for work first and sleeps only if there is none.
     pub fn sleep_by(&self, sleep: impl FnOnce()) {
-        self.shared.sleeping.store(true, Ordering::Relaxed);
+        let Some(shared) = &self.shared else { return };
+        shared.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         sleep();
-        self.shared.sleeping.store(false, Ordering::Relaxed);
+        shared.sleeping.store(false, Ordering::Relaxed);
     }
 }
 

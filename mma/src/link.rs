@@ -56,7 +56,8 @@ pub struct MmaLink {
     pub gateway: Doorbell,
 }
 
-/// Makes a link over which at most `buffers` buffers are on loan to the MMA, received frames and empty ones together.
+/// Makes a link over which at most `buffers` buffers are on loan to the MMA, received frames and empty ones together. `gateway` and `mma`
+/// wake the two, if they have threads of their own.
 #[must_use]
 pub fn link(buffers: usize, gateway: Doorbell, mma: Doorbell) -> (GatewayLink, MmaLink) {
     let (inbound_tx, inbound_rx) = spsc::ring(buffers);

@@ -304,7 +304,13 @@ fn data_plane(
     let (mut gateway_links, mut mma_lines, mut outputs, mut mmas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for &core in &plan.mmas {
         let seat = seats.at(core);
-        let (gateway_link, mma_link) = link(per_mma, gateway_bell.clone(), seat.bell.clone());
+        let bells = if core == plan.gateway {
+            [Doorbell::of_oneself(), Doorbell::of_oneself()]
+        } else {
+            [gateway_bell.clone(), seat.bell.clone()]
+        };
+        let [to_gateway, to_mma] = bells;
+        let (gateway_link, mma_link) = link(per_mma, to_gateway, to_mma);
         let (mma_line, mma_reads) = line(&seat.bell);
         let ready = ReadyQueue::new(fwps_max, seat.bell.clone());
         let mut mma = Mma::new(fwps_max, ready.clone(), mma_link, mma_reads, mma_events.clone());

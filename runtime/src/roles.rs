@@ -31,8 +31,11 @@ pub enum Idle {
     Adaptive,
 }
 
-/// How long a thread polls in vain before it gives way at every poll.
+/// How long a thread polls in vain before it gives way.
 const SPIN: Duration = Duration::from_micros(20);
+/// How long a thread polls after that before it gives way again. To give way takes longer than all that a packet needs meanwhile, and whatever
+/// would be seen coming is not.
+const GIVE_WAY_EVERY: Duration = Duration::from_micros(10);
 /// How long after it was woken a thread gives way at once: whom it was woken for may wait for this very core.
 const FRESH: Duration = Duration::from_millis(1);
 /// How long a thread keeps its core from a launcher on it while packets are on their way from one stage of a chain to the next: longer
@@ -104,7 +107,7 @@ impl Role {
 pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut launcher: Caller, stop: &AtomicBool) {
     let mut sleeper = Sleeper::new(wakeup, roles);
     let (mut idle_since, mut since_sleep) = (None, HadWork::No);
-    let (mut woken_at, mut passed_on_at): (Option<Moment>, Option<Moment>) = (None, None);
+    let [mut woken_at, mut passed_on_at, mut gave_way_at]: [Option<Moment>; 3] = [None; 3];
     let runs_guests = roles.iter().any(|role| matches!(role, Role::Worker(_)));
     while !stop.load(Ordering::Relaxed) {
         if !runs_guests {
@@ -137,10 +140,12 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut la
             }
         } else if passed_on_at.is_none_or(|at| at.elapsed() >= CHAIN_HOP_MAX) && launcher.is_wanted() {
             launcher.give_way();
-        } else if idle_for < SPIN && woken_at.is_none() {
+        } else if (idle_for < SPIN || gave_way_at.is_some_and(|at| at.elapsed() < GIVE_WAY_EVERY)) && woken_at.is_none()
+        {
             std::hint::spin_loop();
         } else {
             std::thread::yield_now();
+            gave_way_at = Some(Moment::now());
         }
     }
 }

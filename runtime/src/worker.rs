@@ -101,6 +101,8 @@ struct Stage {
     at: Option<FwpId>,
     /// Who had a frame on its way at the last look.
     expecting: Option<FwpId>,
+    /// Whose memory was asked for then, until somebody has a turn.
+    asked: Option<FwpId>,
 }
 
 /// Time without anything to do between two rehearsals: what a launcher on the same core does in a step or two.
@@ -255,6 +257,7 @@ impl Worker {
         let expecting = self.stage.next_up.expecting();
         if expecting != self.stage.expecting {
             self.stage.expecting = expecting;
+            self.stage.asked = expecting;
             let Some(id) = expecting else { return };
             if let Some(Some(fwp)) = self.fwps.get(id.index as usize) {
                 self.scheduler.prefetch(id);
@@ -335,8 +338,10 @@ impl Worker {
     /// Asks for memory of those whose turns come first, step by step for all. Even for one alone this is much faster than to wait
     /// for it line by line.
     #[inline]
-    fn look_at_first(&self) {
-        let first = || self.scheduler.upcoming().filter_map(|index| self.fwps[index as usize].as_deref());
+    fn look_at_first(&mut self) {
+        let asked = self.stage.asked.take();
+        let fwps = || self.scheduler.upcoming().filter_map(|index| self.fwps[index as usize].as_deref());
+        let first = || fwps().filter(|fwp| Some(fwp.id()) != asked);
         first().take(FAR_AHEAD + 1).for_each(prefetch_fwp);
         first().take(NEAR_AHEAD + 1).for_each(Fwp::prefetch);
     }

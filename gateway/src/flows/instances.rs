@@ -254,9 +254,11 @@ impl Instances {
     /// Binds the chain's youngest ready instance to the key, of which most is still near; `None` if there is none ready.
     pub(crate) fn bind(&mut self, key: &InstanceKey, now_ns: u64) -> Option<(SlotRef, InstanceId)> {
         let slot = self.ready.get_mut(key.chain.0 as usize)?.pop_back(&mut self.links)?;
+        let hot = &mut self.hot[slot as usize];
+        // Before all else: a worker then asks for its memory while what is left here, and the MMA's part, is done.
+        self.next_up.expect(hot.entry);
         self.ready_count -= 1;
         self.bound_count += 1;
-        let hot = &mut self.hot[slot as usize];
         (hot.state, hot.last_seen_ns) = (State::Bound, now_ns);
         self.cold[slot as usize].key = Some(*key);
         self.by_key.insert(self.hasher.hash_one(key), slot);
