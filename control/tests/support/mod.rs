@@ -161,6 +161,7 @@ impl Node for TestNode {
                     memory_kib: 0,
                     age_ms: 65_000,
                     counters: FwpCounters::default(),
+                    run_queue_wait: LatencyStatus::default(),
                 });
                 fwps.push(FwpStatus {
                     id: format!("{id}.{at}"),
@@ -175,6 +176,7 @@ impl Node for TestNode {
                     memory_kib: 1088,
                     age_ms: 65_000,
                     counters: FwpCounters { received: 7, sent: 5, dropped_by_guest: 2, ..FwpCounters::default() },
+                    run_queue_wait: LatencyStatus::default(),
                 });
             }
         }
