@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`settings`] | what compiled code looks like |
 //! | [`calls`] | what a guest may call, and how each call is bounded |
+//! | [`files`] | the files it finds there, and what it may make of them |
 //! | [`fault`] | how a trap reads, in text that is a tenant's |
 //!
 //! Knows neither compiler nor packets.
@@ -11,4 +12,5 @@
 
 pub mod calls;
 pub mod fault;
+pub mod files;
 pub mod settings;
