@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::control::{ApplyRequest, Control, ControlError, NamedUpload};
+use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
 use crate::model::{Effect, ObjectRef, Outcome, TenantName};
 use crate::proto;
 use crate::proto::control_server::ControlServer;
@@ -72,12 +72,24 @@ impl ControlService {
         }
     }
 
+    async fn upload(
+        &self,
+        kind: UploadKind,
+        messages: Streaming<proto::UploadRequest>,
+    ) -> Result<Response<proto::UploadResponse>, Status> {
+        let _place = self.uploads.acquire().await.map_err(|_| Status::unavailable("the node is shutting down"))?;
+        let upload = upload::receive(kind, messages).await?;
+        let (digest, size_bytes) = (upload.digest, upload.bytes.len() as u64);
+        self.blocking(move |control| control.upload(kind, &upload.tenant, &upload.digest, &upload.bytes)).await?;
+        Ok(Response::new(proto::UploadResponse { digest: digest.to_string(), size_bytes }))
+    }
+
     /// Collects what a change may have left, after its answer and without holding it up.
     fn collect_garbage_later(&self) {
         let control = self.control.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = control.collect_garbage() {
-                tracing::error!(%error, "unused modules could not be removed from the store");
+                tracing::error!(%error, "unused uploads could not be removed from the store");
             }
         });
     }
@@ -94,13 +106,16 @@ impl proto::control_server::Control for ControlService {
 
     async fn upload_module(
         &self,
-        request: Request<Streaming<proto::UploadModuleRequest>>,
-    ) -> Result<Response<proto::UploadModuleResponse>, Status> {
-        let _place = self.uploads.acquire().await.map_err(|_| Status::unavailable("the node is shutting down"))?;
-        let upload = upload::receive(request.into_inner()).await?;
-        let (digest, size_bytes) = (upload.digest, upload.wasm.len() as u64);
-        self.blocking(move |control| control.upload(&upload.tenant, &upload.digest, &upload.wasm)).await?;
-        Ok(Response::new(proto::UploadModuleResponse { digest: digest.to_string(), size_bytes }))
+        request: Request<Streaming<proto::UploadRequest>>,
+    ) -> Result<Response<proto::UploadResponse>, Status> {
+        self.upload(UploadKind::Module, request.into_inner()).await
+    }
+
+    async fn upload_files(
+        &self,
+        request: Request<Streaming<proto::UploadRequest>>,
+    ) -> Result<Response<proto::UploadResponse>, Status> {
+        self.upload(UploadKind::Files, request.into_inner()).await
     }
 
     async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::ApplyResponse>, Status> {
@@ -113,7 +128,7 @@ impl proto::control_server::Control for ControlService {
             rules: parse_all(request.rules)?,
         };
         let changed = self.blocking(|control| control.apply(request)).await?;
-        let replaces = |it: &Outcome| matches!(it.object, ObjectRef::Module { .. }) && it.effect == Effect::Configured;
+        let replaces = |it: &Outcome| it.effect == Effect::Configured && !matches!(it.object, ObjectRef::Rule { .. });
         if changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();
         }

@@ -19,8 +19,8 @@ use crate::journal::{LogFilter, LogLine};
 use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName};
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus};
 use crate::proto::control_client::ControlClient;
-use crate::proto::upload_module_request::{Header, Part};
-use crate::proto::{self, UploadModuleRequest};
+use crate::proto::upload_request::{Header, Part};
+use crate::proto::{self, UploadRequest};
 use crate::wire::BadMessage;
 
 const CHUNK_BYTES: usize = 256 << 10;
@@ -145,13 +145,15 @@ impl Client {
 
     /// Uploads a module's bytes for a tenant and returns their digest, by which [`Client::apply`] can name them.
     pub async fn upload(&mut self, tenant: &TenantName, wasm: Vec<u8>) -> Result<Digest, ClientError> {
-        let digest = Digest::of(&wasm);
-        let header = Header { tenant: tenant.to_string(), digest: digest.to_string(), size_bytes: wasm.len() as u64 };
-        let chunks = (0..wasm.len()).step_by(CHUNK_BYTES);
-        let chunks = chunks.map(move |at| Part::Chunk(wasm[at..wasm.len().min(at + CHUNK_BYTES)].to_vec()));
-        let parts = std::iter::once(Part::Header(header)).chain(chunks);
-        let messages = parts.map(|part| UploadModuleRequest { part: Some(part) });
+        let (digest, messages) = upload_messages(tenant, wasm);
         self.inner.upload_module(tokio_stream::iter(messages)).await?;
+        Ok(digest)
+    }
+
+    /// Uploads the archive of a stage's files for a tenant and returns its digest, by which stages can name it.
+    pub async fn upload_files(&mut self, tenant: &TenantName, archive: Vec<u8>) -> Result<Digest, ClientError> {
+        let (digest, messages) = upload_messages(tenant, archive);
+        self.inner.upload_files(tokio_stream::iter(messages)).await?;
         Ok(digest)
     }
 
@@ -238,6 +240,16 @@ impl Client {
         let status = self.inner.get_status(proto::GetStatusRequest {}).await?.into_inner();
         Ok(NodeReport { desired_version: status.desired_version, node: status.try_into()? })
     }
+}
+
+/// What is sent to upload these bytes, and their digest.
+fn upload_messages(tenant: &TenantName, bytes: Vec<u8>) -> (Digest, impl Iterator<Item = UploadRequest> + use<>) {
+    let digest = Digest::of(&bytes);
+    let header = Header { tenant: tenant.to_string(), digest: digest.to_string(), size_bytes: bytes.len() as u64 };
+    let chunks = (0..bytes.len()).step_by(CHUNK_BYTES);
+    let chunks = chunks.map(move |at| Part::Chunk(bytes[at..bytes.len().min(at + CHUNK_BYTES)].to_vec()));
+    let parts = std::iter::once(Part::Header(header)).chain(chunks);
+    (digest, parts.map(|part| UploadRequest { part: Some(part) }))
 }
 
 fn outcomes(messages: Vec<proto::Outcome>) -> Result<Vec<Outcome>, BadMessage> {

@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -17,8 +18,8 @@ use serde::Serialize;
 
 use crate::journal::Journal;
 use crate::model::{
-    Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
-    ObjectRef, Outcome, Rule, TenantName,
+    Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX,
+    Module, ModuleName, ObjectRef, Outcome, Rule, TenantName,
 };
 use crate::node::{Answered, Call, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
 use crate::store::{Store, StoreError};
@@ -33,16 +34,16 @@ pub enum ControlError {
     /// The node would not do it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A module names bytes that its tenant did not upload.
-    #[error("{module}: its tenant has uploaded nothing with the digest {digest}: upload the module first")]
+    /// A module, or a stage of a chain for its files, names bytes that its tenant did not upload.
+    #[error("{object}: its tenant has uploaded nothing with the digest {digest}: upload it first")]
     NotUploaded {
-        /// The module.
-        module: ObjectRef,
+        /// The module or chain.
+        object: ObjectRef,
         /// The digest without bytes.
         digest: Digest,
     },
     /// The bytes that came are not those that were announced.
-    #[error("the bytes have the digest {found}, announced was {announced}: upload the module again")]
+    #[error("the bytes have the digest {found}, announced was {announced}: upload them again")]
     WrongDigest {
         /// What was announced.
         announced: Digest,
@@ -57,9 +58,11 @@ pub enum ControlError {
         /// What it would be called.
         name: ChainName,
     },
-    /// The module is larger than the node takes.
-    #[error("the module has {size_bytes} bytes: at most {MODULE_BYTES_MAX} are allowed")]
+    /// What is to be uploaded is larger than the node takes.
+    #[error("the {kind} {size_bytes} bytes: at most {} are allowed", .kind.bytes_max())]
     TooLarge {
+        /// What it is.
+        kind: UploadKind,
         /// How large it is.
         size_bytes: u64,
     },
@@ -77,6 +80,40 @@ pub struct ApplyRequest {
     pub chains: Vec<Chain>,
     /// Rules to be there like this.
     pub rules: Vec<Rule>,
+}
+
+/// What somebody uploads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadKind {
+    /// A module.
+    Module,
+    /// The archive of a stage's files.
+    Files,
+}
+
+impl UploadKind {
+    /// How large it may be.
+    pub fn bytes_max(self) -> u64 {
+        match self {
+            UploadKind::Module => MODULE_BYTES_MAX,
+            UploadKind::Files => FILES_BYTES_MAX,
+        }
+    }
+
+    /// Refuses what is larger, as soon as that is known.
+    pub(crate) fn check_size(self, size_bytes: u64) -> Result<(), ControlError> {
+        if size_bytes > self.bytes_max() { Err(ControlError::TooLarge { kind: self, size_bytes }) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for UploadKind {
+    /// With the verb that follows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UploadKind::Module => "module has",
+            UploadKind::Files => "archive of files has",
+        })
+    }
 }
 
 /// A name for bytes that were uploaded before.
@@ -158,23 +195,33 @@ impl Control {
         self.desired.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has the node admit a module's bytes and keeps them for the tenant. May take seconds.
-    pub fn upload(&self, tenant: &TenantName, announced: &Digest, wasm: &[u8]) -> Result<(), ControlError> {
-        check_module_size(wasm.len() as u64)?;
-        let found = Digest::of(wasm);
+    /// Has the node admit bytes and keeps them for the tenant. May take seconds.
+    pub fn upload(
+        &self,
+        kind: UploadKind,
+        tenant: &TenantName,
+        announced: &Digest,
+        bytes: &[u8],
+    ) -> Result<(), ControlError> {
+        kind.check_size(bytes.len() as u64)?;
+        let found = Digest::of(bytes);
         if found != *announced {
             return Err(ControlError::WrongDigest { announced: *announced, found });
         }
         let _one_at_a_time = lock(&self.admitting);
-        self.node.admit(wasm)?;
-        Ok(self.store.put_upload(tenant, &found, wasm, SystemTime::now())?)
+        match kind {
+            UploadKind::Module => self.node.admit(bytes)?,
+            UploadKind::Files => self.node.admit_files(bytes)?,
+        }
+        Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
     }
 
     /// Makes the objects be there as given, all of them or none.
     pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
         let changing = lock(&self.changing);
         let modules = request.modules.into_iter().map(|named| self.module(named)).collect::<Result<_, _>>()?;
-        let change = Change { modules, chains: request.chains, rules: request.rules, delete: Vec::new() };
+        let chains = request.chains.into_iter().map(|chain| self.chain(chain)).collect::<Result<_, _>>()?;
+        let change = Change { modules, chains, rules: request.rules, delete: Vec::new() };
         self.change(&changing, &change)
     }
 
@@ -187,8 +234,20 @@ impl Control {
         let NamedUpload { tenant, name, digest } = named;
         match self.store.upload_size_bytes(&tenant, &digest)? {
             Some(size_bytes) => Ok(Module { tenant, name, digest, size_bytes }),
-            None => Err(ControlError::NotUploaded { module: ObjectRef::Module { tenant, name }, digest }),
+            None => Err(ControlError::NotUploaded { object: ObjectRef::Module { tenant, name }, digest }),
         }
+    }
+
+    /// The chain, with what is known of its stages' files.
+    fn chain(&self, mut chain: Chain) -> Result<Chain, ControlError> {
+        let object = ObjectRef::from(&chain);
+        for files in chain.stages.iter_mut().filter_map(|stage| stage.files.as_mut()) {
+            match self.store.upload_size_bytes(&chain.tenant, &files.digest)? {
+                Some(size_bytes) => files.size_bytes = size_bytes,
+                None => return Err(ControlError::NotUploaded { object, digest: files.digest }),
+            }
+        }
+        Ok(chain)
     }
 
     /// The one way from a desired state to the next.
@@ -273,7 +332,7 @@ impl Control {
         Ok(())
     }
 
-    /// Forgets uploads that no module names and that are older than an hour. Waits for uploads under way.
+    /// Forgets uploads that nothing names and that are older than an hour. Waits for uploads under way.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = lock(&self.admitting);
         let _no_change = lock(&self.changing);
@@ -303,11 +362,6 @@ impl Control {
     pub fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
         self.node.chain_instances()
     }
-}
-
-/// Refuses what is larger than a module may be, as soon as that is known.
-pub(crate) fn check_module_size(size_bytes: u64) -> Result<(), ControlError> {
-    if size_bytes > MODULE_BYTES_MAX { Err(ControlError::TooLarge { size_bytes }) } else { Ok(()) }
 }
 
 /// No lock here guards data that a panic could leave half changed, so a poisoned one is as good as any.

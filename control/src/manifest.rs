@@ -5,6 +5,7 @@
 
 mod chain;
 mod document;
+mod pack;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::model::{CONFIG_BYTES_MAX, Chain, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, TenantName};
+use crate::model::{CONFIG_BYTES_MAX, Chain, Digest, Files, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, TenantName};
 
 /// What the key `version` has to say.
 pub const VERSION: &str = "pinion.v1";
@@ -46,6 +47,14 @@ pub enum ManifestError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// A folder that a manifest names can't be packed.
+    #[error("{manifest}: files: {problem}")]
+    Pack {
+        /// Where the manifest names it.
+        manifest: Place,
+        /// Why.
+        problem: PackError,
     },
     /// A file is longer than anything of its kind may be.
     #[error("{} is longer than the {bytes_max} bytes that {what} may have", path.display())]
@@ -97,6 +106,7 @@ pub enum ManifestError {
     },
 }
 
+pub use pack::{PackError, pack};
 pub use place::Place;
 
 /// Everything that some manifests say, before the files that they name are read.
@@ -115,14 +125,15 @@ struct ModuleEntry {
     wasm: NamedFile,
 }
 
-/// A chain whose stages may still lack the configuration that lies in files.
+/// A chain whose stages may still lack the configuration and the files that lie elsewhere.
 #[derive(Debug)]
 struct ChainEntry {
     chain: Chain,
     config_files: Vec<(usize, NamedFile)>,
+    folders: Vec<(usize, NamedFile)>,
 }
 
-/// A file, and where a manifest names it.
+/// A file or folder, and where a manifest names it.
 #[derive(Debug)]
 struct NamedFile {
     path: PathBuf,
@@ -134,10 +145,25 @@ struct NamedFile {
 pub struct Contents {
     /// Modules and their bytes.
     pub modules: Vec<ModuleFile>,
-    /// Chains.
+    /// Chains, whose stages' files are among [`Contents::files`].
     pub chains: Vec<Chain>,
+    /// The files of stages, each archive of a tenant's once.
+    pub files: Vec<PackedFiles>,
     /// Rules.
     pub rules: Vec<Rule>,
+}
+
+/// The files of a stage.
+#[derive(Debug)]
+pub struct PackedFiles {
+    /// Who shall own them.
+    pub tenant: TenantName,
+    /// The folder that they were in.
+    pub path: PathBuf,
+    /// What they are known by.
+    pub digest: Digest,
+    /// All of them.
+    pub archive: Vec<u8>,
 }
 
 /// A module that a manifest names.
@@ -180,15 +206,24 @@ impl Bundle {
             let wasm = entry.wasm.read("path", "a module", MODULE_BYTES_MAX)?;
             Ok(ModuleFile { tenant: entry.tenant, name: entry.name, path: entry.wasm.path, wasm })
         };
+        let mut files = BTreeMap::new();
         let load_chain = |mut entry: ChainEntry| {
             for (stage, file) in &entry.config_files {
                 entry.chain.stages[*stage].config = file.read("config_path", "a config", CONFIG_BYTES_MAX as u64)?;
+            }
+            for (stage, folder) in entry.folders {
+                let archive = folder.pack()?;
+                let (tenant, digest) = (entry.chain.tenant.clone(), Digest::of(&archive));
+                entry.chain.stages[stage].files = Some(Files { digest, size_bytes: archive.len() as u64 });
+                let packed = PackedFiles { tenant: tenant.clone(), path: folder.path, digest, archive };
+                files.entry((tenant, digest)).or_insert(packed);
             }
             Ok(entry.chain)
         };
         Ok(Contents {
             modules: self.modules.into_iter().map(load_module).collect::<Result<_, ManifestError>>()?,
             chains: self.chains.into_iter().map(load_chain).collect::<Result<_, ManifestError>>()?,
+            files: files.into_values().collect(),
             rules: self.rules,
         })
     }
@@ -227,6 +262,11 @@ impl NamedFile {
             Ok(None) => Err(ManifestError::TooLong { path, what, bytes_max }),
             Err(source) => Err(ManifestError::ReadNamed { manifest: self.named_at.clone(), key, path, source }),
         }
+    }
+
+    /// The archive of what is in the folder.
+    fn pack(&self) -> Result<Vec<u8>, ManifestError> {
+        pack(&self.path).map_err(|problem| ManifestError::Pack { manifest: self.named_at.clone(), problem })
     }
 }
 

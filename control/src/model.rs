@@ -8,8 +8,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`] |
-//! | `digest` | [`Digest`], by which a module's bytes are known |
-//! | `chain` | [`Module`], [`Stage`], [`Chain`] and their bounds |
+//! | `digest` | [`Digest`], by which the bytes of modules and files are known |
+//! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
 //! | `outputs` | [`Output`], and what makes stages a chain |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
@@ -27,9 +27,9 @@ mod state;
 mod tests;
 
 pub use chain::{
-    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, DRAIN_TIMEOUT_MS_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX,
-    IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, MODULE_BYTES_MAX, Module,
-    STAGES_MAX, Stage,
+    CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, DRAIN_TIMEOUT_MS_MAX, FILES_BYTES_MAX, Files, HOLD_FRAMES_MAX,
+    IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX,
+    MODULE_BYTES_MAX, Module, STAGES_MAX, Stage,
 };
 pub use digest::{BadDigest, Digest};
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
@@ -40,8 +40,8 @@ pub use scheduling::{
     CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, Class, OverBudget, Scheduling,
 };
 pub use state::{
-    Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, MODULES_MAX, ObjectRef, Outcome,
-    RULES_MAX,
+    Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, FILES_BYTES_TOTAL_MAX, MODULES_MAX,
+    ObjectRef, Outcome, RULES_MAX,
 };
 
 /// Foreign text as it may stand in a message: quoted, without control characters, cut when long.

@@ -5,13 +5,14 @@
 //!
 //! ```text
 //!   upload      admit(wasm)               judge it; the bytes are stored only if this says yes
+//!               admit_files(archive)      the same
 //!   change      check(state)              could the node do it? nothing is changed yet
-//!               build(state, modules)     make the templates that its chains need
+//!               build(state, uploads)     make the templates that its chains need
 //!               -- the state becomes durable --
 //!               follow(state)             do it; states come one after another, versions only grow
 //! ```
 //!
-//! All methods are called from threads that may block, `admit` one at a time, `check`, `build` and `follow` one after
+//! All methods are called from threads that may block, `admit` and `admit_files` one at a time, `check`, `build` and `follow` one after
 //! another, the reports at any time and from many threads at once.
 
 use std::fmt;
@@ -21,13 +22,16 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::journal::Journal;
-use crate::model::{ChainName, DesiredState, Module, ModuleName, ObjectRef, PortName, TenantName};
+use crate::model::{ChainName, DesiredState, Files, Module, ModuleName, ObjectRef, PortName, TenantName};
 
 /// A data plane that follows a desired state.
 pub trait Node: Send + Sync + 'static {
     /// Judges a module, before it is stored. A refusal is a sentence for the tenant, without the digest or the name of the
     /// module.
     fn admit(&self, wasm: &[u8]) -> Result<(), Refusal>;
+
+    /// Judges the archive of a stage's files, before it is stored. A refusal is a sentence for the tenant, without the digest.
+    fn admit_files(&self, archive: &[u8]) -> Result<(), Refusal>;
 
     /// Could the node follow this state? Port names that the node does not have, more stages than it has places: what
     /// [`DesiredState::apply`] can't know and is seen at a glance.
@@ -37,12 +41,12 @@ pub trait Node: Send + Sync + 'static {
     fn check(&self, state: &DesiredState) -> Result<(), Refusal>;
 
     /// Builds the templates that the state's chains need and that are not there: initialises modules with their
-    /// configurations and compiles them; may take many seconds. Returns the chains for which that failed and why, such as a
+    /// configurations and files and compiles them; may take many seconds. Returns the chains for which that failed and why, such as a
     /// configuration that a function refuses, in sentences as of `check`.
     ///
     /// Called before a state becomes durable, which it does not if there is a refusal, and when the node starts. Nothing a
     /// client could notice changes.
-    fn build(&self, state: &DesiredState, modules: &dyn ModuleBytes) -> Vec<(ObjectRef, Refusal)>;
+    fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)>;
 
     /// Follows the state from now on. It passed `check` and is durable, so this can't be refused.
     ///
@@ -108,10 +112,12 @@ pub enum InvokeError {
     Ended(String),
 }
 
-/// Where a node finds the bytes of modules.
-pub trait ModuleBytes: Sync {
+/// Where a node finds the bytes that tenants have uploaded.
+pub trait UploadedBytes: Sync {
     /// The bytes of a module; else a sentence.
     fn wasm(&self, module: &Module) -> Result<Vec<u8>, String>;
+    /// The archive of a stage's files; else a sentence.
+    fn files(&self, files: &Files) -> Result<Vec<u8>, String>;
 }
 
 /// Why a node would not do something: a sentence for whoever asked.

@@ -1,4 +1,4 @@
-//! The durable store: one file that holds the desired state and the bytes of every module.
+//! The durable store: one file that holds the desired state and the bytes of every module and of stages' files.
 //!
 //! Owned by [`crate::Control`], which calls it under its lock. What a call wrote is on the disk when it returns. It
 //! never judges a change and never talks to the node.
@@ -6,17 +6,21 @@
 //! ```text
 //!   meta      "format" -> 1, "version" -> of the desired state
 //!   modules   tenant/name -> pinion.v1.Module        uploads  (tenant, digest) -> when, seconds since 1970
-//!   chains    tenant/name -> pinion.v1.Chain         blobs    digest -> the module's bytes
+//!   chains    tenant/name -> pinion.v1.Chain         blobs    digest -> the bytes uploaded
 //!   rules     tenant/name -> pinion.v1.Rule
 //! ```
 //!
-//! A module of tenant t with digest d stands on the upload (t, d), and that on the blob d. Garbage is what nothing
+//! A module of tenant t with digest d stands on the upload (t, d), and that on the blob d; so do the files of a stage. Garbage is what nothing
 //! stands on, once it is old enough that nobody can be about to name it.
 
 mod garbage;
-impl ModuleBytes for Store {
+impl UploadedBytes for Store {
     fn wasm(&self, module: &Module) -> Result<Vec<u8>, String> {
         Self::wasm(self, module).map_err(|error| error.to_string())
+    }
+
+    fn files(&self, files: &Files) -> Result<Vec<u8>, String> {
+        self.blob(&files.digest, || "a stage's files".to_owned()).map_err(|error| error.to_string())
     }
 }
 
@@ -36,14 +40,14 @@ use prost::Message;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError};
 use redb::{Table, TableDefinition, TableHandle, WriteTransaction};
 
-use crate::model::{Applied, Change, DesiredState, Digest, Effect, Module, ObjectRef, TenantName};
-use crate::node::ModuleBytes;
+use crate::model::{Applied, Change, DesiredState, Digest, Effect, Files, Module, ObjectRef, TenantName};
+use crate::node::UploadedBytes;
 use crate::proto;
 use crate::wire::BadMessage;
 
 /// The one format that this version reads and writes.
 const FORMAT: u64 = 1;
-/// The most (tenant, digest) pairs that may be uploaded, named by modules or not.
+/// The most (tenant, digest) pairs that may be uploaded, named by anything or not.
 pub const UPLOADS_MAX: u64 = 4096;
 /// redb's own default is a gigabyte, far more than a control path needs.
 const CACHE_BYTES: usize = 8 << 20;
@@ -99,7 +103,7 @@ pub enum StoreError {
     },
     /// There are too many uploads.
     #[error(
-        "the store holds {UPLOADS_MAX} uploaded modules already, which is the most: delete modules, or wait an hour for unused uploads to be forgotten"
+        "the store holds {UPLOADS_MAX} uploads already, which is the most: delete modules or chains with files, or wait an hour for unused uploads to be forgotten"
     )]
     Full,
     /// Reading or writing failed.
@@ -259,12 +263,12 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps a module's bytes, uploaded by this tenant at this time. Done again, it only renews the time.
+    /// Keeps what was uploaded by this tenant at this time. Done again, it only renews the time.
     pub fn put_upload(
         &self,
         tenant: &TenantName,
         digest: &Digest,
-        wasm: &[u8],
+        bytes: &[u8],
         now: SystemTime,
     ) -> Result<(), StoreError> {
         let write = self.database.begin_write().map_err(|e| self.failed(e))?;
@@ -277,7 +281,7 @@ impl Store {
             }
             let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;
             if blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?.is_none() {
-                blobs.insert(digest.as_bytes(), wasm).map_err(|e| self.failed(e))?;
+                blobs.insert(digest.as_bytes(), bytes).map_err(|e| self.failed(e))?;
             }
         }
         write.commit().map_err(|e| self.failed(e))
@@ -297,12 +301,17 @@ impl Store {
 
     /// The bytes of a module that the desired state names.
     pub fn wasm(&self, module: &Module) -> Result<Vec<u8>, StoreError> {
+        self.blob(&module.digest, || ObjectRef::from(module).to_string())
+    }
+
+    fn blob(&self, digest: &Digest, whose: impl FnOnce() -> String) -> Result<Vec<u8>, StoreError> {
         let read = self.database.begin_read().map_err(|e| self.failed(e))?;
         let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
-        let blob = blobs.get(module.digest.as_bytes()).map_err(|e| self.failed(e))?;
-        let wasm = blob.map(|blob| blob.value().to_vec());
-        wasm.filter(|wasm| Digest::of(wasm) == module.digest)
-            .ok_or_else(|| self.damaged(format!("it has lost the bytes of {}", ObjectRef::from(module))))
+        let blob = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
+        let bytes = blob.map(|blob| blob.value().to_vec());
+        bytes
+            .filter(|bytes| Digest::of(bytes) == *digest)
+            .ok_or_else(|| self.damaged(format!("it has lost the bytes of {}", whose())))
     }
 
     fn damaged(&self, reason: impl ToString) -> StoreError {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, NamedUpload};
 use pinion_control::manifest::Bundle;
-use pinion_control::model::{Digest, ObjectRef, Rule, TenantName};
+use pinion_control::model::{Chain, Digest, Files, ObjectRef, Rule, Stage, TenantName};
 use pinion_control::node::Call;
 use pinion_control::server::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
@@ -257,6 +257,41 @@ async fn another_tenants_upload_can_not_be_named() {
     served.stop().await;
 }
 
+#[tokio::test]
+async fn files_are_given_to_stages_by_the_digest_of_what_their_tenant_uploaded() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let archive = vec![0; 4096];
+    let module = client.upload(&demo(), wasm("m")).await.unwrap();
+    let request = |digest: Digest| {
+        let stage =
+            Stage { files: Some(Files { digest, size_bytes: 0 }), ..Stage::new("m".parse().unwrap(), Vec::new()) };
+        let chain = Chain::new(demo(), "site".parse().unwrap(), vec![stage]);
+        ApplyRequest { modules: vec![named("m", module)], chains: vec![chain], rules: Vec::new() }
+    };
+    let digest = client.upload_files(&"other".parse().unwrap(), archive.clone()).await.unwrap();
+    let (code, message) = refused(client.apply(request(digest)).await.unwrap_err());
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(
+        message.starts_with("chain demo/site: its tenant has uploaded nothing with the digest sha256:"),
+        "{message}"
+    );
+
+    assert_eq!(client.upload_files(&demo(), archive).await.unwrap(), digest);
+    client.apply(request(digest)).await.unwrap();
+    let chains = client.chains(Filter::default()).await.unwrap();
+    assert_eq!(chains[0].stages[0].files, Some(Files { digest, size_bytes: 4096 }), "the size is the node's to say");
+    assert_eq!(client.apply(request(digest)).await.unwrap().version, 1, "it is there just like this");
+
+    let (code, message) = refused(client.upload_files(&demo(), b"\0asm".to_vec()).await.unwrap_err());
+    assert_eq!((code, &*message), (Code::InvalidArgument, "these files are no archive"));
+    let too_large = vec![0; (16 << 20) + 1];
+    let (code, message) = refused(client.upload_files(&demo(), too_large).await.unwrap_err());
+    assert_eq!(code, Code::InvalidArgument);
+    assert_eq!(message, "the archive of files has 16777217 bytes: at most 16777216 are allowed");
+    served.stop().await;
+}
+
 async fn channel(socket: &std::path::Path) -> tonic::transport::Channel {
     let uri = format!("unix://{}", socket.display());
     tonic::transport::Endpoint::from_shared(uri).unwrap().connect().await.unwrap()
@@ -264,7 +299,7 @@ async fn channel(socket: &std::path::Path) -> tonic::transport::Channel {
 
 #[tokio::test]
 async fn an_upload_that_is_not_as_announced_is_refused() {
-    use proto::upload_module_request::{Header, Part};
+    use proto::upload_request::{Header, Part};
     let served = Served::start().await;
     let mut client = proto::control_client::ControlClient::new(channel(&served.socket).await);
     let bytes = wasm("m");
@@ -283,7 +318,7 @@ async fn an_upload_that_is_not_as_announced_is_refused() {
         (vec![header(right, 1 << 40)], "the module has 1099511627776 bytes: at most 16777216 are allowed"),
         (vec![header(Digest::of(b"x"), size_bytes), chunk()], "the bytes have the digest sha256:"),
     ] {
-        let messages: Vec<_> = parts.into_iter().map(|part| proto::UploadModuleRequest { part: Some(part) }).collect();
+        let messages: Vec<_> = parts.into_iter().map(|part| proto::UploadRequest { part: Some(part) }).collect();
         let status = client.upload_module(tokio_stream::iter(messages)).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{problem}");
         assert!(status.message().starts_with(problem), "{}", status.message());

@@ -29,13 +29,13 @@ const ROUNDS: usize = 20_000;
 fn template(engine: &Engine, module: &str) -> Template {
     let bytes = std::fs::read(module).unwrap_or_else(|error| panic!("{module}: {error}; `make guests` builds it"));
     let config: Arc<[u8]> = POLICY.as_bytes().into();
-    let wishes = Wishes { config: Arc::clone(&config), memory_bytes_max: MEMORY_BYTES_MAX as u64 };
+    let wishes = Wishes { config: Arc::clone(&config), files: None, memory_bytes_max: MEMORY_BYTES_MAX as u64 };
     let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), artifact).expect("room for the artifact");
     let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
     let linker = imports::linker(engine).expect("the node's imports");
-    Template::new(&linker, &(module, facts), config, MEMORY_BYTES_MAX).expect("a template that fits")
+    Template::new(&linker, &(module, facts), config, None, MEMORY_BYTES_MAX).expect("a template that fits")
 }
 
 struct Launchpad<'a> {

@@ -1,4 +1,4 @@
-//! Accounts of linear memory: what all FWPs of a chain have together, and all of a tenant's, against what they may have.
+//! Accounts of memory, linear and of files that were changed: what all FWPs of a chain have together, and all of a tenant's, against what they may have.
 //!
 //! ```text
 //!   FWP   limit of the chain's manifest (memory_limit_kib)        its own, no account needed

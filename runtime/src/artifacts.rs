@@ -4,7 +4,7 @@
 //! facts and code, which is compared before every mapping.
 //!
 //! ```text
-//!   <state>/templates/<module>.<engine settings and form>.<configuration and limits>.<facts and code>.{facts,cwasm}
+//!   <state>/templates/<module>.<engine settings and form>.<configuration, files and limits>.<facts and code>.{facts,cwasm}
 //! ```
 
 use std::collections::HashMap;
@@ -18,11 +18,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinion_builder::TEMPLATE_FORM;
 use pinion_builder_client::protocol::Facts;
-use pinion_control::model::Digest;
+use pinion_control::model::{self, Digest};
 use wasmtime::{Engine, Module};
 
 use crate::template;
-use pinion_builder_client::process::Wishes;
 
 /// What went wrong with a template on disk.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +51,17 @@ pub enum ArtifactError {
     },
 }
 
+/// What a stage's template is built with, besides its module.
+#[derive(Debug, Clone, Copy)]
+pub struct Wishes<'a> {
+    /// The configuration.
+    pub config: &'a [u8],
+    /// The files that instances find, if they have a file system.
+    pub files: Option<&'a model::Files>,
+    /// Linear memory that each instance may have, in bytes.
+    pub memory_bytes_max: u64,
+}
+
 /// What a template is built of, besides the engine's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TemplateKey {
@@ -60,10 +70,13 @@ pub struct TemplateKey {
 }
 
 impl TemplateKey {
-    /// The template of a module for a configuration and limits.
+    /// The template of a module for a configuration, files and limits.
     #[must_use]
     pub fn new(module: Digest, wishes: Wishes<'_>) -> Self {
-        let text = [&wishes.memory_bytes_max.to_le_bytes(), wishes.config].concat();
+        let Wishes { config, files, memory_bytes_max } = wishes;
+        let files = files.map_or(&[][..], |files| files.digest.as_bytes());
+        // Its length says where the configuration begins.
+        let text = [&memory_bytes_max.to_le_bytes()[..], &[files.len() as u8], files, config].concat();
         Self { module, wishes: Digest::of(&text) }
     }
 
@@ -221,7 +234,7 @@ fn sealed_name(path: &Path, settings: &str) -> Option<(TemplateKey, Digest)> {
     if made_with == settings { Some((key, digest(seal)?)) } else { None }
 }
 
-fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = fs::File::create(path)?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -233,7 +246,7 @@ mod tests {
     use crate::engine::Reset;
     use pinion_builder_client::protocol::Start;
 
-    const WISHES: Wishes<'_> = Wishes { config: b"allow all", memory_bytes_max: 1 << 20 };
+    const WISHES: Wishes<'_> = Wishes { config: b"allow all", files: None, memory_bytes_max: 1 << 20 };
 
     fn open(folder: &Path) -> Artifacts {
         Artifacts::open(folder.join("templates"), &crate::engine::engine(1, Reset::Auto).unwrap()).unwrap()
@@ -268,17 +281,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_built_is_there_after_a_restart_and_only_for_its_module_configuration_and_limits() {
+    fn what_was_built_is_there_after_a_restart_and_only_for_its_module_configuration_files_and_limits() {
         let folder = tempfile::tempdir().unwrap();
         open(folder.path()).keep(&key(), &facts(), b"code").unwrap();
         let artifacts = open(folder.path());
         assert!(artifacts.has(&key()));
         let (other_config, less) =
             (Wishes { config: b"allow none", ..WISHES }, Wishes { memory_bytes_max: 1 << 19, ..WISHES });
+        let files =
+            [&b"some"[..], b"others"].map(|archive| model::Files { digest: Digest::of(archive), size_bytes: 4 });
+        let with_files =
+            files.each_ref().map(|files| TemplateKey::new(*key().module(), Wishes { files: Some(files), ..WISHES }));
+        assert_ne!(with_files[0], with_files[1]);
         for other in [
             TemplateKey::new(Digest::of(b"another"), WISHES),
             TemplateKey::new(*key().module(), other_config),
             TemplateKey::new(*key().module(), less),
+            with_files[0],
         ] {
             assert!(!artifacts.has(&other));
         }

@@ -28,6 +28,7 @@ use crate::activation::Activations;
 use crate::artifacts::Artifacts;
 use crate::board::Board;
 use crate::builds::Builds;
+use crate::bundles::Bundles;
 use crate::clock::{Clock, Watch};
 use crate::config::{NodeConfig, PortConfig};
 use crate::engine::Reset;
@@ -167,6 +168,8 @@ pub fn assemble_with(
     let engines = engines(fwps_max, plan.workers.len(), reset)?;
     let artifacts = Artifacts::open(config.state_dir.join("templates"), &engines[0]);
     let artifacts = Arc::new(artifacts.map_err(|error| failed("templates", &error))?);
+    let bundles = Bundles::open(config.state_dir.join("files"));
+    let bundles = Arc::new(bundles.map_err(|error| failed("files", &error))?);
     let builder = Builder::new(builder(config)?);
     let Opened { ports, pool, thread } = open(plan.gateway).map_err(AssemblyError::Unfit)?;
     if ports.len() != config.ports.len() {
@@ -188,8 +191,15 @@ pub fn assemble_with(
     let tenants = Tenants::new(cpu_grants.clone());
     let meters = Arc::new(Meters::new(plan.workers.len()));
     let shelves = shelves(&engines)?;
-    let catalogue =
-        Catalogue::new(Arc::clone(&artifacts), Arc::clone(&accounts), tenants, Arc::clone(&meters), by_name, shelves);
+    let catalogue = Catalogue::new(
+        Arc::clone(&artifacts),
+        Arc::clone(&bundles),
+        Arc::clone(&accounts),
+        tenants,
+        Arc::clone(&meters),
+        by_name,
+        shelves,
+    );
     let places = Places::new(fwps_max, plan.workers.len(), plan.mmas.len());
     let desk = Arc::new(Desk::new(ears.clone()));
     let orders = Orders::new(orders, Arc::clone(&desk));
@@ -199,7 +209,7 @@ pub fn assemble_with(
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
     let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
     let data_plane = DataPlane::new(DataPlaneParts {
-        workshop: Workshop::new(builder, artifacts, linker, log.clone(), builds.clone()),
+        workshop: Workshop::new(builder, artifacts, bundles, linker, log.clone(), builds.clone()),
         board,
         journal,
         builds,

@@ -212,7 +212,7 @@ impl InstanceEntry {
             client: self.client(),
             state: self.fwp_state(fwp),
             worker_core: u32::from(self.core.0),
-            memory_kib: fwp.shared.memory_bytes() / 1024,
+            memory_kib: (fwp.shared.memory_bytes() + fwp.shared.files_bytes()) / 1024,
             age_ms: self.age_ms(),
             counters: FwpCounters { activations: self.client.is_some().into(), ..fwp.counters() },
             run_queue_wait: latency::wait_status(&fwp.counters.guest.waits),

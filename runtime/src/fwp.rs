@@ -23,6 +23,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pinion_abi::{EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader};
+use pinion_guest::files::{Files, Space};
 use pinion_mma::counters::FwpCounters;
 use pinion_mma::fwp::connect;
 use pinion_mma::id::FwpId;
@@ -52,7 +53,9 @@ pub struct FwpContext {
     pub(crate) shared: Arc<FwpShared>,
     pub(crate) config: Arc<[u8]>,
     pub(crate) log: GuestLog,
-    limit: MemoryLimit,
+    /// None, if its stage was deployed without. Apart, as most have none and the rest is touched with every packet.
+    pub(crate) files: Option<Box<Files>>,
+    pub(crate) limit: MemoryLimit,
     activation: Option<Activation>,
 }
 
@@ -82,6 +85,8 @@ pub struct FwpShared {
     /// Packets that were published and that it has not been told of; [`TOLD`] if nothing was exchanged since it was. Written by its worker.
     fresh: AtomicU32,
     memory_bytes: AtomicU64,
+    /// What its changes of its files take.
+    files_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
     allowance_bytes: AtomicU32,
     /// Where its first wait found the stack and its context, in memory.
@@ -165,10 +170,16 @@ impl FwpShared {
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
+
+    /// What it has changed of its files, in bytes of memory.
+    #[must_use]
+    pub fn files_bytes(&self) -> u64 {
+        self.files_bytes.load(Ordering::Relaxed)
+    }
 }
 
-/// Holds a guest's memory to what it, its chain and its tenant may have.
-struct MemoryLimit {
+/// Holds a guest's memory, and with it what it has changed of its files, to what it, its chain and its tenant may have.
+pub(crate) struct MemoryLimit {
     holding: Holding,
     /// Its memory is there, and may only grow.
     made: bool,
@@ -182,7 +193,7 @@ impl ResourceLimiter for MemoryLimit {
         if declared_max.is_some_and(|max| wanted > max) {
             return Ok(false);
         }
-        match self.holding.resize(wanted as u64) {
+        match self.holding.resize(wanted as u64 + self.shared.files_bytes()) {
             Ok(()) => {
                 self.shared.memory_bytes.store(wanted as u64, Ordering::Relaxed);
                 Ok(true)
@@ -195,6 +206,16 @@ impl ResourceLimiter for MemoryLimit {
     fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
         // Tables are part of the engine's reservation; a guest lives with the one its module declares.
         Ok(now == 0 || wanted == now)
+    }
+}
+
+impl Space for MemoryLimit {
+    fn resize(&mut self, bytes: u64) -> bool {
+        let is_granted = self.holding.resize(self.shared.memory_bytes() + bytes).is_ok();
+        if is_granted {
+            self.shared.files_bytes.store(bytes, Ordering::Relaxed);
+        }
+        is_granted
     }
 }
 
@@ -288,6 +309,7 @@ impl Fwp {
             shared: Arc::clone(&shared),
             config: Arc::clone(&template.config),
             log,
+            files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
             limit: MemoryLimit {
                 holding: Holding::new(berth.memory, template.memory_bytes_max as u64),
                 made: false,
@@ -309,6 +331,9 @@ impl Fwp {
         // alone, before and after the guest runs.
         let (mailbox, endpoint) = unsafe { connect(berth.id, memory, &layout, berth.inputs, berth.wiring) };
         store.data_mut().joined = true;
+        if let Some(files) = &mut store.data_mut().files {
+            files.take_changes();
+        }
 
         let run = instance.get_typed_func::<(), ()>(&mut store, EXPORT_RUN).map_err(EndReason::broken)?;
         let future: RunFuture = Box::pin(async move {

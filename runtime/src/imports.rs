@@ -8,6 +8,7 @@ use pinion_abi::{
     CLOCK_STEP_NS, DEADLINE_PASSED, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
 };
 use pinion_guest::calls::{self, Asks, Host};
+use pinion_guest::files::{Files, Space};
 use wasmtime::{Caller, Engine, Linker};
 
 use crate::clock;
@@ -88,6 +89,10 @@ impl Host for FwpContext {
 
     fn config(&self) -> Arc<[u8]> {
         Arc::clone(&self.config)
+    }
+
+    fn files(&mut self) -> Option<(&mut Files, &mut dyn Space)> {
+        Some((self.files.as_deref_mut()?, &mut self.limit))
     }
 
     fn clock_ns(&self) -> u64 {

@@ -16,7 +16,7 @@
 //! |---|---|
 //! | [`config`], [`plan`] | what the operator said; which role runs on which core |
 //! | [`assembly`], [`machine`] | puts a node together, and takes it apart; what of the machine does not suit it |
-//! | [`workshop`], [`artifacts`], [`engine`], [`template`] | from a module to something FWPs are made of |
+//! | [`workshop`], [`artifacts`], [`bundles`], [`engine`], [`template`] | from a module to something FWPs are made of |
 //! | [`fwp`], [`imports`], [`log`], [`end`] | one guest: its life, what it may call, why it ended |
 //! | `footprint`, `hot_pages`, `spare` | what of an FWP's memory is brought near, provided ahead, given back |
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
@@ -35,6 +35,7 @@ pub mod artifacts;
 pub mod assembly;
 pub mod board;
 pub mod builds;
+pub mod bundles;
 pub mod clock;
 pub mod config;
 pub mod drops;

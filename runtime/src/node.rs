@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use pinion_control::journal::Journal;
 use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
-    Answered, Call, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, ModuleBytes, Node,
-    NodeStatus, PortStatus, Refusal, TenantStatus,
+    Answered, Call, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, Node, NodeStatus,
+    PortStatus, Refusal, TenantStatus, UploadedBytes,
 };
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
 use pinion_gateway::observer::{Observer, PortObserver};
@@ -270,8 +270,12 @@ impl Node for DataPlane {
         self.workshop.check(wasm)
     }
 
-    fn build(&self, state: &DesiredState, modules: &dyn ModuleBytes) -> Vec<(ObjectRef, Refusal)> {
-        self.workshop.build(state, modules)
+    fn admit_files(&self, archive: &[u8]) -> Result<(), Refusal> {
+        self.workshop.check_files(archive)
+    }
+
+    fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)> {
+        self.workshop.build(state, uploads)
     }
 
     fn check(&self, state: &DesiredState) -> Result<(), Refusal> {

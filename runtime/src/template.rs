@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use pinion_builder_client::protocol::{Facts, Start};
+use pinion_guest::files::Bundle;
 use pinion_mma::pool::{PoolError, PoolLayout};
 use wasmtime::{Engine, Instance, InstancePre, Linker, Module, Store};
 
@@ -17,6 +18,8 @@ pub struct Template {
     pub(crate) pool: Option<PoolLayout>,
     /// Handed to the guest on request.
     pub config: Arc<[u8]>,
+    /// What instances find, if they have a file system.
+    pub files: Option<Arc<Bundle>>,
     /// Linear memory an FWP may grow to, in bytes.
     pub memory_bytes_max: usize,
     pub(crate) hot_pages: HotPages,
@@ -43,6 +46,7 @@ impl Template {
         linker: &Linker<FwpContext>,
         (module, facts): &(Module, Facts),
         config: Arc<[u8]>,
+        files: Option<Arc<Bundle>>,
         memory_bytes_max: usize,
     ) -> Result<Self, TemplateError> {
         let pool = match facts.start {
@@ -53,7 +57,7 @@ impl Template {
             Start::Module(_) => None,
         };
         let instance = linker.instantiate_pre(module).map_err(TemplateError::Imports)?;
-        Ok(Self { instance, pool, config, memory_bytes_max, hot_pages: HotPages::default() })
+        Ok(Self { instance, pool, config, files, memory_bytes_max, hot_pages: HotPages::default() })
     }
 
     /// The engine its instances belong to.

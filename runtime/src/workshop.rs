@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pinion_builder_client::protocol::{Phase, Said};
-use pinion_control::model::{Chain, DesiredState, Module, ObjectRef};
-use pinion_control::node::{ModuleBytes, Refusal};
+use pinion_control::model::{Chain, DesiredState, Digest, Module, ObjectRef};
+use pinion_control::node::{Refusal, UploadedBytes};
 use wasmtime::Linker;
 
-use crate::artifacts::{Artifacts, TemplateKey};
+use crate::artifacts::{Artifacts, TemplateKey, Wishes};
 use crate::builds::{Build, BuildPhase, Builds};
+use crate::bundles::Bundles;
 use crate::fwp::FwpContext;
 use crate::launcher;
 use crate::log::{LogHub, Origin};
 use crate::template::Template;
-use pinion_builder_client::process::{BuildError, Builder, Wishes};
+use pinion_builder_client::process::{self, BuildError, Builder};
 
 /// Builders at work at a time, where the machine has as many cores.
 const BUILDS_AT_ONCE: usize = 4;
@@ -27,6 +28,7 @@ const BUILDS_AT_ONCE: usize = 4;
 pub struct Workshop {
     builder: Builder,
     artifacts: Arc<Artifacts>,
+    bundles: Arc<Bundles>,
     /// Of any of the workers' engines: they are alike.
     linker: Linker<FwpContext>,
     log: LogHub,
@@ -63,17 +65,18 @@ impl Task<'_> {
 }
 
 impl Workshop {
-    /// A workshop that keeps what it builds in `artifacts`. `linker` has what guests may import, for any of the node's
+    /// A workshop that keeps what it builds in `artifacts`, and the files of what it builds in `bundles`. `linker` has what guests may import, for any of the node's
     /// engines; `builds` is told what is being built.
     #[must_use]
     pub fn new(
         builder: Builder,
         artifacts: Arc<Artifacts>,
+        bundles: Arc<Bundles>,
         linker: Linker<FwpContext>,
         log: LogHub,
         builds: Builds,
     ) -> Self {
-        Self { builder, artifacts, linker, log, builds }
+        Self { builder, artifacts, bundles, linker, log, builds }
     }
 
     /// Has a module judged.
@@ -84,8 +87,16 @@ impl Workshop {
         self.builder.check(wasm).map_err(refusal)
     }
 
+    /// Has the archive of a stage's files judged.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn check_files(&self, archive: &[u8]) -> Result<(), Refusal> {
+        self.builder.check_files(archive).map_err(refusal)
+    }
+
     /// Builds what the state's chains need and is not there; the chains for which that failed, in the order of their names.
-    pub fn build(&self, state: &DesiredState, modules: &dyn ModuleBytes) -> Vec<(ObjectRef, Refusal)> {
+    pub fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)> {
         let tasks = self.tasks(state);
         let builders = tasks.len();
         let (next, refused) = (Mutex::new(tasks.into_iter()), Mutex::new(BTreeMap::new()));
@@ -93,7 +104,7 @@ impl Workshop {
             loop {
                 let task = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(task) = task else { break };
-                if let Err(refusal) = self.build_one(&task, modules) {
+                if let Err(refusal) = self.build_one(&task, uploads) {
                     refused.lock().unwrap_or_else(PoisonError::into_inner).insert(task.key, task.refused(refusal));
                 }
             }
@@ -134,7 +145,9 @@ impl Workshop {
         for chain in state.chains().values() {
             for (stage, key) in launcher::keys(state, chain).into_iter().flatten().enumerate() {
                 let Some(module) = state.module(&chain.tenant, &chain.stages[stage].module) else { continue };
-                if !self.artifacts.has(&key) {
+                let has_files = |digest: Digest| self.bundles.has(&digest);
+                let files = chain.stages[stage].files.map(|files| files.digest);
+                if !self.artifacts.has(&key) || !files.is_none_or(has_files) {
                     let label = || format!("{}/{stage} {}", chain.name, module.name);
                     let task = || Task { key, build: self.builds.begin(&chain.tenant, label()), module, chain, stage };
                     missing.entry(key).or_insert_with(task);
@@ -144,8 +157,11 @@ impl Workshop {
         missing.into_values().collect()
     }
 
-    fn build_one(&self, task: &Task<'_>, modules: &dyn ModuleBytes) -> Result<(), Refusal> {
-        let wasm = modules.wasm(task.module).map_err(Refusal::Failed)?;
+    fn build_one(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
+        let wasm = uploads.wasm(task.module).map_err(Refusal::Failed)?;
+        let Wishes { config, files, memory_bytes_max } = task.wishes();
+        let archive = files.map(|files| uploads.files(files)).transpose().map_err(Refusal::Failed)?;
+        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max };
         let mut log = self.log.log(Origin {
             tenant: task.chain.tenant.clone(),
             chain: task.chain.name.clone(),
@@ -158,7 +174,12 @@ impl Workshop {
             Said::Phase(phase) => task.build.set_phase(shown(*phase)),
             Said::Sentence(_) => {}
         };
-        let (facts, code) = self.builder.build(&wasm, task.wishes(), hear).map_err(refusal)?;
+        let (facts, code) = self.builder.build(&wasm, wishes, hear).map_err(refusal)?;
+        // Only what the builder has looked through is ever read here.
+        if let (Some(files), Some(archive)) = (files, &archive) {
+            let kept = self.bundles.keep(&files.digest, archive);
+            kept.map_err(|error| Refusal::Failed(error.to_string()))?;
+        }
         let kept = self.artifacts.keep(&task.key, &facts, &code);
         kept.map_err(|error| Refusal::Failed(error.to_string()))?;
         self.try_out(task).inspect_err(|_| self.artifacts.forget(&task.key))
@@ -169,8 +190,12 @@ impl Workshop {
         let unfit = |reason: String| Refusal::Invalid(format!("it cannot run on this node: {reason}"));
         let loaded = self.artifacts.load(self.linker.engine(), &task.key);
         let loaded = loaded.map_err(|error| unfit(error.to_string()))?;
-        let (config, memory_bytes_max) = (task.wishes().config.into(), task.wishes().memory_bytes_max as usize);
-        Template::new(&self.linker, &loaded, config, memory_bytes_max).map_err(|error| unfit(error.to_string()))?;
+        let Wishes { config, files, memory_bytes_max } = task.wishes();
+        let files = files.map(|files| self.bundles.load(&files.digest)).transpose();
+        let files = files.map_err(|error| unfit(error.to_string()))?;
+        let memory_bytes_max = memory_bytes_max as usize;
+        Template::new(&self.linker, &loaded, config.into(), files, memory_bytes_max)
+            .map_err(|error| unfit(error.to_string()))?;
         Ok(())
     }
 
@@ -180,6 +205,10 @@ impl Workshop {
             state.chains().values().filter_map(|chain| launcher::keys(state, chain)).flatten().collect();
         if let Err(error) = self.artifacts.retain(|key| wanted.contains(key)) {
             tracing::warn!("templates that nobody needs stay: {error}");
+        }
+        let wanted = state.files().map(|(_, files)| files.digest).collect();
+        if let Err(error) = self.bundles.retain(&wanted) {
+            tracing::warn!("files that nobody needs stay: {error}");
         }
     }
 }

@@ -69,6 +69,9 @@ pub(crate) enum Command {
         /// For modules: how much memory an instance may have
         #[arg(long, value_name = "KIB", default_value_t = pinion_control::model::Chain::MEMORY_LIMIT_KIB)]
         memory_limit_kib: u32,
+        /// For modules: a folder with the files that instances find
+        #[arg(long = "files", value_name = "FOLDER")]
+        folder: Option<PathBuf>,
         #[command(flatten)]
         builder: Builder,
     },

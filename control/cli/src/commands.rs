@@ -19,7 +19,7 @@ use pinion_control::Client;
 use pinion_control::client::{Filter, Follow};
 use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
-use pinion_control::manifest::Bundle;
+use pinion_control::manifest::{Bundle, PackError, pack};
 use pinion_control::model::{Invalid, TenantName};
 
 use crate::args::{Args, Command, Format};
@@ -43,6 +43,9 @@ pub(crate) enum BadInput {
     /// A file that can't be read.
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
+    /// A folder that can't be packed.
+    #[error("--files: {0}")]
+    Pack(PackError),
     /// Nothing is said of what to take, and nothing is here.
     #[error(
         "there is no {OWN_MANIFEST} in this folder: name a file, or go to the folder of a function (pinion new makes one)"
@@ -77,9 +80,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     match command {
         Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref()),
         Command::Build { builder } => build::run(builder, output),
-        Command::Check { files, config, memory_limit_kib, builder } => {
+        Command::Check { files, config, memory_limit_kib, folder, builder } => {
             let files = or_own_manifest(files)?;
-            let wishes = Wishes { config: config.as_bytes(), memory_bytes_max: u64::from(memory_limit_kib) << 10 };
+            let archive = folder.map(|folder| pack(&folder)).transpose().map_err(BadInput::Pack)?;
+            let memory_bytes_max = u64::from(memory_limit_kib) << 10;
+            let wishes = Wishes { config: config.as_bytes(), files: archive.as_deref(), memory_bytes_max };
             check::run(&check::builder(builder)?, &files, wishes, output)
         }
         Command::Apply { files } => apply::run(&socket, &or_own_manifest(files)?, output).await,

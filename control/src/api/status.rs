@@ -32,7 +32,9 @@ fn invalid_code(invalid: &Invalid) -> Code {
         | Invalid::Alike { .. }
         | Invalid::InUse { .. } => Code::FailedPrecondition,
         Invalid::NoSuch(_) => Code::NotFound,
-        Invalid::TooMany { .. } | Invalid::TooMuchConfig { .. } => Code::ResourceExhausted,
+        Invalid::TooMany { .. } | Invalid::TooMuchConfig { .. } | Invalid::TooManyFiles { .. } => {
+            Code::ResourceExhausted
+        }
     }
 }
 

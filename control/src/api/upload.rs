@@ -5,59 +5,59 @@ use std::time::Duration;
 use tonic::{Status, Streaming};
 
 use super::status::to_status;
-use crate::control::check_module_size;
+use crate::control::UploadKind;
 use crate::model::{Digest, TenantName};
-use crate::proto::UploadModuleRequest;
-use crate::proto::upload_module_request::{Header, Part};
+use crate::proto::UploadRequest;
+use crate::proto::upload_request::{Header, Part};
 
 /// A client that needs longer than this gives its place to another.
 const TRANSFER_MAX: Duration = Duration::from_secs(60);
 
-/// A module as it came; the digest is what the client says.
+/// What came; the digest is what the client says.
 pub(super) struct Upload {
     pub(super) tenant: TenantName,
     pub(super) digest: Digest,
-    pub(super) wasm: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
-pub(super) async fn receive(messages: Streaming<UploadModuleRequest>) -> Result<Upload, Status> {
-    let stalled = |_| Status::deadline_exceeded("the upload took too long to arrive: upload the module again");
-    tokio::time::timeout(TRANSFER_MAX, assemble(messages)).await.map_err(stalled)?
+pub(super) async fn receive(kind: UploadKind, messages: Streaming<UploadRequest>) -> Result<Upload, Status> {
+    let stalled = |_| Status::deadline_exceeded("the upload took too long to arrive: upload it again");
+    tokio::time::timeout(TRANSFER_MAX, assemble(kind, messages)).await.map_err(stalled)?
 }
 
-async fn assemble(mut messages: Streaming<UploadModuleRequest>) -> Result<Upload, Status> {
+async fn assemble(kind: UploadKind, mut messages: Streaming<UploadRequest>) -> Result<Upload, Status> {
     let Some(Part::Header(header)) = next(&mut messages).await? else {
         return Err(Status::invalid_argument("the first message of an upload must be its header"));
     };
     let Header { tenant, digest, size_bytes } = header;
     let tenant = TenantName::new(tenant).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
     let digest = digest.parse().map_err(|bad: crate::model::BadDigest| Status::invalid_argument(bad.to_string()))?;
-    check_module_size(size_bytes).map_err(to_status)?;
+    kind.check_size(size_bytes).map_err(to_status)?;
 
-    let mut wasm = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(part) = next(&mut messages).await? {
         let Part::Chunk(chunk) = part else {
             return Err(Status::invalid_argument("an upload has one header, this has two"));
         };
-        if (wasm.len() + chunk.len()) as u64 > size_bytes {
+        if (bytes.len() + chunk.len()) as u64 > size_bytes {
             return Err(wrong_size(size_bytes, "more"));
         }
-        wasm.extend_from_slice(&chunk);
+        bytes.extend_from_slice(&chunk);
     }
-    if (wasm.len() as u64) < size_bytes {
+    if (bytes.len() as u64) < size_bytes {
         return Err(wrong_size(size_bytes, "fewer"));
     }
-    Ok(Upload { tenant, digest, wasm })
+    Ok(Upload { tenant, digest, bytes })
 }
 
-async fn next(messages: &mut Streaming<UploadModuleRequest>) -> Result<Option<Part>, Status> {
+async fn next(messages: &mut Streaming<UploadRequest>) -> Result<Option<Part>, Status> {
     match messages.message().await? {
         None => Ok(None),
-        Some(UploadModuleRequest { part: Some(part) }) => Ok(Some(part)),
-        Some(UploadModuleRequest { part: None }) => Err(Status::invalid_argument("a message of the upload is empty")),
+        Some(UploadRequest { part: Some(part) }) => Ok(Some(part)),
+        Some(UploadRequest { part: None }) => Err(Status::invalid_argument("a message of the upload is empty")),
     }
 }
 
 fn wrong_size(announced_bytes: u64, how: &str) -> Status {
-    Status::invalid_argument(format!("{announced_bytes} bytes were announced and {how} came: upload the module again"))
+    Status::invalid_argument(format!("{announced_bytes} bytes were announced and {how} came: upload them again"))
 }

@@ -38,6 +38,7 @@ struct StageTable {
     name: Option<Spanned<StageName>>,
     config: Option<Spanned<String>>,
     config_path: Option<Spanned<PathBuf>>,
+    files: Option<Spanned<PathBuf>>,
     outputs: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
@@ -107,7 +108,7 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     let places = Places::new(reader, &table);
     let names: Vec<Option<StageName>> =
         table.stage.iter().map(|stage| Some(stage.name.as_ref()?.get_ref().clone())).collect();
-    let (mut stages, mut config_files) = (Vec::new(), Vec::new());
+    let (mut stages, mut config_files, mut folders) = (Vec::new(), Vec::new(), Vec::new());
     for (at, table) in table.stage.into_iter().enumerate() {
         if let (Some(config), Some(_)) = (&table.config, &table.config_path) {
             let place = reader.place(config);
@@ -115,6 +116,9 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
         }
         if let Some(path) = table.config_path {
             config_files.push((at, reader.file(path)));
+        }
+        if let Some(path) = table.files {
+            folders.push((at, reader.file(path)));
         }
         let config = table.config.map(|config| config.into_inner().into_bytes()).unwrap_or_default();
         let mut stage = Stage::new(table.module, config);
@@ -145,7 +149,7 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     if let Err(problem) = chain.check() {
         return Err(wrong(places.of(&problem), format!("chain {}: {problem}", chain.name)));
     }
-    bundle.add_chain(&places.chain, ChainEntry { chain, config_files })
+    bundle.add_chain(&places.chain, ChainEntry { chain, config_files, folders })
 }
 
 fn read_outputs(

@@ -167,7 +167,7 @@ impl Reader<'_> {
         self.text.place(&value.span())
     }
 
-    /// A file named relative to the manifest.
+    /// A file or folder named relative to the manifest.
     pub(super) fn file(&self, path: Spanned<PathBuf>) -> NamedFile {
         let named_at = self.place(&path);
         let folder = self.text.path.parent().unwrap_or(Path::new(""));

@@ -305,3 +305,25 @@ fn outputs_that_lead_nowhere_or_back_are_refused_by_line() {
         assert!(!message.contains('\n'), "{message}");
     }
 }
+
+#[test]
+fn the_files_of_a_stage_are_what_is_in_a_folder_beside_the_manifest() {
+    const SITES: &str = "version = \"pinion.v1\"\ntenant = \"demo\"\n[[chain]]\nname = \"site\"\n\
+        stage = [{ module = \"m\" }, { module = \"m\", files = \"pages\" }]\n\
+        [[chain]]\nname = \"mirror\"\nstage = [{ module = \"m\", files = \"pages\" }]\n";
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("site.toml");
+    fs::write(&manifest, SITES).unwrap();
+    let load = || Bundle::read(std::slice::from_ref(&manifest)).unwrap().load();
+    let message = load().unwrap_err().to_string();
+    assert!(message.contains("site.toml:5: files: ") && message.contains("pages: cannot be read: "), "{message}");
+
+    fs::create_dir(folder.path().join("pages")).unwrap();
+    fs::write(folder.path().join("pages/index.html"), "it works").unwrap();
+    let contents = load().unwrap();
+    let [files] = &contents.files[..] else { panic!("both are the same: {:?}", contents.files) };
+    let expected = Some(Files { digest: Digest::of(&files.archive), size_bytes: 2048 });
+    assert_eq!((files.tenant.as_str(), files.digest), ("demo", expected.unwrap().digest));
+    let [site, mirror] = &contents.chains[..] else { panic!("{:?}", contents.chains) };
+    assert_eq!([site.stages[0].files, site.stages[1].files, mirror.stages[0].files], [None, expected, expected]);
+}

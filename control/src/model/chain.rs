@@ -9,6 +9,8 @@ use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, Scheduling, S
 
 /// The largest module that may be uploaded.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
+/// The most that a stage's files may have together, with what the archive says of each.
+pub const FILES_BYTES_MAX: u64 = 16 << 20;
 /// The most stages of a chain; the least is 1.
 pub const STAGES_MAX: usize = 16;
 /// The longest configuration of one stage.
@@ -43,6 +45,15 @@ pub struct Module {
     pub size_bytes: u64,
 }
 
+/// The files of a stage: an archive that the chain's tenant uploaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Files {
+    /// The archive's bytes.
+    pub digest: Digest,
+    /// How many these are.
+    pub size_bytes: u64,
+}
+
 /// One place in a chain: a module, and the configuration it is pre-initialised with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stage {
@@ -53,6 +64,8 @@ pub struct Stage {
     /// Given to the function at initialisation, as it is.
     #[serde(serialize_with = "serialize_config")]
     pub config: Vec<u8>,
+    /// The files that its instances find; none, and they have no file system.
+    pub files: Option<Files>,
     /// Where it sends to: 1 to [`super::OUTPUTS_MAX`], of which the function's plain `send` takes the first.
     pub outputs: Vec<Output>,
 }
@@ -60,7 +73,7 @@ pub struct Stage {
 impl Stage {
     /// A stage without a name, whose outputs [`Chain::new`] fills in.
     pub fn new(module: ModuleName, config: Vec<u8>) -> Self {
-        Self { module, name: None, config, outputs: Vec::new() }
+        Self { module, name: None, config, files: None, outputs: Vec::new() }
     }
 
     /// Its name, or its module's if it has none.

@@ -1,4 +1,4 @@
-//! The digest by which a module's bytes are known everywhere.
+//! The digest by which the bytes of modules and files are known everywhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::quoted;
 
-/// SHA-256 of a module's bytes, printed as `sha256:<64 hex digits>`.
+/// SHA-256 of such bytes, printed as `sha256:<64 hex digits>`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 

@@ -92,6 +92,14 @@ pub enum Invalid {
         /// How much there may be.
         max_kib: usize,
     },
+    /// More files than the node takes.
+    #[error("the node takes at most {max_kib} KiB of stages' files in all, this change would make it {kib} KiB")]
+    TooManyFiles {
+        /// How much there would be.
+        kib: u64,
+        /// How much there may be.
+        max_kib: u64,
+    },
 }
 
 /// What is wrong with a chain in itself.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Chain, ChainName, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName};
+use super::{Chain, ChainName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName};
 
 /// The most modules of a node.
 pub const MODULES_MAX: usize = 8192;
@@ -16,6 +16,9 @@ pub const CHAINS_MAX: usize = 8192;
 pub const RULES_MAX: usize = 16384;
 /// The most stage configuration of a node, all chains together.
 pub const CONFIG_BYTES_TOTAL_MAX: usize = 64 << 20;
+
+/// The most bytes of stages' files of a node, each archive counted once: a node has them in memory.
+pub const FILES_BYTES_TOTAL_MAX: u64 = 256 << 20;
 
 /// Names one object of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -224,6 +227,13 @@ impl DesiredState {
         self.chains.get(&(tenant.clone(), name.clone()))
     }
 
+    /// The files of all stages, with the tenants whose they are.
+    pub fn files(&self) -> impl Iterator<Item = (&TenantName, &Files)> {
+        self.chains
+            .values()
+            .flat_map(|chain| chain.stages.iter().filter_map(|stage| Some((&chain.tenant, stage.files.as_ref()?))))
+    }
+
     /// This state, and for each of these modules that is there a chain of its own name, of it alone and with the defaults, unless there is
     /// a chain of that name, or no room for another one. Nothing is kept ready of it.
     #[must_use]
@@ -298,6 +308,18 @@ impl DesiredState {
             return Err(Invalid::TooMuchConfig {
                 kib: config_bytes.div_ceil(1024),
                 max_kib: CONFIG_BYTES_TOTAL_MAX >> 10,
+            });
+        }
+        let files_bytes: u64 = self
+            .files()
+            .map(|(_, files)| (files.digest, files.size_bytes))
+            .collect::<BTreeMap<_, _>>()
+            .into_values()
+            .sum();
+        if files_bytes > FILES_BYTES_TOTAL_MAX {
+            return Err(Invalid::TooManyFiles {
+                kib: files_bytes.div_ceil(1024),
+                max_kib: FILES_BYTES_TOTAL_MAX >> 10,
             });
         }
         Ok(())

@@ -432,3 +432,30 @@ fn any_change() -> impl Strategy<Value = Change> {
     )
         .prop_map(|(modules, chains, rules, delete)| Change { modules, chains, rules, delete })
 }
+
+#[test]
+fn files_that_are_the_same_count_once_and_all_together_have_a_bound() {
+    const SIZE_BYTES: u64 = 16 << 20;
+    let module = module_of("demo", "m");
+    let chains = |count: u64, differ: bool| -> Vec<Chain> {
+        let chain = |at: u64| {
+            let digest = Digest::of(&if differ { at } else { 0 }.to_le_bytes());
+            let files = Some(Files { digest, size_bytes: SIZE_BYTES });
+            let stage = Stage { files, ..Stage::new("m".parse().unwrap(), Vec::new()) };
+            Chain::new("demo".parse().unwrap(), format!("c{at}").parse().unwrap(), vec![stage])
+        };
+        (0..count).map(chain).collect()
+    };
+    let apply = |chains: Vec<Chain>| {
+        let change = Change { modules: vec![module.clone()], chains, ..Change::default() };
+        DesiredState::default().apply(&change).map(|_| ())
+    };
+    let most = FILES_BYTES_TOTAL_MAX / SIZE_BYTES;
+    apply(chains(most, true)).unwrap();
+    apply(chains(most + 10, false)).unwrap();
+    let sentence = apply(chains(most + 1, true)).unwrap_err().to_string();
+    assert_eq!(
+        sentence,
+        "the node takes at most 262144 KiB of stages' files in all, this change would make it 278528 KiB"
+    );
+}

@@ -1,4 +1,4 @@
-//! Forgets uploads that no module names, and bytes that no upload stands for.
+//! Forgets uploads that no module and no stage names, and bytes that no upload stands for.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use redb::ReadableTable;
 use super::{BLOBS, Store, StoreError, UPLOADS, seconds};
 use crate::model::{DesiredState, Digest};
 
-/// For so long an upload waits for a module to name it.
+/// For so long an upload waits for something to name it.
 pub const UPLOAD_LIFETIME: Duration = Duration::from_secs(3600);
 
 impl Store {
@@ -17,8 +17,9 @@ impl Store {
     /// Uploads of the last hour stay. So do those from the future, which a clock that was set back leaves, until
     /// the clock has caught up.
     pub fn collect_garbage(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
-        let named: BTreeSet<(&str, &[u8; 32])> =
-            desired.modules().values().map(|module| (module.tenant.as_str(), module.digest.as_bytes())).collect();
+        let modules = desired.modules().values().map(|module| (module.tenant.as_str(), module.digest.as_bytes()));
+        let files = desired.files().map(|(tenant, files)| (tenant.as_str(), files.digest.as_bytes()));
+        let named: BTreeSet<(&str, &[u8; 32])> = modules.chain(files).collect();
         let spared_from = seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs());
 
         let write = self.database.begin_write().map_err(|e| self.failed(e))?;

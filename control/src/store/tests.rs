@@ -215,3 +215,24 @@ fn a_torn_file_is_an_error_or_an_earlier_state_and_never_a_wrong_one() {
     }
     assert!(refused > 0 && read > 0, "{refused} refused, {read} read");
 }
+
+#[test]
+fn files_stay_as_long_as_a_stage_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let archive = vec![7; 2048];
+    let files = Files { digest: Digest::of(&archive), size_bytes: 2048 };
+    store.put_upload(&demo(), &files.digest, &archive, at(1000)).unwrap();
+    let mut change = whole_change("m");
+    change.chains[0].stages[0].files = Some(files);
+    let state = commit(&store, &change);
+    assert_eq!(store.load().unwrap(), state);
+    assert!(store.collect_garbage(&state, at(100_000)).unwrap().is_empty());
+    assert_eq!(UploadedBytes::files(&store, &files).unwrap(), archive);
+
+    change.chains[0].stages[0].files = None;
+    let state = commit(&store, &Change { modules: Vec::new(), rules: Vec::new(), ..change });
+    assert_eq!(store.collect_garbage(&state, at(100_000)).unwrap(), [files.digest]);
+    let error = UploadedBytes::files(&store, &files).unwrap_err();
+    assert!(error.contains("it has lost the bytes of a stage's files"), "{error}");
+}

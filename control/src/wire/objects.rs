@@ -2,8 +2,9 @@
 
 use super::{BadMessage, field, optional};
 use crate::model::{
-    BadMatch, Chain, ChainName, Class, Effect, Match, Module, ModuleName, ObjectRef, Outcome, Output, OverBudget,
-    Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, Scheduling, Stage, StageName, TenantName, VlanId,
+    BadMatch, Chain, ChainName, Class, Effect, Files, Match, Module, ModuleName, ObjectRef, Outcome, Output,
+    OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, Scheduling, Stage, StageName,
+    TenantName, VlanId,
 };
 use crate::proto;
 
@@ -131,6 +132,7 @@ impl From<&Stage> for proto::Stage {
             config: stage.config.clone(),
             name: stage.name.as_ref().map(StageName::to_string),
             outputs: stage.outputs.iter().map(Into::into).collect(),
+            files: stage.files.as_ref().map(Into::into),
         }
     }
 }
@@ -144,8 +146,26 @@ impl TryFrom<proto::Stage> for Stage {
             module: field("module", ModuleName::new(message.module))?,
             name: optional("name", message.name, StageName::new)?,
             config: message.config,
+            files: message
+                .files
+                .map(|files| files.try_into().map_err(|bad: BadMessage| bad.within("files")))
+                .transpose()?,
             outputs: message.outputs.into_iter().enumerate().map(output).collect::<Result<_, BadMessage>>()?,
         })
+    }
+}
+
+impl From<&Files> for proto::Files {
+    fn from(files: &Files) -> Self {
+        Self { digest: files.digest.to_string(), size_bytes: files.size_bytes }
+    }
+}
+
+impl TryFrom<proto::Files> for Files {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Files) -> Result<Self, BadMessage> {
+        Ok(Self { digest: field("digest", message.digest.parse())?, size_bytes: message.size_bytes })
     }
 }
 

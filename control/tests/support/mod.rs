@@ -11,8 +11,8 @@ use pinion_control::journal::Journal;
 use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount,
-    FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, MeterStatus, ModuleBytes, Node, NodeStatus,
-    PortStatus, Refusal, TenantStatus,
+    FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus, PortStatus, Refusal,
+    TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::oneshot;
@@ -48,12 +48,15 @@ impl TestNode {
         self.calls.lock().unwrap().push(call.into());
     }
 
-    fn refusal_to_build(&self, state: &DesiredState, chain: &Chain, modules: &dyn ModuleBytes) -> Option<Refusal> {
+    fn refusal_to_build(&self, state: &DesiredState, chain: &Chain, uploads: &dyn UploadedBytes) -> Option<Refusal> {
         let Chain { tenant, name, .. } = chain;
         for stage in &chain.stages {
-            let wasm = state.module(tenant, &stage.module).map(|module| modules.wasm(module));
+            let wasm = state.module(tenant, &stage.module).map(|module| uploads.wasm(module));
             if !wasm.is_some_and(|wasm| wasm.is_ok_and(|wasm| wasm.starts_with(b"\0asm"))) {
                 return Some(Refusal::Failed(format!("chain {tenant}/{name}: {} has no bytes", stage.module)));
+            }
+            if stage.files.is_some_and(|files| !uploads.files(&files).is_ok_and(|archive| is_archive(&archive))) {
+                return Some(Refusal::Failed(format!("chain {tenant}/{name}: its files have no bytes")));
             }
             if self.refuses_chains.load(Ordering::Relaxed) || stage.config == REFUSED_CONFIG {
                 return Some(Refusal::Invalid(format!("chain {tenant}/{name}: this node has lost its taste for it")));
@@ -67,6 +70,11 @@ impl TestNode {
     }
 }
 
+/// Whether it ends like an archive.
+fn is_archive(bytes: &[u8]) -> bool {
+    bytes.ends_with(&[0; 1024])
+}
+
 impl Node for TestNode {
     fn admit(&self, wasm: &[u8]) -> Result<(), Refusal> {
         self.note("admit");
@@ -74,6 +82,11 @@ impl Node for TestNode {
             return Err(Refusal::Invalid("this is not a WebAssembly module: it does not begin with \\0asm".into()));
         }
         Ok(())
+    }
+
+    fn admit_files(&self, archive: &[u8]) -> Result<(), Refusal> {
+        self.note("admit files");
+        if is_archive(archive) { Ok(()) } else { Err(Refusal::Invalid("these files are no archive".into())) }
     }
 
     fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
@@ -91,7 +104,7 @@ impl Node for TestNode {
         Ok(())
     }
 
-    fn build(&self, state: &DesiredState, modules: &dyn ModuleBytes) -> Vec<(ObjectRef, Refusal)> {
+    fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)> {
         self.note(format!("build {}", state.version()));
         let tenants = state.chains().values().map(|chain| (chain.tenant.clone(), Instant::now()));
         *self.building.lock().unwrap() = tenants.collect();
@@ -101,7 +114,7 @@ impl Node for TestNode {
         }
         self.building.lock().unwrap().clear();
         let refused = |chain: &Arc<Chain>| {
-            let refusal = self.refusal_to_build(state, chain, modules)?;
+            let refusal = self.refusal_to_build(state, chain, uploads)?;
             Some((ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }, refusal))
         };
         state.chains().values().filter_map(refused).collect()

@@ -188,8 +188,8 @@ mod tests {
                 "it imports wasi_snapshot_preview1.random_get with another type than (i32, i32) -> i32",
             ),
             (
-                module_with("(import \"wasi_snapshot_preview1\" \"path_open\" (func))", "pinion_abi_v2"),
-                "it imports wasi_snapshot_preview1.path_open",
+                module_with("(import \"wasi_snapshot_preview1\" \"sock_accept\" (func))", "pinion_abi_v2"),
+                "it imports wasi_snapshot_preview1.sock_accept, which this node does not offer",
             ),
             (
                 module_with("(import \"pinion\" \"table\" (table 1 funcref))", "pinion_abi_v2"),

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Every instance of every client starts from the snapshot, so nothing secret may be in it: the function gets no random
-//! bytes of its own here, and finds a clock that stands still. Its library's hash tables do get a seed.
+//! bytes of its own here, and finds a clock that stands still. Its library's hash tables do get a seed. It reads its files, and can't
+//! change them: what it wrote would be in no instance, nor would what it left open.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use pinion_abi::{
 use pinion_builder_client::protocol::{Pool, Said};
 use pinion_guest::calls::{self, Asks, Host};
 use pinion_guest::fault::{Trapped, cause, escaped};
+use pinion_guest::files::{Bundle, Files, Space};
 use pinion_guest::settings;
 use wasmtime::{Caller, Engine, Instance, Linker, Memory, Module, OptLevel, ResourceLimiter, Store, Trap, Val};
 use wasmtime_wizer::{InstanceState, SnapshotVal, ValType, Wizer};
@@ -42,6 +44,8 @@ const TABLE_ELEMENTS_MAX: usize = 64 * 1024;
 pub struct Wishes {
     /// The configuration.
     pub config: Arc<[u8]>,
+    /// The files that it finds, if it has a file system.
+    pub files: Option<Arc<Bundle>>,
     /// Linear memory that the guest may have, in bytes.
     pub memory_bytes_max: u64,
 }
@@ -63,6 +67,8 @@ pub enum Initialised {
 /// The guest's side of a store.
 pub struct Guest {
     config: Arc<[u8]>,
+    files: Option<Files>,
+    nothing: NoSpace,
     memory_bytes_max: u64,
     say: fn(&Said),
     lines: usize,
@@ -72,7 +78,24 @@ pub struct Guest {
 impl Guest {
     /// For a store in which nothing runs.
     pub(crate) fn nobody() -> Self {
-        Self { config: Arc::new([]), memory_bytes_max: 0, say: |_| (), lines: 0, last_line: None }
+        Self {
+            config: Arc::new([]),
+            files: None,
+            nothing: NoSpace,
+            memory_bytes_max: 0,
+            say: |_| (),
+            lines: 0,
+            last_line: None,
+        }
+    }
+}
+
+/// Nothing is written while a guest is initialised, so nothing is to be had for it.
+struct NoSpace;
+
+impl Space for NoSpace {
+    fn resize(&mut self, _bytes: u64) -> bool {
+        false
     }
 }
 
@@ -97,6 +120,10 @@ impl Host for Guest {
 
     fn config(&self) -> Arc<[u8]> {
         Arc::clone(&self.config)
+    }
+
+    fn files(&mut self) -> Option<(&mut Files, &mut dyn Space)> {
+        Some((self.files.as_mut()?, &mut self.nothing))
     }
 
     fn clock_ns(&self) -> u64 {
@@ -163,8 +190,13 @@ pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Initia
     };
     let engine = engine().map_err(|error| Refused::Invalid(format!("{error:#}")))?;
     let module = Module::from_binary(&engine, &instrumented).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
-    let guest =
-        Guest { config: Arc::clone(&wishes.config), memory_bytes_max: wishes.memory_bytes_max, say, ..Guest::nobody() };
+    let guest = Guest {
+        config: Arc::clone(&wishes.config),
+        files: wishes.files.clone().map(Files::new),
+        memory_bytes_max: wishes.memory_bytes_max,
+        say,
+        ..Guest::nobody()
+    };
     let mut store = Store::new(&engine, guest);
     store.limiter(|guest| guest);
     store.set_epoch_deadline(1);
@@ -222,6 +254,10 @@ fn run(module: &Module, store: &mut Store<Guest>) -> Result<(Instance, Pool), Re
         return Err(Refused::InitRefused { status, last_line: store.data_mut().last_line.take() });
     }
     let address = call(&instance, store, EXPORT_POOL)? as u32;
+    match store.data().files.as_ref().map_or(0, Files::open_count) {
+        0 => {}
+        open => return Err(Refused::InitFilesOpen(open)),
+    }
     let memory = instance.get_memory(&mut *store, EXPORT_MEMORY);
     let pool = memory.and_then(|memory| read_pool(&memory, store, address)).ok_or(Refused::Pool(address))?;
     Ok((instance, pool))

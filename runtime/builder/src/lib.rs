@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   check   module ---------------------------> admission                                     yes, or a sentence
-//!   build   module, configuration, limits ----> admission -> interruptible -> initialise -> compile -> facts and native code
+//!   check-files   archive of files ----------> read as the node will                                        yes, or a sentence
+//!   build   module, configuration, files, limits ----> admission -> interruptible -> initialise -> compile -> facts and native code
 //! ```
 //!
 //! The node never parses a tenant's bytes and has no compiler in use: it starts the builder with the module on standard
@@ -24,9 +25,12 @@ pub mod refused;
 /// Largest module that is taken, in bytes.
 pub const MODULE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Largest archive of files that is taken, in bytes.
+pub const FILES_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// Longest code of one function that is taken, in bytes: a compiler's time and memory grow faster than that.
 pub const FUNCTION_BYTES_MAX: usize = 128 * 1024;
 
 /// Names what templates are like besides the engine's settings. To be raised whenever those made before are no longer to be
 /// used.
-pub const TEMPLATE_FORM: u32 = 3;
+pub const TEMPLATE_FORM: u32 = 4;

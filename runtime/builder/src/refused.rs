@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pinion_abi::{ABI_VERSION, EXPORT_ABI_PREFIX};
+use pinion_guest::files::BadBundle;
 
 use crate::FUNCTION_BYTES_MAX;
 
@@ -96,6 +97,14 @@ pub enum Refused {
         /// Where.
         backtrace: String,
     },
+    /// Its files are none.
+    #[error("{0}")]
+    Files(#[from] BadBundle),
+    /// It has files open that no instance would.
+    #[error(
+        "it has {0} files or directories open at the end of its initialisation: no instance would have them, so close them there"
+    )]
+    InitFilesOpen(usize),
     /// It exited, waited, or did what is not to be done then.
     #[error("it {0} during its initialisation")]
     InitMisuse(String),

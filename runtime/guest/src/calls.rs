@@ -1,5 +1,5 @@
-//! What a guest may call wherever it runs: logging, clock, randomness, its configuration, and the few WASI functions that
-//! libc and std need. What only exists in a node, `wait` and `yield`, is the node's.
+//! What a guest may call wherever it runs: logging, clock, randomness, its configuration, and the WASI functions that
+//! libc and std need, those for files among them. What only exists in a node, `wait` and `yield`, is the node's.
 //!
 //! Each call is bounded in time by a constant, and all of one turn together by an allowance of bytes; none blocks, and none
 //! gives a guest anything that its chain was not granted.
@@ -13,6 +13,8 @@ use pinion_abi::{
     LogLevel, RANDOM_BYTES_MAX,
 };
 use wasmtime::{Caller, Extern, Linker};
+
+use crate::files::{Files, Space};
 
 /// The import module of the WASI preview 1 functions that libc and std call.
 pub const WASI_MODULE: &str = "wasi_snapshot_preview1";
@@ -34,6 +36,8 @@ pub trait Host: Send + 'static {
     fn log(&mut self, level: LogLevel, line: &[u8]);
     /// The configuration.
     fn config(&self) -> Arc<[u8]>;
+    /// Its files, and what its changes of them are charged to; none if its stage was deployed without.
+    fn files(&mut self) -> Option<(&mut Files, &mut dyn Space)>;
     /// Nanoseconds of the guest's clock, in steps of [`pinion_abi::CLOCK_STEP_NS`].
     fn clock_ns(&self) -> u64;
     /// Fills the bytes, or says why the guest is to end.

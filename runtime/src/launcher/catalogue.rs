@@ -22,7 +22,8 @@ use wasmtime::{Linker, Module};
 use super::cache::CacheSize;
 use super::places::WorkerIndex;
 use crate::accounts::{Accounts, MemoryAccounts};
-use crate::artifacts::{ArtifactError, Artifacts, TemplateKey};
+use crate::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
+use crate::bundles::Bundles;
 use crate::drops::ChainKey;
 use crate::fwp::FwpContext;
 use crate::lifecycle::TemplateLife;
@@ -31,7 +32,6 @@ use crate::pressure::Level;
 use crate::scheduler::TENANTS_MAX;
 use crate::template::Template;
 use crate::terms::{Tenants, Terms};
-use pinion_builder_client::process::Wishes;
 
 /// How long a chain whose instances fail is left alone: after the first failure, and at most.
 const BACK_OFF_MIN: Duration = Duration::from_millis(100);
@@ -230,17 +230,26 @@ impl Shelf {
         }
     }
 
-    fn template(&mut self, artifacts: &Artifacts, key: &TemplateKey, wishes: Wishes<'_>) -> Result<Template, String> {
+    fn template(
+        &mut self,
+        artifacts: &Artifacts,
+        bundles: &Bundles,
+        key: &TemplateKey,
+        wishes: Wishes<'_>,
+    ) -> Result<Template, String> {
         self.load(artifacts, key).map_err(|error| error.to_string())?;
         let loaded = &self.loaded[key];
-        let (config, memory_bytes_max) = (wishes.config.into(), wishes.memory_bytes_max as usize);
-        Template::new(&self.linker, loaded, config, memory_bytes_max).map_err(|error| error.to_string())
+        let Wishes { config, files, memory_bytes_max } = wishes;
+        let files = files.map(|files| bundles.load(&files.digest)).transpose().map_err(|error| error.to_string())?;
+        Template::new(&self.linker, loaded, config.into(), files, memory_bytes_max as usize)
+            .map_err(|error| error.to_string())
     }
 }
 
 /// See the module.
 pub struct Catalogue {
     artifacts: Arc<Artifacts>,
+    bundles: Arc<Bundles>,
     accounts: Arc<Accounts>,
     tenants: Tenants,
     meters: Arc<Meters>,
@@ -273,6 +282,7 @@ impl Catalogue {
     #[must_use]
     pub fn new(
         artifacts: Arc<Artifacts>,
+        bundles: Arc<Bundles>,
         accounts: Arc<Accounts>,
         tenants: Tenants,
         meters: Arc<Meters>,
@@ -281,6 +291,7 @@ impl Catalogue {
     ) -> Self {
         Self {
             artifacts,
+            bundles,
             accounts,
             tenants,
             meters,
@@ -448,7 +459,7 @@ impl Catalogue {
         for shelf in &mut self.shelves {
             let mut stages = Vec::new();
             for (at, key) in keys.iter().enumerate() {
-                let template = shelf.template(&self.artifacts, key, wishes(spec, at));
+                let template = shelf.template(&self.artifacts, &self.bundles, key, wishes(spec, at));
                 stages.push(template.map_err(|error| format!("stage {at} ({}): {error}", spec.stages[at].module))?);
             }
             templates.push(stages);
@@ -582,7 +593,8 @@ impl Catalogue {
 
 /// What the template of a chain's stage is built with.
 pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
-    Wishes { config: &chain.stages[stage].config, memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024 }
+    let model::Stage { config, files, .. } = &chain.stages[stage];
+    Wishes { config, files: files.as_ref(), memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024 }
 }
 
 /// The templates that a chain is made of; none, if it names a module that is not there.

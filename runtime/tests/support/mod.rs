@@ -11,6 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
+use pinion_guest::files::Bundle;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::FwpId;
@@ -130,14 +131,24 @@ impl Bench {
 
     /// A template of a module in text form.
     pub(crate) fn template(&self, wat: &str, memory_bytes_max: usize) -> Result<Template, EndReason> {
-        let wishes = Wishes { config: Arc::new([]), memory_bytes_max: memory_bytes_max as u64 };
+        self.template_with(wat, None, memory_bytes_max)
+    }
+
+    /// The same, with files.
+    pub(crate) fn template_with(
+        &self,
+        wat: &str,
+        files: Option<Arc<Bundle>>,
+        memory_bytes_max: usize,
+    ) -> Result<Template, EndReason> {
+        let wishes = Wishes { config: Arc::new([]), files: files.clone(), memory_bytes_max: memory_bytes_max as u64 };
         let built = build(&wat::parse_str(wat).unwrap(), &wishes, |_| ());
         let Built { facts, artifact } = built.map_err(|refused| EndReason::NotInstantiated(refused.to_string()))?;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), artifact).unwrap();
         let module = template::load(&self.engine, std::fs::File::open(file.path()).unwrap()).unwrap();
         let linker = imports::linker(&self.engine).unwrap();
-        Ok(Template::new(&linker, &(module, facts), Arc::new([]), memory_bytes_max).unwrap())
+        Ok(Template::new(&linker, &(module, facts), Arc::new([]), files, memory_bytes_max).unwrap())
     }
 
     /// Ends an FWP as the launcher does: only when the MMA has let go.

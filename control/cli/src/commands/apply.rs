@@ -1,4 +1,4 @@
-//! `pinion apply`: reads everything, uploads the modules, then makes one change. Shows on a terminal what the node builds
+//! `pinion apply`: reads everything, uploads modules and files, then makes one change. Shows on a terminal what the node builds
 //! meanwhile.
 
 use std::collections::BTreeSet;
@@ -22,6 +22,10 @@ pub(super) async fn run(socket: &Path, files: &[PathBuf], format: Format) -> any
 
 async fn apply(mut client: Client, contents: Contents) -> anyhow::Result<Changed> {
     let mut uploaded = BTreeSet::new();
+    for files in contents.files {
+        let upload = client.upload_files(&files.tenant, files.archive).await;
+        upload.with_context(|| format!("files of {}, {}", files.tenant, files.path.display()))?;
+    }
     let mut modules = Vec::new();
     for file in contents.modules {
         let digest = Digest::of(&file.wasm);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use pinion_builder_client::process::{self, BuildError, Wishes};
 use pinion_builder_client::protocol::Start;
-use pinion_control::manifest::Contents;
-use pinion_control::model::{Chain, Change, DesiredState, Digest, Invalid, Module, ModuleName, TenantName};
+use pinion_control::manifest::{Contents, PackedFiles};
+use pinion_control::model::{Chain, Change, DesiredState, Digest, Invalid, Module, ModuleName, Stage, TenantName};
 use serde::Serialize;
 
 use super::{BadInput, read_manifests};
@@ -100,14 +100,19 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
     for (at, spec) in chain.stages.iter().enumerate() {
         let is_it =
             |file: &&pinion_control::manifest::ModuleFile| file.tenant == chain.tenant && file.name == spec.module;
+        let files = archive(contents, chain, spec);
         let Some(file) = contents.modules.iter().find(is_it) else {
+            if let Some(files) = files {
+                taken_or(builder.check_files(files), format!("chain {}/{}: stage {at}", chain.tenant, chain.name))?;
+            }
             eprintln!(
                 "chain {}/{}: stage {at} is not checked: its module {} is in none of these manifests",
                 chain.tenant, chain.name, spec.module
             );
             continue;
         };
-        let wishes = Wishes { config: &spec.config, memory_bytes_max: u64::from(chain.memory_limit_kib) << 10 };
+        let memory_bytes_max = u64::from(chain.memory_limit_kib) << 10;
+        let wishes = Wishes { config: &spec.config, files, memory_bytes_max };
         let name = format!("chain {}/{}: stage {at} ({})", chain.tenant, chain.name, spec.module);
         let found = stage(builder, name, &File { path: &file.path, wasm: &file.wasm }, wishes)?;
         taken.push(Taken { name: format!("{}/{}/{at}", chain.tenant, chain.name), ..found });
@@ -125,6 +130,24 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
     }
 }
 
+/// The archive of a stage's files, if it has any.
+fn archive<'a>(contents: &'a Contents, chain: &Chain, stage: &Stage) -> Option<&'a [u8]> {
+    let digest = stage.files?.digest;
+    let is_it = |files: &&PackedFiles| files.tenant == chain.tenant && files.digest == digest;
+    contents.files.iter().find(is_it).map(|files| &*files.archive)
+}
+
+/// What the builder has to say, as what is wrong with `what` if it refuses.
+fn taken_or<T>(judged: Result<T, BuildError>, what: String) -> anyhow::Result<T> {
+    match judged {
+        Ok(taken) => Ok(taken),
+        Err(error @ (BuildError::Refused(_) | BuildError::Limits(_))) => {
+            Err(BadInput::Refused { what, reason: error.to_string() }.into())
+        }
+        Err(error) => Err(error).context(what),
+    }
+}
+
 /// A module's file.
 struct File<'a> {
     path: &'a Path,
@@ -132,27 +155,20 @@ struct File<'a> {
 }
 
 fn stage(builder: &process::Builder, name: String, file: &File<'_>, wishes: Wishes<'_>) -> anyhow::Result<Taken> {
-    match builder.build(file.wasm, wishes, |_| ()) {
-        Ok((facts, native)) => {
-            let no_snapshot_because = match facts.start {
-                Start::Snapshot(_) => None,
-                Start::Module(reason) => Some(reason),
-            };
-            Ok(Taken {
-                name,
-                module: file.path.to_owned(),
-                size_bytes: file.wasm.len() as u64,
-                memory_bytes: facts.memory_bytes,
-                snapshot: no_snapshot_because.is_none(),
-                no_snapshot_because,
-                native_bytes: native.len() as u64,
-            })
-        }
-        Err(error @ (BuildError::Refused(_) | BuildError::Limits(_))) => {
-            Err(BadInput::Refused { what: name, reason: error.to_string() }.into())
-        }
-        Err(error) => Err(error).context(name),
-    }
+    let (facts, native) = taken_or(builder.build(file.wasm, wishes, |_| ()), name.clone())?;
+    let no_snapshot_because = match facts.start {
+        Start::Snapshot(_) => None,
+        Start::Module(reason) => Some(reason),
+    };
+    Ok(Taken {
+        name,
+        module: file.path.to_owned(),
+        size_bytes: file.wasm.len() as u64,
+        memory_bytes: facts.memory_bytes,
+        snapshot: no_snapshot_because.is_none(),
+        no_snapshot_because,
+        native_bytes: native.len() as u64,
+    })
 }
 
 pub(super) fn print(taken: &[Taken], format: Format) -> anyhow::Result<()> {

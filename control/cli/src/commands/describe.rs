@@ -123,11 +123,14 @@ fn cpu_per_second(Scheduling { cpu_per_second_ms, over_budget, .. }: &Scheduling
     }
 }
 
-/// `1. macswap (fast), config of 0B, to slow, egress`; outputs are shown where they are not what goes without saying.
+/// `1. macswap (fast), config of 0B, files of 12KiB, to slow, egress`; outputs are shown where they are not what goes without saying.
 fn describe_stage(stages: &[Stage], at: usize) -> String {
-    let Stage { module, name, config, outputs } = &stages[at];
+    let Stage { module, name, config, files, outputs } = &stages[at];
     let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let mut text = format!("{at}. {module}{name}, config of {}", size(config.len() as u64));
+    if let Some(files) = files {
+        text = format!("{text}, files of {}", size(files.size_bytes));
+    }
     if *outputs != Output::default_of(at, stages.len()) {
         let targets: Vec<String> = outputs.iter().map(|output| target(stages, output)).collect();
         text = format!("{text}, to {}", targets.join(", "));

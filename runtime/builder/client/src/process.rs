@@ -46,6 +46,8 @@ pub enum BuildError {
 pub struct Wishes<'a> {
     /// The configuration that the module is initialised with.
     pub config: &'a [u8],
+    /// The archive of the files that it finds, if it has a file system.
+    pub files: Option<&'a [u8]>,
     /// Linear memory that each instance may have, in bytes.
     pub memory_bytes_max: u64,
 }
@@ -79,6 +81,14 @@ impl Builder {
         self.run(&["check".to_owned()], &[wasm], |_| ()).map(|_| ())
     }
 
+    /// Has the archive of a stage's files judged.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn check_files(&self, archive: &[u8]) -> Result<(), BuildError> {
+        self.run(&["check-files".to_owned()], &[archive], |_| ()).map(|_| ())
+    }
+
     /// Has a template built; what the builder says meanwhile goes to `hear`.
     ///
     /// # Errors
@@ -89,13 +99,14 @@ impl Builder {
         wishes: Wishes<'_>,
         hear: impl FnMut(&Said) + Send,
     ) -> Result<(Facts, Vec<u8>), BuildError> {
-        let Wishes { config, memory_bytes_max } = wishes;
-        let arguments = [
+        let Wishes { config, files, memory_bytes_max } = wishes;
+        let mut arguments = vec![
             "build".to_owned(),
             format!("--config-bytes={}", config.len()),
             format!("--memory-bytes-max={memory_bytes_max}"),
         ];
-        let mut output = self.run(&arguments, &[config, wasm], hear)?;
+        arguments.extend(files.map(|files| format!("--files-bytes={}", files.len())));
+        let mut output = self.run(&arguments, &[config, files.unwrap_or_default(), wasm], hear)?;
         let line = output.iter().position(|byte| *byte == b'\n').unwrap_or(0);
         let facts = serde_json::from_slice(&output[..line])
             .map_err(|error| self.failed(&format!("its facts are unreadable: {error}")))?;
@@ -197,7 +208,7 @@ mod tests {
         (folder, Builder::new(program))
     }
 
-    const WISHES: Wishes<'_> = Wishes { config: b"", memory_bytes_max: 1 << 20 };
+    const WISHES: Wishes<'_> = Wishes { config: b"", files: None, memory_bytes_max: 1 << 20 };
 
     #[test]
     fn a_builder_that_takes_too_long_is_killed() {

@@ -1,7 +1,7 @@
 //! What node and builder say to each other, beside the bytes of modules and templates.
 //!
 //! ```text
-//!   standard input    build: configuration, then the module      check: the module
+//!   standard input    build: configuration, files if there are any, the module      check: the module      check-files: the files
 //!   standard output   build: facts, a line of JSON, then native code
 //!   standard error    a line each: "phase: compiling", "log 2: what the guest said", and else a sentence
 //! ```

@@ -1,5 +1,8 @@
-//! The WASI preview 1 functions that libc and std call at start-up, on panic, and for hashing: answered by the node itself,
-//! in bounded time, or with an errno. No files, no sockets, no environment, no ambient authority.
+//! The WASI preview 1 functions that libc and std call at start-up, on panic, for hashing, and for files: answered by the node itself,
+//! in bounded time, or with an errno. No files but those deployed with the stage ([`files`]), no sockets, no environment, no ambient
+//! authority.
+
+mod files;
 
 use pinion_abi::{Errno, LOG_LINE_BYTES_MAX, LogLevel};
 use wasmtime::{Caller, Linker};
@@ -13,11 +16,12 @@ const FAULT: i32 = 21;
 const INVAL: i32 = 28;
 const SPIPE: i32 = 70;
 
+const STDIN: i32 = 0;
 const STDOUT: i32 = 1;
 const STDERR: i32 = 2;
 const FILETYPE_CHARACTER_DEVICE: u8 = 2;
-/// Vectors of one `fd_write` that are looked at.
-const IOVECS_MAX: i32 = 16;
+/// Vectors of one call that are looked at.
+const IOVECS_MAX: usize = 16;
 
 /// Adds the functions to a linker.
 pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
@@ -49,59 +53,82 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             SUCCESS
         })?
         .func_wrap(WASI_MODULE, "proc_exit", |status: i32| -> wasmtime::Result<()> { Err(T::exit(status)) })?;
-    define_files(linker)
+    define_streams(linker)?;
+    files::define(linker)
 }
 
-/// The three standard streams, of which two go to the log; every other descriptor is bad.
-fn define_files<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+/// What the three standard streams have, of which two go to the log, as well as files.
+fn define_streams<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
-        .func_wrap(WASI_MODULE, "fd_write", fd_write::<T>)?
-        .func_wrap(WASI_MODULE, "fd_read", |mut caller: Caller<'_, T>, fd: i32, _: i32, _: i32, out: i32| match fd {
-            0 => errno(write(&mut caller, out, &0_u32.to_le_bytes())),
-            _ => BADF,
+        .func_wrap(WASI_MODULE, "fd_write", |mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32, out: i32| {
+            match fd {
+                STDOUT => write_line(&mut caller, LogLevel::Info, iovecs, count, out),
+                STDERR => write_line(&mut caller, LogLevel::Error, iovecs, count, out),
+                _ => files::fd_write(&mut caller, fd, iovecs, count, None, out),
+            }
+        })?
+        .func_wrap(WASI_MODULE, "fd_read", |mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32, out: i32| {
+            match fd {
+                STDIN => errno(write(&mut caller, out, &0_u32.to_le_bytes())),
+                _ => files::fd_read(&mut caller, fd, iovecs, count, None, out),
+            }
         })?
         .func_wrap(WASI_MODULE, "fd_fdstat_get", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
-            if !(0..=STDERR).contains(&fd) {
-                return BADF;
+            if !is_stream(fd) {
+                return files::fd_fdstat_get(&mut caller, fd, out);
             }
             let mut stat = [0; 24];
             stat[0] = FILETYPE_CHARACTER_DEVICE;
             errno(write(&mut caller, out, &stat))
         })?
-        .func_wrap(WASI_MODULE, "fd_close", |_: i32| BADF)?
+        .func_wrap(WASI_MODULE, "fd_filestat_get", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
+            if !is_stream(fd) {
+                return files::fd_filestat_get(&mut caller, fd, out);
+            }
+            let mut stat = [0; 64];
+            stat[16] = FILETYPE_CHARACTER_DEVICE;
+            errno(write(&mut caller, out, &stat))
+        })?
+        .func_wrap(
+            WASI_MODULE,
+            "fd_close",
+            |mut caller: Caller<'_, T>, fd: i32| {
+                if is_stream(fd) { BADF } else { files::fd_close(&mut caller, fd) }
+            },
+        )?
         .func_wrap(
             WASI_MODULE,
             "fd_seek",
-            |fd: i32, _: i64, _: i32, _: i32| {
-                if (0..=STDERR).contains(&fd) { SPIPE } else { BADF }
+            |mut caller: Caller<'_, T>, fd: i32, offset: i64, whence: i32, out: i32| {
+                if is_stream(fd) { SPIPE } else { files::fd_seek(&mut caller, fd, offset, whence, out) }
             },
-        )?
-        .func_wrap(WASI_MODULE, "fd_prestat_get", |_: i32, _: i32| BADF)?
-        .func_wrap(WASI_MODULE, "fd_prestat_dir_name", |_: i32, _: i32, _: i32| BADF)?;
+        )?;
     Ok(())
 }
 
+fn is_stream(fd: i32) -> bool {
+    (STDIN..=STDERR).contains(&fd)
+}
+
+/// Where a vector begins and how long it is; none if there is none in guest memory.
+fn iovec<T: Host>(caller: &mut Caller<'_, T>, at: i32) -> Option<(i32, u32)> {
+    let mut iovec = [0; 8];
+    read(caller, at, &mut iovec)?;
+    let [a, b, c, d, e, f, g, h] = iovec;
+    Some((i32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
+}
+
 /// One log line per call, cut at the bound; everything counts as written, so that nobody tries the rest again.
-fn fd_write<T: Host>(mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32, out: i32) -> i32 {
-    let level = match fd {
-        STDOUT => LogLevel::Info,
-        STDERR => LogLevel::Error,
-        _ => return BADF,
-    };
+fn write_line<T: Host>(caller: &mut Caller<'_, T>, level: LogLevel, iovecs: i32, count: i32, out: i32) -> i32 {
     if !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
         return AGAIN;
     }
     let mut line = [0; LOG_LINE_BYTES_MAX as usize];
     let (mut kept, mut written) = (0, 0_u32);
-    for i in 0..count.clamp(0, IOVECS_MAX) {
-        let mut iovec = [0; 8];
-        if read(&mut caller, iovecs.wrapping_add(i * 8), &mut iovec).is_none() {
-            return FAULT;
-        }
-        let [a, b, c, d, e, f, g, h] = iovec;
-        let (ptr, len) = (i32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+    for i in 0..count.clamp(0, IOVECS_MAX as i32) {
+        let Some((ptr, len)) = iovec(caller, iovecs.wrapping_add(i * 8)) else { return FAULT };
         let take = (len as usize).min(line.len() - kept);
-        if read(&mut caller, ptr, &mut line[kept..kept + take]).is_none() {
+        if read(caller, ptr, &mut line[kept..kept + take]).is_none() {
             return FAULT;
         }
         kept += take;
@@ -111,7 +138,7 @@ fn fd_write<T: Host>(mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32
     if !text.is_empty() {
         caller.data_mut().log(level, text);
     }
-    errno(write(&mut caller, out, &written.to_le_bytes()))
+    errno(write(caller, out, &written.to_le_bytes()))
 }
 
 fn errno(done: Option<()>) -> i32 {

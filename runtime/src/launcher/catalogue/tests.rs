@@ -20,9 +20,10 @@ impl House {
         let templates = tempfile::tempdir().unwrap();
         let engine = engine::engine(1, Reset::Overwrite).unwrap();
         let artifacts = Arc::new(Artifacts::open(templates.path().to_owned(), &engine).unwrap());
+        let bundles = Arc::new(Bundles::open(templates.path().join("files")).unwrap());
         let accounts = Arc::new(Accounts::new(TenantLimits::default()));
         let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(1)));
-        let mut catalogue = Catalogue::new(artifacts, accounts, tenants, meters, BTreeMap::new(), Vec::new());
+        let mut catalogue = Catalogue::new(artifacts, bundles, accounts, tenants, meters, BTreeMap::new(), Vec::new());
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());
         Self { catalogue, now: Instant::now(), _templates: templates }
