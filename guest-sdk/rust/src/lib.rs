@@ -44,6 +44,25 @@
 //! Build with `cargo build --release --target wasm32-wasip1` and `crate-type = ["cdylib"]`, best with
 //! `panic = "abort"` and `lto = "fat"` in the profile.
 //!
+//! # Files
+//!
+//! A stage of a chain can have a folder of files: `stage = [{ module = "site", files = "pages" }]`. The standard library finds them under `/`:
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! let page = std::fs::read("/index.html")?;
+//! let routes = std::fs::read_to_string("routes.txt")?; // relative to /, too
+//! # drop((page, routes));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Function::init`] finds them as well, so that what is made of them is in the snapshot that instances start from; it cannot change them
+//! (`ErrorKind::ReadOnlyFilesystem`), and must leave none open, or the chain is refused. An instance may write, make and remove what it likes:
+//! nobody else sees it, it counts as the instance's memory (`ErrorKind::StorageFull` when there is no more), and goes with it. At most 64 files
+//! are open at a time. Files have no times. Reading takes time of the function's turn, as a copy does: what each packet needs is better
+//! kept in memory. In native tests paths mean what they do on that machine, so let a test say where the files are.
+//!
 //! # Where things live
 //!
 //! ```text

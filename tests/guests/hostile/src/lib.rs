@@ -10,6 +10,7 @@
 //! | `brute`           | keeps the core from its first packet on, in the way that is configured                     |
 //! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
 //! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
+//! | `files`           | reads, writes and lists files as messages ask; counts other packets in a file, and answers  |
 //! | `forger`          | answers messages as the calls of others, whose number the payload says; `silent` not at all  |
 //! | `init_looper`     | never finishes `pinion_init`                                                               |
 //! | `log_flood`       | writes a thousand log lines per packet, or as many as configured, with control characters  |
