@@ -11,6 +11,7 @@
 //! | `digest` | [`Digest`], by which the bytes of modules and files are known |
 //! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
 //! | `outputs` | [`Output`], and what makes stages a chain |
+//! | `reverse` | [`Reverse`], and which chains can have one |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
 //! | `invalid` | [`Invalid`]: why a change was not made |
@@ -20,6 +21,7 @@ mod digest;
 mod invalid;
 mod names;
 mod outputs;
+mod reverse;
 mod rule;
 mod scheduling;
 mod state;
@@ -35,6 +37,7 @@ pub use digest::{BadDigest, Digest};
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
 pub use names::{BadName, ChainName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
 pub use outputs::{OUTPUTS_MAX, Output};
+pub use reverse::Reverse;
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
 pub use scheduling::{
     CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, Class, OverBudget, Scheduling,

@@ -8,8 +8,8 @@ use super::document::{Reader, wrong};
 use super::place::Place;
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
-    Chain, ChainName, ChainProblem, Class, ModuleName, Output, OverBudget, PortName, Scheduling, Stage, StageName,
-    quoted,
+    Chain, ChainName, ChainProblem, Class, ModuleName, Output, OverBudget, PortName, Reverse, Scheduling, Stage,
+    StageName, quoted,
 };
 
 #[derive(Deserialize)]
@@ -18,6 +18,7 @@ pub(super) struct ChainTable {
     name: Spanned<ChainName>,
     stage: Vec<StageTable>,
     egress: Option<PortName>,
+    reverse: Option<Spanned<ReverseTable>>,
     memory_limit_kib: Option<Spanned<u32>>,
     memory_total_kib: Option<Spanned<u32>>,
     idle_timeout_ms: Option<Spanned<u64>>,
@@ -29,6 +30,13 @@ pub(super) struct ChainTable {
     cpu_per_batch_us: Option<Spanned<u32>>,
     cpu_per_second_ms: Option<Spanned<u32>>,
     over_budget: Option<OverBudget>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReverseTable {
+    from: Vec<PortName>,
+    egress: PortName,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +53,7 @@ struct StageTable {
 /// Where keys stand that [`Chain::check`] may find fault with.
 struct Places {
     chain: Place,
+    reverse: Option<Place>,
     memory_limit: Option<Place>,
     memory_total: Option<Place>,
     idle_timeout: Option<Place>,
@@ -63,6 +72,7 @@ impl Places {
     fn new(reader: &Reader<'_>, table: &ChainTable) -> Self {
         Self {
             chain: reader.place(&table.name),
+            reverse: table.reverse.as_ref().map(|it| reader.place(it)),
             memory_limit: table.memory_limit_kib.as_ref().map(|it| reader.place(it)),
             memory_total: table.memory_total_kib.as_ref().map(|it| reader.place(it)),
             idle_timeout: table.idle_timeout_ms.as_ref().map(|it| reader.place(it)),
@@ -95,6 +105,13 @@ impl Places {
             }
             ChainProblem::Outputs { stage, .. } | ChainProblem::OutputNotForward { stage, .. } => {
                 of_stage(&self.outputs, stage)
+            }
+            ChainProblem::ReverseFromNone
+            | ChainProblem::ReverseFromTwice(_)
+            | ChainProblem::ReverseHolds(_)
+            | ChainProblem::ReverseWithoutEgress => self.reverse.clone(),
+            ChainProblem::ReverseOfNoLine { stage, .. } => {
+                of_stage(&self.outputs, stage).or_else(|| self.reverse.clone())
             }
             ChainProblem::Unreached { stage, .. } => of_stage(&self.names, stage),
             ChainProblem::Stages(_) | ChainProblem::Config { .. } => None,
@@ -131,6 +148,8 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
 
     let mut chain = Chain::new(reader.tenant.clone(), table.name.into_inner(), stages);
     chain.egress = table.egress;
+    chain.reverse =
+        table.reverse.map(Spanned::into_inner).map(|ReverseTable { from, egress }| Reverse { from, egress });
     chain.memory_limit_kib = table.memory_limit_kib.map_or(chain.memory_limit_kib, Spanned::into_inner);
     chain.memory_total_kib = table.memory_total_kib.map(Spanned::into_inner);
     chain.idle_timeout_ms = table.idle_timeout_ms.map_or(chain.idle_timeout_ms, Spanned::into_inner);

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{Output, Policy, Protocol};
+use crate::model::{Output, Policy, Protocol, Reverse};
 
 const GOOD: &str = r#"version = "pinion.v1"
 tenant = "demo"
@@ -260,6 +260,51 @@ fn a_chain_says_where_each_output_leads_and_what_it_holds() {
     let plain = &read(GOOD).unwrap().chains[0].chain;
     assert_eq!((plain.hold_frames, &plain.stages[0].name), (0, &None));
     assert_eq!((&plain.stages[0].outputs, &plain.stages[1].outputs), (&vec![Output::Stage(1)], &vec![Output::Egress]));
+}
+
+const BOTH_WAYS: &str = r#"version = "pinion.v1"
+
+[[chain]]
+name = "border"
+egress = "outside"
+reverse = { from = ["outside"], egress = "inside" }
+
+[[chain.stage]]
+module = "firewall"
+outputs = ["nat", "port:inside"]
+
+[[chain.stage]]
+name = "nat"
+module = "nat"
+"#;
+
+#[test]
+fn a_chain_says_whose_packets_pass_it_backwards() {
+    let chain = &read(BOTH_WAYS).unwrap().chains[0].chain;
+    let port = |name: &str| name.parse().unwrap();
+    assert_eq!(chain.reverse, Some(Reverse { from: vec![port("outside")], egress: port("inside") }));
+    assert_eq!(read(GOOD).unwrap().chains[0].chain.reverse, None);
+}
+
+#[test]
+fn a_way_back_that_can_not_be_is_refused_by_line() {
+    for (from, to, start) in [
+        ("[\"outside\"]", "[]", "demo.toml:6: chain border: reverse.from names no port"),
+        ("\"outside\"]", "\"outside\", \"outside\"]", "demo.toml:6: chain border: reverse.from names outside twice"),
+        (
+            "egress = \"outside\"",
+            "hold_frames = 8",
+            "demo.toml:6: chain border: hold_frames is 8 and there is a reverse",
+        ),
+        ("egress = \"outside\"", "", "demo.toml:6: chain border: there is a reverse and no egress"),
+        (", \"port:inside\"", ", \"nat\"", "demo.toml:10: chain border: output 1 of stage 1 of 2 keeps the chain from"),
+        (", egress = \"inside\"", "", "demo.toml:6: reverse: missing key `egress`"),
+        ("from = ", "form = ", "demo.toml:6: unknown key `form`"),
+    ] {
+        assert!(BOTH_WAYS.contains(from), "{from}");
+        let message = refused(&BOTH_WAYS.replacen(from, to, 1));
+        assert!(message.starts_with(start), "{to}: {message}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::outputs::{self, Output};
+use super::reverse::{self, Reverse};
 use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, Scheduling, StageName, TenantName};
 
 /// The largest module that may be uploaded.
@@ -93,6 +94,8 @@ pub struct Chain {
     pub stages: Vec<Stage>,
     /// The port that packets leave by; none means the port that each came in by.
     pub egress: Option<PortName>,
+    /// Which packets pass the stages backwards; none means that all pass them forwards.
+    pub reverse: Option<Reverse>,
     /// The most linear memory of each FWP of the chain.
     pub memory_limit_kib: u32,
     /// The most linear memory of all FWPs of the chain together, those that wait for a client included; none for no limit
@@ -139,6 +142,7 @@ impl Chain {
             name,
             stages,
             egress: None,
+            reverse: None,
             memory_limit_kib: Self::MEMORY_LIMIT_KIB,
             memory_total_kib: None,
             idle_timeout_ms: Self::IDLE_TIMEOUT_MS,
@@ -196,7 +200,8 @@ impl Chain {
             return Err(ChainProblem::HoldFrames(self.hold_frames));
         }
         self.scheduling.check()?;
-        outputs::check(&self.stages)
+        outputs::check(&self.stages)?;
+        reverse::check(self)
     }
 }
 

@@ -6,7 +6,7 @@ use super::chain::{
 };
 use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
-use super::{ModuleName, ObjectRef, Prefix, Protocol, StageName, VlanId};
+use super::{ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, VlanId};
 
 /// A change that would leave the desired state wrong. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -198,6 +198,34 @@ pub enum ChainProblem {
         /// The name of both.
         name: StageName,
     },
+    /// A way back for nobody.
+    #[error("reverse.from names no port: name those whose packets pass the stages backwards, or leave reverse out")]
+    ReverseFromNone,
+    /// A way back for one port twice.
+    #[error("reverse.from names {0} twice: once is enough")]
+    ReverseFromTwice(PortName),
+    /// A way back through stages that wait for each other.
+    #[error(
+        "hold_frames is {0} and there is a reverse: stages that wait for room both ways could wait for each other for ever, so \
+         leave one of the two out"
+    )]
+    ReverseHolds(u32),
+    /// A way back through a graph, in which several stages may come before one.
+    #[error(
+        "output {output} of stage {stage} of {count} keeps the chain from having a reverse: the first output of a stage has to \
+         lead to the next one, of the last stage out of the node, and all further outputs out of the node"
+    )]
+    ReverseOfNoLine {
+        /// Which stage, from 1.
+        stage: usize,
+        /// Which of its outputs, from 0.
+        output: usize,
+        /// How many stages there are.
+        count: usize,
+    },
+    /// A way back, and for the way forwards no end.
+    #[error("there is a reverse and no egress: say by which port packets leave that pass the stages forwards")]
+    ReverseWithoutEgress,
     /// A stage with a name that outputs use for something else.
     #[error("stage {stage} is named egress: that is what outputs call the way out of the chain, so name it otherwise")]
     StageNamedEgress {

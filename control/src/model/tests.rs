@@ -230,6 +230,70 @@ fn a_chain_that_is_no_graph_forward_is_refused() {
     assert_eq!(refused(&[&[]]), "stage 1 has 0 outputs: a stage has 1 to 16");
 }
 
+/// A chain of as many stages as there are lists, with these outputs, and a way back from `wan` to `lan`.
+fn both_ways(outputs: &[&[Output]]) -> Chain {
+    let reverse = Reverse { from: vec!["wan".parse().unwrap()], egress: "lan".parse().unwrap() };
+    Chain { egress: Some("wan".parse().unwrap()), reverse: Some(reverse), ..graph(outputs) }
+}
+
+#[test]
+fn a_line_of_stages_may_have_a_way_back_with_further_outputs_out_of_the_node() {
+    use Output::{Egress, Stage};
+    let lan = || Output::Port("lan".parse().unwrap());
+    assert_eq!(both_ways(&[&[Egress]]).check(), Ok(()));
+    assert_eq!(both_ways(&[&[Stage(1), lan()], &[Stage(2), Egress], &[lan(), lan()]]).check(), Ok(()));
+}
+
+#[test]
+fn a_way_back_through_a_graph_or_without_ends_is_refused() {
+    use Output::{Egress, Port, Stage};
+    let refused = |chain: Chain| chain.check().unwrap_err().to_string();
+    let no_line = |place: &str| {
+        format!(
+            "{place} keeps the chain from having a reverse: the first output of a stage has to lead to the next one, of the last \
+             stage out of the node, and all further outputs out of the node"
+        )
+    };
+    let cases: [(&[&[Output]], &str); 3] = [
+        (&[&[Stage(1), Stage(2)], &[Stage(2)], &[Egress]], "output 1 of stage 1 of 3"),
+        (&[&[Stage(2)], &[Stage(2)], &[Egress]], "nothing leads to stage 2 (m)"),
+        (&[&[Egress, Stage(1)], &[Egress]], "output 0 of stage 1 of 2"),
+    ];
+    for (outputs, place) in cases {
+        let message = refused(both_ways(outputs));
+        assert!(message == no_line(place) || message.starts_with("nothing leads to"), "{message}");
+        assert!(message.starts_with(place), "{message}");
+    }
+    let without_egress = Chain { egress: None, ..both_ways(&[&[Egress]]) };
+    assert_eq!(
+        refused(without_egress),
+        "there is a reverse and no egress: say by which port packets leave that pass the stages forwards"
+    );
+    let by_ports = Chain { egress: None, ..both_ways(&[&[Port("wan".parse().unwrap())]]) };
+    assert_eq!(by_ports.check(), Ok(()));
+    let from = |ports: &[&str]| {
+        let from = ports.iter().map(|port| port.parse().unwrap()).collect();
+        let mut chain = both_ways(&[&[Egress]]);
+        chain.reverse.as_mut().unwrap().from = from;
+        refused(chain)
+    };
+    assert_eq!(
+        from(&[]),
+        "reverse.from names no port: name those whose packets pass the stages backwards, or leave reverse out"
+    );
+    assert_eq!(from(&["wan", "dmz", "wan"]), "reverse.from names wan twice: once is enough");
+}
+
+#[test]
+fn a_way_back_through_stages_that_wait_for_room_is_refused() {
+    let chain = Chain { hold_frames: 8, ..both_ways(&[&[Output::Egress]]) };
+    assert_eq!(
+        chain.check().unwrap_err().to_string(),
+        "hold_frames is 8 and there is a reverse: stages that wait for room both ways could wait for each other for ever, so \
+         leave one of the two out"
+    );
+}
+
 #[test]
 fn stages_have_names_of_their_own() {
     let named = |names: [&str; 2]| {

@@ -3,7 +3,7 @@
 use super::{BadMessage, field, optional};
 use crate::model::{
     BadMatch, Chain, ChainName, Class, Effect, Files, Match, Module, ModuleName, ObjectRef, Outcome, Output,
-    OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, Scheduling, Stage, StageName,
+    OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Reverse, Rule, RuleName, Scheduling, Stage, StageName,
     TenantName, VlanId,
 };
 use crate::proto;
@@ -39,6 +39,7 @@ impl From<&Chain> for proto::Chain {
             name: chain.name.to_string(),
             stages: chain.stages.iter().map(Into::into).collect(),
             egress: chain.egress.as_ref().map(PortName::to_string),
+            reverse: chain.reverse.as_ref().map(Into::into),
             memory_limit_kib: Some(chain.memory_limit_kib),
             memory_total_kib: chain.memory_total_kib,
             idle_timeout_ms: Some(chain.idle_timeout_ms),
@@ -72,6 +73,7 @@ impl TryFrom<proto::Chain> for Chain {
             name,
             stages,
             egress: optional("chain.egress", message.egress, PortName::new)?,
+            reverse: message.reverse.map(reverse).transpose()?,
             memory_limit_kib: message.memory_limit_kib.unwrap_or(Self::MEMORY_LIMIT_KIB),
             memory_total_kib: message.memory_total_kib,
             idle_timeout_ms: message.idle_timeout_ms.unwrap_or(Self::IDLE_TIMEOUT_MS),
@@ -82,6 +84,20 @@ impl TryFrom<proto::Chain> for Chain {
             scheduling,
         })
     }
+}
+
+impl From<&Reverse> for proto::Reverse {
+    fn from(Reverse { from, egress }: &Reverse) -> Self {
+        Self { from: from.iter().map(PortName::to_string).collect(), egress: egress.to_string() }
+    }
+}
+
+fn reverse(message: proto::Reverse) -> Result<Reverse, BadMessage> {
+    let port = |(at, name)| field(&format!("chain.reverse.from[{at}]"), PortName::new(name));
+    Ok(Reverse {
+        from: message.from.into_iter().enumerate().map(port).collect::<Result<_, BadMessage>>()?,
+        egress: field("chain.reverse.egress", PortName::new(message.egress))?,
+    })
 }
 
 /// What is not said takes its default.

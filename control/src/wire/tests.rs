@@ -1,4 +1,4 @@
-use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Rule, Scheduling, Stage};
+use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Reverse, Rule, Scheduling, Stage};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, MeterStatus,
     NodeStatus, TenantStatus,
@@ -38,6 +38,8 @@ fn objects_come_through_messages_as_they_were() {
     chain.cache_max = 7;
     chain.memory_total_kib = Some(1 << 20);
     chain.hold_frames = 9;
+    let port = |name: &str| name.parse().unwrap();
+    chain.reverse = Some(Reverse { from: vec![port("wan"), port("dmz")], egress: port("lan") });
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
 }
 
@@ -57,6 +59,20 @@ fn stages_of_a_message_without_outputs_follow_each_other() {
     let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), stages, ..proto::Chain::default() };
     let chain = Chain::try_from(message).unwrap();
     assert_eq!((&chain.stages[0].outputs, &chain.stages[1].outputs), (&vec![Output::Stage(1)], &vec![Output::Egress]));
+}
+
+#[test]
+fn a_way_back_of_a_message_is_refused_by_the_port_that_is_none() {
+    let refused = |from: &[&str], egress: &str| {
+        let from = from.iter().map(|&port| port.to_owned()).collect();
+        let reverse = Some(proto::Reverse { from, egress: egress.into() });
+        let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), reverse, ..proto::Chain::default() };
+        Chain::try_from(message).unwrap_err().to_string()
+    };
+    let error = refused(&["wan", "WAN"], "lan");
+    assert!(error.starts_with("chain.reverse.from[1]: \"WAN\" is not a port name"), "{error}");
+    let error = refused(&["wan"], "");
+    assert!(error.starts_with("chain.reverse.egress: \"\" is not a port name"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Module, Output, OverBudget, Rule, Scheduling, Stage, TenantName};
+use pinion_control::model::{
+    Chain, Module, Output, OverBudget, PortName, Reverse, Rule, Scheduling, Stage, TenantName,
+};
 use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus};
 use serde::Serialize;
 
@@ -82,6 +84,7 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Name", chain.name.to_string()),
         ("Stages", names(stages)),
         ("Egress", egress),
+        ("Reverse", or_dash(chain.reverse.as_ref().map(reverse))),
         ("Memory limit", size(u64::from(chain.memory_limit_kib) << 10)),
         ("Memory total", chain.memory_total_kib.map_or("no limit".into(), |kib| size(u64::from(kib) << 10))),
         ("Idle timeout", format!("{} ms", chain.idle_timeout_ms)),
@@ -108,6 +111,12 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Dropped", or_dash(meter.map(|meter| meter.dropped))),
         ("Of these", names(drops)),
     ])
+}
+
+/// `from outside, leaving by inside`
+fn reverse(Reverse { from, egress }: &Reverse) -> String {
+    let from: Vec<&str> = from.iter().map(PortName::as_str).collect();
+    format!("from {}, leaving by {egress}", from.join(", "))
 }
 
 fn wait(latency: &LatencyStatus) -> String {

@@ -1,0 +1,55 @@
+//! The way back through a chain: frames of some ports pass the same stages in the opposite order, as on a symmetric service
+//! function path (RFC 7665, section 2.2).
+//!
+//! ```text
+//!   inside --> firewall --> nat --> router --> egress           what comes in by any other port goes forwards
+//!   reverse.egress <-- firewall <-- nat <-- router <-- outside  what comes in by one of reverse.from goes backwards
+//! ```
+//!
+//! Such a chain is a line of stages, so that there is one stage before each. A stage's first output leads on, to the next
+//! stage or to the one before, whichever way the packet goes; its further outputs lead out of the node both ways.
+
+use serde::Serialize;
+
+use super::{Chain, ChainProblem, Output, PortName};
+
+/// Which packets go through a chain backwards, and where they leave it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reverse {
+    /// The ports that they come in by; one at least, each once.
+    pub from: Vec<PortName>,
+    /// The port that they leave by behind the first stage.
+    pub egress: PortName,
+}
+
+/// Whether the chain can have a way back, if it is to have one.
+pub(super) fn check(chain: &Chain) -> Result<(), ChainProblem> {
+    let Some(Reverse { from, .. }) = &chain.reverse else { return Ok(()) };
+    if from.is_empty() {
+        return Err(ChainProblem::ReverseFromNone);
+    }
+    if let Some((_, port)) = from.iter().enumerate().find(|(at, port)| from[..*at].contains(port)) {
+        return Err(ChainProblem::ReverseFromTwice(port.clone()));
+    }
+    if chain.hold_frames > 0 {
+        return Err(ChainProblem::ReverseHolds(chain.hold_frames));
+    }
+    let count = chain.stages.len();
+    for (at, stage) in chain.stages.iter().enumerate() {
+        for (output, target) in stage.outputs.iter().enumerate() {
+            let leads_to = match target {
+                Output::Stage(target) => Some(*target),
+                Output::Egress | Output::Port(_) => None,
+            };
+            let is_next = (output == 0 && at + 1 < count).then_some(at + 1);
+            if leads_to != is_next {
+                return Err(ChainProblem::ReverseOfNoLine { stage: at + 1, output, count });
+            }
+        }
+    }
+    let leaves_by_egress = chain.stages.iter().any(|stage| stage.outputs.contains(&Output::Egress));
+    if leaves_by_egress && chain.egress.is_none() {
+        return Err(ChainProblem::ReverseWithoutEgress);
+    }
+    Ok(())
+}
