@@ -22,8 +22,8 @@ mod copy;
 pub mod counters;
 mod dock;
 pub mod doorbell;
-
 pub mod fwp;
+pub mod heading;
 pub mod id;
 pub mod link;
 pub mod mailbox;

@@ -56,7 +56,7 @@ pub struct Transmission {
 pub enum Outlet {
     /// By one of the stage's outputs; the mailbox has seen that there is such a one.
     Output(u8),
-    /// Back out of the port it came in by.
+    /// Back towards the port it came in by.
     Reply,
     /// Nowhere.
     Drop,
@@ -412,7 +412,10 @@ mod tests {
 
         fn deliver(&mut self, frames: u32) {
             for _ in 0..frames {
-                let accepted = self.endpoint.inlet.open().accept(100, PortIndex(0), 0, |_, _, _| ());
+                let mut intake = self.endpoint.inlet.open();
+                let came = intake.came_by.arriving(PortIndex(0));
+                let accepted = intake.accept(100, came, 0, |_, _, _| ());
+                drop(intake);
                 assert_eq!(accepted, Accepted::Yes);
                 self.endpoint.inlet.deliver.publish();
             }

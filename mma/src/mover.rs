@@ -30,8 +30,9 @@ use crate::mailbox::{Outlet, Transmission};
 use crate::next_up::NextUp;
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
+use crate::slots::Came;
 use crate::spsc::Taking;
-use crate::wiring::{Accepted, Edge, Endpoint, EndpointTable, Inlet, Intake};
+use crate::wiring::{Accepted, Course, Edge, Endpoint, EndpointTable, Inlet, Intake};
 
 /// Frames taken from the gateway, and FWPs whose output is moved, per poll.
 const BATCH: usize = 128;
@@ -344,12 +345,14 @@ impl Mma {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let waiting = left;
         while left > 0 {
-            let Some(to) = from.transmit.peek(0).map(|sent| sent.to) else { break };
-            let (taken, halt) = match from.edge(to) {
-                None => (self.drop_run(&mut from, to, left), None),
-                Some(Edge::Fwp(next)) => self.run_to_fwp(&mut from, to, left, next),
-                Some(Edge::Egress(port)) => self.run_to_gateway(&mut from, to, left, Some(port)),
-                Some(Edge::EgressWhereItCame) => self.run_to_gateway(&mut from, to, left, None),
+            let Some(&first) = from.transmit.peek(0) else { break };
+            let (taken, halt) = match from.course(&first) {
+                None => (self.drop_run(&mut from, first.to, left), None),
+                Some(course) => match course.edge {
+                    Edge::Fwp(next) => self.run_to_fwp(&mut from, (first.to, course), left, next),
+                    Edge::Egress(port) => self.run_to_gateway(&mut from, (first.to, course), left, Some(port)),
+                    Edge::EgressWhereItCame => self.run_to_gateway(&mut from, (first.to, course), left, None),
+                },
             };
             left -= taken;
             if let Some(halt) = halt {
@@ -381,9 +384,16 @@ impl Mma {
         taken
     }
 
-    /// Copies the next frames, up to `max`, that go by one output into another FWP's pool; returns how many it took, and
-    /// what stopped it.
-    fn run_to_fwp(&mut self, from: &mut Endpoint, to: Outlet, max: usize, id: FwpId) -> (usize, Option<Halt>) {
+    /// Copies the next frames, up to `max`, that go one way into another FWP's pool; returns how many it took, and what
+    /// stopped it.
+    fn run_to_fwp(
+        &mut self,
+        from: &mut Endpoint,
+        way: (Outlet, Course),
+        max: usize,
+        id: FwpId,
+    ) -> (usize, Option<Halt>) {
+        let heading = way.1.heading;
         let Inlet { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(max);
         prefetch_payloads(&row, pool);
@@ -397,10 +407,11 @@ impl Mma {
         next.inlet.deliver.prefetch_row(max);
         let mut intake = next.inlet.open();
         while let Some(&sent) = row.peek(0)
-            && sent.to == to
+            && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
-            let accepted = intake.accept(u32::from(sent.len), came_by.of(sent.slot), 0, |into, slot, offset| {
+            let came = Came { heading, ..came_by.of(sent.slot) };
+            let accepted = intake.accept(u32::from(sent.len), came, 0, |into, slot, offset| {
                 pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
             });
             match accepted {
@@ -427,12 +438,12 @@ impl Mma {
         (taken, halt)
     }
 
-    /// Copies the next frames, up to `max`, that go by one output into buffers, to leave by `port`, or where they came in;
-    /// returns how many it took, and what stopped it.
+    /// Copies the next frames, up to `max`, that go one way into buffers, to leave by `port`, or where they came in; returns
+    /// how many it took, and what stopped it.
     fn run_to_gateway(
         &mut self,
         from: &mut Endpoint,
-        to: Outlet,
+        way: (Outlet, Course),
         max: usize,
         port: Option<PortIndex>,
     ) -> (usize, Option<Halt>) {
@@ -442,10 +453,10 @@ impl Mma {
         let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
         let mut exit = self.dock.outlet();
         while let Some(&sent) = row.peek(0)
-            && sent.to == to
+            && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
-            let port = port.unwrap_or_else(|| came_by.of(sent.slot));
+            let port = port.unwrap_or_else(|| came_by.of(sent.slot).port);
             let fill = |frame: &mut [u8]| pool.copy_out(sent.slot, sent.offset, frame);
             match exit.send(u32::from(sent.len), port, fill) {
                 Ok(()) => moved.add(u32::from(sent.len)),
@@ -555,9 +566,9 @@ impl Mma {
 
 #[inline(always)]
 fn accept(intake: &mut Intake<'_>, frame: &Frame) -> Accepted {
-    intake.accept(frame.len(), frame.port(), frame.facts().bits(), |pool, slot, offset| {
-        pool.copy_in(slot, offset, frame.bytes())
-    })
+    let came = intake.came_by.arriving(frame.port());
+    intake
+        .accept(frame.len(), came, frame.facts().bits(), |pool, slot, offset| pool.copy_in(slot, offset, frame.bytes()))
 }
 
 #[inline]

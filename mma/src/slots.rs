@@ -1,5 +1,6 @@
-//! Which slots of a pool hold nothing, and by which ports the frames in the others came in.
+//! Which slots of a pool hold nothing, by which ports the frames in the others came in, and which way they go.
 
+use crate::heading::{Heading, PortSet};
 use crate::id::{PortIndex, SlotIndex};
 
 /// The slots that frames are received into and that hold nothing: a stack, so that few slots stay warm and few pages resident. The slot on top is
@@ -67,35 +68,53 @@ impl FreeSlots {
     }
 }
 
-/// By which port of the node the frame in each slot came in. The host's own record; a guest cannot choose its way out.
+/// How a frame came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Came {
+    /// The port of the node that it came in by.
+    pub(crate) port: PortIndex,
+    /// Which way it goes through its chain.
+    pub(crate) heading: Heading,
+}
+
+/// How the frame in each slot came. The host's own record; a guest cannot choose its way out.
 #[derive(Debug)]
 pub(crate) struct CameBy {
-    by_slot: Box<[PortIndex]>,
-    /// By which the last frame of all came, as what the guest made itself came by none.
-    last: PortIndex,
+    by_slot: Box<[Came]>,
+    /// How the last frame of all came, as what the guest made itself has not come.
+    last: Came,
+    /// Ports whose frames go back.
+    back: PortSet,
 }
 
 impl CameBy {
-    /// Nothing has come into so many slots.
-    pub(crate) fn of_slots(lent: u16) -> Self {
-        Self { by_slot: vec![PortIndex(0); lent.into()].into(), last: PortIndex(0) }
+    /// Nothing has come into so many slots. Frames that come in by `back` will go back.
+    pub(crate) fn of_slots(lent: u16, back: PortSet) -> Self {
+        let nothing = Came { port: PortIndex(0), heading: Heading::Forth };
+        Self { by_slot: vec![nothing; lent.into()].into(), last: nothing, back }
+    }
+
+    /// How a frame comes that has just come in by a port.
+    #[inline]
+    pub(crate) fn arriving(&self, port: PortIndex) -> Came {
+        Came { port, heading: if self.back.contains(port) { Heading::Back } else { Heading::Forth } }
     }
 
     /// Where what is known of a slot lies.
     #[inline]
-    pub(crate) fn place(&self, slot: SlotIndex) -> *const PortIndex {
+    pub(crate) fn place(&self, slot: SlotIndex) -> *const Came {
         self.by_slot.as_ptr().wrapping_add(usize::from(slot.0))
     }
 
     #[inline]
-    pub(crate) fn set(&mut self, slot: SlotIndex, port: PortIndex) {
-        self.by_slot[usize::from(slot.0)] = port;
-        self.last = port;
+    pub(crate) fn set(&mut self, slot: SlotIndex, came: Came) {
+        self.by_slot[usize::from(slot.0)] = came;
+        self.last = came;
     }
 
-    /// Of the frame in a slot; of one that the guest has made, that of the frame that came last.
+    /// How the frame in a slot came; of one that the guest has made, how the frame did that came last.
     #[inline]
-    pub(crate) fn of(&self, slot: SlotIndex) -> PortIndex {
+    pub(crate) fn of(&self, slot: SlotIndex) -> Came {
         self.by_slot.get(usize::from(slot.0)).copied().unwrap_or(self.last)
     }
 }
@@ -138,11 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_has_made_leaves_where_the_last_frame_came_in() {
-        let mut came_by = CameBy::of_slots(2);
-        came_by.set(SlotIndex(0), PortIndex(7));
-        came_by.set(SlotIndex(1), PortIndex(8));
-        let of = |slot| came_by.of(SlotIndex(slot)).0;
-        assert_eq!([of(0), of(1), of(2), of(1023)], [7, 8, 8, 8]);
+    fn what_the_guest_has_made_came_as_the_last_frame_did() {
+        let mut came_by = CameBy::of_slots(2, PortSet::of([PortIndex(8)]).unwrap());
+        let [forth, back] = [7, 8].map(|port| came_by.arriving(PortIndex(port)));
+        assert_eq!([forth.heading, back.heading], [Heading::Forth, Heading::Back]);
+        came_by.set(SlotIndex(0), forth);
+        came_by.set(SlotIndex(1), back);
+        assert_eq!([0, 1, 2, 1023].map(|slot| came_by.of(SlotIndex(slot))), [forth, back, back, back]);
     }
 }

@@ -9,12 +9,13 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::buffer::Frame;
 use crate::counters::FwpCounters;
+use crate::heading::{Heading, PortSet, Sides};
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
 use crate::prefetch::{self, LINE};
-use crate::slots::{CameBy, FreeSlots};
+use crate::slots::{Came, CameBy, FreeSlots};
 use crate::spsc::{Consumer, Producer, Staging};
 
 /// Where an FWP's output goes.
@@ -47,6 +48,15 @@ pub enum Backpressure {
 pub struct Wiring {
     outputs: Vec<Edge>,
     backpressure: Backpressure,
+    way_back: Option<WayBack>,
+}
+
+/// How an FWP is joined to the others of its chain for frames that go back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WayBack {
+    /// As many as there are outputs forth.
+    outputs: Box<[Edge]>,
+    sides: Sides,
 }
 
 impl Wiring {
@@ -58,7 +68,18 @@ impl Wiring {
     pub fn new(outputs: Vec<Edge>, backpressure: Backpressure) -> Self {
         let count = outputs.len();
         assert!((1..=usize::from(OUTPUTS_MAX)).contains(&count), "{count} outputs of an FWP");
-        Self { outputs, backpressure }
+        Self { outputs, backpressure, way_back: None }
+    }
+
+    /// An FWP of a chain with a way back, whose outputs go along the first edges for frames that go forth, and along the second
+    /// ones for those that go back. A frame that finds no slot is dropped: FWPs that hold would wait for each other in a circle.
+    ///
+    /// # Panics
+    /// If there are not as many outputs back as forth, or as [`Wiring::new`].
+    #[must_use]
+    pub fn both_ways(forth: Vec<Edge>, back: Vec<Edge>, sides: Sides) -> Self {
+        assert_eq!(forth.len(), back.len(), "outputs of an FWP forth and back");
+        Self { way_back: Some(WayBack { outputs: back.into(), sides }), ..Self::new(forth, Backpressure::Drop) }
     }
 
     /// One output, and frames that find no slot are dropped.
@@ -73,11 +94,79 @@ impl Wiring {
     }
 }
 
+/// Where a frame goes next, and which way through the chain from there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Course {
+    pub(crate) edge: Edge,
+    pub(crate) heading: Heading,
+}
+
 /// The edges of one FWP. The first is at hand without another look into memory.
 #[derive(Debug)]
-struct Outputs {
+pub(crate) struct Outputs {
     first: Edge,
     others: Box<[Edge]>,
+    way_back: Option<Box<WayBack>>,
+}
+
+impl Outputs {
+    fn new(wiring: Wiring) -> Self {
+        let Wiring { outputs, way_back, .. } = wiring;
+        Self { first: outputs[0], others: outputs[1..].into(), way_back: way_back.map(Box::new) }
+    }
+
+    /// Ports whose frames go back.
+    fn back(&self) -> PortSet {
+        self.way_back.as_ref().map_or(PortSet::EMPTY, |way_back| way_back.sides.back)
+    }
+
+    /// Where a frame goes that came like this and is sent there; none for nowhere.
+    #[inline]
+    pub(crate) fn course(&self, to: Outlet, came: Came) -> Option<Course> {
+        match &self.way_back {
+            None => Some(Course { edge: self.forth(to)?, heading: Heading::Forth }),
+            Some(way_back) => self.course_both_ways(way_back, to, came),
+        }
+    }
+
+    /// Whether a frame goes the same way as one before it that took this course there.
+    #[inline(always)]
+    pub(crate) fn is_same(&self, (to, course): (Outlet, Course), sent: &Transmission, came_by: &CameBy) -> bool {
+        sent.to == to && (self.way_back.is_none() || self.course(to, came_by.of(sent.slot)) == Some(course))
+    }
+
+    #[inline]
+    fn forth(&self, to: Outlet) -> Option<Edge> {
+        match to {
+            Outlet::Output(0) => Some(self.first),
+            // Judged by the mailbox, which knows how many there are.
+            Outlet::Output(number) => self.others.get(usize::from(number) - 1).copied(),
+            Outlet::Reply => Some(Edge::EgressWhereItCame),
+            Outlet::Drop => None,
+        }
+    }
+
+    fn course_both_ways(&self, way_back: &WayBack, to: Outlet, came: Came) -> Option<Course> {
+        let along = |heading, to| {
+            let edge = match (heading, to) {
+                (Heading::Back, Outlet::Output(number)) => way_back.outputs.get(usize::from(number)).copied()?,
+                (_, to) => self.forth(to)?,
+            };
+            Some(Course { edge, heading })
+        };
+        if to != Outlet::Reply {
+            return along(came.heading, to);
+        }
+        // Through the stages on that side, if there are any.
+        let towards = way_back.sides.heading_of_reply(came.port).and_then(|heading| along(heading, Outlet::Output(0)));
+        let through = towards.filter(|course| matches!(course.edge, Edge::Fwp(_)));
+        through.or(Some(Course { edge: Edge::EgressWhereItCame, heading: came.heading }))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Edge> {
+        let back = self.way_back.iter().flat_map(|way_back| &way_back.outputs);
+        std::iter::once(&self.first).chain(&self.others).chain(back)
+    }
 }
 
 /// What became of a frame for an FWP.
@@ -104,7 +193,7 @@ pub(crate) struct Inlet {
 pub(crate) struct Intake<'e> {
     pool: PoolRegion,
     free: &'e mut FreeSlots,
-    came_by: &'e mut CameBy,
+    pub(crate) came_by: &'e mut CameBy,
     staging: Staging<'e, Delivery>,
 }
 
@@ -158,7 +247,7 @@ impl Intake<'_> {
     pub(crate) fn accept(
         &mut self,
         len: u32,
-        port: PortIndex,
+        came: Came,
         facts: u8,
         copy: impl FnOnce(&PoolRegion, SlotIndex, u16),
     ) -> Accepted {
@@ -168,9 +257,9 @@ impl Intake<'_> {
         let Some(slot) = self.free.pop() else { return Accepted::NoSlot };
         let offset = RX_HEADROOM as u16;
         copy(&self.pool, slot, offset);
-        self.came_by.set(slot, port);
+        self.came_by.set(slot, came);
         // One place per slot in the ring and each slot in it at most once: it cannot be full.
-        let staged = self.staging.stage(Delivery { slot, len: len as u16, port, facts });
+        let staged = self.staging.stage(Delivery { slot, len: len as u16, port: came.port, facts });
         debug_assert!(staged.is_ok());
         Accepted::Yes
     }
@@ -186,7 +275,7 @@ pub struct Endpoint {
     pub(crate) blocked: bool,
     /// Whether frames that find no room are held upstream.
     pub(crate) holds: bool,
-    outputs: Outputs,
+    pub(crate) outputs: Outputs,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
     pub(crate) worker: ReadyQueue,
@@ -218,14 +307,16 @@ impl Endpoint {
             Backpressure::Drop => (false, 0),
             Backpressure::Hold { frames_max } => (true, frames_max),
         };
-        let inlet = Inlet { pool, free: FreeSlots::all(lent, own), came_by: CameBy::of_slots(lent), deliver };
+        let outputs = Outputs::new(wiring);
+        let came_by = CameBy::of_slots(lent, outputs.back());
+        let inlet = Inlet { pool, free: FreeSlots::all(lent, own), came_by, deliver };
         Self {
             id,
             inlet,
             untold: false,
             blocked: false,
             holds,
-            outputs: Outputs { first: wiring.outputs[0], others: wiring.outputs[1..].into() },
+            outputs,
             transmit,
             counters,
             worker,
@@ -258,20 +349,13 @@ impl Endpoint {
 
     /// Where a transmission goes; none for nowhere.
     #[inline]
-    pub(crate) fn edge(&self, to: Outlet) -> Option<Edge> {
-        match to {
-            Outlet::Output(0) => Some(self.outputs.first),
-            // Judged by the mailbox, which knows how many there are.
-            Outlet::Output(number) => self.outputs.others.get(usize::from(number) - 1).copied(),
-            Outlet::Reply => Some(Edge::EgressWhereItCame),
-            Outlet::Drop => None,
-        }
+    pub(crate) fn course(&self, sent: &Transmission) -> Option<Course> {
+        self.outputs.course(sent.to, self.inlet.came_by.of(sent.slot))
     }
 
     /// The FWPs that its outputs lead to.
     pub(crate) fn successors(&self) -> impl Iterator<Item = FwpId> {
-        let Outputs { first, others } = &self.outputs;
-        std::iter::once(first).chain(others).filter_map(|edge| match edge {
+        self.outputs.all().filter_map(|edge| match edge {
             Edge::Fwp(next) => Some(*next),
             Edge::Egress(_) | Edge::EgressWhereItCame => None,
         })

@@ -5,7 +5,7 @@ mod model;
 #[path = "../support/mod.rs"]
 mod support;
 
-use model::{Counts, Drawn, HELD_MAX, Model, Output, Packet, Stage};
+use model::{Counts, Course, Drawn, HELD_MAX, Model, Output, Packet, Stage};
 use pinion_abi::{PORT_DROP, PORT_REPLY, RX_HEADROOM};
 use pinion_mma::mover::MmaCommand;
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<
     ];
     let outputs = proptest::collection::vec(output, 1..=OUTPUTS_MAX);
     let slots = prop_oneof![2 => 1..3_u32, 1 => 3..9_u32];
-    let stage = (slots, outputs, holds).prop_map(|(slots, outputs, holds)| Drawn { slots, outputs, holds });
+    let stage = (slots, outputs, holds).prop_map(|(slots, outputs, holds)| Drawn { slots, outputs, back: None, holds });
     proptest::collection::vec(stage, 1..=STAGES_MAX).prop_map(|mut stages| {
         // What leads beyond the last stage leads out.
         let count = stages.len();
@@ -114,6 +114,29 @@ fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<
                     out => out,
                 };
             }
+        }
+        stages
+    })
+}
+
+/// The same with a way back whose outputs lead to earlier stages or out; nothing holds.
+fn stages_both_ways() -> impl Strategy<Value = Vec<Drawn>> {
+    let output = prop_oneof![
+        // By how far it leads back.
+        6 => prop_oneof![3 => Just(1), 1 => 2..=STAGES_MAX].prop_map(Output::Stage),
+        1 => (40..43_u16).prop_map(Output::Port),
+        1 => Just(Output::WhereItCame),
+    ];
+    let back = proptest::collection::vec(output, STAGES_MAX * OUTPUTS_MAX);
+    (stages(Just(None)), back).prop_map(|(mut stages, back)| {
+        for ((place, stage), back) in stages.iter_mut().enumerate().zip(back.chunks(OUTPUTS_MAX)) {
+            let back = back.iter().take(stage.outputs.len()).map(|&output| match output {
+                Output::Stage(further) if further <= place => Output::Stage(place - further),
+                // What leads before the first stage leads out.
+                Output::Stage(further) => Output::Port(further as u16),
+                out => out,
+            });
+            stage.back = Some(back.collect());
         }
         stages
     })
@@ -175,7 +198,7 @@ impl Pair {
         let (target, bytes) = (self.model.stages[stage].id, frame(self.injected as u32, len));
         self.injected += 1;
         self.house.gateway.inject(&bytes, port, target);
-        self.model.arriving.push_back((target, Packet { port, bytes }));
+        self.model.arriving.push_back((target, Packet { port, bytes, course: Course::of_port(port) }));
     }
 
     fn poll(&mut self) {
@@ -189,7 +212,7 @@ impl Pair {
         let model = &mut self.model.stages[stage];
         for descriptor in real.publish_all() {
             let packet = model.delivered.pop_front().expect("nothing is published that was not delivered");
-            assert_eq!(Packet { port: descriptor.port, bytes: real.guest.frame(&descriptor) }, packet);
+            assert_eq!((descriptor.port, &real.guest.frame(&descriptor)), (packet.port, &packet.bytes));
             model.held.push((descriptor, packet));
         }
         assert!(model.delivered.is_empty(), "everything delivered is published");
@@ -334,6 +357,18 @@ proptest! {
     #[test]
     fn every_frame_is_delivered_counted_or_still_inside(
         stages in stages(prop_oneof![Just(None), (0..HELD_MAX + 4).prop_map(Some)]),
+        steps in proptest::collection::vec(step(), 1..300),
+    ) {
+        let mut pair = Pair::new(stages);
+        for step in steps {
+            pair.follow(step);
+        }
+        pair.wind_up();
+    }
+
+    #[test]
+    fn every_frame_of_a_chain_with_a_way_back_is_delivered_counted_or_still_inside(
+        stages in stages_both_ways(),
         steps in proptest::collection::vec(step(), 1..300),
     ) {
         let mut pair = Pair::new(stages);

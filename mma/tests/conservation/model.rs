@@ -5,21 +5,40 @@ use std::collections::{BTreeSet, VecDeque};
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
 use pinion_mma::counters::MovedCounters;
+use pinion_mma::heading::{Heading, PortSet, Sides};
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 
 use crate::support::Left;
-use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX};
+use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
 
 /// Buffers that MMA keeps for frames that leave, and frames that it holds before first stages, at most.
 const KEPT_MAX: usize = BUFFERS / 8;
 pub(crate) const HELD_MAX: usize = BUFFERS / 2;
+/// Of a chain with a way back: frames of these ports go back, of these forth, and those of others are on no side.
+const BACK: [u16; 1] = [2];
+const FORTH: [u16; 2] = [0, 1];
 
 /// A frame, wherever it is inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) port: u16,
     pub(crate) bytes: Vec<u8>,
+    pub(crate) course: Course,
+}
+
+/// Which way a frame goes through its chain, and how many stages it has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Course {
+    heading: Heading,
+    passed: usize,
+}
+
+impl Course {
+    /// Of a frame that has just come in by this port.
+    pub(crate) fn of_port(port: u16) -> Self {
+        Self { heading: if BACK.contains(&port) { Heading::Back } else { Heading::Forth }, passed: 0 }
+    }
 }
 
 /// What should have been counted for one FWP.
@@ -67,6 +86,8 @@ pub(crate) enum Output {
 pub(crate) struct Drawn {
     pub(crate) slots: u32,
     pub(crate) outputs: Vec<Output>,
+    /// As many for frames that go back, if the chain has a way back.
+    pub(crate) back: Option<Vec<Output>>,
     /// Frames that may wait before it, if it holds.
     pub(crate) holds: Option<usize>,
 }
@@ -89,6 +110,7 @@ pub(crate) struct Stage {
     pub(crate) drawn: Drawn,
     /// Where the outputs lead, by the tenants of that time.
     edges: Vec<Edge>,
+    back: Option<Vec<Edge>>,
     waiting: VecDeque<Packet>,
     pub(crate) delivered: VecDeque<Packet>,
     /// With the descriptor by which the real guest knows it.
@@ -113,6 +135,24 @@ impl Stage {
         Accepted::Yes
     }
 
+    /// Where it sends a frame by this outlet, and which way the frame goes from there.
+    fn way(&self, outlet: u16, packet: &Packet) -> (Edge, Heading) {
+        let heading = packet.course.heading;
+        let where_it_came = (Edge::EgressWhereItCame, heading);
+        match (&self.back, outlet) {
+            (None, PORT_REPLY) => where_it_came,
+            (None, output) => (self.edges[usize::from(output)], heading),
+            (Some(_), PORT_REPLY) if ![FORTH.as_slice(), &BACK].concat().contains(&packet.port) => where_it_came,
+            (Some(back), PORT_REPLY) => {
+                let comes_from_behind = BACK.contains(&packet.port);
+                let on = if comes_from_behind { (self.edges[0], Heading::Forth) } else { (back[0], Heading::Back) };
+                if matches!(on.0, Edge::Fwp(_)) { on } else { where_it_came }
+            }
+            (Some(back), output) if heading == Heading::Back => (back[usize::from(output)], heading),
+            (Some(_), output) => (self.edges[usize::from(output)], heading),
+        }
+    }
+
     /// Frames in it that are still to go somewhere.
     pub(crate) fn inside(&self) -> usize {
         let sent = self.sent.iter().filter(|(port, _)| *port != PORT_DROP).count();
@@ -121,6 +161,10 @@ impl Stage {
 
     /// What the real one is made with.
     pub(crate) fn wiring(&self) -> Wiring {
+        if let Some(back) = &self.back {
+            let set = |ports: &[u16]| PortSet::of(ports.iter().copied().map(PortIndex)).unwrap();
+            return Wiring::both_ways(self.edges.clone(), back.clone(), Sides { forth: set(&FORTH), back: set(&BACK) });
+        }
         let backpressure = self.drawn.holds.map_or(Backpressure::Drop, |frames_max| Backpressure::Hold { frames_max });
         Wiring::new(self.edges.clone(), backpressure)
     }
@@ -164,14 +208,15 @@ impl Model {
 
     /// A new stage, whose outputs lead to these tenants.
     fn stage(id: FwpId, drawn: Drawn, tenants: &[FwpId]) -> Stage {
-        let edges = drawn.outputs.iter().map(|&output| match output {
+        let edge = |&output: &Output| match output {
             Output::Stage(next) => Edge::Fwp(tenants[next]),
             Output::Port(port) => Edge::Egress(PortIndex(port)),
             Output::WhereItCame => Edge::EgressWhereItCame,
-        });
+        };
         Stage {
             id,
-            edges: edges.collect(),
+            edges: drawn.outputs.iter().map(edge).collect(),
+            back: drawn.back.as_ref().map(|back| back.iter().map(edge).collect()),
             drawn,
             waiting: VecDeque::new(),
             delivered: VecDeque::new(),
@@ -291,11 +336,12 @@ impl Model {
 
     /// Whether the frame has gone on, or else is dropped; or what it waits for.
     fn forward(&mut self, stage: usize, outlet: u16, packet: Packet) -> Result<bool, Halt> {
-        let edge = match outlet {
-            PORT_DROP => return Ok(false),
-            PORT_REPLY => Edge::EgressWhereItCame,
-            output => self.stages[stage].edges[usize::from(output)],
-        };
+        if outlet == PORT_DROP {
+            return Ok(false);
+        }
+        let (edge, heading) = self.stages[stage].way(outlet, &packet);
+        let packet = Packet { course: Course { heading, passed: packet.course.passed + 1 }, ..packet };
+        assert!(packet.course.passed < 2 * STAGES_MAX, "a frame goes round: {packet:?}");
         let port = match edge {
             Edge::Egress(port) => port.0,
             Edge::EgressWhereItCame => packet.port,

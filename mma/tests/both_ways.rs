@@ -1,0 +1,157 @@
+//! Chains with a way back: frames of some ports pass the stages in the opposite order, and replies go towards where their frames came in.
+
+mod support;
+
+use pinion_abi::{PORT_NEXT, PORT_REPLY};
+use pinion_mma::heading::{PortSet, Sides};
+use pinion_mma::id::PortIndex;
+use pinion_mma::mover::MmaCommand;
+use pinion_mma::wiring::{Edge, Wiring};
+use support::{Guest, House, Left, Plan, Shape, frame, id};
+
+const INSIDE: u16 = 0;
+const OUTSIDE: u16 = 1;
+/// On no side, as that of messages.
+const ASIDE: u16 = 2;
+/// Where the further output of each stage leads.
+const SPAN: u16 = 9;
+
+const STAGES: u32 = 3;
+
+/// What a stage is made with: output 0 on, output 1 out by [`SPAN`].
+fn wiring(stage: u32) -> Wiring {
+    let span = Edge::Egress(PortIndex(SPAN));
+    let on = if stage + 1 < STAGES { Edge::Fwp(id(stage + 1)) } else { Edge::Egress(PortIndex(OUTSIDE)) };
+    let back = if stage > 0 { Edge::Fwp(id(stage - 1)) } else { Edge::Egress(PortIndex(INSIDE)) };
+    let set = |port| PortSet::of([PortIndex(port)]).unwrap();
+    Wiring::both_ways(vec![on, span], vec![back, span], Sides { forth: set(INSIDE), back: set(OUTSIDE) })
+}
+
+/// Three stages between an inside and an outside.
+fn between() -> House {
+    let mut house = House::new(&Plan::default());
+    for stage in 0..STAGES {
+        house.attach_wired(id(stage), Shape::slots(8), wiring(stage));
+    }
+    house.gateway.lend_empties(16);
+    house.mma.poll();
+    house
+}
+
+/// Has a stage send all that it has got by this port; how many that were.
+fn send_all(house: &mut House, stage: u32, port: u16) -> usize {
+    let count = house.fwps[stage as usize].pass_all(port);
+    house.mma.poll();
+    count
+}
+
+fn left(port: u16, number: u32) -> Left {
+    Left { port, bytes: frame(number, 64) }
+}
+
+#[test]
+fn what_comes_from_behind_passes_the_stages_in_the_opposite_order() {
+    let mut house = between();
+    house.gateway.inject(&frame(1, 64), INSIDE, id(0));
+    house.gateway.inject(&frame(2, 64), OUTSIDE, id(2));
+    house.mma.poll();
+    assert_eq!([0, 1, 2].map(|stage| house.fwps[stage].pass_all(PORT_NEXT)), [1, 0, 1]);
+    house.mma.poll();
+    assert_eq!(send_all(&mut house, 1, PORT_NEXT), 2, "both are in the middle now");
+    assert_eq!(send_all(&mut house, 0, PORT_NEXT), 1);
+    assert_eq!(send_all(&mut house, 2, PORT_NEXT), 1);
+    assert_eq!(house.gateway.collect(), [left(INSIDE, 2), left(OUTSIDE, 1)]);
+}
+
+#[test]
+fn frames_both_ways_in_one_batch_keep_apart_and_in_order() {
+    let mut house = between();
+    for (number, port) in [INSIDE, OUTSIDE, OUTSIDE, INSIDE, OUTSIDE, INSIDE, INSIDE].into_iter().enumerate() {
+        house.gateway.inject(&frame(number as u32, 64), port, id(1));
+    }
+    house.mma.poll();
+    assert_eq!(send_all(&mut house, 1, PORT_NEXT), 7);
+    assert_eq!((send_all(&mut house, 2, PORT_NEXT), send_all(&mut house, 0, PORT_NEXT)), (4, 3));
+    let forth = [0, 3, 5, 6].map(|number| left(OUTSIDE, number));
+    let back = [1, 2, 4].map(|number| left(INSIDE, number));
+    assert_eq!(house.gateway.collect(), [forth.as_slice(), &back].concat());
+}
+
+#[test]
+fn a_further_output_leads_out_both_ways() {
+    let mut house = between();
+    house.gateway.inject(&frame(1, 64), INSIDE, id(1));
+    house.gateway.inject(&frame(2, 64), OUTSIDE, id(1));
+    house.mma.poll();
+    assert_eq!(send_all(&mut house, 1, 1), 2);
+    assert_eq!(house.gateway.collect(), [left(SPAN, 1), left(SPAN, 2)]);
+}
+
+#[test]
+fn a_reply_passes_the_stages_between_it_and_where_its_frame_came_in() {
+    // Which stage replies, and which ones the reply passes.
+    for (port, replier, passes) in
+        [(INSIDE, 2, [1, 0].as_slice()), (INSIDE, 1, &[0]), (INSIDE, 0, &[]), (OUTSIDE, 0, &[1, 2]), (OUTSIDE, 2, &[])]
+    {
+        let mut house = between();
+        house.gateway.inject(&frame(1, 64), port, id(replier));
+        house.mma.poll();
+        assert_eq!(send_all(&mut house, replier, PORT_REPLY), 1);
+        for &stage in passes {
+            assert_eq!(send_all(&mut house, stage, PORT_NEXT), 1, "of port {port}, stage {stage}");
+        }
+        assert_eq!(house.gateway.collect(), [left(port, 1)]);
+    }
+}
+
+#[test]
+fn a_reply_to_a_reply_goes_on_towards_where_the_frame_came_in() {
+    let mut house = between();
+    house.gateway.inject(&frame(1, 64), INSIDE, id(2));
+    house.mma.poll();
+    for stage in [2, 1, 0] {
+        assert_eq!(send_all(&mut house, stage, PORT_REPLY), 1, "stage {stage}");
+    }
+    assert_eq!(house.gateway.collect(), [left(INSIDE, 1)]);
+}
+
+#[test]
+fn what_came_on_no_side_goes_forth_and_its_replies_leave_at_once() {
+    let mut house = between();
+    for number in [1, 2] {
+        house.gateway.inject(&frame(number, 64), ASIDE, id(0));
+    }
+    house.mma.poll();
+    assert_eq!(send_all(&mut house, 0, PORT_NEXT), 2);
+    let received = house.fwps[1].publish_all();
+    for (descriptor, port) in received.into_iter().zip([PORT_REPLY, PORT_NEXT]) {
+        house.fwps[1].guest.pass(descriptor, port);
+    }
+    assert_eq!(house.collect_and_move(1), Ok(2));
+    assert_eq!(house.gateway.collect(), [left(ASIDE, 1)]);
+    assert_eq!(send_all(&mut house, 2, PORT_NEXT), 1);
+    assert_eq!(house.gateway.collect(), [left(OUTSIDE, 2)]);
+}
+
+#[test]
+fn what_a_stage_has_made_goes_the_way_of_the_last_frame_that_came() {
+    for (port, leaves_by) in [(INSIDE, OUTSIDE), (OUTSIDE, INSIDE)] {
+        let mut house = House::new(&Plan::default());
+        let set = |port| PortSet::of([PortIndex(port)]).unwrap();
+        let edge = |port| vec![Edge::Egress(PortIndex(port))];
+        let sides = Sides { forth: set(INSIDE), back: set(OUTSIDE) };
+        let both_ways = Wiring::both_ways(edge(OUTSIDE), edge(INSIDE), sides);
+        let (_, endpoint) = house.make_of(id(0), Guest::owning(Shape::slots(4), 2), both_ways);
+        house.command(MmaCommand::Attach(endpoint));
+        house.gateway.lend_empties(16);
+        house.mma.poll();
+        house.gateway.inject(&frame(1, 64), port, id(0));
+        house.mma.poll();
+        let received = house.fwps[0].publish_all().remove(0);
+        let own = pinion_abi::Descriptor { slot: 2, ..received };
+        house.fwps[0].guest.write_frame(own.slot, own.offset, &frame(7, 64));
+        house.fwps[0].guest.pass(own, PORT_NEXT);
+        assert_eq!(house.collect_and_move(0), Ok(1));
+        assert_eq!(house.gateway.collect(), [left(leaves_by, 7)]);
+    }
+}
