@@ -17,6 +17,7 @@ use smoltcp::wire::EthernetAddress;
 
 use crate::drops::DropReason;
 use crate::flows::cache::{FlowCache, Lead, Verdict};
+use crate::flows::entrance::Entrance;
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{FlowState, Instances, Refused, Released, SlotRef};
@@ -28,7 +29,7 @@ use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
 use crate::messages::Event;
 use crate::misses::FlowMisses;
 use crate::outbox::Outbox;
-use crate::rules::RuleSet;
+use crate::rules::{Rule, RuleSet};
 
 /// A flow unseen for this long leaves the flow cache; should it go on, it is found again through the rules.
 const FLOW_IDLE_NS: u64 = 60_000_000_000;
@@ -273,8 +274,13 @@ impl Assigner {
             Some(Verdict::Instance(slot)) => Some(slot),
             Some(Verdict::Dropped(_)) => None,
             // There was no room in the cache.
-            None => self.instances.bound_to(&InstanceKey::new(self.rules.lookup(flow)?, flow)?),
+            None => self.instances.bound_to(&self.key(self.rules.lookup(flow)?, flow)?),
         }
+    }
+
+    /// Which instance serves a flow that this rule matches; none while the rule's chain is not in force.
+    fn key(&self, rule: &Rule, flow: &FlowKey) -> Option<InstanceKey> {
+        InstanceKey::new(rule, flow, self.rules.back(rule.chain))
     }
 
     /// Tells the launcher of an instance that was let go of.
@@ -288,7 +294,7 @@ impl Assigner {
     #[inline(always)]
     fn assign_flow(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Assignment {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
-            Some(Verdict::Instance(slot)) => match self.instances.entry(slot, now_ns) {
+            Some(Verdict::Instance(slot)) => match self.instances.entry(slot, flow.ingress().port, now_ns) {
                 Some(entry) => Assignment::To(entry),
                 None => self.assign_anew(lead.hash, flow, now_ns),
             },
@@ -302,7 +308,7 @@ impl Assigner {
     fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
         let missed_ns = self.misses.now_ns();
         let rule = self.rules.lookup(flow);
-        let Some(key) = rule.and_then(|rule| InstanceKey::new(rule, flow)) else {
+        let Some(key) = rule.and_then(|rule| self.key(rule, flow)) else {
             let reason = if rule.is_some() { DropReason::ChainNotInForce } else { DropReason::NoRule };
             self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
             return Assignment::Drop(reason);
@@ -311,7 +317,7 @@ impl Assigner {
             return self.want(&key);
         };
         self.cache.insert(hash, flow, Verdict::Instance(slot), self.rules_version, now_ns);
-        match self.instances.entry(slot, now_ns) {
+        match self.instances.entry(slot, flow.ingress().port, now_ns) {
             Some(entry) => Assignment::To(entry),
             None => Assignment::Drop(DropReason::NoInstance),
         }
@@ -328,8 +334,8 @@ impl Assigner {
             return Assignment::To(entry);
         }
         let key = InstanceKey { chain: function.chain, client: ClientLabel::Everybody };
-        match self.bind(&key, called_ns, now_ns).and_then(|slot| self.instances.entry(slot, now_ns)) {
-            Some(entry) => Assignment::To(entry),
+        match self.bind(&key, called_ns, now_ns) {
+            Some(slot) => Assignment::To(self.instances.entrance(slot).first),
             None => self.want(&key),
         }
     }
@@ -356,9 +362,7 @@ impl Assigner {
             return None;
         }
         let (slot, instance) = self.instances.bind(key, now_ns)?;
-        if let Some(entry) = self.instances.entry(slot, now_ns) {
-            self.misses.note(entry, missed_ns);
-        }
+        self.misses.note(self.instances.entrance(slot).first, missed_ns);
         self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
         Some(slot)
     }
@@ -386,8 +390,8 @@ impl Assigner {
     }
 
     /// Takes a ready instance in; returns whether it is there now.
-    pub(crate) fn add_ready(&mut self, chain: ChainIndex, instance: InstanceId, entry: FwpId) -> bool {
-        let added = self.instances.add(chain, instance, entry);
+    pub(crate) fn add_ready(&mut self, chain: ChainIndex, instance: InstanceId, entrance: Entrance) -> bool {
+        let added = self.instances.add(chain, instance, entrance);
         if let Some(wanted) = self.wanted.get_mut(chain.0 as usize) {
             // Even if there was no room: else nobody would ask again once there is.
             *wanted = false;
@@ -410,10 +414,10 @@ impl Assigner {
         }
     }
 
-    /// Binds a ready instance to a key that waits since `missed_ns`; returns its entry.
-    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<FwpId> {
+    /// Binds a ready instance to a key that waits since `missed_ns`; returns how it is entered.
+    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<Entrance> {
         let slot = self.bind(key, missed_ns, now_ns)?;
-        self.instances.entry(slot, now_ns)
+        Some(self.instances.entrance(slot))
     }
 
     /// Notes what frames that have waited say of the connection of whoever sent them.

@@ -280,8 +280,8 @@ impl Gateway {
                     self.assigner.set_rules(rules);
                     self.ask_again_for_calls(now_ns);
                 }
-                Command::Ready { chain, instance, entry } => {
-                    if self.assigner.add_ready(chain, instance, entry) {
+                Command::Ready { chain, instance, entrance } => {
+                    if self.assigner.add_ready(chain, instance, entrance) {
                         self.serve_waiting(chain, now_ns);
                         self.serve_calls(chain, now_ns);
                     }
@@ -304,7 +304,7 @@ impl Gateway {
     fn serve_waiting(&mut self, chain: ChainIndex, now_ns: u64) {
         let Some(key) = self.pending.next_key(chain) else { return };
         let Some(since_ns) = self.pending.next_since_ns(chain) else { return };
-        let Some(entry) = self.assigner.bind_waiting(&key, since_ns, now_ns) else { return };
+        let Some(entrance) = self.assigner.bind_waiting(&key, since_ns, now_ns) else { return };
         let Self { pending, handover, bin, .. } = self;
         let mut end = None;
         pending.release_next(chain, |frame| {
@@ -314,7 +314,7 @@ impl Gateway {
                 Some(milestone) => end = Some(milestone),
                 None => {}
             }
-            match handover.stage(frame, entry) {
+            match handover.stage(frame, entrance.of(port)) {
                 Ok(()) => bin.observer.port(port).delivered.add(1),
                 Err(frame) => bin.drop_of_chain(frame, Some(chain), DropReason::MmaBusy),
             }

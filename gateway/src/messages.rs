@@ -17,9 +17,8 @@
 
 use std::sync::Arc;
 
-use pinion_mma::id::FwpId;
-
 use crate::flows::ClientLabel;
+use crate::flows::entrance::Entrance;
 use crate::id::{ChainIndex, InstanceId};
 use crate::rules::RuleSet;
 
@@ -36,8 +35,8 @@ pub enum Command {
         chain: ChainIndex,
         /// The instance; not one that the gateway has already.
         instance: InstanceId,
-        /// The FWP that its frames go to first.
-        entry: FwpId,
+        /// The FWPs that its frames go to first.
+        entrance: Entrance,
     },
     /// The instance is wanted back if no client has it: if it is ready still, the gateway forgets it, and says so with
     /// [`Event::Withdrawn`]; otherwise nothing is done.

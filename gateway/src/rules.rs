@@ -10,6 +10,7 @@ mod pattern;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
+use pinion_mma::heading::PortSet;
 use pinion_mma::id::PortIndex;
 
 use crate::headers::{FlowKey, Vlan};
@@ -70,6 +71,8 @@ pub struct ChainSettings {
     pub tenure: Tenure,
     /// An instance to which nothing came for this long is given up. In nanoseconds.
     pub idle_timeout_ns: u64,
+    /// Ports whose frames pass its stages backwards.
+    pub back: PortSet,
 }
 
 /// Why a set of rules can't be made.
@@ -97,6 +100,8 @@ pub struct RuleSet {
     idle_timeouts_ns: Box<[Option<u64>]>,
     /// Likewise.
     tenures: Box<[Option<Tenure>]>,
+    /// Likewise, the ports whose frames go back.
+    backs: Box<[PortSet]>,
 }
 
 impl RuleSet {
@@ -111,7 +116,9 @@ impl RuleSet {
         }
         let mut idle_timeouts_ns = vec![None; places].into_boxed_slice();
         let mut tenures = vec![None; places].into_boxed_slice();
+        let mut backs = vec![PortSet::EMPTY; places].into_boxed_slice();
         for settings in chains {
+            backs[settings.chain.0 as usize] = settings.back;
             idle_timeouts_ns[settings.chain.0 as usize] = Some(settings.idle_timeout_ns);
             tenures[settings.chain.0 as usize] = Some(settings.tenure);
         }
@@ -123,13 +130,19 @@ impl RuleSet {
         // Stable: rules of the same priority keep their order.
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         let classifier = Classifier::new(rules.iter().map(|rule| &rule.matches));
-        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures })
+        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures, backs })
     }
 
     /// The rule that holds for a flow.
     #[must_use]
     pub fn lookup(&self, flow: &FlowKey) -> Option<&Rule> {
         self.classifier.first_match(flow).map(|rank| &self.rules[rank])
+    }
+
+    /// Ports whose frames pass the stages of a chain backwards.
+    #[must_use]
+    pub fn back(&self, chain: Option<ChainIndex>) -> PortSet {
+        chain.and_then(|chain| self.backs.get(chain.0 as usize)).copied().unwrap_or(PortSet::EMPTY)
     }
 
     /// How long an instance of the chain may see nothing; `None` if there is no such chain (any more).

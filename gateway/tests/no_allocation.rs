@@ -20,6 +20,7 @@ use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts}
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
+use pinion_mma::heading::PortSet;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
 
@@ -203,7 +204,8 @@ fn play_mma(mma: &mut MmaLink) -> usize {
 
 fn rules(policy: Policy) -> Arc<RuleSet> {
     let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
-    let chain = ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1_000_000_000 };
+    let chain =
+        ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1_000_000_000, back: PortSet::EMPTY };
     let other = |number: u16| {
         let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };
         Rule { matches, priority: 1, ..rule.clone() }
@@ -227,7 +229,9 @@ fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events:
     for _ in 0..wanted {
         *next += 1;
         let entry = FwpId { index: *next as u32, generation: 0 };
-        commands.send(Command::Ready { chain: ChainIndex(0), instance: InstanceId(*next), entry }).unwrap();
+        commands
+            .send(Command::Ready { chain: ChainIndex(0), instance: InstanceId(*next), entrance: entry.into() })
+            .unwrap();
     }
     if round.is_multiple_of(50) {
         commands.send(Command::Unbind { instance: InstanceId(next.saturating_sub(round % 64)) }).unwrap();

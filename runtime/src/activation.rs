@@ -7,8 +7,9 @@
 //!   worker: the guest's `wait` returns with packets for the first time: that long it took    (imports.rs)
 //! ```
 //!
-//! The first stage of an instance records its own time, and the last one when the whole chain is at work. A worker's histograms are
-//! written by that worker alone, once for each instance and never again: an FWP whose first turn is over knows by a flag.
+//! The first stage of an instance records its own time, and the last one when the whole chain is at work; or the other way round, where the
+//! first frame goes through a chain backwards. A worker's histograms are written by that worker alone, once for each instance and never
+//! again: an FWP whose first turn is over knows by a flag.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,12 +23,12 @@ use crate::latency::Latencies;
 /// What the FWPs of one worker took.
 pub struct Activations {
     misses: Arc<FlowMisses>,
-    /// From the flow miss until the first stage has run its first instructions.
+    /// From the flow miss until the stage that its frame came to first has run its first instructions.
     pub entry: Latencies,
     /// From the call of a function until its first stage has run its first instructions with the message; of those that are timed.
     pub call: Latencies,
     times_calls: AtomicBool,
-    /// As `entry`, until the last stage has. Stages by the way may drop a client's first packets: then it is with the first packet that
+    /// As `entry`, until the stage at the other end has. Stages by the way may drop a client's first packets: then it is with the first packet that
     /// gets so far.
     pub chain: Latencies,
 }
@@ -47,11 +48,43 @@ impl Activations {
 }
 
 /// Which stage of its instance an FWP is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Only,
-    First,
-    Last,
+    /// The first or the last one, and whether the other of the two has served somebody. Both are the same worker's.
+    End {
+        is_entered: Arc<AtomicBool>,
+    },
+}
+
+/// What the FWPs of one instance have to record.
+pub struct InstanceActivation {
+    activations: Arc<Activations>,
+    entry: FwpId,
+    stages: usize,
+    is_entered: Arc<AtomicBool>,
+}
+
+impl InstanceActivation {
+    /// Of the instance with so many stages that begins with this one.
+    #[must_use]
+    pub fn new(activations: &Arc<Activations>, entry: FwpId, stages: usize) -> Self {
+        Self { activations: Arc::clone(activations), entry, stages, is_entered: Arc::default() }
+    }
+
+    /// Of the stage of this number; none of those between the first and the last.
+    #[must_use]
+    pub fn of_stage(&self, stage: usize) -> Option<Activation> {
+        let place = match (stage, self.stages) {
+            (0, 1) => Place::Only,
+            (stage, stages) if stage == 0 || stage + 1 == stages => {
+                Place::End { is_entered: Arc::clone(&self.is_entered) }
+            }
+            _ => return None,
+        };
+        let times_calls = stage == 0 && self.activations.times_calls.load(Ordering::Relaxed);
+        let (activations, entry) = (Arc::clone(&self.activations), self.entry);
+        Some(Activation { activations, entry, place, is_done: Cell::new(false), times_calls })
+    }
 }
 
 /// What an FWP has to record when it first serves somebody.
@@ -66,20 +99,6 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// Of the stage of this number of an instance; none of those between the first and the last.
-    #[must_use]
-    pub fn of_stage(activations: &Arc<Activations>, instance: &[FwpId], stage: usize) -> Option<Self> {
-        let place = match (stage, instance.len()) {
-            (0, 1) => Place::Only,
-            (0, _) => Place::First,
-            (_, stages) if stage + 1 == stages => Place::Last,
-            _ => return None,
-        };
-        let times_calls = stage == 0 && activations.times_calls.load(Ordering::Relaxed);
-        let (activations, entry) = (Arc::clone(activations), *instance.first()?);
-        Some(Self { activations, entry, place, is_done: Cell::new(false), times_calls })
-    }
-
     /// Records that its first instructions have run with what it has got, on its worker; whether that is to be told the next time, too.
     #[cold]
     #[inline(never)]
@@ -94,10 +113,17 @@ impl Activation {
             return self.times_calls;
         }
         let elapsed_ns = misses.elapsed_ns(self.entry);
-        if self.place != Place::Last {
+        let (is_first, is_last) = match &self.place {
+            Place::Only => (true, true),
+            Place::End { is_entered } => {
+                let was_entered = is_entered.swap(true, Ordering::Relaxed);
+                (!was_entered, was_entered)
+            }
+        };
+        if is_first {
             entry.record_ns(elapsed_ns);
         }
-        if self.place != Place::First {
+        if is_last {
             chain.record_ns(elapsed_ns);
         }
         self.times_calls

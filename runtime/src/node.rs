@@ -284,7 +284,8 @@ impl Node for DataPlane {
                 Output::Port(port) => Some(port),
                 Output::Stage(_) | Output::Egress => None,
             });
-            for port in chain.egress.iter().chain(named) {
+            let reverse = chain.reverse.iter().flat_map(|reverse| reverse.from.iter().chain([&reverse.egress]));
+            for port in chain.egress.iter().chain(named).chain(reverse) {
                 self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
             }
             let (class, class_max) = (chain.scheduling.class, self.cpu_grants.of(tenant).class_max);

@@ -10,7 +10,7 @@ use pinion_control::model::{Chain, Stage};
 use pinion_gateway::misses::FlowMisses;
 use pinion_mma::id::FwpId;
 use pinion_runtime::accounts::{Accounts, TenantLimits};
-use pinion_runtime::activation::{Activation, Activations};
+use pinion_runtime::activation::{Activations, InstanceActivation};
 use pinion_runtime::end::EndReason;
 use pinion_runtime::fwp::Turn;
 use support::{Bench, ID, QUANTUM, buffer};
@@ -117,27 +117,27 @@ fn who_broke_a_rule_never_runs_again_whoever_resumes_it() {
 #[test]
 fn the_first_packets_of_a_client_are_timed_and_no_others() {
     let misses = Arc::new(FlowMisses::new(2));
-    let other = FwpId { index: 1, generation: 0 };
-    // By what the FWP is: the only stage, the first of two, the last of two.
-    for (instance, stage, recorded) in
-        [(vec![ID], 0, (1, 1)), (vec![ID, other], 0, (1, 0)), (vec![other, ID], 1, (0, 1))]
-    {
+    // The stages of an instance in the order in which the first packets come to them.
+    for stages in [vec![0], vec![0, 1], vec![1, 0]] {
         let activations = Arc::new(Activations::new(Arc::clone(&misses)));
-        let mut bench = Bench::new();
-        bench.activation = Activation::of_stage(&activations, &instance, stage);
-        let mut fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
+        let instance = InstanceActivation::new(&activations, ID, stages.len());
         let counts = || (activations.entry.snapshot().count(), activations.chain.snapshot().count());
-        assert_eq!(counts(), (0, 0), "it has served nobody");
         let start = Instant::now();
-        misses.note(instance[0], misses.now_ns());
-        for _ in 0..3 {
-            bench.send(buffer(), 60);
-            assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. }));
+        misses.note(ID, misses.now_ns());
+        for (before, &stage) in stages.iter().enumerate() {
+            let mut bench = Bench::new();
+            bench.activation = instance.of_stage(stage);
+            let mut fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
+            assert_eq!(counts(), (u64::from(before > 0), 0), "it has served nobody");
+            for _ in 0..3 {
+                bench.send(buffer(), 60);
+                assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. }));
+            }
+            assert_eq!(counts(), (1, u64::from(before + 1 == stages.len())), "stage {stage} of {}", stages.len());
+            bench.dismantle(fwp);
         }
-        assert_eq!(counts(), recorded);
         let longest_ns = activations.entry.snapshot().at_ns(100.0).max(activations.chain.snapshot().at_ns(100.0));
         assert!(u128::from(longest_ns) < 2 * start.elapsed().as_nanos(), "{longest_ns} ns");
-        bench.dismantle(fwp);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::id::Tenure;
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::{self as frames, *};
+use pinion_mma::heading::PortSet;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +23,8 @@ fn assigner(flows_max: usize) -> Assigner {
     for chain in 0..CHAINS {
         for number in 0..INSTANCES_PER_CHAIN {
             let instance = InstanceId(u64::from(chain) * INSTANCES_PER_CHAIN + number);
-            assert!(assigner.add_ready(ChainIndex(chain), instance, FwpId { index: instance.0 as u32, generation: 0 }));
+            let entry = FwpId { index: instance.0 as u32, generation: 0 };
+            assert!(assigner.add_ready(ChainIndex(chain), instance, entry.into()));
         }
     }
     assigner
@@ -271,7 +273,12 @@ fn a_flood_of_one_flow_without_a_rule_is_looked_up_in_the_rules_once() {
 fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
     const FLOWS: u32 = 4096;
     let mut assigner = assigner(FLOWS as usize);
-    let settings = ChainSettings { chain: ChainIndex(0), tenure: Tenure::default(), idle_timeout_ns: 1 << 40 };
+    let settings = ChainSettings {
+        chain: ChainIndex(0),
+        tenure: Tenure::default(),
+        idle_timeout_ns: 1 << 40,
+        back: PortSet::EMPTY,
+    };
     let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
     assigner.set_rules(Arc::new(all));
     let flow = |number: u32| {

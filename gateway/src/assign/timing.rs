@@ -6,6 +6,7 @@ use crate::headers::{Ingress, Vlan};
 use crate::id::Tenure;
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::*;
+use pinion_mma::heading::PortSet;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ fn rules(count: u32) -> RuleSet {
         let matches = Match { destination: Some(destination.into()), ..Match::default() };
         Rule { matches, priority: 1, ..fallback.clone() }
     };
-    let settings = ChainSettings { chain, tenure: Tenure::default(), idle_timeout_ns: 1 << 40 };
+    let settings = ChainSettings { chain, tenure: Tenure::default(), idle_timeout_ns: 1 << 40, back: PortSet::EMPTY };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }
 
@@ -30,7 +31,7 @@ fn assigner(flows_max: usize, rule_count: u32) -> Assigner {
     let (events, _) = crossbeam_channel::bounded(64);
     let mut assigner = Assigner::new(flows_max, 16, Outbox::new(events, 16));
     assigner.set_rules(Arc::new(rules(rule_count)));
-    assert!(assigner.add_ready(ChainIndex(0), InstanceId(1), FwpId { index: 1, generation: 0 }));
+    assert!(assigner.add_ready(ChainIndex(0), InstanceId(1), FwpId { index: 1, generation: 0 }.into()));
     assigner
 }
 

@@ -17,9 +17,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::next_up::NextUp;
 
+use crate::flows::entrance::{Entrance, WayBack};
 use crate::flows::index::{HashIndex, Links, List};
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::Milestone;
@@ -48,6 +49,8 @@ struct Hot {
     entry: FwpId,
     generation: u32,
     state: State,
+    /// Frames of some ports enter by another FWP: see [`Cold::way_back`].
+    has_way_back: bool,
 }
 
 /// In this order: from `Bound` on frames go there.
@@ -89,6 +92,7 @@ struct Cold {
     chain: ChainIndex,
     /// Only while bound.
     key: Option<InstanceKey>,
+    way_back: Option<WayBack>,
 }
 
 /// An instance that the gateway has let go of.
@@ -138,8 +142,8 @@ pub(crate) struct Instances {
 impl Instances {
     pub(crate) fn new(slots: usize) -> Self {
         let nobody = FwpId { index: 0, generation: 0 };
-        let hot = Hot { last_seen_ns: 0, entry: nobody, generation: 0, state: State::Free };
-        let cold = Cold { instance: InstanceId(0), chain: ChainIndex(0), key: None };
+        let hot = Hot { last_seen_ns: 0, entry: nobody, generation: 0, state: State::Free, has_way_back: false };
+        let cold = Cold { instance: InstanceId(0), chain: ChainIndex(0), key: None, way_back: None };
         let mut links = Links::new(slots);
         let free = List::all(&mut links);
         Self {
@@ -181,17 +185,23 @@ impl Instances {
         self.bound_count
     }
 
-    /// The FWP that a bound instance is entered by, if the slot is still the same one's. Notes that it was seen.
-    pub(crate) fn entry(&mut self, slot: SlotRef, now_ns: u64) -> Option<FwpId> {
+    /// The FWP that frames of this port enter a bound instance by, if the slot is still the same one's. Notes that it was seen.
+    pub(crate) fn entry(&mut self, slot: SlotRef, port: PortIndex, now_ns: u64) -> Option<FwpId> {
         let hot = &mut self.hot[slot.index as usize];
         if hot.generation != slot.generation || hot.state < State::Bound {
             return None;
         }
         hot.last_seen_ns = now_ns;
-        Some(hot.entry)
+        if hot.has_way_back { Some(self.entrance(slot).of(port)) } else { Some(hot.entry) }
     }
 
-    /// The FWP that the instance of a chain is entered by that serves everybody, if there is one. Notes that it was seen.
+    /// By which FWPs the instance is entered that has the slot.
+    pub(crate) fn entrance(&self, slot: SlotRef) -> Entrance {
+        let at = slot.index as usize;
+        Entrance { first: self.hot[at].entry, way_back: self.cold[at].way_back }
+    }
+
+    /// The first FWP of the instance of a chain that serves everybody, if there is one. Notes that it was seen.
     #[inline]
     pub(crate) fn everybodys(&mut self, chain: ChainIndex, now_ns: u64) -> Option<FwpId> {
         let slot = *self.everybodys.get(chain.0 as usize)?;
@@ -235,7 +245,7 @@ impl Instances {
     }
 
     /// Takes a ready instance of a chain in.
-    pub(crate) fn add(&mut self, chain: ChainIndex, instance: InstanceId, entry: FwpId) -> Result<(), Refused> {
+    pub(crate) fn add(&mut self, chain: ChainIndex, instance: InstanceId, entrance: Entrance) -> Result<(), Refused> {
         if self.find(instance).is_some() {
             return Err(Refused::Known);
         }
@@ -244,8 +254,9 @@ impl Instances {
         ready.push_back(&mut self.links, slot);
         self.ready_count += 1;
         let hot = &mut self.hot[slot as usize];
-        (hot.entry, hot.state) = (entry, State::Ready);
-        self.cold[slot as usize] = Cold { instance, chain, key: None };
+        let Entrance { first, way_back } = entrance;
+        (hot.entry, hot.state, hot.has_way_back) = (first, State::Ready, way_back.is_some());
+        self.cold[slot as usize] = Cold { instance, chain, key: None, way_back };
         self.by_instance.insert(self.hasher.hash_one(instance), slot);
         self.announce(chain);
         Ok(())
@@ -309,7 +320,7 @@ impl Instances {
 
     /// Lets go of an instance, ready or bound.
     pub(crate) fn release(&mut self, slot: u32) -> Released {
-        let Cold { instance, chain, key } = self.cold[slot as usize];
+        let Cold { instance, chain, key, .. } = self.cold[slot as usize];
         self.by_instance.remove(self.hasher.hash_one(instance), slot);
         if let Some(key) = key {
             self.by_key.remove(self.hasher.hash_one(key), slot);
@@ -356,10 +367,12 @@ mod tests {
         FwpId { index: number as u32, generation: 1 }
     }
 
+    const LAN: PortIndex = PortIndex(0);
+
     fn with_ready(slots: usize, ready: &[(u32, u64)]) -> Instances {
         let mut instances = Instances::new(slots);
         for &(chain, number) in ready {
-            instances.add(ChainIndex(chain), InstanceId(number), entry(number)).unwrap();
+            instances.add(ChainIndex(chain), InstanceId(number), entry(number).into()).unwrap();
         }
         instances
     }
@@ -370,7 +383,7 @@ mod tests {
         let (slot, instance) = instances.bind(&key(0, 1), 5).unwrap();
         assert_eq!(instance, InstanceId(12));
         assert_eq!(instances.bound_to(&key(0, 1)), Some(slot));
-        assert_eq!(instances.entry(slot, 6), Some(entry(12)));
+        assert_eq!(instances.entry(slot, LAN, 6), Some(entry(12)));
         assert_eq!(instances.bound_to(&key(0, 2)), None);
         assert_eq!(instances.bound_to(&key(1, 1)), None, "another chain's");
         assert_eq!((instances.ready_count(), instances.bound_count()), (2, 1));
@@ -384,7 +397,7 @@ mod tests {
         let announced = || next_up.look(0);
         assert_eq!(announced(), None);
         for number in [10, 11, 12] {
-            instances.add(ChainIndex(0), InstanceId(number), entry(number)).unwrap();
+            instances.add(ChainIndex(0), InstanceId(number), entry(number).into()).unwrap();
             assert_eq!(announced(), Some(entry(number)));
         }
         instances.unbind(InstanceId(12)).unwrap();
@@ -400,11 +413,11 @@ mod tests {
         let mut instances = with_ready(1, &[(0, 10)]);
         let (old, _) = instances.bind(&key(0, 1), 0).unwrap();
         instances.unbind(InstanceId(10)).unwrap();
-        assert_eq!(instances.entry(old, 0), None);
-        instances.add(ChainIndex(0), InstanceId(11), entry(11)).unwrap();
+        assert_eq!(instances.entry(old, LAN, 0), None);
+        instances.add(ChainIndex(0), InstanceId(11), entry(11).into()).unwrap();
         let (new, _) = instances.bind(&key(0, 1), 0).unwrap();
-        assert_eq!((old.index, instances.entry(old, 0)), (new.index, None));
-        assert_eq!(instances.entry(new, 0), Some(entry(11)));
+        assert_eq!((old.index, instances.entry(old, LAN, 0)), (new.index, None));
+        assert_eq!(instances.entry(new, LAN, 0), Some(entry(11)));
     }
 
     #[test]
@@ -420,11 +433,11 @@ mod tests {
     #[test]
     fn no_more_instances_are_taken_in_than_there_are_slots_and_none_twice() {
         let mut instances = with_ready(2, &[(0, 10), (0, 11)]);
-        assert_eq!(instances.add(ChainIndex(0), InstanceId(12), entry(12)), Err(Refused::NoRoom));
-        assert_eq!(instances.add(ChainIndex(0), InstanceId(11), entry(11)), Err(Refused::Known));
+        assert_eq!(instances.add(ChainIndex(0), InstanceId(12), entry(12).into()), Err(Refused::NoRoom));
+        assert_eq!(instances.add(ChainIndex(0), InstanceId(11), entry(11).into()), Err(Refused::Known));
         instances.unbind(InstanceId(10)).unwrap();
-        assert_eq!(instances.add(ChainIndex(CHAINS_MAX), InstanceId(12), entry(12)), Err(Refused::NoRoom));
-        assert_eq!(instances.add(ChainIndex(0), InstanceId(12), entry(12)), Ok(()));
+        assert_eq!(instances.add(ChainIndex(CHAINS_MAX), InstanceId(12), entry(12).into()), Err(Refused::NoRoom));
+        assert_eq!(instances.add(ChainIndex(0), InstanceId(12), entry(12).into()), Ok(()));
     }
 
     #[test]
@@ -434,7 +447,7 @@ mod tests {
         let (seen, _) = instances.bind(&key(0, 2), 0).unwrap();
         instances.bind(&key(1, 1), 0).unwrap();
         instances.bind(&key(2, 1), 0).unwrap();
-        instances.entry(seen, 60).unwrap();
+        instances.entry(seen, LAN, 60).unwrap();
         let timeout_ns = |chain: ChainIndex| [Some(100), Some(200), None][chain.0 as usize];
         let mut idle = Vec::new();
         for _ in 0..16 {
@@ -478,7 +491,7 @@ mod tests {
             assert_eq!(instances.is_over_with(slot, milestone), is_another, "{from:?}, {milestone:?}");
             instances.note(slot, milestone);
             assert_eq!(instances.hot[0].state, to, "{from:?}, {milestone:?}");
-            assert_eq!(instances.entry(slot, 0), Some(entry(10)), "it serves its flow while it lingers");
+            assert_eq!(instances.entry(slot, LAN, 0), Some(entry(10)), "it serves its flow while it lingers");
             assert_eq!((instances.bound_to(&flow_key(1)), instances.chain(slot)), (Some(slot), Some(ChainIndex(0))));
         }
     }
@@ -502,11 +515,11 @@ mod tests {
                 let sweep = |instances: &mut Instances, now_ns| instances.sweep(1, now_ns, |_| Some(timeout_ns)).1;
                 assert_eq!(sweep(&mut instances, seen_ns + quiet_ns - 1), None);
                 seen_ns += quiet_ns - 1;
-                assert_eq!(instances.entry(slot, seen_ns), Some(entry(10)), "a frame keeps it");
+                assert_eq!(instances.entry(slot, LAN, seen_ns), Some(entry(10)), "a frame keeps it");
             }
             let released = instances.sweep(1, seen_ns + quiet_ns, |_| Some(timeout_ns)).1;
             assert_eq!(released, Some(Released { chain: ChainIndex(0), instance: InstanceId(10), flow }));
-            assert_eq!((instances.entry(slot, seen_ns), instances.bound_to(&flow_key(1))), (None, None));
+            assert_eq!((instances.entry(slot, LAN, seen_ns), instances.bound_to(&flow_key(1))), (None, None));
         }
     }
 
@@ -530,7 +543,7 @@ mod tests {
         let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
         instances.note(slot, Milestone::Resets);
         assert_eq!(instances.release(slot.index).flow, FlowState::Over);
-        instances.add(ChainIndex(0), InstanceId(11), entry(11)).unwrap();
+        instances.add(ChainIndex(0), InstanceId(11), entry(11).into()).unwrap();
         let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
         assert!(!instances.is_over_with(slot, Milestone::Opens));
         assert_eq!(instances.unbind(InstanceId(11)).unwrap().flow, FlowState::Open);

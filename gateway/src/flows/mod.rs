@@ -22,6 +22,7 @@
 
 mod bucket;
 pub(crate) mod cache;
+pub mod entrance;
 pub(crate) mod fragments;
 pub(crate) mod hash;
 pub(crate) mod index;
@@ -31,6 +32,8 @@ pub(crate) mod pending;
 mod prefetch;
 
 use std::net::IpAddr;
+
+use pinion_mma::heading::PortSet;
 
 use crate::headers::{FiveTuple, FlowKey, Vlan};
 use crate::id::ChainIndex;
@@ -82,12 +85,20 @@ pub(crate) struct InstanceKey {
 }
 
 impl InstanceKey {
-    /// None while the rule's chain is not in force.
-    pub(crate) fn new(rule: &Rule, flow: &FlowKey) -> Option<Self> {
+    /// None while the rule's chain is not in force. Frames of the ports in `back` go through it backwards: the client is their
+    /// receiver, and their flow that of the frames that they answer.
+    pub(crate) fn new(rule: &Rule, flow: &FlowKey, back: PortSet) -> Option<Self> {
+        let ingress = flow.ingress();
+        let (goes_back, vlan) = (back.contains(ingress.port), ingress.vlan);
         let client = match rule.policy {
             Policy::Shared => ClientLabel::Everybody,
-            Policy::PerClient => ClientLabel::Address { address: flow.source(), vlan: flow.ingress().vlan },
-            Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan: flow.ingress().vlan },
+            Policy::PerClient => {
+                ClientLabel::Address { address: if goes_back { flow.destination() } else { flow.source() }, vlan }
+            }
+            Policy::PerFlow => {
+                let flow = flow.five_tuple();
+                ClientLabel::Flow { flow: if goes_back { flow.reversed() } else { flow }, vlan }
+            }
         };
         Some(Self { chain: rule.chain?, client })
     }

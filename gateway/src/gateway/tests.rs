@@ -15,10 +15,12 @@ use crate::test_frames::{self as frames, *};
 use crossbeam_channel::Sender;
 use pinion_mma::buffer::Buffer;
 use pinion_mma::doorbell::Doorbell;
+use pinion_mma::heading::PortSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{Inbound, MmaLink, link};
 use std::net::{IpAddr, Ipv4Addr};
 
+mod both_ways;
 mod connections;
 mod invocations;
 mod loans;
@@ -101,10 +103,16 @@ impl Rig {
     }
 
     fn set_rules(&mut self, rules: Vec<Rule>) {
+        self.set_rules_both_ways(rules, PortSet::EMPTY);
+    }
+
+    /// For chains that frames of these ports go back through.
+    fn set_rules_both_ways(&mut self, rules: Vec<Rule>, back: PortSet) {
         let chains = [0, 1].map(|chain| ChainSettings {
             chain: ChainIndex(chain),
             tenure: Tenure(0),
             idle_timeout_ns: IDLE_TIMEOUT_NS,
+            back,
         });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));
@@ -119,7 +127,7 @@ impl Rig {
         self.command(Command::Ready {
             chain: ChainIndex(chain),
             instance: InstanceId(instance),
-            entry: entry(instance),
+            entrance: entry(instance).into(),
         });
     }
 
@@ -319,7 +327,7 @@ fn a_client_waits_from_its_first_frame_on_whether_or_not_an_instance_was_ready()
     [1, 2].iter().for_each(|&client| rig.send(&datagram(client, 1000, 0)));
     rig.gateway.poll();
     std::thread::sleep(pause);
-    let late = Command::Ready { chain: ChainIndex(0), instance: InstanceId(2), entry: entry(2) };
+    let late = Command::Ready { chain: ChainIndex(0), instance: InstanceId(2), entrance: entry(2).into() };
     rig.commands.send(late).unwrap();
     rig.send(&datagram(1, 1000, 0));
     rig.gateway.poll();

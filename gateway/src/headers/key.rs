@@ -294,6 +294,20 @@ pub struct FiveTuple {
     pub destination_port: u16,
 }
 
+impl FiveTuple {
+    /// The flow of answers.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            protocol: self.protocol,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+        }
+    }
+}
+
 impl Hash for FiveTuple {
     // One write of all fields: several times cheaper than the derived implementation's many small ones.
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -17,6 +17,7 @@ pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
             chain: ChainIndex(chain),
             tenure: Tenure::default(),
             idle_timeout_ns: u64::from(chain),
+            back: PortSet::EMPTY,
         })
         .collect()
 }
@@ -161,7 +162,12 @@ fn of_two_rules_alike_in_priority_the_first_holds() {
 fn rules_to_chains_that_are_not_there_are_refused_by_name() {
     let leads_nowhere = RuleSet::new(vec![rule(0, 0, Match::default()), rule(0, 3, Match::default())], &chains(3));
     assert_eq!(leads_nowhere, Err(RuleSetError::UnknownChain { rule: 1, chain: ChainIndex(3) }));
-    let settings = ChainSettings { chain: ChainIndex(CHAINS_MAX), tenure: Tenure::default(), idle_timeout_ns: 1 };
+    let settings = ChainSettings {
+        chain: ChainIndex(CHAINS_MAX),
+        tenure: Tenure::default(),
+        idle_timeout_ns: 1,
+        back: PortSet::EMPTY,
+    };
     assert_eq!(RuleSet::new(vec![], &[settings]), Err(RuleSetError::ChainOutOfRange(ChainIndex(CHAINS_MAX))));
 }
 

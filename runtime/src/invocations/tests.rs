@@ -14,6 +14,7 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
 use pinion_gateway::rules::{ChainSettings, RuleSet};
 use pinion_mma::buffer::Frame;
+use pinion_mma::heading::PortSet;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
 
@@ -49,11 +50,18 @@ impl House {
         let (gateway_link, mma) = link(64, bell, Doorbell::default());
         let (commands, commanded) = crossbeam_channel::bounded(8);
         let (events, heard) = crossbeam_channel::bounded(64);
-        let settings = ChainSettings { chain: FUNCTION.chain, tenure: FUNCTION.tenure, idle_timeout_ns: u64::MAX };
+        let settings = ChainSettings {
+            chain: FUNCTION.chain,
+            tenure: FUNCTION.tenure,
+            idle_timeout_ns: u64::MAX,
+            back: PortSet::EMPTY,
+        };
         let rules = RuleSet::new(Vec::new(), &[settings]).unwrap();
         let entry = FwpId { index: 0, generation: 0 };
         commands.send(Command::SetRules(Arc::new(rules))).unwrap();
-        commands.send(Command::Ready { chain: FUNCTION.chain, instance: InstanceId(1), entry }).unwrap();
+        commands
+            .send(Command::Ready { chain: FUNCTION.chain, instance: InstanceId(1), entrance: entry.into() })
+            .unwrap();
         let mut gateway = Gateway::new(GatewayConfig {
             ports: vec![PortSetup { port: Box::new(port), addresses: Vec::new() }],
             invoke: Some(invoke),

@@ -15,6 +15,7 @@ use pinion_control::model::{self, ChainName, DesiredState, ModuleName, Output, P
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainIndex, FunctionRef, Tenure};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use pinion_mma::heading::{PortSet, Sides};
 use pinion_mma::id::PortIndex;
 use pinion_mma::wiring::{Backpressure, Edge};
 use wasmtime::{Linker, Module};
@@ -52,6 +53,14 @@ pub enum Hop {
     Exit(Edge),
 }
 
+/// The way back through a chain.
+pub struct WayBack {
+    /// By stage: where its outputs lead packets that go back.
+    pub outputs: Vec<Vec<Hop>>,
+    /// Which ports' packets do.
+    pub sides: Sides,
+}
+
 /// Which of the versions of all chains something is made of; a later one is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edition(u64);
@@ -70,6 +79,7 @@ pub struct ChainEntry {
     templates: Vec<Vec<Template>>,
     /// By stage: where its outputs lead.
     outputs: Vec<Vec<Hop>>,
+    way_back: Option<WayBack>,
     /// What the memory of its FWPs is charged to.
     pub memory: MemoryAccounts,
     /// How its FWPs have their core.
@@ -112,6 +122,12 @@ impl ChainEntry {
     #[must_use]
     pub fn outputs(&self, stage: usize) -> &[Hop] {
         &self.outputs[stage]
+    }
+
+    /// How packets go through it backwards, if any do.
+    #[must_use]
+    pub fn way_back(&self) -> Option<&WayBack> {
+        self.way_back.as_ref()
     }
 
     /// What becomes of frames for a stage that has no slot free. Only the first stage's come from the gateway, so only it
@@ -426,6 +442,7 @@ impl Catalogue {
     fn enter(&mut self, spec: &Arc<model::Chain>, keys: Option<Vec<TemplateKey>>) -> Result<ChainEntry, String> {
         let keys = keys.ok_or("it names a module that is not there")?;
         let outputs = self.outputs(spec)?;
+        let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
         let templates = self.templates(spec, &keys)?;
         let spec = Arc::clone(spec);
         let memory = self.accounts.open(&spec);
@@ -443,6 +460,7 @@ impl Catalogue {
             keys,
             templates,
             outputs,
+            way_back,
             memory,
             terms,
             ready: 0,
@@ -520,6 +538,24 @@ impl Catalogue {
         spec.stages.iter().map(|stage| stage.outputs.iter().map(hop).collect()).collect()
     }
 
+    /// On the way back the first output of a stage leads to the one before, and the others where they lead forth: out of the node.
+    fn way_back(&self, reverse: &model::Reverse, outputs: &[Vec<Hop>]) -> Result<WayBack, String> {
+        let egress = Hop::Exit(Edge::Egress(self.port(reverse.egress.as_str())?));
+        let before = |stage: usize| stage.checked_sub(1).map_or(egress, Hop::Stage);
+        let stage = |(stage, hops): (usize, &Vec<Hop>)| {
+            std::iter::once(before(stage)).chain(hops.iter().skip(1).copied()).collect()
+        };
+        let back = reverse.from.iter().map(|port| self.port(port.as_str())).collect::<Result<Vec<_>, _>>()?;
+        let forth = self.ports.values().copied().filter(|port| !back.contains(port)).collect::<Vec<_>>();
+        let set = |ports: Vec<PortIndex>| {
+            PortSet::of(ports).ok_or_else(|| format!("a reverse needs a node of at most {} ports", PortSet::PORTS_MAX))
+        };
+        Ok(WayBack {
+            outputs: outputs.iter().enumerate().map(stage).collect(),
+            sides: Sides { forth: set(forth)?, back: set(back)? },
+        })
+    }
+
     /// The index that was free for longest: instances of the chain that last had it have ended long since.
     fn free_index(
         &mut self,
@@ -550,6 +586,7 @@ impl Catalogue {
             chain: *index,
             tenure: entry.tenure,
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
+            back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
         };
         let chains: Vec<ChainSettings> = self.chains.iter().map(settings).collect();
         match RuleSet::new(rules, &chains) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinion_gateway::flows::ClientLabel;
+use pinion_gateway::flows::entrance::{Entrance, WayBack};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
@@ -16,7 +17,7 @@ use super::Lines;
 use super::catalogue::{ChainEntry, Edition, Hop};
 use super::desk::Steps;
 use super::places::{Places, WorkerIndex};
-use crate::activation::Activation;
+use crate::activation::InstanceActivation;
 use crate::board::{Board, FwpEntry, InstanceEntry};
 use crate::end::EndReason;
 use crate::fwp::{Berth, Fwp};
@@ -149,7 +150,9 @@ impl Instances {
             self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(Box::new(fwp)));
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
         }
-        self.lines.gateway.command(Command::Ready { chain: index, instance: id, entry: ids[0] });
+        let way_back = chain.way_back().map(|way_back| WayBack { last: ids[ids.len() - 1], from: way_back.sides.back });
+        let entrance = Entrance { first: ids[0], way_back };
+        self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance });
         let instance = Instance {
             chain: index,
             edition: chain.edition,
@@ -206,14 +209,19 @@ impl Instances {
     ) -> Result<Vec<(Fwp, Box<Endpoint>)>, Unprepared> {
         let line = &self.lines.workers[worker.0];
         let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
+        let activation = InstanceActivation::new(&line.activations, ids[0], ids.len());
         for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
             let edge = |hop: &Hop| match *hop {
                 Hop::Stage(stage) => Edge::Fwp(ids[stage]),
                 Hop::Exit(edge) => edge,
             };
-            let outputs = chain.outputs(stage).iter().map(edge).collect();
-            let wiring = Wiring::new(outputs, chain.backpressure(stage));
-            let activation = Activation::of_stage(&line.activations, ids, stage);
+            let edges = |hops: &[Hop]| hops.iter().map(edge).collect();
+            let outputs = edges(chain.outputs(stage));
+            let wiring = match chain.way_back() {
+                Some(way_back) => Wiring::both_ways(outputs, edges(&way_back.outputs[stage]), way_back.sides),
+                None => Wiring::new(outputs, chain.backpressure(stage)),
+            };
+            let activation = activation.of_stage(stage);
             let memory = chain.memory.clone();
             let berth = Berth {
                 id,

@@ -4,6 +4,7 @@ use super::*;
 use crate::id::FunctionRef;
 use crate::invoke::{Failure, Refused};
 use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_TOKEN_AT};
+use pinion_mma::heading::PortSet;
 
 const TIMEOUT_NS: u64 = 3_600_000_000_000;
 /// Longer than the gateway lets a call wait whose instance it has forgotten, and than it waits to look.
@@ -148,7 +149,12 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
     rig.command(Command::SetRules(Arc::new(
         RuleSet::new(
             Vec::new(),
-            &[ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1 << 40 }],
+            &[ChainSettings {
+                chain: ChainIndex(0),
+                tenure: Tenure(0),
+                idle_timeout_ns: 1 << 40,
+                back: PortSet::EMPTY,
+            }],
         )
         .unwrap(),
     )));
