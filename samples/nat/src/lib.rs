@@ -103,14 +103,20 @@ impl Nat {
         }
         let mut transit = Transit { frame: packet.data_mut(), headers, addresses };
         match self.pass(&mut transit, now_ns) {
-            Ok(link) => {
+            Ok(passage) => {
+                let link = if passage == Passage::Out { self.to_outside } else { self.to_inside };
                 if let (Some(mac), Some(to)) = (link.mac, packet.data_mut().get_mut(..6)) {
                     to.copy_from_slice(&mac.0);
                 }
                 if let (Some(mac), Some(from)) = (link.source_mac, packet.data_mut().get_mut(6..12)) {
                     from.copy_from_slice(&mac.0);
                 }
-                packet.send_to(link.output);
+                // Where one output leads both ways, as in a chain with a way back, it would lead a packet on.
+                if passage == Passage::Turned && self.to_inside.output == self.to_outside.output {
+                    packet.reply();
+                } else {
+                    packet.send_to(link.output);
+                }
             }
             Err(Untranslated::Refused(Refusal::NoConnection) | Untranslated::NoMapping) => {
                 self.counters.no_mapping += 1;
@@ -120,23 +126,23 @@ impl Nat {
         }
     }
 
-    /// Where the packet goes, once it is translated.
-    fn pass(&mut self, transit: &mut Transit<'_>, now_ns: u64) -> Result<Link, Untranslated> {
+    /// Which way the packet goes, once it is translated.
+    fn pass(&mut self, transit: &mut Transit<'_>, now_ns: u64) -> Result<Passage, Untranslated> {
         let to_outside = self.mappings.is_outside(transit.addresses.destination);
         match self.is_inside(transit.addresses.source) {
             true if to_outside => {
                 // From one host inside to another by its outside address (RFC 4787, section 6).
                 transit.outward(&mut self.mappings, now_ns)?;
                 transit.inward(&mut self.mappings, now_ns)?;
-                Ok(self.to_inside)
+                Ok(Passage::Turned)
             }
             true if is_public(transit.addresses.destination) && !self.is_inside(transit.addresses.destination) => {
                 transit.outward(&mut self.mappings, now_ns)?;
-                Ok(self.to_outside)
+                Ok(Passage::Out)
             }
             false if to_outside => {
                 transit.inward(&mut self.mappings, now_ns)?;
-                Ok(self.to_inside)
+                Ok(Passage::In)
             }
             _ => Err(Untranslated::Unsupported),
         }
@@ -158,6 +164,17 @@ impl Nat {
             self.reported = (now_ns, self.counters);
         }
     }
+}
+
+/// Between which sides a packet passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    /// From inside to outside.
+    Out,
+    /// From outside to inside.
+    In,
+    /// From inside to inside, by an address outside.
+    Turned,
 }
 
 /// Of one host somewhere: no group, broadcast, loopback or this network.

@@ -164,6 +164,15 @@ fn a_host_reaches_another_by_its_outside_address() {
 }
 
 #[test]
+fn where_one_output_leads_both_ways_what_is_from_inside_to_inside_is_sent_back() {
+    let mut nat = nat(&format!("{CONFIG}\n[to_inside]\noutput = 0\n"));
+    let port = port_of(&mut nat, (HOST, 5000));
+    let to_other = pass(&mut nat, &udp(end("10.0.0.8:6000"), (OUTSIDE, port), b"hello")).0;
+    assert_eq!(to_other, Outcome::Replied);
+    assert_eq!(pass(&mut nat, &udp((PEER, 53), (OUTSIDE, port), b"hello")).0, OUT);
+}
+
+#[test]
 fn a_first_fragment_is_translated_and_later_ones_are_dropped_and_counted() {
     let mut nat = nat(CONFIG);
     let port = port_of(&mut nat, (HOST, 5000));
