@@ -8,7 +8,7 @@
 //!   +---------------------------------------+     +---------------------------------------+
 //! ```
 //!
-//! A [`bed::Bed`] is all of that, an [`inline::Inline`] a node between two hosts; their parts can be had alone. Whatever a value makes, namespace, process or file, goes
+//! A [`bed::Bed`] is all of that, an [`inline::Inline`] a node between two hosts, a [`border::Border`] one between two networks; their parts can be had alone. Whatever a value makes, namespace, process or file, goes
 //! when the value is dropped, on a panic too; what a killed run left behind, the next one removes.
 //!
 //! For `integration/`, and nothing else. Everything here panics with a sentence rather than return an error, and
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bed;
+pub mod border;
 pub mod build;
 pub mod cli;
 pub mod echo;

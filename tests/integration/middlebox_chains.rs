@@ -1,0 +1,187 @@
+//! Firewall, translator and router as one chain between two networks, with the kernel's own programs on both sides: what comes from
+//! outside passes the same instances in the opposite order.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::UdpSocket;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use pinion_tests::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, OUTSIDE, ROUTER, SHARED};
+use pinion_tests::iperf::iperf;
+use pinion_tests::namespace::Namespace;
+use pinion_tests::ping::ping;
+use pinion_tests::process::{output, run};
+
+/// Who is inside may begin anything, who is outside nothing.
+const FIREWALL: &str = "inside = [\"10.79.0.0/24\"]\n[[rule]]\naction = \"allow\"\ndirection = \"out\"\n";
+const HTTP_PORT: &str = "8080";
+/// What a second of TCP has to move for it to have worked at all, in bytes.
+const TCP_MIN: u64 = 4 << 20;
+
+fn nat() -> String {
+    format!(
+        "inside = [\"{INSIDE_NET}\"]\noutside = [\"{SHARED}\"]\n[to_outside]\noutput = 0\n[to_inside]\noutput = 0\n"
+    )
+}
+
+/// A border with all three.
+fn guarded() -> Border {
+    let border = Border::new();
+    border.pass_both_ways(&[("firewall", FIREWALL), ("nat", &nat()), ("lpm-router", &Border::router())], "shared");
+    border
+}
+
+/// A web server, and what it says of each request.
+struct Server {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Server {
+    #[track_caller]
+    fn new(at: &Namespace, folder: &std::path::Path) -> Self {
+        let mut command = at.command("setpriv");
+        // Were the test killed, it would stay.
+        command
+            .args(["--pdeathsig", "KILL", "python3", "-u", "-m", "http.server", HTTP_PORT, "--directory"])
+            .arg(folder);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("python3 can be run: `make install-test` installs it");
+        let said = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let serves = lines.next().is_some_and(|line| line.is_ok_and(|line| line.contains("Serving HTTP")));
+        let server = Self { child, said };
+        assert!(serves, "the web server does not serve");
+        server
+    }
+
+    /// Who made the next request.
+    #[track_caller]
+    fn client(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("it says who asks");
+        line.split(' ').next().unwrap_or_default().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn curl(from: &Namespace, url: &str) -> Command {
+    let mut command = from.command("curl");
+    command.args(["--silent", "--show-error", "--fail", "--connect-timeout", "5", "--max-time", "30", url]);
+    command
+}
+
+/// What the FWPs that serve somebody have received: of the first stage those that least came to first, then of the next.
+fn received(border: &Border) -> Vec<u64> {
+    let mut fwps = border.node.cli().serving_fwps();
+    fwps.sort_by_key(|fwp| (fwp["stage"].as_u64(), fwp["counters"]["received"].as_u64()));
+    fwps.iter().map(|fwp| fwp["counters"]["received"].as_u64().expect("a count")).collect()
+}
+
+#[test]
+fn pings_are_answered_through_the_same_instances_and_nobody_outside_gets_in() {
+    let border = guarded();
+    ping(&border.inside, &format!("-c 5 -i 0.05 -W 2 {OUTSIDE}")).assert_all(5);
+    ping(&border.inside, &format!("-c 5 -i 0.05 -W 2 -I {INSIDE_TOO} {OUTSIDE}")).assert_all(5);
+    // Each request and each answer passes each of the three.
+    assert_eq!(received(&border), [20, 20, 20]);
+    for address in [SHARED, INSIDE] {
+        let summary = ping(&border.outside, &format!("-c 3 -i 0.05 -W 1 {address}"));
+        assert_eq!(summary.received, 0, "to {address}: {summary:?}");
+    }
+    let refused = output(&mut curl(&border.outside, &format!("http://{SHARED}:{HTTP_PORT}/")));
+    assert!(!refused.status.success(), "somebody outside has got in");
+    assert!(received(&border).len() == 3, "the same instances serve still");
+}
+
+#[test]
+fn a_web_server_outside_sees_the_shared_address_and_is_read_whole() {
+    let border = guarded();
+    let folder = tempfile::tempdir().expect("a folder");
+    let page: String = (0..100_000).map(|line| format!("line {line}\n")).collect();
+    std::fs::write(folder.path().join("page"), &page).expect("a file");
+    let mut server = Server::new(&border.outside, folder.path());
+    for _ in 0..2 {
+        let got = run(&mut curl(&border.inside, &format!("http://{OUTSIDE}:{HTTP_PORT}/page")));
+        assert!(got == page, "{} bytes of {} came, or others", got.len(), page.len());
+        assert_eq!(server.client(), SHARED);
+    }
+}
+
+#[test]
+fn tcp_flows_both_ways_and_a_slow_stream_of_datagrams_loses_nothing() {
+    let border = guarded();
+    for words in ["--time 2", "--time 2 --reverse"] {
+        let moved = iperf(&border.inside, &border.outside, OUTSIDE, words);
+        println!("{words}: {} Mbit/s", moved.received_bytes * 8 / 2_000_000);
+        assert!(moved.received_bytes > 2 * TCP_MIN, "{words}: {moved:?}");
+    }
+    for words in ["--udp --bitrate 2M --length 1000 --time 2", "--udp --bitrate 2M --length 1000 --time 2 --reverse"] {
+        let moved = iperf(&border.inside, &border.outside, OUTSIDE, words);
+        assert!(moved.datagrams >= 480, "{words}: {moved:?}");
+        assert_eq!(moved.lost, 0, "{words}: {moved:?}");
+    }
+}
+
+#[test]
+fn a_trace_of_the_route_shows_the_router_and_the_host_behind_it() {
+    let border = guarded();
+    // By datagrams, by echo requests and by TCP: what expires on the way is told of through translator and firewall.
+    for kind in ["--udp", "--icmp", "--tcp"] {
+        let mut command = border.inside.command("traceroute");
+        let said = run(command.args([kind, "-n", "-q", "1", "-w", "3", "-m", "5", OUTSIDE]));
+        let hops: Vec<&str> = said.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(hops, [ROUTER, OUTSIDE], "{kind}: {said}");
+    }
+}
+
+#[test]
+fn who_sends_to_a_port_where_nobody_listens_is_told() {
+    let border = guarded();
+    let told = border.inside.inside(|| {
+        let socket = UdpSocket::bind((INSIDE, 0)).expect("a socket");
+        socket.connect((OUTSIDE, 9)).expect("a route");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+        socket.send(b"hello").expect("it is sent");
+        socket.recv(&mut [0; 16]).map_err(|error| error.kind())
+    });
+    assert_eq!(told, Err(ErrorKind::ConnectionRefused));
+}
+
+#[test]
+fn a_rule_for_who_comes_from_outside_lets_them_in_through_the_same_chain() {
+    let border = Border::new();
+    let web = format!(
+        "{FIREWALL}[[rule]]\naction = \"allow\"\ndirection = \"in\"\nprotocol = \"tcp\"\nports = [{HTTP_PORT}]\n"
+    );
+    border.pass_both_ways(&[("firewall", &web), ("lpm-router", &Border::router())], "shared");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("page"), "hello").expect("a file");
+    let mut server = Server::new(&border.inside, folder.path());
+    assert_eq!(run(&mut curl(&border.outside, &format!("http://{INSIDE}:{HTTP_PORT}/page"))), "hello");
+    assert_eq!(server.client(), OUTSIDE);
+    assert_eq!(ping(&border.outside, &format!("-c 2 -i 0.05 -W 1 {INSIDE}")).received, 0);
+    // Whoever asks for more hops than there are is told by the router, which is the first to see it.
+    let expired = ping(&border.outside, &format!("-c 2 -i 0.05 -W 1 -t 1 {INSIDE}"));
+    assert_eq!((expired.received, expired.errors), (0, 2), "{expired:?}");
+}
+
+#[test]
+fn each_client_inside_has_an_instance_of_its_own_that_its_answers_find() {
+    let border = Border::new();
+    border.pass_both_ways(&[("firewall", FIREWALL), ("lpm-router", &Border::router())], "per-client");
+    for address in [INSIDE, INSIDE_TOO] {
+        ping(&border.inside, &format!("-c 4 -i 0.05 -W 2 -I {address} {OUTSIDE}")).assert_all(4);
+    }
+    assert_eq!(received(&border), [8, 8, 8, 8], "two of each stage, for requests and answers");
+    // What somebody outside begins goes to the client's, too.
+    assert_eq!(ping(&border.outside, &format!("-c 2 -i 0.05 -W 1 {INSIDE}")).received, 0);
+    assert_eq!(received(&border), [8, 10, 8, 10]);
+}
