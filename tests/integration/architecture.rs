@@ -10,9 +10,10 @@ use pinion_tests::process::run;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 27] = [
+const HOUSE: [(&str, &[&str]); 28] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
+    ("pinion-c-header", &["pinion-abi", "pinion-sdk"]),
     ("pinion-mma", &["pinion-abi"]),
     ("pinion-dpdk-sys", &[]),
     ("pinion-gateway", &["pinion-abi", "pinion-mma", "pinion-dpdk-sys"]),

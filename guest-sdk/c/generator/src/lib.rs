@@ -1,0 +1,173 @@
+//! The C SDK's `pinion/abi.h`, made of the ABI crate: [`header`].
+//!
+//! The build script finds out which constants, structs and enums there are and what is said of them, the compiler what their values and
+//! offsets are. So what is added to the contract is in the header as soon as it is written anew, by `cargo run -p pinion-c-header`; until
+//! then a test fails. [`assertions`] is C that compiles only where a C compiler lays all of it out as Rust does.
+#![forbid(unsafe_code)]
+
+mod names;
+
+use std::fmt::Write;
+
+use names::{constant_of, decimal, type_of};
+
+/// Something of the contract.
+enum Item {
+    Constant { name: &'static str, docs: &'static str, value: Value },
+    Struct { name: &'static str, docs: &'static str, size: usize, align: usize, fields: &'static [Field] },
+    Enum { name: &'static str, docs: &'static str, variants: &'static [(&'static str, &'static str, i128)] },
+}
+
+enum Value {
+    Integer {
+        ty: &'static str,
+        value: i128,
+    },
+    Text(&'static str),
+    /// What C has no words for.
+    #[allow(dead_code)] // Nothing of the contract is such at present.
+    Other,
+}
+
+struct Field {
+    name: &'static str,
+    docs: &'static str,
+    ty: &'static str,
+    offset: usize,
+}
+
+include!(concat!(env!("OUT_DIR"), "/contract.rs"));
+
+const OPENING: &str = "\
+/* The contract between a guest and the node that runs it: written by `cargo run -p pinion-c-header` of guest-sdk/abi, where all of it is
+ * explained. Not to be changed by hand. */
+#ifndef PINION_ABI_H
+#define PINION_ABI_H
+
+#include <stdint.h>
+";
+
+/// The text of `pinion/abi.h`.
+#[must_use]
+pub fn header() -> String {
+    let mut text = OPENING.to_owned();
+    for item in ITEMS {
+        text.push('\n');
+        text.push_str(&match item {
+            Item::Constant { name, docs, value } => constant(name, docs, value),
+            Item::Struct { name, docs, align, fields, .. } => structure(name, docs, *align, fields),
+            Item::Enum { name, docs, variants } => enumeration(name, docs, variants),
+        });
+    }
+    text.push_str(&imports());
+    text.push_str("\n#endif\n");
+    text
+}
+
+fn constant(name: &str, docs: &str, value: &Value) -> String {
+    let macro_name = constant_of(name);
+    match value {
+        Value::Integer { ty, value } => format!("{}#define {macro_name} {}\n", comment(docs, ""), decimal(ty, *value)),
+        Value::Text(value) => format!("{}#define {macro_name} {value:?}\n", comment(docs, "")),
+        Value::Other => format!("/* {macro_name} is nothing that C could say: see `{name}` in guest-sdk/abi. */\n"),
+    }
+}
+
+fn structure(name: &str, docs: &str, align: usize, fields: &[Field]) -> String {
+    let mut text = format!("{}struct {} {{\n", comment(docs, ""), type_of(name));
+    for (number, Field { name, docs, ty, .. }) in fields.iter().enumerate() {
+        let (ty, count) = ty.split_once(';').map_or((*ty, String::new()), |(ty, count)| (ty, format!("[{count}]")));
+        // The struct is aligned as its first field is.
+        let aligned = if number == 0 { format!(" __attribute__((aligned({align})))") } else { String::new() };
+        let ty = names::c_type(ty);
+        write!(text, "{}    {ty} {name}{count}{aligned};\n", comment(docs, "    ")).expect("memory takes all");
+    }
+    text + "};\n"
+}
+
+fn enumeration(name: &str, docs: &str, variants: &[(&str, &str, i128)]) -> String {
+    let mut text = format!("{}enum {} {{\n", comment(docs, ""), type_of(name));
+    let prefix = type_of(name).to_uppercase();
+    for (name, docs, value) in variants {
+        let variant = names::snake(name).to_uppercase();
+        write!(text, "{}    {prefix}_{variant} = {value},\n", comment(docs, "    ")).expect("memory takes all");
+    }
+    text + "};\n"
+}
+
+/// Declarations of the calls, of what the documentation of each `IMPORT_` constant begins with: `` `clock() -> i64`: ... ``.
+fn imports() -> String {
+    let mut text = "\n/* The calls themselves, as WebAssembly has them. */\n#if defined(__wasm__)\n".to_owned();
+    for item in ITEMS {
+        if let Item::Constant { name, docs, value: Value::Text(value) } = item
+            && name.starts_with("IMPORT_")
+            && let Some(declaration) = names::import(value, docs)
+        {
+            let (module, import) = (constant_of("IMPORT_MODULE"), constant_of(name));
+            write!(text, "__attribute__((import_module({module}), import_name({import})))\n{declaration}\n")
+                .expect("memory takes all");
+        }
+    }
+    text + "#endif\n"
+}
+
+/// Documentation as a comment. What rustdoc makes links of are C's names here.
+fn comment(docs: &str, indent: &str) -> String {
+    if docs.is_empty() {
+        return String::new();
+    }
+    let mut parts = docs.split("[`");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once("`]") {
+            Some((link, rest)) => write!(plain, "`{}`{rest}", names::linked(link)).expect("memory takes all"),
+            None => plain.push_str(part),
+        }
+    }
+    let plain = plain.replace("*/", "* /");
+    let lines: Vec<&str> = plain.lines().filter(|line| !line.starts_with("```")).collect();
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let (opening, closing) = (number == 0, number + 1 == lines.len());
+        let lead = if opening { "/** " } else { " *  " };
+        let line = format!("{indent}{lead}{line}");
+        text.push_str(line.trim_end());
+        text.push_str(if closing { " */\n" } else { "\n" });
+    }
+    text
+}
+
+/// C of nothing but assertions, on everything that C lays out.
+#[must_use]
+pub fn assertions() -> String {
+    let mut text = "#include <stddef.h>\n#include <pinion/abi.h>\n".to_owned();
+    let mut hold = |condition: String| {
+        writeln!(text, "_Static_assert({condition}, {condition:?});").expect("memory takes all");
+    };
+    for item in ITEMS {
+        match item {
+            Item::Constant { name, value: Value::Integer { ty, value }, .. } => {
+                hold(format!("{} == {}", constant_of(name), decimal(ty, *value)));
+            }
+            Item::Constant { name, value: Value::Text(value), .. } => {
+                hold(format!("sizeof {} == {}", constant_of(name), value.len() + 1));
+            }
+            Item::Constant { .. } => {}
+            Item::Struct { name, size, align, fields, .. } => {
+                let name = type_of(name);
+                hold(format!("sizeof(struct {name}) == {size}"));
+                hold(format!("_Alignof(struct {name}) == {align}"));
+                for field in *fields {
+                    hold(format!("offsetof(struct {name}, {}) == {}", field.name, field.offset));
+                }
+            }
+            Item::Enum { name, variants, .. } => {
+                let prefix = type_of(name).to_uppercase();
+                for (name, _, value) in *variants {
+                    hold(format!("{prefix}_{} == {value}", names::snake(name).to_uppercase()));
+                }
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,62 @@
+//! The header that is checked in says what the ABI crate says, and compilers lay out what it says as Rust does.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../include")
+}
+
+#[test]
+fn the_header_is_that_of_the_contract() {
+    let there = fs::read_to_string(include().join("pinion/abi.h")).unwrap();
+    assert!(there == pinion_c_header::header(), "write pinion/abi.h anew: `cargo run -p pinion-c-header`");
+}
+
+/// Has a compiler look at the assertions; what it says, if they do not hold.
+fn compile(text: &str, command: &mut Command) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("assertions.c");
+    fs::write(&file, text).unwrap();
+    let command = command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]).arg(include());
+    let output = command.arg(&file).output().unwrap();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+fn clang() -> Command {
+    let mut command = Command::new("clang-19");
+    command.args(["--target=wasm32-wasi", "-ffreestanding"]);
+    command
+}
+
+#[test]
+fn natively_and_in_webassembly_everything_lies_where_rust_has_it() {
+    let assertions = pinion_c_header::assertions();
+    for kind in ["sizeof(struct pinion_pool_header) == 32", "offsetof(struct pinion_descriptor, flags) == 8"] {
+        assert!(assertions.contains(kind), "{assertions}");
+    }
+    for mut compiler in [Command::new("cc"), clang()] {
+        assert_eq!(compile(&assertions, &mut compiler), Ok(()));
+    }
+}
+
+#[test]
+fn an_assertion_that_does_not_hold_is_found() {
+    let wrong = pinion_c_header::assertions()
+        .replace("sizeof(struct pinion_descriptor) == 16", "sizeof(struct pinion_descriptor) == 24");
+    for mut compiler in [Command::new("cc"), clang()] {
+        assert!(compile(&wrong, &mut compiler).is_err_and(|said| said.contains("pinion_descriptor")));
+    }
+}
+
+#[test]
+fn every_call_of_the_contract_is_declared() {
+    let header = pinion_c_header::header();
+    let imports = header.lines().filter_map(|line| line.strip_prefix("#define PINION_IMPORT_")?.split_once(' '));
+    for (name, import) in imports.filter(|(name, _)| !name.ends_with("MODULE")) {
+        let declaration = format!("pinion_import_{}(", import.trim_matches('"'));
+        assert!(header.contains(&declaration), "IMPORT_{name}'s documentation does not begin with its signature");
+    }
+}

@@ -1,0 +1,69 @@
+//! The library in C, the samples in C, and the example of its README: compiled as their users do, and their own tests run.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
+}
+
+/// Runs `make` in a folder, with a folder of its own for what it makes; what it says.
+#[track_caller]
+fn make(folder: &Path, words: &[&str]) -> String {
+    let build = tempfile::tempdir().unwrap();
+    let mut command = Command::new("make");
+    command.arg("-C").arg(folder).args(words).arg(format!("BUILD={}", build.path().display()));
+    let output = command.env_remove("MAKEFLAGS").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn the_library_passes_its_own_tests() {
+    let said = make(&workspace().join("guest-sdk/c"), &["test"]);
+    assert!(said.contains("passed, 0 failed"), "{said}");
+}
+
+#[test]
+fn the_sample_passes_its_own_tests() {
+    let said = make(&workspace().join("samples/packet-filter-c"), &["test"]);
+    assert_eq!(said.matches("passed, 0 failed").count(), 2, "{said}");
+}
+
+/// The README's blocks of code of a language.
+fn blocks(language: &str) -> Vec<String> {
+    let text = fs::read_to_string(workspace().join("guest-sdk/c/README.md")).unwrap();
+    let opening = format!("```{language}\n");
+    text.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The README's function, its test and its Makefile, in a folder.
+fn example() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let [function, test] = blocks("c").try_into().expect("a function and its test");
+    let [makefile] = blocks("make").try_into().expect("a Makefile");
+    fs::write(folder.path().join("port_filter.c"), function).unwrap();
+    fs::write(folder.path().join("test.c"), test).unwrap();
+    let sdk = workspace().join("guest-sdk/c");
+    fs::write(folder.path().join("Makefile"), makefile.replace("/path/to/pinion/guest-sdk/c", sdk.to_str().unwrap()))
+        .unwrap();
+    folder
+}
+
+#[test]
+fn the_example_of_the_readme_passes_its_test() {
+    let said = make(example().path(), &["test", "CFLAGS=-O1 -Werror"]);
+    assert!(said.contains("2 passed, 0 failed"), "{said}");
+}
+
+#[test]
+fn the_example_of_the_readme_is_a_module_of_less_than_100_kib() {
+    let folder = example();
+    let module = folder.path().join("example.wasm");
+    make(folder.path(), &["module", "CFLAGS=-O2 -Werror", &format!("MODULE={}", module.display())]);
+    let bytes = fs::metadata(module).unwrap().len();
+    assert!((1_000..100 * 1024).contains(&bytes), "{bytes} bytes");
+}

@@ -1,0 +1,51 @@
+# What the Makefile of a function in C includes, after it has said
+#
+#   NAME     what the function is called: the module is build/NAME.wasm
+#   SOURCES  its C files
+#   TESTS    C files of native tests, of which each has a main; none by default
+#
+# and from which it has:
+#
+#   make          the module
+#   make test     the tests, natively, on a fake node and with a sanitizer's eyes
+#   make clean
+#
+# BUILD is the folder of all that is made, MODULE another name for the module; CFLAGS are options for both compilers. CLANG and CC are those.
+
+PINION_C := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+BUILD ?= build
+MODULE ?= $(BUILD)/$(NAME).wasm
+CFLAGS ?= -O2
+# Debian's newest, or whatever the machine has.
+CLANG ?= $(or $(shell command -v clang-19),$(shell command -v clang),clang)
+
+pinion_headers := $(wildcard $(PINION_C)/include/*.h $(PINION_C)/include/pinion/*.h $(PINION_C)/src/*.h $(PINION_C)/test/*.h)
+pinion_sources := $(wildcard $(PINION_C)/src/*.c)
+pinion_warnings := -std=c11 -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes
+# The stack lies first: what overflows it traps, and does not overwrite what else there is.
+pinion_module_flags := --target=wasm32-wasi -mexec-model=reactor -fno-exceptions -flto -fuse-ld=lld \
+	-Wl,--stack-first -Wl,-z,stack-size=65536 -Wl,--strip-debug -Wl,--gc-sections
+pinion_test_flags := -g -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all
+
+.DEFAULT_GOAL := module
+.PHONY: module test clean
+
+module: $(MODULE)
+
+$(MODULE): $(SOURCES) $(pinion_sources) $(pinion_headers) $(wildcard $(addsuffix *.h,$(sort $(dir $(SOURCES)))))
+	@mkdir -p $(@D)
+	$(CLANG) $(pinion_warnings) $(CFLAGS) $(pinion_module_flags) -I$(PINION_C)/include $(SOURCES) $(pinion_sources) -o $@
+
+test: $(addprefix $(BUILD)/test/,$(notdir $(basename $(TESTS))))
+	@for test in $^; do $$test || exit 1; done
+
+define pinion_test
+$(BUILD)/test/$(notdir $(basename $(1))): $(1) $(SOURCES) $(pinion_sources) $(pinion_headers) $(wildcard $(PINION_C)/test/*.c)
+	@mkdir -p $$(@D)
+	$$(CC) $$(pinion_warnings) $$(CFLAGS) $$(pinion_test_flags) -I$$(PINION_C)/include -I$$(PINION_C)/test \
+		$(1) $$(SOURCES) $$(pinion_sources) $$(PINION_C)/test/pinion_test.c -o $$@
+endef
+$(foreach test,$(TESTS),$(eval $(call pinion_test,$(test))))
+
+clean:
+	rm -rf $(BUILD)

@@ -1,0 +1,85 @@
+/* What a module's exported entry points do. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+int32_t pinion_prepare(void)
+{
+    const size_t len = pinion_host_config(NULL, 0);
+    uint8_t *config = malloc(len + 1);
+    if (!config)
+        return pinion_refuse("there is no memory for a configuration of %zu bytes", len);
+    pinion_host_config(config, len);
+    config[len] = 0;
+    int refused = 0;
+    if (pinion_module_.function.init)
+        refused = pinion_module_.function.init(config, len);
+    else if (len > 0)
+        refused = pinion_refuse("this function has no configuration, but was given %zu bytes", len);
+    return refused ? PINION_INIT_STATUS_CONFIG_REFUSED : PINION_INIT_STATUS_READY;
+}
+
+#if defined(__wasm__)
+
+/* Nobody but the node calls these. */
+#define EXPORT(name, declaration) __attribute__((export_name(name))) declaration; declaration
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+
+static struct pinion_pool_header header;
+
+EXPORT(PINION_EXPORT_ABI_PREFIX TEXT(PINION_ABI_VERSION), void pinion_exported_abi(void)) {}
+
+EXPORT(PINION_EXPORT_INIT, int32_t pinion_exported_init(void))
+{
+    pinion_log_open();
+    const int32_t status = pinion_prepare();
+    /* Or every instance would say again what `init` has begun to say. */
+    fflush(NULL);
+    return status;
+}
+
+EXPORT(PINION_EXPORT_POOL, uint32_t pinion_exported_pool(void))
+{
+    header = (struct pinion_pool_header){
+        .magic = PINION_POOL_MAGIC,
+        .slot_count = pinion_module_.slot_count,
+        .slot_size = PINION_SLOT_SIZE,
+        .slots = (uint32_t)(uintptr_t)pinion_module_.slots,
+        .ring_entries = pinion_module_.slot_count,
+        .rx_ring = (uint32_t)(uintptr_t)pinion_module_.rx,
+        .tx_ring = (uint32_t)(uintptr_t)pinion_module_.tx,
+        .own_slots = pinion_module_.function.own_slots,
+    };
+    return (uint32_t)(uintptr_t)&header;
+}
+
+/* The number of new receive descriptors; none if a deadline has passed. */
+static uint32_t wait_for_packets(void)
+{
+    const uint64_t wake_at_ns = pinion_wake_time();
+    int32_t told;
+    if (wake_at_ns == PINION_NEVER) {
+        told = pinion_import_wait();
+    } else {
+        const int64_t deadline_ns = wake_at_ns > INT64_MAX ? INT64_MAX : (int64_t)wake_at_ns;
+        do
+            told = pinion_import_wait_until(deadline_ns);
+        while (told == 0);
+    }
+    /* The node has written to rings and slots meanwhile. */
+    __asm__ volatile("" ::: "memory");
+    return told > 0 ? (uint32_t)told : 0;
+}
+
+EXPORT(PINION_EXPORT_RUN, void pinion_exported_run(void))
+{
+    pinion_pool_open();
+    if (pinion_module_.function.start)
+        pinion_module_.function.start();
+    while (!pinion_is_finished())
+        pinion_serve(wait_for_packets());
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* What the library's files know of each other, and what they need of whoever runs the function: a node, or the fake one of tests. */
+#ifndef PINION_INTERNAL_H
+#define PINION_INTERNAL_H
+
+#include <pinion.h>
+
+/* Whose a packet's slot is: from PINION_FRESH on it is the function's. */
+enum {
+    /* The node's. */
+    PINION_NODES = 0,
+    /* One of the function's own, in which no packet is. */
+    PINION_FREE = 1,
+    /* The function's, until its callback returns. */
+    PINION_FRESH = 2,
+    /* The function's, until it says what becomes of it. */
+    PINION_KEPT = 3,
+};
+
+/* pool.c: as a module begins, and after each wait. */
+
+/* Takes the pool into use, and forgets deadline and finish: what was said before a snapshot was taken would be said by every instance. */
+void pinion_pool_open(void);
+/* Hands the packets among `fresh` newly published descriptors to the function, and tells it if its time has come, unless it finishes
+ * before; how many descriptors are left. */
+uint32_t pinion_serve(uint32_t fresh);
+/* When the function wants to be woken. */
+uint64_t pinion_wake_time(void);
+/* Whether the function has finished. */
+bool pinion_is_finished(void);
+
+/* entry.c: reads the configuration, and has the function prepare itself; an `enum pinion_init_status`. */
+int32_t pinion_prepare(void);
+
+/* log.c: has stdout and stderr write whole lines. */
+void pinion_log_open(void);
+
+/* host.c, or the fake node. */
+
+void pinion_host_log(enum pinion_log_level level, const char *text, size_t len);
+uint64_t pinion_host_clock(void);
+/* At most PINION_RANDOM_BYTES_MAX; an `enum pinion_errno`. */
+int32_t pinion_host_random(void *bytes, size_t len);
+size_t pinion_host_config(void *bytes, size_t capacity);
+void pinion_host_yield(void);
+/* Ends the instance. */
+void pinion_host_trap(void) __attribute__((noreturn));
+
+#endif

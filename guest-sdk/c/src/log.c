@@ -1,0 +1,63 @@
+/* Lines for the tenant's log. A line is formatted on the stack, and cut at the longest that a node keeps. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "internal.h"
+
+#define LINE_BYTES_MAX PINION_LOG_LINE_BYTES_MAX
+
+/* How much of a text of `len` bytes to keep, so that its last character is whole. */
+static size_t whole_characters(const char *text, size_t len)
+{
+    size_t last = len;
+    while (last > 0 && len - last < 4 && ((uint8_t)text[last - 1] & 0xc0) == 0x80)
+        last--;
+    if (last == 0)
+        return len;
+    const uint8_t lead = (uint8_t)text[last - 1];
+    const size_t wanted = lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    return len - (last - 1) < wanted ? last - 1 : len;
+}
+
+static void log_line(enum pinion_log_level level, const char *format, va_list arguments)
+{
+    char line[LINE_BYTES_MAX + 1];
+    const int wanted = vsnprintf(line, sizeof line, format, arguments);
+    if (wanted < 0)
+        return;
+    const bool is_cut = (size_t)wanted > LINE_BYTES_MAX;
+    pinion_host_log(level, line, is_cut ? whole_characters(line, LINE_BYTES_MAX) : (size_t)wanted);
+}
+
+void pinion_log(enum pinion_log_level level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    log_line(level, format, arguments);
+    va_end(arguments);
+}
+
+int pinion_refuse(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    log_line(PINION_ERROR, format, arguments);
+    va_end(arguments);
+    return PINION_INIT_STATUS_CONFIG_REFUSED;
+}
+
+void pinion_panic(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    log_line(PINION_ERROR, format, arguments);
+    va_end(arguments);
+    pinion_host_trap();
+}
+
+void pinion_log_open(void)
+{
+    /* Not a write for each part of a line, of which a node would make a line each. What stdout has is line by line anyway. */
+    static char line[LINE_BYTES_MAX];
+    setvbuf(stderr, line, _IOLBF, sizeof line);
+}

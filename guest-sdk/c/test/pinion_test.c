@@ -1,0 +1,366 @@
+/* The fake node: see the header. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../src/internal.h"
+#include "pinion_test.h"
+
+enum {
+    VERDICTS_MAX = 4 * PINION_SLOT_COUNT_MAX,
+    LINES_MAX = 1000,
+    NAME_BYTES_MAX = 200,
+    /* Whose a slot is that was not granted. */
+    NOBODYS = -2,
+    /* What is not of the frames being delivered. */
+    OF_NO_FRAME = -1,
+};
+
+static struct {
+    const uint8_t *config;
+    size_t config_len;
+    uint64_t clock_ns;
+    uint64_t random_state;
+    /* The node's own record of who has each slot: the frame that it was granted for. */
+    int granted[PINION_SLOT_COUNT_MAX];
+    uint32_t next_slot;
+    uint32_t flags;
+    /* Slots of the function's own that are to come back to it. */
+    uint16_t returned[PINION_SLOT_COUNT_MAX];
+    size_t returned_count;
+    struct pinion_test_verdict verdicts[VERDICTS_MAX];
+    size_t verdict_count;
+    char *lines[LINES_MAX];
+    size_t line_count;
+    jmp_buf *panics;
+} node;
+
+void pinion_test_fail(const char *file, int line, const char *what)
+{
+    fprintf(stderr, "%s:%d: this does not hold: %s\n", file, line, what);
+    for (size_t i = 0; i < node.line_count; i++)
+        fprintf(stderr, "  the function said: %s\n", node.lines[i]);
+    exit(1);
+}
+
+/* What a node would end the instance for. */
+static void refuse(const char *what, const struct pinion_descriptor *sent)
+{
+    fprintf(stderr, "a node would end this function: it sent %s, slot %u, %u bytes at %u, port %u\n", what, sent->slot, sent->len, sent->offset,
+            sent->port);
+    exit(1);
+}
+
+/* --- What a function calls. ---------------------------------------------------------------------------------------------------------- */
+
+void pinion_host_log(enum pinion_log_level level, const char *text, size_t len)
+{
+    (void)level;
+    if (node.line_count < LINES_MAX)
+        node.lines[node.line_count++] = strndup(text, len);
+}
+
+uint64_t pinion_host_clock(void)
+{
+    return node.clock_ns - node.clock_ns % PINION_CLOCK_STEP_NS;
+}
+
+/* SplitMix64: no secret to anybody, which suits tests. */
+int32_t pinion_host_random(void *bytes, size_t len)
+{
+    for (size_t at = 0; at < len; at += 8) {
+        node.random_state += 0x9e3779b97f4a7c15;
+        uint64_t word = node.random_state;
+        word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+        word = (word ^ word >> 27) * 0x94d049bb133111eb;
+        word ^= word >> 31;
+        memcpy((uint8_t *)bytes + at, &word, len - at < 8 ? len - at : 8);
+    }
+    return PINION_ERRNO_OK;
+}
+
+size_t pinion_host_config(void *bytes, size_t capacity)
+{
+    const size_t fits = node.config_len < capacity ? node.config_len : capacity;
+    if (fits > 0)
+        memcpy(bytes, node.config, fits);
+    return node.config_len;
+}
+
+void pinion_host_yield(void) {}
+
+void pinion_host_trap(void)
+{
+    if (node.panics)
+        longjmp(*node.panics, 1);
+    fprintf(stderr, "the function panicked: %s\n", pinion_test_last_log());
+    exit(1);
+}
+
+/* --- What a test calls. -------------------------------------------------------------------------------------------------------------- */
+
+bool pinion_test_prepare(const char *config)
+{
+    return pinion_test_prepare_with(config, strlen(config));
+}
+
+bool pinion_test_prepare_with(const void *config, size_t len)
+{
+    node.config = config;
+    node.config_len = len;
+    node.next_slot = 0;
+    node.returned_count = node.verdict_count = 0;
+    for (size_t slot = 0; slot < PINION_SLOT_COUNT_MAX; slot++)
+        node.granted[slot] = NOBODYS;
+    memset(pinion_module_.rx, 0, sizeof *pinion_module_.rx);
+    memset(pinion_module_.tx, 0, sizeof *pinion_module_.tx);
+    memset(pinion_module_.packets, 0, pinion_module_.slot_count * sizeof *pinion_module_.packets);
+    if (pinion_prepare() != PINION_INIT_STATUS_READY)
+        return false;
+    pinion_pool_open();
+    if (pinion_module_.function.start)
+        pinion_module_.function.start();
+    return true;
+}
+
+static uint32_t lent_count(void)
+{
+    return pinion_module_.slot_count - pinion_module_.function.own_slots;
+}
+
+static struct pinion_descriptor *entry(struct pinion_ring_header *ring, uint32_t index)
+{
+    return (struct pinion_descriptor *)(ring + 1) + (index & (pinion_module_.slot_count - 1));
+}
+
+static void publish(struct pinion_descriptor descriptor)
+{
+    *entry(pinion_module_.rx, pinion_module_.rx->tail++) = descriptor;
+}
+
+/* Goes round, so that a test meets every slot. The number of slots, if none is free. */
+static uint32_t free_slot(void)
+{
+    for (uint32_t step = 0; step < lent_count(); step++) {
+        const uint32_t slot = (node.next_slot + step) % lent_count();
+        if (node.granted[slot] == NOBODYS)
+            return slot;
+    }
+    return lent_count();
+}
+
+/* Publishes a frame if there is a slot for it. */
+static bool grant(uint16_t port, const struct pinion_test_frame *frame, int number)
+{
+    const uint32_t slot = free_slot();
+    if (slot == lent_count())
+        return false;
+    if (frame->len > PINION_PACKET_BYTES_MAX)
+        pinion_test_fail(__FILE__, __LINE__, "a frame fits into a slot");
+    node.next_slot = slot + 1;
+    node.granted[slot] = number;
+    if (frame->len > 0)
+        memcpy(pinion_module_.slots[slot] + PINION_RX_HEADROOM, frame->bytes, frame->len);
+    publish((struct pinion_descriptor){
+        .slot = (uint16_t)slot,
+        .offset = PINION_RX_HEADROOM,
+        .len = (uint16_t)frame->len,
+        .port = port,
+        .flags = node.flags,
+    });
+    return true;
+}
+
+static uint32_t publish_returned(void)
+{
+    const size_t count = node.returned_count;
+    for (size_t i = 0; i < count; i++)
+        publish((struct pinion_descriptor){.slot = node.returned[i]});
+    node.returned_count = 0;
+    return (uint32_t)count;
+}
+
+/* The frame that a slot was granted for; takes the slot back. */
+static int take_back(const struct pinion_descriptor *sent)
+{
+    if (sent->slot >= pinion_module_.slot_count)
+        refuse("a slot that does not exist", sent);
+    if (sent->slot >= lent_count()) {
+        for (size_t i = 0; i < node.returned_count; i++)
+            if (node.returned[i] == sent->slot)
+                refuse("a slot of its own twice", sent);
+        node.returned[node.returned_count++] = sent->slot;
+        return OF_NO_FRAME;
+    }
+    const int frame = node.granted[sent->slot];
+    if (frame == NOBODYS)
+        refuse("a slot that it does not own", sent);
+    node.granted[sent->slot] = NOBODYS;
+    return frame;
+}
+
+static void collect(void)
+{
+    for (struct pinion_ring_header *tx = pinion_module_.tx; tx->head != tx->tail; tx->head++) {
+        const struct pinion_descriptor *sent = entry(tx, tx->head);
+        if (node.verdict_count == VERDICTS_MAX)
+            pinion_test_fail(__FILE__, __LINE__, "there is room for all verdicts of one call");
+        struct pinion_test_verdict *verdict = &node.verdicts[node.verdict_count++];
+        verdict->frame = take_back(sent);
+        if (sent->offset + sent->len > (int)PINION_SLOT_SIZE)
+            refuse("what is not within its slot", sent);
+        verdict->output = 0;
+        if (sent->port == PINION_PORT_NEXT)
+            verdict->outcome = PINION_TEST_SENT;
+        else if (sent->port == PINION_PORT_REPLY)
+            verdict->outcome = PINION_TEST_REPLIED;
+        else if (sent->port == PINION_PORT_DROP)
+            verdict->outcome = PINION_TEST_DROPPED;
+        else if (sent->port < PINION_OUTPUTS_MAX)
+            verdict->outcome = PINION_TEST_SENT_TO, verdict->output = sent->port;
+        else
+            refuse("by an output that no stage has", sent);
+        verdict->len = sent->len;
+        memcpy(verdict->bytes, pinion_module_.slots[sent->slot] + sent->offset, sent->len);
+    }
+}
+
+/* What is held from before is of no frame of this call. */
+static void forget_frames(void)
+{
+    node.verdict_count = 0;
+    for (uint32_t slot = 0; slot < lent_count(); slot++)
+        if (node.granted[slot] >= 0)
+            node.granted[slot] = OF_NO_FRAME;
+}
+
+size_t pinion_test_deliver(uint16_t port, const struct pinion_test_frame *frames, size_t count)
+{
+    forget_frames();
+    size_t number = 0;
+    while (number < count && !pinion_is_finished()) {
+        const uint32_t returned = publish_returned();
+        uint32_t fresh = 0;
+        while (number < count && grant(port, &frames[number], (int)number))
+            number++, fresh++;
+        if (fresh == 0)
+            pinion_test_fail(__FILE__, __LINE__, "the function gives some of its slots back");
+        const uint32_t left = pinion_serve(returned + fresh);
+        collect();
+        number -= left < fresh ? left : fresh;
+    }
+    for (; number < count && node.verdict_count < VERDICTS_MAX; number++)
+        node.verdicts[node.verdict_count++] = (struct pinion_test_verdict){.frame = (int)number, .outcome = PINION_TEST_GONE};
+    return node.verdict_count;
+}
+
+struct pinion_test_verdict pinion_test_deliver_one(const void *frame, size_t len)
+{
+    pinion_test_deliver(0, &(struct pinion_test_frame){frame, len}, 1);
+    for (size_t i = 0; i < node.verdict_count; i++)
+        if (node.verdicts[i].frame == 0)
+            return node.verdicts[i];
+    return (struct pinion_test_verdict){.outcome = PINION_TEST_HELD};
+}
+
+void pinion_test_deliver_checked(uint32_t flags)
+{
+    node.flags = flags;
+}
+
+size_t pinion_test_let_pass_ns(uint64_t duration_ns)
+{
+    const uint64_t until_ns = node.clock_ns + duration_ns;
+    forget_frames();
+    while (!pinion_is_finished() && pinion_wake_time() != PINION_NEVER) {
+        /* A deadline that has passed already is due in the clock's next step. */
+        const uint64_t next_step_ns = pinion_host_clock() + PINION_CLOCK_STEP_NS;
+        uint64_t due_ns = pinion_wake_time();
+        if (due_ns > until_ns)
+            break;
+        due_ns += (PINION_CLOCK_STEP_NS - due_ns % PINION_CLOCK_STEP_NS) % PINION_CLOCK_STEP_NS;
+        due_ns = due_ns < next_step_ns ? next_step_ns : due_ns;
+        if (due_ns > until_ns)
+            break;
+        node.clock_ns = due_ns;
+        pinion_serve(publish_returned());
+        collect();
+    }
+    node.clock_ns = until_ns;
+    return node.verdict_count;
+}
+
+const struct pinion_test_verdict *pinion_test_verdict(size_t number)
+{
+    if (number >= node.verdict_count)
+        pinion_test_fail(__FILE__, __LINE__, "there is a verdict of that number");
+    return &node.verdicts[number];
+}
+
+bool pinion_test_finished(void)
+{
+    return pinion_is_finished();
+}
+
+const char *pinion_test_log(size_t number)
+{
+    return number < node.line_count ? node.lines[number] : NULL;
+}
+
+const char *pinion_test_last_log(void)
+{
+    return node.line_count > 0 ? node.lines[node.line_count - 1] : "";
+}
+
+const char *pinion_test_panic(void (*body)(void))
+{
+    jmp_buf panics;
+    node.panics = &panics;
+    const bool panicked = setjmp(panics) != 0;
+    if (!panicked)
+        body();
+    node.panics = NULL;
+    return panicked ? pinion_test_last_log() : NULL;
+}
+
+/* --- The program. -------------------------------------------------------------------------------------------------------------------- */
+
+/* The name of that number, of a list with commas between. */
+static void name_of(const char *names, size_t number, char name[NAME_BYTES_MAX])
+{
+    for (; number > 0; number--)
+        names = strchr(names, ',') + 1;
+    names += strspn(names, " \n\t");
+    snprintf(name, NAME_BYTES_MAX, "%.*s", (int)strcspn(names, ", "), names);
+}
+
+static bool passes(void (*test)(void))
+{
+    fflush(NULL);
+    const pid_t process = fork();
+    if (process == 0) {
+        test();
+        /* Of memory that a module would take with it nobody has to hear. */
+        fflush(NULL);
+        _exit(0);
+    }
+    int status;
+    return process > 0 && waitpid(process, &status, 0) == process && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int pinion_test_main_(const char *names, void (*const *tests)(void), size_t count)
+{
+    size_t failed = 0;
+    for (size_t number = 0; number < count; number++) {
+        char name[NAME_BYTES_MAX];
+        name_of(names, number, name);
+        const bool passed = passes(tests[number]);
+        printf("%s ... %s\n", name, passed ? "ok" : "FAILED");
+        failed += !passed;
+    }
+    printf("%zu passed, %zu failed\n", count - failed, failed);
+    return failed > 0;
+}

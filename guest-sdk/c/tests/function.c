@@ -1,0 +1,257 @@
+/* A function that does with each packet what its first byte says, and tests of the library by it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <pinion_test.h>
+
+static pinion_packet *held[16];
+static size_t held_count;
+static uint64_t wait_ns = 1000000;
+
+static int prepare(const uint8_t *config, size_t len)
+{
+    if (config[len] != 0)
+        return pinion_refuse("no zero follows the configuration");
+    if (len > 0)
+        wait_ns = strtoull((const char *)config, NULL, 10);
+    return wait_ns > 0 ? 0 : pinion_refuse("\"%s\" is no time", (const char *)config);
+}
+
+static void clone_thrice(pinion_packet *packet)
+{
+    for (int i = 0; i < 3; i++) {
+        pinion_packet *clone = pinion_clone(packet);
+        if (!clone) {
+            pinion_log(PINION_WARN, "no slot for clone %d", i);
+            break;
+        }
+        pinion_data(clone)[1] = (uint8_t)i;
+        pinion_reply(clone);
+    }
+    pinion_send(packet);
+}
+
+static void handle(pinion_packet *packet)
+{
+    uint8_t *payload;
+    size_t len;
+    if (pinion_message(packet, &payload, &len)) {
+        payload[0] = '!';
+        pinion_answer(packet, payload, len);
+        return;
+    }
+    switch (pinion_len(packet) > 0 ? pinion_data(packet)[0] : 0) {
+    case 's':
+        pinion_send(packet);
+        break;
+    case 'r':
+        pinion_reply(packet);
+        break;
+    case 'o':
+        pinion_send_to(packet, 3);
+        break;
+    case 'd':
+        pinion_drop(packet);
+        break;
+    case 'h':
+        pinion_hold(packet);
+        held[held_count++] = packet;
+        pinion_wake_at(pinion_now_ns() + wait_ns);
+        break;
+    case 'c':
+        clone_thrice(packet);
+        break;
+    case 'f':
+        pinion_finish();
+        pinion_send(packet);
+        break;
+    case '2':
+        pinion_send(packet);
+        pinion_send(packet);
+        break;
+    case 'u':
+        pinion_drop(packet);
+        pinion_data(packet)[0] = 0;
+        break;
+    default:
+        break;
+    }
+}
+
+static void expire(void)
+{
+    while (held_count > 0)
+        pinion_send(held[--held_count]);
+}
+
+PINION_FUNCTION(.init = prepare, .packet = handle, .expire = expire, .own_slots = 4);
+
+static struct pinion_test_verdict deliver(const char *text)
+{
+    return pinion_test_deliver_one(text, strlen(text));
+}
+
+static void prepared(void)
+{
+    PINION_CHECK(pinion_test_prepare(""));
+}
+
+static void each_packet_goes_where_the_function_says(void)
+{
+    prepared();
+    PINION_CHECK(deliver("s1").outcome == PINION_TEST_SENT);
+    PINION_CHECK(deliver("r1").outcome == PINION_TEST_REPLIED);
+    PINION_CHECK(deliver("o1").outcome == PINION_TEST_SENT_TO);
+    PINION_CHECK(pinion_test_verdict(0)->output == 3);
+    PINION_CHECK(deliver("d1").outcome == PINION_TEST_DROPPED);
+    PINION_CHECK(strcmp((const char *)pinion_test_verdict(0)->bytes, "d1") == 0);
+}
+
+static void what_nothing_is_said_of_is_dropped(void)
+{
+    prepared();
+    for (int i = 0; i < 1000; i++)
+        PINION_CHECK(deliver("?").outcome == PINION_TEST_DROPPED);
+}
+
+static void what_is_held_is_sent_at_its_deadline_and_no_sooner(void)
+{
+    prepared();
+    PINION_CHECK(deliver("h1").outcome == PINION_TEST_HELD);
+    PINION_CHECK(deliver("h2").outcome == PINION_TEST_HELD);
+    PINION_CHECK(pinion_test_let_pass_ns(999000) == 0);
+    PINION_CHECK(pinion_test_let_pass_ns(1000) == 2);
+    PINION_CHECK(pinion_test_verdict(0)->outcome == PINION_TEST_SENT && pinion_test_verdict(0)->bytes[1] == '2');
+    PINION_CHECK(pinion_test_let_pass_ns(10000000) == 0);
+}
+
+static void clones_are_of_own_slots_which_come_back(void)
+{
+    prepared();
+    for (int round = 0; round < 10; round++) {
+        const struct pinion_test_frame frames[2] = {{"cx", 2}, {"s", 1}};
+        PINION_CHECK(pinion_test_deliver(0, frames, 2) == 5);
+        PINION_CHECK(pinion_test_verdict(2)->frame == -1 && pinion_test_verdict(2)->outcome == PINION_TEST_REPLIED);
+        PINION_CHECK(pinion_test_verdict(2)->len == 2 && pinion_test_verdict(2)->bytes[1] == 2);
+        PINION_CHECK(pinion_test_verdict(3)->frame == 0 && pinion_test_verdict(3)->bytes[1] == 'x');
+    }
+}
+
+static void more_clones_than_own_slots_are_not_had(void)
+{
+    prepared();
+    const struct pinion_test_frame frames[2] = {{"cx", 2}, {"cy", 2}};
+    PINION_CHECK(pinion_test_deliver(0, frames, 2) == 6);
+    PINION_CHECK(strcmp(pinion_test_last_log(), "no slot for clone 1") == 0);
+}
+
+static void what_comes_after_the_function_has_finished_is_gone(void)
+{
+    prepared();
+    PINION_CHECK(deliver("f").outcome == PINION_TEST_SENT);
+    PINION_CHECK(pinion_test_finished());
+    PINION_CHECK(deliver("s").outcome == PINION_TEST_GONE);
+}
+
+static void send_twice(void)
+{
+    deliver("2");
+}
+
+static void use_after_drop(void)
+{
+    deliver("u");
+}
+
+static void a_packet_that_is_sent_twice_or_used_afterwards_ends_the_function(void)
+{
+    prepared();
+    PINION_CHECK(strcmp(pinion_test_panic(send_twice), "the packet of slot 0 was used after it was sent or dropped") == 0);
+    prepared();
+    PINION_CHECK(strcmp(pinion_test_panic(use_after_drop), "the packet of slot 0 was used after it was sent or dropped") == 0);
+}
+
+static void a_message_is_answered(void)
+{
+    prepared();
+    uint8_t frame[PINION_MESSAGE_HEADER_BYTES + 3] = {0};
+    pinion_store16(frame + 12, PINION_MESSAGE_ETHERTYPE);
+    frame[PINION_MESSAGE_VERSION_AT] = PINION_MESSAGE_VERSION;
+    memcpy(frame + PINION_MESSAGE_HEADER_BYTES, "abc", 3);
+    const struct pinion_test_verdict verdict = pinion_test_deliver_one(frame, sizeof frame);
+    PINION_CHECK(verdict.outcome == PINION_TEST_REPLIED && verdict.len == sizeof frame);
+    PINION_CHECK(memcmp(verdict.bytes + PINION_MESSAGE_HEADER_BYTES, "!bc", 3) == 0);
+}
+
+static void lengths_change_within_the_slot_only(void)
+{
+    prepared();
+    pinion_packet *packet = pinion_make("abcdef", 6);
+    PINION_CHECK(packet && pinion_headroom(packet) == 64 && pinion_tailroom(packet) == PINION_PACKET_BYTES_MAX - 6);
+    PINION_CHECK(pinion_prepend(packet, 64) && pinion_len(packet) == 70 && pinion_data(packet)[63] == 0);
+    PINION_CHECK(!pinion_prepend(packet, 1));
+    PINION_CHECK(pinion_trim_front(packet, 66) && memcmp(pinion_data(packet), "cdef", 4) == 0);
+    PINION_CHECK(!pinion_trim_front(packet, 5));
+    PINION_CHECK(pinion_set_len(packet, PINION_SLOT_SIZE - 66) && pinion_tailroom(packet) == 0);
+    PINION_CHECK(pinion_data(packet)[4] == 0 && !pinion_set_len(packet, PINION_SLOT_SIZE - 65));
+    PINION_CHECK(pinion_set_len(packet, 0) && pinion_len(packet) == 0);
+    PINION_CHECK(!pinion_make(NULL, PINION_PACKET_BYTES_MAX + 1));
+    pinion_drop(packet);
+}
+
+static void what_is_made_and_dropped_can_be_made_again(void)
+{
+    prepared();
+    for (int i = 0; i < 100; i++) {
+        pinion_packet *packet = pinion_make(NULL, 60);
+        PINION_CHECK(packet && pinion_data(packet)[59] == 0);
+        pinion_drop(packet);
+    }
+}
+
+static void a_line_is_cut_between_characters(void)
+{
+    char text[1201];
+    prepared();
+    memset(text, 'a', 1023);
+    memcpy(text + 1023, "\xc3\xa9", 3);
+    pinion_log(PINION_INFO, "%s", text);
+    PINION_CHECK(strlen(pinion_test_last_log()) == 1023);
+    for (int i = 0; i < 600; i++)
+        memcpy(text + 2 * i, "\xc3\xa9", 3);
+    pinion_log(PINION_INFO, "%s", text);
+    PINION_CHECK(strlen(pinion_test_last_log()) == 1024);
+    pinion_log(PINION_INFO, "%d of %s", 1, "two");
+    PINION_CHECK(strcmp(pinion_test_last_log(), "1 of two") == 0);
+}
+
+static void a_configuration_is_refused_with_a_reason(void)
+{
+    PINION_CHECK(!pinion_test_prepare("none"));
+    PINION_CHECK(strcmp(pinion_test_last_log(), "\"none\" is no time") == 0);
+}
+
+static void what_a_device_has_found_out_is_known(void)
+{
+    prepared();
+    pinion_test_deliver_checked(PINION_RX_IP_CHECKSUM_GOOD | PINION_RX_L4_CHECKSUM_BAD);
+    PINION_CHECK(deliver("h").outcome == PINION_TEST_HELD);
+    PINION_CHECK(pinion_ip_checksum(held[0]) == PINION_FOUND_GOOD && pinion_l4_checksum(held[0]) == PINION_FOUND_BAD);
+}
+
+static void more_frames_than_slots_come_one_after_the_other(void)
+{
+    static struct pinion_test_frame frames[1000];
+    prepared();
+    for (size_t i = 0; i < 1000; i++)
+        frames[i] = (struct pinion_test_frame){"s", 1};
+    PINION_CHECK(pinion_test_deliver(0, frames, 1000) == 1000);
+    for (size_t i = 0; i < 1000; i++)
+        PINION_CHECK(pinion_test_verdict(i)->frame == (int)i && pinion_test_verdict(i)->outcome == PINION_TEST_SENT);
+}
+
+PINION_TESTS(each_packet_goes_where_the_function_says, what_nothing_is_said_of_is_dropped, what_is_held_is_sent_at_its_deadline_and_no_sooner,
+             clones_are_of_own_slots_which_come_back, more_clones_than_own_slots_are_not_had, what_comes_after_the_function_has_finished_is_gone,
+             a_packet_that_is_sent_twice_or_used_afterwards_ends_the_function, a_message_is_answered, lengths_change_within_the_slot_only,
+             what_is_made_and_dropped_can_be_made_again, a_line_is_cut_between_characters, a_configuration_is_refused_with_a_reason,
+             what_a_device_has_found_out_is_known, more_frames_than_slots_come_one_after_the_other)

@@ -1,0 +1,66 @@
+/* The function as a node sees it, frame by frame. That it judges as the sample in Rust does is held beside that, on a node. */
+#include <string.h>
+
+#include <pinion_test.h>
+
+/* A segment from 10.0.0.1, port 1000, to 10.0.0.2. */
+static size_t segment(uint8_t frame[54], uint16_t port, uint8_t flags)
+{
+    static const uint8_t to_ip[] = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00, 0x45, 0, 0, 40, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2};
+    memset(frame, 0, 54);
+    memcpy(frame, to_ip, sizeof to_ip);
+    pinion_store16(frame + 34, 1000);
+    pinion_store16(frame + 36, port);
+    frame[46] = 0x50;
+    frame[47] = flags;
+    return 54;
+}
+
+static bool passes(uint16_t port, uint8_t flags)
+{
+    uint8_t frame[54];
+    const size_t len = segment(frame, port, flags);
+    return pinion_test_deliver_one(frame, len).outcome == PINION_TEST_SENT;
+}
+
+static void the_first_line_that_fits_decides(void)
+{
+    PINION_CHECK(pinion_test_prepare("deny tcp 81 from 10.0.0.0/24\nallow tcp 80-90\ndefault deny"));
+    PINION_CHECK(passes(80, PINION_TCP_SYN) && !passes(81, PINION_TCP_SYN) && passes(90, PINION_TCP_SYN) && !passes(91, PINION_TCP_SYN));
+}
+
+static void networks_bound_who_is_meant(void)
+{
+    PINION_CHECK(pinion_test_prepare("allow from 10.0.0.99/24 to 10.0.0.2\ndefault deny"));
+    PINION_CHECK(passes(80, PINION_TCP_SYN));
+    PINION_CHECK(pinion_test_prepare("allow from 10.0.1.0/24\nallow to fd00::/8\ndefault deny"));
+    PINION_CHECK(!passes(80, PINION_TCP_SYN));
+}
+
+static void a_segment_of_a_connection_is_told_from_its_first(void)
+{
+    PINION_CHECK(pinion_test_prepare("allow tcp established\ndefault deny"));
+    PINION_CHECK(!passes(80, PINION_TCP_SYN) && passes(80, PINION_TCP_SYN | PINION_TCP_ACK) && passes(80, PINION_TCP_RST));
+}
+
+static void every_truncation_is_dropped(void)
+{
+    uint8_t frame[54];
+    PINION_CHECK(pinion_test_prepare("default allow"));
+    for (size_t len = 0; len < segment(frame, 80, PINION_TCP_ACK); len++)
+        PINION_CHECK(pinion_test_deliver_one(frame, len).outcome == PINION_TEST_DROPPED);
+}
+
+static void denials_are_reported_at_most_every_ten_seconds(void)
+{
+    PINION_CHECK(pinion_test_prepare("default deny"));
+    passes(80, 0);
+    passes(80, 0);
+    PINION_CHECK(strcmp(pinion_test_last_log(), "1 packets denied so far") == 0 && !pinion_test_log(1));
+    pinion_test_let_pass_ns(10000000000);
+    passes(80, 0);
+    PINION_CHECK(strcmp(pinion_test_last_log(), "3 packets denied so far") == 0);
+}
+
+PINION_TESTS(the_first_line_that_fits_decides, networks_bound_who_is_meant, a_segment_of_a_connection_is_told_from_its_first,
+             every_truncation_is_dropped, denials_are_reported_at_most_every_ten_seconds)
