@@ -103,6 +103,29 @@ fn a_new_responder_is_tested_built_checked_applied_and_answers_clients() {
 }
 
 #[test]
+fn a_new_function_in_c_is_tested_built_applied_and_answers_clients() {
+    let bed = Bed::new(Device::AfPacket);
+    let (_folder, made) = new_crate("c");
+    let tested = run(Command::new("make").args(["--silent", "test"]).current_dir(&made).env_remove("MAKEFLAGS"));
+    assert!(tested.contains("3 passed, 0 failed"), "{tested}");
+    let built = run(&mut pinion(&made, &["build"]));
+    assert!(built.contains("demo/my-function/0") && built.contains("from a snapshot"), "{built}");
+    let socket = bed.node.socket();
+    run(pinion(&made, &["apply", "--socket"]).arg(&socket));
+    assert_eq!(until("answer", SOON, || answer(&bed, 0, b"hello")), b"HELLO");
+    let said = until("line of the instance", SOON, || logs(&bed, &["--tenant", "demo"]).pop());
+    assert_eq!(said["text"], "the first datagram is answered");
+}
+
+#[test]
+fn what_does_not_compile_in_c_is_not_built_and_the_compiler_says_why() {
+    let (_folder, made) = new_crate("c");
+    std::fs::write(made.join("src/function.c"), "int answer(void) { return missing; }").expect("it can be changed");
+    let error = refused(&output(&mut pinion(&made, &["build"])));
+    assert!(error.contains("undeclared identifier 'missing'") && error.contains("make has not built"), "{error}");
+}
+
+#[test]
 fn a_new_packet_filter_is_tested_built_and_checked() {
     let (_folder, made) = new_crate("packet-filter");
     test_natively(&made);

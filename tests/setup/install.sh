@@ -6,6 +6,8 @@ set -euo pipefail
 
 # What the kernel's and DPDK's side of the build needs, and the programs that tests and the tour run.
 packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping)
+# What compiles guests in C, with the compiler above.
+packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
 # What the tests need besides: a compiler for the fuzzing engine, and programs that make traffic.
 [ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3)
 # What figures are measured beside: dpdk-testpmd, the kernel's filter, a generator.

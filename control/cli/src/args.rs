@@ -42,14 +42,14 @@ pub(crate) enum Command {
         /// What to begin with
         #[arg(long, value_enum, default_value_t = Template::Responder)]
         template: Template,
-        /// A checkout of Pinion whose SDK to use; without it, the SDK of this version from the registry
+        /// A checkout of Pinion whose SDK to use; without it, the SDK of this version from the registry, which has none for C
         #[arg(long, env = "PINION_SDK", value_name = "PATH")]
         sdk: Option<PathBuf>,
     },
     /// Build the function in this folder, and check it as a node would
     ///
-    /// Runs `cargo build --release --target wasm32-wasip1`, then `pinion check`. PINION_CARGO says which cargo; that hears of RUSTFLAGS and
-    /// the like as always.
+    /// Runs `cargo build --release --target wasm32-wasip1`, or `make` where there is a Makefile and no Cargo.toml, then `pinion check`.
+    /// PINION_CARGO says which cargo; that hears of RUSTFLAGS and the like as always.
     Build {
         #[command(flatten)]
         builder: Builder,
@@ -168,6 +168,8 @@ pub(crate) struct Builder {
 /// What a new crate begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Template {
+    /// Answers UDP datagrams, in C
+    C,
     /// Lets packets to some ports pass, and drops others
     PacketFilter,
     /// Answers UDP datagrams

@@ -64,8 +64,17 @@ pub(crate) enum BadInput {
     #[error("{} is not empty: a new crate takes an empty folder, or one that is not there", .0.display())]
     NotEmpty(PathBuf),
     /// No SDK where somebody says.
-    #[error("there is no pinion-sdk at {}: name the folder of a checkout of Pinion, or of its guest-sdk/rust", .0.display())]
-    NoSdk(PathBuf),
+    #[error("there is no {sdk} at {}: name the folder of a checkout of Pinion, or of its {folder}", path.display())]
+    NoSdk { sdk: &'static str, folder: &'static str, path: PathBuf },
+    /// A template whose SDK no registry has.
+    #[error("the SDK for C comes with Pinion's source: name the folder of a checkout by --sdk or PINION_SDK")]
+    NoCSdk,
+    /// What would be several words, or none, in a Makefile.
+    #[error("{}: make does not take this path, for it has a space, or one of # $ % : \\: have the checkout elsewhere", .0.display())]
+    NotForMake(PathBuf),
+    /// Neither of what says how a function is built.
+    #[error("there is neither a Cargo.toml nor a Makefile in this folder, which would say how the function is built")]
+    NothingToBuild,
     /// The compiler has said why.
     #[error("{program} has not built the function ({status}): what it says above is why")]
     NotBuilt { program: String, status: std::process::ExitStatus },

@@ -44,6 +44,46 @@ fn a_new_crate_names_itself_and_its_sdk_and_leaves_no_place_unfilled() {
 }
 
 #[test]
+fn a_new_function_in_c_names_itself_and_its_sdk_which_comes_with_a_checkout_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["new", "my-c", "--template", "c"];
+    let error = refused(folder.path(), &words);
+    assert!(error.starts_with("error: the SDK for C comes with Pinion's source"), "{error}");
+    let sdk = checkout().join("guest-sdk/c");
+    let output = pinion(folder.path(), &[&words[..], &["--sdk", checkout().to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("make test"));
+    let made = folder.path().join("my-c");
+    for file in ["Makefile", ".gitignore", "README.md", "pinion.toml", "src/function.c", "tests/frames.c"] {
+        let text = fs::read_to_string(made.join(file)).unwrap();
+        assert!(!text.contains("{{"), "{file}: {text}");
+    }
+    let makefile = fs::read_to_string(made.join("Makefile")).unwrap();
+    assert!(makefile.contains("NAME := my-c\n"), "{makefile}");
+    assert!(makefile.contains(&format!("include {}/pinion.mk", sdk.display())), "{makefile}");
+}
+
+#[test]
+fn a_path_that_make_would_not_understand_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkout = folder.path().join("my checkout");
+    fs::create_dir(&checkout).unwrap();
+    fs::write(checkout.join("pinion.mk"), "").unwrap();
+    let error = refused(folder.path(), &["new", "my-c", "--template", "c", "--sdk", checkout.to_str().unwrap()]);
+    assert!(error.contains("my checkout: make does not take this path"), "{error}");
+    assert!(!folder.path().join("my-c").exists());
+}
+
+#[test]
+fn a_folder_with_nothing_to_build_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("pinion.toml"), "").unwrap();
+    let builder = env!("CARGO_BIN_EXE_pinion");
+    let error = refused(folder.path(), &["build", "--builder", builder]);
+    assert!(error.starts_with("error: there is neither a Cargo.toml nor a Makefile in this folder"), "{error}");
+}
+
+#[test]
 fn the_sdk_of_a_checkout_is_found_from_its_root_and_from_within() {
     let folder = tempfile::tempdir().unwrap();
     let sdk = checkout().join("guest-sdk/rust");

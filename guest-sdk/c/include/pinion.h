@@ -203,8 +203,8 @@ void pinion_wake_at(uint64_t time_ns);
 /* --- The rest. ----------------------------------------------------------------------------------------------------------------------- */
 
 /** Logs a line for the tenant, formatted as by printf and cut at 1,024 bytes. The node limits how many lines it keeps; on the path of each
- *  packet, log sparingly. What is written to stdout and stderr is logged as well, line by line, the one as PINION_INFO, the other as
- *  PINION_ERROR. */
+ *  packet, log sparingly. What is written to stdout and stderr is logged as well, line by line and cut likewise, the one as PINION_INFO, the
+ *  other as PINION_ERROR. */
 void pinion_log(enum pinion_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Says why a configuration is refused; what `init` is to return then. */
 int pinion_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));

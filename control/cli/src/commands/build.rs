@@ -22,13 +22,23 @@ pub(super) fn run(builder: args::Builder, format: Format) -> anyhow::Result<()> 
     check::print(&taken, format)
 }
 
-/// Has cargo build where the manifest looks for the module, whatever its own settings say.
+/// Has the function built in the way of its folder.
 fn compile() -> anyhow::Result<()> {
-    let program = std::env::var("PINION_CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(&program);
-    command.args(["build", "--release", "--target", TARGET, "--target-dir", "target"]).stdin(Stdio::null());
-    let status = command.status().with_context(|| {
-        format!("{program} did not run: install Rust (rustup.rs), or say by PINION_CARGO where cargo is")
-    })?;
+    let is_here = |file: &str| Path::new(file).is_file();
+    if is_here("Cargo.toml") {
+        // Where the manifest looks for the module, whatever cargo's own settings say.
+        let program = std::env::var("PINION_CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let words = ["build", "--release", "--target", TARGET, "--target-dir", "target"];
+        run_compiler(program, &words, "install Rust (rustup.rs), or say by PINION_CARGO where cargo is")
+    } else if is_here("Makefile") {
+        run_compiler("make".to_owned(), &[], "install make")
+    } else {
+        Err(BadInput::NothingToBuild.into())
+    }
+}
+
+fn run_compiler(program: String, words: &[&str], remedy: &str) -> anyhow::Result<()> {
+    let status = Command::new(&program).args(words).stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("{program} did not run: {remedy}"))?;
     if status.success() { Ok(()) } else { Err(BadInput::NotBuilt { program, status }.into()) }
 }

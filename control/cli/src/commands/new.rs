@@ -36,20 +36,25 @@ macro_rules! template {
     };
 }
 
+const C: &[TemplateFile] = &[
+    TemplateFile { path: "Makefile", text: include_str!("../../templates/c/Makefile.in") },
+    TemplateFile { path: ".gitignore", text: include_str!("../../templates/c/gitignore.in") },
+    TemplateFile { path: "README.md", text: include_str!("../../templates/c/README.md.in") },
+    TemplateFile { path: "pinion.toml", text: include_str!("../../templates/c/pinion.toml.in") },
+    TemplateFile { path: "src/function.c", text: include_str!("../../templates/c/function.c.in") },
+    TemplateFile { path: "tests/frames.c", text: include_str!("../../templates/c/frames.c.in") },
+];
 const PACKET_FILTER: &[TemplateFile] = template!("packet-filter");
 const RESPONDER: &[TemplateFile] = template!("responder");
 
 pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&Path>) -> anyhow::Result<()> {
     let folder = PathBuf::from(name);
-    let dependency = match sdk {
-        Some(path) => format!("{{ path = {:?} }}", sdk_folder(path)?),
-        None => format!("{:?}", env!("CARGO_PKG_VERSION")),
+    let (files, dependency, tested_by) = match template {
+        Template::C => (C, c_sdk(sdk)?, "make test"),
+        Template::PacketFilter => (PACKET_FILTER, rust_sdk(sdk)?, "cargo test"),
+        Template::Responder => (RESPONDER, rust_sdk(sdk)?, "cargo test"),
     };
     check_empty(&folder)?;
-    let files = match template {
-        Template::PacketFilter => PACKET_FILTER,
-        Template::Responder => RESPONDER,
-    };
     let crate_name = name.replace('-', "_");
     for file in files {
         let text =
@@ -58,17 +63,38 @@ pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&
         fs::create_dir_all(path.parent().unwrap_or(&folder))?;
         fs::write(path, text)?;
     }
-    output::print(&format!("{name}/ is there. Next:\n  cd {name}\n  cargo test\n  pinion build\n  pinion apply"))
+    output::print(&format!("{name}/ is there. Next:\n  cd {name}\n  {tested_by}\n  pinion build\n  pinion apply"))
 }
 
-/// Where the SDK's crate is in what somebody names: a checkout, or a folder further in.
-fn sdk_folder(given: &Path) -> Result<PathBuf, BadInput> {
-    let is_sdk = |folder: &PathBuf| {
+/// The dependency on the SDK's crate: in a checkout that somebody names, or this version from the registry.
+fn rust_sdk(given: Option<&Path>) -> Result<String, BadInput> {
+    let Some(given) = given else { return Ok(format!("{:?}", env!("CARGO_PKG_VERSION"))) };
+    let is_sdk = |folder: &Path| {
         let manifest = fs::read_to_string(folder.join("Cargo.toml"));
         manifest.is_ok_and(|manifest| manifest.lines().any(|line| line == "name = \"pinion-sdk\""))
     };
-    let folders = ["", "rust", "guest-sdk/rust"].map(|inner| given.join(inner));
-    let found = folders.into_iter().find(is_sdk).ok_or_else(|| BadInput::NoSdk(given.to_owned()))?;
+    let folder = sdk_folder(given, ["", "rust", "guest-sdk/rust"], "pinion-sdk", is_sdk)?;
+    Ok(format!("{{ path = {folder:?} }}"))
+}
+
+/// The folder of the C SDK, as a Makefile names it.
+fn c_sdk(given: Option<&Path>) -> Result<String, BadInput> {
+    let given = given.ok_or(BadInput::NoCSdk)?;
+    let is_sdk = |folder: &Path| folder.join("pinion.mk").is_file();
+    let folder = sdk_folder(given, ["", "c", "guest-sdk/c"], "C SDK", is_sdk)?;
+    let for_make = |text: &&str| !text.contains(|letter: char| letter.is_whitespace() || "#$%:\\".contains(letter));
+    folder.to_str().filter(for_make).map(str::to_owned).ok_or_else(|| BadInput::NotForMake(folder.clone()))
+}
+
+/// Where an SDK is in what somebody names: a checkout, or a folder further in.
+fn sdk_folder(
+    given: &Path,
+    inner: [&'static str; 3],
+    sdk: &'static str,
+    is_sdk: impl Fn(&Path) -> bool,
+) -> Result<PathBuf, BadInput> {
+    let found = inner.map(|inner| given.join(inner)).into_iter().find(|folder| is_sdk(folder));
+    let found = found.ok_or_else(|| BadInput::NoSdk { sdk, folder: inner[2], path: given.to_owned() })?;
     found.canonicalize().map_err(|error| BadInput::Unreadable { path: found, error })
 }
 
