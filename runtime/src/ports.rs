@@ -1,14 +1,20 @@
 //! Opening the gateway's ports as the configuration says.
 
 use pinion_gateway::port::heap::HeapPool;
+use std::path::Path;
+
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
-use pinion_gateway::port::{BufferPool, Port};
+use pinion_gateway::port::socket::SocketPort;
+use pinion_gateway::port::{BufferPool, Port, Promiscuous};
 
 use crate::config::{NodeConfig, PortConfig};
 use crate::plan::CoreId;
 
 /// A device that is no device: what the node sends there is gone, and nothing comes. For machines without DPDK.
 const MEMORY_DEVICE: &str = "memory";
+/// A device that is another program, which listens at `path` for frames.
+const SOCKET_DEVICE: &str = "unix";
+const SOCKET_PATH: &str = "path=";
 
 /// Ports, the pool they share, and what must be done on the gateway's thread first.
 pub struct Opened {
@@ -30,35 +36,60 @@ pub use without_dpdk::GatewayThread;
 /// # Errors
 /// A sentence naming the device and what to do.
 pub fn open(config: &NodeConfig, core: CoreId) -> Result<Opened, String> {
-    let is_memory = |port: &PortConfig| is_memory_device(&port.device);
-    if config.ports.iter().all(is_memory) {
+    let is_ours = |port: &PortConfig| Inner::of(&port.device).is_some();
+    if config.ports.iter().all(is_ours) {
         let pool = HeapPool::new(config.limits.buffers as usize, HEAP_BUFFER_BYTES);
-        let ports = config.ports.iter().map(|port| memory_port(port, &pool)).collect::<Result<_, _>>()?;
+        let ports = config.ports.iter().map(|port| inner_port(port, &pool)).collect::<Result<_, _>>()?;
         return Ok(Opened { ports, pool: Box::new(pool), thread: GatewayThread::default() });
     }
-    if let Some(port) = config.ports.iter().find(|port| is_memory(port)) {
-        return Err(format!("port {}: a memory port cannot be mixed with devices", port.name));
+    if let Some(port) = config.ports.iter().find(|port| is_ours(port)) {
+        return Err(format!("port {}: {} cannot be mixed with DPDK's devices", port.name, port.device));
     }
     open_devices(config, core)
 }
 
 const HEAP_BUFFER_BYTES: u16 = 2048;
 
-fn is_memory_device(device: &str) -> bool {
-    device
-        .strip_prefix(MEMORY_DEVICE)
-        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+/// What a device string means that DPDK has no part in.
+enum Inner<'a> {
+    Memory,
+    /// With its arguments.
+    Socket(&'a str),
 }
 
-fn memory_port(port: &PortConfig, pool: &HeapPool) -> Result<Box<dyn Port>, String> {
+impl<'a> Inner<'a> {
+    fn of(device: &'a str) -> Option<Self> {
+        let (name, arguments) = device.split_once(',').unwrap_or((device, ""));
+        let is_a = |kind: &str| {
+            let number = name.strip_prefix(kind);
+            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+        };
+        match () {
+            () if is_a(SOCKET_DEVICE) => Some(Self::Socket(arguments)),
+            () if is_a(MEMORY_DEVICE) && name == device => Some(Self::Memory),
+            () => None,
+        }
+    }
+}
+
+fn inner_port(port: &PortConfig, pool: &HeapPool) -> Result<Box<dyn Port>, String> {
+    let PortConfig { name, device, .. } = port;
     if port.queues != 1 {
-        return Err(format!("port {}: queues = {}: a memory port has 1", port.name, port.queues));
+        return Err(format!("port {name}: queues = {}: {device} has 1", port.queues));
     }
     if let Some(namespace) = &port.namespace {
-        return Err(format!("port {}: namespace = {namespace}: a memory port is in no network namespace", port.name));
+        return Err(format!("port {name}: namespace = {namespace}: {device} is in no network namespace"));
     }
-    let config = MemoryPortConfig { mtu: port.mtu_bytes, ..MemoryPortConfig::named(&port.name) };
-    Ok(Box::new(MemoryPort::pair(config, pool.clone()).0))
+    let promiscuous = if port.promiscuous { Promiscuous::Yes } else { Promiscuous::No };
+    let config = MemoryPortConfig { mtu: port.mtu_bytes, promiscuous, ..MemoryPortConfig::named(name) };
+    let Some(Inner::Socket(arguments)) = Inner::of(device) else {
+        return Ok(Box::new(MemoryPort::pair(config, pool.clone()).0));
+    };
+    let path = arguments.strip_prefix(SOCKET_PATH).filter(|path| !path.is_empty());
+    let path =
+        path.ok_or_else(|| format!("port {name}: {device}: what it takes is a path: unix0,path=/run/lan.sock"))?;
+    let opened = SocketPort::connect(config, device, Path::new(path), pool.clone());
+    Ok(Box::new(opened.map_err(|error| format!("port {name}: {error}"))?))
 }
 
 #[cfg(feature = "dpdk")]
@@ -142,8 +173,8 @@ mod without_dpdk {
     }
 
     pub(super) fn open_devices(config: &NodeConfig, _core: CoreId) -> Result<Opened, String> {
-        let device = config.ports.iter().find(|port| !super::is_memory_device(&port.device));
+        let device = config.ports.iter().find(|port| super::Inner::of(&port.device).is_none());
         let device = device.map(|port| port.device.as_str()).unwrap_or_default();
-        Err(format!("device {device}: this piniond was built without DPDK and has memory ports only"))
+        Err(format!("device {device}: this piniond was built without DPDK: it has devices like memory0 and unix0 only"))
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! * [`dpdk`] drives any device DPDK 22.11 knows, in buffers of a [`dpdk::DpdkPool`] (cargo feature `dpdk`);
 //! * [`memory`] has no device: another thread of the process injects and collects the frames. For tests, and for
-//!   machines without DPDK, together with [`heap::HeapPool`].
+//!   machines without DPDK, together with [`heap::HeapPool`];
+//! * [`socket`] has none either: another program injects and collects them.
 //!
 //! Nothing here looks into a frame.
 
@@ -27,6 +28,7 @@ use pinion_mma::counters::Counter;
 pub mod dpdk;
 pub mod heap;
 pub mod memory;
+pub mod socket;
 
 /// What surrounds the MTU in a frame: the Ethernet header and one VLAN tag.
 pub const FRAME_OVERHEAD: u32 = 18;
