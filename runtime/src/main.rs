@@ -14,6 +14,7 @@ use pinion_control::server::ServeError;
 use pinion_control::{Control, Server, Store};
 use pinion_runtime::assembly::{self, AssemblyError};
 use pinion_runtime::config::{ConfigError, NodeConfig};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -30,6 +31,9 @@ struct Arguments {
     /// Checks the configuration file and exits.
     #[arg(long)]
     check: bool,
+    /// Stops when the process of this number ends, which has to be the one that starts this one.
+    #[arg(long, value_name = "PID")]
+    parent: Option<i32>,
 }
 
 fn main() -> ExitCode {
@@ -57,6 +61,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // Whoever tells the process to stop while it starts is heard once it has started, and it cleans up.
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let shutdown = threads.block_on(async { stop_signal() })?;
+    if let Some(parent) = arguments.parent {
+        end_with(parent)?;
+    }
     // The socket before the devices: it is what tells that another piniond runs here.
     let server = Server::bind(&config.socket)?;
     let state_dir = &config.state_dir;
@@ -76,6 +83,15 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // A change under way ends first: it needs the node.
     drop(threads);
     tracing::info!("piniond stops");
+    Ok(())
+}
+
+/// Has the kernel tell this process to stop when its parent ends, whatever ends that.
+fn end_with(parent: i32) -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM)).context("--parent")?;
+    // Whoever ended before that was said is heard of here.
+    let found = getppid().map_or(0, Pid::as_raw_pid);
+    anyhow::ensure!(found == parent, "--parent {parent}: the process that started this one is {found}");
     Ok(())
 }
 
