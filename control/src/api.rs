@@ -98,6 +98,7 @@ impl ControlService {
 #[tonic::async_trait]
 impl proto::control_server::Control for ControlService {
     type ListModulesStream = Items<proto::Module>;
+    type ListUploadsStream = Items<proto::Upload>;
     type ListChainsStream = Items<proto::Chain>;
     type ListRulesStream = Items<proto::Rule>;
     type ListFwpsStream = Items<proto::Fwp>;
@@ -159,6 +160,16 @@ impl proto::control_server::Control for ControlService {
         let modules = desired.modules().values();
         let modules = modules.filter(|m| passes(&tenant, m.tenant.clone()) && passes(&name, m.name.as_str()));
         Ok(items(modules.map(|module| (&**module).into())))
+    }
+
+    async fn list_uploads(
+        &self,
+        request: Request<proto::ListUploadsRequest>,
+    ) -> Result<Response<Self::ListUploadsStream>, Status> {
+        let tenant = tenant_filter(request.into_inner().tenant)?;
+        let uploads = self.blocking(Control::unnamed_uploads).await?.into_iter();
+        let uploads = uploads.filter(|upload| passes(&tenant, upload.tenant.clone()));
+        Ok(items(uploads.map(Into::into)))
     }
 
     async fn list_chains(

@@ -16,7 +16,7 @@ use tonic::{Code, Status, Streaming};
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::control::{ApplyRequest, Changed};
 use crate::journal::{LogFilter, LogLine};
-use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName};
+use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName, Upload};
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus};
 use crate::proto::control_client::ControlClient;
 use crate::proto::upload_request::{Header, Part};
@@ -194,6 +194,12 @@ impl Client {
         let Filter { tenant, name } = filter;
         let request = proto::ListModulesRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_modules(request).await?.into_inner()).await
+    }
+
+    /// What was uploaded and no module names, by tenant and digest.
+    pub async fn uploads(&mut self, tenant: Option<TenantName>) -> Result<Vec<Upload>, ClientError> {
+        let request = proto::ListUploadsRequest { tenant: tenant.map(Into::into) };
+        collect(self.inner.list_uploads(request).await?.into_inner()).await
     }
 
     /// Chains by tenant and name.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::journal::Journal;
 use crate::model::{
     Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX,
-    Module, ModuleName, ObjectRef, Outcome, Rule, TenantName,
+    Module, ModuleName, ObjectRef, Outcome, Rule, TenantName, Upload,
 };
 use crate::node::{Answered, Call, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
 use crate::store::{Store, StoreError};
@@ -193,6 +193,11 @@ impl Control {
     /// The desired state as it is durable now.
     pub fn desired(&self) -> Arc<DesiredState> {
         self.desired.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What tenants have uploaded and neither a module nor a stage's files are.
+    pub fn unnamed_uploads(&self) -> Result<Vec<Upload>, ControlError> {
+        Ok(self.store.unnamed_uploads(&self.desired(), SystemTime::now())?)
     }
 
     /// Has the node admit bytes and keeps them for the tenant. May take seconds.

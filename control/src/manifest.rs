@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::control::NamedUpload;
 use crate::model::{CONFIG_BYTES_MAX, Chain, Digest, Files, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, TenantName};
 
 /// What the key `version` has to say.
@@ -122,7 +123,16 @@ pub struct Bundle {
 struct ModuleEntry {
     tenant: TenantName,
     name: ModuleName,
-    wasm: NamedFile,
+    source: ModuleSource,
+}
+
+/// Where a module's bytes are.
+#[derive(Debug)]
+enum ModuleSource {
+    /// Here.
+    File(NamedFile),
+    /// On the node, as its tenant has uploaded them.
+    Uploaded(Digest),
 }
 
 /// A chain whose stages may still lack the configuration and the files that lie elsewhere.
@@ -145,6 +155,8 @@ struct NamedFile {
 pub struct Contents {
     /// Modules and their bytes.
     pub modules: Vec<ModuleFile>,
+    /// Modules of which the manifests say the digest only.
+    pub uploaded: Vec<NamedUpload>,
     /// Chains, whose stages' files are among [`Contents::files`].
     pub chains: Vec<Chain>,
     /// The files of stages, each archive of a tenant's once.
@@ -200,12 +212,36 @@ impl Bundle {
         modules.chain(chains).chain(self.rules.iter().map(ObjectRef::from)).collect()
     }
 
+    /// The chains that the manifests speak of; configurations that lie in files are not there yet.
+    pub fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.chains.iter().map(|entry| &entry.chain)
+    }
+
+    /// The rules that the manifests speak of.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// The files that modules' bytes are to be read from.
+    pub fn module_paths(&self) -> impl Iterator<Item = &Path> {
+        self.modules.iter().filter_map(|module| match &module.source {
+            ModuleSource::File(file) => Some(&*file.path),
+            ModuleSource::Uploaded(_) => None,
+        })
+    }
+
     /// Reads the files that the manifests name.
     pub fn load(self) -> Result<Contents, ManifestError> {
-        let load_module = |entry: ModuleEntry| {
-            let wasm = entry.wasm.read("path", "a module", MODULE_BYTES_MAX)?;
-            Ok(ModuleFile { tenant: entry.tenant, name: entry.name, path: entry.wasm.path, wasm })
-        };
+        let (mut modules, mut uploaded) = (Vec::new(), Vec::new());
+        for ModuleEntry { tenant, name, source } in self.modules {
+            match source {
+                ModuleSource::Uploaded(digest) => uploaded.push(NamedUpload { tenant, name, digest }),
+                ModuleSource::File(file) => {
+                    let wasm = file.read("path", "a module", MODULE_BYTES_MAX)?;
+                    modules.push(ModuleFile { tenant, name, path: file.path, wasm });
+                }
+            }
+        }
         let mut files = BTreeMap::new();
         let load_chain = |mut entry: ChainEntry| {
             for (stage, file) in &entry.config_files {
@@ -221,7 +257,8 @@ impl Bundle {
             Ok(entry.chain)
         };
         Ok(Contents {
-            modules: self.modules.into_iter().map(load_module).collect::<Result<_, ManifestError>>()?,
+            modules,
+            uploaded,
             chains: self.chains.into_iter().map(load_chain).collect::<Result<_, ManifestError>>()?,
             files: files.into_values().collect(),
             rules: self.rules,

@@ -31,7 +31,7 @@ mod tests;
 pub use chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, DRAIN_TIMEOUT_MS_MAX, FILES_BYTES_MAX, Files, HOLD_FRAMES_MAX,
     IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX,
-    MODULE_BYTES_MAX, Module, STAGES_MAX, Stage,
+    MODULE_BYTES_MAX, Module, STAGES_MAX, Stage, Upload,
 };
 pub use digest::{BadDigest, Digest};
 pub use invalid::{ChainProblem, Invalid, RuleProblem};

@@ -11,9 +11,10 @@ use toml::Spanned;
 
 use super::chain::{self, ChainTable};
 use super::place::{Place, Text};
-use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, NamedFile, VERSION};
+use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, NamedFile, VERSION};
 use crate::model::{
-    ChainName, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, TenantName, VlanId,
+    ChainName, Digest, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, TenantName,
+    VlanId,
 };
 
 /// Adds what a manifest says to the bundle.
@@ -77,7 +78,9 @@ struct Document {
 #[serde(deny_unknown_fields)]
 struct ModuleTable {
     name: Spanned<ModuleName>,
-    path: Spanned<PathBuf>,
+    path: Option<Spanned<PathBuf>>,
+    #[serde(default, deserialize_with = "digest")]
+    digest: Option<Digest>,
 }
 
 #[derive(Deserialize)]
@@ -111,6 +114,11 @@ struct MatchTable {
     source_ports: Option<PortRange>,
     #[serde(default, deserialize_with = "from_text")]
     destination_ports: Option<PortRange>,
+}
+
+fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
 /// Takes text or a number, so that `protocol = 89` and `destination_ports = 80` need no quotes.
@@ -149,8 +157,24 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     fn module(&self, table: ModuleTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
         let place = self.place(&table.name);
-        let wasm = self.file(table.path);
-        bundle.add_module(&place, ModuleEntry { tenant: self.tenant.clone(), name: table.name.into_inner(), wasm })
+        let name = table.name.into_inner();
+        let source = match (table.path, table.digest) {
+            (Some(path), None) => ModuleSource::File(self.file(path)),
+            (None, Some(digest)) => ModuleSource::Uploaded(digest),
+            (None, None) => {
+                return Err(wrong(
+                    place,
+                    format!("module {name}: its bytes are missing: give path, or digest of what was pushed"),
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(wrong(
+                    place,
+                    format!("module {name}: path and digest exclude each other: give one of them"),
+                ));
+            }
+        };
+        bundle.add_module(&place, ModuleEntry { tenant: self.tenant.clone(), name, source })
     }
 
     fn rule(&self, table: RuleTable, bundle: &mut Bundle) -> Result<(), ManifestError> {

@@ -101,6 +101,27 @@ fn without_a_tenant_things_are_the_default_tenants() {
 }
 
 #[test]
+fn a_module_is_a_file_or_the_digest_of_what_was_pushed_and_not_both() {
+    let digest = Digest::of(b"wasm");
+    let named = GOOD.replace("path = \"icmp_echo.wasm\"", &format!("digest = \"{digest}\""));
+    let rules_only = named.split("[[chain]]").next().unwrap();
+    let bundle = read(rules_only).unwrap();
+    assert_eq!((bundle.objects().len(), bundle.module_paths().count()), (1, 0));
+    let contents = bundle.load().unwrap();
+    assert_eq!((contents.modules.len(), contents.uploaded[0].digest), (0, digest));
+    assert_eq!(
+        refused(&named.replace("digest = ", "path = \"m.wasm\"\ndigest = ")),
+        "demo.toml:5: module icmp-echo: path and digest exclude each other: give one of them"
+    );
+    assert_eq!(
+        refused(&GOOD.replace("path = \"icmp_echo.wasm\"\n", "")),
+        "demo.toml:5: module icmp-echo: its bytes are missing: give path, or digest of what was pushed"
+    );
+    let error = refused(&named.replace("sha256:", "sha1:"));
+    assert!(error.starts_with("demo.toml:6: digest: \"sha1:"), "{error}");
+}
+
+#[test]
 fn an_unknown_key_is_refused_by_line_and_name() {
     let message = refused_with("priority = 100", "prioritty = 100");
     assert!(message.starts_with("demo.toml:25: unknown key `prioritty`, expected one of `name`,"), "{message}");

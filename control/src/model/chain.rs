@@ -55,6 +55,19 @@ pub struct Files {
     pub size_bytes: u64,
 }
 
+/// Bytes that a tenant has uploaded, and that neither a module of its nor files of a stage are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Upload {
+    /// Who uploaded them.
+    pub tenant: TenantName,
+    /// What they are known by.
+    pub digest: Digest,
+    /// How many they are.
+    pub size_bytes: u64,
+    /// For so long they are kept, unless something names them.
+    pub kept_ms: u64,
+}
+
 /// One place in a chain: a module, and the configuration it is pre-initialised with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stage {

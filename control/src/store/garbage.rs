@@ -3,23 +3,44 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use redb::ReadableTable;
+use redb::{ReadableDatabase, ReadableTable};
 
 use super::{BLOBS, Store, StoreError, UPLOADS, seconds};
-use crate::model::{DesiredState, Digest};
+use crate::model::{DesiredState, Digest, TenantName, Upload};
 
 /// For so long an upload waits for something to name it.
 pub const UPLOAD_LIFETIME: Duration = Duration::from_secs(3600);
 
 impl Store {
+    /// What no module names, by tenant and digest, and for how long it is kept.
+    pub fn unnamed_uploads(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Upload>, StoreError> {
+        let named = named(desired);
+        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+        let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+        let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
+        let mut found = Vec::new();
+        for entry in uploads.iter().map_err(|e| self.failed(e))? {
+            let (key, time) = entry.map_err(|e| self.failed(e))?;
+            let (tenant, digest) = key.value();
+            let kept_s = (time.value() + UPLOAD_LIFETIME.as_secs()).saturating_sub(seconds(now));
+            if kept_s == 0 || named.contains(&(tenant, digest)) {
+                continue;
+            }
+            let blob = blobs.get(digest).map_err(|e| self.failed(e))?;
+            let Some(size_bytes) = blob.map(|blob| blob.value().len() as u64) else { continue };
+            let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
+            let digest = Digest::from_bytes(*digest);
+            found.push(Upload { tenant, digest, size_bytes, kept_ms: kept_s * 1000 });
+        }
+        Ok(found)
+    }
+
     /// Removes what nothing stands on, and returns the digests whose bytes are gone.
     ///
     /// Uploads of the last hour stay. So do those from the future, which a clock that was set back leaves, until
     /// the clock has caught up.
     pub fn collect_garbage(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
-        let modules = desired.modules().values().map(|module| (module.tenant.as_str(), module.digest.as_bytes()));
-        let files = desired.files().map(|(tenant, files)| (tenant.as_str(), files.digest.as_bytes()));
-        let named: BTreeSet<(&str, &[u8; 32])> = modules.chain(files).collect();
+        let named = named(desired);
         let spared_from = seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs());
 
         let write = self.database.begin_write().map_err(|e| self.failed(e))?;
@@ -45,4 +66,11 @@ impl Store {
         write.commit().map_err(|e| self.failed(e))?;
         Ok(gone)
     }
+}
+
+/// What modules and files of stages stand on.
+fn named(desired: &DesiredState) -> BTreeSet<(&str, &[u8; 32])> {
+    let modules = desired.modules().values().map(|module| (module.tenant.as_str(), module.digest.as_bytes()));
+    let files = desired.files().map(|(tenant, files)| (tenant.as_str(), files.digest.as_bytes()));
+    modules.chain(files).collect()
 }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Chain, Match, Policy, Rule, Stage};
+use crate::model::{Chain, Match, Policy, Rule, Stage, Upload};
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
@@ -120,6 +120,20 @@ fn garbage_is_what_no_module_names_and_no_one_uploaded_of_late() {
     assert_eq!(store.upload_size_bytes(&"other".parse().unwrap(), &module("m").digest).unwrap(), None);
     assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"));
     assert_eq!(store.collect_garbage(&DesiredState::default(), at(9000)).unwrap().len(), 2);
+}
+
+#[test]
+fn uploads_are_listed_until_a_module_names_them_or_their_hour_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let state = commit(&store, &whole_change("m"));
+    store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
+    store.put_upload(&demo(), &module("next").digest, &wasm("next"), at(1000)).unwrap();
+    let (digest, size_bytes) = (module("next").digest, wasm("next").len() as u64);
+    let listed = |now| store.unnamed_uploads(&state, at(now)).unwrap();
+    assert_eq!(listed(4599), [Upload { tenant: demo(), digest, size_bytes, kept_ms: 1000 }]);
+    assert_eq!(listed(4600), []);
+    assert_eq!(store.unnamed_uploads(&DesiredState::default(), at(1000)).unwrap().len(), 2);
 }
 
 #[test]

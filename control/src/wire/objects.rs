@@ -4,7 +4,7 @@ use super::{BadMessage, field, optional};
 use crate::model::{
     BadMatch, Chain, ChainName, Class, Effect, Files, Match, Module, ModuleName, ObjectRef, Outcome, Output,
     OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Reverse, Rule, RuleName, Scheduling, Stage, StageName,
-    TenantName, VlanId,
+    TenantName, Upload, VlanId,
 };
 use crate::proto;
 
@@ -28,6 +28,30 @@ impl TryFrom<proto::Module> for Module {
             name: field("module.name", ModuleName::new(message.name))?,
             digest: field("module.digest", message.digest.parse())?,
             size_bytes: message.size_bytes,
+        })
+    }
+}
+
+impl From<Upload> for proto::Upload {
+    fn from(upload: Upload) -> Self {
+        Self {
+            tenant: upload.tenant.to_string(),
+            digest: upload.digest.to_string(),
+            size_bytes: upload.size_bytes,
+            kept_ms: upload.kept_ms,
+        }
+    }
+}
+
+impl TryFrom<proto::Upload> for Upload {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Upload) -> Result<Self, BadMessage> {
+        Ok(Self {
+            tenant: field("upload.tenant", TenantName::new(message.tenant))?,
+            digest: field("upload.digest", message.digest.parse())?,
+            size_bytes: message.size_bytes,
+            kept_ms: message.kept_ms,
         })
     }
 }

@@ -20,13 +20,14 @@ pub(super) async fn run(socket: &Path, files: &[PathBuf], format: Format) -> any
     print_changed(&changed, format)
 }
 
-async fn apply(mut client: Client, contents: Contents) -> anyhow::Result<Changed> {
+/// Uploads what there is of modules, and makes the change.
+pub(super) async fn apply(mut client: Client, contents: Contents) -> anyhow::Result<Changed> {
     let mut uploaded = BTreeSet::new();
     for files in contents.files {
         let upload = client.upload_files(&files.tenant, files.archive).await;
         upload.with_context(|| format!("files of {}, {}", files.tenant, files.path.display()))?;
     }
-    let mut modules = Vec::new();
+    let mut modules = contents.uploaded;
     for file in contents.modules {
         let digest = Digest::of(&file.wasm);
         if uploaded.insert((file.tenant.clone(), digest)) {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use pinion_builder_client::process::{self, BuildError, Wishes};
 use pinion_builder_client::protocol::Start;
+use pinion_control::control::NamedUpload;
 use pinion_control::manifest::{Contents, PackedFiles};
 use pinion_control::model::{Chain, Change, DesiredState, Digest, Invalid, Module, ModuleName, Stage, TenantName};
 use serde::Serialize;
@@ -34,8 +35,13 @@ pub(super) struct Taken {
 
 /// The builder that somebody names, or the one beside us.
 pub(super) fn builder(args::Builder { program }: args::Builder) -> Result<process::Builder, BadInput> {
-    let program = process::place(program);
-    if program.is_file() { Ok(process::Builder::new(program)) } else { Err(BadInput::NoBuilder(program)) }
+    builder_program(program).map(process::Builder::new)
+}
+
+/// The same, by its path.
+pub(super) fn builder_program(given: Option<PathBuf>) -> Result<PathBuf, BadInput> {
+    let program = process::place(given);
+    if program.is_file() { Ok(program) } else { Err(BadInput::NoBuilder(program)) }
 }
 
 /// Checks modules, as configured, and manifests, as they say.
@@ -87,7 +93,13 @@ fn consistent(contents: &Contents) -> Result<(), BadInput> {
         digest: Digest::of(&file.wasm),
         size_bytes: file.wasm.len() as u64,
     };
-    let modules = contents.modules.iter().map(module).collect();
+    let uploaded = |named: &NamedUpload| Module {
+        tenant: named.tenant.clone(),
+        name: named.name.clone(),
+        digest: named.digest,
+        size_bytes: 0,
+    };
+    let modules = contents.modules.iter().map(module).chain(contents.uploaded.iter().map(uploaded)).collect();
     let change = Change { modules, chains: contents.chains.clone(), rules: contents.rules.clone(), delete: Vec::new() };
     match DesiredState::default().apply(&change) {
         Ok(_) | Err(Invalid::UnknownModule { .. } | Invalid::UnknownChain { .. }) => Ok(()),
@@ -106,7 +118,7 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
                 taken_or(builder.check_files(files), format!("chain {}/{}: stage {at}", chain.tenant, chain.name))?;
             }
             eprintln!(
-                "chain {}/{}: stage {at} is not checked: its module {} is in none of these manifests",
+                "chain {}/{}: stage {at} is not checked: its module {} is no file that these manifests name",
                 chain.tenant, chain.name, spec.module
             );
             continue;
