@@ -52,6 +52,8 @@ pub(crate) enum Command {
     /// PINION_CARGO says which cargo; that hears of RUSTFLAGS and the like as always.
     Build {
         #[command(flatten)]
+        manifest: Manifest,
+        #[command(flatten)]
         builder: Builder,
     },
     /// Say what a node would say of modules and manifests, without one
@@ -60,9 +62,11 @@ pub(crate) enum Command {
     /// node alone knows it cannot say: whether it has a port of that name, a module that no manifest given here brings, or room. The exit
     /// status is 2 if something is refused.
     Check {
-        /// Modules (.wasm), manifests, or folders of manifests. Without any, the pinion.toml of this folder
+        /// Modules (.wasm), manifests, or folders of manifests. Without any, the pinion.toml of this folder, or of the nearest above
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        manifest: Manifest,
         /// For modules: the configuration that they are initialised with
         #[arg(long, value_name = "TEXT", default_value = "")]
         config: String,
@@ -77,9 +81,25 @@ pub(crate) enum Command {
     },
     /// Make modules, chains and rules be there as manifests say, all of them or none
     Apply {
-        /// Manifests, or folders of them; all are one change. Without any, the pinion.toml of this folder
-        #[arg(long = "file", short, num_args = 1.., value_name = "FILE")]
+        /// Manifests, or folders of them; all are one change. Without any, the pinion.toml of this folder, or of the nearest above
+        #[arg(long = "file", visible_alias = "manifest-path", short, num_args = 1.., value_name = "FILE")]
         files: Vec<PathBuf>,
+    },
+    /// Upload modules, and change nothing else
+    ///
+    /// The node judges the bytes and keeps them for their tenant under their digest, which is printed. No chain runs them yet, and none that
+    /// runs changes: that takes `pinion apply` of a manifest whose [[module]] names them, by `digest = "sha256:..."`, or by the `path` of the
+    /// same file. (An apply by path uploads what is not there yet, so a push before is no need: it is for who builds in one place and applies
+    /// in another.) What nobody names within an hour is forgotten; `pinion get uploads` lists it until then.
+    Push {
+        /// A module; without it, those of the manifest
+        #[arg(value_name = "FILE")]
+        module: Option<PathBuf>,
+        /// Who is to own the module
+        #[arg(long, requires = "module", default_value = pinion_control::manifest::DEFAULT_TENANT)]
+        tenant: TenantName,
+        #[command(flatten)]
+        manifest: Manifest,
     },
     /// List things
     Get {
@@ -155,6 +175,14 @@ pub(crate) enum Command {
     },
     /// Show the node as a whole
     Status,
+}
+
+/// Which manifest it is about.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Manifest {
+    /// The manifest; by default the pinion.toml of this folder, or of the nearest above
+    #[arg(long = "file", visible_alias = "manifest-path", short, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// Where the builder is.
@@ -247,6 +275,9 @@ pub(crate) struct Owner {
 pub(crate) enum Listed {
     #[value(alias = "module")]
     Modules,
+    /// What was pushed and no module names
+    #[value(alias = "upload")]
+    Uploads,
     #[value(alias = "chain")]
     Chains,
     #[value(alias = "rule")]

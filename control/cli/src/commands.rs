@@ -10,6 +10,7 @@ mod invoke;
 mod logs;
 mod new;
 mod progress;
+mod push;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -48,9 +49,13 @@ pub(crate) enum BadInput {
     Pack(PackError),
     /// Nothing is said of what to take, and nothing is here.
     #[error(
-        "there is no {OWN_MANIFEST} in this folder: name a file, or go to the folder of a function (pinion new makes one)"
+        "there is no {OWN_MANIFEST} in this folder, nor in one above: name a file, or go to the folder of a function (pinion new \
+         makes one)"
     )]
     NoManifest,
+    /// What the manifest leaves open.
+    #[error("{}: {problem}", manifest.display())]
+    Unclear { manifest: PathBuf, problem: String },
     /// A builder that is not there.
     #[error("there is no builder at {}: name pinion-builder by --builder or PINION_BUILDER", .0.display())]
     NoBuilder(PathBuf),
@@ -88,8 +93,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let Args { socket, output, command } = args;
     match command {
         Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref()),
-        Command::Build { builder } => build::run(builder, output),
-        Command::Check { files, config, memory_limit_kib, folder, builder } => {
+        Command::Build { manifest, builder } => build::run(&own_manifest(manifest.file)?, builder, output),
+        Command::Check { mut files, manifest, config, memory_limit_kib, folder, builder } => {
+            files.extend(manifest.file);
             let files = or_own_manifest(files)?;
             let archive = folder.map(|folder| pack(&folder)).transpose().map_err(BadInput::Pack)?;
             let memory_bytes_max = u64::from(memory_limit_kib) << 10;
@@ -97,6 +103,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             check::run(&check::builder(builder)?, &files, wishes, output)
         }
         Command::Apply { files } => apply::run(&socket, &or_own_manifest(files)?, output).await,
+        Command::Push { module: Some(module), tenant, .. } => push::file(&socket, &module, tenant, output).await,
+        Command::Push { module: None, manifest, .. } => push::run(&socket, &own_manifest(manifest.file)?, output).await,
         Command::Get { kind, name, tenant } => {
             let mut client = Client::connect(&socket).await?;
             get::run(&mut client, kind, Filter { tenant, name }, output).await
@@ -128,13 +136,28 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What was named; else the manifest of the folder that we are in.
+/// What was named; else the function's own manifest.
 fn or_own_manifest(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, BadInput> {
-    match files.is_empty() {
-        false => Ok(files),
-        true if Path::new(OWN_MANIFEST).is_file() => Ok(vec![OWN_MANIFEST.into()]),
-        true => Err(BadInput::NoManifest),
+    if files.is_empty() { Ok(vec![own_manifest(None)?]) } else { Ok(files) }
+}
+
+/// What was named, be it a function's folder; else the manifest of the folder that we are in, or of the nearest above.
+fn own_manifest(given: Option<PathBuf>) -> Result<PathBuf, BadInput> {
+    if let Some(path) = given {
+        let within = path.join(OWN_MANIFEST);
+        return Ok(if within.is_file() { within } else { path });
     }
+    if Path::new(OWN_MANIFEST).is_file() {
+        return Ok(OWN_MANIFEST.into());
+    }
+    let here = std::env::current_dir().map_err(|error| BadInput::Unreadable { path: ".".into(), error })?;
+    let above = here.ancestors().skip(1).map(|folder| folder.join(OWN_MANIFEST));
+    above.into_iter().find(|path| path.is_file()).ok_or(BadInput::NoManifest)
+}
+
+/// The folder that a manifest is in.
+fn folder_of(manifest: &Path) -> &Path {
+    manifest.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Manifests that say something.

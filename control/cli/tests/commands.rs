@@ -371,6 +371,79 @@ async fn who_follows_sees_what_comes_and_holds_up_no_node_that_stops() {
 }
 
 #[tokio::test]
+async fn what_is_pushed_is_known_by_its_digest_and_changes_nothing_until_a_manifest_names_it() {
+    let served = Served::start().await;
+    let manifest = write_manifest(&served, MANIFEST);
+    let pushed = ok(&served, &["push", "-f", &manifest]).await;
+    let digest = pushed.strip_prefix("module/icmp-echo ").unwrap().trim_end();
+    assert!(digest.starts_with("sha256:"), "{pushed}");
+    let module = served.folder.path().join("echo.wasm").display().to_string();
+    assert_eq!(ok(&served, &["push", &module, "--tenant", "demo"]).await.trim_end(), digest);
+    assert_eq!(ok(&served, &["get", "modules", "-o", "json"]).await, "[]\n");
+    let uploads = ok(&served, &["get", "uploads", "--tenant", "demo"]).await;
+    let line = uploads.lines().nth(1).unwrap();
+    assert!(line.starts_with(&format!("demo     {digest}   9B     ")), "{uploads}");
+    let json: serde_json::Value =
+        serde_json::from_str(&ok(&served, &["get", "uploads", digest, "-o", "json"]).await).unwrap();
+    assert_eq!((&json[0]["digest"], &json[0]["size_bytes"]), (&digest.into(), &9.into()));
+    let (code, error) = fails(&served.socket, &["get", "uploads", "sha256:7"]).await;
+    assert_eq!((code, error.as_str()), (2, "error: there is no upload \"sha256:7\""));
+
+    // Whoever applies need not have the file.
+    fs::remove_file(&module).unwrap();
+    let named = MANIFEST.replace("path = \"echo.wasm\"", &format!("digest = \"{digest}\""));
+    let path = served.folder.path().join("demo.toml");
+    fs::write(&path, &named).unwrap();
+    let created = "module/icmp-echo created\nchain/echo created\nrule/ping created\n";
+    assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created);
+    assert_eq!(ok(&served, &["get", "uploads", "-o", "json"]).await, "[]\n");
+    let (code, error) = fails(&served.socket, &["push", "-f", &manifest]).await;
+    assert_eq!((code, error), (2, format!("error: {manifest}: it names no module's file: there is nothing to push")));
+    fs::write(&path, named.replace(digest, &format!("sha256:{}", "0".repeat(64)))).unwrap();
+    let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
+    assert_eq!(code, 2);
+    assert!(error.contains("its tenant has uploaded nothing with the digest sha256:000"), "{error}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_module_cannot_be_pushed() {
+    let served = Served::start().await;
+    let manifest = write_manifest(&served, MANIFEST);
+    let (code, error) = fails(&served.socket, &["push", &manifest]).await;
+    assert_eq!(code, 2);
+    assert!(error.starts_with(&format!("error: {manifest}: this is not a WebAssembly module")), "{error}");
+    let (code, error) = fails(&served.socket, &["push", "/nonexistent/m.wasm"]).await;
+    assert_eq!((code, error.starts_with("error: /nonexistent/m.wasm: ")), (2, true), "{error}");
+    assert_eq!(ok(&served, &["get", "uploads", "-o", "json"]).await, "[]\n");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_file_the_manifest_of_the_nearest_folder_above_is_taken() {
+    let served = Served::start().await;
+    let root = served.folder.path().join("mine");
+    let deep = root.join("src/deep");
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(root.join("echo.wasm"), wasm("echo")).unwrap();
+    fs::write(root.join("pinion.toml"), MANIFEST).unwrap();
+    let run = async |folder: &Path, words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
+        let output =
+            command.env("PINION_SOCKET", &served.socket).args(words).current_dir(folder).output().await.unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let pushed = run(&deep, &["push"]).await;
+    assert_eq!(run(&root, &["push"]).await, pushed);
+    assert_eq!(run(Path::new("/"), &["push", "--manifest-path", root.to_str().unwrap()]).await, pushed);
+    assert!(run(&deep, &["apply"]).await.contains("chain/echo created\n"));
+    let manifest = root.join("pinion.toml");
+    assert!(run(Path::new("/"), &["apply", "--manifest-path", manifest.to_str().unwrap()]).await.contains("unchanged"));
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn delete_takes_names_or_manifests() {
     let served = Served::start().await;
     let manifest = write_manifest(&served, MANIFEST);

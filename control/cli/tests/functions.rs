@@ -122,10 +122,13 @@ fn what_is_no_name_of_a_crate_makes_none() {
 #[test]
 fn a_folder_without_a_manifest_has_nothing_to_build_check_or_apply() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["build", "check", "apply"] {
+    for command in ["build", "check", "apply", "push"] {
         // Not about the builder, which need not have been built here.
         let error = refused(folder.path(), &[command]);
-        assert!(error.starts_with("error: there is no pinion.toml in this folder"), "{command}: {error}");
+        assert!(
+            error.starts_with("error: there is no pinion.toml in this folder, nor in one above"),
+            "{command}: {error}"
+        );
     }
 }
 

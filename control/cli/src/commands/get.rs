@@ -2,7 +2,7 @@
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Module, Rule};
+use pinion_control::model::{Chain, Module, Rule, Upload};
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus};
 use serde::Serialize;
 
@@ -14,6 +14,11 @@ pub(super) async fn run(client: &mut Client, kind: Listed, filter: Filter, forma
     let wanted = filter.clone();
     match kind {
         Listed::Modules => print(client.modules(filter).await?, "module", wanted, format, modules),
+        Listed::Uploads => {
+            let mut uploads = client.uploads(filter.tenant).await?;
+            uploads.retain(|upload| filter.name.as_ref().is_none_or(|name| upload.digest.to_string() == *name));
+            print(uploads, "upload", wanted, format, self::uploads)
+        }
         Listed::Rules => print(client.rules(filter).await?, "rule", wanted, format, rules),
         Listed::Fwps => print(client.fwps(filter).await?, "fwp", wanted, format, fwps),
         Listed::Chains => {
@@ -56,6 +61,11 @@ fn print<T: Serialize>(
 fn modules(modules: &[Module]) -> String {
     let row = |m: &Module| [m.tenant.to_string(), m.name.to_string(), m.digest.to_string(), size(m.size_bytes)];
     output::table(["TENANT", "NAME", "DIGEST", "SIZE"], modules.iter().map(row))
+}
+
+fn uploads(uploads: &[Upload]) -> String {
+    let row = |it: &Upload| [it.tenant.to_string(), it.digest.to_string(), size(it.size_bytes), age(it.kept_ms)];
+    output::table(["TENANT", "DIGEST", "SIZE", "KEPT FOR"], uploads.iter().map(row))
 }
 
 fn chains(chains: &[Chain], status: &[ChainStatus]) -> String {
