@@ -3,51 +3,22 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use pinion_tests::bed::{Bed, Device, NODE, TENANT};
-use pinion_tests::build::{hostile, program, sample, workspace};
+use pinion_tests::build::{hostile, program, sample};
 use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::ping;
 use pinion_tests::process::{errors, output, run};
+use pinion_tests::tenant::{new_crate, pinion};
 use pinion_tests::until::{SOON, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// The port that the template `responder` answers at.
 const PORT: u16 = 7777;
-
-/// `pinion` in a folder, with the guests' toolchain of this machine, and the SDK of this workspace.
-fn pinion(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(program("pinion"));
-    command.args(words).current_dir(folder).env("PINION_SDK", workspace()).env_remove("PINION_SOCKET");
-    guest_toolchain(&mut command);
-    command
-}
-
-/// As `tests/setup/build-guests.sh` does where cargo has the target's standard library as source only.
-fn guest_toolchain(command: &mut Command) {
-    let script = ". tests/setup/guest-toolchain.sh; guest_toolchain; echo $debian_cargo $debian_rustc $debian_libc";
-    let found = run(Command::new("bash").args(["-c", script]).current_dir(workspace()));
-    if let [kind, cargo, rustc, libc] = found.split_whitespace().collect::<Vec<_>>()[..]
-        && kind == "debian"
-    {
-        command.envs([("PINION_CARGO", cargo), ("RUSTC", rustc), ("RUSTC_BOOTSTRAP", "1")]);
-        command.env("CARGO_UNSTABLE_BUILD_STD", "std,panic_abort");
-        command.env("CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS", format!("-L {libc}"));
-    }
-}
-
-/// A crate of this template, in a folder that goes when the first of the two does.
-fn new_crate(template: &str) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder for the crate");
-    run(&mut pinion(folder.path(), &["new", "my-function", "--template", template]));
-    let made = folder.path().join("my-function");
-    (folder, made)
-}
 
 fn test_natively(folder: &Path) {
     run(Command::new("cargo")
@@ -135,6 +106,19 @@ fn a_new_packet_filter_is_tested_built_and_checked() {
     std::fs::write(made.join("pinion.toml"), manifest.replace("53 443", "53 http")).expect("it can be changed");
     let error = refused(&output(&mut pinion(&made, &["check"])));
     assert!(error.contains("chain demo/my-function: stage 0") && error.contains("\"http\" is no port"), "{error}");
+}
+
+#[test]
+fn a_new_endpoint_is_tested_built_and_applied_and_answers_clients_and_callers_alike() {
+    let bed = Bed::new(Device::AfPacket);
+    let (_folder, made) = new_crate("endpoint");
+    test_natively(&made);
+    run(&mut pinion(&made, &["build"]));
+    run(pinion(&made, &["apply", "--socket"]).arg(bed.node.socket()));
+    assert_eq!(until("answer", SOON, || answer(&bed, 0, b"set colour deep blue")), b"ok\n");
+    assert_eq!(until("answer", SOON, || answer(&bed, 1, b"get colour")), b"deep blue\n");
+    let called = bed.node.cli().run(&["invoke", "demo/my-function", "--data", "get colour"]);
+    assert_eq!(called, "deep blue\n");
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub mod node;
 pub mod ping;
 pub mod process;
 pub mod random;
+pub mod tenant;
 pub mod transfer;
 pub mod until;
 pub mod witness;

@@ -198,6 +198,8 @@ pub(crate) struct Builder {
 pub(crate) enum Template {
     /// Answers UDP datagrams, in C
     C,
+    /// A service: answers requests, by UDP and by `pinion invoke`
+    Endpoint,
     /// Lets packets to some ports pass, and drops others
     PacketFilter,
     /// Answers UDP datagrams

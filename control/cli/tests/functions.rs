@@ -28,7 +28,7 @@ fn checkout() -> PathBuf {
 #[test]
 fn a_new_crate_names_itself_and_its_sdk_and_leaves_no_place_unfilled() {
     let folder = tempfile::tempdir().unwrap();
-    for template in ["responder", "packet-filter"] {
+    for template in ["responder", "packet-filter", "endpoint"] {
         let name = format!("my-{template}");
         let output = pinion(folder.path(), &["new", &name, "--template", template]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -15,7 +15,7 @@ struct TemplateFile {
 }
 
 macro_rules! template {
-    ($folder:literal) => {
+    ($folder:literal $(, $path:literal => $file:literal)*) => {
         &[
             TemplateFile { path: "Cargo.toml", text: include_str!("../../templates/Cargo.toml.in") },
             TemplateFile { path: ".gitignore", text: include_str!("../../templates/gitignore.in") },
@@ -32,6 +32,7 @@ macro_rules! template {
                 path: "tests/frames.rs",
                 text: include_str!(concat!("../../templates/", $folder, "/frames.rs.in")),
             },
+            $(TemplateFile { path: $path, text: include_str!(concat!("../../templates/", $folder, "/", $file)) },)*
         ]
     };
 }
@@ -44,6 +45,7 @@ const C: &[TemplateFile] = &[
     TemplateFile { path: "src/function.c", text: include_str!("../../templates/c/function.c.in") },
     TemplateFile { path: "tests/frames.c", text: include_str!("../../templates/c/frames.c.in") },
 ];
+const ENDPOINT: &[TemplateFile] = template!("endpoint", "src/datagram.rs" => "datagram.rs.in");
 const PACKET_FILTER: &[TemplateFile] = template!("packet-filter");
 const RESPONDER: &[TemplateFile] = template!("responder");
 
@@ -51,6 +53,7 @@ pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&
     let folder = PathBuf::from(name);
     let (files, dependency, tested_by) = match template {
         Template::C => (C, c_sdk(sdk)?, "make test"),
+        Template::Endpoint => (ENDPOINT, rust_sdk(sdk)?, "cargo test"),
         Template::PacketFilter => (PACKET_FILTER, rust_sdk(sdk)?, "cargo test"),
         Template::Responder => (RESPONDER, rust_sdk(sdk)?, "cargo test"),
     };

@@ -1,0 +1,57 @@
+//! What a tenant does on its own machine: `pinion` in the folder of a function's crate.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::build::{program, workspace};
+use crate::process::run;
+
+/// `pinion` in a folder, with the guests' toolchain of this machine, and the SDK of this workspace.
+///
+/// # Panics
+/// If it has not been built.
+#[track_caller]
+#[must_use]
+pub fn pinion(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(program("pinion"));
+    command.args(words).current_dir(folder);
+    set_up(&mut command);
+    command
+}
+
+/// Has a command that runs `pinion` find toolchain and SDK.
+///
+/// # Panics
+/// If the toolchain can't be looked for.
+pub fn set_up(command: &mut Command) {
+    command.env("PINION_SDK", workspace()).env_remove("PINION_SOCKET");
+    guest_toolchain(command);
+}
+
+/// As `tests/setup/build-guests.sh` does where cargo has the target's standard library as source only.
+fn guest_toolchain(command: &mut Command) {
+    let script = ". tests/setup/guest-toolchain.sh; guest_toolchain; echo $debian_cargo $debian_rustc $debian_libc";
+    let found = run(Command::new("bash").args(["-c", script]).current_dir(workspace()));
+    if let [kind, cargo, rustc, libc] = found.split_whitespace().collect::<Vec<_>>()[..]
+        && kind == "debian"
+    {
+        command.envs([("PINION_CARGO", cargo), ("RUSTC", rustc), ("RUSTC_BOOTSTRAP", "1")]);
+        command.env("CARGO_UNSTABLE_BUILD_STD", "std,panic_abort");
+        command.env("CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS", format!("-L {libc}"));
+    }
+}
+
+/// A crate of this template, in a folder that goes when the first of the two does.
+///
+/// # Panics
+/// If it can't be made.
+#[track_caller]
+#[must_use]
+pub fn new_crate(template: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder for the crate");
+    run(&mut pinion(folder.path(), &["new", "my-function", "--template", template]));
+    let made = folder.path().join("my-function");
+    (folder, made)
+}
