@@ -10,6 +10,7 @@ use std::time::Duration;
 use pinion_tests::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::build::{hostile, program, sample};
 use pinion_tests::manifest::Manifest;
+use pinion_tests::node::Node;
 use pinion_tests::ping::ping;
 use pinion_tests::process::{errors, output, run};
 use pinion_tests::tenant::{new_crate, pinion};
@@ -160,6 +161,35 @@ fn a_configuration_and_a_limit_are_checked_with_a_module() {
         &["check", &module, "--config", "default deny", "--memory-limit-kib", "64"],
     )));
     assert!(error.contains("memory_limit_kib is 64"), "{error}");
+}
+
+#[test]
+fn a_configuration_that_does_not_parse_fails_check_and_deploy_with_the_fields_path() {
+    let config = r#"
+inside = ["10.0.0.0/8"]
+
+[[rule]]
+action = "allow"
+direction = "out"
+
+[[rule]]
+action = "allow"
+protocol = "tcp"
+ports = ["80-seven"]
+"#;
+    let stage = format!("{{ module = \"firewall\", config = '''{config}''' }}");
+    let manifest = Manifest::of(TENANT).module("firewall", &sample("firewall"));
+    let node = Node::without_devices();
+    let path = node.path("firewall.toml");
+    let text = manifest.with(format_args!("[[chain]]\nname = \"guard\"\nstage = [{stage}]\n"));
+    std::fs::write(&path, text.text()).expect("the node's folder is writable");
+    let checked = refused(&output(pinion(Path::new("/"), &["check"]).arg(&path)));
+    let applied = refused(&node.cli().try_apply(&path));
+    for error in [checked, applied] {
+        assert!(error.contains("chain demo/guard: stage 0 (firewall)"), "{error}");
+        assert!(error.contains("rule[1].ports[0]") && error.contains("80-seven"), "{error}");
+    }
+    assert!(node.cli().get("chains").is_empty());
 }
 
 #[test]
