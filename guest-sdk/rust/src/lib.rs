@@ -75,6 +75,7 @@
 //!   lru.rs        Lru                       the same for those who choose what is forgotten
 //!   checksum.rs   of, update                the Internet checksum
 //!   config.rs     parse                     configurations with names and types, by the feature `config`
+//!   tcp.rs        Server, Program           connections that end in the function, by the feature `tcp`
 //!   finish.rs     finish                    how an instance ends itself
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
@@ -100,6 +101,8 @@ pub mod log;
 pub mod lru;
 pub mod random;
 pub mod table;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 /// Checked views of headers, and what emits them: smoltcp's, so that all crates of a function use one version. With the

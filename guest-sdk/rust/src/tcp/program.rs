@@ -1,0 +1,434 @@
+//! One connection after the other: a [`Program`] reads and writes as if it were alone, and waits in between.
+//!
+//! Whatever waits ends up in [`Driver::turn`]: the node takes what was sent, gives what has come, and the stack acknowledges and keeps its timers.
+//! Peers that connect meanwhile are heard, but wait to be accepted.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+
+use super::stack::{News, Stack};
+use super::{OWN_SLOTS, Settings, Stream};
+use crate::{Batch, Function, InitError, Shelf, clock};
+
+/// How long what was written last may take to arrive, when the program has come to its end.
+const ENDING_NS_MAX: u64 = 10_000_000_000;
+
+/// Who serves connections one after the other, in code that waits. [`export_program!`](crate::export_program) makes a module of it.
+///
+/// ```
+/// use std::io::{self, BufRead, BufReader, Write};
+///
+/// use pinion_sdk::InitError;
+/// use pinion_sdk::tcp::testing::play;
+/// use pinion_sdk::tcp::{Program, Settings, TcpListener};
+///
+/// /// Greets by name.
+/// struct Greeter;
+///
+/// impl Program for Greeter {
+///     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+///         Ok((Self, Settings { port: 4000, ..Settings::default() }))
+///     }
+///
+///     fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()> {
+///         loop {
+///             let (mut stream, _peer) = listener.accept()?;
+///             stream.write_all(b"name? ")?;
+///             let mut reader = BufReader::new(stream);
+///             let mut name = String::new();
+///             reader.read_line(&mut name)?;
+///             write!(reader.get_mut(), "hello, {}\n", name.trim())?;
+///         }
+///     }
+/// }
+///
+/// pinion_sdk::export_program!(Greeter);
+///
+/// // In a test, a script has its say whenever the program waits.
+/// let mut client = None;
+/// let mut heard = String::new();
+/// play::<Greeter>(b"", |network| {
+///     let client = *client.get_or_insert_with(|| network.connect("10.0.0.1".parse().unwrap(), "10.0.0.2:4000".parse().unwrap()));
+///     heard += str::from_utf8(&network.received(client)).unwrap();
+///     if heard == "name? " {
+///         network.send(client, b"Ada\n");
+///         heard += "Ada\n";
+///     }
+///     network.is_ended(client)
+/// })
+/// .unwrap();
+/// assert_eq!(heard, "name? Ada\nhello, Ada\n");
+/// ```
+pub trait Program: Sized + 'static {
+    /// Prepares the program from its configuration, as [`Function::init`] does, and says what it listens to.
+    ///
+    /// # Errors
+    ///
+    /// The error's message goes to the tenant's log, and the configuration is refused.
+    fn init(config: &[u8]) -> Result<(Self, Settings), InitError>;
+
+    /// Runs once in each instance. When it returns, and what it has written was acknowledged or 10 s have passed, the instance ends.
+    ///
+    /// While it computes and waits for nothing, nobody is answered, nothing acknowledged, and what comes fills its slots.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the program does not deal with itself: it is logged as a warning.
+    fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()>;
+}
+
+/// Connections of a program's, and the program until it runs: what a fake node has for a function.
+pub struct Hosted<P: Program> {
+    program: Option<P>,
+    backlog: Backlog,
+}
+
+/// Connections, and who has not been accepted yet.
+struct Backlog {
+    stack: Stack,
+    waiting: VecDeque<u16>,
+}
+
+impl Backlog {
+    /// Sends what there is to be sent, and notes who has come.
+    fn turn(&mut self, shelf: Shelf<'_>, now_ns: u64) {
+        while let Some(place) = self.stack.next_touched() {
+            if self.stack.look(place, now_ns) == News::Opened {
+                self.waiting.push_back(place);
+            }
+            self.stack.settle(place, shelf, now_ns);
+        }
+    }
+}
+
+impl<P: Program> Function for Hosted<P> {
+    const OWN_SLOTS: u16 = OWN_SLOTS;
+
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        let (program, settings) = P::init(config)?;
+        settings.check()?;
+        let waiting = VecDeque::with_capacity(settings.connections_max.into());
+        Ok(Self { program: Some(program), backlog: Backlog { stack: Stack::new(settings), waiting } })
+    }
+
+    fn start(&mut self) {
+        self.backlog.stack.start();
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        let (shelf, now_ns) = (batch.shelf(), clock::now_ns());
+        self.backlog.stack.begin_turn();
+        for packet in batch {
+            self.backlog.stack.receive(&packet, shelf, now_ns);
+        }
+        self.backlog.turn(shelf, now_ns);
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.backlog.stack.deadline_ns()
+    }
+
+    fn expire(&mut self, shelf: Shelf<'_>) {
+        let now_ns = clock::now_ns();
+        self.backlog.stack.begin_turn();
+        self.backlog.stack.expire(now_ns);
+        self.backlog.turn(shelf, now_ns);
+    }
+}
+
+/// What waits, on a node or in a test.
+trait Driver {
+    fn backlog(&mut self) -> &mut Backlog;
+
+    /// Waits until something has come, a timer's time has, or that of `until_ns`.
+    fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()>;
+}
+
+/// Who waits to be accepted.
+#[derive(Clone, Copy)]
+pub struct TcpListener<'a> {
+    driver: &'a RefCell<dyn Driver + 'a>,
+}
+
+impl<'a> TcpListener<'a> {
+    /// Waits until a peer has connected.
+    ///
+    /// # Errors
+    ///
+    /// On a node, none; in a test, that it is over.
+    pub fn accept(&self) -> io::Result<(TcpStream<'a>, SocketAddr)> {
+        loop {
+            let place = self.driver.borrow_mut().backlog().waiting.pop_front();
+            if let Some(place) = place {
+                let stream = TcpStream { listener: *self, place, read_timeout: None };
+                let peer = stream.peer_addr();
+                return Ok((stream, peer));
+            }
+            self.driver.borrow_mut().turn(None)?;
+        }
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut Stack) -> R) -> R {
+        look(&mut self.driver.borrow_mut().backlog().stack)
+    }
+}
+
+impl fmt::Debug for TcpListener<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener").finish_non_exhaustive()
+    }
+}
+
+/// A connection of a [`Program`]'s. When it is dropped, what was written is sent, and what the peer still sends is nobody's.
+pub struct TcpStream<'a> {
+    listener: TcpListener<'a>,
+    place: u16,
+    read_timeout: Option<Duration>,
+}
+
+impl TcpStream<'_> {
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.listener.with(|stack| stack.ends(self.place).0)
+    }
+
+    /// The address and port that the peer speaks to.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.with(|stack| stack.ends(self.place).1)
+    }
+
+    /// How long a read waits, before it fails with [`ErrorKind::TimedOut`]; none is for ever, that is for [`Settings::idle_timeout_ns`].
+    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.read_timeout = timeout;
+    }
+
+    /// Sends what was written, and then says that nothing more comes. The connection goes on the other way.
+    pub fn shutdown(&mut self) {
+        self.look(|stream| stream.shutdown());
+    }
+
+    fn look<R>(&mut self, look: impl FnOnce(&mut Stream<'_>) -> R) -> R {
+        self.listener.with(|stack| {
+            let result = look(&mut Stream::new(stack, self.place));
+            stack.hurry(self.place);
+            result
+        })
+    }
+
+    /// Does something again and again until it need not wait.
+    fn wait<R>(
+        &mut self,
+        until_ns: Option<u64>,
+        mut work: impl FnMut(&mut Stream<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            match self.look(&mut work) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            if until_ns.is_some_and(|until_ns| until_ns <= clock::now_ns()) {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.listener.driver.borrow_mut().turn(until_ns)?;
+        }
+    }
+}
+
+impl Read for TcpStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let timeout_ns = self.read_timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let until_ns = timeout_ns.map(|timeout_ns| clock::now_ns().saturating_add(timeout_ns));
+        self.wait(until_ns, |stream| stream.read(buffer))
+    }
+}
+
+impl Write for TcpStream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.wait(None, |stream| stream.write(bytes))
+    }
+
+    /// What is written is sent when the program waits: there is nothing to be done.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for TcpStream<'_> {
+    fn drop(&mut self) {
+        self.listener.with(|stack| {
+            stack.leave(self.place);
+            stack.hurry(self.place);
+        });
+    }
+}
+
+impl fmt::Debug for TcpStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpStream").field("peer", &self.peer_addr()).finish_non_exhaustive()
+    }
+}
+
+/// Runs a program to its end, and until what it has written is there.
+fn run_to_the_end<P: Program>(program: &mut P, driver: impl Driver) -> io::Result<()> {
+    let driver = RefCell::new(driver);
+    let result = program.run(&TcpListener { driver: &driver });
+    let mut driver = driver.into_inner();
+    let end_ns = clock::now_ns() + ENDING_NS_MAX;
+    while driver.backlog().stack.has_unsaid() && clock::now_ns() < end_ns {
+        driver.turn(Some(end_ns))?;
+    }
+    result
+}
+
+#[cfg(target_family = "wasm")]
+mod node {
+    use super::{Backlog, Driver, Hosted, Program, clock, io, run_to_the_end};
+    use crate::guest::{FunctionCell, serve};
+    use crate::pool::{Pool, PoolMemory};
+    use crate::{Function, host, warn};
+
+    struct Node<'a, P: Program> {
+        hosted: &'a mut Hosted<P>,
+        pool: &'a Pool<'a>,
+    }
+
+    impl<P: Program> Driver for Node<'_, P> {
+        fn backlog(&mut self) -> &mut Backlog {
+            &mut self.hosted.backlog
+        }
+
+        fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()> {
+            self.hosted.backlog.turn(self.pool.shelf(), clock::now_ns());
+            let deadline_ns = self.hosted.deadline_ns().into_iter().chain(until_ns).min();
+            let fresh = host::wait(deadline_ns);
+            serve(self.hosted, self.pool, fresh);
+            Ok(())
+        }
+    }
+
+    /// `pinion_run` of a program.
+    pub fn run_program<P: Program, const SLOTS: usize>(cell: &FunctionCell<Hosted<P>>, memory: &PoolMemory<SLOTS>) {
+        let mut cell = cell.borrow_mut();
+        let hosted = cell.as_mut().expect("`pinion_init` comes before `pinion_run`, and must succeed");
+        let pool = memory.open(Hosted::<P>::OWN_SLOTS);
+        hosted.start();
+        let mut program = hosted.program.take().expect("`pinion_run` is called once");
+        if let Err(error) = run_to_the_end(&mut program, Node { hosted, pool: &pool }) {
+            warn!("the program ended: {error}");
+        }
+        // What was sent last is taken when this returns.
+    }
+}
+
+#[cfg(target_family = "wasm")]
+pub use node::run_program;
+
+#[cfg(not(target_family = "wasm"))]
+mod script {
+    use super::{Backlog, Driver, Hosted, Program, clock, io, run_to_the_end};
+    use crate::InitError;
+    use crate::tcp::testing::Network;
+
+    /// How long nobody has a say while nothing happens.
+    const STEP_NS_MAX: u64 = 1_000_000_000;
+
+    struct Played<P: Program, S> {
+        network: Network<Hosted<P>>,
+        script: S,
+    }
+
+    impl<P: Program, S: FnMut(&mut Network<Hosted<P>>) -> bool> Driver for Played<P, S> {
+        fn backlog(&mut self) -> &mut Backlog {
+            &mut self.network.harness.function().backlog
+        }
+
+        fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()> {
+            if (self.script)(&mut self.network) {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "the test is over"));
+            }
+            self.network.step(until_ns.unwrap_or(clock::now_ns() + STEP_NS_MAX));
+            Ok(())
+        }
+    }
+
+    /// Runs a program natively, with a script that has its say each time the program waits, and has the test end by `true`. What the program has
+    /// returned is no failure then.
+    ///
+    /// # Errors
+    ///
+    /// The program refuses its configuration.
+    pub fn play<P: Program>(
+        config: &[u8],
+        script: impl FnMut(&mut Network<Hosted<P>>) -> bool,
+    ) -> Result<io::Result<()>, InitError> {
+        let mut network = Network::<Hosted<P>>::new(config)?;
+        let program = network.harness.function().program.take();
+        let mut program = program.ok_or("the program runs already")?;
+        Ok(run_to_the_end(&mut program, Played { network, script }))
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+pub use script::play;
+
+/// Makes a Wasm module of a [`Program`], as [`export!`](crate::export) does of a function.
+#[macro_export]
+macro_rules! export_program {
+    ($program:ty) => {
+        const _: () = {
+            const __PINION_SLOTS: usize = $crate::SLOT_COUNT_DEFAULT;
+            const __PINION_OWN_SLOTS: u16 = $crate::__private::checked_own_slots(
+                <$crate::tcp::Hosted<$program> as $crate::Function>::OWN_SLOTS,
+                __PINION_SLOTS,
+            );
+
+            #[cfg(not(target_family = "wasm"))]
+            const _: fn(
+                &[u8],
+            )
+                -> ::core::result::Result<($program, $crate::tcp::Settings), $crate::InitError> =
+                <$program as $crate::tcp::Program>::init;
+
+            #[cfg(target_family = "wasm")]
+            ::std::thread_local! {
+                static POOL: $crate::__private::PoolMemory<__PINION_SLOTS> = const { $crate::__private::PoolMemory::new() };
+                static PROGRAM: $crate::__private::FunctionCell<$crate::tcp::Hosted<$program>> =
+                    const { $crate::__private::FunctionCell::new(None) };
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "_initialize")]
+            extern "C" fn exported_initialize() {
+                $crate::__private::initialize();
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_abi_v2")]
+            extern "C" fn exported_abi_v2() {}
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_init")]
+            extern "C" fn exported_init() -> i32 {
+                PROGRAM.with($crate::__private::init)
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_pool")]
+            extern "C" fn exported_pool() -> u32 {
+                POOL.with(|pool| pool.publish(__PINION_OWN_SLOTS))
+            }
+
+            #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_run")]
+            extern "C" fn exported_run() {
+                PROGRAM.with(|program| POOL.with(|pool| $crate::tcp::run_program(program, pool)))
+            }
+        };
+    };
+}

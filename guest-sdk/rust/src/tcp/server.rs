@@ -1,0 +1,98 @@
+//! Many connections at once: a [`Service`] is told what becomes of each, and a [`Server`] makes a function of it.
+
+use super::stack::{News, Stack};
+use super::{OWN_SLOTS, Settings, Stream};
+use crate::{Batch, Function, InitError, Shelf, clock};
+
+/// Who answers connections, any number of them side by side. [`Server`] makes a [`Function`] of it.
+pub trait Service: Sized + 'static {
+    /// What is known of one connection.
+    type Connection;
+
+    /// Prepares the service from its configuration, as [`Function::init`] does, and says what it listens to.
+    ///
+    /// # Errors
+    ///
+    /// The error's message goes to the tenant's log, and the configuration is refused.
+    fn init(config: &[u8]) -> Result<(Self, Settings), InitError>;
+
+    /// As [`Function::start`].
+    fn start(&mut self) {}
+
+    /// A peer has connected. [`Service::ready`] comes next.
+    fn accept(&mut self, stream: &mut Stream<'_>) -> Self::Connection;
+
+    /// Something has happened to a connection: there may be more to read, or room to write again, the peer may have closed
+    /// or reset it, or its [time](Stream::wake_at) have come; or nothing that can be seen. What is known of a connection is dropped when it was closed or broken off.
+    fn ready(&mut self, connection: &mut Self::Connection, stream: &mut Stream<'_>);
+}
+
+/// The function that a [`Service`] makes.
+pub struct Server<S: Service> {
+    service: S,
+    stack: Stack,
+    connections: Box<[Option<S::Connection>]>,
+}
+
+impl<S: Service> Server<S> {
+    /// The service itself.
+    pub fn service(&mut self) -> &mut S {
+        &mut self.service
+    }
+
+    /// Has the service look at each connection that something has happened to, and sends what there is to be sent.
+    fn turn(&mut self, shelf: Shelf<'_>, now_ns: u64) {
+        while let Some(place) = self.stack.next_touched() {
+            let connection = &mut self.connections[usize::from(place)];
+            let news = self.stack.look(place, now_ns);
+            let mut stream = Stream::new(&mut self.stack, place);
+            if news == News::Opened {
+                *connection = Some(self.service.accept(&mut stream));
+            }
+            if let Some(known) = connection.as_mut().filter(|_| news != News::None) {
+                self.service.ready(known, &mut stream);
+                if stream.is_done() {
+                    *connection = None;
+                    self.stack.leave(place);
+                }
+            }
+            self.stack.settle(place, shelf, now_ns);
+        }
+    }
+}
+
+impl<S: Service> Function for Server<S> {
+    const OWN_SLOTS: u16 = OWN_SLOTS;
+
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        let (service, settings) = S::init(config)?;
+        settings.check()?;
+        let connections = (0..settings.connections_max).map(|_| None).collect();
+        Ok(Self { service, stack: Stack::new(settings), connections })
+    }
+
+    fn start(&mut self) {
+        self.stack.start();
+        self.service.start();
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        let (shelf, now_ns) = (batch.shelf(), clock::now_ns());
+        self.stack.begin_turn();
+        for packet in batch {
+            self.stack.receive(&packet, shelf, now_ns);
+        }
+        self.turn(shelf, now_ns);
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.stack.deadline_ns()
+    }
+
+    fn expire(&mut self, shelf: Shelf<'_>) {
+        let now_ns = clock::now_ns();
+        self.stack.begin_turn();
+        self.stack.expire(now_ns);
+        self.turn(shelf, now_ns);
+    }
+}

@@ -1,0 +1,281 @@
+//! Clients for native tests of what ends TCP connections: [`Network`], smoltcp's own stack at the other end of a fake wire.
+//!
+//! Time stands still unless it is let pass, so that a test of minutes takes none, and is the same in each run.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::VecDeque;
+
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::HardwareAddress;
+
+use super::MTU_BYTES;
+pub use super::program::play;
+use crate::testing::{Harness, Outcome, Verdict};
+use crate::{Function, InitError, clock};
+
+/// The function's station, and the clients'.
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// See [`STATION`].
+const CLIENTS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const ETHERNET_HEADER: usize = 14;
+/// How long clients and function may make each other wait for an acknowledgement.
+const SETTLING_NS: u64 = 30_000_000;
+/// How long a condition may take to come true.
+const UNTIL_NS_MAX: u64 = 3_600_000_000_000;
+const FIRST_PORT: u16 = 49_152;
+
+/// Which way frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Towards {
+    /// To the function.
+    Function,
+    /// To the clients.
+    Clients,
+}
+
+/// A client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client(SocketHandle);
+
+/// What becomes of frames on their way.
+type Fate = dyn FnMut(Towards, Vec<Vec<u8>>) -> Vec<Vec<u8>>;
+
+/// A function on a fake node, and any number of clients on the same wire.
+pub struct Network<F: Function> {
+    /// The fake node, for frames that no client sends.
+    pub harness: Harness<F>,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    queues: Queues,
+    fate: Box<Fate>,
+    next_port: u16,
+}
+
+impl<F: Function> Network<F> {
+    /// A function with this configuration, and nobody who has connected yet.
+    ///
+    /// # Errors
+    ///
+    /// The function refuses its configuration.
+    pub fn new(config: &[u8]) -> Result<Self, InitError> {
+        let harness = Harness::new(config)?;
+        let mut queues = Queues::default();
+        let mut interface = Interface::new(Config::new(HardwareAddress::Ip), &mut queues, now());
+        interface.set_any_ip(true);
+        let fate = Box::new(|_: Towards, frames: Vec<Vec<u8>>| frames);
+        Ok(Self { harness, interface, sockets: SocketSet::new(vec![]), queues, fate, next_port: FIRST_PORT })
+    }
+
+    /// From now on, `fate` says which frames arrive of those that are sent together, and in which order.
+    pub fn impair(&mut self, fate: impl FnMut(Towards, Vec<Vec<u8>>) -> Vec<Vec<u8>> + 'static) {
+        self.fate = Box::new(fate);
+    }
+
+    /// A client that connects from an address, with 64 KiB for what it receives. It is connected once the network has [settled](Self::settle).
+    ///
+    /// # Panics
+    ///
+    /// If addresses are of different versions, or no client's or server's.
+    pub fn connect(&mut self, from: IpAddr, to: SocketAddr) -> Client {
+        self.connect_with_window(from, to, 64 << 10)
+    }
+
+    /// The same with room for so many bytes received.
+    ///
+    /// # Panics
+    ///
+    /// As [`Network::connect`].
+    pub fn connect_with_window(&mut self, from: IpAddr, to: SocketAddr, window_bytes: usize) -> Client {
+        let buffer = |len: usize| SocketBuffer::new(vec![0; len]);
+        let mut socket = Socket::new(buffer(window_bytes), buffer(1 << 20));
+        socket.set_nagle_enabled(false);
+        let local = (from, self.next_port);
+        self.next_port += 1;
+        socket.connect(self.interface.context(), to, local).expect("a client can connect from there to there");
+        Client(self.sockets.add(socket))
+    }
+
+    /// Gives a client bytes to send.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot send, or has a mebibyte to send already.
+    pub fn send(&mut self, client: Client, bytes: &[u8]) {
+        // What is written before the connection is there is sent when it is.
+        if self.socket(client).state() == State::SynSent {
+            self.settle();
+        }
+        assert_eq!(self.socket(client).send_slice(bytes), Ok(bytes.len()), "the client cannot send");
+    }
+
+    /// Takes what a client has received since the last time.
+    pub fn received(&mut self, client: Client) -> Vec<u8> {
+        let mut received = Vec::new();
+        let mut part = [0; 4096];
+        while let Ok(count @ 1..) = self.socket(client).recv_slice(&mut part) {
+            received.extend_from_slice(&part[..count]);
+        }
+        received
+    }
+
+    /// Has a client say that it sends no more.
+    pub fn close(&mut self, client: Client) {
+        self.socket(client).close();
+    }
+
+    /// Has a client break its connection off.
+    pub fn abort(&mut self, client: Client) {
+        self.socket(client).abort();
+    }
+
+    /// Whether a client has its connection, and it has not been closed at either end.
+    pub fn is_connected(&mut self, client: Client) -> bool {
+        self.socket(client).state() == State::Established
+    }
+
+    /// Whether the function has said that it sends no more, or has broken the connection off, and the client has read all.
+    pub fn is_ended(&mut self, client: Client) -> bool {
+        !matches!(self.socket(client).state(), State::SynSent) && !self.socket(client).may_recv()
+    }
+
+    /// Whether a client's connection was refused or broken off, or is over on both sides.
+    pub fn is_closed(&mut self, client: Client) -> bool {
+        matches!(self.socket(client).state(), State::Closed | State::TimeWait)
+    }
+
+    /// Lets clients and function speak until nobody has anything to say, and a few milliseconds more.
+    pub fn settle(&mut self) {
+        self.let_pass_ns(SETTLING_NS);
+    }
+
+    /// Lets them speak for that time.
+    pub fn let_pass_ns(&mut self, duration_ns: u64) {
+        let end_ns = clock::now_ns() + duration_ns;
+        while clock::now_ns() < end_ns {
+            self.step(end_ns);
+        }
+        self.exchange();
+    }
+
+    /// Lets time pass until a condition holds.
+    ///
+    /// # Panics
+    ///
+    /// If it does not within an hour.
+    pub fn until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
+        let end_ns = clock::now_ns() + UNTIL_NS_MAX;
+        while !holds(self) {
+            assert!(clock::now_ns() < end_ns, "it has not come true within an hour");
+            self.step(end_ns);
+        }
+    }
+
+    fn socket(&mut self, client: Client) -> &mut Socket<'static> {
+        self.sockets.get_mut(client.0)
+    }
+
+    /// Exchanges what there is, or lets time pass until somebody has something to do.
+    pub(super) fn step(&mut self, end_ns: u64) {
+        if self.exchange() {
+            return;
+        }
+        let at_ns = |at: Instant| at.total_micros().max(0) as u64 * 1_000;
+        let clients_ns = self.interface.poll_at(now(), &self.sockets).map(at_ns);
+        let function_ns = self.harness.function().deadline_ns();
+        let next_ns = clients_ns.into_iter().chain(function_ns).min().unwrap_or(end_ns);
+        let step_ns = next_ns.min(end_ns).saturating_sub(clock::now_ns()).max(1_000);
+        let verdicts = self.harness.let_pass_ns(step_ns);
+        self.take(verdicts);
+    }
+
+    /// Whether a frame went either way.
+    fn exchange(&mut self) -> bool {
+        let had_received = !self.queues.received.is_empty();
+        self.interface.poll(now(), &mut self.queues, &mut self.sockets);
+        let packets = std::mem::take(&mut self.queues.sent);
+        let frames: Vec<_> = packets.into_iter().map(|packet| framed(&packet)).collect();
+        if frames.is_empty() {
+            return had_received;
+        }
+        let frames = (self.fate)(Towards::Function, frames);
+        let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+        let verdicts = self.harness.deliver(&frames);
+        self.take(verdicts);
+        true
+    }
+
+    fn take(&mut self, verdicts: Vec<Verdict>) {
+        let answers = verdicts.into_iter().filter(|verdict| verdict.outcome == Outcome::Replied);
+        let answers: Vec<_> = answers.map(|verdict| verdict.bytes).collect();
+        if answers.is_empty() {
+            return;
+        }
+        for frame in (self.fate)(Towards::Clients, answers) {
+            assert_eq!(
+                (&frame[..6], &frame[6..12]),
+                (&CLIENTS[..], &STATION[..]),
+                "an answer goes back where it came from"
+            );
+            self.queues.received.push_back(frame[ETHERNET_HEADER..].to_vec());
+        }
+    }
+}
+
+fn now() -> Instant {
+    Instant::ZERO + Duration::from_micros(clock::now_ns() / 1_000)
+}
+
+fn framed(packet: &[u8]) -> Vec<u8> {
+    let ethertype: [u8; 2] = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
+    [&STATION[..], &CLIENTS, &ethertype, packet].concat()
+}
+
+/// IP packets on their way to and from the clients.
+#[derive(Default)]
+struct Queues {
+    received: VecDeque<Vec<u8>>,
+    sent: Vec<Vec<u8>>,
+}
+
+impl Device for Queues {
+    type RxToken<'t> = Received;
+    type TxToken<'t> = Sending<'t>;
+
+    fn receive(&mut self, _now: Instant) -> Option<(Received, Sending<'_>)> {
+        let received = self.received.pop_front()?;
+        Some((Received(received), Sending(&mut self.sent)))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<Sending<'_>> {
+        Some(Sending(&mut self.sent))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = MTU_BYTES;
+        capabilities
+    }
+}
+
+struct Received(Vec<u8>);
+
+impl RxToken for Received {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        read(&self.0)
+    }
+}
+
+struct Sending<'t>(&'t mut Vec<Vec<u8>>);
+
+impl TxToken for Sending<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
+        let mut packet = vec![0; len];
+        let result = write(&mut packet);
+        self.0.push(packet);
+        result
+    }
+}

@@ -1,0 +1,578 @@
+//! Connections that end in a function, as clients of another stack see them.
+#![cfg(feature = "tcp")]
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use pinion_sdk::headers::Headers;
+use pinion_sdk::tcp::testing::{Client, Network, Towards, play};
+use pinion_sdk::tcp::{Program, Server, Service, Settings, Stream, TcpListener};
+use pinion_sdk::testing::Outcome;
+use pinion_sdk::{Function, InitError, clock};
+use proptest::prelude::*;
+
+const PLACES: u16 = 8;
+const IDLE_NS: u64 = 60_000_000_000;
+
+/// Sends back what it gets, and is done when its peer is.
+struct Echo;
+
+impl Service for Echo {
+    type Connection = Vec<u8>;
+
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        Ok((Self, Settings { port: 7, connections_max: PLACES, idle_timeout_ns: IDLE_NS, ..Settings::default() }))
+    }
+
+    fn accept(&mut self, _stream: &mut Stream<'_>) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn ready(&mut self, left: &mut Vec<u8>, stream: &mut Stream<'_>) {
+        loop {
+            if let Ok(count) = stream.write(left) {
+                left.drain(..count);
+            }
+            if !left.is_empty() {
+                return;
+            }
+            let mut bytes = [0; 1000];
+            match stream.read(&mut bytes) {
+                Ok(0) => return stream.close(),
+                Ok(count) => left.extend_from_slice(&bytes[..count]),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+type Echoes = Network<Server<Echo>>;
+
+fn echoes() -> Echoes {
+    Network::new(b"").unwrap()
+}
+
+fn v4(host: u8) -> IpAddr {
+    [10, 0, 0, host].into()
+}
+
+fn at_v4(port: u16) -> SocketAddr {
+    (v4(200), port).into()
+}
+
+fn at_v6(port: u16) -> SocketAddr {
+    "[fd77::2]:7".parse::<SocketAddr>().map(|at| (at.ip(), port).into()).unwrap()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at ^ (at >> 8) ^ (at >> 13)) as u8).collect()
+}
+
+/// Has a client send all of that, and collects what comes back until it is as long.
+fn echoed(network: &mut Echoes, client: Client, bytes: &[u8]) -> Vec<u8> {
+    network.send(client, bytes);
+    let mut received = Vec::new();
+    network.until(|network| {
+        received.extend(network.received(client));
+        assert!(!network.is_closed(client), "broken off after {} bytes of {}", received.len(), bytes.len());
+        received.len() >= bytes.len()
+    });
+    received
+}
+
+/// A TCP segment over IPv4 in a frame, with right checksums.
+fn segment(from: SocketAddr, to: SocketAddr, flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (from.ip(), to.ip()) else { panic!("IPv4 only") };
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
+    let len = (20 + 20 + payload.len()) as u16;
+    frame.extend([0x45, 0, (len >> 8) as u8, len as u8, 0, 1, 0x40, 0, 64, 6, 0, 0]);
+    frame.extend(source.octets());
+    frame.extend(destination.octets());
+    frame.extend(from.port().to_be_bytes());
+    frame.extend(to.port().to_be_bytes());
+    frame.extend(seq.to_be_bytes());
+    frame.extend([0; 4]);
+    frame.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    frame.extend(payload);
+    let sum = pinion_sdk::checksum::of(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    let mut pseudo = [&source.octets()[..], &destination.octets(), &[0, 6], &(len - 20).to_be_bytes()].concat();
+    pseudo.extend(&frame[34..]);
+    let sum = pinion_sdk::checksum::of(&pseudo);
+    frame[50..52].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+
+fn flags_of(frame: &[u8]) -> u8 {
+    Headers::of(frame).unwrap().tcp_flags.unwrap().0
+}
+
+/// What the function answers to a frame.
+fn answers(network: &mut Echoes, frame: &[u8]) -> Vec<Vec<u8>> {
+    let verdicts = network.harness.deliver(&[frame]);
+    verdicts.into_iter().filter(|it| it.outcome == Outcome::Replied).map(|it| it.bytes).collect()
+}
+
+#[test]
+fn what_is_sent_comes_back_over_both_versions_of_ip() {
+    let mut network = echoes();
+    let clients = [network.connect(v4(1), at_v4(7)), network.connect("fd77::11".parse().unwrap(), at_v6(7))];
+    for client in clients {
+        let bytes = pattern(300_000);
+        assert!(echoed(&mut network, client, &bytes) == bytes);
+        network.close(client);
+        network.until(|network| network.is_closed(client));
+    }
+}
+
+#[test]
+fn many_connections_go_on_side_by_side() {
+    let mut network = echoes();
+    let clients: Vec<_> = (1..=PLACES as u8).map(|host| network.connect(v4(host), at_v4(7))).collect();
+    for (round, size) in [1, 100, 20_000].into_iter().enumerate() {
+        for (number, client) in clients.iter().enumerate() {
+            network.send(*client, &vec![(round * 10 + number) as u8; size]);
+        }
+        for (number, client) in clients.iter().enumerate() {
+            let mut received = Vec::new();
+            network.until(|network| {
+                received.extend(network.received(*client));
+                received.len() >= size
+            });
+            assert!(received == vec![(round * 10 + number) as u8; size]);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_altered_or_doubled_however_the_network_treats_frames() {
+    let treatment = (any::<u64>(), 0_u64..12, 0_u64..25, 0_u64..40);
+    let cases = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) };
+    proptest!(cases, |((seed, lost, doubled, swapped) in treatment)| {
+        let mut network = echoes();
+        let mut state = seed;
+        let mut chance = move |of_100: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % 100 < of_100
+        };
+        network.impair(move |_, frames| {
+            let mut kept = Vec::new();
+            for frame in frames {
+                if chance(lost) {
+                    continue;
+                }
+                if chance(doubled) {
+                    kept.push(frame.clone());
+                }
+                let at = if chance(swapped) { 0 } else { kept.len() };
+                kept.insert(at, frame);
+            }
+            kept
+        });
+        let client = network.connect(v4(1), at_v4(7));
+        network.until(|network| network.is_connected(client));
+        let bytes = pattern(60_000);
+        prop_assert!(echoed(&mut network, client, &bytes) == bytes);
+        network.close(client);
+        network.until(|network| network.is_closed(client));
+    });
+}
+
+#[test]
+fn a_peer_with_a_tiny_window_gets_all_of_it_and_one_that_does_not_read_stops_nobody_else() {
+    let mut network = echoes();
+    let tiny = network.connect_with_window(v4(1), at_v4(7), 100);
+    let stuck = network.connect_with_window(v4(2), at_v4(7), 2_000);
+    let other = network.connect(v4(3), at_v4(7));
+    network.settle();
+    network.send(stuck, &pattern(200_000));
+    network.settle();
+    let bytes = pattern(3_000);
+    assert!(echoed(&mut network, tiny, &bytes) == bytes);
+    let bytes = pattern(50_000);
+    assert!(echoed(&mut network, other, &bytes) == bytes);
+    // It is heard when it reads at last.
+    let mut received = Vec::new();
+    network.until(|network| {
+        received.extend(network.received(stuck));
+        received.len() >= 200_000
+    });
+    assert!(received == pattern(200_000));
+}
+
+#[test]
+fn who_has_said_all_is_still_answered() {
+    let mut network = echoes();
+    let client = network.connect(v4(1), at_v4(7));
+    network.settle();
+    network.send(client, &pattern(100_000));
+    network.close(client);
+    let mut received = Vec::new();
+    network.until(|network| {
+        received.extend(network.received(client));
+        network.is_closed(client)
+    });
+    assert!(received == pattern(100_000));
+}
+
+#[test]
+fn a_connection_that_is_reset_is_gone_and_its_place_free() {
+    let mut network = echoes();
+    for round in 0..3 * PLACES {
+        let client = network.connect(v4(round as u8), at_v4(7));
+        network.settle();
+        assert!(network.is_connected(client), "in round {round}");
+        network.abort(client);
+        network.settle();
+    }
+    assert_eq!(network.harness.function().deadline_ns(), None, "nothing is left to wait for");
+}
+
+#[test]
+fn other_ports_and_segments_of_no_connection_are_refused() {
+    let mut network = echoes();
+    let client = network.connect(v4(1), at_v4(8));
+    network.settle();
+    assert!(network.is_closed(client));
+    let stray = segment((v4(1), 4_000).into(), at_v4(7), ACK, 77, b"who?");
+    let refused = answers(&mut network, &stray);
+    assert_eq!(refused.len(), 1);
+    assert_eq!(flags_of(&refused[0]) & RST, RST);
+    let reset = segment((v4(1), 4_000).into(), at_v4(7), RST, 77, b"");
+    assert!(answers(&mut network, &reset).is_empty(), "nobody answers a reset");
+}
+
+#[test]
+fn what_is_damaged_in_pieces_or_addressed_to_nobody_is_dropped() {
+    let mut network = echoes();
+    let from = SocketAddr::from((v4(1), 4_000));
+    let good = segment(from, at_v4(7), SYN, 1, b"");
+    for at in [20, 24, 30, 36, 40, 48, 50] {
+        let mut damaged = good.clone();
+        damaged[at] ^= 0x10;
+        assert!(answers(&mut network, &damaged).is_empty(), "byte {at}");
+    }
+    let mut to_a_group = good.clone();
+    to_a_group[0] |= 1;
+    let mut from_a_group = good.clone();
+    from_a_group[6] |= 1;
+    for frame in [
+        to_a_group,
+        from_a_group,
+        segment((IpAddr::from([224, 0, 0, 1]), 4_000).into(), at_v4(7), SYN, 1, b""),
+        segment((IpAddr::from([0, 0, 0, 0]), 4_000).into(), at_v4(7), SYN, 1, b""),
+        segment((v4(1), 0).into(), at_v4(7), SYN, 1, b""),
+        segment(at_v4(7), at_v4(7), SYN, 1, b""),
+        good[..40].to_vec(),
+        b"no frame".to_vec(),
+    ] {
+        assert!(answers(&mut network, &frame).is_empty());
+    }
+    assert_eq!(flags_of(&answers(&mut network, &good)[0]), SYN | ACK);
+}
+
+#[test]
+fn what_the_device_has_found_out_about_a_checksum_is_believed() {
+    const GOOD: u32 = pinion_abi::RX_L4_CHECKSUM_GOOD | pinion_abi::RX_IP_CHECKSUM_GOOD;
+    let mut network = echoes();
+    let mut frame = segment((v4(1), 4_000).into(), at_v4(7), SYN, 1, b"");
+    assert_eq!(network.harness.deliver_checked(pinion_abi::RX_L4_CHECKSUM_BAD, &[&frame]).len(), 1, "dropped");
+    frame[50] ^= 1;
+    let answered = network.harness.deliver_checked(GOOD, &[&frame]);
+    assert!(answered.iter().any(|verdict| verdict.outcome == Outcome::Replied));
+}
+
+#[test]
+fn an_answer_has_the_tags_of_its_question() {
+    let mut network = echoes();
+    let mut frame = segment((v4(1), 4_000).into(), at_v4(7), SYN, 1, b"");
+    frame.splice(12..12, [0x88, 0xa8, 0, 5, 0x81, 0x00, 0x20, 7]);
+    let answer = &answers(&mut network, &frame)[0];
+    assert_eq!(answer[..12], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    assert_eq!(answer[12..22], frame[12..22]);
+    assert_eq!(flags_of(answer), SYN | ACK);
+}
+
+#[test]
+fn a_flood_of_handshakes_that_nobody_finishes_takes_no_connection_that_is_open() {
+    let mut network = echoes();
+    let open = network.connect(v4(1), at_v4(7));
+    network.settle();
+    for number in 0..20_000_u32 {
+        let [.., a, b] = number.to_be_bytes();
+        let frame = segment((IpAddr::from([11, 0, a, b]), 1_000).into(), at_v4(7), SYN, number, b"");
+        assert!(answers(&mut network, &frame).len() <= 1, "one answer for each at most");
+    }
+    let bytes = pattern(1_000);
+    assert!(echoed(&mut network, open, &bytes) == bytes);
+    // Whoever answers before as many others have come as there are places is let in.
+    let late = network.connect(v4(2), at_v4(7));
+    assert!(echoed(&mut network, late, &bytes) == bytes);
+    // Those that never answered are forgotten.
+    network.close(open);
+    network.close(late);
+    network.let_pass_ns(60_000_000_000);
+    assert_eq!(network.harness.function().deadline_ns(), None);
+}
+
+#[test]
+fn newcomers_wait_while_all_places_are_in_use_and_are_let_in_then() {
+    let mut network = echoes();
+    let clients: Vec<_> = (1..=PLACES as u8).map(|host| network.connect(v4(host), at_v4(7))).collect();
+    network.settle();
+    let late = network.connect(v4(100), at_v4(7));
+    network.let_pass_ns(5_000_000_000);
+    assert!(!network.is_connected(late) && !network.is_closed(late), "it is not answered");
+    assert!(clients.iter().all(|client| network.is_connected(*client)));
+    network.close(clients[3]);
+    network.until(|network| network.is_connected(late));
+}
+
+#[test]
+fn places_of_connections_that_are_over_are_free_for_newcomers_at_once() {
+    let mut network = echoes();
+    for round in 0..200_u32 {
+        let [.., host] = round.to_be_bytes();
+        let client = network.connect(v4(host), at_v4(7));
+        network.settle();
+        assert!(network.is_connected(client), "in round {round}");
+        network.close(client);
+        network.settle();
+    }
+}
+
+#[test]
+fn a_port_that_is_used_again_at_once_begins_another_connection() {
+    let mut network = echoes();
+    let from = SocketAddr::from((v4(1), 4_000));
+    let seq_of = |frame: &[u8]| u32::from_be_bytes(frame[38..42].try_into().unwrap());
+    let ack = |frame: &mut Vec<u8>, seq: u32| {
+        frame[42..46].copy_from_slice(&seq.to_be_bytes());
+        // The sum of the whole is what it was but for this field.
+        let old = u16::from_be_bytes([frame[50], frame[51]]);
+        let parts = seq.to_be_bytes();
+        let mut sum = u32::from(!old) + u32::from(u16::from_be_bytes([parts[0], parts[1]]));
+        sum += u32::from(u16::from_be_bytes([parts[2], parts[3]]));
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        frame[50..52].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    };
+    let mut last_first = None;
+    for round in 0..3 {
+        let first = 1_000 * round;
+        let syn_ack = answers(&mut network, &segment(from, at_v4(7), SYN, first, b""));
+        assert_eq!(flags_of(&syn_ack[0]), SYN | ACK, "in round {round}");
+        let theirs = seq_of(&syn_ack[0]);
+        assert_ne!(Some(theirs), last_first.replace(theirs), "a number that nobody can know");
+        // The function closes when its peer has: that peer's FIN, the function's, and the last acknowledgement.
+        let mut fin = segment(from, at_v4(7), ACK | 0x01, first + 1, b"");
+        ack(&mut fin, theirs + 1);
+        let answered = answers(&mut network, &fin);
+        assert!(answered.iter().any(|frame| flags_of(frame) & 0x01 != 0), "{answered:?}");
+        let mut last = segment(from, at_v4(7), ACK, first + 2, b"");
+        ack(&mut last, theirs + 2);
+        assert!(answers(&mut network, &last).is_empty());
+    }
+}
+
+#[test]
+fn who_says_nothing_for_too_long_is_broken_off() {
+    let mut network = echoes();
+    let client = network.connect(v4(1), at_v4(7));
+    network.settle();
+    network.let_pass_ns(IDLE_NS - 1_000_000_000);
+    assert!(network.is_connected(client));
+    network.let_pass_ns(2_000_000_000);
+    assert!(network.is_closed(client));
+}
+
+#[test]
+fn a_peer_that_vanishes_while_it_is_sent_to_is_forgotten() {
+    let mut network = echoes();
+    let client = network.connect(v4(1), at_v4(7));
+    network.settle();
+    network.send(client, &pattern(20_000));
+    network.impair(|towards, frames| if towards == Towards::Clients { vec![] } else { frames });
+    network.let_pass_ns(1_000_000);
+    network.impair(|_, _| vec![]);
+    network.let_pass_ns(2 * IDLE_NS);
+    assert_eq!(network.harness.function().deadline_ns(), None);
+}
+
+/// Closes each connection a second after it was opened, and notes why reads failed.
+struct Clock(Vec<ErrorKind>);
+
+impl Service for Clock {
+    type Connection = u64;
+
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        Ok((Self(Vec::new()), Settings { port: 13, ..Settings::default() }))
+    }
+
+    fn accept(&mut self, stream: &mut Stream<'_>) -> u64 {
+        let end_ns = clock::now_ns() + 1_000_000_000;
+        stream.wake_at(Some(end_ns));
+        end_ns
+    }
+
+    fn ready(&mut self, end_ns: &mut u64, stream: &mut Stream<'_>) {
+        match stream.read(&mut [0; 10]) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => self.0.push(error.kind()),
+            _ => {}
+        }
+        if clock::now_ns() >= *end_ns {
+            stream.write_all(b"time").unwrap();
+            stream.close();
+        }
+    }
+}
+
+#[test]
+fn a_service_is_woken_when_it_wants_to_be_and_what_it_wrote_before_it_closed_arrives() {
+    let mut network = Network::<Server<Clock>>::new(b"").unwrap();
+    let client = network.connect(v4(1), at_v4(13));
+    network.let_pass_ns(990_000_000);
+    assert!(network.is_connected(client) && network.received(client).is_empty());
+    network.let_pass_ns(50_000_000);
+    assert_eq!(network.received(client), b"time");
+    assert!(network.is_ended(client));
+}
+
+#[test]
+fn a_service_learns_that_its_peer_has_broken_the_connection_off() {
+    let mut network = Network::<Server<Clock>>::new(b"").unwrap();
+    let client = network.connect(v4(1), at_v4(13));
+    network.settle();
+    network.abort(client);
+    network.settle();
+    assert_eq!(network.harness.function().service().0, [ErrorKind::ConnectionReset]);
+}
+
+/// Takes its settings from its configuration: connections, receive and send buffer, a decimal number each.
+struct Configured;
+
+impl Service for Configured {
+    type Connection = ();
+
+    fn init(config: &[u8]) -> Result<(Self, Settings), InitError> {
+        let numbers: Vec<usize> =
+            str::from_utf8(config).unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
+        let settings = Settings {
+            port: numbers[0] as u16,
+            connections_max: numbers[1] as u16,
+            receive_bytes: numbers[2],
+            send_bytes: numbers[3],
+            ..Settings::default()
+        };
+        Ok((Self, settings))
+    }
+
+    fn accept(&mut self, _stream: &mut Stream<'_>) {}
+
+    fn ready(&mut self, (): &mut (), _stream: &mut Stream<'_>) {}
+}
+
+#[test]
+fn impossible_settings_are_refused_by_name_and_with_their_bounds() {
+    for (config, refusal) in [
+        ("0 8 5000 5000", "the port is 0, and must be 1 to 65535"),
+        ("7 0 5000 5000", "the number of connections is 0, and must be 1 to 4096"),
+        ("7 9000 5000 5000", "the number of connections is 9000, and must be 1 to 4096"),
+        ("7 8 10 5000", "the room for bytes received is 10, and must be 3000 to 16777216"),
+        ("7 8 5000 99999999", "the room for bytes to send is 99999999, and must be 3000 to 16777216"),
+    ] {
+        let refused = Server::<Configured>::init(config.as_bytes()).err().unwrap();
+        assert_eq!(refused.to_string(), refusal);
+    }
+}
+
+/// Answers each line with its length, until a connection says nothing; then it comes to its end.
+struct Lengths;
+
+impl Program for Lengths {
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        Ok((Self, Settings { port: 9, ..Settings::default() }))
+    }
+
+    fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {
+        loop {
+            let (stream, _) = listener.accept()?;
+            let mut reader = BufReader::new(stream);
+            let mut lines = 0;
+            let mut line = String::new();
+            while reader.read_line(&mut line)? > 0 {
+                let answer = format!("{}\n", line.trim_end().len());
+                reader.get_mut().write_all(answer.as_bytes())?;
+                line.clear();
+                lines += 1;
+            }
+            if lines == 0 {
+                reader.get_mut().write_all(&pattern(200_000))?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_serves_who_connects_one_after_the_other_and_says_all_before_it_ends() {
+    let (mut clients, mut heard, mut last, mut end) = (Vec::new(), [Vec::new(), Vec::new()], None, Vec::new());
+    let ended = play::<Lengths>(b"", |network| {
+        if clients.is_empty() {
+            clients = (1..=2).map(|host| network.connect(v4(host), at_v4(9))).collect();
+            for client in &clients {
+                network.send(*client, b"one\nseven..\n");
+                network.close(*client);
+            }
+        }
+        for (heard, client) in heard.iter_mut().zip(&clients) {
+            heard.extend(network.received(*client));
+        }
+        if last.is_none() && clients.iter().all(|client| network.is_ended(*client)) {
+            let silent = network.connect(v4(3), at_v4(9));
+            network.settle();
+            network.close(silent);
+            last = Some(silent);
+        }
+        end.extend(last.map(|last| network.received(last)).unwrap_or_default());
+        false
+    });
+    ended.unwrap().unwrap();
+    assert_eq!(heard, [b"3\n7\n", b"3\n7\n"]);
+    assert!(end.len() > 100_000, "the program ended when {} bytes were there", end.len());
+}
+
+/// Waits for a byte for a second, and notes how long that took.
+struct Impatient;
+
+impl Program for Impatient {
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        Ok((Self, Settings { port: 9, ..Settings::default() }))
+    }
+
+    fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {
+        let (mut stream, peer) = listener.accept()?;
+        assert_eq!((peer.ip(), stream.local_addr()), (v4(1), at_v4(9)));
+        stream.set_read_timeout(Some(Duration::from_secs(1)));
+        let begun_ns = clock::now_ns();
+        assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+        let waited_ns = clock::now_ns() - begun_ns;
+        assert!((1_000_000_000..1_100_000_000).contains(&waited_ns), "{waited_ns} ns");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_programs_read_waits_no_longer_than_it_may() {
+    let mut client = None;
+    let ended = play::<Impatient>(b"", |network| {
+        client.get_or_insert_with(|| network.connect(v4(1), at_v4(9)));
+        false
+    });
+    ended.unwrap().unwrap();
+}
