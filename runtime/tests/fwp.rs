@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use pinion_control::model::{Chain, Stage};
 use pinion_gateway::misses::FlowMisses;
-use pinion_mma::id::FwpId;
 use pinion_runtime::accounts::{Accounts, TenantLimits};
 use pinion_runtime::activation::{Activations, InstanceActivation};
 use pinion_runtime::end::EndReason;
