@@ -7,17 +7,19 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`] |
+//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`], [`FieldName`] |
 //! | `digest` | [`Digest`], by which the bytes of modules and files are known |
 //! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
 //! | `outputs` | [`Output`], and what makes stages a chain |
 //! | `reverse` | [`Reverse`], and which chains can have one |
+//! | `fields` | [`Field`], [`Grant`]: state outside of instances, and who may do what with it |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
 //! | `invalid` | [`Invalid`]: why a change was not made |
 
 mod chain;
 mod digest;
+mod fields;
 mod invalid;
 mod names;
 mod outputs;
@@ -34,8 +36,11 @@ pub use chain::{
     MODULE_BYTES_MAX, Module, STAGES_MAX, Stage, Upload,
 };
 pub use digest::{BadDigest, Digest};
+pub use fields::{
+    Access, ENTRIES_MAX, FIELDS_MAX, Field, FieldProblem, Grant, TTL_SECONDS_MAX, VALUE_BYTES_MAX, WhenFull,
+};
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
-pub use names::{BadName, ChainName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
+pub use names::{BadName, ChainName, FieldName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
 pub use outputs::{OUTPUTS_MAX, Output};
 pub use reverse::Reverse;
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};

@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::journal::Journal;
-use crate::model::{ChainName, DesiredState, Files, Module, ModuleName, ObjectRef, PortName, TenantName};
+use crate::model::{ChainName, DesiredState, FieldName, Files, Module, ModuleName, ObjectRef, PortName, TenantName};
 
 /// A data plane that follows a desired state.
 pub trait Node: Send + Sync + 'static {
@@ -491,4 +491,33 @@ pub struct TenantStatus {
     pub memory_limit_kib: Option<u64>,
     /// What its chains that are in force have had.
     pub meter: MeterStatus,
+    /// The state that its chains keep, by name.
+    pub state: Vec<StateFieldStatus>,
+    /// What all of these may take of memory.
+    pub state_limit_kib: u64,
+}
+
+/// What became of a field of state since it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StateFieldStatus {
+    /// Which.
+    pub name: FieldName,
+    /// Entries now, with those that have expired and that nobody has asked for since.
+    pub entries: u64,
+    /// How many it was declared for.
+    pub entries_max: u64,
+    /// Memory that it takes, however many entries there are.
+    pub memory_kib: u64,
+    /// Entries that were asked for and were there.
+    pub hits: u64,
+    /// Entries that were asked for and were not there.
+    pub misses: u64,
+    /// Changes of any kind.
+    pub writes: u64,
+    /// Calls that were not granted.
+    pub denied: u64,
+    /// Entries that found no room.
+    pub full: u64,
+    /// Entries that went to make room.
+    pub evicted: u64,
 }

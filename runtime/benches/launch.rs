@@ -16,6 +16,7 @@ use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{LogHub, Origin, hub};
+use pinion_runtime::state::Grants;
 use pinion_runtime::template::Template;
 use pinion_runtime::terms::Terms;
 use pinion_runtime::{engine, imports, template};
@@ -29,7 +30,12 @@ const ROUNDS: usize = 20_000;
 fn template(engine: &Engine, module: &str) -> Template {
     let bytes = std::fs::read(module).unwrap_or_else(|error| panic!("{module}: {error}; `make guests` builds it"));
     let config: Arc<[u8]> = POLICY.as_bytes().into();
-    let wishes = Wishes { config: Arc::clone(&config), files: None, memory_bytes_max: MEMORY_BYTES_MAX as u64 };
+    let wishes = Wishes {
+        config: Arc::clone(&config),
+        files: None,
+        memory_bytes_max: MEMORY_BYTES_MAX as u64,
+        fields: Arc::new([]),
+    };
     let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), artifact).expect("room for the artifact");
@@ -58,6 +64,7 @@ impl Launchpad<'_> {
             memory,
             activation: None,
             terms: Terms::default(),
+            state: Grants::default(),
         };
         Fwp::prepare(self.template, berth, log).expect("a function that comes to its first wait")
     }

@@ -52,7 +52,7 @@ pub enum ArtifactError {
 }
 
 /// What a stage's template is built with, besides its module.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Wishes<'a> {
     /// The configuration.
     pub config: &'a [u8],
@@ -60,6 +60,8 @@ pub struct Wishes<'a> {
     pub files: Option<&'a model::Files>,
     /// Linear memory that each instance may have, in bytes.
     pub memory_bytes_max: u64,
+    /// The fields of state that it is granted.
+    pub fields: Vec<&'a str>,
 }
 
 /// What a template is built of, besides the engine's settings.
@@ -70,13 +72,14 @@ pub struct TemplateKey {
 }
 
 impl TemplateKey {
-    /// The template of a module for a configuration, files and limits.
+    /// The template of a module for a configuration, files, limits and fields of state.
     #[must_use]
-    pub fn new(module: Digest, wishes: Wishes<'_>) -> Self {
-        let Wishes { config, files, memory_bytes_max } = wishes;
-        let files = files.map_or(&[][..], |files| files.digest.as_bytes());
-        // Its length says where the configuration begins.
-        let text = [&memory_bytes_max.to_le_bytes()[..], &[files.len() as u8], files, config].concat();
+    pub fn new(module: Digest, wishes: &Wishes<'_>) -> Self {
+        let files = wishes.files.map_or(&[][..], |files| files.digest.as_bytes());
+        // Names have no line breaks, and the lengths of both say where the configuration begins, which comes last.
+        let fields = wishes.fields.join("\n");
+        let numbers = [wishes.memory_bytes_max, files.len() as u64, fields.len() as u64].map(u64::to_le_bytes);
+        let text = [numbers.as_flattened(), files, fields.as_bytes(), wishes.config].concat();
         Self { module, wishes: Digest::of(&text) }
     }
 
@@ -246,7 +249,8 @@ mod tests {
     use crate::engine::Reset;
     use pinion_builder_client::protocol::Start;
 
-    const WISHES: Wishes<'_> = Wishes { config: b"allow all", files: None, memory_bytes_max: 1 << 20 };
+    const WISHES: Wishes<'_> =
+        Wishes { config: b"allow all", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
 
     fn open(folder: &Path) -> Artifacts {
         Artifacts::open(folder.join("templates"), &crate::engine::engine(1, Reset::Auto).unwrap()).unwrap()
@@ -257,7 +261,7 @@ mod tests {
     }
 
     fn key() -> TemplateKey {
-        TemplateKey::new(Digest::of(b"a module"), WISHES)
+        TemplateKey::new(Digest::of(b"a module"), &WISHES)
     }
 
     fn only_file(artifacts: &Artifacts, extension: &str) -> PathBuf {
@@ -291,12 +295,14 @@ mod tests {
         let files =
             [&b"some"[..], b"others"].map(|archive| model::Files { digest: Digest::of(archive), size_bytes: 4 });
         let with_files =
-            files.each_ref().map(|files| TemplateKey::new(*key().module(), Wishes { files: Some(files), ..WISHES }));
+            files.each_ref().map(|files| TemplateKey::new(*key().module(), &Wishes { files: Some(files), ..WISHES }));
         assert_ne!(with_files[0], with_files[1]);
+        let with_state = Wishes { fields: vec!["counters"], ..WISHES };
         for other in [
-            TemplateKey::new(Digest::of(b"another"), WISHES),
-            TemplateKey::new(*key().module(), other_config),
-            TemplateKey::new(*key().module(), less),
+            TemplateKey::new(Digest::of(b"another"), &WISHES),
+            TemplateKey::new(*key().module(), &other_config),
+            TemplateKey::new(*key().module(), &less),
+            TemplateKey::new(*key().module(), &with_state),
             with_files[0],
         ] {
             assert!(!artifacts.has(&other));
@@ -322,7 +328,7 @@ mod tests {
     fn what_nobody_wants_is_removed_with_what_was_left_half_written_or_by_other_settings() {
         let folder = tempfile::tempdir().unwrap();
         let artifacts = open(folder.path());
-        let other = TemplateKey::new(*key().module(), Wishes { config: b"", ..WISHES });
+        let other = TemplateKey::new(*key().module(), &Wishes { config: b"", ..WISHES });
         artifacts.keep(&key(), &facts(), b"code").unwrap();
         artifacts.keep(&other, &facts(), b"code").unwrap();
         fs::write(only_file(&artifacts, CODE).with_extension("partial"), "").unwrap();

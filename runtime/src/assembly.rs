@@ -45,6 +45,7 @@ use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
 use crate::ports::{GatewayThread, Opened};
 use crate::pressure::{self, Sources};
 use crate::roles::{self, Idle, Role};
+use crate::state::StateStore;
 use crate::terms::Tenants;
 use crate::worker::Worker;
 use crate::workshop::Workshop;
@@ -190,6 +191,7 @@ pub fn assemble_with(
     let cpu_grants = config.cpu_grants();
     let tenants = Tenants::new(cpu_grants.clone());
     let meters = Arc::new(Meters::new(plan.workers.len()));
+    let state = Arc::new(StateStore::new(config.state_limits()));
     let shelves = shelves(&engines)?;
     let catalogue = Catalogue::new(
         Arc::clone(&artifacts),
@@ -197,6 +199,7 @@ pub fn assemble_with(
         Arc::clone(&accounts),
         tenants,
         Arc::clone(&meters),
+        Arc::clone(&state),
         by_name,
         shelves,
     );
@@ -214,6 +217,7 @@ pub fn assemble_with(
         journal,
         builds,
         accounts,
+        state,
         meters,
         cpu_grants,
         orders: orders.clone(),

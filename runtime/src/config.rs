@@ -12,6 +12,7 @@ use crate::accounts::TenantLimits;
 use crate::engine::{FWPS_MAX, Reset};
 use crate::plan::CoreWishes;
 use crate::roles::Idle;
+use crate::state::StateLimits;
 use crate::terms::{CpuGrant, CpuGrants};
 
 /// What an operator writes; see `runtime/piniond.example.toml`, which has every key.
@@ -59,6 +60,8 @@ pub struct TenantConfig {
     pub name: TenantName,
     /// Linear memory of all its FWPs together, in MiB; if nothing is said, [`Limits::tenant_memory_mib`].
     pub memory_mib: Option<u32>,
+    /// Memory of all its fields of state together, in MiB; if nothing is said, [`Limits::tenant_state_mib`].
+    pub state_mib: Option<u32>,
     /// Its share of a core beside other tenants' of the same class.
     #[serde(default = "default_weight")]
     pub weight: u32,
@@ -81,11 +84,13 @@ pub struct Limits {
     pub buffers: u32,
     /// Linear memory of all FWPs of each tenant that has no limit of its own, in MiB; none for no limit.
     pub tenant_memory_mib: Option<u32>,
+    /// Memory of all fields of state of each tenant that has no limit of its own, in MiB.
+    pub tenant_state_mib: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { fwps_max: 4096, flows_max: 65_536, buffers: 8192, tenant_memory_mib: None }
+        Self { fwps_max: 4096, flows_max: 65_536, buffers: 8192, tenant_memory_mib: None, tenant_state_mib: 16 }
     }
 }
 
@@ -119,6 +124,9 @@ const MTU_BYTES_MAX: u32 = 2048 - pinion_abi::RX_HEADROOM - pinion_gateway::port
 
 /// What a tenant may be granted: up to 1 TiB.
 const TENANT_MEMORY_MIB: std::ops::RangeInclusive<u32> = 1..=1 << 20;
+
+/// What a tenant may have of memory for state: nothing, or up to 64 GiB.
+const TENANT_STATE_MIB: std::ops::RangeInclusive<u32> = 0..=1 << 16;
 
 /// What a tenant may weigh.
 const TENANT_WEIGHT: std::ops::RangeInclusive<u32> = 1..=1000;
@@ -215,6 +223,17 @@ impl NodeConfig {
         }
     }
 
+    /// What tenants may have for state.
+    #[must_use]
+    pub fn state_limits(&self) -> StateLimits {
+        let bytes = |mib: u32| u64::from(mib) << 20;
+        let of_tenant = |tenant: &TenantConfig| Some((tenant.name.clone(), bytes(tenant.state_mib?)));
+        StateLimits {
+            default_bytes: bytes(self.limits.tenant_state_mib),
+            by_name: self.tenants.iter().filter_map(of_tenant).collect(),
+        }
+    }
+
     /// What tenants may have of the cores.
     #[must_use]
     pub fn cpu_grants(&self) -> CpuGrants {
@@ -240,9 +259,15 @@ impl NodeConfig {
         if let Some(memory_mib) = self.limits.tenant_memory_mib {
             within("limits.tenant_memory_mib", memory_mib, TENANT_MEMORY_MIB)?;
         }
-        for (i, TenantConfig { name, memory_mib, weight, cpu_per_second_ms, .. }) in self.tenants.iter().enumerate() {
+        within("limits.tenant_state_mib", self.limits.tenant_state_mib, TENANT_STATE_MIB)?;
+        for (i, TenantConfig { name, memory_mib, state_mib, weight, cpu_per_second_ms, .. }) in
+            self.tenants.iter().enumerate()
+        {
             if let Some(memory_mib) = memory_mib {
                 within(&format!("tenant {name}: memory_mib"), *memory_mib, TENANT_MEMORY_MIB)?;
+            }
+            if let Some(state_mib) = state_mib {
+                within(&format!("tenant {name}: state_mib"), *state_mib, TENANT_STATE_MIB)?;
             }
             within(&format!("tenant {name}: weight"), *weight, TENANT_WEIGHT)?;
             if let Some(cpu_per_second_ms) = cpu_per_second_ms {

@@ -40,6 +40,7 @@ use crate::clock::RunSlot;
 use crate::end::{EndReason, Stop};
 use crate::footprint::{CallSite, Footprint};
 use crate::log::GuestLog;
+use crate::state::Grants;
 use crate::template::Template;
 use crate::terms::Terms;
 
@@ -55,6 +56,9 @@ pub struct FwpContext {
     pub(crate) log: GuestLog,
     /// None, if its stage was deployed without. Apart, as most have none and the rest is touched with every packet.
     pub(crate) files: Option<Box<Files>>,
+    pub(crate) state: Grants,
+    /// Its linear memory, once it has joined.
+    pub(crate) memory: Option<Memory>,
     pub(crate) limit: MemoryLimit,
     activation: Option<Activation>,
 }
@@ -294,6 +298,8 @@ pub struct Berth<'a> {
     pub activation: Option<Activation>,
     /// How it has the core.
     pub terms: Terms,
+    /// What state it may use.
+    pub state: Grants,
 }
 
 impl Fwp {
@@ -310,6 +316,8 @@ impl Fwp {
             config: Arc::clone(&template.config),
             log,
             files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
+            state: berth.state,
+            memory: None,
             limit: MemoryLimit {
                 holding: Holding::new(berth.memory, template.memory_bytes_max as u64),
                 made: false,
@@ -330,6 +338,7 @@ impl Fwp {
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
         let (mailbox, endpoint) = unsafe { connect(berth.id, memory, &layout, berth.inputs, berth.wiring) };
+        store.data_mut().memory = Some(linear);
         store.data_mut().joined = true;
         if let Some(files) = &mut store.data_mut().files {
             files.take_changes();

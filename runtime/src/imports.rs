@@ -5,15 +5,16 @@
 use std::sync::Arc;
 
 use pinion_abi::{
-    CLOCK_STEP_NS, DEADLINE_PASSED, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
+    CLOCK_STEP_NS, DEADLINE_PASSED, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
 };
 use pinion_guest::calls::{self, Asks, Host};
 use pinion_guest::files::{Files, Space};
-use wasmtime::{Caller, Engine, Linker};
+use wasmtime::{Caller, Engine, Linker, Memory};
 
 use crate::clock;
 use crate::end::{EndReason, Stop};
 use crate::fwp::{FwpContext, NEVER_NS};
+use crate::state::Grants;
 
 /// Joins every import to its implementation, for one engine.
 ///
@@ -79,6 +80,9 @@ fn suspend(caller: &Caller<'_, FwpContext>, deadline_ns: u64) {
 }
 
 impl Host for FwpContext {
+    type State = Grants;
+
+    #[inline]
     fn charge(&mut self, bytes: u32) -> bool {
         self.shared.charge(bytes)
     }
@@ -102,6 +106,20 @@ impl Host for FwpContext {
 
     fn random(&mut self, _: Asks, bytes: &mut [u8]) -> wasmtime::Result<()> {
         getrandom::fill(bytes).map_err(|error| Stop(EndReason::broken(wasmtime::Error::msg(error.to_string()))).into())
+    }
+
+    #[inline]
+    fn memory(&self) -> Option<Memory> {
+        self.memory
+    }
+
+    fn field(&self, name: &[u8]) -> Option<u32> {
+        self.state.number(name)
+    }
+
+    #[inline]
+    fn state(&self) -> Result<&Grants, Errno> {
+        if self.joined { Ok(&self.state) } else { Err(Errno::NotNow) }
     }
 
     fn exit(status: i32) -> wasmtime::Error {

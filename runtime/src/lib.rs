@@ -22,6 +22,7 @@
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
 //! | [`timers`] | until when FWPs wait |
 //! | [`launcher`], [`lifecycle`], [`lines`] | chain instances: prepared ahead, ended in order |
+//! | [`state`] | what functions keep outside their instances |
 //! | [`accounts`] | memory of chains and tenants, held to its limits |
 //! | [`pressure`] | whether the machine's memory is short |
 //! | [`activation`], [`latency`] | how long new clients wait |
@@ -60,6 +61,7 @@ pub mod pressure;
 pub mod roles;
 pub mod scheduler;
 mod spare;
+pub mod state;
 pub mod template;
 pub mod terms;
 pub mod timers;

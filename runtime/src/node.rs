@@ -24,6 +24,7 @@ use crate::launcher::{Order, Orders};
 use crate::meters::{Meters, TurnMeters};
 use crate::plan::CorePlan;
 use crate::pressure::Level;
+use crate::state::StateStore;
 use crate::terms::CpuGrants;
 use crate::workshop::Workshop;
 
@@ -51,6 +52,7 @@ pub struct DataPlane {
     journal: Arc<Journal>,
     builds: Builds,
     accounts: Arc<Accounts>,
+    state: Arc<StateStore>,
     meters: Arc<Meters>,
     cpu_grants: CpuGrants,
     orders: Orders,
@@ -98,6 +100,8 @@ pub struct DataPlaneParts {
     pub builds: Builds,
     /// Memory of chains and tenants.
     pub accounts: Arc<Accounts>,
+    /// What functions keep outside their instances.
+    pub state: Arc<StateStore>,
     /// What chains have had of the cores.
     pub meters: Arc<Meters>,
     /// What the operator grants tenants of the cores.
@@ -137,7 +141,7 @@ impl DataPlane {
         let DataPlaneParts { workshop, board, builds, accounts, orders, observer, mmas, activations, ports, .. } =
             parts;
         let DataPlaneParts { meters, cpu_grants, turns, invoke, invocations, dispatchers, fwps_max, .. } = parts;
-        let DataPlaneParts { journal, plan, stages_max, warnings, .. } = parts;
+        let DataPlaneParts { journal, state, plan, stages_max, warnings, .. } = parts;
         let started = Instant::now();
         Self {
             workshop,
@@ -145,6 +149,7 @@ impl DataPlane {
             journal,
             builds,
             accounts,
+            state,
             meters,
             cpu_grants,
             orders,
@@ -259,7 +264,9 @@ impl DataPlane {
                 dropped: sum(|meter| meter.dropped),
                 ..self.meters.status(|(of, _)| *of == tenant)
             };
-            TenantStatus { tenant, memory_kib: usage.used_kib, memory_limit_kib: usage.limit_kib, meter }
+            let (state, state_limit_kib) = self.state.of_tenant(&tenant);
+            let (memory_kib, memory_limit_kib) = (usage.used_kib, usage.limit_kib);
+            TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib }
         };
         self.accounts.of_tenants().into_iter().map(status).collect()
     }
@@ -306,7 +313,7 @@ impl Node for DataPlane {
         for ((tenant, name), rule) in state.rules() {
             self.port_known(rule.matcher.port.as_ref(), &format_args!("rule {tenant}/{name}"))?;
         }
-        Ok(())
+        self.state.check(state).map_err(Refusal::Exhausted)
     }
 
     fn invoke(&self, call: Call, answered: Answered) {
@@ -314,6 +321,8 @@ impl Node for DataPlane {
     }
 
     fn follow(&self, state: Arc<DesiredState>) {
+        // Here, as it may take long, and nobody but who made the change waits.
+        self.state.prepare(&state);
         let (done, followed) = crossbeam_channel::bounded(1);
         self.orders.give(Order::Follow(Arc::clone(&state), done));
         // Fails when the launcher has ended, as the node is stopping, or the gateway is stuck: then the status tells.

@@ -159,9 +159,9 @@ impl Workshop {
 
     fn build_one(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
         let wasm = uploads.wasm(task.module).map_err(Refusal::Failed)?;
-        let Wishes { config, files, memory_bytes_max } = task.wishes();
+        let Wishes { config, files, memory_bytes_max, fields } = task.wishes();
         let archive = files.map(|files| uploads.files(files)).transpose().map_err(Refusal::Failed)?;
-        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max };
+        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max, fields };
         let mut log = self.log.log(Origin {
             tenant: task.chain.tenant.clone(),
             chain: task.chain.name.clone(),
@@ -190,7 +190,7 @@ impl Workshop {
         let unfit = |reason: String| Refusal::Invalid(format!("it cannot run on this node: {reason}"));
         let loaded = self.artifacts.load(self.linker.engine(), &task.key);
         let loaded = loaded.map_err(|error| unfit(error.to_string()))?;
-        let Wishes { config, files, memory_bytes_max } = task.wishes();
+        let Wishes { config, files, memory_bytes_max, .. } = task.wishes();
         let files = files.map(|files| self.bundles.load(&files.digest)).transpose();
         let files = files.map_err(|error| unfit(error.to_string()))?;
         let memory_bytes_max = memory_bytes_max as usize;

@@ -5,9 +5,13 @@ mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
 
+use pinion_control::model::{Access, Chain, Field, Grant, Stage, WhenFull};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_runtime::fwp::Turn;
+use pinion_runtime::state::{StateLimits, StateStore};
 use support::{Bench, buffer};
 
 struct Counting;
@@ -38,7 +42,39 @@ const ECHO: &str = include_str!("support/echo.wat");
 
 #[test]
 fn a_hundred_thousand_packets_through_an_fwp_allocate_nothing() {
-    assert_allocates_nothing(ECHO);
+    assert_allocates_nothing(Bench::new(), ECHO);
+}
+
+#[test]
+fn as_many_calls_for_state_allocate_nothing_either() {
+    let field = Field {
+        name: "counters".parse().unwrap(),
+        value_bytes: 64,
+        entries: 2000,
+        ttl_seconds: Some(3600),
+        when_full: WhenFull::Evict,
+    };
+    let mut stage = Stage::new("m".parse().unwrap(), Vec::new());
+    stage.state = vec![Grant { field: field.name.clone(), access: Access::Write }];
+    let chain = Chain::new("t".parse().unwrap(), "c".parse().unwrap(), vec![stage]);
+    let store = StateStore::new(StateLimits { default_bytes: 1 << 20, by_name: HashMap::new() });
+    let mut bench = Bench::new();
+    bench.fields = Arc::new([field.name.to_string()]);
+    bench.state = store.open(&Chain { fields: vec![field], ..chain }).unwrap().remove(0);
+    // Before each wait: another entry, until some have to go; a number; and what is there.
+    let wait = r#"(import "pinion" "wait" (func $wait_for (result i32)))
+        (import "pinion" "state_get" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+        (import "pinion" "state_put" (func $put (param i32 i32 i32 i32 i32) (result i32)))
+        (import "pinion" "state_add" (func $add (param i32 i32 i32 i64 i32) (result i32)))
+        (func $wait (result i32)
+            (i32.store (i32.const 96) (i32.add (i32.load (i32.const 96)) (i32.const 1)))
+            (if (call $put (i32.const 0) (i32.const 96) (i32.const 4) (i32.const 128) (i32.const 64)) (then unreachable))
+            (if (call $add (i32.const 0) (i32.const 100) (i32.const 4) (i64.const 1) (i32.const 120)) (then unreachable))
+            (drop (call $get (i32.const 0) (i32.const 96) (i32.const 4) (i32.const 128) (i32.const 64)))
+            (call $wait_for))"#;
+    assert_allocates_nothing(bench, &ECHO.replace(r#"(import "pinion" "wait" (func $wait (result i32)))"#, wait));
+    let counted = &store.of_tenant(&"t".parse().unwrap()).0[0];
+    assert!(counted.writes > 200_000 && counted.evicted > 90_000, "{counted:?}");
 }
 
 #[test]
@@ -48,11 +84,13 @@ fn as_many_deadlines_of_one_between_its_packets_allocate_nothing_either() {
         (func $wait (result i32) (local $told i32)
             (local.set $told (call $wait_until (i64.const 0)))
             (select (local.get $told) (i32.const 0) (i32.gt_s (local.get $told) (i32.const 0))))"#;
-    assert_allocates_nothing(&ECHO.replace(r#"(import "pinion" "wait" (func $wait (result i32)))"#, wait));
+    assert_allocates_nothing(
+        Bench::new(),
+        &ECHO.replace(r#"(import "pinion" "wait" (func $wait (result i32)))"#, wait),
+    );
 }
 
-fn assert_allocates_nothing(wat: &str) {
-    let mut bench = Bench::new();
+fn assert_allocates_nothing(mut bench: Bench, wat: &str) {
     let mut fwp = bench.launch(wat, 1 << 20).unwrap();
     // Frames leave in the buffers that others came in; a few more than one, as a guest may be preempted in between.
     let mut spare: Vec<Buffer> = (0..4).map(|_| buffer()).collect();

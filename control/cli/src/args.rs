@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use pinion_control::model::{ChainName, TenantName};
+use pinion_control::model::{ChainName, FieldName, TenantName};
 
 /// Talks to a Pinion node: brings modules, chains and rules to it, and shows what it does.
 #[derive(Debug, Parser)]
@@ -76,6 +76,9 @@ pub(crate) enum Command {
         /// For modules: a folder with the files that instances find
         #[arg(long = "files", value_name = "FOLDER")]
         folder: Option<PathBuf>,
+        /// For modules: a field of state that they are granted; may be given several times
+        #[arg(long = "state", value_name = "FIELD")]
+        fields: Vec<FieldName>,
         #[command(flatten)]
         builder: Builder,
     },
@@ -288,6 +291,8 @@ pub(crate) enum Listed {
     Fwps,
     #[value(alias = "instance")]
     Instances,
+    /// Fields of state
+    State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

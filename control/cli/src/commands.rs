@@ -21,7 +21,7 @@ use pinion_control::client::{Filter, Follow};
 use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::{Bundle, PackError, pack};
-use pinion_control::model::{Invalid, TenantName};
+use pinion_control::model::{FieldName, Invalid, TenantName};
 
 use crate::args::{Args, Command, Format};
 use crate::output;
@@ -94,13 +94,17 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     match command {
         Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref()),
         Command::Build { manifest, builder } => build::run(&own_manifest(manifest.file)?, builder, output),
-        Command::Check { mut files, manifest, config, memory_limit_kib, folder, builder } => {
+        Command::Check { mut files, manifest, config, memory_limit_kib, folder, fields, builder } => {
             files.extend(manifest.file);
             let files = or_own_manifest(files)?;
             let archive = folder.map(|folder| pack(&folder)).transpose().map_err(BadInput::Pack)?;
-            let memory_bytes_max = u64::from(memory_limit_kib) << 10;
-            let wishes = Wishes { config: config.as_bytes(), files: archive.as_deref(), memory_bytes_max };
-            check::run(&check::builder(builder)?, &files, wishes, output)
+            let wishes = Wishes {
+                config: config.as_bytes(),
+                files: archive.as_deref(),
+                memory_bytes_max: u64::from(memory_limit_kib) << 10,
+                fields: fields.iter().map(FieldName::as_str).collect(),
+            };
+            check::run(&check::builder(builder)?, &files, &wishes, output)
         }
         Command::Apply { files } => apply::run(&socket, &or_own_manifest(files)?, output).await,
         Command::Push { module: Some(module), tenant, .. } => push::file(&socket, &module, tenant, output).await,

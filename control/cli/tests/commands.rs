@@ -183,6 +183,14 @@ async fn lists_are_plain_tables() {
         "TENANT   CHAIN   INSTANCE   STATE    CLIENT        FWPS   CORE   AGE    ENDED\n\
          demo     echo    0          active   10.77.0.101   0.0    1      1m5s   -\n"
     );
+    assert_eq!(
+        ok(&served, &["get", "state", "sessions"]).await,
+        "TENANT   NAME       ENTRIES   OF     MEMORY     LIMIT     HITS   MISSES   WRITES   DENIED   FULL   EVICTED\n\
+         demo     sessions   21        1000   301.0KiB   16.0MiB   22     23       24       25       26     27\n"
+    );
+    assert_eq!(ok(&served, &["get", "state", "--tenant", "other"]).await, "");
+    let (code, error) = fails(&served.socket, &["get", "state", "sesions"]).await;
+    assert_eq!((code, &*error), (2, "error: there is no state field \"sesions\""));
     assert!(ok(&served, &["get", "module"]).await.contains("icmp-echo   sha256:"));
     assert_eq!(ok(&served, &["get", "rules", "--tenant", "other"]).await, "");
     served.stop().await;
@@ -205,7 +213,7 @@ async fn json_shows_whole_objects() {
     let chain = json(&["describe", "chain", "echo", "--tenant", "demo", "-o", "json"]).await;
     assert_eq!(
         chain["stages"][0],
-        serde_json::json!({"module": "icmp-echo", "name": null, "config": {"text": "hello"}, "outputs": ["egress"]})
+        serde_json::json!({"module": "icmp-echo", "name": null, "config": {"text": "hello"}, "outputs": ["egress"], "state": []})
     );
     assert_eq!(chain["hold_frames"], 0);
     let fwp = json(&["get", "fwps", "-o", "json"]).await;

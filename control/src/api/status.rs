@@ -29,6 +29,7 @@ fn invalid_code(invalid: &Invalid) -> Code {
         Invalid::Chain { .. } | Invalid::Rule { .. } | Invalid::Twice(_) => Code::InvalidArgument,
         Invalid::UnknownModule { .. }
         | Invalid::UnknownChain { .. }
+        | Invalid::FieldsDiffer { .. }
         | Invalid::Alike { .. }
         | Invalid::InUse { .. } => Code::FailedPrecondition,
         Invalid::NoSuch(_) => Code::NotFound,

@@ -1,15 +1,17 @@
 //! The entry of a chain in a manifest, and how it becomes one of a [`Bundle`].
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::document::{Reader, wrong};
 use super::place::Place;
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
-    Chain, ChainName, ChainProblem, Class, ModuleName, Output, OverBudget, PortName, Reverse, Scheduling, Stage,
-    StageName, quoted,
+    Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, ModuleName, Output, OverBudget, PortName, Reverse,
+    Scheduling, Stage, StageName, quoted,
 };
 
 #[derive(Deserialize)]
@@ -48,6 +50,8 @@ struct StageTable {
     config_path: Option<Spanned<PathBuf>>,
     files: Option<Spanned<PathBuf>>,
     outputs: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    state: BTreeMap<FieldName, Spanned<Access>>,
 }
 
 /// Where keys stand that [`Chain::check`] may find fault with.
@@ -114,6 +118,13 @@ impl Places {
                 of_stage(&self.outputs, stage).or_else(|| self.reverse.clone())
             }
             ChainProblem::Unreached { stage, .. } => of_stage(&self.names, stage),
+            // What a manifest says of fields is looked at when they are read, and when they are granted.
+            ChainProblem::Fields(_)
+            | ChainProblem::Field { .. }
+            | ChainProblem::SameField(_)
+            | ChainProblem::FieldWithoutGrant(_)
+            | ChainProblem::FieldNotDeclared { .. }
+            | ChainProblem::SameGrant { .. } => None,
             ChainProblem::Stages(_) | ChainProblem::Config { .. } => None,
         };
         key.unwrap_or_else(|| self.chain.clone())
@@ -126,6 +137,8 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     let names: Vec<Option<StageName>> =
         table.stage.iter().map(|stage| Some(stage.name.as_ref()?.get_ref().clone())).collect();
     let (mut stages, mut config_files, mut folders) = (Vec::new(), Vec::new(), Vec::new());
+    let mut fields = BTreeMap::new();
+    let table_name = &table.name;
     for (at, table) in table.stage.into_iter().enumerate() {
         if let (Some(config), Some(_)) = (&table.config, &table.config_path) {
             let place = reader.place(config);
@@ -143,10 +156,19 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
         if let Some(outputs) = table.outputs {
             stage.outputs = read_outputs(reader, &outputs, &names)?;
         }
+        for (field, access) in table.state {
+            let declared = reader.field(&field).ok_or_else(|| {
+                let problem = ChainProblem::FieldNotDeclared { stage: at + 1, field: field.clone() };
+                wrong(reader.place(&access), format!("chain {}: {problem}", table_name.get_ref()))
+            })?;
+            fields.insert(field.clone(), declared);
+            stage.state.push(Grant { field, access: access.into_inner() });
+        }
         stages.push(stage);
     }
 
     let mut chain = Chain::new(reader.tenant.clone(), table.name.into_inner(), stages);
+    chain.fields = fields.into_values().collect();
     chain.egress = table.egress;
     chain.reverse =
         table.reverse.map(Spanned::into_inner).map(|ReverseTable { from, egress }| Reverse { from, egress });

@@ -1,5 +1,7 @@
 //! The shape of one manifest, and how it becomes entries of a [`Bundle`].
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -13,8 +15,8 @@ use super::chain::{self, ChainTable};
 use super::place::{Place, Text};
 use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, NamedFile, VERSION};
 use crate::model::{
-    ChainName, Digest, Match, ModuleName, Policy, PortName, PortRange, Prefix, Protocol, Rule, RuleName, TenantName,
-    VlanId,
+    ChainName, Digest, Field, FieldName, FieldProblem, Match, ModuleName, Policy, PortName, PortRange, Prefix,
+    Protocol, Rule, RuleName, TenantName, VlanId, WhenFull,
 };
 
 /// Adds what a manifest says to the bundle.
@@ -22,9 +24,11 @@ pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), M
     let text = Text::new(path, text);
     check_version(&text)?;
     let document: Document = parse(&text)?;
-    let reader = Reader { text, tenant: document.tenant.unwrap_or_else(default_tenant) };
+    let (fields, tenant) = (read_fields(&text, document.state)?, document.tenant.unwrap_or_else(default_tenant));
+    let reader = Reader { text, tenant, fields, granted: RefCell::default() };
     document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
     document.chain.into_iter().try_for_each(|chain| chain::read(&reader, chain, bundle))?;
+    reader.check_all_granted()?;
     document.rule.into_iter().try_for_each(|rule| reader.rule(rule, bundle))
 }
 
@@ -72,6 +76,46 @@ struct Document {
     chain: Vec<ChainTable>,
     #[serde(default)]
     rule: Vec<RuleTable>,
+    #[serde(default)]
+    state: BTreeMap<Spanned<FieldName>, FieldTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FieldTable {
+    value_bytes: Spanned<u32>,
+    entries: Spanned<u32>,
+    ttl_seconds: Option<Spanned<u32>>,
+    #[serde(default)]
+    when_full: WhenFull,
+}
+
+/// The fields that a manifest declares, each with where.
+fn read_fields(
+    text: &Text<'_>,
+    tables: BTreeMap<Spanned<FieldName>, FieldTable>,
+) -> Result<BTreeMap<FieldName, (Place, Field)>, ManifestError> {
+    let mut fields = BTreeMap::new();
+    for (name, table) in tables {
+        let span = name.span();
+        let field = Field {
+            name: name.into_inner(),
+            value_bytes: *table.value_bytes.get_ref(),
+            entries: *table.entries.get_ref(),
+            ttl_seconds: table.ttl_seconds.as_ref().map(|seconds| *seconds.get_ref()),
+            when_full: table.when_full,
+        };
+        field.check().map_err(|problem| {
+            let key = match problem {
+                FieldProblem::ValueBytes(_) => table.value_bytes.span(),
+                FieldProblem::Entries(_) => table.entries.span(),
+                FieldProblem::Ttl(_) => table.ttl_seconds.as_ref().map_or(span.clone(), Spanned::span),
+            };
+            wrong(text.place(&key), format!("state.{}: {problem}", field.name))
+        })?;
+        fields.insert(field.name.clone(), (text.place(&span), field));
+    }
+    Ok(fields)
 }
 
 #[derive(Deserialize)]
@@ -152,6 +196,8 @@ where
 pub(super) struct Reader<'a> {
     text: Text<'a>,
     pub(super) tenant: TenantName,
+    fields: BTreeMap<FieldName, (Place, Field)>,
+    granted: RefCell<BTreeSet<FieldName>>,
 }
 
 impl Reader<'_> {
@@ -185,6 +231,25 @@ impl Reader<'_> {
         let matcher = matcher.map(|matcher| Match::from(matcher.into_inner())).unwrap_or_default();
         matcher.check().map_err(|problem| wrong(match_place, format!("rule {name}: match: {problem}")))?;
         bundle.add_rule(&place, Rule { tenant: self.tenant.clone(), name, priority, matcher, policy, chain })
+    }
+
+    /// A field that the manifest declares, to be granted.
+    pub(super) fn field(&self, name: &FieldName) -> Option<Field> {
+        let (_, field) = self.fields.get(name)?;
+        self.granted.borrow_mut().insert(name.clone());
+        Some(field.clone())
+    }
+
+    /// A field that nobody was granted is a slip of the pen: nothing would come of it.
+    fn check_all_granted(&self) -> Result<(), ManifestError> {
+        let granted = self.granted.borrow();
+        match self.fields.iter().find(|(name, _)| !granted.contains(*name)) {
+            Some((name, (place, _))) => {
+                let problem = "no stage of this manifest is granted it: grant it to one (state), or leave it out";
+                Err(wrong(place.clone(), format!("state.{name}: {problem}")))
+            }
+            None => Ok(()),
+        }
     }
 
     pub(super) fn place<T>(&self, value: &Spanned<T>) -> Place {

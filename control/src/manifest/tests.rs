@@ -2,7 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{Output, Policy, Protocol, Reverse};
+use crate::model::{Output, Policy, Protocol, Reverse, Stage, WhenFull};
 
 const GOOD: &str = r#"version = "pinion.v1"
 tenant = "demo"
@@ -392,4 +392,86 @@ fn the_files_of_a_stage_are_what_is_in_a_folder_beside_the_manifest() {
     assert_eq!((files.tenant.as_str(), files.digest), ("demo", expected.unwrap().digest));
     let [site, mirror] = &contents.chains[..] else { panic!("{:?}", contents.chains) };
     assert_eq!([site.stages[0].files, site.stages[1].files, mirror.stages[0].files], [None, expected, expected]);
+}
+
+const STATE: &str = r#"version = "pinion.v1"
+
+[state.counters]
+value_bytes = 64
+entries = 10000
+ttl_seconds = 60
+when_full = "evict"
+
+[state.blocked]
+value_bytes = 8
+entries = 100
+
+[[chain]]
+name = "guard"
+
+[[chain.stage]]
+module = "meter"
+state = { counters = "write", blocked = "write" }
+
+[[chain.stage]]
+module = "gate"
+[chain.stage.state]
+blocked = "read"
+
+[[chain]]
+name = "report"
+stage = [{ module = "report", state = { counters = "read" } }]
+"#;
+
+#[test]
+fn a_manifest_declares_fields_of_state_and_grants_them_to_stages() {
+    let bundle = read(STATE).unwrap();
+    let [guard, report] = &bundle.chains[..] else { panic!("{:?}", bundle.chains) };
+    let [blocked, counters] = &guard.chain.fields[..] else { panic!("{:?}", guard.chain.fields) };
+    assert_eq!((counters.name.as_str(), counters.value_bytes, counters.entries), ("counters", 64, 10_000));
+    assert_eq!((counters.ttl_seconds, counters.when_full), (Some(60), WhenFull::Evict));
+    assert_eq!((blocked.name.as_str(), blocked.ttl_seconds, blocked.when_full), ("blocked", None, WhenFull::Refuse));
+    // A chain has the fields of its own stages.
+    assert_eq!(report.chain.fields, [counters.clone()]);
+    let granted = |stage: &Stage| {
+        let grants = stage.state.iter().map(|grant| format!("{} {}", grant.access.as_str(), grant.field));
+        grants.collect::<Vec<_>>().join(", ")
+    };
+    let stages: Vec<String> = guard.chain.stages.iter().chain(&report.chain.stages).map(granted).collect();
+    assert_eq!(stages, ["write blocked, write counters", "read blocked", "read counters"]);
+}
+
+#[test]
+fn state_that_cannot_be_is_refused_by_line() {
+    for (from, to, start) in [
+        (
+            "value_bytes = 64",
+            "value_bytes = 1025",
+            "demo.toml:4: state.counters: value_bytes is 1025: it must be from 1 to",
+        ),
+        ("entries = 10000", "entries = 0", "demo.toml:5: state.counters: entries is 0: it must be from 1 to 1048576"),
+        ("ttl_seconds = 60", "ttl_seconds = 0", "demo.toml:6: state.counters: ttl_seconds is 0: it must be from 1 to"),
+        ("\"evict\"", "\"forget\"", "demo.toml:7: when_full: unknown variant `forget`, expected"),
+        ("entries = 100\n", "", "demo.toml:9: missing key `entries`"),
+        ("entries = 100\n", "entries = 100\nkey_bytes = 8\n", "demo.toml:12: unknown key `key_bytes`"),
+        ("[state.blocked]", "[state.Blocked]", "demo.toml:9: \"Blocked\" is not a field name"),
+        ("[state.blocked]", "[state.counters]", "demo.toml:9: duplicate key"),
+        (
+            "blocked = \"write\"",
+            "blcked = \"write\"",
+            "demo.toml:18: chain guard: stage 1 is granted the state field blcked",
+        ),
+        ("blocked = \"read\"", "blocked = \"append\"", "demo.toml:23: blocked: unknown variant `append`, expected"),
+        ("blocked = \"write\"", "counters = \"read\"", "demo.toml:18: duplicate key"),
+        (
+            "[state.blocked]",
+            "[state.other]\nvalue_bytes = 1\nentries = 1\n\n[state.blocked]",
+            "demo.toml:9: state.other: no stage of this manifest is granted it",
+        ),
+    ] {
+        assert!(STATE.contains(from), "{from}");
+        let message = refused(&STATE.replacen(from, to, 1));
+        assert!(message.starts_with(start), "{to}: {message}");
+        assert!(!message.contains('\n'), "{message}");
+    }
 }

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::fields::{self, Field, Grant};
 use super::outputs::{self, Output};
 use super::reverse::{self, Reverse};
 use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, Scheduling, StageName, TenantName};
@@ -82,12 +83,14 @@ pub struct Stage {
     pub files: Option<Files>,
     /// Where it sends to: 1 to [`super::OUTPUTS_MAX`], of which the function's plain `send` takes the first.
     pub outputs: Vec<Output>,
+    /// The fields of state that it was granted. The function knows them by their names and, underneath, by their places here.
+    pub state: Vec<Grant>,
 }
 
 impl Stage {
     /// A stage without a name, whose outputs [`Chain::new`] fills in.
     pub fn new(module: ModuleName, config: Vec<u8>) -> Self {
-        Self { module, name: None, config, files: None, outputs: Vec::new() }
+        Self { module, name: None, config, files: None, outputs: Vec::new(), state: Vec::new() }
     }
 
     /// Its name, or its module's if it has none.
@@ -125,6 +128,8 @@ pub struct Chain {
     /// How many frames an instance holds before its first stage when that has no slot free, and whether stages wait for
     /// room in the next at all; with 0, what finds no room is dropped.
     pub hold_frames: u32,
+    /// The fields of state that its stages were granted. Chains of a tenant that declare one of the same name share it.
+    pub fields: Vec<Field>,
     /// How each FWP of the chain may use its core.
     #[serde(flatten)]
     pub scheduling: Scheduling,
@@ -163,6 +168,7 @@ impl Chain {
             cache_min: Self::CACHE_MIN,
             cache_max: Self::CACHE_MAX,
             hold_frames: Self::HOLD_FRAMES,
+            fields: Vec::new(),
             scheduling: Scheduling::default(),
         }
     }
@@ -213,6 +219,7 @@ impl Chain {
             return Err(ChainProblem::HoldFrames(self.hold_frames));
         }
         self.scheduling.check()?;
+        fields::check(&self.fields, &self.stages)?;
         outputs::check(&self.stages)?;
         reverse::check(self)
     }

@@ -4,9 +4,10 @@ use super::chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, DRAIN_TIMEOUT_MS_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX,
     IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
 };
+use super::fields::{FIELDS_MAX, FieldProblem};
 use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
-use super::{ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, VlanId};
+use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, VlanId};
 
 /// A change that would leave the desired state wrong. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +60,19 @@ pub enum Invalid {
         what: String,
         /// The priority of both.
         priority: u32,
+    },
+    /// Two chains of a tenant that mean different things by one field.
+    #[error(
+        "{first} and {second} declare the state field {field} differently: declare it alike, and apply all chains that have it \
+         together if it is to change"
+    )]
+    FieldsDiffer {
+        /// One of them.
+        first: ObjectRef,
+        /// The other.
+        second: ObjectRef,
+        /// The field.
+        field: FieldName,
     },
     /// Something to be deleted that something else needs.
     #[error("{object} is in use by {user}: delete or change that first, or both together")]
@@ -157,6 +171,41 @@ pub enum ChainProblem {
     /// More frames to hold than an instance may.
     #[error("hold_frames is {0}: it must be from 0 to {HOLD_FRAMES_MAX}")]
     HoldFrames(u32),
+    /// Too many fields of state.
+    #[error("it has {0} state fields: a chain has at most {FIELDS_MAX}")]
+    Fields(usize),
+    /// A field that is wrong in itself.
+    #[error("state field {field}: {problem}")]
+    Field {
+        /// Which.
+        field: FieldName,
+        /// What is wrong.
+        problem: FieldProblem,
+    },
+    /// A field that is declared twice.
+    #[error("the state field {0} is declared twice: leave one of them out")]
+    SameField(FieldName),
+    /// A field that no stage was granted.
+    #[error("the state field {0} is granted to none of its stages: grant it to one (state), or leave it out")]
+    FieldWithoutGrant(FieldName),
+    /// A grant of a field that is not there.
+    #[error(
+        "stage {stage} is granted the state field {field}, which is not declared: declare it, as [state.{field}] in a manifest"
+    )]
+    FieldNotDeclared {
+        /// Which stage, from 1.
+        stage: usize,
+        /// The field.
+        field: FieldName,
+    },
+    /// A field that a stage is granted twice.
+    #[error("stage {stage} is granted the state field {field} twice: leave one of the grants out")]
+    SameGrant {
+        /// Which stage, from 1.
+        stage: usize,
+        /// The field.
+        field: FieldName,
+    },
     /// None, or too many outputs.
     #[error("stage {stage} has {count} outputs: a stage has 1 to {OUTPUTS_MAX}")]
     Outputs {

@@ -105,6 +105,11 @@ name!(
     "stage"
 );
 name!(
+    /// A field of state, within its tenant.
+    FieldName,
+    "field"
+);
+name!(
     /// A flow rule, within its tenant.
     RuleName,
     "rule"

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Chain, ChainName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName};
+use super::{
+    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName,
+};
 
 /// The most modules of a node.
 pub const MODULES_MAX: usize = 8192;
@@ -290,6 +292,7 @@ impl DesiredState {
         self.check_sizes()?;
         self.chains.values().try_for_each(|chain| self.check_chain(chain, deleted))?;
         self.rules.values().try_for_each(|rule| self.check_rule(rule, deleted))?;
+        self.check_fields()?;
         self.check_alike()
     }
 
@@ -351,6 +354,21 @@ impl DesiredState {
             true => Invalid::InUse { object, user: rule.into() },
             false => Invalid::UnknownChain { rule: rule.into(), chain: object },
         })
+    }
+
+    /// Whether chains mean the same by a field of one name.
+    fn check_fields(&self) -> Result<(), Invalid> {
+        let mut seen: HashMap<(&TenantName, &FieldName), (&Chain, &Field)> = HashMap::new();
+        for chain in self.chains.values() {
+            for field in &chain.fields {
+                let (first, declared) = *seen.entry((&chain.tenant, &field.name)).or_insert((chain, field));
+                if declared != field {
+                    let (first, second) = (first.into(), (&**chain).into());
+                    return Err(Invalid::FieldsDiffer { first, second, field: field.name.clone() });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_alike(&self) -> Result<(), Invalid> {

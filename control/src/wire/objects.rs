@@ -2,9 +2,9 @@
 
 use super::{BadMessage, field, optional};
 use crate::model::{
-    BadMatch, Chain, ChainName, Class, Effect, Files, Match, Module, ModuleName, ObjectRef, Outcome, Output,
-    OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Reverse, Rule, RuleName, Scheduling, Stage, StageName,
-    TenantName, Upload, VlanId,
+    Access, BadMatch, Chain, ChainName, Class, Effect, Field, FieldName, Files, Grant, Match, Module, ModuleName,
+    ObjectRef, Outcome, Output, OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Reverse, Rule, RuleName,
+    Scheduling, Stage, StageName, TenantName, Upload, VlanId, WhenFull,
 };
 use crate::proto;
 
@@ -75,6 +75,7 @@ impl From<&Chain> for proto::Chain {
             cpu_per_batch_us: chain.scheduling.cpu_per_batch_us,
             cpu_per_second_ms: chain.scheduling.cpu_per_second_ms,
             over_budget: proto::OverBudget::from(chain.scheduling.over_budget).into(),
+            fields: chain.fields.iter().map(Into::into).collect(),
         }
     }
 }
@@ -90,6 +91,7 @@ impl TryFrom<proto::Chain> for Chain {
         let tenant = field("chain.tenant", TenantName::new(message.tenant))?;
         let name = field("chain.name", ChainName::new(message.name))?;
         let stages = message.stages.into_iter().enumerate().map(stage).collect::<Result<_, BadMessage>>()?;
+        let fields = message.fields.into_iter().map(Field::try_from).collect::<Result<_, BadMessage>>()?;
         let cache_min = message.cache_min.unwrap_or(Self::CACHE_MIN);
         let Self { stages, .. } = Self::new(tenant.clone(), name.clone(), stages);
         Ok(Self {
@@ -105,6 +107,7 @@ impl TryFrom<proto::Chain> for Chain {
             cache_min,
             cache_max: message.cache_max.unwrap_or_else(|| Self::default_cache_max(cache_min)),
             hold_frames: message.hold_frames.unwrap_or(Self::HOLD_FRAMES),
+            fields,
             scheduling,
         })
     }
@@ -173,6 +176,7 @@ impl From<&Stage> for proto::Stage {
             name: stage.name.as_ref().map(StageName::to_string),
             outputs: stage.outputs.iter().map(Into::into).collect(),
             files: stage.files.as_ref().map(Into::into),
+            state: stage.state.iter().map(Into::into).collect(),
         }
     }
 }
@@ -191,6 +195,65 @@ impl TryFrom<proto::Stage> for Stage {
                 .map(|files| files.try_into().map_err(|bad: BadMessage| bad.within("files")))
                 .transpose()?,
             outputs: message.outputs.into_iter().enumerate().map(output).collect::<Result<_, BadMessage>>()?,
+            state: message.state.into_iter().map(Grant::try_from).collect::<Result<_, BadMessage>>()?,
+        })
+    }
+}
+
+impl From<&Grant> for proto::StateGrant {
+    fn from(grant: &Grant) -> Self {
+        let access = match grant.access {
+            Access::Read => proto::StateAccess::Read,
+            Access::Write => proto::StateAccess::Write,
+        };
+        Self { field: grant.field.to_string(), access: access.into() }
+    }
+}
+
+impl TryFrom<proto::StateGrant> for Grant {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::StateGrant) -> Result<Self, BadMessage> {
+        let access = match message.access() {
+            proto::StateAccess::Read => Ok(Access::Read),
+            proto::StateAccess::Write => Ok(Access::Write),
+            proto::StateAccess::Unspecified => Err("say one of read, write"),
+        };
+        Ok(Self { access: field("state.access", access)?, field: field("state.field", FieldName::new(message.field))? })
+    }
+}
+
+impl From<&Field> for proto::StateField {
+    fn from(field: &Field) -> Self {
+        let when_full = match field.when_full {
+            WhenFull::Refuse => proto::WhenFull::Refuse,
+            WhenFull::Evict => proto::WhenFull::Evict,
+        };
+        Self {
+            name: field.name.to_string(),
+            value_bytes: field.value_bytes,
+            entries: field.entries,
+            ttl_seconds: field.ttl_seconds,
+            when_full: when_full.into(),
+        }
+    }
+}
+
+impl TryFrom<proto::StateField> for Field {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::StateField) -> Result<Self, BadMessage> {
+        let when_full = match field("chain.fields.when_full", proto::WhenFull::try_from(message.when_full))? {
+            proto::WhenFull::Unspecified => WhenFull::default(),
+            proto::WhenFull::Refuse => WhenFull::Refuse,
+            proto::WhenFull::Evict => WhenFull::Evict,
+        };
+        Ok(Self {
+            name: field("chain.fields.name", FieldName::new(message.name))?,
+            value_bytes: message.value_bytes,
+            entries: message.entries,
+            ttl_seconds: message.ttl_seconds,
+            when_full,
         })
     }
 }

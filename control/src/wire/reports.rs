@@ -1,10 +1,10 @@
 //! What a node reports of itself.
 
 use super::{BadMessage, field};
-use crate::model::{ChainName, ModuleName, PortName, TenantName};
+use crate::model::{ChainName, FieldName, ModuleName, PortName, TenantName};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, MeterStatus, NodeStatus, PortStatus, TenantStatus,
+    FwpStatus, LatencyStatus, MeterStatus, NodeStatus, PortStatus, StateFieldStatus, TenantStatus,
 };
 use crate::proto;
 
@@ -267,8 +267,9 @@ impl From<proto::Meter> for MeterStatus {
 
 impl From<TenantStatus> for proto::TenantStatus {
     fn from(status: TenantStatus) -> Self {
-        let TenantStatus { tenant, memory_kib, memory_limit_kib, meter } = status;
-        Self { tenant: tenant.into(), memory_kib, memory_limit_kib, meter: Some(meter.into()) }
+        let TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib } = status;
+        let state = state.into_iter().map(Into::into).collect();
+        Self { tenant: tenant.into(), memory_kib, memory_limit_kib, meter: Some(meter.into()), state, state_limit_kib }
     }
 }
 
@@ -276,9 +277,30 @@ impl TryFrom<proto::TenantStatus> for TenantStatus {
     type Error = BadMessage;
 
     fn try_from(message: proto::TenantStatus) -> Result<Self, BadMessage> {
-        let proto::TenantStatus { tenant, memory_kib, memory_limit_kib, meter } = message;
+        let proto::TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib } = message;
         let tenant = field("tenant_status.tenant", TenantName::new(tenant))?;
-        Ok(Self { tenant, memory_kib, memory_limit_kib, meter: meter.unwrap_or_default().into() })
+        let state = state.into_iter().map(StateFieldStatus::try_from).collect::<Result<_, _>>()?;
+        let meter = meter.unwrap_or_default().into();
+        Ok(Self { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib })
+    }
+}
+
+impl From<StateFieldStatus> for proto::StateFieldStatus {
+    fn from(status: StateFieldStatus) -> Self {
+        let StateFieldStatus { name, entries, entries_max, memory_kib, .. } = status;
+        let StateFieldStatus { hits, misses, writes, denied, full, evicted, .. } = status;
+        Self { name: name.into(), entries, entries_max, memory_kib, hits, misses, writes, denied, full, evicted }
+    }
+}
+
+impl TryFrom<proto::StateFieldStatus> for StateFieldStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::StateFieldStatus) -> Result<Self, BadMessage> {
+        let proto::StateFieldStatus { name, entries, entries_max, memory_kib, .. } = message;
+        let proto::StateFieldStatus { hits, misses, writes, denied, full, evicted, .. } = message;
+        let name = field("tenant_status.state.name", FieldName::new(name))?;
+        Ok(Self { name, entries, entries_max, memory_kib, hits, misses, writes, denied, full, evicted })
     }
 }
 

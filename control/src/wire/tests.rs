@@ -1,7 +1,9 @@
-use crate::model::{Chain, Match, Module, Outcome, Output, Policy, Reverse, Rule, Scheduling, Stage};
+use crate::model::{
+    Access, Chain, Field, Grant, Match, Module, Outcome, Output, Policy, Reverse, Rule, Scheduling, Stage, WhenFull,
+};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, MeterStatus,
-    NodeStatus, TenantStatus,
+    NodeStatus, StateFieldStatus, TenantStatus,
 };
 use crate::proto;
 
@@ -50,6 +52,33 @@ fn outputs_and_names_of_stages_come_through_messages_as_they_were() {
     stages[2].name = Some("slow".parse().unwrap());
     let chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), stages);
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
+}
+
+#[test]
+fn fields_of_state_and_grants_come_through_messages_as_they_were() {
+    let field = |name: &str, ttl_seconds, when_full| {
+        let name = name.parse().unwrap();
+        Field { name, value_bytes: 64, entries: 10_000, ttl_seconds, when_full }
+    };
+    let mut stage = Stage::new("m".parse().unwrap(), Vec::new());
+    stage.state = vec![
+        Grant { field: "b".parse().unwrap(), access: Access::Read },
+        Grant { field: "a".parse().unwrap(), access: Access::Write },
+    ];
+    let mut chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage]);
+    chain.fields = vec![field("a", Some(5), WhenFull::Evict), field("b", None, WhenFull::Refuse)];
+    let message = proto::Chain::from(&chain);
+    assert_eq!(Chain::try_from(message.clone()).unwrap(), chain);
+    let refused = |message| Chain::try_from(message).unwrap_err().to_string();
+    let mut bad = message.clone();
+    bad.stages[0].state[1].access = 0;
+    assert_eq!(refused(bad), "chain.stages[0].state.access: say one of read, write");
+    let mut bad = message.clone();
+    bad.fields[0].when_full = 99;
+    assert!(refused(bad).starts_with("chain.fields.when_full: "));
+    let mut bad = message;
+    bad.fields[1].name = "A".into();
+    assert!(refused(bad).starts_with("chain.fields.name: \"A\" is not a field name"));
 }
 
 #[test]
@@ -118,7 +147,26 @@ fn what_chains_and_tenants_did_and_have_comes_through_messages_as_it_was() {
         memory_kib: 7,
         memory_limit_kib: Some(8),
     };
-    let tenants = vec![TenantStatus { tenant: "demo".parse().unwrap(), memory_kib: 9, memory_limit_kib: None, meter }];
+    let field = StateFieldStatus {
+        name: "counters".parse().unwrap(),
+        entries: 21,
+        entries_max: 22,
+        memory_kib: 23,
+        hits: 24,
+        misses: 25,
+        writes: 26,
+        denied: 27,
+        full: 28,
+        evicted: 29,
+    };
+    let tenants = vec![TenantStatus {
+        tenant: "demo".parse().unwrap(),
+        memory_kib: 9,
+        memory_limit_kib: None,
+        meter,
+        state: vec![field],
+        state_limit_kib: 30,
+    }];
     let status = NodeStatus { chains: vec![chain], copied_bytes: 5, dropped_gone: 6, tenants, ..NodeStatus::default() };
     assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
 }

@@ -12,7 +12,7 @@ use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Polic
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount,
     FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus, PortStatus, Refusal,
-    TenantStatus, UploadedBytes,
+    StateFieldStatus, TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::oneshot;
@@ -219,6 +219,19 @@ impl Node for TestNode {
             memory_kib: 4352,
             memory_limit_kib: Some(8192),
             meter: MeterStatus { cpu_us: 6_000, preemptions: 6, copied_bytes: 7, dropped: 8, ..MeterStatus::default() },
+            state: vec![StateFieldStatus {
+                name: "sessions".parse().unwrap(),
+                entries: 21,
+                entries_max: 1000,
+                memory_kib: 301,
+                hits: 22,
+                misses: 23,
+                writes: 24,
+                denied: 25,
+                full: 26,
+                evicted: 27,
+            }],
+            state_limit_kib: 16_384,
         };
         let build = |(tenant, began): &(TenantName, Instant)| BuildStatus {
             tenant: tenant.clone(),

@@ -30,6 +30,10 @@
 //! are exchanged before each answer but zero, who waits for a time that has passed already gives up its turn like others, and
 //! neither keeps the core nor misses what arrives. Before its first packet a guest waits for that only, whatever its deadline.
 //!
+//! **State.** What outlives an instance, or is shared with others, lies with the host: in fields that the stage was granted, by key. A field is
+//! called by the number that [`IMPORT_STATE_OPEN`] says, which is the same in all instances and may be kept in a snapshot. All these calls
+//! return at least zero, or the negative of an [`Errno`].
+//!
 //! All integers are little-endian, as WebAssembly's own memory is.
 
 #![no_std]
@@ -74,6 +78,35 @@ pub const IMPORT_RANDOM: &str = "random";
 /// `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; its full
 /// length.
 pub const IMPORT_CONFIG: &str = "config";
+
+/// Imports of [`IMPORT_MODULE`] whose names begin like this are for stages that were granted state.
+pub const IMPORT_STATE_PREFIX: &str = "state_";
+/// `state_open(name: i32, len: i32) -> i32`: the number of the stage's field of that name. Good in `pinion_init`, too, as no other call
+/// for state is.
+pub const IMPORT_STATE_OPEN: &str = "state_open";
+/// `state_get(field: i32, key: i32, key_len: i32, value: i32, capacity: i32) -> i32`: copies the start of the value, as much as fits;
+/// its full length.
+pub const IMPORT_STATE_GET: &str = "state_get";
+/// `state_put(field: i32, key: i32, key_len: i32, value: i32, len: i32) -> i32`: stores a value, whether or not there was one.
+pub const IMPORT_STATE_PUT: &str = "state_put";
+/// `state_cas(field: i32, key: i32, key_len: i32, expected: i32, expected_len: i32, value: i32, len: i32) -> i32`: stores a value if
+/// what is there is what is expected; if nothing is, with [`STATE_EXPECT_NONE`] as its length.
+pub const IMPORT_STATE_CAS: &str = "state_cas";
+/// `state_add(field: i32, key: i32, key_len: i32, delta: i64, sum: i32) -> i32`: adds to a number of 8 bytes, which is zero if it is not
+/// there, and wraps around; writes the sum to memory.
+pub const IMPORT_STATE_ADD: &str = "state_add";
+/// `state_expire(field: i32, key: i32, key_len: i32, ttl_ms: i64) -> i32`: has an entry end after so many milliseconds, at once with
+/// zero, and never with less.
+pub const IMPORT_STATE_EXPIRE: &str = "state_expire";
+/// `state_delete(field: i32, key: i32, key_len: i32) -> i32`: removes an entry.
+pub const IMPORT_STATE_DELETE: &str = "state_delete";
+
+/// Longest key of an entry, in bytes.
+pub const STATE_KEY_BYTES_MAX: usize = 64;
+/// Longest value that a field may be declared for, in bytes.
+pub const STATE_VALUE_BYTES_MAX: usize = 1024;
+/// Length of the value that [`IMPORT_STATE_CAS`] expects when it expects none.
+pub const STATE_EXPECT_NONE: i32 = -1;
 
 /// What [`IMPORT_WAIT_UNTIL`] returns when its deadline has passed and nothing has arrived.
 pub const DEADLINE_PASSED: i32 = -1;
@@ -245,6 +278,54 @@ pub enum Errno {
     Fault = 1,
     /// A length is over the call's bound, or over what all calls of one turn may move together: a loop may try again.
     TooLong = 2,
+    /// State: not now, as somebody else is at the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop
+    /// or function boundary; a loop is to try again.
+    Again = 3,
+    /// State: not in `pinion_init`, of which all instances have what it leaves behind.
+    NotNow = 4,
+    /// State: the stage was granted this field to read only.
+    Denied = 5,
+    /// State: the stage was granted no field of this name or number.
+    NoField = 6,
+    /// State: nothing is stored under this key.
+    NoEntry = 7,
+    /// State: the field has no room for another entry.
+    Full = 8,
+    /// State: what is stored is not what was expected, or is no number of 8 bytes.
+    Mismatch = 9,
+}
+
+impl Errno {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Ok,
+        Self::Fault,
+        Self::TooLong,
+        Self::Again,
+        Self::NotNow,
+        Self::Denied,
+        Self::NoField,
+        Self::NoEntry,
+        Self::Full,
+        Self::Mismatch,
+    ];
+
+    /// What a call for state returns that comes to this.
+    #[must_use]
+    pub const fn negated(self) -> i32 {
+        -(self as i32)
+    }
+
+    /// What a call for state came to that has returned this, if it is less than zero. A number that nobody knows counts as
+    /// [`Errno::NotNow`].
+    #[must_use]
+    pub const fn of_returned(returned: i32) -> Option<Self> {
+        match returned {
+            0.. => None,
+            -9..=-1 => Some(Self::ALL[-returned as usize]),
+            _ => Some(Self::NotNow),
+        }
+    }
 }
 
 const _: () = {

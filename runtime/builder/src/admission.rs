@@ -1,6 +1,9 @@
 //! What a module must be to run here: the exports of the ABI, and no import that the node does not offer.
 
-use pinion_abi::{ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN};
+use pinion_abi::{
+    ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN, IMPORT_MODULE,
+    IMPORT_STATE_PREFIX,
+};
 use wasmparser::types::{EntityType, TypesRef};
 use wasmparser::{Export, FuncType, Import, Parser, Payload, TypeRef, ValType, Validator};
 use wasmtime::{Engine, Extern, Linker, Store};
@@ -12,11 +15,18 @@ use crate::refused::Refused;
 /// Tables that a node's engines have room for in each instance.
 const TABLES_MAX: u32 = 1;
 
+/// What a module that may be taken asks for by its imports.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The first of the calls for state, if it has any: it runs only in stages that are granted some.
+    pub state: Option<String>,
+}
+
 /// Judges a module, without compiling it.
 ///
 /// # Errors
 /// Why the module is not taken.
-pub fn check(engine: &Engine, wasm: &[u8]) -> Result<(), Refused> {
+pub fn check(engine: &Engine, wasm: &[u8]) -> Result<Asked, Refused> {
     match wasm {
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {}
         [0, b'a', b's', b'm', ..] => return Err(Refused::Component),
@@ -51,7 +61,10 @@ pub fn check(engine: &Engine, wasm: &[u8]) -> Result<(), Refused> {
         return Err(Refused::Tables(tables));
     }
     check_exports(types.as_ref(), &exports)?;
-    check_imports(types.as_ref(), &imports, engine)
+    check_imports(types.as_ref(), &imports, engine)?;
+    let for_state =
+        |import: &&Import<'_>| import.module == IMPORT_MODULE && import.name.starts_with(IMPORT_STATE_PREFIX);
+    Ok(Asked { state: imports.iter().find(for_state).map(|import| import.name.to_owned()) })
 }
 
 fn check_exports(types: TypesRef<'_>, exports: &[Export<'_>]) -> Result<(), Refused> {
@@ -129,7 +142,7 @@ mod tests {
     fn verdict(wat: &str) -> String {
         let engine = Engine::new(&pinion_guest::settings::config()).unwrap();
         let wasm = wat::parse_str(wat).unwrap();
-        check(&engine, &wasm).map(|()| "taken".to_owned()).unwrap_or_else(|refused| refused.to_string())
+        check(&engine, &wasm).map(|_| "taken".to_owned()).unwrap_or_else(|refused| refused.to_string())
     }
 
     fn module_with(imports: &str, abi: &str) -> String {
@@ -183,6 +196,11 @@ mod tests {
                 module_with("(import \"pinion\" \"wait_until\" (func (result i32)))", "pinion_abi_v2"),
                 "it imports pinion.wait_until with another type than (i64) -> i32",
             ),
+            (
+                module_with("(import \"pinion\" \"state_get\" (func (param i32) (result i32)))", "pinion_abi_v2"),
+                "it imports pinion.state_get with another type than (i32, i32, i32, i32, i32) -> i32",
+            ),
+            (module_with("(import \"pinion\" \"state_dump\" (func))", "pinion_abi_v2"), "it imports pinion.state_dump"),
             (
                 module_with("(import \"wasi_snapshot_preview1\" \"random_get\" (func (param i64)))", "pinion_abi_v2"),
                 "it imports wasi_snapshot_preview1.random_get with another type than (i32, i32) -> i32",

@@ -28,7 +28,12 @@ pub fn build(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Built, Refu
     let invalid = |error: wasmtime::Error| Refused::Invalid(format!("{error:#}"));
     let engine = Engine::new(&settings::config()).map_err(invalid)?;
     say(&Said::Phase(Phase::Validating));
-    admission::check(&engine, wasm)?;
+    let imports = admission::check(&engine, wasm)?;
+    if wishes.fields.is_empty()
+        && let Some(import) = imports.state
+    {
+        return Err(Refused::NoState(import));
+    }
     let wasm = &*interruptible(wasm)?;
     say(&Said::Phase(Phase::Initialising));
     let initialised = initialise(wasm, wishes, say);

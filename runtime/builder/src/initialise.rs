@@ -18,10 +18,11 @@ use std::thread;
 use std::time::Duration;
 
 use pinion_abi::{
-    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL,
+    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL,
     IMPORT_YIELD, InitStatus, LogLevel,
 };
 use pinion_builder_client::protocol::{Pool, Said};
+use pinion_guest::calls::state::NoState;
 use pinion_guest::calls::{self, Asks, Host};
 use pinion_guest::fault::{Trapped, cause, escaped};
 use pinion_guest::files::{Bundle, Files, Space};
@@ -48,6 +49,8 @@ pub struct Wishes {
     pub files: Option<Arc<Bundle>>,
     /// Linear memory that the guest may have, in bytes.
     pub memory_bytes_max: u64,
+    /// The fields of state that its stage was granted, by their numbers.
+    pub fields: Arc<[String]>,
 }
 
 /// What came of it.
@@ -70,6 +73,7 @@ pub struct Guest {
     files: Option<Files>,
     nothing: NoSpace,
     memory_bytes_max: u64,
+    fields: Arc<[String]>,
     say: fn(&Said),
     lines: usize,
     last_line: Option<String>,
@@ -83,6 +87,7 @@ impl Guest {
             files: None,
             nothing: NoSpace,
             memory_bytes_max: 0,
+            fields: Arc::new([]),
             say: |_| (),
             lines: 0,
             last_line: None,
@@ -105,6 +110,8 @@ impl Space for NoSpace {
 struct Misuse(String);
 
 impl Host for Guest {
+    type State = NoState;
+
     fn charge(&mut self, _bytes: u32) -> bool {
         true
     }
@@ -140,6 +147,14 @@ impl Host for Guest {
                 Err(Misuse(sentence.to_owned()).into())
             }
         }
+    }
+
+    fn field(&self, name: &[u8]) -> Option<u32> {
+        self.fields.iter().position(|field| field.as_bytes() == name).map(|number| number as u32)
+    }
+
+    fn state(&self) -> Result<&NoState, Errno> {
+        Err(Errno::NotNow)
     }
 
     fn exit(status: i32) -> wasmtime::Error {
@@ -194,6 +209,7 @@ pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Initia
         config: Arc::clone(&wishes.config),
         files: wishes.files.clone().map(Files::new),
         memory_bytes_max: wishes.memory_bytes_max,
+        fields: Arc::clone(&wishes.fields),
         say,
         ..Guest::nobody()
     };

@@ -39,6 +39,9 @@ enum Command {
         /// Linear memory that an instance may have
         #[arg(long)]
         memory_bytes_max: u64,
+        /// The fields of state that its stage was granted, by their numbers
+        #[arg(long = "field", value_name = "NAME")]
+        fields: Vec<String>,
     },
 }
 
@@ -66,17 +69,18 @@ fn run(command: &Command) -> anyhow::Result<Result<(), Refused>> {
         Command::Check => {
             let engine = wasmtime::Engine::new(&pinion_guest::settings::config());
             let engine = engine.map_err(|error| anyhow::anyhow!("{error:#}"))?;
-            Ok(admission::check(&engine, &read_module()?))
+            Ok(admission::check(&engine, &read_module()?).map(|_| ()))
         }
         Command::CheckFiles => Ok(bundle(read_at_most(FILES_BYTES_MAX, "the archive of files is")?).map(|_| ())),
-        Command::Build { config_bytes, files_bytes, memory_bytes_max } => {
+        Command::Build { config_bytes, files_bytes, memory_bytes_max, fields } => {
             let config = read_exactly(*config_bytes)?;
             let archive = files_bytes.map(read_exactly).transpose()?;
             let files = match archive.map(bundle).transpose() {
                 Ok(files) => files,
                 Err(refused) => return Ok(Err(refused)),
             };
-            let wishes = Wishes { config: config.into(), files, memory_bytes_max: *memory_bytes_max };
+            let (memory_bytes_max, fields) = (*memory_bytes_max, fields.clone().into());
+            let wishes = Wishes { config: config.into(), files, memory_bytes_max, fields };
             match build(&read_module()?, &wishes, say) {
                 Ok(built) => {
                     let mut out = std::io::stdout().lock();

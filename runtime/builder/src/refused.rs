@@ -54,6 +54,12 @@ pub enum Refused {
         /// The type offered.
         expected: String,
     },
+    /// An import that only stages may have that were granted state.
+    #[error(
+        "it imports pinion.{0}, and its stage is granted no state: grant it the fields that it uses (state = {{ FIELD = \"read\" }}, or \
+         \"write\"), each declared as [state.FIELD]"
+    )]
+    NoState(String),
     /// More tables than there is room for.
     #[error("it has {0} tables, and a function may have one")]
     Tables(u32),

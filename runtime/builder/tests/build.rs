@@ -31,7 +31,7 @@ fn guest(init: &str) -> String {
 }
 
 fn wishes() -> Wishes {
-    Wishes { config: Arc::from(&b"allow all"[..]), files: None, memory_bytes_max: 1 << 20 }
+    Wishes { config: Arc::from(&b"allow all"[..]), files: None, memory_bytes_max: 1 << 20, fields: Arc::new([]) }
 }
 
 fn built(wat: &str) -> Result<Built, String> {

@@ -1,9 +1,10 @@
-//! What a guest may call wherever it runs: logging, clock, randomness, its configuration, and the WASI functions that
-//! libc and std need, those for files among them. What only exists in a node, `wait` and `yield`, is the node's.
+//! What a guest may call wherever it runs: logging, clock, randomness, its configuration, its state ([`state`]), and the WASI functions
+//! that libc and std need, those for files among them. What only exists in a node, `wait` and `yield`, is the node's.
 //!
 //! Each call is bounded in time by a constant, and all of one turn together by an allowance of bytes; none blocks, and none
 //! gives a guest anything that its chain was not granted.
 
+pub mod state;
 mod wasi;
 
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use pinion_abi::{
     EXPORT_MEMORY, Errno, IMPORT_CLOCK, IMPORT_CONFIG, IMPORT_LOG, IMPORT_MODULE, IMPORT_RANDOM, LOG_LINE_BYTES_MAX,
     LogLevel, RANDOM_BYTES_MAX,
 };
-use wasmtime::{Caller, Extern, Linker};
+use wasmtime::{Caller, Extern, Linker, Memory};
+
+use state::State;
 
 use crate::files::{Files, Space};
 
@@ -30,6 +33,9 @@ pub enum Asks {
 
 /// What a store holds for the calls.
 pub trait Host: Send + 'static {
+    /// What its stage was granted.
+    type State: State;
+
     /// Charges a call that moves so many bytes; false if this turn's allowance does not cover it.
     fn charge(&mut self, bytes: u32) -> bool;
     /// Takes a line for the tenant's log.
@@ -45,6 +51,17 @@ pub trait Host: Send + 'static {
     /// # Errors
     /// What the guest ends with.
     fn random(&mut self, asks: Asks, bytes: &mut [u8]) -> wasmtime::Result<()>;
+    /// Its memory, if that is known already: to look it up by its name takes longer than most calls.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+    /// The number of the field of this name that its stage was granted.
+    fn field(&self, name: &[u8]) -> Option<u32>;
+    /// The state that its stage was granted.
+    ///
+    /// # Errors
+    /// [`Errno::NotNow`] while it is initialised.
+    fn state(&self) -> Result<&Self::State, Errno>;
     /// What a guest ends with that exits.
     fn exit(status: i32) -> wasmtime::Error;
     /// Lets others run.
@@ -63,6 +80,7 @@ pub fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
         .func_wrap(IMPORT_MODULE, IMPORT_CLOCK, |caller: Caller<'_, T>| caller.data().clock_ns() as i64)?
         .func_wrap(IMPORT_MODULE, IMPORT_RANDOM, random::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_CONFIG, config::<T>)?;
+    state::define(linker)?;
     wasi::define(linker)
 }
 
@@ -102,11 +120,12 @@ fn config<T: Host>(mut caller: Caller<'_, T>, ptr: i32, capacity: i32) -> i32 {
     }
 }
 
-fn memory<T: Host>(caller: &mut Caller<'_, T>) -> Option<wasmtime::Memory> {
-    match caller.get_export(EXPORT_MEMORY) {
+#[inline]
+fn memory<T: Host>(caller: &mut Caller<'_, T>) -> Option<Memory> {
+    caller.data().memory().or_else(|| match caller.get_export(EXPORT_MEMORY) {
         Some(Extern::Memory(memory)) => Some(memory),
         _ => None,
-    }
+    })
 }
 
 /// Copies out of guest memory; none if the range is not in it.

@@ -31,6 +31,7 @@ use crate::lifecycle::TemplateLife;
 use crate::meters::Meters;
 use crate::pressure::Level;
 use crate::scheduler::TENANTS_MAX;
+use crate::state::{Grants, StateStore};
 use crate::template::Template;
 use crate::terms::{Tenants, Terms};
 
@@ -84,6 +85,8 @@ pub struct ChainEntry {
     pub memory: MemoryAccounts,
     /// How its FWPs have their core.
     pub terms: Terms,
+    /// By stage: what state its FWPs may use.
+    state: Vec<Grants>,
     cache: CacheSize,
     /// How many instances are to be ready, by the cache.
     ready_wanted: u32,
@@ -128,6 +131,12 @@ impl ChainEntry {
     #[must_use]
     pub fn way_back(&self) -> Option<&WayBack> {
         self.way_back.as_ref()
+    }
+
+    /// What state the FWPs of a stage may use.
+    #[must_use]
+    pub fn state(&self, stage: usize) -> &Grants {
+        &self.state[stage]
     }
 
     /// What becomes of frames for a stage that has no slot free. Only the first stage's come from the gateway, so only it
@@ -255,7 +264,7 @@ impl Shelf {
     ) -> Result<Template, String> {
         self.load(artifacts, key).map_err(|error| error.to_string())?;
         let loaded = &self.loaded[key];
-        let Wishes { config, files, memory_bytes_max } = wishes;
+        let Wishes { config, files, memory_bytes_max, .. } = wishes;
         let files = files.map(|files| bundles.load(&files.digest)).transpose().map_err(|error| error.to_string())?;
         Template::new(&self.linker, loaded, config.into(), files, memory_bytes_max as usize)
             .map_err(|error| error.to_string())
@@ -269,6 +278,7 @@ pub struct Catalogue {
     accounts: Arc<Accounts>,
     tenants: Tenants,
     meters: Arc<Meters>,
+    state: Arc<StateStore>,
     ports: BTreeMap<String, PortIndex>,
     shelves: Vec<Shelf>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
@@ -302,6 +312,7 @@ impl Catalogue {
         accounts: Arc<Accounts>,
         tenants: Tenants,
         meters: Arc<Meters>,
+        state: Arc<StateStore>,
         ports: BTreeMap<String, PortIndex>,
         shelves: Vec<Shelf>,
     ) -> Self {
@@ -311,6 +322,7 @@ impl Catalogue {
             accounts,
             tenants,
             meters,
+            state,
             ports,
             shelves,
             chains: BTreeMap::new(),
@@ -444,6 +456,7 @@ impl Catalogue {
         let outputs = self.outputs(spec)?;
         let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
         let templates = self.templates(spec, &keys)?;
+        let state = self.state.open(spec)?;
         let spec = Arc::clone(spec);
         let memory = self.accounts.open(&spec);
         let terms = self.tenants.terms(&spec.tenant, &spec.scheduling, self.meters.open(&spec));
@@ -463,6 +476,7 @@ impl Catalogue {
             way_back,
             memory,
             terms,
+            state,
             ready: 0,
             wanted: false,
             ready_max: u32::MAX,
@@ -630,15 +644,20 @@ impl Catalogue {
 
 /// What the template of a chain's stage is built with.
 pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
-    let model::Stage { config, files, .. } = &chain.stages[stage];
-    Wishes { config, files: files.as_ref(), memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024 }
+    let spec = &chain.stages[stage];
+    Wishes {
+        config: &spec.config,
+        files: spec.files.as_ref(),
+        memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024,
+        fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+    }
 }
 
 /// The templates that a chain is made of; none, if it names a module that is not there.
 pub fn keys(state: &DesiredState, chain: &model::Chain) -> Option<Vec<TemplateKey>> {
     let key = |(at, stage): (usize, &model::Stage)| {
         let module = state.module(&chain.tenant, &stage.module)?;
-        Some(TemplateKey::new(module.digest, wishes(chain, at)))
+        Some(TemplateKey::new(module.digest, &wishes(chain, at)))
     };
     chain.stages.iter().enumerate().map(key).collect()
 }

@@ -231,6 +231,7 @@ impl Instances {
                 memory,
                 activation,
                 terms: chain.terms.on_worker(worker.0),
+                state: chain.state(stage).clone(),
             };
             let origin = || Origin {
                 tenant: chain.spec.tenant.clone(),

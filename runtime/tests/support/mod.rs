@@ -26,6 +26,7 @@ use pinion_runtime::end::EndReason;
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Turn};
 use pinion_runtime::log::{LogHub, Origin, hub};
+use pinion_runtime::state::Grants;
 use pinion_runtime::template::Template;
 use pinion_runtime::terms::Terms;
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
@@ -45,6 +46,9 @@ pub(crate) struct Bench {
     pub(crate) activation: Option<Activation>,
     /// Of FWPs to be launched.
     pub(crate) terms: Terms,
+    /// What FWPs to be launched may use, by these names.
+    pub(crate) state: Grants,
+    pub(crate) fields: Arc<[String]>,
     pub(crate) mma: Mma,
     pub(crate) gateway: GatewayLink,
     commands: Sender<MmaCommand>,
@@ -82,6 +86,8 @@ impl Bench {
             clock,
             activation: None,
             terms: Terms::default(),
+            state: Grants::default(),
+            fields: Arc::new([]),
             mma,
             gateway,
             commands,
@@ -121,6 +127,7 @@ impl Bench {
             memory,
             activation,
             terms: self.terms.clone(),
+            state: self.state.clone(),
         };
         let log = self.log.log(origin());
         let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;
@@ -141,7 +148,12 @@ impl Bench {
         files: Option<Arc<Bundle>>,
         memory_bytes_max: usize,
     ) -> Result<Template, EndReason> {
-        let wishes = Wishes { config: Arc::new([]), files: files.clone(), memory_bytes_max: memory_bytes_max as u64 };
+        let wishes = Wishes {
+            config: Arc::new([]),
+            files: files.clone(),
+            memory_bytes_max: memory_bytes_max as u64,
+            fields: Arc::clone(&self.fields),
+        };
         let built = build(&wat::parse_str(wat).unwrap(), &wishes, |_| ());
         let Built { facts, artifact } = built.map_err(|refused| EndReason::NotInstantiated(refused.to_string()))?;
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -48,7 +48,7 @@ pub(super) fn builder_program(given: Option<PathBuf>) -> Result<PathBuf, BadInpu
 pub(super) fn run(
     builder: &process::Builder,
     files: &[PathBuf],
-    wishes: Wishes<'_>,
+    wishes: &Wishes<'_>,
     format: Format,
 ) -> anyhow::Result<()> {
     let is_module = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "wasm");
@@ -57,7 +57,7 @@ pub(super) fn run(
     for path in modules {
         let wasm = fs::read(path).map_err(|error| BadInput::Unreadable { path: path.clone(), error })?;
         let file = File { path, wasm: &wasm };
-        taken.push(stage(builder, path.display().to_string(), &file, wishes)?);
+        taken.push(stage(builder, path.display().to_string(), &file, wishes.clone())?);
     }
     if !manifests.is_empty() {
         let manifests: Vec<PathBuf> = manifests.into_iter().cloned().collect();
@@ -123,8 +123,12 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
             );
             continue;
         };
-        let memory_bytes_max = u64::from(chain.memory_limit_kib) << 10;
-        let wishes = Wishes { config: &spec.config, files, memory_bytes_max };
+        let wishes = Wishes {
+            config: &spec.config,
+            files,
+            memory_bytes_max: u64::from(chain.memory_limit_kib) << 10,
+            fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+        };
         let name = format!("chain {}/{}: stage {at} ({})", chain.tenant, chain.name, spec.module);
         let found = stage(builder, name, &File { path: &file.path, wasm: &file.wasm }, wishes)?;
         taken.push(Taken { name: format!("{}/{}/{at}", chain.tenant, chain.name), ..found });

@@ -132,9 +132,10 @@ fn cpu_per_second(Scheduling { cpu_per_second_ms, over_budget, .. }: &Scheduling
     }
 }
 
-/// `1. macswap (fast), config of 0B, files of 12KiB, to slow, egress`; outputs are shown where they are not what goes without saying.
+/// `1. macswap (fast), config of 0B, files of 12KiB, to slow, egress, state: write counters`; outputs are shown where they are not what
+/// goes without saying.
 fn describe_stage(stages: &[Stage], at: usize) -> String {
-    let Stage { module, name, config, files, outputs } = &stages[at];
+    let Stage { module, name, config, files, outputs, state } = &stages[at];
     let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let mut text = format!("{at}. {module}{name}, config of {}", size(config.len() as u64));
     if let Some(files) = files {
@@ -143,6 +144,11 @@ fn describe_stage(stages: &[Stage], at: usize) -> String {
     if *outputs != Output::default_of(at, stages.len()) {
         let targets: Vec<String> = outputs.iter().map(|output| target(stages, output)).collect();
         text = format!("{text}, to {}", targets.join(", "));
+    }
+    if !state.is_empty() {
+        let grants: Vec<String> =
+            state.iter().map(|grant| format!("{} {}", grant.access.as_str(), grant.field)).collect();
+        text = format!("{text}, state: {}", grants.join(", "));
     }
     text
 }

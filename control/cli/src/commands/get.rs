@@ -2,8 +2,8 @@
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Module, Rule, Upload};
-use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus};
+use pinion_control::model::{Chain, Module, Rule, TenantName, Upload};
+use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus, StateFieldStatus};
 use serde::Serialize;
 
 use super::BadInput;
@@ -25,11 +25,33 @@ pub(super) async fn run(client: &mut Client, kind: Listed, filter: Filter, forma
             let status = client.status().await?.node.chains;
             print(client.chains(filter).await?, "chain", wanted, format, |all| chains(all, &status))
         }
+        Listed::State => {
+            let is_wanted = |found: &TenantField| {
+                filter.tenant.as_ref().is_none_or(|tenant| found.tenant == *tenant)
+                    && filter.name.as_ref().is_none_or(|name| found.field.name.as_str() == name)
+            };
+            let tenants = client.status().await?.node.tenants.into_iter();
+            let fields = tenants.flat_map(|status| {
+                let (tenant, limit_kib) = (status.tenant, status.state_limit_kib);
+                status.state.into_iter().map(move |field| TenantField { tenant: tenant.clone(), field, limit_kib })
+            });
+            print(fields.filter(is_wanted).collect(), "state field", wanted, format, state)
+        }
         Listed::Instances => {
             let id = filter.name.map(|name| name.parse().map_err(|_| BadInput::InstanceId(name))).transpose()?;
             print(client.chain_instances(filter.tenant, id).await?, "instance", wanted, format, instances)
         }
     }
+}
+
+/// A field of state, and whose it is.
+#[derive(Debug, Serialize)]
+struct TenantField {
+    tenant: TenantName,
+    #[serde(flatten)]
+    field: StateFieldStatus,
+    /// What all of the tenant's may take of memory.
+    limit_kib: u64,
 }
 
 fn print<T: Serialize>(
@@ -122,6 +144,28 @@ fn fwps(fwps: &[FwpStatus]) -> String {
         ]
     };
     output::table(headings, fwps.iter().map(row))
+}
+
+fn state(fields: &[TenantField]) -> String {
+    let headings =
+        ["TENANT", "NAME", "ENTRIES", "OF", "MEMORY", "LIMIT", "HITS", "MISSES", "WRITES", "DENIED", "FULL", "EVICTED"];
+    let row = |TenantField { tenant, field, limit_kib }: &TenantField| {
+        [
+            tenant.to_string(),
+            field.name.to_string(),
+            field.entries.to_string(),
+            field.entries_max.to_string(),
+            size(field.memory_kib << 10),
+            size(limit_kib << 10),
+            field.hits.to_string(),
+            field.misses.to_string(),
+            field.writes.to_string(),
+            field.denied.to_string(),
+            field.full.to_string(),
+            field.evicted.to_string(),
+        ]
+    };
+    output::table(headings, fields.iter().map(row))
 }
 
 fn instances(instances: &[ChainInstanceStatus]) -> String {

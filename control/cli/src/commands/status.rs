@@ -6,7 +6,7 @@ use pinion_control::client::NodeReport;
 use pinion_control::model::{ChainName, TenantName};
 use pinion_control::node::{
     BuildStatus, ChainDrop, ChainStatus, CoreStatus, DropCount, LatencyStatus, MeterStatus, NodeStatus, PortStatus,
-    TenantStatus,
+    StateFieldStatus, TenantStatus,
 };
 
 use crate::args::Format;
@@ -43,6 +43,12 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
         let headings =
             ["TENANT", "CHAIN", "CPU", "ACTIVATIONS", "PREEMPTIONS", "WAIT P50", "WAIT P99", "COPIED", "DROPPED"];
         parts.push(output::table(headings, meters(node)));
+    }
+    let mut fields =
+        node.tenants.iter().flat_map(|tenant| tenant.state.iter().map(move |field| (tenant, field))).peekable();
+    if fields.peek().is_some() {
+        let headings = ["TENANT", "STATE", "ENTRIES", "OF", "MEMORY", "HITS", "MISSES", "WRITES", "DENIED", "FULL"];
+        parts.push(output::table(headings, fields.map(state)));
     }
     let mut drops = node.chains.iter().flat_map(|chain| chain.drops.iter().map(move |drop| (chain, drop))).peekable();
     if drops.peek().is_some() {
@@ -106,6 +112,21 @@ fn chain_drop((chain, drop): (&ChainStatus, &ChainDrop)) -> [String; 5] {
 
 fn tenant(tenant: &TenantStatus) -> [String; 3] {
     [tenant.tenant.to_string(), size(tenant.memory_kib << 10), limit(tenant.memory_limit_kib)]
+}
+
+fn state((tenant, field): (&TenantStatus, &StateFieldStatus)) -> [String; 10] {
+    [
+        tenant.tenant.to_string(),
+        field.name.to_string(),
+        field.entries.to_string(),
+        field.entries_max.to_string(),
+        size(field.memory_kib << 10),
+        field.hits.to_string(),
+        field.misses.to_string(),
+        field.writes.to_string(),
+        field.denied.to_string(),
+        field.full.to_string(),
+    ]
 }
 
 /// What each tenant had, and of that its chains.

@@ -42,7 +42,7 @@ pub enum BuildError {
 }
 
 /// What a template is built with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Wishes<'a> {
     /// The configuration that the module is initialised with.
     pub config: &'a [u8],
@@ -50,6 +50,8 @@ pub struct Wishes<'a> {
     pub files: Option<&'a [u8]>,
     /// Linear memory that each instance may have, in bytes.
     pub memory_bytes_max: u64,
+    /// The fields of state that its stage was granted, by their numbers.
+    pub fields: Vec<&'a str>,
 }
 
 /// Where the builder is: where somebody says, or beside the program that asks.
@@ -99,13 +101,14 @@ impl Builder {
         wishes: Wishes<'_>,
         hear: impl FnMut(&Said) + Send,
     ) -> Result<(Facts, Vec<u8>), BuildError> {
-        let Wishes { config, files, memory_bytes_max } = wishes;
+        let Wishes { config, files, memory_bytes_max, fields } = wishes;
         let mut arguments = vec![
             "build".to_owned(),
             format!("--config-bytes={}", config.len()),
             format!("--memory-bytes-max={memory_bytes_max}"),
         ];
         arguments.extend(files.map(|files| format!("--files-bytes={}", files.len())));
+        arguments.extend(fields.iter().map(|field| format!("--field={field}")));
         let mut output = self.run(&arguments, &[config, files.unwrap_or_default(), wasm], hear)?;
         let line = output.iter().position(|byte| *byte == b'\n').unwrap_or(0);
         let facts = serde_json::from_slice(&output[..line])
@@ -208,7 +211,7 @@ mod tests {
         (folder, Builder::new(program))
     }
 
-    const WISHES: Wishes<'_> = Wishes { config: b"", files: None, memory_bytes_max: 1 << 20 };
+    const WISHES: Wishes<'_> = Wishes { config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
 
     #[test]
     fn a_builder_that_takes_too_long_is_killed() {

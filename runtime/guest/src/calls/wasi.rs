@@ -45,7 +45,7 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             fill_random(&mut caller, Asks::Library, ptr, len).map(|filled| match filled {
                 Errno::Ok => SUCCESS,
                 Errno::Fault => FAULT,
-                Errno::TooLong => INVAL,
+                _ => INVAL,
             })
         })?
         .func_wrap(WASI_MODULE, "sched_yield", |caller: Caller<'_, T>| {

@@ -6,6 +6,7 @@ use pinion_control::model::{Chain, Change, Digest, Module, Stage};
 use super::*;
 use crate::accounts::TenantLimits;
 use crate::engine::{self, Reset};
+use crate::state::StateLimits;
 use crate::terms::CpuGrants;
 
 /// A catalogue of a node without workers, which needs no templates, and these chains of one stage each: what they keep ready at least.
@@ -23,7 +24,9 @@ impl House {
         let bundles = Arc::new(Bundles::open(templates.path().join("files")).unwrap());
         let accounts = Arc::new(Accounts::new(TenantLimits::default()));
         let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(1)));
-        let mut catalogue = Catalogue::new(artifacts, bundles, accounts, tenants, meters, BTreeMap::new(), Vec::new());
+        let store = Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new() }));
+        let mut catalogue =
+            Catalogue::new(artifacts, bundles, accounts, tenants, meters, store, BTreeMap::new(), Vec::new());
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());
         Self { catalogue, now: Instant::now(), _templates: templates }

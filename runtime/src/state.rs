@@ -1,0 +1,193 @@
+//! State that functions keep outside their instances: fields of entries, by key, that chains of a tenant are granted.
+//!
+//! ```text
+//!   manifest  [state.counters]                 stage: state = { counters = "write" }
+//!                  |                                       |
+//!   StateStore  (tenant, name) -> Arc<StateField>  -->  Grants: the stage's fields, by number
+//!                  table, counts                           |
+//!   guest      state_get(0, key, value)  ------------------'    on a worker, through `imports`
+//! ```
+//!
+//! The [`StateStore`] is locked by those who follow changes and by reports, never by a call. A field is there as long as a chain in
+//! force names it, with the same declaration, and its memory as long as an instance has it. All of it is made before a guest
+//! may call, and held to what the tenant may have.
+//!
+//! | module | room |
+//! |---|---|
+//! | `table` | a field's entries, used by all cores at once |
+//! | `hash` | where in a table a key is |
+//! | `grants` | what a stage may do with which field |
+
+mod grants;
+mod hash;
+mod table;
+#[cfg(test)]
+mod table_tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pinion_control::model::{Chain, DesiredState, Field, FieldName, TenantName};
+use pinion_control::node::StateFieldStatus;
+
+pub use grants::Grants;
+use table::Table;
+
+/// A field and its entries.
+#[derive(Debug)]
+pub struct StateField {
+    declared: Field,
+    table: Table,
+    /// Calls that were not granted.
+    denied: AtomicU64,
+}
+
+impl StateField {
+    /// An empty one.
+    #[must_use]
+    pub fn new(declared: Field) -> Self {
+        Self { table: Table::new(&declared), denied: AtomicU64::new(0), declared }
+    }
+
+    fn status(&self) -> StateFieldStatus {
+        let counted = self.table.counted();
+        StateFieldStatus {
+            name: self.declared.name.clone(),
+            entries: counted.entries,
+            entries_max: u64::from(self.declared.entries),
+            memory_kib: Table::bytes(&self.declared).div_ceil(1024),
+            hits: counted.hits,
+            misses: counted.misses,
+            writes: counted.writes,
+            denied: self.denied.load(Ordering::Relaxed),
+            full: counted.full,
+            evicted: counted.evicted,
+        }
+    }
+}
+
+/// What the operator grants tenants of memory for state.
+#[derive(Debug, Clone)]
+pub struct StateLimits {
+    /// Each tenant, unless it is named.
+    pub default_bytes: u64,
+    /// Tenants by name.
+    pub by_name: HashMap<TenantName, u64>,
+}
+
+impl StateLimits {
+    fn of(&self, tenant: &TenantName) -> u64 {
+        self.by_name.get(tenant).copied().unwrap_or(self.default_bytes)
+    }
+
+    /// Whether a tenant may have all of these fields.
+    fn check<'f>(&self, tenant: &TenantName, fields: impl Iterator<Item = &'f Field>) -> Result<(), String> {
+        let (mut bytes, mut each) = (0, String::new());
+        for field in fields {
+            bytes += Table::bytes(field);
+            let _ = write!(each, ", {} {} KiB", field.name, Table::bytes(field).div_ceil(1024));
+        }
+        let limit = self.of(tenant);
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(format!(
+            "the tenant's state would take {} KiB ({}), and the node grants the tenant {} KiB: declare fewer entries or \
+             smaller values, or ask the operator to raise the tenant's state_mib",
+            bytes.div_ceil(1024),
+            each.trim_start_matches(", "),
+            limit / 1024,
+        ))
+    }
+}
+
+/// The registry. See the module.
+#[derive(Debug)]
+pub struct StateStore {
+    limits: StateLimits,
+    fields: Mutex<BTreeMap<TenantName, BTreeMap<FieldName, Arc<StateField>>>>,
+}
+
+impl StateStore {
+    /// No fields yet, and these limits for tenants.
+    #[must_use]
+    pub fn new(limits: StateLimits) -> Self {
+        Self { limits, fields: Mutex::default() }
+    }
+
+    /// Whether each tenant may have all the fields that its chains declare.
+    ///
+    /// # Errors
+    /// Which tenant may not, and what to do.
+    pub fn check(&self, state: &DesiredState) -> Result<(), String> {
+        for (tenant, fields) in declared(state) {
+            let checked = self.limits.check(tenant, fields.into_values());
+            checked.map_err(|reason| format!("tenant {tenant}: {reason}"))?;
+        }
+        Ok(())
+    }
+
+    /// Gives up the fields that no chain of the state declares, with which instances that have one still go on, and makes those that
+    /// are not there, as far as their tenants may have them. Takes as long as it takes to touch their memory.
+    pub fn prepare(&self, state: &DesiredState) {
+        self.retain(state);
+        for chain in state.chains().values() {
+            // What is refused is refused again, and said, when the chain is to be in force.
+            let _ = self.open(chain);
+        }
+    }
+
+    fn retain(&self, state: &DesiredState) {
+        let declared = declared(state);
+        self.lock().retain(|tenant, fields| {
+            let declared = declared.get(tenant);
+            fields.retain(|name, field| declared.and_then(|all| all.get(name)) == Some(&&field.declared));
+            !fields.is_empty()
+        });
+    }
+
+    /// What each stage of a chain was granted. Fields that are not there are made.
+    ///
+    /// # Errors
+    /// If the tenant may not have so much: a sentence for it.
+    pub fn open(&self, chain: &Chain) -> Result<Vec<Grants>, String> {
+        let mut all = self.lock();
+        if !chain.fields.is_empty() {
+            let fields = all.entry(chain.tenant.clone()).or_default();
+            let others = fields.values().map(|field| &field.declared);
+            let others = others.filter(|field| chain.fields.iter().all(|ours| ours.name != field.name));
+            self.limits.check(&chain.tenant, others.chain(&chain.fields))?;
+            for declared in &chain.fields {
+                if fields.get(&declared.name).is_none_or(|there| there.declared != *declared) {
+                    fields.insert(declared.name.clone(), Arc::new(StateField::new(declared.clone())));
+                }
+            }
+        }
+        let fields = all.get(&chain.tenant);
+        let of_name = |name: &FieldName| fields.and_then(|fields| fields.get(name)).cloned();
+        Ok(chain.stages.iter().map(|stage| Grants::new(&stage.state, of_name)).collect())
+    }
+
+    /// The fields of a tenant, by name, and how much memory they may take.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &TenantName) -> (Vec<StateFieldStatus>, u64) {
+        let fields =
+            self.lock().get(tenant).into_iter().flat_map(BTreeMap::values).map(|field| field.status()).collect();
+        (fields, self.limits.of(tenant) / 1024)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantName, BTreeMap<FieldName, Arc<StateField>>>> {
+        self.fields.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All fields that a state's chains declare: those of one tenant and name are alike.
+fn declared(state: &DesiredState) -> BTreeMap<&TenantName, BTreeMap<&FieldName, &Field>> {
+    let mut declared: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for chain in state.chains().values().filter(|chain| !chain.fields.is_empty()) {
+        declared.entry(&chain.tenant).or_default().extend(chain.fields.iter().map(|field| (&field.name, field)));
+    }
+    declared
+}

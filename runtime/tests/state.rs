@@ -1,0 +1,317 @@
+//! State as a guest meets it: what it may do, what it is told, and that nothing it does with these calls harms anybody else.
+
+mod support;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pinion_control::model::{Access, Chain, Change, DesiredState, Field, Grant, Stage, WhenFull};
+use pinion_runtime::end::EndReason;
+use pinion_runtime::fwp::Turn;
+use pinion_runtime::state::{Grants, StateLimits, StateStore};
+use support::{Bench, buffer};
+
+const MEMORY_BYTES_MAX: usize = 1 << 20;
+const MIB: u64 = 1 << 20;
+
+fn store(default_bytes: u64) -> StateStore {
+    StateStore::new(StateLimits { default_bytes, by_name: HashMap::new() })
+}
+
+fn field(name: &str, entries: u32) -> Field {
+    let name = name.parse().unwrap();
+    Field { name, value_bytes: 64, entries, ttl_seconds: None, when_full: WhenFull::Refuse }
+}
+
+/// A chain of one stage that is granted these fields.
+fn chain(tenant: &str, name: &str, fields: &[(Field, Access)]) -> Chain {
+    let mut stage = Stage::new("m".parse().unwrap(), Vec::new());
+    stage.state = fields.iter().map(|(field, access)| Grant { field: field.name.clone(), access: *access }).collect();
+    let chain = Chain::new(tenant.parse().unwrap(), name.parse().unwrap(), vec![stage]);
+    Chain { fields: fields.iter().map(|(field, _)| field.clone()).collect(), ..chain }
+}
+
+fn grants(store: &StateStore, chain: &Chain) -> Grants {
+    store.open(chain).unwrap().remove(0)
+}
+
+/// A guest that runs `init` and, once it has got a packet, `run`. In its memory are the name "counters" at 64, the key "key" at 96,
+/// and the value "value" at 112; what it writes goes elsewhere.
+fn guest(init: &str, run: &str) -> String {
+    format!(
+        r#"(module
+            (import "pinion" "wait" (func $wait (result i32)))
+            (import "pinion" "state_open" (func $open (param i32 i32) (result i32)))
+            (import "pinion" "state_get" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+            (import "pinion" "state_put" (func $put (param i32 i32 i32 i32 i32) (result i32)))
+            (import "pinion" "state_cas" (func $cas (param i32 i32 i32 i32 i32 i32 i32) (result i32)))
+            (import "pinion" "state_add" (func $add (param i32 i32 i32 i64 i32) (result i32)))
+            (import "pinion" "state_expire" (func $expire (param i32 i32 i32 i64) (result i32)))
+            (import "pinion" "state_delete" (func $delete (param i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
+            (data (i32.const 64) "counters")
+            (data (i32.const 96) "key")
+            (data (i32.const 112) "value")
+            (func (export "pinion_abi_v2"))
+            (func (export "pinion_init") (result i32) {init} (i32.const 0))
+            (func (export "pinion_pool") (result i32) (i32.const 16))
+            (func $is (param $what i32) (param $expected i32)
+                (if (i32.ne (local.get $what) (local.get $expected)) (then unreachable)))
+            (func (export "pinion_run") (local $n i32)
+                (loop $again (br_if $again (i32.eqz (call $wait))))
+                {run}))"#
+    )
+}
+
+/// An assertion of a guest's: a call, and what it returns.
+fn is(call: &str, returned: i32) -> String {
+    format!("(call $is (call {call}) (i32.const {returned}))\n")
+}
+
+/// How a guest ends that was granted this, and how many turns that took.
+fn end_of(grants: &Grants, init: &str, run: &str) -> (EndReason, u32) {
+    let mut bench = Bench::new();
+    (bench.state, bench.fields) = (grants.clone(), Arc::new(["counters".to_owned()]));
+    let mut fwp = bench.launch(&guest(init, run), MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    let mut turns = 0;
+    let reason = loop {
+        turns += 1;
+        match bench.resume(&mut fwp) {
+            Turn::Ended(reason) => break reason,
+            Turn::Preempted => {}
+            Turn::Waiting { .. } => panic!("it waits"),
+        }
+    };
+    bench.dismantle(fwp);
+    (reason, turns)
+}
+
+#[track_caller]
+fn assert_returns(grants: &Grants, init: &str, run: &str) {
+    let (reason, _) = end_of(grants, init, run);
+    assert_eq!(reason, EndReason::Returned);
+}
+
+const KEY: &str = "(i32.const 0) (i32.const 96) (i32.const 3)";
+
+#[test]
+fn each_call_does_what_it_is_for_and_says_so() {
+    let store = store(MIB);
+    let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
+    let run = [
+        is("$open (i32.const 64) (i32.const 8)", 0),
+        is("$open (i32.const 64) (i32.const 7)", -6),
+        is(&format!("$get {KEY} (i32.const 200) (i32.const 64)"), -7),
+        is(&format!("$put {KEY} (i32.const 112) (i32.const 5)"), 0),
+        is(&format!("$get {KEY} (i32.const 200) (i32.const 3)"), 5),
+        "(call $is (i32.load (i32.const 200)) (i32.const 0x6c6176))".to_owned(),
+        is(&format!("$cas {KEY} (i32.const 0) (i32.const -1) (i32.const 112) (i32.const 5)"), -9),
+        is(&format!("$cas {KEY} (i32.const 112) (i32.const 5) (i32.const 0) (i32.const 8)"), 0),
+        is(&format!("$add {KEY} (i64.const -3) (i32.const 300)"), 0),
+        "(call $is (i32.load (i32.const 300)) (i32.const -3))".to_owned(),
+        is(&format!("$put {KEY} (i32.const 0) (i32.const 65)"), -2),
+        is(&format!("$expire {KEY} (i64.const -1)"), 0),
+        is(&format!("$expire {KEY} (i64.const 0)"), 0),
+        is(&format!("$delete {KEY}"), -7),
+    ];
+    assert_returns(&grants, "", &run.concat());
+}
+
+#[test]
+fn the_number_of_a_field_is_known_in_the_initialisation_and_no_more_than_that() {
+    let store = store(MIB);
+    let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
+    let too_early = [
+        is("$open (i32.const 64) (i32.const 8)", 0),
+        is("$open (i32.const 64) (i32.const 1)", -6),
+        is(&format!("$put {KEY} (i32.const 112) (i32.const 5)"), -4),
+        is(&format!("$get {KEY} (i32.const 200) (i32.const 5)"), -4),
+        is(&format!("$add {KEY} (i64.const 1) (i32.const 300)"), -4),
+        is(&format!("$delete {KEY}"), -4),
+    ];
+    assert_returns(&grants, &too_early.concat(), &is(&format!("$delete {KEY}"), -7));
+}
+
+#[test]
+fn who_may_only_read_is_denied_all_else_and_that_is_counted() {
+    let store = store(MIB);
+    let field = field("counters", 10);
+    let write = grants(&store, &chain("t", "writer", &[(field.clone(), Access::Write)]));
+    let read = grants(&store, &chain("t", "reader", &[(field, Access::Read)]));
+    assert_returns(&write, "", &is(&format!("$put {KEY} (i32.const 112) (i32.const 5)"), 0));
+    let denied = [
+        is(&format!("$put {KEY} (i32.const 0) (i32.const 5)"), -5),
+        is(&format!("$cas {KEY} (i32.const 112) (i32.const 5) (i32.const 0) (i32.const 8)"), -5),
+        is(&format!("$add {KEY} (i64.const 1) (i32.const 300)"), -5),
+        is(&format!("$expire {KEY} (i64.const 0)"), -5),
+        is(&format!("$delete {KEY}"), -5),
+        is(&format!("$get {KEY} (i32.const 200) (i32.const 64)"), 5),
+    ];
+    assert_returns(&read, "", &denied.concat());
+    let (status, _) = store.of_tenant(&"t".parse().unwrap());
+    assert_eq!((status[0].denied, status[0].hits, status[0].writes, status[0].entries), (5, 1, 1, 1));
+}
+
+#[test]
+fn addresses_outside_of_memory_fields_that_are_not_there_and_lengths_without_sense_are_told_and_harm_nobody() {
+    let store = store(MIB);
+    let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
+    let mut run = Vec::new();
+    // A page of memory, whose end is at 65536.
+    for (address, len) in [(65_535, 2), (65_536, 1), (-1, 1), (-1, 64), (i32::MIN, 64), (0x7fff_ffff, 3)] {
+        let range = format!("(i32.const {address}) (i32.const {len})");
+        run.push(is(&format!("$open {range}"), -1));
+        run.push(is(&format!("$get (i32.const 0) {range} (i32.const 200) (i32.const 8)"), -1));
+        run.push(is(&format!("$put (i32.const 0) {range} (i32.const 200) (i32.const 8)"), -1));
+        run.push(is(&format!("$put {KEY} {range}"), -1));
+        run.push(is(&format!("$get {KEY} {range}"), -1));
+        run.push(is(&format!("$cas {KEY} {range} (i32.const 112) (i32.const 5)"), -1));
+        run.push(is(&format!("$cas {KEY} (i32.const 112) (i32.const 5) {range}"), -1));
+        run.push(is(&format!("$expire (i32.const 0) {range} (i64.const 1)"), -1));
+        run.push(is(&format!("$delete (i32.const 0) {range}"), -1));
+    }
+    for address in [65_529, -8, i32::MIN] {
+        // Nothing is added if the sum has nowhere to go.
+        run.push(is(&format!("$add {KEY} (i64.const 1) (i32.const {address})"), -1));
+    }
+    for len in [65, 1 << 20, -1, i32::MIN] {
+        let range = format!("(i32.const 96) (i32.const {len})");
+        run.push(is(&format!("$open {range}"), -2));
+        run.push(is(&format!("$get (i32.const 0) {range} (i32.const 200) (i32.const 8)"), -2));
+        run.push(is(&format!("$delete (i32.const 0) {range}"), -2));
+    }
+    for len in [65, 1024, 1025, -1, i32::MIN] {
+        run.push(is(&format!("$put {KEY} (i32.const 0) (i32.const {len})"), -2));
+    }
+    for number in [1, -1, i32::MIN, i32::MAX] {
+        let key = KEY.replacen('0', &number.to_string(), 1);
+        run.push(is(&format!("$put {key} (i32.const 112) (i32.const 5)"), -6));
+        run.push(is(&format!("$get {key} (i32.const 200) (i32.const 5)"), -6));
+        run.push(is(&format!("$delete {key}"), -6));
+    }
+    // Memory is 4 GiB at most, and all of it is too long for a value; for a buffer it is just outside.
+    run.push(is(&format!("$get {KEY} (i32.const 0) (i32.const -1)"), -1));
+    run.push(is(&format!("$get {KEY} (i32.const 0) (i32.const 65536)"), -7));
+    assert_returns(&grants, "", &run.concat());
+    assert_eq!(store.of_tenant(&"t".parse().unwrap()).0[0].entries, 0);
+}
+
+#[test]
+fn who_calls_without_end_is_preempted_and_who_has_called_enough_in_one_turn_goes_on_in_the_next() {
+    let store = store(MIB);
+    let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
+    // Counts up, and counts those calls alone that were told to come again.
+    let (reason, turns) = end_of(
+        &grants,
+        "",
+        &format!(
+            "(loop $l
+               (if (i32.eqz (call $add {KEY} (i64.const 1) (i32.const 300)))
+                 (then (local.set $n (i32.add (local.get $n) (i32.const 1)))))
+               (br_if $l (i32.lt_u (local.get $n) (i32.const 100000))))
+             (call $is (i32.load (i32.const 300)) (i32.const 100000))"
+        ),
+    );
+    assert_eq!(reason, EndReason::Returned);
+    // 256 KiB a turn, of which each call takes 256 bytes and 8.
+    assert!(turns >= 100_000 / (256 * 1024 / 264), "{turns}");
+    let mut bench = Bench::new();
+    (bench.state, bench.fields) = (grants, Arc::new(["counters".to_owned()]));
+    let endless = format!("(loop $l (drop (call $get {KEY} (i32.const 200) (i32.const 64))) (br $l))");
+    let mut fwp = bench.launch(&guest("", &endless), MEMORY_BYTES_MAX).unwrap();
+    bench.send(buffer(), 60);
+    for _ in 0..3 {
+        assert!(matches!(bench.resume(&mut fwp), Turn::Preempted));
+    }
+    bench.dismantle(fwp);
+}
+
+#[test]
+fn a_module_that_asks_for_state_is_refused_for_a_stage_without_any_naming_the_import() {
+    let bench = Bench::new();
+    let Err(EndReason::NotInstantiated(refused)) = bench.template(&guest("", ""), MEMORY_BYTES_MAX) else { panic!() };
+    assert!(
+        refused.starts_with("it imports pinion.state_open, and its stage is granted no state: grant it"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn chains_of_a_tenant_share_a_field_by_its_name_and_another_tenants_is_another() {
+    let store = store(MIB);
+    let field = field("counters", 10);
+    let of = |tenant, name| grants(&store, &chain(tenant, name, &[(field.clone(), Access::Write)]));
+    let (first, second, other) = (of("t", "first"), of("t", "second"), of("other", "first"));
+    let count = |grants: &Grants, expected: i32| {
+        let run = [
+            is(&format!("$add {KEY} (i64.const 1) (i32.const 300)"), 0),
+            format!("(call $is (i32.load (i32.const 300)) (i32.const {expected}))"),
+        ];
+        assert_returns(grants, "", &run.concat());
+    };
+    count(&first, 1);
+    count(&second, 2);
+    count(&other, 1);
+    // Each is an instance of its own.
+    count(&first, 3);
+}
+
+fn state(chains: &[Chain]) -> DesiredState {
+    let module = |chain: &Chain| pinion_control::model::Module {
+        tenant: chain.tenant.clone(),
+        name: "m".parse().unwrap(),
+        digest: pinion_control::model::Digest::of(b"m"),
+        size_bytes: 1,
+    };
+    let mut modules: Vec<_> = chains.iter().map(module).collect();
+    modules.dedup();
+    DesiredState::default().apply(&Change { modules, chains: chains.to_vec(), ..Change::default() }).unwrap().state
+}
+
+#[test]
+fn a_field_lives_as_long_as_a_chain_declares_it_and_begins_anew_when_it_is_declared_otherwise() {
+    let store = store(MIB);
+    let entries = || store.of_tenant(&"t".parse().unwrap()).0.iter().map(|field| field.entries).collect::<Vec<_>>();
+    let (field, larger) = (field("counters", 10), field("counters", 20));
+    let of = |name, field: &Field| chain("t", name, &[(field.clone(), Access::Write)]);
+    let both = state(&[of("first", &field), of("second", &field)]);
+    store.prepare(&both);
+    let old = grants(&store, &of("first", &field));
+    let put = is(&format!("$put {KEY} (i32.const 112) (i32.const 5)"), 0);
+    assert_returns(&old, "", &put);
+    assert_eq!(entries(), [1]);
+    // One of the chains goes, and the other changes but for its field.
+    store.prepare(&state(&[Chain { cache_min: 9, ..of("second", &field) }]));
+    assert_eq!(entries(), [1]);
+    store.prepare(&state(&[of("second", &larger)]));
+    assert_eq!(entries(), [0]);
+    // An instance that is left from before goes on with what it had.
+    assert_returns(&old, "", &is(&format!("$get {KEY} (i32.const 200) (i32.const 64)"), 5));
+    assert_eq!(entries(), [0]);
+    store.prepare(&state(&[]));
+    assert_eq!(entries(), Vec::<u64>::new());
+}
+
+#[test]
+fn a_tenant_has_no_more_than_it_is_granted_whoever_declares_it() {
+    let by_name = HashMap::from([("big".parse().unwrap(), 4 * MIB)]);
+    let store = StateStore::new(StateLimits { default_bytes: MIB, by_name });
+    // Of 154 bytes for each of the 8000 cells: 1.2 MiB.
+    let (small, large) = (field("small", 1000), field("large", 4000));
+    let of = |tenant, name, field: &Field| chain(tenant, name, &[(field.clone(), Access::Write)]);
+    store.check(&state(&[of("t", "a", &small), of("t", "b", &small), of("big", "a", &large)])).unwrap();
+    let refused = store.check(&state(&[of("t", "a", &small), of("t", "b", &large)])).unwrap_err();
+    assert!(refused.starts_with("tenant t: the tenant's state would take 1507 KiB"), "{refused}");
+    assert!(refused.contains("(large 1206 KiB, small 301 KiB), and the node grants the tenant 1024 KiB"), "{refused}");
+    // As when the operator grants less than at the last start.
+    assert!(store.open(&of("t", "b", &large)).is_err());
+    assert!(store.open(&of("big", "b", &large)).is_ok());
+    // What goes makes room for what comes with the same change.
+    let medium = |name| field(name, 2000);
+    store.prepare(&state(&[of("t", "a", &medium("first"))]));
+    store.prepare(&state(&[of("t", "a", &medium("second"))]));
+    let (fields, limit_kib) = store.of_tenant(&"t".parse().unwrap());
+    assert_eq!((fields.len(), fields[0].name.as_str(), limit_kib), (1, "second", 1024));
+}
