@@ -42,6 +42,7 @@ const HOUSE: [(&str, &[&str]); 28] = [
     ("macswap", &["pinion-sdk"]),
     ("monitor", &["pinion-sdk"]),
     ("nat", &["pinion-sdk"]),
+    ("notebook", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
     ("policer", &["pinion-sdk"]),
     ("udp-echo", &["pinion-abi", "pinion-sdk"]),

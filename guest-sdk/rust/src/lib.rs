@@ -73,6 +73,7 @@
 //!   headers.rs    Headers, FlowKey          what a frame's headers say, and how to change it
 //!   table.rs      Table                     flows that go on, never too many
 //!   lru.rs        Lru                       the same for those who choose what is forgotten
+//!   state.rs      Field                     what outlives an instance, or is shared with others
 //!   checksum.rs   of, update                the Internet checksum
 //!   config.rs     parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs        Server, Program           connections that end in the function, by the feature `tcp`
@@ -100,6 +101,7 @@ pub mod headers;
 pub mod log;
 pub mod lru;
 pub mod random;
+pub mod state;
 pub mod table;
 #[cfg(feature = "tcp")]
 pub mod tcp;

@@ -3,9 +3,11 @@
 //! [`Harness`] drives the same pool, rings and batches as a node does, and checks what the function hands back as a
 //! node would. Log, clock and random bytes belong to the test's thread.
 
+use core::time::Duration;
+
 use pinion_abi::{
     CLOCK_STEP_NS, Descriptor, LogLevel, MESSAGE_ETHERTYPE, MESSAGE_HEADER_BYTES, MESSAGE_TOKEN_AT, MESSAGE_VERSION,
-    MESSAGE_VERSION_AT, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM,
+    MESSAGE_VERSION_AT, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM, STATE_VALUE_BYTES_MAX,
 };
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
@@ -109,7 +111,7 @@ impl<F: Function> Harness<F> {
     ///
     /// The function refuses the configuration.
     pub fn new(config: &[u8]) -> Result<Self, InitError> {
-        let mut function = F::init(config)?;
+        let mut function = host::initialising(|| F::init(config))?;
         finish::take();
         function.start();
         let finished = finish::take();
@@ -261,6 +263,49 @@ fn collect(pool: &mut Pool<'_>, granted: &mut [Option<usize>], returned: &mut Ve
         let bytes = bytes.unwrap_or_else(|| panic!("{descriptor:?} is outside its slot")).to_vec();
         verdicts.push(Verdict { frame, outcome, bytes });
     }
+}
+
+/// A field of state, as a manifest declares it and grants it to the function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateField {
+    /// Its name.
+    pub name: &'static str,
+    /// The function may only read it.
+    pub read_only: bool,
+    /// The longest value.
+    pub value_bytes: usize,
+    /// How many entries find room. A node may have room for more.
+    pub entries: usize,
+    /// How long an entry is there after it was written.
+    pub ttl: Option<Duration>,
+    /// When there is no room, the entry goes that was not written to for longest. A node lets one go of some of those.
+    pub evicts: bool,
+}
+
+impl StateField {
+    /// A field to write to, with room for 1,000 entries of up to 1,024 bytes, which stay.
+    #[must_use]
+    pub fn writable(name: &'static str) -> Self {
+        let (value_bytes, entries) = (STATE_VALUE_BYTES_MAX, 1000);
+        Self { name, read_only: false, value_bytes, entries, ttl: None, evicts: false }
+    }
+}
+
+/// Grants the functions of this thread a field of [state](crate::state). Granted again, to read only say, it has the entries it had.
+///
+/// ```
+/// use pinion_sdk::state::{Field, StateError};
+/// use pinion_sdk::testing::{StateField, grant_state};
+///
+/// grant_state(StateField::writable("blocked"));
+/// let blocked = Field::open("blocked").unwrap();
+/// blocked.put(b"10.0.0.1", b"yes").unwrap();
+/// grant_state(StateField { read_only: true, ..StateField::writable("blocked") });
+/// assert_eq!(blocked.get(b"10.0.0.1", &mut [0; 8]), Ok(Some(&b"yes"[..])));
+/// assert_eq!(blocked.delete(b"10.0.0.1"), Err(StateError::Denied));
+/// ```
+pub fn grant_state(field: StateField) {
+    host::grant_state(field);
 }
 
 /// The lines logged on this thread since the last call.

@@ -36,6 +36,33 @@ impl FlowKey {
         Self { addresses: self.addresses.reversed(), ports: self.ports.reversed(), protocol: self.protocol }
     }
 
+    /// The same in bytes, as a key of [state](crate::state): other flows have other bytes.
+    ///
+    /// ```text
+    ///   | IP version | protocol | ports, 2 bytes each | source, 16 bytes | destination, 16 bytes |     IPv4's addresses with zeros behind
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn to_key(&self) -> [u8; 38] {
+        let mut key = [0; 38];
+        key[1] = self.protocol;
+        key[2..4].copy_from_slice(&self.ports.source.to_be_bytes());
+        key[4..6].copy_from_slice(&self.ports.destination.to_be_bytes());
+        match self.addresses {
+            Addresses::V4(pair) => {
+                key[0] = 4;
+                key[6..10].copy_from_slice(&pair.source.to_be_bytes());
+                key[22..26].copy_from_slice(&pair.destination.to_be_bytes());
+            }
+            Addresses::V6(pair) => {
+                key[0] = 6;
+                key[6..22].copy_from_slice(&pair.source.to_be_bytes());
+                key[22..38].copy_from_slice(&pair.destination.to_be_bytes());
+            }
+        }
+        key
+    }
+
     /// The same key for the flow and that of its answers: one of the two.
     #[inline]
     #[must_use]

@@ -1,5 +1,7 @@
 //! Stands in for a node in native tests: everything is per thread, hence per test, and the same in each run.
 
+pub(super) mod state;
+
 use core::cell::{Cell, RefCell};
 
 use pinion_abi::{CLOCK_STEP_NS, LogLevel};

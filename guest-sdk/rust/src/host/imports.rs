@@ -4,7 +4,7 @@
 
 use core::ptr;
 
-use pinion_abi::{Errno, LogLevel};
+use pinion_abi::{Errno, LogLevel, STATE_EXPECT_NONE};
 
 mod raw {
     #[link(wasm_import_module = "pinion")]
@@ -17,6 +17,21 @@ mod raw {
         pub(super) safe fn clock() -> i64;
         pub(super) fn random(buffer: *mut u8, len: usize) -> i32;
         pub(super) fn config(buffer: *mut u8, capacity: usize) -> i32;
+        pub(super) fn state_open(name: *const u8, len: usize) -> i32;
+        pub(super) fn state_get(field: i32, key: *const u8, key_len: usize, value: *mut u8, capacity: usize) -> i32;
+        pub(super) fn state_put(field: i32, key: *const u8, key_len: usize, value: *const u8, len: usize) -> i32;
+        pub(super) fn state_cas(
+            field: i32,
+            key: *const u8,
+            key_len: usize,
+            expected: *const u8,
+            expected_len: i32,
+            value: *const u8,
+            len: usize,
+        ) -> i32;
+        pub(super) fn state_add(field: i32, key: *const u8, key_len: usize, delta: i64, sum: *mut i64) -> i32;
+        pub(super) fn state_expire(field: i32, key: *const u8, key_len: usize, ttl_ms: i64) -> i32;
+        pub(super) fn state_delete(field: i32, key: *const u8, key_len: usize) -> i32;
     }
 
     unsafe extern "C" {
@@ -80,4 +95,47 @@ pub(crate) fn config() -> Vec<u8> {
     // SAFETY: the host writes at most `capacity` bytes at `buffer` during the call, and they are writable.
     unsafe { raw::config(bytes.as_mut_ptr(), bytes.len()) };
     bytes
+}
+
+pub(crate) fn state_open(name: &str) -> i32 {
+    // SAFETY: the host reads `len` bytes at `name` during the call, and they are readable.
+    unsafe { raw::state_open(name.as_ptr(), name.len()) }
+}
+
+#[inline]
+pub(crate) fn state_get(field: i32, key: &[u8], value: &mut [u8]) -> i32 {
+    // SAFETY: the host reads `key_len` bytes at `key`, which are readable, and writes at most `capacity` at `value`, which are writable.
+    unsafe { raw::state_get(field, key.as_ptr(), key.len(), value.as_mut_ptr(), value.len()) }
+}
+
+#[inline]
+pub(crate) fn state_put(field: i32, key: &[u8], value: &[u8]) -> i32 {
+    // SAFETY: the host reads `key_len` bytes at `key` and `len` bytes at `value`, and they are readable.
+    unsafe { raw::state_put(field, key.as_ptr(), key.len(), value.as_ptr(), value.len()) }
+}
+
+#[inline]
+pub(crate) fn state_cas(field: i32, key: &[u8], expected: Option<&[u8]>, value: &[u8]) -> i32 {
+    // No slice of this memory is that long.
+    let expected_len = |expected: &[u8]| i32::try_from(expected.len()).unwrap_or(i32::MAX);
+    let (expected, expected_len) =
+        expected.map_or((ptr::null(), STATE_EXPECT_NONE), |expected| (expected.as_ptr(), expected_len(expected)));
+    // SAFETY: the host reads so many bytes at `key`, `expected` and `value`, and they are readable; with no value expected, none.
+    unsafe { raw::state_cas(field, key.as_ptr(), key.len(), expected, expected_len, value.as_ptr(), value.len()) }
+}
+
+#[inline]
+pub(crate) fn state_add(field: i32, key: &[u8], delta: i64, sum: &mut i64) -> i32 {
+    // SAFETY: the host reads `key_len` bytes at `key`, which are readable, and writes 8 at `sum`, which are writable.
+    unsafe { raw::state_add(field, key.as_ptr(), key.len(), delta, sum) }
+}
+
+pub(crate) fn state_expire(field: i32, key: &[u8], ttl_ms: i64) -> i32 {
+    // SAFETY: the host reads `key_len` bytes at `key`, and they are readable.
+    unsafe { raw::state_expire(field, key.as_ptr(), key.len(), ttl_ms) }
+}
+
+pub(crate) fn state_delete(field: i32, key: &[u8]) -> i32 {
+    // SAFETY: the host reads `key_len` bytes at `key`, and they are readable.
+    unsafe { raw::state_delete(field, key.as_ptr(), key.len()) }
 }
