@@ -69,7 +69,7 @@ fn fields_of_state_and_grants_come_through_messages_as_they_were() {
     chain.fields = vec![field("a", Some(5), WhenFull::Evict), field("b", None, WhenFull::Refuse)];
     let message = proto::Chain::from(&chain);
     assert_eq!(Chain::try_from(message.clone()).unwrap(), chain);
-    let refused = |message| Chain::try_from(message).unwrap_err().to_string();
+    let refused = |message: proto::Chain| Chain::try_from(message).unwrap_err().to_string();
     let mut bad = message.clone();
     bad.stages[0].state[1].access = 0;
     assert_eq!(refused(bad), "chain.stages[0].state.access: say one of read, write");
