@@ -255,7 +255,7 @@ impl Assigner {
         let Assignment::To(_) = assignment else { return assignment };
         let Some(slot) = self.serving(lead, flow, now_ns) else { return assignment };
         if !self.instances.is_over_with(slot, milestone) {
-            self.instances.note(slot, milestone);
+            self.instances.note(slot, milestone, flow.ingress().port);
             return assignment;
         }
         if !self.open {
@@ -420,10 +420,10 @@ impl Assigner {
         Some(self.instances.entrance(slot))
     }
 
-    /// Notes what frames that have waited say of the connection of whoever sent them.
-    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: Milestone) {
+    /// Notes what frames that have waited say of the connection of whoever sent them, by this port.
+    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: Milestone, port: PortIndex) {
         if let Some(slot) = self.instances.bound_to(key) {
-            self.instances.note(slot, milestone);
+            self.instances.note(slot, milestone, port);
         }
     }
 

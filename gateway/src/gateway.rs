@@ -311,7 +311,7 @@ impl Gateway {
             let port = frame.port();
             match headers::milestone(frame.bytes()) {
                 Some(Milestone::Opens) => end = None,
-                Some(milestone) => end = Some(milestone),
+                Some(milestone) => end = Some((milestone, port)),
                 None => {}
             }
             match handover.stage(frame, entrance.of(port)) {
@@ -319,8 +319,8 @@ impl Gateway {
                 Err(frame) => bin.drop_of_chain(frame, Some(chain), DropReason::MmaBusy),
             }
         });
-        if let Some(milestone) = end {
-            self.assigner.note_waited(&key, milestone);
+        if let Some((milestone, port)) = end {
+            self.assigner.note_waited(&key, milestone, port);
         }
         if let Some(next) = self.pending.next_key(chain) {
             self.assigner.want_more(&next);

@@ -17,6 +17,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use pinion_mma::heading::Heading;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::next_up::NextUp;
 
@@ -53,27 +54,41 @@ struct Hot {
     has_way_back: bool,
 }
 
-/// In this order: from `Bound` on frames go there.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+/// From `Bound` on frames go there.
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Free,
     Ready,
     Bound,
-    /// Bound to a flow whose client has closed its connection.
+    /// Bound to a flow both of whose sides come here, of which the client has closed its connection, or the other side.
+    HalfClosed(Heading),
+    /// Bound to a flow whose client has closed its connection, or both sides have, if both come here.
     Closed,
-    /// Bound to a flow whose client has reset its connection.
+    /// Bound to a flow whose client, or either side, has reset its connection.
     Reset,
 }
 
 impl State {
-    /// What a bound one becomes when its client says this. That the connection opens is said again if the answer is late.
-    fn after(self, milestone: Milestone) -> Self {
-        match milestone {
-            Milestone::Opens => self,
-            Milestone::Closes if self == Self::Bound => Self::Closed,
-            Milestone::Closes => self,
-            Milestone::Resets => Self::Reset,
+    /// What a bound one becomes when this is said; by which side, if both come here. That the connection opens is said again if the
+    /// answer is late.
+    fn after(self, milestone: Milestone, by: Option<Heading>) -> Self {
+        match (milestone, self, by) {
+            (Milestone::Resets, ..) => Self::Reset,
+            (Milestone::Closes, Self::Bound, None) => Self::Closed,
+            (Milestone::Closes, Self::Bound, Some(side)) => Self::HalfClosed(side),
+            (Milestone::Closes, Self::HalfClosed(first), Some(side)) if side != first => Self::Closed,
+            (Milestone::Closes | Milestone::Opens, ..) => self,
         }
+    }
+
+    /// Whether frames go there.
+    fn is_bound(self) -> bool {
+        !matches!(self, Self::Free | Self::Ready)
+    }
+
+    /// Whether the flow is over that it is bound to.
+    fn is_over(self) -> bool {
+        matches!(self, Self::Closed | Self::Reset)
     }
 
     /// How long nothing may come for it before it is let go of.
@@ -81,7 +96,7 @@ impl State {
         match self {
             Self::Closed => CLOSED_QUIET_NS.min(timeout_ns),
             Self::Reset => RESET_QUIET_NS.min(timeout_ns),
-            Self::Free | Self::Ready | Self::Bound => timeout_ns,
+            Self::Free | Self::Ready | Self::Bound | Self::HalfClosed(_) => timeout_ns,
         }
     }
 }
@@ -188,7 +203,7 @@ impl Instances {
     /// The FWP that frames of this port enter a bound instance by, if the slot is still the same one's. Notes that it was seen.
     pub(crate) fn entry(&mut self, slot: SlotRef, port: PortIndex, now_ns: u64) -> Option<FwpId> {
         let hot = &mut self.hot[slot.index as usize];
-        if hot.generation != slot.generation || hot.state < State::Bound {
+        if hot.generation != slot.generation || !hot.state.is_bound() {
             return None;
         }
         hot.last_seen_ns = now_ns;
@@ -219,21 +234,23 @@ impl Instances {
     /// The chain of a bound instance, if the slot is still the same one's.
     pub(crate) fn chain(&self, slot: SlotRef) -> Option<ChainIndex> {
         let hot = &self.hot[slot.index as usize];
-        let same = hot.generation == slot.generation && hot.state >= State::Bound;
+        let same = hot.generation == slot.generation && hot.state.is_bound();
         same.then(|| self.cold[slot.index as usize].chain)
     }
 
     /// Whether a bound instance serves a flow that is over, now that its client says this: the flow that begins is another one.
     pub(crate) fn is_over_with(&self, slot: SlotRef, milestone: Milestone) -> bool {
-        milestone == Milestone::Opens && self.hot[slot.index as usize].state > State::Bound
+        milestone == Milestone::Opens && self.hot[slot.index as usize].state.is_over()
     }
 
-    /// Notes what the client of a bound instance says of its connection.
-    pub(crate) fn note(&mut self, slot: SlotRef, milestone: Milestone) {
+    /// Notes what the client of a bound instance says of its connection, or whoever it is that speaks by this port.
+    pub(crate) fn note(&mut self, slot: SlotRef, milestone: Milestone, port: PortIndex) {
         let of_flow = |key: InstanceKey| matches!(key.client, ClientLabel::Flow { .. });
-        if self.cold[slot.index as usize].key.is_some_and(of_flow) {
+        let Cold { key, way_back, .. } = self.cold[slot.index as usize];
+        if key.is_some_and(of_flow) {
+            let side = |way_back: WayBack| if way_back.from.contains(port) { Heading::Back } else { Heading::Forth };
             let state = &mut self.hot[slot.index as usize].state;
-            *state = state.after(milestone);
+            *state = state.after(milestone, way_back.map(side));
         }
     }
 
@@ -306,7 +323,7 @@ impl Instances {
             let slot = self.sweep_next;
             self.sweep_next = if slot + 1 == self.hot.len() { 0 } else { slot + 1 };
             let hot = &self.hot[slot];
-            if hot.state < State::Bound {
+            if !hot.state.is_bound() {
                 continue;
             }
             let unseen_ns = now_ns.saturating_sub(hot.last_seen_ns);
@@ -335,7 +352,7 @@ impl Instances {
             self.announce(chain);
         }
         let hot = &mut self.hot[slot as usize];
-        let flow = if hot.state > State::Bound { FlowState::Over } else { FlowState::Open };
+        let flow = if hot.state.is_over() { FlowState::Over } else { FlowState::Open };
         hot.state = State::Free;
         hot.generation = hot.generation.wrapping_add(1);
         self.free.push_back(&mut self.links, slot);
@@ -356,6 +373,7 @@ impl Instances {
 mod tests {
     use super::*;
     use crate::headers::{FiveTuple, Vlan};
+    use pinion_mma::heading::PortSet;
     use std::net::Ipv4Addr;
 
     fn key(chain: u32, client: u32) -> InstanceKey {
@@ -489,7 +507,7 @@ mod tests {
             let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
             instances.hot[0].state = from;
             assert_eq!(instances.is_over_with(slot, milestone), is_another, "{from:?}, {milestone:?}");
-            instances.note(slot, milestone);
+            instances.note(slot, milestone, LAN);
             assert_eq!(instances.hot[0].state, to, "{from:?}, {milestone:?}");
             assert_eq!(instances.entry(slot, LAN, 0), Some(entry(10)), "it serves its flow while it lingers");
             assert_eq!((instances.bound_to(&flow_key(1)), instances.chain(slot)), (Some(slot), Some(ChainIndex(0))));
@@ -509,7 +527,7 @@ mod tests {
         for (milestone, timeout_ns, quiet_ns, flow) in cases {
             let mut instances = with_ready(1, &[(0, 10)]);
             let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
-            milestone.into_iter().for_each(|milestone| instances.note(slot, milestone));
+            milestone.into_iter().for_each(|milestone| instances.note(slot, milestone, LAN));
             let mut seen_ns = 0;
             for _ in 0..3 {
                 let sweep = |instances: &mut Instances, now_ns| instances.sweep(1, now_ns, |_| Some(timeout_ns)).1;
@@ -524,6 +542,31 @@ mod tests {
     }
 
     #[test]
+    fn where_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_reset_it() {
+        use Milestone::{Closes, Resets};
+        use State::{Bound, Closed, HalfClosed, Reset};
+        let wan = PortIndex(1);
+        let way_back = Some(WayBack { last: entry(20), from: PortSet::of([wan]).unwrap() });
+        let cases: [(&[(Milestone, PortIndex)], State); 6] = [
+            (&[], Bound),
+            (&[(Closes, LAN), (Closes, LAN)], HalfClosed(Heading::Forth)),
+            (&[(Closes, wan)], HalfClosed(Heading::Back)),
+            (&[(Closes, LAN), (Closes, wan)], Closed),
+            (&[(Closes, wan), (Closes, LAN), (Closes, wan)], Closed),
+            (&[(Closes, LAN), (Resets, wan)], Reset),
+        ];
+        for (said, state) in cases {
+            let mut instances = Instances::new(1);
+            instances.add(ChainIndex(0), InstanceId(10), Entrance { first: entry(10), way_back }).unwrap();
+            let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
+            said.iter().for_each(|&(milestone, port)| instances.note(slot, milestone, port));
+            assert_eq!(instances.hot[0].state, state, "{said:?}");
+            assert_eq!(instances.is_over_with(slot, Milestone::Opens), matches!(state, Closed | Reset), "{said:?}");
+            assert_eq!([LAN, wan].map(|port| instances.entry(slot, port, 0)), [Some(entry(10)), Some(entry(20))]);
+        }
+    }
+
+    #[test]
     fn the_end_of_one_flow_is_not_that_of_a_client_or_of_everybody() {
         let everybody = InstanceKey { chain: ChainIndex(0), client: ClientLabel::Everybody };
         for key in [everybody, key(0, 1)] {
@@ -531,7 +574,7 @@ mod tests {
             let (slot, _) = instances.bind(&key, 0).unwrap();
             for milestone in [Milestone::Closes, Milestone::Resets, Milestone::Opens] {
                 assert!(!instances.is_over_with(slot, milestone));
-                instances.note(slot, milestone);
+                instances.note(slot, milestone, LAN);
                 assert_eq!(instances.hot[0].state, State::Bound);
             }
         }
@@ -541,7 +584,7 @@ mod tests {
     fn who_comes_after_one_that_lingered_does_not_linger() {
         let mut instances = with_ready(1, &[(0, 10)]);
         let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
-        instances.note(slot, Milestone::Resets);
+        instances.note(slot, Milestone::Resets, LAN);
         assert_eq!(instances.release(slot.index).flow, FlowState::Over);
         instances.add(ChainIndex(0), InstanceId(11), entry(11).into()).unwrap();
         let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
