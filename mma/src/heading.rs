@@ -42,13 +42,6 @@ impl PortSet {
     pub fn contains(self, port: PortIndex) -> bool {
         self.0.checked_shr(port.0.into()).unwrap_or(0) & 1 == 1
     }
-
-    /// Whether there are none.
-    #[must_use]
-    #[inline]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
 /// On which side of a chain with a way back the node's ports are. Frames that came by a port on neither side go forth, and replies

@@ -1,6 +1,6 @@
 //! Which slots of a pool hold nothing, by which ports the frames in the others came in, and which way they go.
 
-use crate::heading::{Heading, PortSet};
+use crate::heading::{Heading, Sides};
 use crate::id::{PortIndex, SlotIndex};
 
 /// The slots that frames are received into and that hold nothing: a stack, so that few slots stay warm and few pages resident. The slot on top is
@@ -83,21 +83,21 @@ pub(crate) struct CameBy {
     by_slot: Box<[Came]>,
     /// How the last frame of all came, as what the guest made itself has not come.
     last: Came,
-    /// Ports whose frames go back.
-    back: PortSet,
+    /// Which way frames go that come in.
+    sides: Sides,
 }
 
 impl CameBy {
-    /// Nothing has come into so many slots. Frames that come in by `back` will go back.
-    pub(crate) fn of_slots(lent: u16, back: PortSet) -> Self {
+    /// Nothing has come into so many slots.
+    pub(crate) fn of_slots(lent: u16, sides: Sides) -> Self {
         let nothing = Came { port: PortIndex(0), heading: Heading::Forth };
-        Self { by_slot: vec![nothing; lent.into()].into(), last: nothing, back }
+        Self { by_slot: vec![nothing; lent.into()].into(), last: nothing, sides }
     }
 
     /// How a frame comes that has just come in by a port.
     #[inline]
     pub(crate) fn arriving(&self, port: PortIndex) -> Came {
-        Came { port, heading: if self.back.contains(port) { Heading::Back } else { Heading::Forth } }
+        Came { port, heading: self.sides.heading_of(port) }
     }
 
     /// Where what is known of a slot lies.
@@ -122,6 +122,7 @@ impl CameBy {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::heading::PortSet;
 
     #[test]
     fn the_slot_freed_last_comes_first_and_what_comes_is_seen_ahead() {
@@ -158,7 +159,8 @@ mod tests {
 
     #[test]
     fn what_the_guest_has_made_came_as_the_last_frame_did() {
-        let mut came_by = CameBy::of_slots(2, PortSet::of([PortIndex(8)]).unwrap());
+        let back = PortSet::of([PortIndex(8)]).unwrap();
+        let mut came_by = CameBy::of_slots(2, Sides { back, ..Sides::default() });
         let [forth, back] = [7, 8].map(|port| came_by.arriving(PortIndex(port)));
         assert_eq!([forth.heading, back.heading], [Heading::Forth, Heading::Back]);
         came_by.set(SlotIndex(0), forth);

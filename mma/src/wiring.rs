@@ -9,7 +9,7 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::buffer::Frame;
 use crate::counters::FwpCounters;
-use crate::heading::{Heading, PortSet, Sides};
+use crate::heading::{Heading, Sides};
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
@@ -115,9 +115,9 @@ impl Outputs {
         Self { first: outputs[0], others: outputs[1..].into(), way_back: way_back.map(Box::new) }
     }
 
-    /// Ports whose frames go back.
-    fn back(&self) -> PortSet {
-        self.way_back.as_ref().map_or(PortSet::EMPTY, |way_back| way_back.sides.back)
+    /// On which side ports are; on none, if there is no way back.
+    fn sides(&self) -> Sides {
+        self.way_back.as_ref().map_or(Sides::default(), |way_back| way_back.sides)
     }
 
     /// Where a frame goes that came like this and is sent there; none for nowhere.
@@ -308,7 +308,7 @@ impl Endpoint {
             Backpressure::Hold { frames_max } => (true, frames_max),
         };
         let outputs = Outputs::new(wiring);
-        let came_by = CameBy::of_slots(lent, outputs.back());
+        let came_by = CameBy::of_slots(lent, outputs.sides());
         let inlet = Inlet { pool, free: FreeSlots::all(lent, own), came_by, deliver };
         Self {
             id,
