@@ -576,3 +576,35 @@ fn a_programs_read_waits_no_longer_than_it_may() {
     });
     ended.unwrap().unwrap();
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_segments_make_it_panic_or_keep_a_place_for_ever(
+        segments in prop::collection::vec((0_u8..4, any::<u8>(), any::<u32>(), 0_usize..40, any::<u32>()), 1..60)
+    ) {
+        let mut network = echoes();
+        let mut acknowledged = [0_u32; 4];
+        for (host, flags, number, len, noise) in segments {
+            // Sequence numbers that are right as often as not, so that states are met that are further on.
+            let seq = if number % 2 == 0 { 1 + number % 3 } else { number };
+            let mut frame = segment((v4(host), 4_000).into(), at_v4(7), flags, seq, &vec![flags; len]);
+            if noise % 4 == 0 {
+                let at = 14 + noise as usize / 4 % (frame.len() - 14);
+                frame[at] ^= 1 << (noise % 8);
+            }
+            frame[42..46].copy_from_slice(&acknowledged[usize::from(host)].to_be_bytes());
+            let verdicts = network.harness.deliver_checked(
+                pinion_abi::RX_L4_CHECKSUM_GOOD | pinion_abi::RX_IP_CHECKSUM_GOOD,
+                &[&frame],
+            );
+            for verdict in verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Replied) {
+                acknowledged[usize::from(host)] = u32::from_be_bytes(verdict.bytes[38..42].try_into().unwrap()) + 1;
+            }
+            network.harness.let_pass_ns(u64::from(noise));
+        }
+        network.harness.let_pass_ns(3 * IDLE_NS);
+        prop_assert_eq!(network.harness.function().deadline_ns(), None);
+    }
+}
