@@ -34,7 +34,8 @@ use crate::config::{NodeConfig, PortConfig};
 use crate::engine::Reset;
 use crate::invocations::Invocations;
 use crate::launcher::{
-    Caller, Catalogue, Desk, Ears, Launcher, Lines, Order, Orders, Places, Shelf, WorkerLine, per_worker, stages_max,
+    Books, Caller, Catalogue, Desk, Ears, Launcher, Lines, Order, Orders, Places, Shelf, WorkerLine, per_worker,
+    stages_max,
 };
 use crate::lines::line;
 use crate::log::LogHub;
@@ -196,10 +197,7 @@ pub fn assemble_with(
     let catalogue = Catalogue::new(
         Arc::clone(&artifacts),
         Arc::clone(&bundles),
-        Arc::clone(&accounts),
-        tenants,
-        Arc::clone(&meters),
-        Arc::clone(&state),
+        Books { accounts: Arc::clone(&accounts), tenants, meters: Arc::clone(&meters), state: Arc::clone(&state) },
         by_name,
         shelves,
     );

@@ -275,10 +275,7 @@ impl Shelf {
 pub struct Catalogue {
     artifacts: Arc<Artifacts>,
     bundles: Arc<Bundles>,
-    accounts: Arc<Accounts>,
-    tenants: Tenants,
-    meters: Arc<Meters>,
-    state: Arc<StateStore>,
+    books: Books,
     ports: BTreeMap<String, PortIndex>,
     shelves: Vec<Shelf>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
@@ -289,6 +286,18 @@ pub struct Catalogue {
     next_index: u32,
     next_edition: u64,
     next_tenure: u32,
+}
+
+/// What is kept of chains and tenants, whatever becomes of instances.
+pub struct Books {
+    /// What their memory is charged to.
+    pub accounts: Arc<Accounts>,
+    /// By which numbers workers know tenants, and what they are granted.
+    pub tenants: Tenants,
+    /// What they have had.
+    pub meters: Arc<Meters>,
+    /// Their functions' state.
+    pub state: Arc<StateStore>,
 }
 
 /// What following a state came to.
@@ -309,20 +318,14 @@ impl Catalogue {
     pub fn new(
         artifacts: Arc<Artifacts>,
         bundles: Arc<Bundles>,
-        accounts: Arc<Accounts>,
-        tenants: Tenants,
-        meters: Arc<Meters>,
-        state: Arc<StateStore>,
+        books: Books,
         ports: BTreeMap<String, PortIndex>,
         shelves: Vec<Shelf>,
     ) -> Self {
         Self {
             artifacts,
             bundles,
-            accounts,
-            tenants,
-            meters,
-            state,
+            books,
             ports,
             shelves,
             chains: BTreeMap::new(),
@@ -415,7 +418,7 @@ impl Catalogue {
             let found = old_by_name.get(key).and_then(|index| old.remove_entry(index));
             let entered = match found {
                 Some((index, mut entry)) if entry.is_made_like(spec, keys.as_ref()) => {
-                    entry.adjust(spec, self.accounts.open(spec));
+                    entry.adjust(spec, self.books.accounts.open(spec));
                     Ok((index, entry))
                 }
                 Some((index, entry)) => match self.enter(spec, keys) {
@@ -442,8 +445,8 @@ impl Catalogue {
             }
         }
         self.chains = kept;
-        self.accounts.close_unused();
-        self.meters.retain(state);
+        self.books.accounts.close_unused();
+        self.books.meters.retain(state);
         self.look_at_all();
         self.release_spare();
         let rules = self.rule_set(state, &by_name, &mut warnings);
@@ -456,10 +459,11 @@ impl Catalogue {
         let outputs = self.outputs(spec)?;
         let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
         let templates = self.templates(spec, &keys)?;
-        let state = self.state.open(spec)?;
+        let state = self.books.state.open(spec)?;
         let spec = Arc::clone(spec);
-        let memory = self.accounts.open(&spec);
-        let terms = self.tenants.terms(&spec.tenant, &spec.scheduling, self.meters.open(&spec));
+        let memory = self.books.accounts.open(&spec);
+        let meters = self.books.meters.open(&spec);
+        let terms = self.books.tenants.terms(&spec.tenant, &spec.scheduling, meters);
         let terms = terms.ok_or_else(|| format!("the node has chains of {TENANTS_MAX} tenants already"))?;
         let (cache, ready_wanted) = new_cache(&spec);
         let (edition, tenure) = (Edition(self.next_edition), Tenure(self.next_tenure));

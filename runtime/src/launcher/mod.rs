@@ -33,7 +33,7 @@ use pinion_mma::notify::ReadyQueue;
 
 use self::bans::Bans;
 pub use self::bans::ModuleKey;
-pub use self::catalogue::{Catalogue, Shelf, keys, wishes};
+pub use self::catalogue::{Books, Catalogue, Shelf, keys, wishes};
 use self::catalogue::{ChainEntry, Edition, Followed};
 use self::desk::Steps;
 pub use self::desk::{Caller, Desk, Ears, Orders};

@@ -80,7 +80,7 @@ fn structure(name: &str, docs: &str, align: usize, fields: &[Field]) -> String {
         // The struct is aligned as its first field is.
         let aligned = if number == 0 { format!(" __attribute__((aligned({align})))") } else { String::new() };
         let ty = names::c_type(ty);
-        write!(text, "{}    {ty} {name}{count}{aligned};\n", comment(docs, "    ")).expect("memory takes all");
+        writeln!(text, "{}    {ty} {name}{count}{aligned};", comment(docs, "    ")).expect("memory takes all");
     }
     text + "};\n"
 }
@@ -90,7 +90,7 @@ fn enumeration(name: &str, docs: &str, variants: &[(&str, &str, i128)]) -> Strin
     let prefix = type_of(name).to_uppercase();
     for (name, docs, value) in variants {
         let variant = names::snake(name).to_uppercase();
-        write!(text, "{}    {prefix}_{variant} = {value},\n", comment(docs, "    ")).expect("memory takes all");
+        writeln!(text, "{}    {prefix}_{variant} = {value},", comment(docs, "    ")).expect("memory takes all");
     }
     text + "};\n"
 }
@@ -104,7 +104,7 @@ fn imports() -> String {
             && let Some(declaration) = names::import(value, docs)
         {
             let (module, import) = (constant_of("IMPORT_MODULE"), constant_of(name));
-            write!(text, "__attribute__((import_module({module}), import_name({import})))\n{declaration}\n")
+            writeln!(text, "__attribute__((import_module({module}), import_name({import})))\n{declaration}")
                 .expect("memory takes all");
         }
     }

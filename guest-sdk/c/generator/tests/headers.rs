@@ -48,7 +48,7 @@ fn said_by_rust(frame: &[u8]) -> String {
     let mut changed = frame.to_vec();
     let addresses = match headers.addresses {
         Addresses::V4(_) => Addresses::V4(Pair { source: 0x0a01_0203, destination: 0xac1f_fffe }),
-        Addresses::V6(_) => Addresses::V6(Pair { source: 0x0a01_0203_04 << 88, destination: 0xac1f_fffe_01 << 88 }),
+        Addresses::V6(_) => Addresses::V6(Pair { source: 0x000a_0102_0304 << 88, destination: 0x00ac_1fff_fe01 << 88 }),
     };
     headers.set_addresses(&mut changed, addresses).unwrap();
     // An echo's identifier is no port in C.
@@ -64,7 +64,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
         vec![],
         vec![0x81, 0, 0, 7],
         vec![0x88, 0xa8, 0, 1, 0x81, 0, 0, 7],
-        vec![0x81, 0, 0, 1].repeat(3),
+        [0x81, 0, 0, 1].repeat(3),
     ]);
     let protocol = prop::sample::select(vec![1_u8, 6, 17, 58, 47, 0]);
     let fragment = prop::sample::select(vec![0_u16, 0x2000, 0x2001, 1, 3, 0x4000]);
@@ -102,10 +102,10 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 
 /// A payload with lengths that a transport header may well have.
 fn transport(protocol: u8, mut payload: Vec<u8>) -> Vec<u8> {
-    if protocol == 6 && payload.len() > 20 && payload[0] % 4 != 0 {
+    if protocol == 6 && payload.len() > 20 && !payload[0].is_multiple_of(4) {
         payload[12] = 0x50 + (payload[12] & 0x1f);
     }
-    if protocol == 17 && payload.len() > 8 && payload[0] % 4 == 0 {
+    if protocol == 17 && payload.len() > 8 && payload[0].is_multiple_of(4) {
         payload[6..8].fill(0);
     }
     if [1, 58].contains(&protocol) && payload.len() > 8 {
@@ -115,7 +115,7 @@ fn transport(protocol: u8, mut payload: Vec<u8>) -> Vec<u8> {
 }
 
 fn ipv4(protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
-    let options = if payload.len() % 3 == 0 { 4 } else { 0 };
+    let options = if payload.len().is_multiple_of(3) { 4 } else { 0 };
     let total = (20 + options + payload.len()) as u16;
     let mut packet = vec![0x08, 0x00, 0x45 + (options / 4) as u8, 0];
     packet.extend(total.to_be_bytes());
@@ -132,7 +132,7 @@ fn ipv6(protocol: u8, fragment: u16, extensions: &[u8], payload: &[u8]) -> Vec<u
     for (place, kind) in extensions.iter().enumerate() {
         let next = extensions.get(place + 1).copied().unwrap_or(protocol);
         // A fragment header of an unfragmented packet now and then.
-        let [high, low] = (fragment << 3 | fragment >> 13).to_be_bytes();
+        let [high, low] = fragment.rotate_left(3).to_be_bytes();
         behind.extend(if *kind == 44 { [next, 0, high, low, 0, 0, 0, 9] } else { [next, 0, 1, 4, 0, 0, 0, 0] });
     }
     behind.extend(payload);

@@ -25,8 +25,13 @@ impl House {
         let accounts = Arc::new(Accounts::new(TenantLimits::default()));
         let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(1)));
         let store = Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new() }));
-        let mut catalogue =
-            Catalogue::new(artifacts, bundles, accounts, tenants, meters, store, BTreeMap::new(), Vec::new());
+        let mut catalogue = Catalogue::new(
+            artifacts,
+            bundles,
+            Books { accounts, tenants, meters, state: store },
+            BTreeMap::new(),
+            Vec::new(),
+        );
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());
         Self { catalogue, now: Instant::now(), _templates: templates }
