@@ -147,7 +147,8 @@ pub const RX_L4_CHECKSUM_BAD: u32 = 1 << 3;
 pub const PORT_NEXT: u16 = 0;
 /// Outputs that a stage may have.
 pub const OUTPUTS_MAX: u16 = 16;
-/// Transmit port: back out of the port the packet came in by, past the rest of the chain.
+/// Transmit port: back out of the port the packet came in by, past the rest of the chain. In a chain with a way back, through the
+/// stages between here and that port.
 pub const PORT_REPLY: u16 = 0xfffe;
 /// Transmit port: nowhere; the slot is given back.
 pub const PORT_DROP: u16 = 0xffff;

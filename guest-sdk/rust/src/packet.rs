@@ -316,8 +316,8 @@ impl<'a> Packet<'a> {
         self.finish(output.min(OUTPUT_LAST));
     }
 
-    /// Sends the packet back out of the port it came in by, past the rest of the chain. Turning the addresses round is
-    /// the function's task.
+    /// Sends the packet back out of the port it came in by, past the rest of the chain; in a chain with a way back, through the
+    /// stages between here and that port. Turning the addresses round is the function's task.
     #[inline]
     pub fn reply(self) {
         self.finish(PORT_REPLY);
