@@ -1,0 +1,250 @@
+//! Policer, monitor, delay, balancer and macswap with the kernel's own traffic, each against somebody else's figure: what `iperf3` and
+//! `ping` measure, what the sender has counted, what backends have seen.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pinion_tests::bed::{Bed, Device};
+use pinion_tests::border::{TENANT, chain_both_ways};
+use pinion_tests::build;
+use pinion_tests::frames::watch;
+use pinion_tests::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
+use pinion_tests::iperf::iperf;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::namespace::Namespace;
+use pinion_tests::ping::ping;
+use pinion_tests::until::{SOON, until};
+
+/// What Ethernet, IPv4 and UDP put before a datagram.
+const HEADERS: u64 = 14 + 20 + 8;
+
+/// A node between two hosts, all of whose frames pass this chain, from one side forwards and from the other backwards.
+#[track_caller]
+fn between(stages: &[(&str, &str)]) -> Inline {
+    let inline = Inline::new(Device::AfPacket);
+    inline.node.apply(chain_both_ways(stages, "shared", ["lan", "wan"]).text());
+    inline
+}
+
+#[test]
+fn a_policer_lets_pass_what_its_rate_says_of_twice_as_much_and_all_of_half_as_much() {
+    const RATE: u64 = 1_250_000;
+    const BURST: u64 = 15_000;
+    const LENGTH: u64 = 1_000;
+    const SECONDS: u64 = 4;
+    let config = format!("rate_bytes_per_s = {RATE}\nburst_bytes = {BURST}\nper = \"flow\"\n");
+    let inline = between(&[("policer", &config)]);
+    let (left, right) = (&inline.left, &inline.right);
+    // As long as the datagrams take, with what is before them, at this part of the rate.
+    let stream = |percent: u64, more: &str| {
+        let bits_per_s = RATE * 8 * percent / 100 * LENGTH / (LENGTH + HEADERS);
+        let words = format!("--udp --bitrate {bits_per_s} --length {LENGTH} --time {SECONDS}{more}");
+        iperf(&left.namespace, &right.namespace, &right.address, &words)
+    };
+    for more in ["", " --reverse"] {
+        let moved = stream(200, more);
+        let passed = (moved.datagrams - moved.lost) * (LENGTH + HEADERS);
+        let expected = RATE * SECONDS + BURST;
+        println!("{passed} bytes of {expected} have passed{more}: {moved:?}");
+        assert!(
+            passed.abs_diff(expected) * 20 <= expected,
+            "{passed} bytes have passed, not {expected}{more}: {moved:?}"
+        );
+        let moved = stream(50, more);
+        assert!(moved.datagrams > 0 && moved.lost == 0, "at half the rate{more}: {moved:?}");
+    }
+}
+
+#[test]
+fn a_monitor_counts_what_each_sender_has_sent() {
+    let inline = between(&[("monitor", "every 1s")]);
+    let (left, right) = (&inline.left, &inline.right);
+    // From whom to whom, how many datagrams, and of how many bytes each.
+    let flows =
+        [(left, right, 4001_u16, 300_u64, 100_usize), (left, right, 4002, 120, 1_200), (right, left, 4003, 77, 333)];
+    let to_port = 7000;
+    for (from, to, port, count, len) in flows {
+        let sink = to.namespace.inside(|| UdpSocket::bind((to.address.as_str(), to_port)).expect("a socket"));
+        let source = from.namespace.inside(|| UdpSocket::bind((from.address.as_str(), port)).expect("a socket"));
+        sink.set_read_timeout(Some(SOON)).expect("a timeout");
+        for _ in 0..count {
+            source.send_to(&vec![0x55; len], (to.address.as_str(), to_port)).expect("it is sent");
+            // Each has arrived before the next is sent: none is lost on the way.
+            assert_eq!(sink.recv(&mut [0; 2048]).expect("it passes"), len);
+        }
+    }
+    for (from, to, port, count, len) in flows {
+        let flow = format!("udp {} port {port} to {} port {to_port}: ", from.address, to.address);
+        let total = format!("in all {count} packets, {} bytes", count * (len as u64 + HEADERS));
+        until(&format!("report that says {flow}{total}"), SOON, || {
+            let said = inline.node.cli().run(&["logs", "--tenant", TENANT]);
+            said.lines().any(|line| line.contains(&flow) && line.contains(&total)).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_delay_on_both_ways_is_what_ping_takes_longer() {
+    const DELAY_MS: f64 = 25.0;
+    let inline = between(&[("delay", "25ms")]);
+    let (left, right) = (&inline.left, &inline.right);
+    let summary = ping(&left.namespace, &format!("-c 20 -i 0.05 -W 2 {}", right.address));
+    summary.assert_all(20);
+    let mean_ms = summary.mean_ms.expect("it was answered");
+    println!("{mean_ms} ms");
+    assert!((2.0 * DELAY_MS..2.0 * DELAY_MS + 10.0).contains(&mean_ms), "{mean_ms} ms");
+    // Many at once, each as late as if it were alone, and in their order.
+    let moved = iperf(&left.namespace, &right.namespace, &right.address, "--udp --bitrate 4M --length 1000 --time 2");
+    assert!(moved.datagrams > 900 && moved.lost == 0, "{moved:?}");
+}
+
+#[test]
+fn macswap_sends_back_what_the_kernel_sent_with_the_stations_changed_and_nothing_else() {
+    const COUNT: usize = 50;
+    let inline = Inline::new(Device::AfPacket);
+    let (left, right) = (&inline.left, &inline.right);
+    let manifest = Manifest::of(TENANT).module("macswap", &build::sample("macswap")).chain("swap", "macswap", "");
+    let rule = "[[rule]]\nname = \"udp\"\npolicy = \"shared\"\nchain = \"swap\"\nmatch = { port = \"lan\", protocol = \"udp\" }\n";
+    inline.node.apply(manifest.with(rule).text());
+    let station = |mac: &str| -> Vec<u8> {
+        mac.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a hardware address")).collect()
+    };
+    let (node, host) = (station(LAN_MAC), station(WAN_MAC));
+    // The kernel shows what an interface sends as well as what arrives there.
+    let seen = watch(&left.namespace, INTERFACE, |arrivals| {
+        let socket = UdpSocket::bind((left.address.as_str(), 4000)).expect("a socket");
+        for number in 0..COUNT {
+            let datagram: Vec<u8> = (0..60 + 20 * number).map(|at| (at + number) as u8).collect();
+            socket.send_to(&datagram, (right.address.as_str(), 7000)).expect("it is sent");
+        }
+        let is_udp = |frame: &[u8]| frame.len() > 23 && frame[12..14] == [8, 0] && frame[23] == 17;
+        arrivals.take(2 * COUNT, SOON, is_udp)
+    });
+    let (sent, came): (Vec<_>, Vec<_>) = seen.into_iter().partition(|frame| frame.starts_with(&node));
+    let expected: Vec<Vec<u8>> = sent.iter().map(|frame| [&host[..], &node, &frame[12..]].concat()).collect();
+    assert_eq!((sent.len(), came.len()), (COUNT, COUNT));
+    assert!(came == expected, "frames came back otherwise than they were sent");
+}
+
+/// The service's address and port.
+const SERVICE: &str = "10.77.0.100";
+const SERVICE_PORT: u16 = 7000;
+const BACKENDS: [&str; 3] = ["web1", "web2", "web3"];
+
+/// A host with the service's address on its loopback, for which it answers no ARP. It tells whoever asks its name.
+struct Backend {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    _namespace: Namespace,
+}
+
+impl Backend {
+    #[track_caller]
+    fn new(bed: &Bed, number: usize) -> Self {
+        let (name, port) = (BACKENDS[number], format!("backend{number}"));
+        let namespace = Namespace::new(name);
+        namespace.connect("eth0", bed.switch(), &port);
+        bed.switch().ip(&format!("link set {port} master bridge0"));
+        namespace.ip(&format!("link set eth0 address {}", mac(number)));
+        namespace.finish_frames("eth0");
+        namespace.ip(&format!("address add 10.77.0.{}/24 dev eth0", 50 + number));
+        namespace.ip(&format!("address add {SERVICE}/32 dev lo"));
+        let socket = namespace.inside(|| {
+            for (setting, value) in [("arp_ignore", "1"), ("arp_announce", "2")] {
+                std::fs::write(format!("/proc/sys/net/ipv4/conf/all/{setting}"), value).expect("root may set it");
+            }
+            UdpSocket::bind((SERVICE, SERVICE_PORT)).expect("a socket")
+        });
+        socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let serve = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                if let Ok((_, client)) = socket.recv_from(&mut [0; 64]) {
+                    socket.send_to(name.as_bytes(), client).expect("it is sent");
+                }
+            }
+        };
+        Self { stop, thread: Some(std::thread::spawn(serve)), _namespace: namespace }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn mac(number: usize) -> String {
+    format!("02:70:69:6e:00:4{number}")
+}
+
+/// Who answers, asked once on each of these flows.
+#[track_caller]
+fn answers(flows: &[UdpSocket]) -> Vec<String> {
+    let ask = |socket: &UdpSocket| {
+        let mut answer = [0; 64];
+        socket.send(b"who?").expect("it is sent");
+        let len = socket.recv(&mut answer).expect("somebody answers");
+        String::from_utf8_lossy(&answer[..len]).into_owned()
+    };
+    flows.iter().map(ask).collect()
+}
+
+#[test]
+fn a_balancer_spreads_flows_over_backends_that_answer_directly_and_moves_those_of_one_that_goes_only() {
+    const FLOWS: usize = 300;
+    let bed = Bed::with_addresses(Device::AfPacket, &[SERVICE]);
+    let backends: Vec<Backend> = (0..BACKENDS.len()).map(|number| Backend::new(&bed, number)).collect();
+    let backend = |(number, name): (usize, &&str)| format!("backend {name} {}", mac(number));
+    // Sent with the client's own, frames would have the switch believe that the client is where the node is.
+    let lines: Vec<String> = BACKENDS.iter().enumerate().map(backend).chain([format!("mac {}", mac(9))]).collect();
+    let manifest = Manifest::of(TENANT).module("balancer", &build::sample("balancer"));
+    let manifest = manifest.configured_chain("web", "balancer", &lines.join("\\n")).with(format_args!(
+        "[[rule]]\nname = \"web\"\npolicy = \"shared\"\nchain = \"web\"\nmatch = {{ destination = \"{SERVICE}\", protocol = \"udp\" }}\n"
+    ));
+    bed.node.apply(manifest.text());
+    let client = &bed.clients[0];
+    client.namespace.finish_frames("eth0");
+    let flows: Vec<UdpSocket> = client.namespace.inside(|| {
+        let flow = |_| {
+            let socket = UdpSocket::bind((client.address.as_str(), 0)).expect("a socket");
+            socket.connect((SERVICE, SERVICE_PORT)).expect("a route");
+            socket.set_read_timeout(Some(SOON)).expect("a timeout");
+            socket
+        };
+        (0..FLOWS).map(flow).collect()
+    });
+
+    let first = answers(&flows);
+    let spread = first.iter().fold(BTreeMap::<&str, usize>::new(), |mut spread, name| {
+        *spread.entry(name).or_default() += 1;
+        spread
+    });
+    println!("{spread:?}");
+    // 100 each, within four deviations of what chance would do.
+    let is_even = |name: &&str| (67..=133).contains(&spread.get(name).copied().unwrap_or(0));
+    assert!(BACKENDS.iter().all(is_even), "{spread:?}");
+    assert_eq!(answers(&flows), first, "a flow stays with its backend");
+    // The answers have not come this way.
+    let received = bed.node.cli().serving_fwps()[0]["counters"]["received"].as_u64();
+    assert_eq!(received, Some(2 * FLOWS as u64));
+
+    let said = bed.node.cli().caller("demo/web").call(b"down web1");
+    assert_eq!(String::from_utf8_lossy(&said).trim(), "ok");
+    let after = answers(&flows);
+    for (before, after) in first.iter().zip(&after) {
+        assert!(after != "web1" && (after == before || before == "web1"), "{before} became {after}");
+    }
+    let others = after.iter().zip(&first).filter(|(_, before)| *before == "web1");
+    let to_second = others.clone().filter(|(after, _)| *after == "web2").count();
+    println!("of the {} flows of web1 {to_second} went to web2", others.clone().count());
+    assert!(to_second > 0 && to_second < others.count(), "those of one that goes are spread, too");
+    drop(backends);
+}
