@@ -8,6 +8,7 @@ cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
 
 samples=(balancer delay firewall icmp-echo lpm-router macswap monitor nat notebook packet-filter policer udp-echo word-count)
+samples_c=(packet-filter-c)
 select=("${samples[@]/#/--package=}" --lib)
 if [ "${1:-}" = --with-hostile ]; then
     select+=(--package pinion-hostile-guests --examples)
@@ -16,15 +17,30 @@ arguments=(build --locked --profile guest --target $guest_target "${select[@]}")
 
 case $(guest_toolchain) in
 rustup)
-    exec cargo "${arguments[@]}"
+    cargo "${arguments[@]}"
     ;;
 debian)
     # Its compiler comes without the target's standard library, but with its source.
-    export RUSTC_BOOTSTRAP=1 RUSTC=$debian_rustc RUSTFLAGS="-L $debian_libc"
-    exec $debian_cargo "${arguments[@]}" -Zbuild-std=std,panic_abort
+    RUSTC_BOOTSTRAP=1 RUSTC=$debian_rustc RUSTFLAGS="-L $debian_libc" \
+        $debian_cargo "${arguments[@]}" -Zbuild-std=std,panic_abort
     ;;
 *)
     echo "build-guests: no compiler for $guest_target is here: \`make install\` installs one" >&2
     exit 2
     ;;
 esac
+
+# make_c FOLDER MODULE [SETTING...]: a guest in C.
+make_c() {
+    # What was said to a make that runs this is not meant for them.
+    MAKEFLAGS= make --no-print-directory --silent -C "$1" module MODULE="$PWD/target/$guest_target/guest/$2.wasm" "${@:3}"
+}
+for sample in "${samples_c[@]}"; do
+    make_c "samples/$sample" "${sample//-/_}"
+done
+if [ "${1:-}" = --with-hostile ]; then
+    for source in tests/guests/hostile-c/*.c; do
+        name=$(basename "$source" .c)
+        make_c tests/guests/hostile-c "examples/c_$name" NAME="$name"
+    done
+fi

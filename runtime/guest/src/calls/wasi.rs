@@ -118,7 +118,8 @@ fn iovec<T: Host>(caller: &mut Caller<'_, T>, at: i32) -> Option<(i32, u32)> {
     Some((i32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
 }
 
-/// One log line per call, cut at the bound; everything counts as written, so that nobody tries the rest again.
+/// A log line for each line that is written, all of a call's together cut at the bound of one; everything counts as written, so that
+/// nobody tries the rest again.
 fn write_line<T: Host>(caller: &mut Caller<'_, T>, level: LogLevel, iovecs: i32, count: i32, out: i32) -> i32 {
     if !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
         return AGAIN;
@@ -134,8 +135,12 @@ fn write_line<T: Host>(caller: &mut Caller<'_, T>, level: LogLevel, iovecs: i32,
         kept += take;
         written = written.saturating_add(len);
     }
-    let text = line[..kept].trim_ascii_end();
-    if !text.is_empty() {
+    let lines = line[..kept].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !line.is_empty());
+    for (number, text) in lines.enumerate() {
+        // The first is paid for.
+        if number > 0 && !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
+            break;
+        }
         caller.data_mut().log(level, text);
     }
     errno(write(caller, out, &written.to_le_bytes()))

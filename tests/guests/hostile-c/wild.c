@@ -1,0 +1,168 @@
+/* A guest in C that does with its first packet what its configuration says, most of it what goes wrong in C; then, if it still can, it
+ * answers. */
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pinion.h>
+
+static char word[16];
+
+static int prepare(const uint8_t *config, size_t len)
+{
+    if (len >= sizeof word)
+        return pinion_refuse("%zu bytes are no word of this guest's", len);
+    memcpy(word, config, len);
+    return 0;
+}
+
+static bool wants(const char *what)
+{
+    return strcmp(word, what) == 0;
+}
+
+/* Over the end of its slot, and all of the next two. */
+static void write_past_the_slot(pinion_packet *packet)
+{
+    volatile uint8_t *frame = pinion_data(packet);
+    for (size_t i = pinion_len(packet); i < 3 * PINION_SLOT_SIZE; i++)
+        frame[i] = 0xff;
+}
+
+/* Over all that there is, the library's memory included, and past its end. */
+static void write_past_memory(pinion_packet *packet)
+{
+    volatile uint8_t *frame = pinion_data(packet);
+    for (size_t i = 0;; i++)
+        frame[i] = 0xff;
+}
+
+static int descend(volatile char *above)
+{
+    volatile char here[256];
+    here[0] = *above;
+    /* As it never is, which no compiler knows. */
+    if (here[0] == 0)
+        return 0;
+    return descend(here) + here[0];
+}
+
+/* As if there were no library: the same slot twice. */
+static void forge(const pinion_packet *packet)
+{
+    struct pinion_ring_header *tx = pinion_module_.tx;
+    struct pinion_descriptor *entries = (struct pinion_descriptor *)(tx + 1);
+    for (int i = 0; i < 2; i++) {
+        entries[tx->tail % pinion_module_.slot_count] = (struct pinion_descriptor){
+            .slot = (uint16_t)(packet - pinion_module_.packets),
+            .offset = PINION_RX_HEADROOM,
+            .len = 60,
+        };
+        tx->tail++;
+    }
+}
+
+static void take_all_memory(void)
+{
+    size_t kib = 0;
+    /* Written to, or the compiler would do without it. */
+    for (volatile char *block; (block = malloc(16 * 1024)); kib += 16)
+        block[0] = 1;
+    pinion_log(PINION_INFO, "malloc gave NULL after %zu KiB", kib);
+}
+
+static void print(void)
+{
+    printf("one\ntwo, %d\nthree is ", 2);
+    fprintf(stderr, "%s, %s and %d are one line, however long it is and of whatever parts\n", "what is written to stderr", "text", 42);
+    puts("whole");
+    printf("%01500d\n", 7);
+}
+
+static pinion_packet *held;
+
+static void hold(pinion_packet *packet)
+{
+    pinion_hold(packet);
+    held = packet;
+    pinion_wake_at(pinion_now_ns() + 5000000);
+}
+
+static void expire(void)
+{
+    pinion_reply(held);
+    held = NULL;
+}
+
+static void reply_twice(pinion_packet *packet)
+{
+    pinion_packet *clone = pinion_clone(packet);
+    if (clone)
+        pinion_reply(clone);
+    pinion_reply(packet);
+}
+
+static bool answers_call(pinion_packet *packet)
+{
+    uint8_t *payload;
+    size_t len;
+    if (!pinion_message(packet, &payload, &len))
+        return false;
+    for (size_t i = 0; i < len; i++)
+        payload[i] = (uint8_t)toupper(payload[i]);
+    return pinion_answer(packet, payload, len);
+}
+
+static uint64_t key;
+
+static void start(void)
+{
+    pinion_random(&key, sizeof key);
+}
+
+static void handle(pinion_packet *packet)
+{
+    if (answers_call(packet))
+        return;
+    if (wants("hold")) {
+        if (held)
+            pinion_drop(packet);
+        else
+            hold(packet);
+        return;
+    }
+    if (wants("clone")) {
+        reply_twice(packet);
+        return;
+    }
+    if (wants("random"))
+        pinion_log(PINION_INFO, "%016llx", (unsigned long long)key);
+    if (wants("slot"))
+        write_past_the_slot(packet);
+    if (wants("memory"))
+        write_past_memory(packet);
+    if (wants("stack"))
+        pinion_log(PINION_INFO, "%d", descend(word));
+    if (wants("twice"))
+        pinion_send(packet);
+    if (wants("after")) {
+        pinion_drop(packet);
+        pinion_data(packet)[0] = 0;
+    }
+    if (wants("forge"))
+        forge(packet);
+    if (wants("malloc"))
+        take_all_memory();
+    if (wants("print"))
+        print();
+    if (wants("abort"))
+        abort();
+    /* The next is only answered. */
+    if (!wants("forge"))
+        pinion_reply(packet);
+    word[0] = 0;
+}
+
+PINION_FUNCTION_WITH_SLOTS(64, .init = prepare, .start = start, .packet = handle, .expire = expire, .own_slots = 4);

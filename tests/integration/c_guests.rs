@@ -1,0 +1,319 @@
+//! Functions in C: what goes wrong there goes wrong for the function alone, and the sample judges as the one in Rust does.
+#![forbid(unsafe_code)]
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use pinion_tests::bed::{Bed, Device, NODE};
+use pinion_tests::build;
+use pinion_tests::frames::{send, watch};
+use pinion_tests::inline::{INTERFACE, Inline, LAN_MAC};
+use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::random::Random;
+use pinion_tests::until::{SOON, until};
+use serde_json::Value;
+use smoltcp::wire::Ipv4Packet;
+
+/// Whose functions misbehave.
+const TENANT: &str = "mallory";
+const MEMORY_KIB: u64 = 4096;
+
+/// A bed where pings to [`NODE`] are answered for each client, and those to the address of each word go to a chain of that name, of the
+/// guest in C that does what the word says.
+fn bed_of(words: &[&str]) -> Bed {
+    let addresses: Vec<String> = (0..words.len()).map(address).collect();
+    let bed = Bed::with_addresses(Device::AfPacket, &addresses.iter().map(String::as_str).collect::<Vec<_>>());
+    bed.apply_echo("per-client");
+    let mut manifest = Manifest::of(TENANT).module("wild", &build::hostile("c_wild"));
+    for (word, address) in words.iter().zip(&addresses) {
+        let stage = format!("{{ module = \"wild\", config = \"{word}\" }}");
+        manifest = manifest
+            .with(format_args!("[[chain]]\nname = \"{word}\"\nstage = [{stage}]\nmemory_limit_kib = {MEMORY_KIB}\n"))
+            .ping_rule(word, word, "per-client", address);
+    }
+    bed.node.apply(manifest.text());
+    bed
+}
+
+fn address(number: usize) -> String {
+    format!("10.77.0.{}", 100 + number)
+}
+
+fn assert_others_are_served(bed: &Bed) {
+    flood(&bed.clients[1].namespace, NODE, 2_000).assert_all(2_000);
+}
+
+fn instances(bed: &Bed, chain: &str, state: &str) -> Vec<Value> {
+    let mut instances = bed.node.cli().get("instances");
+    instances.retain(|it| it["tenant"] == TENANT && it["chain"] == chain && it["state"] == state);
+    instances
+}
+
+/// What instances of a chain have said.
+fn lines(bed: &Bed, chain: &str) -> Vec<(String, String)> {
+    let lines = bed.node.cli().run(&["logs", "-o", "json", "--tenant", TENANT, "--chain", chain]);
+    let text = |value: &Value| value.as_str().expect("it is text").to_owned();
+    let line = |line: &str| serde_json::from_str::<Value>(line).map(|it| (text(&it["level"]), text(&it["text"])));
+    lines.lines().map(|it| line(it).expect("each line is JSON")).collect()
+}
+
+#[test]
+fn what_goes_wrong_in_c_ends_the_function_alone_and_says_what_it_was() {
+    // What the library finds out it says before it traps; of the rest the node knows why.
+    let cases = [
+        ("memory", "it trapped: ", None),
+        ("stack", "it trapped: ", None),
+        ("abort", "it trapped: ", None),
+        ("twice", "it trapped: ", Some("was used after it was sent or dropped")),
+        ("after", "it trapped: ", Some("was used after it was sent or dropped")),
+        ("forge", "it was stopped: ", None),
+    ];
+    let bed = bed_of(&cases.map(|(word, ..)| word));
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| flood(&bed.clients[1].namespace, NODE, 10_000));
+        for (number, (word, because, said)) in cases.iter().enumerate() {
+            poke(&bed.clients[0].namespace, &address(number));
+            let ended = until("end of the instance", SOON, || instances(&bed, word, "terminated").pop());
+            let reason = ended["ended_because"].as_str().unwrap_or_default();
+            assert!(reason.starts_with(because), "{word}: {reason}");
+            if *word == "forge" {
+                assert!(reason.contains("which it does not own"), "{reason}");
+            }
+            if let Some(said) = said {
+                until("line that says why", SOON, || {
+                    lines(&bed, word).iter().any(|(_, it)| it.contains(said)).then_some(())
+                });
+            }
+        }
+        beside.join().expect("ping runs to its end").assert_all(10_000);
+    });
+}
+
+#[test]
+fn who_writes_past_a_slot_into_his_own_others_hurts_nobody_else() {
+    let bed = bed_of(&["slot"]);
+    poke(&bed.clients[0].namespace, &address(0));
+    // It goes on as well as it can with what it has left of itself.
+    until("second packet that it answers", SOON, || {
+        poke(&bed.clients[0].namespace, &address(0));
+        let fwps = bed.node.cli().serving_fwps();
+        let sent = |fwp: &Value| fwp["tenant"] == TENANT && fwp["counters"]["sent"].as_u64() >= Some(2);
+        fwps.iter().any(sent).then_some(())
+    });
+    assert_others_are_served(&bed);
+    assert_eq!(bed.node.cli().chain_status(TENANT, "slot")["failures"], 0);
+}
+
+#[test]
+fn malloc_gives_null_when_the_chains_memory_is_used_up() {
+    let bed = bed_of(&["malloc"]);
+    poke(&bed.clients[0].namespace, &address(0));
+    let line = until("line on the memory", SOON, || lines(&bed, "malloc").pop());
+    let given_kib = line.1.strip_prefix("malloc gave NULL after ").and_then(|rest| rest.strip_suffix(" KiB"));
+    let given_kib: u64 = given_kib.and_then(|number| number.parse().ok()).expect("a number of KiB");
+    assert!((1024..MEMORY_KIB).contains(&given_kib), "{given_kib} KiB of {MEMORY_KIB}");
+    assert_others_are_served(&bed);
+    assert_eq!(bed.node.cli().chain_status(TENANT, "malloc")["failures"], 0);
+}
+
+#[test]
+fn what_is_printed_reaches_the_tenant_line_by_line() {
+    let bed = bed_of(&["print"]);
+    poke(&bed.clients[0].namespace, &address(0));
+    let said = until("all lines", SOON, || Some(lines(&bed, "print")).filter(|lines| lines.len() >= 6));
+    let said = |level: &str| -> Vec<&str> {
+        said.iter().filter(|(its, _)| its == level).map(|(_, text)| text.as_str()).collect()
+    };
+    let printed = said("info");
+    assert_eq!(printed[..3], ["one", "two, 2", "three is whole"]);
+    assert_eq!(
+        said("error"),
+        ["what is written to stderr, text and 42 are one line, however long it is and of whatever parts"]
+    );
+    // A line longer than any comes in pieces, and what does not fit into them is lost.
+    assert!(
+        printed[3..].iter().all(|piece| (1..=1024).contains(&piece.len()) && piece.starts_with("00")),
+        "{printed:?}"
+    );
+    assert!(printed[printed.len() - 1].ends_with('7'), "{printed:?}");
+}
+
+/// What the FWPs of a chain have sent.
+fn sent(bed: &Bed, chain: &str) -> u64 {
+    let fwps = bed.node.cli().serving_fwps();
+    fwps.iter().filter(|fwp| fwp["chain"] == chain).filter_map(|fwp| fwp["counters"]["sent"].as_u64()).sum()
+}
+
+#[test]
+fn what_is_held_and_what_is_made_in_c_is_sent_as_often_as_slots_come_back() {
+    const POKES: u64 = 20;
+    let bed = bed_of(&["hold", "clone"]);
+    for (number, word) in ["hold", "clone"].iter().enumerate() {
+        for poke_number in 1..=POKES {
+            poke(&bed.clients[0].namespace, &address(number));
+            let each = if *word == "clone" { 2 } else { 1 };
+            until("packet of the function's", SOON, || (sent(&bed, word) == poke_number * each).then_some(()));
+        }
+        assert_eq!(bed.node.cli().chain_status(TENANT, word)["failures"], 0);
+    }
+}
+
+#[test]
+fn each_instance_in_c_draws_random_numbers_of_its_own() {
+    let bed = bed_of(&["random"]);
+    for client in &bed.clients {
+        poke(&client.namespace, &address(0));
+    }
+    let mut keys =
+        until("line of each instance", SOON, || Some(lines(&bed, "random")).filter(|lines| lines.len() == 3));
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 3, "{keys:?}");
+}
+
+#[test]
+fn a_function_in_c_is_called_by_name() {
+    let bed = bed_of(&["call"]);
+    for (asked, answered) in [("to be", "TO BE"), ("or not", "OR NOT")] {
+        let said = bed.node.cli().run(&["invoke", &format!("{TENANT}/call"), "--data", asked]);
+        assert_eq!(said.trim_end(), answered);
+    }
+}
+
+/// Frames from the left host to the right one, of many kinds, with a number each as the last bytes.
+fn frames(random: &mut Random, count: u32) -> Vec<Vec<u8>> {
+    let addresses = [[10, 78, 0, 1], [10, 66, 1, 2], [192, 0, 2, 9], [10, 78, 0, 2]];
+    let mut any = |of: &[u8]| of[random.below(of.len() as u64) as usize];
+    let frame = |number: u32| {
+        let v6 = any(&[0, 0, 1]) == 1;
+        let protocol = any(&[6, 6, 17, 17, if v6 { 58 } else { 1 }, 47]);
+        let (source, destination) = (addresses[usize::from(any(&[0, 1, 2]))], addresses[usize::from(any(&[2, 3]))]);
+        let (from, to) =
+            ([any(&[0, 1]), any(&[53, 80, 187, 255])], [any(&[0, 1, 31]), any(&[22, 53, 64, 80, 81, 187])]);
+        let mut payload = match protocol {
+            6 => [&from[..], &to, &[0; 8], &[0x50, any(&[0x02, 0x10, 0x12, 0x04, 0x11]), 0, 9, 0, 0, 0, 0]].concat(),
+            17 => [&from[..], &to, &[0, 12, 0, 0]].concat(),
+            1 => vec![8, 0, 0, 0, 0, 1, 0, 1],
+            58 => vec![128, 0, 0, 0, 0, 1, 0, 1],
+            _ => vec![0; 8],
+        };
+        payload.extend(number.to_be_bytes());
+        let packet = if v6 {
+            ipv6(protocol, source, destination, &payload)
+        } else {
+            ipv4(protocol, source, destination, &payload)
+        };
+        [&ethernet()[..], &packet].concat()
+    };
+    (0..count).map(frame).collect()
+}
+
+/// The addresses of a frame that the left host's port takes.
+fn ethernet() -> Vec<u8> {
+    let mac = LAN_MAC.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));
+    mac.chain([2, 0, 0, 0, 0, 9]).collect()
+}
+
+fn ipv4(protocol: u8, source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x08, 0x00, 0x45, 0];
+    packet.extend((20 + payload.len() as u16).to_be_bytes());
+    packet.extend([0, 1, 0, 0, 64, protocol, 0, 0]);
+    packet.extend([source, destination].concat());
+    // The node drops what has a wrong one.
+    Ipv4Packet::new_unchecked(&mut packet[2..]).fill_checksum();
+    [&packet[..], payload].concat()
+}
+
+fn ipv6(protocol: u8, source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x86, 0xdd, 0x60, 0, 0, 0];
+    packet.extend((payload.len() as u16).to_be_bytes());
+    packet.extend([protocol, 64]);
+    let address = |tail: [u8; 4]| [&[0xfd, 0x78, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &tail].concat();
+    [&packet[..], &address(source), &address(destination), payload].concat()
+}
+
+const POLICY: &str = "# Of everything something.\n\
+    deny from 10.66.0.0/16\n\
+    allow icmp to 192.0.2.0/24\n\
+    allow 58 from fd78::a4e:0/112\n\
+    allow tcp 22,80-81,8000-8099 from-ports 53,80\n\
+    deny udp 53 to 10.78.0.2\n\
+    allow udp 53\n\
+    allow tcp established\n\
+    allow udp 9 from 10.78.0.1\n\
+    allow 47 from fd78::/96\n\
+    default deny";
+
+/// A frame that the policy lets pass, with a number that no other has.
+fn last_of(number: u32) -> Vec<u8> {
+    let payload = [&[0, 9, 0, 9, 0, 12, 0, 0], &number.to_be_bytes()[..]].concat();
+    [ethernet(), ipv4(17, [10, 78, 0, 1], [10, 78, 0, 2], &payload)].concat()
+}
+
+/// Which of the frames pass a sample with this policy, in the order in which they come out.
+fn passing(inline: &Inline, sample: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    const AT_ONCE: usize = 32;
+    const IN_TIME: Duration = Duration::from_secs(20);
+    inline.pass_through(sample, POLICY);
+    watch(&inline.right.namespace, INTERFACE, |arrivals| {
+        let passed = RefCell::new(Vec::new());
+        for (number, some) in frames.chunks(AT_ONCE).enumerate() {
+            let last = last_of(1_000_000 + number as u32);
+            send(&inline.left.namespace, INTERFACE, &[some, std::slice::from_ref(&last)].concat());
+            let is_last = |frame: &[u8]| {
+                if some.iter().any(|sent| sent == frame) {
+                    passed.borrow_mut().push(frame.to_vec());
+                }
+                frame == last
+            };
+            assert_eq!(arrivals.take(1, IN_TIME, is_last).len(), 1, "{sample}: the last of some frames did not come");
+        }
+        passed.into_inner()
+    })
+}
+
+#[test]
+fn the_packet_filter_in_c_lets_the_same_frames_pass_as_the_one_in_rust() {
+    let inline = Inline::new(Device::AfPacket);
+    let frames = frames(&mut Random::new(7), 1_000);
+    let by_rust = passing(&inline, "packet-filter", &frames);
+    let by_c = passing(&inline, "packet-filter-c", &frames);
+    assert!(by_rust == by_c, "of {} frames {} pass in Rust and {} in C", frames.len(), by_rust.len(), by_c.len());
+    // Or they would have agreed on nothing.
+    assert!((200..800).contains(&by_rust.len()), "{} frames pass", by_rust.len());
+}
+
+#[test]
+fn a_policy_that_is_no_policy_is_refused_in_the_same_words_in_c_and_in_rust() {
+    let refusal = |sample: &str| {
+        let module = build::sample(sample);
+        let output = std::process::Command::new(build::program("pinion"))
+            .arg("check")
+            .arg(&module)
+            .args(["--config", "allow tcp 80\nallow everything\ndefault deny"])
+            .output()
+            .expect("pinion can be run");
+        assert_eq!(output.status.code(), Some(2));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        error.split_once("pinion_init").expect("its pinion_init refused").1.to_owned()
+    };
+    let by_c = refusal("packet-filter-c");
+    assert!(by_c.contains("policy, line 2: \"everything\" is not known"), "{by_c}");
+    assert_eq!(by_c, refusal("packet-filter"));
+}
+
+#[test]
+fn who_is_not_allowed_reaches_nothing_behind_the_packet_filter_in_c() {
+    let bed = Bed::new(Device::AfPacket);
+    let policy = format!("allow icmp from {}\ndefault deny", bed.clients[0].address);
+    let stages = format!("[{{ module = \"filter\", config = {policy:?} }}, {{ module = \"icmp-echo\" }}]");
+    let manifest = Manifest::of(TENANT)
+        .module("filter", &build::sample("packet-filter-c"))
+        .module("icmp-echo", &build::sample("icmp-echo"))
+        .with(format_args!("[[chain]]\nname = \"guarded\"\nstage = {stages}\n"))
+        .ping_rule("ping", "guarded", "per-client", NODE);
+    bed.node.apply(manifest.text());
+    flood(&bed.clients[0].namespace, NODE, 5_000).assert_all(5_000);
+    assert_eq!(ping(&bed.clients[1].namespace, &format!("-c 3 -i 0.1 -W 0.5 {NODE}")).received, 0);
+}
