@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
 use pinion_control::model::{ChainName, FieldName, TenantName};
 
 /// Talks to a Pinion node: brings modules, chains and rules to it, and shows what it does.
@@ -104,6 +105,18 @@ pub(crate) enum Command {
         #[command(flatten)]
         manifest: Manifest,
     },
+    /// Run the function in this folder here, on a node of its own
+    ///
+    /// Builds it, starts a node in a folder that goes again, and applies the manifest there: the same builder, limits and judging as on an
+    /// operator's. What its instances say is shown, and at the end what was received, sent, and dropped for which reason.
+    ///
+    /// With --read, the frames of a capture go through the function, one burst after the other, each when the one before has been answered for.
+    /// This takes neither root nor DPDK. A node hands no function ARP, neighbour discovery, or frames whose headers are wrong: those are
+    /// counted as dropped, as everywhere.
+    ///
+    /// With --tap, the node has a TAP device, which takes root: whatever runs on this machine is its client, until Ctrl-C. A change of a file
+    /// beside the manifest, or below, builds and applies again; what does not build is shown, and the version before goes on.
+    Dev(Box<Dev>),
     /// List things
     Get {
         /// What to list
@@ -178,6 +191,49 @@ pub(crate) enum Command {
     },
     /// Show the node as a whole
     Status,
+}
+
+/// How `pinion dev` runs a function.
+#[derive(Debug, ClapArgs)]
+#[command(group = clap::ArgGroup::new("where").required(true))]
+pub(crate) struct Dev {
+    #[command(flatten)]
+    pub(crate) manifest: Manifest,
+    /// A capture of Ethernet frames, pcap or pcapng, for the function
+    #[arg(long, group = "where", value_name = "CAPTURE")]
+    pub(crate) read: Option<PathBuf>,
+    /// Where frames that come out go to, as pcap. Each has the time of the newest frame that went in before
+    #[arg(long, conflicts_with = "tap", value_name = "CAPTURE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Frames that go in at a time. With 1, a frame that comes out has the time of the one that it is the answer to
+    #[arg(long, conflicts_with = "tap", value_name = "FRAMES", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) burst: u16,
+    /// Which frames the function gets is up to the manifest's rules; without this, it gets all
+    #[arg(long, conflicts_with = "tap")]
+    pub(crate) by_rules: bool,
+    /// Which chain gets the frames, if the manifest has several
+    #[arg(long, conflicts_with_all = ["tap", "by_rules"])]
+    pub(crate) chain: Option<ChainName>,
+    /// How long to wait for frames that functions keep, when nothing more comes out: 500ms, 2s
+    #[arg(long, conflicts_with = "tap", value_name = "TIME", default_value = "2s", value_parser = time)]
+    pub(crate) linger: Duration,
+    /// The device to make
+    #[arg(long, group = "where", value_name = "NAME")]
+    pub(crate) tap: Option<String>,
+    /// The address of this machine on the device; by default one beside the address that the manifest's rules name
+    #[arg(long, conflicts_with = "read", value_name = "ADDRESS/LENGTH")]
+    pub(crate) address: Option<IpNet>,
+    /// Begin again when a file changes. So it is with --tap anyway
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Take the files as they are
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) no_watch: bool,
+    /// The node's program; by default the piniond beside this program
+    #[arg(long, env = "PINION_PINIOND", value_name = "PATH")]
+    pub(crate) piniond: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) builder: Builder,
 }
 
 /// Which manifest it is about.

@@ -5,6 +5,7 @@ mod build;
 mod check;
 mod delete;
 mod describe;
+mod dev;
 mod get;
 mod invoke;
 mod logs;
@@ -53,9 +54,18 @@ pub(crate) enum BadInput {
          makes one)"
     )]
     NoManifest,
+    /// A node's program that is not there.
+    #[error("there is no piniond at {}: name it by --piniond or PINION_PINIOND", .0.display())]
+    NoPiniond(PathBuf),
+    /// A capture that is none.
+    #[error("{}: {problem}", path.display())]
+    Capture { path: PathBuf, problem: String },
     /// What the manifest leaves open.
     #[error("{}: {problem}", manifest.display())]
     Unclear { manifest: PathBuf, problem: String },
+    /// What this machine does not let happen.
+    #[error("{0}")]
+    Machine(String),
     /// A builder that is not there.
     #[error("there is no builder at {}: name pinion-builder by --builder or PINION_BUILDER", .0.display())]
     NoBuilder(PathBuf),
@@ -109,6 +119,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         Command::Apply { files } => apply::run(&socket, &or_own_manifest(files)?, output).await,
         Command::Push { module: Some(module), tenant, .. } => push::file(&socket, &module, tenant, output).await,
         Command::Push { module: None, manifest, .. } => push::run(&socket, &own_manifest(manifest.file)?, output).await,
+        Command::Dev(dev) => dev::run(*dev, output).await,
         Command::Get { kind, name, tenant } => {
             let mut client = Client::connect(&socket).await?;
             get::run(&mut client, kind, Filter { tenant, name }, output).await

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 fn pinion(folder: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
     command.args(words).current_dir(folder);
-    for variable in ["PINION_SDK", "PINION_BUILDER", "PINION_SOCKET"] {
+    for variable in ["PINION_SDK", "PINION_BUILDER", "PINION_PINIOND", "PINION_SOCKET"] {
         command.env_remove(variable);
     }
     command.output().unwrap()
@@ -137,4 +137,66 @@ fn a_builder_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(folder.path(), &["check", "m.wasm", "--builder", "/nonexistent/builder"]);
     assert!(error.starts_with("error: there is no builder at /nonexistent/builder"), "{error}");
+}
+
+const MANIFEST: &str = r#"version = "pinion.v1"
+
+[[module]]
+name = "m"
+path = "m.wasm"
+
+[[chain]]
+name = "one"
+stage = [{ module = "m" }]
+
+[[chain]]
+name = "two"
+stage = [{ module = "m" }]
+"#;
+
+/// `pinion dev` with programs that are there and never run.
+fn dev<'w>(words: &[&'w str]) -> Vec<&'w str> {
+    [&["dev", "--piniond", "/bin/false", "--builder", "/bin/false"], words].concat()
+}
+
+#[test]
+fn who_works_on_a_function_says_where_its_frames_come_from() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("pinion.toml"), MANIFEST).unwrap();
+    for words in [
+        &[][..],
+        &["--read", "in.pcap", "--tap", "tap0"],
+        &["--tap", "tap0", "--write", "out.pcap"],
+        &["--read", "in.pcap", "--address", "10.0.0.1/24"],
+        &["--read", "in.pcap", "--burst", "0"],
+        &["--read", "in.pcap", "--by-rules", "--chain", "one"],
+        &["--tap", "tap0", "--watch", "--no-watch"],
+    ] {
+        refused(folder.path(), &dev(words));
+    }
+}
+
+#[test]
+fn what_a_function_cannot_be_worked_on_with_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let error = refused(here, &dev(&["--read", "in.pcap"]));
+    assert!(error.starts_with("error: there is no pinion.toml in this folder"), "{error}");
+    fs::write(here.join("pinion.toml"), MANIFEST).unwrap();
+    let error = refused(here, &["dev", "--read", "in.pcap", "--builder", "/bin/false", "--piniond", "/nonexistent"]);
+    assert!(error.starts_with("error: there is no piniond at /nonexistent"), "{error}");
+    let error = refused(here, &["dev", "--read", "in.pcap", "--piniond", "/bin/false", "--builder", "/nonexistent"]);
+    assert!(error.starts_with("error: there is no builder at /nonexistent"), "{error}");
+    let error = refused(here, &dev(&["--read", "in.pcap"]));
+    assert!(error.starts_with("error: in.pcap: No such file"), "{error}");
+    fs::write(here.join("in.pcap"), "this is no capture of any kind").unwrap();
+    let error = refused(here, &dev(&["--read", "in.pcap"]));
+    assert!(error.starts_with("error: in.pcap: it is neither pcap nor pcapng"), "{error}");
+    let empty = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    fs::write(here.join("in.pcap"), &empty).unwrap();
+    let error = refused(here, &dev(&["--read", "in.pcap", "--write", "./in.pcap"]));
+    assert!(error.starts_with("error: in.pcap: it is read: have what comes out written to another"), "{error}");
+    assert_eq!(fs::read(here.join("in.pcap")).unwrap(), empty);
+    let error = refused(here, &dev(&["--tap", "a-name-that-is-too-long"]));
+    assert!(error.contains("is no name for a device"), "{error}");
 }

@@ -13,8 +13,6 @@ use crate::output::{self, printable};
 const CONTINUED: &str = "    ";
 
 pub(super) async fn run(client: &mut Client, filter: LogFilter, follow: Follow, format: Format) -> anyhow::Result<()> {
-    let names_tenant = filter.tenant.is_none();
-    let mut lines = client.logs(filter, follow).await?;
     // Whoever has seen enough of what comes has been served.
     let interrupted = async {
         match follow {
@@ -22,18 +20,23 @@ pub(super) async fn run(client: &mut Client, filter: LogFilter, follow: Follow, 
             Follow::No => std::future::pending::<io::Result<()>>().await,
         }
     };
-    tokio::pin!(interrupted);
-    loop {
-        let line = tokio::select! {
-            line = lines.next() => line?,
-            done = &mut interrupted => return Ok(done?),
-        };
-        match (line, format) {
-            (None, _) => return Ok(()),
-            (Some(line), Format::Json) => output::print(&serde_json::to_string(&line)?)?,
-            (Some(line), Format::Table) => output::print(&text(&line, names_tenant))?,
+    tokio::select! {
+        shown = show(client, filter, follow, format) => shown,
+        done = interrupted => Ok(done?),
+    }
+}
+
+/// Prints lines until no more come.
+pub(super) async fn show(client: &mut Client, filter: LogFilter, follow: Follow, format: Format) -> anyhow::Result<()> {
+    let names_tenant = filter.tenant.is_none();
+    let mut lines = client.logs(filter, follow).await?;
+    while let Some(line) = lines.next().await? {
+        match format {
+            Format::Json => output::print(&serde_json::to_string(&line)?)?,
+            Format::Table => output::print(&text(&line, names_tenant))?,
         }
     }
+    Ok(())
 }
 
 /// `2026-01-31T12:00:00.000Z info  echo/0[17] hello`, and before it a line if some were lost.

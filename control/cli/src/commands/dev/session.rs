@@ -1,0 +1,119 @@
+//! A node and what is on it: built, applied, and heard.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pinion_control::Client;
+use pinion_control::client::Follow;
+use pinion_control::journal::LogFilter;
+use pinion_control::manifest::Contents;
+use pinion_control::model::{Effect, ObjectRef};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::Function;
+use super::account::Account;
+use super::node::{self, Node};
+use crate::args::Format;
+use crate::commands::{apply, logs};
+use crate::output::printable;
+
+/// How often is looked whether the node still runs.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long what functions have said may take to be shown when the node has ended.
+const LAST_LINES_MAX: Duration = Duration::from_secs(5);
+
+/// A node with the function on it.
+pub(super) struct Session {
+    node: Node,
+    client: Client,
+    applied: BTreeSet<ObjectRef>,
+    heard: JoinHandle<()>,
+}
+
+impl Session {
+    /// Starts a node with these `[[port]]`s; what functions say there is shown from now on.
+    pub(super) async fn start(function: &Function, ports: &str, format: Format) -> anyhow::Result<Self> {
+        Self::start_in(node::folder()?, function, ports, format).await
+    }
+
+    /// The same in a folder that is there.
+    pub(super) async fn start_in(
+        folder: TempDir,
+        function: &Function,
+        ports: &str,
+        format: Format,
+    ) -> anyhow::Result<Self> {
+        let node = Node::start(function, folder, ports).await?;
+        let client = Client::connect(&node.socket()).await?;
+        let mut listening = client.clone();
+        let heard = tokio::spawn(async move {
+            // Its end is the node's, and that is seen elsewhere.
+            let _ = logs::show(&mut listening, LogFilter::default(), Follow::Yes, format).await;
+        });
+        Ok(Self { node, client, applied: BTreeSet::new(), heard })
+    }
+
+    pub(super) fn described(&self) -> String {
+        format!("pinion --socket {} asks the node; Ctrl-C ends it.", self.socket().display())
+    }
+
+    /// Shows what the node says of this machine.
+    pub(super) async fn warn(&mut self) -> anyhow::Result<()> {
+        for warning in self.client.status().await?.node.warnings {
+            eprintln!("warning: {}", printable(&warning));
+        }
+        Ok(())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.node.socket()
+    }
+
+    /// Builds the function, and has the node do as its manifest says, changed like this, and nothing else.
+    pub(super) async fn deploy(
+        &mut self,
+        function: &Function,
+        change: impl FnOnce(Contents) -> anyhow::Result<Contents>,
+    ) -> anyhow::Result<()> {
+        let mut contents = change(function.contents().await?)?;
+        // Who works on a function wants to meet the version that is there.
+        contents.chains.iter_mut().for_each(|chain| chain.drain_timeout_ms = 0);
+        let changed = apply::apply(self.client.clone(), contents).await?;
+        let mut outcomes = changed.outcomes;
+        let wanted: BTreeSet<ObjectRef> = outcomes.iter().map(|outcome| outcome.object.clone()).collect();
+        let unwanted: Vec<ObjectRef> = self.applied.difference(&wanted).cloned().collect();
+        if !unwanted.is_empty() {
+            outcomes.extend(self.client.delete(&unwanted).await?.outcomes);
+        }
+        self.applied = wanted;
+        for outcome in outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
+            eprintln!("{}/{} {}", outcome.object.kind(), outcome.object.name(), outcome.effect);
+        }
+        Ok(())
+    }
+
+    /// What became of frames so far.
+    pub(super) async fn account(&mut self) -> anyhow::Result<Account> {
+        self.node.check()?;
+        Ok(Account::of(&self.client.status().await?))
+    }
+
+    /// Waits until the node has ended by itself; says why.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        loop {
+            if let Err(why) = self.node.check() {
+                return why;
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Ends the node, and waits until it has, and all that functions have said is shown.
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        self.node.stop().await?;
+        let _ = tokio::time::timeout(LAST_LINES_MAX, self.heard).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,360 @@
+//! `pinion dev`: a function on a node of its own, fed by a capture or by a kernel's clients, and what is left of it.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use pinion_tests::bed::{NODE, TENANT, turn};
+use pinion_tests::build::{program, sample};
+use pinion_tests::manifest::Manifest;
+use pinion_tests::namespace::Namespace;
+use pinion_tests::process::{errors, output, run};
+use pinion_tests::tenant::{new_crate, pinion, set_up};
+use pinion_tests::until::{SOON, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol, Ipv4Address, Ipv4Packet,
+    Ipv4Repr, UdpPacket, UdpRepr,
+};
+
+/// The port that the template `responder` answers at.
+const PORT: u16 = 7777;
+const TAP: &str = "tap0";
+/// The longest that cargo may take with a crate, and a node with what it has built.
+const BUILD_MAX: Duration = Duration::from_secs(240);
+
+/// What a pcap file with times in nanoseconds begins with.
+const PCAP_HEADER: [u32; 6] = [0xa1b2_3c4d, 0x0004_0002, 0, 0, 65_535, 1];
+
+/// A frame, and when it was captured, in nanoseconds.
+type Captured = (u64, Vec<u8>);
+
+fn write_pcap(path: &Path, frames: &[Captured]) {
+    let mut file: Vec<u8> = PCAP_HEADER.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for (time_ns, frame) in frames {
+        let (seconds, nanos, len) =
+            ((time_ns / 1_000_000_000) as u32, (time_ns % 1_000_000_000) as u32, frame.len() as u32);
+        file.extend([seconds, nanos, len, len].iter().flat_map(|word| word.to_le_bytes()));
+        file.extend(frame);
+    }
+    fs::write(path, file).expect("the folder is writable");
+}
+
+fn read_pcap(path: &Path) -> Vec<Captured> {
+    let file = fs::read(path).expect("the capture is there");
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes"));
+    assert_eq!((word(0), word(20)), (PCAP_HEADER[0], PCAP_HEADER[5]));
+    let (mut at, mut frames) = (24, Vec::new());
+    while at < file.len() {
+        let (time_ns, len) = (u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4)), word(at + 8) as usize);
+        frames.push((time_ns, file[at + 16..at + 16 + len].to_vec()));
+        at += 16 + len;
+    }
+    frames
+}
+
+/// A datagram from a client to the node's address.
+fn datagram(client: u8, text: &[u8]) -> Vec<u8> {
+    let [source, destination] = [Ipv4Address::new(10, 77, 0, client), NODE.parse().expect("an address")];
+    let udp = UdpRepr { src_port: 4096, dst_port: PORT };
+    let ip = Ipv4Repr {
+        src_addr: source,
+        dst_addr: destination,
+        next_header: IpProtocol::Udp,
+        payload_len: udp.header_len() + text.len(),
+        hop_limit: 64,
+    };
+    let mut frame = vec![0; EthernetFrame::<&[u8]>::buffer_len(ip.buffer_len() + ip.payload_len)];
+    let ethernet = EthernetRepr {
+        src_addr: EthernetAddress([2, 0, 0, 0, 0, client]),
+        dst_addr: EthernetAddress([2, 0, 0, 0, 0, 0xff]),
+        ethertype: EthernetProtocol::Ipv4,
+    };
+    let mut link = EthernetFrame::new_unchecked(&mut frame);
+    ethernet.emit(&mut link);
+    let mut packet = Ipv4Packet::new_unchecked(link.payload_mut());
+    let checksums = ChecksumCapabilities::default();
+    ip.emit(&mut packet, &checksums);
+    let addresses = (IpAddress::Ipv4(source), IpAddress::Ipv4(destination));
+    let mut inner = UdpPacket::new_unchecked(packet.payload_mut());
+    udp.emit(&mut inner, &addresses.0, &addresses.1, text.len(), |payload| payload.copy_from_slice(text), &checksums);
+    frame
+}
+
+/// The same in a VLAN.
+fn tagged(mut frame: Vec<u8>, vlan: u16) -> Vec<u8> {
+    let [high, low] = vlan.to_be_bytes();
+    frame.splice(12..12, [0x81, 0x00, high, low]);
+    frame
+}
+
+/// A manifest of macswap in a folder.
+fn macswap(folder: &Path) -> PathBuf {
+    let manifest = Manifest::of(TENANT).module("macswap", &sample("macswap")).chain("swap", "macswap", "");
+    let path = folder.join("pinion.toml");
+    fs::write(&path, manifest.ping_rule("ping", "swap", "shared", NODE).text()).expect("the folder is writable");
+    path
+}
+
+/// What `pinion dev` says of the frames of a capture, as JSON.
+#[track_caller]
+fn dev(folder: &Path, words: &[&str]) -> Value {
+    let all = [&["dev", "--read", "in.pcap", "--write", "out.pcap", "-o", "json"], words].concat();
+    let said = run(&mut pinion(folder, &all));
+    // Lines of functions' come first.
+    let at = said.find("{\n").unwrap_or_else(|| panic!("no account in {said}"));
+    serde_json::from_str(&said[at..]).unwrap_or_else(|error| panic!("no JSON ({error}): {said}"))
+}
+
+#[test]
+fn each_frame_of_a_capture_goes_through_and_comes_out_with_its_time_or_is_counted() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    macswap(folder.path());
+    let mut frames: Vec<Captured> = (0..300_u64)
+        .map(|number| {
+            let frame = datagram((number % 7) as u8 + 1, &[number as u8; 40]);
+            (1_700_000_000_123_456_789 + number * 1_000_003, if number % 3 == 0 { tagged(frame, 100) } else { frame })
+        })
+        .collect();
+    let swapped = |(time_ns, frame): &Captured| {
+        let mut frame = frame.clone();
+        frame[..12].rotate_left(6);
+        (*time_ns, frame)
+    };
+    let mut expected: Vec<Captured> = frames.iter().map(swapped).collect();
+    // No function gets it: its header promises more than there is.
+    let mut cut = datagram(1, b"hello");
+    cut.truncate(40);
+    frames.insert(150, (1, cut));
+    write_pcap(&folder.path().join("in.pcap"), &frames);
+
+    let account = dev(folder.path(), &["--burst", "1"]);
+    assert_eq!(read_pcap(&folder.path().join("out.pcap")), expected);
+    let dropped = json!([{ "place": "port lan", "reason": "truncated", "count": 1 }]);
+    let whole = json!({ "received": 301, "sent": 300, "replies": 300, "dropped": dropped, "kept": 0 });
+    assert_eq!(account, whole);
+
+    // In bursts, frames come out in the same order, with a time of their burst's.
+    assert_eq!(dev(folder.path(), &[]), whole);
+    let came = read_pcap(&folder.path().join("out.pcap"));
+    let bytes = |frames: &[Captured]| frames.iter().map(|(_, frame)| frame.clone()).collect::<Vec<_>>();
+    assert_eq!(bytes(&came), bytes(&expected));
+    expected.iter().zip(&came).for_each(|((own, _), (time_ns, _))| assert!(own <= time_ns, "{own} {time_ns}"));
+
+    // By the manifest's rules it gets pings only.
+    let account = dev(folder.path(), &["--by-rules"]);
+    assert_eq!((&account["received"], &account["sent"]), (&json!(301), &json!(0)));
+    let no_rule = json!({ "place": "port lan", "reason": "no-rule", "count": 300 });
+    assert!(account["dropped"].as_array().is_some_and(|all| all.contains(&no_rule)), "{account}");
+}
+
+#[test]
+fn frames_that_a_function_keeps_are_waited_for_and_then_counted() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = |delay: &str| {
+        let manifest = Manifest::of(TENANT).module("delay", &sample("delay"));
+        fs::write(folder.path().join("pinion.toml"), manifest.configured_chain("late", "delay", delay).text())
+            .expect("the folder is writable");
+    };
+    let frames: Vec<Captured> = (0..20).map(|number| (number, datagram(1, b"hello"))).collect();
+    write_pcap(&folder.path().join("in.pcap"), &frames);
+    manifest("300ms");
+    let account = dev(folder.path(), &["--linger", "10s"]);
+    assert_eq!((&account["sent"], &account["kept"]), (&json!(20), &json!(0)));
+    manifest("10s");
+    let account = dev(folder.path(), &["--linger", "200ms"]);
+    assert_eq!((&account["sent"], &account["kept"]), (&json!(0), &json!(20)));
+}
+
+#[test]
+fn a_crate_just_made_is_built_and_runs_on_a_capture_and_what_it_says_is_shown() {
+    let _turn = turn();
+    let (_folder, made) = new_crate("responder");
+    let mut no_datagram = datagram(1, b"hello");
+    let mut packet = Ipv4Packet::new_unchecked(&mut no_datagram[14..]);
+    packet.set_next_header(IpProtocol::Unknown(47));
+    packet.fill_checksum();
+    let frames = [datagram(1, b"one"), datagram(2, b"two"), no_datagram, datagram(1, b"three")];
+    write_pcap(&made.join("in.pcap"), &frames.map(|frame| (7, frame)));
+    let deep = made.join("src");
+    let said = run(&mut pinion(&deep, &["dev", "--read", "../in.pcap", "--write", "../out.pcap"]));
+    // Each client has an instance of its own, which says so once.
+    assert_eq!(said.matches("the first datagram is answered").count(), 2, "{said}");
+    assert!(said.contains("4 received, 3 sent (3 of them back to where frames came from), 1 dropped\n"), "{said}");
+    assert!(said.contains("my-function/0/my-function"), "{said}");
+    let texts: Vec<Vec<u8>> = read_pcap(&made.join("out.pcap")).iter().map(|(_, frame)| frame[42..].to_vec()).collect();
+    assert_eq!(texts, [&b"ONE"[..], b"TWO", b"THREE"]);
+}
+
+/// `pinion dev` in a network namespace, with temporary files in a folder of its own. Killed when dropped.
+struct Dev {
+    child: Child,
+    said: PathBuf,
+}
+
+impl Dev {
+    #[track_caller]
+    fn start(namespace: &Namespace, folder: &Path, temporary: &Path) -> Self {
+        let said = folder.join("said");
+        let mut command = namespace.command("env");
+        // Who is run in the background is deaf to interrupts, unless told otherwise.
+        command.arg("--default-signal=INT").arg(program("pinion")).args(["dev", "--tap", TAP]).current_dir(folder);
+        set_up(&mut command);
+        command.env("TMPDIR", temporary).stdin(Stdio::null());
+        let file = File::create(&said).expect("the folder is writable");
+        command.stdout(file.try_clone().expect("it is a file")).stderr(file);
+        Self { child: command.spawn().expect("pinion can be run"), said }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn until_said(&mut self, what: &str) {
+        until(&format!("{what:?} of pinion dev's"), BUILD_MAX, || {
+            let said = self.said();
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                panic!("pinion dev has ended ({status}): {said}");
+            }
+            said.contains(what).then_some(())
+        });
+    }
+
+    fn tell(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a child can be signalled");
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("pinion dev has said:\n{}", self.said());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What answers a datagram, if something does.
+fn answer(namespace: &Namespace, text: &[u8]) -> Option<Vec<u8>> {
+    namespace.inside(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a client has sockets");
+        socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket has a timeout");
+        socket.send_to(text, (NODE, PORT)).ok()?;
+        let mut answer = [0; 64];
+        let len = socket.recv(&mut answer).ok()?;
+        Some(answer[..len].to_vec())
+    })
+}
+
+/// Waits until a client is answered just so.
+#[track_caller]
+fn until_answered(namespace: &Namespace, text: &[u8], expected: &[u8]) {
+    until(&format!("answer {:?}", expected.escape_ascii().to_string()), SOON, || {
+        answer(namespace, text).filter(|answer| answer == expected)
+    });
+}
+
+/// Programs that have something to do with a folder.
+fn processes_of(folder: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").expect("there is /proc").flatten();
+    let commands = processes.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
+    commands.filter(|command| command.contains(&*folder.to_string_lossy())).collect()
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).expect("it is a folder").next().is_none()
+}
+
+#[test]
+fn a_change_of_a_source_is_picked_up_and_served_what_does_not_build_is_not_and_ctrl_c_leaves_nothing() {
+    let _turn = turn();
+    let namespace = Namespace::new("dev");
+    let (folder, made) = new_crate("responder");
+    let temporary = folder.path().join("tmp");
+    fs::create_dir(&temporary).expect("the folder is writable");
+    let mut dev = Dev::start(&namespace, &made, &temporary);
+    dev.until_said("rule/my-function created");
+    until_answered(&namespace, b"Hello", b"HELLO");
+
+    let source = made.join("src/lib.rs");
+    let text = fs::read_to_string(&source).expect("the crate has a source");
+    fs::write(&source, text.replace("make_ascii_uppercase", "make_ascii_lowercase")).expect("it can be changed");
+    dev.until_said("module/my-function configured");
+    until_answered(&namespace, b"Hello", b"hello");
+
+    fs::write(&source, text.replace("text.make_ascii_uppercase();", "text.make_it_so();")).expect("it can be changed");
+    dev.until_said("has not built the function");
+    assert!(dev.said().contains("error[E0599]"), "{}", dev.said());
+    until_answered(&namespace, b"Hello", b"hello");
+
+    assert_eq!(namespace.interfaces(), [TAP]);
+    assert!(!is_empty(&temporary) && !processes_of(&temporary).is_empty());
+    dev.tell(Signal::INT);
+    let status = until("end of pinion dev", SOON, || dev.child.try_wait().expect("a child can be waited for"));
+    let said = dev.said();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains(" received, ") && said.contains(" sent, "), "{said}");
+    assert_eq!(namespace.interfaces(), Vec::<String>::new());
+    assert_eq!(processes_of(&temporary), Vec::<String>::new());
+    assert!(is_empty(&temporary), "files are left");
+}
+
+#[test]
+fn a_node_ends_with_who_worked_on_it_even_if_that_was_killed() {
+    let _turn = turn();
+    let namespace = Namespace::new("dev");
+    let folder = tempfile::tempdir().expect("a folder");
+    macswap(folder.path());
+    let temporary = folder.path().join("tmp");
+    fs::create_dir(&temporary).expect("the folder is writable");
+    let mut dev = Dev::start(&namespace, folder.path(), &temporary);
+    dev.until_said("rule/ping created");
+    dev.tell(Signal::KILL);
+    until("end of the node", SOON, || processes_of(&temporary).is_empty().then_some(()));
+    until("end of its device", SOON, || namespace.interfaces().is_empty().then_some(()));
+}
+
+#[test]
+fn what_this_machine_has_already_is_left_alone_and_named() {
+    let _turn = turn();
+    let namespace = Namespace::new("dev");
+    let folder = tempfile::tempdir().expect("a folder");
+    macswap(folder.path());
+    let refused = || {
+        let mut command = namespace.command(&program("pinion").display().to_string());
+        let output = output(command.args(["dev", "--tap", TAP]).current_dir(folder.path()));
+        assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+        errors(&output)
+    };
+    namespace.ip(&format!("tuntap add {TAP} mode tap"));
+    assert!(refused().contains("there is an interface tap0 already"), "{}", refused());
+    namespace.ip(&format!("link del {TAP}"));
+    namespace.ip("link add other type bridge");
+    namespace.ip("address add 10.77.0.77/24 dev other");
+    namespace.ip("link set other up");
+    assert!(refused().contains("this machine has a route to 10.77.0.0/24 already"), "{}", refused());
+}
+
+#[test]
+fn a_node_that_cannot_have_its_device_says_why() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    macswap(folder.path());
+    let namespace = Namespace::new("dev");
+    // Root without the right to make devices.
+    let mut command = namespace.command("setpriv");
+    command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"]).arg(program("pinion"));
+    let output = output(command.args(["dev", "--tap", TAP]).current_dir(folder.path()));
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+    let error = errors(&output);
+    assert!(error.contains(TAP) && !error.contains("ip link"), "it is the node that says why: {error}");
+}
