@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
+use crate::metrics::MetricFilter;
 use crate::model::{Effect, ObjectRef, Outcome, TenantName};
 use crate::proto;
 use crate::proto::control_server::ControlServer;
@@ -104,6 +105,7 @@ impl proto::control_server::Control for ControlService {
     type ListFwpsStream = Items<proto::Fwp>;
     type ListChainInstancesStream = Items<proto::ChainInstance>;
     type GetLogsStream = logs::Lines;
+    type GetMetricsStream = Items<proto::Metric>;
 
     async fn upload_module(
         &self,
@@ -226,6 +228,15 @@ impl proto::control_server::Control for ControlService {
 
     async fn get_logs(&self, request: Request<proto::GetLogsRequest>) -> Result<Response<Self::GetLogsStream>, Status> {
         logs::lines(self, &request.into_inner()).map(Response::new)
+    }
+
+    async fn get_metrics(
+        &self,
+        request: Request<proto::GetMetricsRequest>,
+    ) -> Result<Response<Self::GetMetricsStream>, Status> {
+        let filter = MetricFilter::try_from(request.into_inner()).map_err(bad_message)?;
+        let metrics = self.blocking(move |control| Ok(control.metrics(&filter))).await?;
+        Ok(items(metrics.into_iter().map(Into::into)))
     }
 
     async fn get_status(&self, _: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {

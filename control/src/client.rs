@@ -16,6 +16,7 @@ use tonic::{Code, Status, Streaming};
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::control::{ApplyRequest, Changed};
 use crate::journal::{LogFilter, LogLine};
+use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName, Upload};
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus};
 use crate::proto::control_client::ControlClient;
@@ -239,6 +240,12 @@ impl Client {
         let (tenant, chain) = (tenant.map(Into::into), chain.map(Into::into));
         let request = proto::GetLogsRequest { tenant, chain, tail, follow: follow == Follow::Yes };
         Ok(LogLines(self.inner.get_logs(request).await?.into_inner()))
+    }
+
+    /// Counters and gauges of functions, by chain, stage, name and labels.
+    pub async fn metrics(&mut self, filter: MetricFilter) -> Result<Vec<MetricStatus>, ClientError> {
+        let (tenant, chain) = (filter.tenant.map(Into::into), filter.chain.map(Into::into));
+        collect(self.inner.get_metrics(proto::GetMetricsRequest { tenant, chain }).await?.into_inner()).await
     }
 
     /// The node as a whole.

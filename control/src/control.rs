@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use crate::journal::Journal;
+use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
     Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX,
     Module, ModuleName, ObjectRef, Outcome, Rule, TenantName, Upload,
@@ -356,6 +357,11 @@ impl Control {
     /// What functions have said.
     pub fn journal(&self) -> &Arc<Journal> {
         self.node.journal()
+    }
+
+    /// What functions of these chains count.
+    pub fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus> {
+        self.node.metrics(filter)
     }
 
     /// The FWPs of the node.

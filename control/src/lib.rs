@@ -27,6 +27,7 @@
 //! | [`node`] | the trait that a data plane implements, and what it reports |
 //! | [`store`] | the file that outlives the process |
 //! | [`journal`] | what functions have said, for whoever asks |
+//! | [`metrics`] | counters and gauges that functions have |
 //! | [`control`] | the order of a change; restoring at start |
 //! | [`proto`], [`wire`] | the generated messages; messages to values and back |
 //! | [`api`] | the gRPC service |
@@ -41,6 +42,7 @@ pub mod client;
 pub mod control;
 pub mod journal;
 pub mod manifest;
+pub mod metrics;
 pub mod model;
 pub mod node;
 pub mod proto;

@@ -22,6 +22,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::journal::Journal;
+use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{ChainName, DesiredState, FieldName, Files, Module, ModuleName, ObjectRef, PortName, TenantName};
 
 /// A data plane that follows a desired state.
@@ -67,6 +68,9 @@ pub trait Node: Send + Sync + 'static {
 
     /// What functions say, which the node writes there as it comes.
     fn journal(&self) -> &Arc<Journal>;
+
+    /// What functions of these chains count, by chain, stage, name and labels.
+    fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus>;
 
     /// The node as a whole.
     fn status(&self) -> NodeStatus;

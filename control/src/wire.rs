@@ -5,6 +5,7 @@
 //! values fit each other is not decided here.
 
 mod logs;
+mod metrics;
 mod objects;
 mod reports;
 #[cfg(test)]

@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn facts() -> Facts {
-        Facts { memory_bytes: 65536, start: Start::Module("it is so".to_owned()) }
+        Facts { memory_bytes: 65536, start: Start::Module("it is so".to_owned()), metrics: Vec::new() }
     }
 
     fn key() -> TemplateKey {

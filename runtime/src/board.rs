@@ -20,6 +20,7 @@ use crate::latency::{self, Latencies};
 use crate::launcher::ModuleKey;
 use crate::lifecycle::{Life, TemplateLife};
 use crate::log::Origin;
+use crate::metrics::{ChainSums, Readings, Stages, Sums};
 use crate::plan::CoreId;
 use crate::pressure::Level;
 
@@ -42,6 +43,8 @@ pub struct Entries {
     templates: BTreeMap<ChainKey, Templates>,
     /// What they have lost.
     drops: Ledger,
+    /// What their functions count.
+    metrics: Sums,
     /// How the chains are invoked of the state that is in effect.
     pub functions: HashMap<ChainKey, FunctionRef>,
     /// The version of the desired state that is in effect.
@@ -140,13 +143,15 @@ pub struct FwpEntry {
     module: ModuleName,
     shared: Arc<FwpShared>,
     counters: Arc<pinion_mma::counters::FwpCounters>,
+    readings: Option<Arc<Readings>>,
 }
 
 impl FwpEntry {
     /// An entry for an FWP made from this module.
     #[must_use]
     pub fn new(fwp: &Fwp, module: ModuleName) -> Self {
-        Self { id: fwp.id(), module, shared: Arc::clone(fwp.shared()), counters: Arc::clone(fwp.counters()) }
+        let (shared, counters) = (Arc::clone(fwp.shared()), Arc::clone(fwp.counters()));
+        Self { id: fwp.id(), module, shared, counters, readings: fwp.readings().cloned() }
     }
 
     fn counters(&self) -> FwpCounters {
@@ -234,7 +239,8 @@ impl Entries {
             self.templates.insert(key.clone(), templates.unwrap_or_else(object));
             self.chains.insert(key, health);
         }
-        self.drops.follow(chains);
+        self.drops.follow(chains.clone());
+        self.metrics.follow(chains);
     }
 
     /// Notes which chain the gateway will know by an index.
@@ -255,7 +261,9 @@ impl Entries {
         let counters = |fwp: &FwpEntry| (fwp.module.clone(), Arc::clone(&fwp.counters));
         let chain = (entry.tenant.clone(), entry.chain.clone());
         let stages = entry.fwps.iter().map(counters).collect();
-        self.drops.open(entry.id, Counting { chain, holds: entry.holds, stages });
+        self.drops.open(entry.id, Counting { chain: chain.clone(), holds: entry.holds, stages });
+        let readings = |fwp: &FwpEntry| (fwp.module.clone(), fwp.readings.clone());
+        self.metrics.open(entry.id, Stages { chain, stages: entry.fwps.iter().map(readings).collect() });
         self.instances.insert(entry.id, entry);
     }
 
@@ -318,6 +326,13 @@ impl Entries {
     /// Notes that nobody will count anything more for an instance that has ended.
     pub fn settle(&mut self, id: InstanceId) {
         self.drops.settle(id);
+        self.metrics.settle(id);
+    }
+
+    /// What functions of these chains have counted, to be added up.
+    #[must_use]
+    pub fn metrics(&self, is_meant: impl Fn(&ChainKey) -> bool) -> Vec<ChainSums> {
+        self.metrics.snapshot(is_meant)
     }
 
     /// Notes a chain's failure. If it is to be logged, how many before it were not.
@@ -431,6 +446,7 @@ impl Board {
             chains: BTreeMap::new(),
             templates: BTreeMap::new(),
             drops: Ledger::new(gateway),
+            metrics: Sums::default(),
             functions: HashMap::new(),
             followed_version: 0,
             warnings: Vec::new(),

@@ -1,5 +1,6 @@
 //! Why an FWP, and with it its chain instance, ended.
 
+use pinion_builder_client::metrics::BadMetrics;
 use pinion_guest::fault::{Trapped, cause};
 use pinion_mma::mailbox::Violation;
 use pinion_mma::pool::PoolError;
@@ -26,6 +27,14 @@ pub enum EndReason {
         /// Where, a line per frame, with symbol names where the module has them.
         backtrace: String,
     },
+    /// It gave up, and said why.
+    #[error("it panicked: {message}")]
+    Panicked {
+        /// What it said.
+        message: String,
+        /// Where, as of a trap.
+        backtrace: String,
+    },
     /// It broke the rules of its rings.
     #[error("it was stopped: {0}")]
     Violation(#[from] Violation),
@@ -38,6 +47,9 @@ pub enum EndReason {
     /// Its pool cannot be used.
     #[error("its packet pool is unusable: {0}")]
     Pool(PoolError),
+    /// Its metrics are not what they have to be.
+    #[error(transparent)]
+    Metrics(#[from] BadMetrics),
     /// Its `pinion_init` refused; its log says why.
     #[error("its pinion_init refused with status {0}; see its log")]
     InitRefused(i32),
@@ -84,7 +96,13 @@ impl EndReason {
 
     /// The reason that an import gave, if it was one that made the guest end.
     fn stopped(error: &wasmtime::Error) -> Option<Self> {
-        error.downcast_ref::<Stop>().map(|stop| stop.0.clone())
+        match &error.downcast_ref::<Stop>()?.0 {
+            Self::Panicked { message, .. } => {
+                let Trapped { backtrace, .. } = Trapped::of(error);
+                Some(Self::Panicked { message: message.clone(), backtrace })
+            }
+            other => Some(other.clone()),
+        }
     }
 
     pub(crate) fn broken(error: wasmtime::Error) -> Self {
@@ -100,11 +118,13 @@ impl EndReason {
         }
     }
 
-    /// All that is known, for whoever looks into it: the sentence, and a trap's backtrace.
+    /// All that is known, for whoever looks into it: the sentence, and the backtrace of a trap or a panic.
     #[must_use]
     pub fn account(&self) -> String {
         match self {
-            Self::Trapped { backtrace, .. } if !backtrace.is_empty() => format!("{self}\n{backtrace}"),
+            Self::Trapped { backtrace, .. } | Self::Panicked { backtrace, .. } if !backtrace.is_empty() => {
+                format!("{self}\n{backtrace}")
+            }
             _ => self.to_string(),
         }
     }

@@ -22,7 +22,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use pinion_abi::{EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader};
+use pinion_abi::{
+    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader,
+};
+use pinion_builder_client::metrics::{self, Metric};
 use pinion_guest::files::{Files, Space};
 use pinion_mma::counters::FwpCounters;
 use pinion_mma::fwp::connect;
@@ -40,6 +43,7 @@ use crate::clock::RunSlot;
 use crate::end::{EndReason, Stop};
 use crate::footprint::{CallSite, Footprint};
 use crate::log::GuestLog;
+use crate::metrics::Readings;
 use crate::state::Grants;
 use crate::template::Template;
 use crate::terms::Terms;
@@ -262,6 +266,8 @@ pub struct Fwp {
     /// Of the same instance.
     next_stage: Option<FwpId>,
     terms: Terms,
+    /// What its metrics were when they were last read, if it has any.
+    readings: Option<Arc<Readings>>,
 }
 
 /// Why an FWP has a turn.
@@ -329,11 +335,12 @@ impl Fwp {
         store.limiter(|context| &mut context.limit);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
-        let (instance, layout) = drive(berth.clock, &shared, deadline, start(template, &mut store))??;
+        let (instance, layout, metrics) = drive(berth.clock, &shared, deadline, start(template, &mut store))??;
 
         let linear = linear_memory(&instance, &mut store)?;
         touch_first_pages(&linear, &mut store, layout.header());
         let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
+        let readings = (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics)));
         // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
@@ -350,9 +357,11 @@ impl Fwp {
             (store, outcome)
         });
         let life = ManuallyDrop::new(Life::Running(future));
-        let (footprint, stopped, next_stage, address) = (Footprint::default(), None, None, memory.addr().get());
+        let (footprint, stopped, next_stage, address) =
+            (Footprint::default(), None, None, memory.expose_provenance().get());
         let (id, terms, busy, begun) = (berth.id, berth.terms, true, false);
-        let mut fwp = Self { id, life, mailbox, busy, begun, stopped, shared, footprint, address, next_stage, terms };
+        let mut fwp =
+            Self { id, life, mailbox, busy, begun, stopped, shared, footprint, address, next_stage, terms, readings };
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
@@ -361,6 +370,7 @@ impl Fwp {
                 }
                 let Place { bytes, .. } = fwp.place();
                 template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));
+                fwp.read_metrics();
                 Ok((fwp, endpoint))
             }
             Err(reason) => {
@@ -390,6 +400,24 @@ impl Fwp {
                 Turn::Preempted => std::thread::yield_now(),
             }
         }
+    }
+
+    /// What its metrics were when they were last read, if it has any.
+    #[must_use]
+    pub fn readings(&self) -> Option<&Arc<Readings>> {
+        self.readings.as_ref()
+    }
+
+    /// Reads its metrics: it does not run meanwhile, as whoever has it is here. Bounded by what a function may have.
+    pub(crate) fn read_metrics(&self) {
+        let Some(readings) = &self.readings else { return };
+        readings.take(|at| {
+            let word = std::ptr::with_exposed_provenance::<u64>(self.address + at as usize);
+            // SAFETY: the addresses of metrics were checked against this memory when it was made. It does not shrink, does not move, and
+            // is unmapped only with the store, which is `self`'s. The guest is suspended, or has ended, and the MMA writes to slots only, in
+            // which no metric lies.
+            u64::from_le(unsafe { word.read_unaligned() })
+        });
     }
 
     /// Where its linear memory lies.
@@ -530,17 +558,23 @@ impl Fwp {
     }
 }
 
-/// Instantiates; if the template is no snapshot, initialises as well. The pool that the guest has laid out, checked.
-async fn start(template: &Template, store: &mut Store<FwpContext>) -> Result<(Instance, PoolLayout), EndReason> {
+/// A guest's metrics, which instances of one template share.
+type Metrics = Arc<[Arc<Metric>]>;
+
+/// Instantiates; if the template is no snapshot, initialises as well. The pool that the guest has laid out and its metrics, checked.
+async fn start(
+    template: &Template,
+    store: &mut Store<FwpContext>,
+) -> Result<(Instance, PoolLayout, Metrics), EndReason> {
     let instance = template.instantiate(store).await.map_err(|error| EndReason::not_instantiated(&error))?;
     template.hot_pages.provide(linear_memory(&instance, store)?.data_mut(&mut *store));
     match template.pool {
-        Some(layout) => Ok((instance, layout)),
-        None => initialise(&instance, store).await.map(|layout| (instance, layout)),
+        Some(layout) => Ok((instance, layout, Arc::clone(&template.metrics))),
+        None => initialise(&instance, store).await.map(|(layout, metrics)| (instance, layout, metrics)),
     }
 }
 
-async fn initialise(instance: &Instance, store: &mut Store<FwpContext>) -> Result<PoolLayout, EndReason> {
+async fn initialise(instance: &Instance, store: &mut Store<FwpContext>) -> Result<(PoolLayout, Metrics), EndReason> {
     if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
         initialize.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
     }
@@ -553,7 +587,14 @@ async fn initialise(instance: &Instance, store: &mut Store<FwpContext>) -> Resul
     let address = pool.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
     let memory = linear_memory(instance, store)?;
     let header = read_header(&memory, store, address as u32)?;
-    PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)
+    let layout = PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)?;
+    if instance.get_func(&mut *store, EXPORT_METRICS).is_none() {
+        return Ok((layout, Arc::new([])));
+    }
+    let metrics = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_METRICS).map_err(EndReason::broken)?;
+    let address = metrics.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    let metrics = metrics::read(memory.data(&*store), address as u32, &header)?;
+    Ok((layout, metrics.into_iter().map(Arc::new).collect()))
 }
 
 fn linear_memory(instance: &Instance, store: &mut Store<FwpContext>) -> Result<Memory, EndReason> {

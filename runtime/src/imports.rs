@@ -122,6 +122,10 @@ impl Host for FwpContext {
         if self.joined { Ok(&self.state) } else { Err(Errno::NotNow) }
     }
 
+    fn panic(sentence: String) -> wasmtime::Error {
+        Stop(EndReason::Panicked { message: sentence, backtrace: String::new() }).into()
+    }
+
     fn exit(status: i32) -> wasmtime::Error {
         Stop(EndReason::Exited(status)).into()
     }

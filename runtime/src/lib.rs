@@ -27,6 +27,7 @@
 //! | [`pressure`] | whether the machine's memory is short |
 //! | [`activation`], [`latency`] | how long new clients wait |
 //! | [`board`], [`drops`], [`builds`], [`node`] | what the control plane sees and says |
+//! | [`metrics`] | counters and gauges that functions have |
 //! | [`ports`] | opening the gateway's devices |
 //! | [`invocations`] | functions called by name, and who waits for their answers |
 
@@ -54,6 +55,7 @@ pub mod lines;
 pub mod log;
 pub mod machine;
 pub mod meters;
+pub mod metrics;
 pub mod node;
 pub mod plan;
 pub mod ports;

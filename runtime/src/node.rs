@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pinion_control::journal::Journal;
+use pinion_control::metrics::{MetricFilter, MetricStatus};
 use pinion_control::model::{DesiredState, ObjectRef, Output, PortName, TenantName};
 use pinion_control::node::{
     Answered, Call, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, Node, NodeStatus,
@@ -22,6 +23,7 @@ use crate::invocations::Invocations;
 use crate::latency::{Latencies, LatencySnapshot};
 use crate::launcher::{Order, Orders};
 use crate::meters::{Meters, TurnMeters};
+use crate::metrics::ChainSums;
 use crate::plan::CorePlan;
 use crate::pressure::Level;
 use crate::state::StateStore;
@@ -340,6 +342,11 @@ impl Node for DataPlane {
 
     fn journal(&self) -> &Arc<Journal> {
         &self.journal
+    }
+
+    fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus> {
+        let chains = self.board.entries().metrics(|(tenant, chain)| filter.passes(tenant, chain));
+        chains.iter().flat_map(ChainSums::series).collect()
     }
 
     fn status(&self) -> NodeStatus {

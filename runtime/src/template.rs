@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use pinion_builder_client::metrics::{self, BadMetrics, Metric};
 use pinion_builder_client::protocol::{Facts, Start};
 use pinion_guest::files::Bundle;
 use pinion_mma::pool::{PoolError, PoolLayout};
@@ -16,6 +17,8 @@ pub struct Template {
     instance: InstancePre<FwpContext>,
     /// Where an instance's pool is, if it is initialised already; else it initialises itself.
     pub(crate) pool: Option<PoolLayout>,
+    /// The metrics of an instance that is initialised already.
+    pub(crate) metrics: Arc<[Arc<Metric>]>,
     /// Handed to the guest on request.
     pub config: Arc<[u8]>,
     /// What instances find, if they have a file system.
@@ -35,6 +38,9 @@ pub enum TemplateError {
     /// Its pool can't be used.
     #[error("its packet pool is unusable: {0}")]
     Pool(PoolError),
+    /// Its metrics can't be read.
+    #[error(transparent)]
+    Metrics(#[from] BadMetrics),
 }
 
 impl Template {
@@ -52,12 +58,14 @@ impl Template {
         let pool = match facts.start {
             Start::Snapshot(pool) => {
                 let layout = PoolLayout::check(pool.header(), facts.memory_bytes as usize);
+                metrics::check(&facts.metrics, &pool.header(), facts.memory_bytes)?;
                 Some(layout.map_err(TemplateError::Pool)?)
             }
             Start::Module(_) => None,
         };
         let instance = linker.instantiate_pre(module).map_err(TemplateError::Imports)?;
-        Ok(Self { instance, pool, config, files, memory_bytes_max, hot_pages: HotPages::default() })
+        let metrics = facts.metrics.iter().cloned().map(Arc::new).collect();
+        Ok(Self { instance, pool, metrics, config, files, memory_bytes_max, hot_pages: HotPages::default() })
     }
 
     /// The engine its instances belong to.

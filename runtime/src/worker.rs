@@ -16,6 +16,7 @@ use crate::clock::RunSlot;
 use crate::end::EndReason;
 use crate::fwp::{Fwp, Occasion, Turn};
 use crate::meters::TurnMeters;
+use crate::metrics::Rounds;
 use crate::scheduler::{After, Scheduler, TENANTS_MAX};
 use crate::timers::Timers;
 
@@ -78,6 +79,8 @@ pub struct Worker {
     meters: Arc<TurnMeters>,
     /// Until when those wait who have a deadline.
     timers: Timers,
+    /// Whose metrics are to be read.
+    rounds: Rounds,
     /// Ids taken from `inputs` in this poll, and those whose deadlines have passed.
     noticed: Vec<FwpId>,
     /// FWPs that have sent something, by MMA, which is not told yet.
@@ -132,6 +135,7 @@ impl Worker {
             scheduler,
             meters: Arc::default(),
             timers: Timers::new(fwps_max),
+            rounds: Rounds::new(fwps_max),
             noticed: Vec::with_capacity(NOTICES + TIMER_STEPS),
             stage: Stage::default(),
             stretch_ns: 0,
@@ -165,6 +169,7 @@ impl Worker {
         self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
         let inputs = self.noticed.len();
         self.note_expired();
+        self.read_metrics();
         let commands = self.follow_commands();
         self.kept_to_itself = inputs + commands == 0;
         let mut done = commands + self.noticed.len();
@@ -197,11 +202,25 @@ impl Worker {
         }
     }
 
-    /// For how long there is nothing to do here unless somebody brings it: until the next deadline, or until somebody is let go on
-    /// who was throttled.
+    /// Reads the metrics of those who have had turns since they were read, and not all too lately. Looks at the clock only if there is
+    /// anybody; bounded by a few FWPs.
+    #[inline]
+    fn read_metrics(&mut self) {
+        if let Some(next_ns) = self.rounds.next_ns() {
+            let now_ns = self.clock.now_ns();
+            if now_ns >= next_ns {
+                let due = self.rounds.take(now_ns);
+                due.filter_map(|index| self.fwps[index as usize].as_deref()).for_each(Fwp::read_metrics);
+            }
+        }
+    }
+
+    /// For how long there is nothing to do here unless somebody brings it: until the next deadline, until somebody is let go on
+    /// who was throttled, or until metrics are to be read.
     #[must_use]
     pub fn time_to_deadline(&self) -> Option<Duration> {
-        let next_ns = self.timers.wake_ns().into_iter().chain(self.scheduler.held_until_ns()).min()?;
+        let next_ns = self.timers.wake_ns().into_iter().chain(self.scheduler.held_until_ns());
+        let next_ns = next_ns.chain(self.rounds.next_ns()).min()?;
         Some(Duration::from_nanos(next_ns.saturating_sub(self.clock.now_ns())))
     }
 
@@ -327,6 +346,7 @@ impl Worker {
                     self.timers.cancel(id);
                     if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
                         self.scheduler.forget(id);
+                        fwp.read_metrics();
                         self.report(WorkerEvent::Released(fwp));
                     }
                 }
@@ -368,6 +388,10 @@ impl Worker {
         let (turn, ended_ns) = fwp.turn(occasion, &self.clock, *now_ns);
         let cpu_ns = ended_ns.saturating_sub(*now_ns);
         *now_ns = ended_ns;
+        // A rehearsal changes nothing, and would have its worker woken for it again and again.
+        if fwp.readings().is_some() && occasion == Occasion::Work {
+            self.rounds.ran(id.index, ended_ns);
+        }
         fwp.terms().meter().had(cpu_ns, u64::from(matches!(turn, Turn::Preempted)));
         let (after, took) = match turn {
             Turn::Waiting { sent } => {

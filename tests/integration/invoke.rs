@@ -119,7 +119,7 @@ fn a_function_that_ends_before_it_answers_is_named_with_its_reason_and_the_next_
     let node = node(&hostile("trapper"));
     for _ in 0..2 {
         let output = node.cli().output(&["invoke", "mallory/wild", "-d", "text", "--timeout", "20s"]);
-        assert_failed(&output, 1, "mallory/wild ended before it answered: it trapped");
+        assert_failed(&output, 1, "mallory/wild ended before it answered: it panicked");
     }
     let instances = node.cli().get("instances");
     assert_eq!(instances.iter().filter(|it| it["state"] == "terminated").count(), 2);

@@ -115,7 +115,7 @@ fn a_function_whose_deadline_has_always_passed_costs_others_no_ping() {
 }
 
 #[test]
-fn a_function_that_traps_is_replaced_for_the_next_packet_and_nobody_else_notices() {
+fn a_function_that_panics_is_replaced_for_the_next_packet_and_nobody_else_notices() {
     let bed = bed_with("trapper", "");
     let (others, theirs) = (&bed.clients[1].namespace, &bed.clients[0].namespace);
     thread::scope(|scope| {
@@ -123,13 +123,13 @@ fn a_function_that_traps_is_replaced_for_the_next_packet_and_nobody_else_notices
         for count in 1..=2 {
             poke(theirs, THEIRS);
             let reason = end_of(&bed, "wild", count);
-            assert!(reason.starts_with("it trapped: "), "{reason}");
+            assert!(reason.starts_with("it panicked: "), "{reason}");
         }
         beside.join().expect("ping runs to its end").assert_all(5_000);
     });
     let chain = bed.node.cli().chain_status(TENANT, "wild");
     assert_eq!(chain["failures"], 2, "{chain}");
-    assert!(chain["last_failure"].as_str().is_some_and(|failure| failure.starts_with("it trapped: ")), "{chain}");
+    assert!(chain["last_failure"].as_str().is_some_and(|failure| failure.starts_with("it panicked: ")), "{chain}");
 }
 
 #[test]

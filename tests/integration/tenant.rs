@@ -193,7 +193,7 @@ ports = ["80-seven"]
 }
 
 #[test]
-fn a_function_that_traps_tells_its_tenant_why_and_no_other() {
+fn a_function_that_panics_tells_its_tenant_why_and_where_and_no_other() {
     let bed = Bed::new(Device::AfPacket);
     let manifest = Manifest::of(TENANT).module("trapper", &hostile("trapper")).chain("faulty", "trapper", "");
     bed.node.apply(manifest.ping_rule("ping", "faulty", "per-client", NODE).text());
@@ -201,12 +201,17 @@ fn a_function_that_traps_tells_its_tenant_why_and_no_other() {
         (bed.node.cli().chain_status(TENANT, "faulty")["ready"].as_u64() > Some(0)).then_some(())
     });
     let _ = ping(&bed.clients[0].namespace, &format!("-c 1 -W 0.2 {NODE}"));
-    let failure = until("line on the trap", SOON, || {
+    let failure = until("line on the panic", SOON, || {
         let lines = logs(&bed, &["--tenant", TENANT, "--chain", "faulty"]);
-        let is_it = |line: &Value| line["text"].as_str().is_some_and(|text| text.starts_with("it trapped"));
+        let is_it = |line: &Value| line["text"].as_str().is_some_and(|text| text.starts_with("it panicked: "));
         lines.into_iter().find(|line| line["level"] == "error" && is_it(line))
     });
     assert_eq!((&failure["module"], &failure["stage"]), (&"trapper".into(), &0.into()));
+    let text = failure["text"].as_str().unwrap_or_default();
+    let sentence = text.lines().next().unwrap_or_default();
+    assert!(sentence.contains("examples/trapper.rs:13:9: trapper does not like its 1 packets"), "{text}");
+    // Which functions it was in, by their names.
+    assert!(text.lines().skip(1).any(|line| line.contains("pinion_run")), "{text}");
     assert_eq!(logs(&bed, &["--tenant", "somebody-else"]), Vec::<Value>::new());
 }
 

@@ -189,6 +189,19 @@ pub(crate) enum Command {
         #[arg(long, value_name = "LINES")]
         tail: Option<u64>,
     },
+    /// Show what functions count, as Prometheus reads it
+    ///
+    /// Writes Prometheus' text exposition format: each name begins with pinion_function_, and each series has the labels tenant, chain, stage
+    /// and module. Counters are of all instances that a chain has had since the node started, gauges of those that it has. To have them
+    /// scraped, write them to a file of node_exporter's textfile collector now and then.
+    Metrics {
+        /// Only this tenant's; all tenants' when not given
+        #[arg(long)]
+        tenant: Option<TenantName>,
+        /// Only those of chains of this name
+        #[arg(long)]
+        chain: Option<ChainName>,
+    },
     /// Show the node as a whole
     Status,
 }

@@ -9,6 +9,7 @@ mod dev;
 mod get;
 mod invoke;
 mod logs;
+mod metrics;
 mod new;
 mod progress;
 mod push;
@@ -22,6 +23,7 @@ use pinion_control::client::{Filter, Follow};
 use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::{Bundle, PackError, pack};
+use pinion_control::metrics::MetricFilter;
 use pinion_control::model::{FieldName, Invalid, TenantName};
 
 use crate::args::{Args, Command, Format};
@@ -143,6 +145,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         Command::Logs { follow, tenant, chain, tail } => {
             let follow = if follow { Follow::Yes } else { Follow::No };
             logs::run(&mut Client::connect(&socket).await?, LogFilter { tenant, chain, tail }, follow, output).await
+        }
+        Command::Metrics { tenant, chain } => {
+            metrics::run(&mut Client::connect(&socket).await?, MetricFilter { tenant, chain }, output).await
         }
         Command::Status => {
             let report = Client::connect(&socket).await?.status().await?;

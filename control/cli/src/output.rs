@@ -17,6 +17,11 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout().lock(), "{text}")?)
 }
 
+/// Prints text as it is.
+pub(crate) fn write(text: &str) -> anyhow::Result<()> {
+    Ok(io::stdout().lock().write_all(text.as_bytes())?)
+}
+
 /// Columns under headings, without borders.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();

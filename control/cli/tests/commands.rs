@@ -452,6 +452,25 @@ async fn without_a_file_the_manifest_of_the_nearest_folder_above_is_taken() {
 }
 
 #[tokio::test]
+async fn metrics_are_shown_for_prometheus_and_as_json_by_tenant_and_chain() {
+    let served = Served::start().await;
+    let manifest = write_manifest(&served, MANIFEST);
+    ok(&served, &["apply", "-f", &manifest]).await;
+    let shown = ok(&served, &["metrics", "--tenant", "demo", "--chain", "echo"]).await;
+    let series =
+        "pinion_function_depth{tenant=\"demo\",chain=\"echo\",stage=\"0\",module=\"icmp-echo\",way=\"in\"} -7\n";
+    assert!(shown.contains(series) && shown.contains("# TYPE pinion_function_hits_total counter\n"), "{shown}");
+    let json = ok(&served, &["metrics", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json[0]["name"], &json[0]["value"]["counter"]), (&"hits".into(), &u64::MAX.into()));
+    assert_eq!(json[1]["value"]["gauge"], -7);
+    for elsewhere in [["--tenant", "lab"], ["--chain", "web"]] {
+        assert_eq!(ok(&served, &[&["metrics"][..], &elsewhere].concat()).await, "");
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn delete_takes_names_or_manifests() {
     let served = Served::start().await;
     let manifest = write_manifest(&served, MANIFEST);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pinion_control::journal::Journal;
+use pinion_control::metrics::{MetricFilter, MetricStatus, MetricValue};
 use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount,
@@ -140,6 +141,24 @@ impl Node for TestNode {
 
     fn journal(&self) -> &Arc<Journal> {
         &self.journal
+    }
+
+    fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus> {
+        let chains = self.chains().into_iter().filter(|chain| filter.passes(&chain.tenant, &chain.name));
+        let metric = |chain: &Arc<Chain>, name: &str, value| MetricStatus {
+            tenant: chain.tenant.clone(),
+            chain: chain.name.clone(),
+            stage: 0,
+            module: chain.stages[0].module.clone(),
+            name: name.into(),
+            help: "What it counts.".into(),
+            labels: vec![("way".into(), "in".into())],
+            value,
+        };
+        let metrics = |chain| {
+            [metric(&chain, "hits", MetricValue::Counter(u64::MAX)), metric(&chain, "depth", MetricValue::Gauge(-7))]
+        };
+        chains.flat_map(metrics).collect()
     }
 
     fn chain_instances(&self) -> Vec<ChainInstanceStatus> {

@@ -34,6 +34,10 @@
 //! called by the number that [`IMPORT_STATE_OPEN`] says, which is the same in all instances and may be kept in a snapshot. All these calls
 //! return at least zero, or the negative of an [`Errno`].
 //!
+//! **Metrics.** A module that exports [`EXPORT_METRICS`] has counters and gauges ([`MetricsHeader`]). Their definitions are read once, after
+//! `pinion_init`; the guest then writes their values as it likes, each a word of its memory, and the host looks at those now and then
+//! while the guest is suspended, and when it has ended.
+//!
 //! All integers are little-endian, as WebAssembly's own memory is.
 
 #![no_std]
@@ -52,6 +56,8 @@ pub const EXPORT_POOL: &str = "pinion_pool";
 /// `pinion_run()`: the function itself, one call that lasts as long as the instance. When it returns, what is in the transmit ring is
 /// taken, and the instance ends.
 pub const EXPORT_RUN: &str = "pinion_run";
+/// `pinion_metrics() -> i32`: the address of the guest's [`MetricsHeader`]. Optional; called once, after [`EXPORT_POOL`].
+pub const EXPORT_METRICS: &str = "pinion_metrics";
 /// The linear memory's export name.
 pub const EXPORT_MEMORY: &str = "memory";
 /// `_initialize()`: the reactor constructor of WASI modules, called first where it exists.
@@ -79,6 +85,9 @@ pub const IMPORT_RANDOM: &str = "random";
 /// length.
 pub const IMPORT_CONFIG: &str = "config";
 
+/// `panic(ptr: i32, len: i32)`: ends the instance, and says why in UTF-8: its tenant finds the sentence in the account of the end. Does not
+/// return. Bounded by [`LOG_LINE_BYTES_MAX`]; what is longer is cut.
+pub const IMPORT_PANIC: &str = "panic";
 /// Imports of [`IMPORT_MODULE`] whose names begin like this are for stages that were granted state.
 pub const IMPORT_STATE_PREFIX: &str = "state_";
 /// `state_open(name: i32, len: i32) -> i32`: the number of the stage's field of that name. Good in `pinion_init`, too, as no other call
@@ -197,6 +206,89 @@ pub struct PoolHeader {
     pub tx_ring: u32,
     /// How many slots are the guest's own, the last ones: fewer than `slot_count`.
     pub own_slots: u32,
+}
+
+/// First word of a [`MetricsHeader`]: `PMT1` in memory order.
+pub const METRICS_MAGIC: u32 = u32::from_le_bytes(*b"PMT1");
+/// Metrics that a module may have at most, and how many of them may have a [`MetricText`].
+pub const METRICS_MAX: u32 = 128;
+/// See [`METRICS_MAX`].
+pub const METRIC_TEXTS_MAX: u32 = 32;
+/// Longest name of a metric or of a label, in bytes.
+pub const METRIC_NAME_BYTES_MAX: u32 = 64;
+/// Longest help of a metric, in bytes.
+pub const METRIC_HELP_BYTES_MAX: u32 = 256;
+/// Labels that a metric may have at most, and the longest text of all of them, in bytes.
+pub const METRIC_LABELS_MAX: u32 = 8;
+/// See [`METRIC_LABELS_MAX`].
+pub const METRIC_LABELS_BYTES_MAX: u32 = 512;
+/// Longest label that changes, in bytes.
+pub const METRIC_TEXT_BYTES_MAX: u32 = 124;
+/// Labels that the node gives every series itself, so that no metric may have them.
+pub const METRIC_LABELS_RESERVED: [&str; 4] = ["tenant", "chain", "stage", "module"];
+
+/// Describes a guest's metrics. `pinion_metrics` returns its address; the host reads it, and all that it leads to, once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsHeader {
+    /// [`METRICS_MAGIC`].
+    pub magic: u32,
+    /// How many there are, up to [`METRICS_MAX`].
+    pub count: u32,
+    /// Address of the first [`MetricEntry`]; the others follow it.
+    pub entries: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A counter, or a gauge. No two of a guest have the same name and the same labels, and none of what is described here may lie in the
+/// pool's slots.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricEntry {
+    /// A [`MetricKind`].
+    pub kind: u32,
+    /// Address of its value, a multiple of 8: of a counter a `u64` that only grows, of a gauge an `i64`.
+    pub value: u32,
+    /// Address of its name, which Prometheus' rules are for: `[a-zA-Z_:][a-zA-Z0-9_:]*`. A gauge's does not end in `_total`, which
+    /// counters' names are given.
+    pub name: u32,
+    /// Bytes of its name, up to [`METRIC_NAME_BYTES_MAX`].
+    pub name_len: u32,
+    /// Address of a sentence on what it counts, in one line of UTF-8.
+    pub help: u32,
+    /// Bytes of the sentence, up to [`METRIC_HELP_BYTES_MAX`].
+    pub help_len: u32,
+    /// Address of its labels, a line each: `name=value`, in UTF-8, with a line feed between two of them. Names are
+    /// `[a-zA-Z_][a-zA-Z0-9_]*`, do not begin with `__`, and are not of [`METRIC_LABELS_RESERVED`].
+    pub labels: u32,
+    /// Bytes of its labels, up to [`METRIC_LABELS_BYTES_MAX`]; 0 for none.
+    pub labels_len: u32,
+    /// Of a gauge: address of a [`MetricText`], a multiple of 4, that is the value of the last of its labels, whose line is the name
+    /// alone. While that is empty there is no such series. Else 0.
+    pub text: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A label's value that changes as the guest likes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricText {
+    /// How long it is, in bytes; what is over [`METRIC_TEXT_BYTES_MAX`] counts as that.
+    pub len: u32,
+    /// UTF-8.
+    pub bytes: [u8; METRIC_TEXT_BYTES_MAX as usize],
+}
+
+/// What a metric is.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Grows: those of all instances are added up, and stay so when instances end.
+    Counter = 1,
+    /// Goes up and down: those of the instances that there are, are added up.
+    Gauge = 2,
 }
 
 /// The start of a ring. Indices count up for ever and wrap at 2^32; an entry's place is its index modulo
@@ -332,6 +424,9 @@ impl Errno {
 const _: () = {
     assert!(core::mem::size_of::<PoolHeader>() == 32);
     assert!(core::mem::size_of::<RingHeader>() == 16);
+    assert!(core::mem::size_of::<MetricsHeader>() == 16);
+    assert!(core::mem::size_of::<MetricEntry>() == 40);
+    assert!(core::mem::size_of::<MetricText>() == 128);
     assert!(core::mem::size_of::<Descriptor>() == 16);
     assert!(SLOT_SIZE_MIN.is_multiple_of(SLOT_ALIGN));
     assert!(SLOT_SIZE_MAX <= u16::MAX as u32);

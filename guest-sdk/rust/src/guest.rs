@@ -1,11 +1,11 @@
-//! What a module's exported entry points do. Called by what [`export!`](crate::export) generates, and, for
-//! [`serve`], by the fake node of [`crate::testing`].
+//! What a module's exported entry points do. Called by what [`export!`](crate::export) generates; [`serve`] by each
+//! [`Function`]'s loop, and by the fake node of [`crate::testing`].
 
 use crate::pool::Pool;
 use crate::{BATCH_PACKETS_MAX, Function, clock, finish};
 
 #[cfg(target_family = "wasm")]
-pub use entry::{FunctionCell, init, initialize, run};
+pub use entry::{FunctionCell, init, initialize, metrics, run};
 
 /// What follows a wait: hands the packets among `fresh` newly published descriptors to the function, and tells it if its deadline has passed, unless it finishes
 /// before; returns how many descriptors are left.
@@ -33,9 +33,9 @@ mod entry {
 
     use pinion_abi::InitStatus;
 
-    use super::serve;
+    use crate::log::line;
     use crate::pool::PoolMemory;
-    use crate::{Function, error, finish, host};
+    use crate::{Io, Looping, error, finish, host, metrics};
 
     /// Where a module keeps its function between the node's calls.
     pub type FunctionCell<F> = RefCell<Option<F>>;
@@ -46,8 +46,8 @@ mod entry {
     }
 
     /// `pinion_init`.
-    pub fn init<F: Function>(cell: &FunctionCell<F>) -> i32 {
-        panic::set_hook(Box::new(log_and_trap));
+    pub fn init<F: Looping>(cell: &FunctionCell<F>) -> i32 {
+        panic::set_hook(Box::new(report_and_end));
         match F::init(&host::config()) {
             Ok(function) => {
                 cell.replace(Some(function));
@@ -61,26 +61,29 @@ mod entry {
     }
 
     /// `pinion_run`. Returns when the function has said that it is done: the node takes what is in the transmit ring then.
-    pub fn run<F: Function, const SLOTS: usize>(cell: &FunctionCell<F>, memory: &PoolMemory<SLOTS>) {
+    pub fn run<F: Looping, const SLOTS: usize>(cell: &FunctionCell<F>, memory: &PoolMemory<SLOTS>) {
         let mut cell = cell.borrow_mut();
         let function = cell.as_mut().expect("`pinion_init` comes before `pinion_run`, and must succeed");
-        let pool = memory.open(F::OWN_SLOTS);
+        let mut io = Io::new(memory.open(F::OWN_SLOTS));
         // What was said before a snapshot was taken would be said by every instance.
         finish::take();
         function.start();
-        while !finish::is_asked() {
-            let fresh = host::wait(function.deadline_ns());
-            serve(function, &pool, fresh);
-        }
+        function.run(&mut io);
+        io.pool.give_back_dropped();
     }
 
-    /// Leaves through a trap, so that the panic machinery does not go on to print to a standard error that isn't there.
-    fn log_and_trap(info: &PanicHookInfo<'_>) {
+    /// `pinion_metrics`.
+    pub fn metrics() -> u32 {
+        metrics::publish()
+    }
+
+    /// Tells the node, which ends the instance and its tenant why: the panic machinery does not go on to print to a standard error that
+    /// isn't there.
+    fn report_and_end(info: &PanicHookInfo<'_>) {
         let message = info.payload_as_str().unwrap_or("(no message)");
         match info.location() {
-            Some(place) => error!("panicked at {place}: {message}"),
-            None => error!("panicked: {message}"),
+            Some(place) => line(format_args!("{place}: {message}"), host::panic),
+            None => host::panic(message),
         }
-        core::arch::wasm32::unreachable()
     }
 }

@@ -13,6 +13,6 @@ pub(crate) use fake::state::{
 pub(crate) use fake::{advance_clock_ns, clock_ns, exact_clock_ns, log, random, take_log, yield_now};
 #[cfg(target_family = "wasm")]
 pub(crate) use imports::{
-    clock_ns, config, initialize, log, random, state_add, state_cas, state_delete, state_expire, state_get, state_open,
-    state_put, wait, yield_now,
+    clock_ns, config, initialize, log, panic, random, state_add, state_cas, state_delete, state_expire, state_get,
+    state_open, state_put, wait, yield_now,
 };

@@ -6,7 +6,9 @@
 //! [`Packet::reply`] (back to where it came from) or [`Packet::discard`]. A packet that goes out of scope without any
 //! of these is dropped, so no slot is ever lost. Who looks at one packet after the other writes [`PacketFunction`] instead. A function that
 //! waits for time as well as for packets says until when ([`Function::deadline_ns`]), and keeps packets for then ([`Packet::hold`]). One that makes
-//! packets itself says how many slots they may take ([`Function::OWN_SLOTS`]).
+//! packets itself says how many slots they may take ([`Function::OWN_SLOTS`]). And who would rather write a loop that waits by itself writes
+//! [`Looping`]. What a function counts shows on the node by [`metrics`], what it says by [`log`], and a panic's message and place in
+//! the account of its instance's end.
 //!
 //! ```
 //! use pinion_sdk::{Batch, Function, InitError};
@@ -67,6 +69,7 @@
 //!
 //! ```text
 //!   function.rs   Function, PacketFunction  what a tenant implements
+//!   looping.rs    Looping, Io               a loop of one's own instead
 //!   packet.rs     Batch, Packet             views of slots, and their verdicts
 //!   held.rs       Held, Shelf               packets that are kept from one batch to another
 //!   message.rs    Message                   packets by which somebody calls the function
@@ -77,11 +80,13 @@
 //!   checksum.rs   of, update                the Internet checksum
 //!   config.rs     parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs        Server, Program           connections that end in the function, by the feature `tcp`
+//!   metrics.rs    Counter, Gauge            what the node shows of a function
+//!   log.rs        error, warn, info, debug  lines for the tenant's log
 //!   finish.rs     finish                    how an instance ends itself
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
 //!   guest.rs      init, run                 what the exported entry points do
-//!   testing.rs    Harness                   a fake node for native tests
+//!   testing.rs    Harness, LoopHarness      a fake node for native tests
 //! ```
 
 mod finish;
@@ -89,6 +94,7 @@ mod function;
 mod guest;
 mod held;
 mod host;
+mod looping;
 mod message;
 mod packet;
 mod pool;
@@ -100,6 +106,7 @@ pub mod config;
 pub mod headers;
 pub mod log;
 pub mod lru;
+pub mod metrics;
 pub mod random;
 pub mod state;
 pub mod table;
@@ -115,6 +122,7 @@ pub use smoltcp::wire;
 pub use finish::finish;
 pub use function::{Function, InitError, PacketFunction};
 pub use held::{Held, Shelf};
+pub use looping::{Io, Looping};
 pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
 pub use packet::{Batch, Checksum, NoRoom, Packet};
 pub use pinion_abi::LogLevel;
@@ -138,7 +146,7 @@ pub fn yield_now() {
     host::yield_now();
 }
 
-/// Makes a Wasm module of a [`Function`]: gives it its pool and the exports that a node calls.
+/// Makes a Wasm module of a [`Function`], or of what is [`Looping`]: gives it its pool and the exports that a node calls.
 ///
 /// Used once per crate. `slots` sets the number of packets the module can hold at once, a power of two up to 1,024
 /// (256 without it); the node's memory is only used for slots that packets really came into.
@@ -182,11 +190,11 @@ macro_rules! export {
         const _: () = {
             const __PINION_SLOTS: usize = $crate::__private::checked_slot_count($slots);
             const __PINION_OWN_SLOTS: u16 =
-                $crate::__private::checked_own_slots(<$function as $crate::Function>::OWN_SLOTS, __PINION_SLOTS);
+                $crate::__private::checked_own_slots(<$function as $crate::Looping>::OWN_SLOTS, __PINION_SLOTS);
 
             #[cfg(not(target_family = "wasm"))]
             const _: fn(&[u8]) -> ::core::result::Result<$function, $crate::InitError> =
-                <$function as $crate::Function>::init;
+                <$function as $crate::Looping>::init;
 
             #[cfg(target_family = "wasm")]
             ::std::thread_local! {
@@ -218,6 +226,12 @@ macro_rules! export {
             }
 
             #[cfg(target_family = "wasm")]
+            #[unsafe(export_name = "pinion_metrics")]
+            extern "C" fn exported_metrics() -> u32 {
+                $crate::__private::metrics()
+            }
+
+            #[cfg(target_family = "wasm")]
             #[unsafe(export_name = "pinion_run")]
             extern "C" fn exported_run() {
                 FUNCTION.with(|function| POOL.with(|pool| $crate::__private::run(function, pool)))
@@ -230,7 +244,7 @@ macro_rules! export {
 #[doc(hidden)]
 pub mod __private {
     #[cfg(target_family = "wasm")]
-    pub use crate::guest::{FunctionCell, init, initialize, run};
+    pub use crate::guest::{FunctionCell, init, initialize, metrics, run};
     pub use crate::pool::{PoolMemory, checked_own_slots, checked_slot_count};
 }
 

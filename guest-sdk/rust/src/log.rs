@@ -4,6 +4,9 @@
 //! A line is formatted on the stack and cut at 1,024 bytes. The node limits how much of it is kept and cleans it of
 //! control characters; on the path of each packet, log sparingly all the same.
 //!
+//! Lines above a level are left out by [`set_max_level`], or, so that they are no part of the module at all, by this crate's features
+//! `max-level-error`, `max-level-warn` and `max-level-info`. Without any of these all levels are logged.
+//!
 //! ```
 //! let table_entries = 17;
 //! pinion_sdk::info!("{table_entries} entries loaded");
@@ -12,6 +15,7 @@
 //! assert_eq!(log, [(pinion_sdk::LogLevel::Info, "17 entries loaded".to_owned())]);
 //! ```
 
+use core::cell::Cell;
 use core::fmt::{self, Write};
 
 use pinion_abi::{LOG_LINE_BYTES_MAX, LogLevel};
@@ -21,14 +25,63 @@ use crate::host;
 const LINE_BYTES_MAX: usize = LOG_LINE_BYTES_MAX as usize;
 
 /// Logs a line; what the macros call.
-pub fn write(level: LogLevel, line: fmt::Arguments<'_>) {
+pub fn write(level: LogLevel, text: fmt::Arguments<'_>) {
+    line(text, |text| host::log(level, text));
+}
+
+/// Hands a line on as long as the contract lets it be.
+pub(crate) fn line(line: fmt::Arguments<'_>, take: impl FnOnce(&str)) {
     if let Some(text) = line.as_str() {
-        return host::log(level, &text[..text.floor_char_boundary(LINE_BYTES_MAX)]);
+        return take(&text[..text.floor_char_boundary(LINE_BYTES_MAX)]);
     }
     let mut buffer = LineBuffer { bytes: [0; LINE_BYTES_MAX], len: 0 };
     // An error means that a value's own formatting gave up; what there is until then is still worth logging.
     let _ = buffer.write_fmt(line);
-    host::log(level, buffer.as_str());
+    take(buffer.as_str());
+}
+
+/// The highest level that is compiled in: of the features `max-level-error`, `max-level-warn` and `max-level-info` the first that is on.
+const COMPILED_MAX: LogLevel = if cfg!(feature = "max-level-error") {
+    LogLevel::Error
+} else if cfg!(feature = "max-level-warn") {
+    LogLevel::Warn
+} else if cfg!(feature = "max-level-info") {
+    LogLevel::Info
+} else {
+    LogLevel::Debug
+};
+
+thread_local! {
+    static MAX: Cell<LogLevel> = const { Cell::new(LogLevel::Debug) };
+}
+
+/// Leaves out all lines above this level from now on. Called in [`Function::init`](crate::Function::init), as the configuration says, it
+/// is so in every instance. What is left out costs a comparison: its arguments are not even looked at.
+///
+/// ```
+/// use pinion_sdk::{LogLevel, debug, info, log, testing};
+///
+/// log::set_max_level(LogLevel::Info);
+/// info!("ready");
+/// debug!("{}", unreachable!("nobody asks for that") as u32);
+/// assert_eq!(testing::take_log().len(), 1);
+/// ```
+pub fn set_max_level(level: LogLevel) {
+    MAX.set(level);
+}
+
+/// Whether lines of this level are logged: for whoever prepares much for one.
+///
+/// ```
+/// use pinion_sdk::{LogLevel, log};
+///
+/// log::set_max_level(LogLevel::Warn);
+/// assert!(log::is_on(LogLevel::Warn) && !log::is_on(LogLevel::Info));
+/// ```
+#[inline]
+#[must_use]
+pub fn is_on(level: LogLevel) -> bool {
+    level as i32 <= COMPILED_MAX as i32 && level as i32 <= MAX.get() as i32
 }
 
 /// Text up to the longest line, cut between characters.
@@ -59,7 +112,11 @@ impl Write for LineBuffer {
 /// ```
 #[macro_export]
 macro_rules! error {
-    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Error, ::core::format_args!($($line)+)) };
+    ($($line:tt)+) => {
+        if $crate::log::is_on($crate::LogLevel::Error) {
+            $crate::log::write($crate::LogLevel::Error, ::core::format_args!($($line)+));
+        }
+    };
 }
 
 /// Logs something the tenant should know.
@@ -69,7 +126,11 @@ macro_rules! error {
 /// ```
 #[macro_export]
 macro_rules! warn {
-    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Warn, ::core::format_args!($($line)+)) };
+    ($($line:tt)+) => {
+        if $crate::log::is_on($crate::LogLevel::Warn) {
+            $crate::log::write($crate::LogLevel::Warn, ::core::format_args!($($line)+));
+        }
+    };
 }
 
 /// Logs what happens in the normal course.
@@ -79,7 +140,11 @@ macro_rules! warn {
 /// ```
 #[macro_export]
 macro_rules! info {
-    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Info, ::core::format_args!($($line)+)) };
+    ($($line:tt)+) => {
+        if $crate::log::is_on($crate::LogLevel::Info) {
+            $crate::log::write($crate::LogLevel::Info, ::core::format_args!($($line)+));
+        }
+    };
 }
 
 /// Logs what helps to find a fault.
@@ -89,7 +154,11 @@ macro_rules! info {
 /// ```
 #[macro_export]
 macro_rules! debug {
-    ($($line:tt)+) => { $crate::log::write($crate::LogLevel::Debug, ::core::format_args!($($line)+)) };
+    ($($line:tt)+) => {
+        if $crate::log::is_on($crate::LogLevel::Debug) {
+            $crate::log::write($crate::LogLevel::Debug, ::core::format_args!($($line)+));
+        }
+    };
 }
 
 #[cfg(all(test, not(target_family = "wasm")))]

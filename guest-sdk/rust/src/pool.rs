@@ -269,6 +269,12 @@ impl<'m> Pool<'m> {
             .count() as u32
     }
 
+    /// Whether one of the next `count` descriptors is a packet's.
+    pub(crate) fn has_packet(&self, count: u32) -> bool {
+        let next = self.rx.head.get();
+        !self.has_own_slots() || (0..count).any(|step| self.rx.entry(next.wrapping_add(step)).get().len > 0)
+    }
+
     fn has_own_slots(&self) -> bool {
         usize::from(self.own_from) < self.slots.len()
     }

@@ -1,6 +1,6 @@
 //! A fake node, so that `cargo test` of a function needs neither Wasm nor Pinion. Native targets only.
 //!
-//! [`Harness`] drives the same pool, rings and batches as a node does, and checks what the function hands back as a
+//! [`Harness`], or [`LoopHarness`] of a function that is [`Looping`](crate::Looping), drives the same pool, rings and batches as a node does, and checks what the function hands back as a
 //! node would. Log, clock and random bytes belong to the test's thread.
 
 use core::time::Duration;
@@ -10,8 +10,14 @@ use pinion_abi::{
     MESSAGE_VERSION_AT, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM, STATE_VALUE_BYTES_MAX,
 };
 
+mod loops;
+mod metrics;
+
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 use crate::{Function, InitError, finish, guest, host};
+
+pub use loops::LoopHarness;
+use metrics::{Metrics, Value};
 
 /// What the function did with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +107,7 @@ pub struct Harness<F> {
     /// Slots of the function's own that are to come back to it.
     returned: Vec<u16>,
     finished: bool,
+    metrics: Metrics,
     function: F,
 }
 
@@ -110,14 +117,20 @@ impl<F: Function> Harness<F> {
     /// # Errors
     ///
     /// The function refuses the configuration.
+    ///
+    /// # Panics
+    ///
+    /// If the function declares [metrics](crate::metrics) that a node would refuse.
     pub fn new(config: &[u8]) -> Result<Self, InitError> {
+        crate::metrics::take();
         let mut function = host::initialising(|| F::init(config))?;
+        let metrics = Metrics::take();
         finish::take();
-        function.start();
+        crate::metrics::told(|| function.start());
         let finished = finish::take();
         let memory = Box::new(PoolMemory::new());
         let (granted, returned) = ([None; SLOT_COUNT_DEFAULT], Vec::new());
-        Ok(Self { memory, granted, next_slot: 0, returned, finished, function })
+        Ok(Self { memory, granted, next_slot: 0, returned, finished, metrics, function })
     }
 
     /// Slots that frames come into.
@@ -166,7 +179,7 @@ impl<F: Function> Harness<F> {
                 fresh += 1;
             }
             assert!(fresh > 0, "the function holds all {} slots for ever", Self::LENT);
-            let left = guest::serve(&mut self.function, &pool, returned + fresh);
+            let left = crate::metrics::told(|| guest::serve(&mut self.function, &pool, returned + fresh));
             self.finished = finish::take();
             collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
             number -= left.min(fresh) as usize;
@@ -198,7 +211,7 @@ impl<F: Function> Harness<F> {
             host::advance_clock_ns(due_ns - host::exact_clock_ns());
             let mut pool = self.memory.open(F::OWN_SLOTS);
             let returned = give_back(&pool, &mut self.returned);
-            guest::serve(&mut self.function, &pool, returned);
+            crate::metrics::told(|| guest::serve(&mut self.function, &pool, returned));
             self.finished = finish::take();
             collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
         }
@@ -210,6 +223,12 @@ impl<F: Function> Harness<F> {
     #[must_use]
     pub fn finished(&self) -> bool {
         self.finished
+    }
+
+    /// What the metric of this name and with these labels is, a gauge's whose label changes among them; none if there is none.
+    #[must_use]
+    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<i64> {
+        Value::find(self.metrics.values(), name, labels)
     }
 
     /// The function itself.

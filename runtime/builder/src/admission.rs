@@ -1,7 +1,7 @@
 //! What a module must be to run here: the exports of the ABI, and no import that the node does not offer.
 
 use pinion_abi::{
-    ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_POOL, EXPORT_RUN, IMPORT_MODULE,
+    ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, IMPORT_MODULE,
     IMPORT_STATE_PREFIX,
 };
 use wasmparser::types::{EntityType, TypesRef};
@@ -83,6 +83,9 @@ fn check_exports(types: TypesRef<'_>, exports: &[Export<'_>]) -> Result<(), Refu
     function(EXPORT_INIT, "a function () -> i32", &[ValType::I32])?;
     function(EXPORT_POOL, "a function () -> i32", &[ValType::I32])?;
     function(EXPORT_RUN, "a function ()", &[])?;
+    if entity(EXPORT_METRICS).is_some() {
+        function(EXPORT_METRICS, "a function () -> i32, if at all", &[ValType::I32])?;
+    }
     match entity(EXPORT_MEMORY) {
         Some(EntityType::Memory(memory)) if !memory.memory64 && !memory.shared => Ok(()),
         _ => Err(Refused::Export { name: EXPORT_MEMORY, expected: "its own 32-bit linear memory" }),
@@ -212,6 +215,17 @@ mod tests {
             (
                 module_with("(import \"pinion\" \"table\" (table 1 funcref))", "pinion_abi_v2"),
                 "it imports pinion.table",
+            ),
+            (
+                module_with("(import \"pinion\" \"panic\" (func (param i32)))", "pinion_abi_v2"),
+                "it imports pinion.panic with another type than (i32, i32)",
+            ),
+            (
+                module_with("", "pinion_abi_v2").replace(
+                    "(func (export \"pinion_run\"))",
+                    "(func (export \"pinion_run\")) (func (export \"pinion_metrics\"))",
+                ),
+                "must export pinion_metrics as a function () -> i32, if at all",
             ),
             (
                 "(module (func (export \"pinion_abi_v2\")) (memory (export \"memory\") 1))".to_owned(),

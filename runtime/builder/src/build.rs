@@ -38,14 +38,16 @@ pub fn build(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Built, Refu
     say(&Said::Phase(Phase::Initialising));
     let initialised = initialise(wasm, wishes, say);
     say(&Said::Phase(Phase::Compiling));
-    let (module, start) = match initialised {
-        Ok(Initialised::Snapshot { wasm, pool }) => (Module::from_binary(&engine, &wasm), Start::Snapshot(pool)),
-        Ok(Initialised::NotPossible(reason)) => (Module::from_binary(&engine, wasm), Start::Module(reason)),
+    let (module, start, metrics) = match initialised {
+        Ok(Initialised::Snapshot { wasm, pool, metrics }) => {
+            (Module::from_binary(&engine, &wasm), Start::Snapshot(pool), metrics)
+        }
+        Ok(Initialised::NotPossible(reason)) => (Module::from_binary(&engine, wasm), Start::Module(reason), Vec::new()),
         Err(refused) => return Err(over_memory(&engine, wasm, wishes).unwrap_or(refused)),
     };
     let module = module.map_err(invalid)?;
-    let facts = Facts { memory_bytes: memory_bytes(&module), start };
-    memory_suffices(&facts, wishes)?;
+    let facts = Facts { memory_bytes: memory_bytes(&module), start, metrics };
+    memory_suffices(facts.memory_bytes, wishes)?;
     Ok(Built { facts, artifact: module.serialize().map_err(invalid)? })
 }
 
@@ -53,16 +55,15 @@ fn memory_bytes(module: &Module) -> u64 {
     module.resources_required().max_initial_memory_size.unwrap_or(0) * WASM_PAGE_BYTES
 }
 
-fn memory_suffices(facts: &Facts, wishes: &Wishes) -> Result<(), Refused> {
-    if facts.memory_bytes <= wishes.memory_bytes_max {
+fn memory_suffices(memory_bytes: u64, wishes: &Wishes) -> Result<(), Refused> {
+    if memory_bytes <= wishes.memory_bytes_max {
         return Ok(());
     }
-    Err(Refused::Memory { needed_kib: facts.memory_bytes / 1024, limit_kib: wishes.memory_bytes_max / 1024 })
+    Err(Refused::Memory { needed_kib: memory_bytes / 1024, limit_kib: wishes.memory_bytes_max / 1024 })
 }
 
 /// Whether the module as it came would start with more memory than it may have: then that is why nothing came of it.
 fn over_memory(engine: &Engine, wasm: &[u8], wishes: &Wishes) -> Option<Refused> {
     let module = Module::from_binary(engine, wasm).ok()?;
-    let facts = Facts { memory_bytes: memory_bytes(&module), start: Start::Module(String::new()) };
-    memory_suffices(&facts, wishes).err()
+    memory_suffices(memory_bytes(&module), wishes).err()
 }

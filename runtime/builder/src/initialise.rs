@@ -1,7 +1,7 @@
 //! A module's initialisation, run once with its configuration, and the snapshot of what it leaves behind.
 //!
 //! ```text
-//!   module --wizer--> instrumented module --instantiate, _initialize, pinion_init, pinion_pool--> instance
+//!   module --wizer--> instrumented module --instantiate, _initialize, pinion_init, pinion_pool, pinion_metrics--> instance
 //!                                                     snapshot of memory and globals <---------------'
 //!                                                                  `--wizer--> module that starts there
 //! ```
@@ -18,9 +18,10 @@ use std::thread;
 use std::time::Duration;
 
 use pinion_abi::{
-    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_POOL, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL,
-    IMPORT_YIELD, InitStatus, LogLevel,
+    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, Errno, IMPORT_MODULE, IMPORT_WAIT,
+    IMPORT_WAIT_UNTIL, IMPORT_YIELD, InitStatus, LogLevel,
 };
+use pinion_builder_client::metrics::{self, Metric};
 use pinion_builder_client::protocol::{Pool, Said};
 use pinion_guest::calls::state::NoState;
 use pinion_guest::calls::{self, Asks, Host};
@@ -62,6 +63,8 @@ pub enum Initialised {
         wasm: Vec<u8>,
         /// Its pool.
         pool: Pool,
+        /// Its counters and gauges.
+        metrics: Vec<Metric>,
     },
     /// No snapshot can be taken of this module, for this reason.
     NotPossible(String),
@@ -109,6 +112,11 @@ impl Space for NoSpace {
 #[error("{0}")]
 struct Misuse(String);
 
+/// What a guest says that gives up.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Panicked(String);
+
 impl Host for Guest {
     type State = NoState;
 
@@ -155,6 +163,10 @@ impl Host for Guest {
 
     fn state(&self) -> Result<&NoState, Errno> {
         Err(Errno::NotNow)
+    }
+
+    fn panic(sentence: String) -> wasmtime::Error {
+        Panicked(sentence).into()
     }
 
     fn exit(status: i32) -> wasmtime::Error {
@@ -216,10 +228,10 @@ pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Initia
     let mut store = Store::new(&engine, guest);
     store.limiter(|guest| guest);
     store.set_epoch_deadline(1);
-    let (instance, pool) = within(&engine, INIT_TIME_MAX, || run(&module, &mut store))?;
+    let (instance, pool, metrics) = within(&engine, INIT_TIME_MAX, || run(&module, &mut store))?;
     let mut state = State { store: &mut store, instance };
     match pin!(wizer.snapshot(&context, &mut state)).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(wasm)) => Ok(Initialised::Snapshot { wasm, pool }),
+        Poll::Ready(Ok(wasm)) => Ok(Initialised::Snapshot { wasm, pool, metrics }),
         Poll::Ready(Err(error)) => Ok(Initialised::NotPossible(error.root_cause().to_string())),
         Poll::Pending => unreachable!("nothing in it waits"),
     }
@@ -255,11 +267,13 @@ fn within<R>(engine: &Engine, time: Duration, work: impl FnOnce() -> R) -> R {
     })
 }
 
-fn run(module: &Module, store: &mut Store<Guest>) -> Result<(Instance, Pool), Refused> {
+fn run(module: &Module, store: &mut Store<Guest>) -> Result<(Instance, Pool, Vec<Metric>), Refused> {
     let linker = linker(store.engine()).map_err(|error| Refused::NotInstantiated(cause(&error)))?;
     let instance = match linker.instantiate(&mut *store, module) {
         Ok(instance) => instance,
-        Err(error) if error.is::<Trap>() || error.is::<Misuse>() => return Err(ended(store, &error)),
+        Err(error) if error.is::<Trap>() || error.is::<Misuse>() || error.is::<Panicked>() => {
+            return Err(ended(store, &error));
+        }
         Err(error) => return Err(Refused::NotInstantiated(cause(&error))),
     };
     if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
@@ -274,9 +288,16 @@ fn run(module: &Module, store: &mut Store<Guest>) -> Result<(Instance, Pool), Re
         0 => {}
         open => return Err(Refused::InitFilesOpen(open)),
     }
-    let memory = instance.get_memory(&mut *store, EXPORT_MEMORY);
-    let pool = memory.and_then(|memory| read_pool(&memory, store, address)).ok_or(Refused::Pool(address))?;
-    Ok((instance, pool))
+    let memory = instance.get_memory(&mut *store, EXPORT_MEMORY).ok_or(Refused::Pool(address))?;
+    let pool = read_pool(&memory, store, address).ok_or(Refused::Pool(address))?;
+    let metrics = match instance.get_func(&mut *store, EXPORT_METRICS) {
+        Some(_) => {
+            let address = call(&instance, store, EXPORT_METRICS)? as u32;
+            metrics::read(memory.data(&*store), address, &pool.header())?
+        }
+        None => Vec::new(),
+    };
+    Ok((instance, pool, metrics))
 }
 
 fn call(instance: &Instance, store: &mut Store<Guest>, name: &str) -> Result<i32, Refused> {
@@ -289,6 +310,10 @@ fn call(instance: &Instance, store: &mut Store<Guest>, name: &str) -> Result<i32
 fn ended(store: &mut Store<Guest>, error: &wasmtime::Error) -> Refused {
     if let Some(Misuse(what)) = error.downcast_ref() {
         return Refused::InitMisuse(what.clone());
+    }
+    if let Some(Panicked(message)) = error.downcast_ref() {
+        let Trapped { backtrace, .. } = Trapped::of(error);
+        return Refused::InitPanicked { message: message.clone(), backtrace };
     }
     if error.downcast_ref() == Some(&Trap::Interrupt) {
         return Refused::InitTime(INIT_TIME_MAX);

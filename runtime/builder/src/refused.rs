@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pinion_abi::{ABI_VERSION, EXPORT_ABI_PREFIX};
+use pinion_builder_client::metrics::BadMetrics;
 use pinion_guest::files::BadBundle;
 
 use crate::FUNCTION_BYTES_MAX;
@@ -111,6 +112,14 @@ pub enum Refused {
         "it has {0} files or directories open at the end of its initialisation: no instance would have them, so close them there"
     )]
     InitFilesOpen(usize),
+    /// It panicked before it was initialised.
+    #[error("it panicked during its initialisation: {message}{}", indented(.backtrace))]
+    InitPanicked {
+        /// What it said of it.
+        message: String,
+        /// Where.
+        backtrace: String,
+    },
     /// It exited, waited, or did what is not to be done then.
     #[error("it {0} during its initialisation")]
     InitMisuse(String),
@@ -120,6 +129,9 @@ pub enum Refused {
     /// There is no pool header where it says.
     #[error("its pinion_pool names {0:#x}, which is outside its memory")]
     Pool(u32),
+    /// Its metrics are not what they have to be.
+    #[error(transparent)]
+    Metrics(#[from] BadMetrics),
 }
 
 fn said(last_line: &Option<String>) -> String {

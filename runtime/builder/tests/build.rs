@@ -101,6 +101,52 @@ fn a_pool_outside_the_memory_is_refused() {
     assert_eq!(built(&wild).unwrap_err(), "its pinion_pool names 0xfffffff0, which is outside its memory");
 }
 
+/// A module with the metrics that this data has, at 256: a header of four words, and then entries of ten.
+fn with_metrics(data: &str) -> String {
+    guest("(i32.const 0)").replace(
+        "(func $log_line",
+        &format!(
+            r#"(data (i32.const 256) "{data}") (data (i32.const 512) "hits\nHits.\nway=in")
+            (func (export "pinion_metrics") (result i32) (i32.const 256)) (func $log_line"#
+        ),
+    )
+}
+
+const HEADER: &str = "PMT1\\01\\00\\00\\00\\10\\01\\00\\00\\00\\00\\00\\00";
+/// A counter at 640.
+const ENTRY: &str = "\\01\\00\\00\\00\\80\\02\\00\\00\\00\\02\\00\\00\\04\\00\\00\\00\\05\\02\\00\\00\\05\\00\\00\\00\\0b\\02\\00\\00\\06\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00";
+
+#[test]
+fn metrics_are_read_when_the_template_is_made_and_known_of_it() {
+    let Built { facts, .. } = built(&with_metrics(&format!("{HEADER}{ENTRY}"))).unwrap();
+    let [metric] = &facts.metrics[..] else { panic!("{:?}", facts.metrics) };
+    assert_eq!((&*metric.name, &*metric.help, metric.value), ("hits", "Hits.", 640));
+    assert_eq!(metric.labels, [("way".to_owned(), "in".to_owned())]);
+    assert_eq!(built(&guest("(i32.const 0)")).unwrap().facts.metrics, []);
+}
+
+#[test]
+fn metrics_that_are_not_what_they_have_to_be_are_refused_by_name() {
+    let refusal = |data: &str| built(&with_metrics(data)).map_or_else(|refused| refused, |_| "it was built".to_owned());
+    assert_eq!(
+        refusal("nonsense"),
+        "its pinion_metrics is unusable: it names 0x736e6f6e where a header starts with 0x31544d50"
+    );
+    let wild = ENTRY.replacen("\\80\\02\\00\\00", "\\f8\\ff\\ff\\ff", 1);
+    assert_eq!(
+        refusal(&format!("{HEADER}{wild}")),
+        "its pinion_metrics is unusable: metric 0 (\"hits\"): its value at 0xfffffff8 is outside its memory"
+    );
+}
+
+#[test]
+fn who_panics_is_refused_with_what_it_says_of_it() {
+    let panics = guest("(call $panic (i32.const 100) (i32.const 8)) (i32.const 0)")
+        .replace("(memory (export", "(import \"pinion\" \"panic\" (func $panic (param i32 i32))) (memory (export");
+    let refused = built(&panics).unwrap_err();
+    assert!(refused.starts_with("it panicked during its initialisation: too blue\n"), "{refused}");
+}
+
 #[test]
 fn a_module_that_no_snapshot_can_be_taken_of_is_built_without_one() {
     let wat = guest("(i32.const 1)").replace(

@@ -10,14 +10,16 @@ mod wasi;
 use std::sync::Arc;
 
 use pinion_abi::{
-    EXPORT_MEMORY, Errno, IMPORT_CLOCK, IMPORT_CONFIG, IMPORT_LOG, IMPORT_MODULE, IMPORT_RANDOM, LOG_LINE_BYTES_MAX,
-    LogLevel, RANDOM_BYTES_MAX,
+    EXPORT_MEMORY, Errno, IMPORT_CLOCK, IMPORT_CONFIG, IMPORT_LOG, IMPORT_MODULE, IMPORT_PANIC, IMPORT_RANDOM,
+    LOG_LINE_BYTES_MAX, LogLevel, RANDOM_BYTES_MAX,
 };
 use wasmtime::{Caller, Extern, Linker, Memory};
 
 use state::State;
 
 use crate::files::{Files, Space};
+
+use crate::fault::escaped;
 
 /// The import module of the WASI preview 1 functions that libc and std call.
 pub const WASI_MODULE: &str = "wasi_snapshot_preview1";
@@ -51,6 +53,8 @@ pub trait Host: Send + 'static {
     /// # Errors
     /// What the guest ends with.
     fn random(&mut self, asks: Asks, bytes: &mut [u8]) -> wasmtime::Result<()>;
+    /// What a guest ends with that gives up, and says why.
+    fn panic(sentence: String) -> wasmtime::Error;
     /// Its memory, if that is known already: to look it up by its name takes longer than most calls.
     fn memory(&self) -> Option<Memory> {
         None
@@ -79,7 +83,8 @@ pub fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
         .func_wrap(IMPORT_MODULE, IMPORT_LOG, log::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_CLOCK, |caller: Caller<'_, T>| caller.data().clock_ns() as i64)?
         .func_wrap(IMPORT_MODULE, IMPORT_RANDOM, random::<T>)?
-        .func_wrap(IMPORT_MODULE, IMPORT_CONFIG, config::<T>)?;
+        .func_wrap(IMPORT_MODULE, IMPORT_CONFIG, config::<T>)?
+        .func_wrap(IMPORT_MODULE, IMPORT_PANIC, panic::<T>)?;
     state::define(linker)?;
     wasi::define(linker)
 }
@@ -90,6 +95,17 @@ fn log<T: Host>(mut caller: Caller<'_, T>, level: i32, ptr: i32, len: i32) {
     if caller.data_mut().charge(LOG_LINE_BYTES_MAX) && read(&mut caller, ptr, &mut line[..kept]).is_some() {
         caller.data_mut().log(LogLevel::from_guest(level), &line[..kept]);
     }
+}
+
+fn panic<T: Host>(mut caller: Caller<'_, T>, ptr: i32, len: i32) -> wasmtime::Result<()> {
+    let mut sentence = [0; LOG_LINE_BYTES_MAX as usize];
+    let kept = (len as u32 as usize).min(sentence.len());
+    // Whatever it has used of its turn: it is its last call.
+    let sentence = match read(&mut caller, ptr, &mut sentence[..kept]) {
+        Some(()) => escaped(&sentence[..kept]),
+        None => "and its words are outside its memory".to_owned(),
+    };
+    Err(T::panic(sentence))
 }
 
 fn random<T: Host>(mut caller: Caller<'_, T>, ptr: i32, len: i32) -> wasmtime::Result<i32> {

@@ -16,6 +16,7 @@ mod raw {
         pub(super) fn log(level: i32, text: *const u8, len: usize);
         pub(super) safe fn clock() -> i64;
         pub(super) fn random(buffer: *mut u8, len: usize) -> i32;
+        pub(super) fn panic(text: *const u8, len: usize);
         pub(super) fn config(buffer: *mut u8, capacity: usize) -> i32;
         pub(super) fn state_open(name: *const u8, len: usize) -> i32;
         pub(super) fn state_get(field: i32, key: *const u8, key_len: usize, value: *mut u8, capacity: usize) -> i32;
@@ -68,6 +69,12 @@ pub(crate) fn yield_now() {
 pub(crate) fn log(level: LogLevel, text: &str) {
     // SAFETY: the host reads `len` bytes at `text` during the call, and they are readable.
     unsafe { raw::log(level as i32, text.as_ptr(), text.len()) }
+}
+
+/// Ends the instance with this sentence. Does not return.
+pub(crate) fn panic(text: &str) {
+    // SAFETY: the host reads `len` bytes at `text` during the call, and they are readable.
+    unsafe { raw::panic(text.as_ptr(), text.len()) }
 }
 
 pub(crate) fn clock_ns() -> u64 {

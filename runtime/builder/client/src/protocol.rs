@@ -12,6 +12,8 @@ use std::str::FromStr;
 use pinion_abi::{LogLevel, PoolHeader};
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::Metric;
+
 /// What is known of a template beside its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +22,9 @@ pub struct Facts {
     pub memory_bytes: u64,
     /// How far an instance is when it has been instantiated.
     pub start: Start,
+    /// Counters and gauges that a snapshot has. A module that initialises itself says then which it has.
+    #[serde(default)]
+    pub metrics: Vec<Metric>,
 }
 
 /// How far an instance is when it has been instantiated.
@@ -117,7 +122,11 @@ mod tests {
 
     #[test]
     fn facts_are_one_line() {
-        let facts = Facts { memory_bytes: 1 << 20, start: Start::Snapshot(Pool([1, 2, 3, 4, 5, 6, 7, 8])) };
+        let facts = Facts {
+            memory_bytes: 1 << 20,
+            start: Start::Snapshot(Pool([1, 2, 3, 4, 5, 6, 7, 8])),
+            metrics: Vec::new(),
+        };
         let line = serde_json::to_string(&facts).unwrap();
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<Facts>(&line).unwrap(), facts);

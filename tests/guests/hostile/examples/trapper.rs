@@ -1,4 +1,4 @@
-//! Panics, hence traps, on its first packet.
+//! Panics on its first packet.
 
 use pinion_sdk::{Batch, Function, InitError};
 

@@ -19,7 +19,7 @@
 //! | `returner`        | returns from `pinion_run` on its first packet                                              |
 //! | `splitter`        | sends each packet by the output that its last byte names                                   |
 //! | `timer`           | answers, and waits for deadlines that keep coming, or that have always passed              |
-//! | `trapper`         | panics, hence traps, on its first packet                                                   |
+//! | `trapper`         | panics on its first packet                                                                |
 //! | `wild_descriptor` | sends what it must not: the configuration says what                                        |
 //!
 //! "Answers" means: sends each frame back with its MAC addresses swapped.

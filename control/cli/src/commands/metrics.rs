@@ -1,0 +1,125 @@
+//! `pinion metrics`: what functions count, as Prometheus reads it.
+
+use std::collections::BTreeMap;
+
+use pinion_control::Client;
+use pinion_control::metrics::{MetricFilter, MetricKind, MetricStatus, MetricValue};
+use prometheus::TextEncoder;
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+
+use crate::args::Format;
+use crate::output;
+
+/// How all names begin: what a function calls its own can be taken for nothing else.
+const PREFIX: &str = "pinion_function_";
+/// What is said of a name that functions use for different things.
+const SHARED_HELP: &str = "Of several functions, which say different things of it.";
+
+pub(super) async fn run(client: &mut Client, filter: MetricFilter, format: Format) -> anyhow::Result<()> {
+    let metrics = client.metrics(filter).await?;
+    match format {
+        Format::Json => output::json(&metrics),
+        Format::Table => output::write(&exposition(metrics)?),
+    }
+}
+
+/// Prometheus' text exposition format, version 0.0.4.
+fn exposition(metrics: Vec<MetricStatus>) -> anyhow::Result<String> {
+    let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
+    for metric in metrics {
+        let (name, kind) = match metric.value.kind() {
+            MetricKind::Counter => (format!("{PREFIX}{}_total", metric.name), MetricType::COUNTER),
+            MetricKind::Gauge => (format!("{PREFIX}{}", metric.name), MetricType::GAUGE),
+        };
+        let family = families.entry(name.clone()).or_insert_with(|| {
+            let mut family = MetricFamily::default();
+            family.set_name(name);
+            family.set_field_type(kind);
+            family.set_help(metric.help.clone());
+            family
+        });
+        // No tenant speaks for another's series.
+        if family.help() != metric.help {
+            family.set_help(SHARED_HELP.to_owned());
+        }
+        family.mut_metric().push(series(metric));
+    }
+    Ok(TextEncoder::new().encode_to_string(&families.into_values().collect::<Vec<_>>())?)
+}
+
+fn series(metric: MetricStatus) -> Metric {
+    let pair = |(name, value): (String, String)| {
+        let mut pair = LabelPair::default();
+        pair.set_name(name);
+        pair.set_value(value);
+        pair
+    };
+    let of_node = [
+        ("tenant", metric.tenant.to_string()),
+        ("chain", metric.chain.to_string()),
+        ("stage", metric.stage.to_string()),
+        ("module", metric.module.to_string()),
+    ];
+    let of_node = of_node.map(|(name, value)| (name.to_owned(), value));
+    let mut series = Metric::from_label(of_node.into_iter().chain(metric.labels).map(pair).collect());
+    match metric.value {
+        MetricValue::Counter(value) => {
+            let mut counter = Counter::default();
+            counter.set_value(value as f64);
+            series.set_counter(counter);
+        }
+        MetricValue::Gauge(value) => {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value as f64);
+            series.set_gauge(gauge);
+        }
+    }
+    series
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metric(tenant: &str, name: &str, help: &str, labels: &[(&str, &str)], value: MetricValue) -> MetricStatus {
+        MetricStatus {
+            tenant: tenant.parse().unwrap(),
+            chain: "web".parse().unwrap(),
+            stage: 0,
+            module: "count".parse().unwrap(),
+            name: name.to_owned(),
+            help: help.to_owned(),
+            labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            value,
+        }
+    }
+
+    #[test]
+    fn families_come_once_with_all_of_their_series_and_values_are_escaped() {
+        let metrics = vec![
+            metric("a", "hits", "Hits.", &[("way", "in")], MetricValue::Counter(3)),
+            metric("a", "hits", "Depth.", &[], MetricValue::Gauge(-2)),
+            metric("b", "hits", "Hits.", &[("way", "a\"b\\c")], MetricValue::Counter(1 << 40)),
+        ];
+        let expected = concat!(
+            "# HELP pinion_function_hits Depth.\n",
+            "# TYPE pinion_function_hits gauge\n",
+            "pinion_function_hits{tenant=\"a\",chain=\"web\",stage=\"0\",module=\"count\"} -2\n",
+            "# HELP pinion_function_hits_total Hits.\n",
+            "# TYPE pinion_function_hits_total counter\n",
+            "pinion_function_hits_total{tenant=\"a\",chain=\"web\",stage=\"0\",module=\"count\",way=\"in\"} 3\n",
+            "pinion_function_hits_total{tenant=\"b\",chain=\"web\",stage=\"0\",module=\"count\",way=\"a\\\"b\\\\c\"} 1099511627776\n",
+        );
+        assert_eq!(exposition(metrics).unwrap(), expected);
+        assert_eq!(exposition(Vec::new()).unwrap(), "");
+    }
+
+    #[test]
+    fn what_one_tenant_says_of_a_name_is_not_said_of_anothers() {
+        let metrics = ["All of yours are mine.", "Hits.", "All of yours are mine."]
+            .map(|help| metric("a", "hits", help, &[], MetricValue::Counter(0)));
+        let text = exposition(metrics.into()).unwrap();
+        assert!(text.starts_with("# HELP pinion_function_hits_total Of several functions"), "{text}");
+        assert_eq!(text.matches("# HELP").count(), 1);
+    }
+}

@@ -1,0 +1,350 @@
+//! Counters and gauges that the node shows: `pinion metrics` prints them for Prometheus, with the tenant, chain, stage and module of each.
+//!
+//! They are declared in [`Function::init`](crate::Function::init), once for all instances, and cost no call of the node's: to count is to
+//! write to a word of the function's own memory, which the node looks at ten times a second, and when the instance ends. Counters
+//! of all instances that there ever were are added up, gauges of all that there are.
+//!
+//! ```
+//! use pinion_sdk::metrics::{Counter, Gauge};
+//! use pinion_sdk::testing::Harness;
+//! use pinion_sdk::{InitError, Packet, PacketFunction};
+//!
+//! /// Counts frames, short ones by themselves, and lets all pass.
+//! struct Count {
+//!     short: Counter,
+//!     other: Counter,
+//!     longest: Gauge,
+//! }
+//!
+//! impl PacketFunction for Count {
+//!     fn init(_config: &[u8]) -> Result<Self, InitError> {
+//!         let frames = |length| Counter::with_labels("frames", "Frames that have passed.", &[("length", length)]);
+//!         Ok(Self {
+//!             short: frames("short"),
+//!             other: frames("other"),
+//!             longest: Gauge::new("longest_bytes", "The longest frame so far."),
+//!         })
+//!     }
+//!
+//!     fn handle(&mut self, packet: Packet<'_>) {
+//!         let frames = if packet.len() <= 64 { &self.short } else { &self.other };
+//!         frames.increment();
+//!         self.longest.set(self.longest.value().max(packet.len() as i64));
+//!         packet.send();
+//!     }
+//! }
+//!
+//! pinion_sdk::export!(Count);
+//!
+//! let mut harness = Harness::<Count>::new(b"").unwrap();
+//! harness.deliver(&[&[0; 60], &[0; 60], &[0; 1000]]);
+//! assert_eq!(harness.metric("frames", &[("length", "short")]), Some(2));
+//! assert_eq!(harness.metric("longest_bytes", &[]), Some(1000));
+//! ```
+//!
+//! On a node that is, of a chain `web` of a tenant `demo`:
+//!
+//! ```text
+//! # HELP pinion_function_frames_total Frames that have passed.
+//! # TYPE pinion_function_frames_total counter
+//! pinion_function_frames_total{tenant="demo",chain="web",stage="0",module="count",length="short"} 2
+//! ```
+//!
+//! Names and labels follow Prometheus' rules, and the labels `tenant`, `chain`, `stage` and `module` are the node's own. A function may have
+//! 128 metrics. What breaks these rules is refused when the function is built into a template, by name; in a test,
+//! [`Harness::new`](crate::testing::Harness::new) panics.
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::sync::atomic::{Ordering, compiler_fence};
+use std::rc::Rc;
+
+use pinion_abi::{METRIC_TEXT_BYTES_MAX, MetricKind};
+
+const TEXT_BYTES_MAX: usize = METRIC_TEXT_BYTES_MAX as usize;
+
+thread_local! {
+    static DECLARED: RefCell<Vec<Declared>> = const { RefCell::new(Vec::new()) };
+    /// The node has been told, or a fake one was: what is declared later would be seen by nobody.
+    static IS_TOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A metric as it was declared.
+#[cfg_attr(not(target_family = "wasm"), derive(Debug))]
+pub(crate) struct Declared {
+    pub(crate) kind: MetricKind,
+    pub(crate) name: String,
+    pub(crate) help: String,
+    /// As the contract has them: a line each.
+    pub(crate) labels: String,
+    pub(crate) value: Rc<Cell<u64>>,
+    pub(crate) text: Option<Rc<Text>>,
+}
+
+/// A label's value that changes, as the contract lays it out.
+#[repr(C, align(4))]
+#[derive(Debug)]
+pub(crate) struct Text {
+    len: Cell<u32>,
+    bytes: Cell<[u8; TEXT_BYTES_MAX]>,
+}
+
+impl Text {
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn value(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.get()[..self.len.get() as usize]).into_owned()
+    }
+}
+
+/// A number that only grows.
+#[derive(Clone)]
+pub struct Counter {
+    value: Rc<Cell<u64>>,
+}
+
+impl Counter {
+    /// Declares a counter without labels, which is 0. Its name needs no `_total` at the end: series have that anyway.
+    ///
+    /// # Panics
+    ///
+    /// If this is not [`Function::init`](crate::Function::init), as are all ways to declare a metric.
+    #[must_use]
+    pub fn new(name: &str, help: &str) -> Self {
+        Self::with_labels(name, help, &[])
+    }
+
+    /// Declares one of the counters of this name: one with these labels, a name and a value each.
+    ///
+    /// # Panics
+    ///
+    /// As [`Counter::new`].
+    #[must_use]
+    pub fn with_labels(name: &str, help: &str, labels: &[(&str, &str)]) -> Self {
+        Self { value: declare(MetricKind::Counter, name, help, encoded(labels), None) }
+    }
+
+    /// Counts so many more.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.value.set(self.value.get().wrapping_add(count));
+    }
+
+    /// Counts one more.
+    #[inline]
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// What this instance has counted.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.value.get()
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counter").field(&self.value()).finish()
+    }
+}
+
+/// A number that goes up and down.
+#[derive(Clone)]
+pub struct Gauge {
+    value: Rc<Cell<u64>>,
+}
+
+impl Gauge {
+    /// Declares a gauge without labels, which is 0. Its name does not end in `_total`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Counter::new`].
+    #[must_use]
+    pub fn new(name: &str, help: &str) -> Self {
+        Self::with_labels(name, help, &[])
+    }
+
+    /// Declares one of the gauges of this name: one with these labels, a name and a value each.
+    ///
+    /// # Panics
+    ///
+    /// As [`Counter::new`].
+    #[must_use]
+    pub fn with_labels(name: &str, help: &str, labels: &[(&str, &str)]) -> Self {
+        Self { value: declare(MetricKind::Gauge, name, help, encoded(labels), None) }
+    }
+
+    /// Sets it.
+    #[inline]
+    pub fn set(&self, value: i64) {
+        self.value.set(value as u64);
+    }
+
+    /// Moves it up, or down.
+    #[inline]
+    pub fn add(&self, difference: i64) {
+        self.value.set(self.value.get().wrapping_add(difference as u64));
+    }
+
+    /// What it is in this instance.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> i64 {
+        self.value.get() as i64
+    }
+}
+
+impl fmt::Debug for Gauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gauge").field(&self.value()).finish()
+    }
+}
+
+/// A gauge of which one label changes: whom a number is about that is there for a while, such as the first of those who send most.
+///
+/// Each label that it ever has is a series of its own to Prometheus: so it is for what lasts for minutes, not for each client that
+/// comes. A function may have 32 of them. To be of use in sums, it is best told apart by a rank as well:
+///
+/// ```
+/// use pinion_sdk::metrics::NamedGauge;
+/// use pinion_sdk::testing::Harness;
+/// use pinion_sdk::{Batch, Function, InitError};
+///
+/// /// Says how long the last frame was of the last batch, and what it began with.
+/// struct Last(NamedGauge);
+///
+/// impl Function for Last {
+///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+///         Ok(Self(NamedGauge::new("last_bytes", "The last frame of a batch.", &[("rank", "1")], "began_with")))
+///     }
+///
+///     fn handle(&mut self, batch: Batch<'_>) {
+///         for packet in batch {
+///             self.0.set(&format!("{:02x}", packet.data()[0]), packet.len() as i64);
+///         }
+///     }
+/// }
+///
+/// let mut harness = Harness::<Last>::new(b"").unwrap();
+/// assert_eq!(harness.metric("last_bytes", &[("rank", "1"), ("began_with", "07")]), None);
+/// harness.deliver(&[&[7; 60]]);
+/// assert_eq!(harness.metric("last_bytes", &[("rank", "1"), ("began_with", "07")]), Some(60));
+/// ```
+pub struct NamedGauge {
+    value: Rc<Cell<u64>>,
+    text: Rc<Text>,
+}
+
+impl NamedGauge {
+    /// Declares one with these labels, and one called `label` that changes. Until it is set it is not shown.
+    ///
+    /// # Panics
+    ///
+    /// As [`Counter::new`].
+    #[must_use]
+    pub fn new(name: &str, help: &str, labels: &[(&str, &str)], label: &str) -> Self {
+        let text = Rc::new(Text { len: Cell::new(0), bytes: Cell::new([0; TEXT_BYTES_MAX]) });
+        let mut lines = encoded(labels);
+        if !lines.is_empty() {
+            lines.push('\n');
+        }
+        lines.push_str(label);
+        Self { value: declare(MetricKind::Gauge, name, help, lines, Some(Rc::clone(&text))), text }
+    }
+
+    /// Sets label and value. Of the label the first 124 bytes are kept; an empty one is as good as [`NamedGauge::clear`].
+    pub fn set(&self, label: &str, value: i64) {
+        // The node may look at any moment: it finds the old, nothing, or the new.
+        self.clear();
+        let kept = &label.as_bytes()[..label.floor_char_boundary(TEXT_BYTES_MAX)];
+        let mut bytes = [0; TEXT_BYTES_MAX];
+        bytes[..kept.len()].copy_from_slice(kept);
+        self.text.bytes.set(bytes);
+        self.value.set(value as u64);
+        compiler_fence(Ordering::SeqCst);
+        self.text.len.set(kept.len() as u32);
+    }
+
+    /// Has it not be shown until it is set.
+    pub fn clear(&self) {
+        self.text.len.set(0);
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for NamedGauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NamedGauge").field(&(self.value.get() as i64)).finish_non_exhaustive()
+    }
+}
+
+fn declare(kind: MetricKind, name: &str, help: &str, labels: String, text: Option<Rc<Text>>) -> Rc<Cell<u64>> {
+    assert!(!IS_TOLD.get(), "metric {name}: a function declares its metrics when it is initialised");
+    let value = Rc::new(Cell::new(0));
+    let (name, help) = (name.to_owned(), help.to_owned());
+    DECLARED.with_borrow_mut(|all| all.push(Declared { kind, name, help, labels, value: Rc::clone(&value), text }));
+    value
+}
+
+/// A line for each label. What would end one is no part of a value.
+fn encoded(labels: &[(&str, &str)]) -> String {
+    let mut lines = String::new();
+    for (name, value) in labels {
+        if !lines.is_empty() {
+            lines.push('\n');
+        }
+        lines.push_str(name);
+        lines.push('=');
+        lines.extend(value.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    }
+    lines
+}
+
+/// Writes down what was declared as the contract has it; the address of the header. It stays there for ever.
+#[cfg(target_family = "wasm")]
+pub(crate) fn publish() -> u32 {
+    use pinion_abi::{METRICS_MAGIC, MetricEntry, MetricsHeader};
+
+    fn address<T: ?Sized>(place: &T) -> u32 {
+        core::ptr::from_ref(place).cast::<u8>().expose_provenance() as u32
+    }
+    IS_TOLD.set(true);
+    let entry = |declared: &Declared| MetricEntry {
+        kind: declared.kind as u32,
+        value: declared.value.as_ptr().expose_provenance() as u32,
+        name: address(declared.name.as_str()),
+        name_len: declared.name.len() as u32,
+        help: address(declared.help.as_str()),
+        help_len: declared.help.len() as u32,
+        labels: address(declared.labels.as_str()),
+        labels_len: declared.labels.len() as u32,
+        text: declared.text.as_deref().map_or(0, address),
+        reserved: 0,
+    };
+    let entries: Box<[MetricEntry]> = DECLARED.with_borrow(|all| all.iter().map(entry).collect());
+    let (count, entries) = (entries.len() as u32, address(Box::leak(entries)));
+    let header = MetricsHeader { magic: METRICS_MAGIC, count, entries, reserved: 0 };
+    address(Box::leak(Box::new(header)))
+}
+
+/// What was declared since the last call, on this thread.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn take() -> Vec<Declared> {
+    DECLARED.take()
+}
+
+/// Has a function at work that cannot declare anything, as on a node.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn told<R>(work: impl FnOnce() -> R) -> R {
+    struct Untold;
+    impl Drop for Untold {
+        fn drop(&mut self) {
+            IS_TOLD.set(false);
+        }
+    }
+    IS_TOLD.set(true);
+    let _untold = Untold;
+    work()
+}

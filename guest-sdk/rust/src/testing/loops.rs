@@ -1,0 +1,327 @@
+//! A fake node for functions that are a loop of their own.
+//!
+//! ```text
+//!   test's thread    LoopHarness --an order: frames, or time--> FakeNode, in the function's wait    function's thread
+//!                                <--what it did, once it waits and has nothing to do---
+//! ```
+//!
+//! Of the two threads one waits for the other, so a test is the same each time; clock and log are the test's.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::panic;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use pinion_abi::{CLOCK_STEP_NS, Descriptor, LogLevel};
+
+use super::metrics::{Metrics, Value};
+use super::{Outcome, Verdict, collect, free_slot, give_back, publish};
+use crate::looping::Node;
+use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT};
+use crate::{InitError, Io, Looping, finish, host, metrics};
+
+/// What the test has happen.
+enum Order {
+    Deliver { described: Descriptor, frames: Vec<Vec<u8>> },
+    LetPass { until_ns: u64 },
+}
+
+/// What came of it.
+struct Answer {
+    verdicts: Vec<Verdict>,
+    log: Vec<(LogLevel, String)>,
+    metrics: Vec<Value>,
+    clock_ns: u64,
+    finished: bool,
+}
+
+/// What a thread ends with whose harness is gone.
+struct Over;
+
+/// As [`Harness`](super::Harness), for a function that is [`Looping`]: it runs on a thread of its own, and is given frames and time
+/// while it waits.
+///
+/// ```
+/// use pinion_sdk::testing::{LoopHarness, Outcome};
+/// use pinion_sdk::{InitError, Io, Looping};
+///
+/// /// Sends three batches on and is done.
+/// struct Three;
+///
+/// impl Looping for Three {
+///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+///         Ok(Self)
+///     }
+///
+///     fn run(&mut self, io: &mut Io<'_>) {
+///         for _ in 0..3 {
+///             io.wait().for_each(pinion_sdk::Packet::send);
+///         }
+///     }
+/// }
+///
+/// let mut harness = LoopHarness::<Three>::new(b"").unwrap();
+/// for _ in 0..3 {
+///     assert_eq!(harness.deliver(&[&[7; 60]])[0].outcome, Outcome::Sent);
+/// }
+/// assert!(harness.finished());
+/// assert_eq!(harness.deliver(&[&[7; 60]])[0].outcome, Outcome::Gone);
+/// ```
+pub struct LoopHarness<F> {
+    /// Gone before the thread is waited for.
+    orders: Option<Sender<(u64, Order)>>,
+    answers: Receiver<Result<Answer, InitError>>,
+    thread: Option<JoinHandle<()>>,
+    metrics: Vec<Value>,
+    finished: bool,
+    function: PhantomData<fn() -> F>,
+}
+
+impl<F: Looping> LoopHarness<F> {
+    /// Prepares and starts the function as a node does, and runs it to its first wait.
+    ///
+    /// # Errors
+    ///
+    /// The function refuses the configuration.
+    ///
+    /// # Panics
+    ///
+    /// If the function does, or declares metrics that a node would refuse.
+    pub fn new(config: &[u8]) -> Result<Self, InitError> {
+        let (orders, received) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        let (config, clock_ns) = (config.to_owned(), host::exact_clock_ns());
+        let thread = thread::spawn(move || serve::<F>(&config, clock_ns, received, answer));
+        let (metrics, function) = (Vec::new(), PhantomData);
+        let mut harness =
+            Self { orders: Some(orders), answers, thread: Some(thread), metrics, finished: false, function };
+        harness.answer()?;
+        Ok(harness)
+    }
+
+    /// Delivers frames from port 0; what the function did, in the order it did it, until it waited for more.
+    ///
+    /// # Panics
+    ///
+    /// If a frame is longer than a slot has room for, or the function panics, or hands back what a node would stop it for.
+    pub fn deliver(&mut self, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_described(Descriptor::default(), frames)
+    }
+
+    /// Delivers frames from the port of that index.
+    ///
+    /// # Panics
+    ///
+    /// As [`LoopHarness::deliver`].
+    pub fn deliver_from(&mut self, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_described(Descriptor { port: ingress_port, ..Descriptor::default() }, frames)
+    }
+
+    fn deliver_described(&mut self, described: Descriptor, frames: &[&[u8]]) -> Vec<Verdict> {
+        let frames = frames.iter().map(|frame| frame.to_vec()).collect();
+        self.order(Order::Deliver { described, frames })
+    }
+
+    /// Lets time go by for this thread's [`clock`](crate::clock) and the function's; what it did at each time that it had waited for.
+    ///
+    /// Time stands still while the function is at work. A time that has passed already is due in the clock's next step.
+    ///
+    /// # Panics
+    ///
+    /// As [`LoopHarness::deliver`].
+    pub fn let_pass_ns(&mut self, duration_ns: u64) -> Vec<Verdict> {
+        self.order(Order::LetPass { until_ns: host::exact_clock_ns() + duration_ns })
+    }
+
+    /// Whether the function has returned: it gets no more frames.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        self.finished
+    }
+
+    /// What the metric of this name and with these labels is: see [`Harness::metric`](super::Harness::metric).
+    #[must_use]
+    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<i64> {
+        Value::find(self.metrics.iter().cloned(), name, labels)
+    }
+
+    fn order(&mut self, order: Order) -> Vec<Verdict> {
+        let order = (host::exact_clock_ns(), order);
+        if let Some(orders) = &self.orders {
+            // Fails for a function that has panicked, of which the answer tells.
+            let _ = orders.send(order);
+        }
+        self.answer().expect("only its initialisation is refused")
+    }
+
+    fn answer(&mut self) -> Result<Vec<Verdict>, InitError> {
+        match self.answers.recv() {
+            Ok(answer) => {
+                let Answer { verdicts, log, metrics, clock_ns, finished } = answer?;
+                log.iter().for_each(|(level, line)| host::log(*level, line));
+                host::advance_clock_ns(clock_ns - host::exact_clock_ns());
+                (self.metrics, self.finished) = (metrics, finished);
+                Ok(verdicts)
+            }
+            Err(_) => match self.thread.take().map(JoinHandle::join) {
+                Some(Err(panicked)) => panic::resume_unwind(panicked),
+                _ => panic!("the function's thread has ended"),
+            },
+        }
+    }
+}
+
+impl<F> Drop for LoopHarness<F> {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends with `Over`, or was told of.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The function's thread.
+fn serve<F: Looping>(
+    config: &[u8],
+    clock_ns: u64,
+    orders: Receiver<(u64, Order)>,
+    answers: Sender<Result<Answer, InitError>>,
+) {
+    host::advance_clock_ns(clock_ns);
+    metrics::take();
+    let mut function = match F::init(config) {
+        Ok(function) => function,
+        Err(refusal) => {
+            // Fails for a harness that is gone.
+            let _ = answers.send(Err(refusal));
+            return;
+        }
+    };
+    let mut node = FakeNode {
+        orders,
+        answers,
+        metrics: Metrics::take(),
+        granted: [None; SLOT_COUNT_DEFAULT],
+        lent: SLOT_COUNT_DEFAULT - usize::from(F::OWN_SLOTS),
+        next_slot: 0,
+        returned: Vec::new(),
+        described: Descriptor::default(),
+        frames: VecDeque::new(),
+        until_ns: None,
+        verdicts: Vec::new(),
+    };
+    let memory: Box<PoolMemory<SLOT_COUNT_DEFAULT>> = Box::default();
+    finish::take();
+    metrics::told(|| {
+        function.start();
+        let mut io = Io::new(memory.open(F::OWN_SLOTS), &mut node);
+        function.run(&mut io);
+        io.pool.give_back_dropped();
+        drop(io);
+        node.go_on_without(&mut memory.open(F::OWN_SLOTS));
+    });
+}
+
+/// The node that a function finds in its waits.
+struct FakeNode {
+    orders: Receiver<(u64, Order)>,
+    answers: Sender<Result<Answer, InitError>>,
+    metrics: Metrics,
+    /// Its own record of who has each slot: the frame it was granted for.
+    granted: [Option<usize>; SLOT_COUNT_DEFAULT],
+    /// Slots that frames come into.
+    lent: usize,
+    next_slot: u16,
+    /// Slots of the function's own that are to come back to it.
+    returned: Vec<u16>,
+    described: Descriptor,
+    /// Frames for which no slot was free yet, by their numbers.
+    frames: VecDeque<(usize, Vec<u8>)>,
+    /// Until when time goes by.
+    until_ns: Option<u64>,
+    verdicts: Vec<Verdict>,
+}
+
+impl Node for FakeNode {
+    fn wait(&mut self, pool: &mut Pool<'_>, deadline_ns: Option<u64>) -> u32 {
+        loop {
+            collect(pool, &mut self.granted[..self.lent], &mut self.returned, &mut self.verdicts);
+            let fresh = give_back(pool, &mut self.returned) + self.publish(pool);
+            if fresh > 0 {
+                return fresh;
+            }
+            assert!(self.frames.is_empty(), "the function holds all {} slots for ever", self.lent);
+            if self.passes(deadline_ns) {
+                return 0;
+            }
+            self.answer(false);
+            self.hear();
+        }
+    }
+}
+
+impl FakeNode {
+    /// Publishes frames as long as slots are free; how many.
+    fn publish(&mut self, pool: &mut Pool<'_>) -> u32 {
+        let mut published = 0;
+        while !self.frames.is_empty()
+            && let Some(slot) = free_slot(&self.granted[..self.lent], self.next_slot)
+            && let Some((number, frame)) = self.frames.pop_front()
+        {
+            self.next_slot = slot + 1;
+            self.granted[usize::from(slot)] = Some(number);
+            publish(pool, &Descriptor { slot, ..self.described }, &frame);
+            published += 1;
+        }
+        published
+    }
+
+    /// Whether the deadline passes in the time that goes by.
+    fn passes(&mut self, deadline_ns: Option<u64>) -> bool {
+        let Some(until_ns) = self.until_ns else { return false };
+        let next_step_ns = host::clock_ns() + CLOCK_STEP_NS;
+        let deadline_ns = deadline_ns.and_then(|at_ns| at_ns.checked_next_multiple_of(CLOCK_STEP_NS));
+        let due_ns = deadline_ns.map(|at_ns| at_ns.max(next_step_ns)).filter(|at_ns| *at_ns <= until_ns);
+        host::advance_clock_ns(due_ns.unwrap_or(until_ns) - host::exact_clock_ns());
+        if due_ns.is_none() {
+            self.until_ns = None;
+        }
+        due_ns.is_some()
+    }
+
+    /// Does what the test orders next. Does not return if there is no test any more.
+    fn hear(&mut self) {
+        let Ok((clock_ns, order)) = self.orders.recv() else { panic::resume_unwind(Box::new(Over)) };
+        host::advance_clock_ns(clock_ns - host::exact_clock_ns());
+        match order {
+            Order::Deliver { described, frames } => {
+                self.described = described;
+                self.frames.extend(frames.into_iter().enumerate());
+            }
+            Order::LetPass { until_ns } => self.until_ns = Some(until_ns),
+        }
+    }
+
+    fn answer(&mut self, finished: bool) {
+        let (verdicts, metrics) = (std::mem::take(&mut self.verdicts), self.metrics.values().collect());
+        let answer = Answer { verdicts, log: host::take_log(), metrics, clock_ns: host::exact_clock_ns(), finished };
+        // Fails for a harness that is gone, as the next order tells.
+        let _ = self.answers.send(Ok(answer));
+    }
+
+    /// The function has returned: what it has sent goes out, and frames that come are gone.
+    fn go_on_without(&mut self, pool: &mut Pool<'_>) {
+        collect(pool, &mut self.granted[..self.lent], &mut self.returned, &mut self.verdicts);
+        loop {
+            let gone = |(number, bytes)| Verdict { frame: Some(number), outcome: Outcome::Gone, bytes };
+            self.verdicts.extend(self.frames.drain(..).map(gone));
+            if let Some(until_ns) = self.until_ns.take() {
+                host::advance_clock_ns(until_ns - host::exact_clock_ns());
+            }
+            self.answer(true);
+            self.hear();
+        }
+    }
+}
