@@ -4,6 +4,7 @@ use pinion_sdk::headers::{Fragment, Headers};
 
 use crate::config::Config;
 use crate::connections::{Connections, Known};
+use crate::counters::RuleCounters;
 use crate::rules::{Action, Direction, Network, Rule};
 
 /// What is to become of a packet.
@@ -39,6 +40,7 @@ impl Denial {
 pub struct Judge {
     inside: Vec<Network>,
     rules: Vec<Rule>,
+    decisions: RuleCounters,
     connections: Connections,
 }
 
@@ -47,7 +49,8 @@ impl Judge {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let connections = Connections::new(config.connections_max, config.idle);
-        Self { inside: config.inside, rules: config.rule, connections }
+        let decisions = RuleCounters::new(&config.rule);
+        Self { inside: config.inside, rules: config.rule, decisions, connections }
     }
 
     /// Draws the tables' secrets.
@@ -116,9 +119,15 @@ impl Judge {
 
     /// What the rules say.
     fn consult(&self, headers: &Headers, direction: Direction) -> Result<(), Denial> {
-        match self.rules.iter().find_map(|rule| rule.decide(headers, direction)) {
-            Some(Action::Allow) => Ok(()),
-            Some(Action::Deny) | None => Err(Denial::ByRules),
+        let mut rules = self.rules.iter().enumerate();
+        let decided = rules.find_map(|(at, rule)| Some((at, rule.decide(headers, direction)?)));
+        match decided {
+            Some((at, action)) => self.decisions.decided(at, action),
+            None => self.decisions.none_fitted(),
+        }
+        match decided {
+            Some((_, Action::Allow)) => Ok(()),
+            Some((_, Action::Deny)) | None => Err(Denial::ByRules),
         }
     }
 }

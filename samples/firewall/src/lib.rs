@@ -4,7 +4,7 @@
 //!   configuration --config.rs--> Config                                  once, when the chain is made
 //!   frame --the SDK--> Headers --judge.rs--> Verdict --> send or drop    for each packet
 //!                                 |  ^
-//!              rules.rs, for whoever begins;  connections.rs, for what goes on
+//!              rules.rs, for whoever begins;  connections.rs, for what goes on;  counters.rs, for the node to show
 //! ```
 //!
 //! Its tables are made once and never grow, so it costs the same whatever comes.
@@ -13,10 +13,13 @@
 
 pub mod config;
 pub mod connections;
+mod counters;
 mod judge;
 pub mod rules;
 
 use config::{Config, Outputs};
+pub use counters::Counters;
+use counters::PacketCounters;
 pub use judge::{Denial, Judge, Verdict};
 use pinion_sdk::headers::Headers;
 use pinion_sdk::{Batch, Function, InitError, clock, info};
@@ -30,24 +33,15 @@ const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 pub struct Firewall {
     judge: Judge,
     outputs: Outputs,
-    counters: Counters,
+    counters: PacketCounters,
     reported_ns: Option<u64>,
-}
-
-/// What became of packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Sent on.
-    pub allowed: u64,
-    /// Dropped, by [`Denial`].
-    pub denied: [u64; Denial::COUNT],
 }
 
 impl Function for Firewall {
     fn init(config: &[u8]) -> Result<Self, InitError> {
         let config: Config = pinion_sdk::config::parse(config)?;
         let outputs = config.outputs;
-        Ok(Self { judge: Judge::new(config), outputs, counters: Counters::default(), reported_ns: None })
+        Ok(Self { judge: Judge::new(config), outputs, counters: PacketCounters::new(), reported_ns: None })
     }
 
     fn start(&mut self) {
@@ -64,14 +58,14 @@ impl Function for Firewall {
             };
             match verdict {
                 Verdict::Allow(direction) => {
-                    self.counters.allowed += 1;
+                    self.counters.allowed.increment();
                     packet.send_to(match direction {
                         Direction::Out => self.outputs.out,
                         Direction::In => self.outputs.inward,
                     });
                 }
                 Verdict::Deny(denial) => {
-                    self.counters.denied[denial as usize] += 1;
+                    self.counters.denied[denial as usize].increment();
                     any_denied = true;
                     packet.discard();
                 }
@@ -87,7 +81,7 @@ impl Firewall {
     /// What became of packets so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.counters.values()
     }
 
     /// Says so now and then: a client that floods what is denied must not fill the log.
@@ -97,7 +91,7 @@ impl Firewall {
             return;
         }
         self.reported_ns = Some(now_ns);
-        let Counters { allowed, denied: [by_rules, not_begun, no_room, unreadable] } = self.counters;
+        let Counters { allowed, denied: [by_rules, not_begun, no_room, unreadable] } = self.counters();
         info!(
             "packets so far: {allowed} allowed; denied: {by_rules} by rules, {not_begun} of flows that nobody began, \
              {no_room} for want of room, {unreadable} unreadable"

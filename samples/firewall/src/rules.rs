@@ -67,6 +67,12 @@ impl TryFrom<Written> for Rule {
 }
 
 impl Rule {
+    /// What becomes of whoever it fits.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        self.action
+    }
+
     /// What this rule says of a packet, if it fits it.
     #[must_use]
     pub fn decide(&self, headers: &Headers, direction: Direction) -> Option<Action> {

@@ -93,6 +93,30 @@ fn the_first_rule_that_fits_decides_and_none_means_no() {
 }
 
 #[test]
+fn what_became_of_packets_and_what_each_rule_has_decided_shows_as_metrics() {
+    let mut guarded = Guarded::by(POLICY);
+    guarded.connect(5000);
+    assert!(!guarded.passes(&tcp(CLIENT, 5000, SERVER, 25, SYN)));
+    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 5000)));
+    let metric = |name: &str, labels: &[(&str, &str)]| guarded.harness.metric(name, labels).unwrap();
+    assert_eq!(metric("firewall_packets_allowed", &[]), 3);
+    assert_eq!(metric("firewall_packets_denied", &[("reason", "rules")]), 2);
+    let decisions = [("0", "deny"), ("1", "allow"), ("2", "allow"), ("none", "deny")]
+        .map(|(rule, action)| metric("firewall_rule_decisions", &[("rule", rule), ("action", action)]));
+    assert_eq!(decisions, [1, 1, 0, 1]);
+}
+
+#[test]
+fn rules_from_the_hundredth_on_share_their_counters() {
+    let rule = "[[rule]]\naction = \"deny\"\nprotocol = \"tcp\"\n";
+    let policy = format!("inside = [\"10.0.0.0/8\"]\n{}[[rule]]\naction = \"allow\"\n", rule.repeat(150));
+    let mut guarded = Guarded::by(&policy);
+    assert!(guarded.passes(&udp(CLIENT, 5000, SERVER, 53)));
+    let decisions = |rule| guarded.harness.metric("firewall_rule_decisions", &[("rule", rule), ("action", "allow")]);
+    assert_eq!((decisions("more"), decisions("150")), (Some(1), None));
+}
+
+#[test]
 fn only_a_syn_begins_a_connection() {
     for flags in [0, ACK, SYN | ACK, RST, FIN, SYN | FIN, SYN | RST] {
         assert!(!Guarded::by(POLICY).passes(&tcp(CLIENT, 5000, SERVER, 443, flags)), "{flags:#x}");

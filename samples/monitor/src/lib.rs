@@ -10,6 +10,7 @@ use core::fmt;
 use config::Config;
 use flows::{Amount, Flows, Usage};
 use pinion_sdk::headers::{FlowKey, ICMP, ICMPV6, TCP, UDP};
+use pinion_sdk::metrics::{Counter, Gauge, NamedGauge};
 use pinion_sdk::{Batch, Function, InitError, Shelf, clock, info};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -21,12 +22,46 @@ pub struct Monitor {
     flows: Flows,
     /// When the interval began, if anything has come in it.
     since_ns: Option<u64>,
+    /// When those who had taken most were last shown, if they are.
+    shown_ns: Option<u64>,
+    totals: Totals,
+    /// Those who have taken most, the greatest first.
+    top: Vec<NamedGauge>,
+}
+
+/// What the node shows of all flows.
+#[derive(Debug)]
+struct Totals {
+    packets: Counter,
+    bytes: Counter,
+    forgotten: Counter,
+    flows: Gauge,
+}
+
+impl Totals {
+    fn new() -> Self {
+        Self {
+            packets: Counter::new("monitor_packets", "Frames that have passed."),
+            bytes: Counter::new("monitor_bytes", "Bytes of the frames that have passed."),
+            forgotten: Counter::new("monitor_flows_forgotten", "Flows that were forgotten for want of room."),
+            flows: Gauge::new("monitor_flows", "Flows that are remembered."),
+        }
+    }
+}
+
+/// One for each place among those who have taken most.
+fn places(count: usize) -> Vec<NamedGauge> {
+    let help = "What a flow has taken in the last interval, of those that have taken most.";
+    let place =
+        |rank: usize| NamedGauge::new("monitor_top_bits_per_second", help, &[("rank", &rank.to_string())], "flow");
+    (1..=count).map(place).collect()
 }
 
 impl Function for Monitor {
     fn init(config: &[u8]) -> Result<Self, InitError> {
         let config = Config::parse(config)?;
-        Ok(Self { config, flows: Flows::with_capacity(config.flows), since_ns: None })
+        let (flows, totals, top) = (Flows::with_capacity(config.flows), Totals::new(), places(config.top));
+        Ok(Self { config, flows, since_ns: None, shown_ns: None, totals, top })
     }
 
     fn start(&mut self) {
@@ -35,21 +70,32 @@ impl Function for Monitor {
 
     fn handle(&mut self, batch: Batch<'_>) {
         let now_ns = clock::now_ns();
+        let forgotten = self.flows.forgotten;
         for packet in batch {
             self.flows.see(packet.data(), now_ns);
+            self.totals.packets.increment();
+            self.totals.bytes.add(packet.len() as u64);
             packet.send();
         }
+        self.totals.forgotten.add(self.flows.forgotten - forgotten);
+        self.totals.flows.set(self.flows.len() as i64);
         // Where nothing comes nothing is reported, and the instance sleeps.
         self.since_ns.get_or_insert(now_ns);
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.since_ns.map(|since_ns| since_ns + self.config.every_s * SECOND_NS)
+        self.since_ns.or(self.shown_ns).map(|since_ns| since_ns + self.config.every_s * SECOND_NS)
     }
 
     fn expire(&mut self, _shelf: Shelf<'_>) {
-        let Some(since_ns) = self.since_ns.take() else { return };
         let now_ns = clock::now_ns();
+        self.top.iter().for_each(NamedGauge::clear);
+        let Some(since_ns) = self.since_ns.take() else {
+            // An interval in which nothing came.
+            self.shown_ns = None;
+            return;
+        };
+        self.shown_ns = Some(now_ns);
         // Never zero: a deadline that has passed is one second later at least.
         let span_ns = now_ns.saturating_sub(since_ns).max(1);
         let Amount { packets, bytes } = self.flows.recent;
@@ -59,14 +105,15 @@ impl Function for Monitor {
             bits_per_second(bytes, span_ns),
             span_ns / SECOND_NS
         );
-        for (flow, usage) in self.flows.top(self.config.top) {
+        for (place, (flow, usage)) in self.top.iter().zip(self.flows.top(self.config.top)) {
             let Usage { total, recent, first_ns, last_ns, .. } = usage;
+            let rate = bits_per_second(recent.bytes, span_ns);
+            place.set(&Shown(&flow).to_string(), i64::try_from(rate).unwrap_or(i64::MAX));
             info!(
-                "{}: {} packets, {} bytes, {} bit/s; in all {} packets, {} bytes, first seen {} s ago, last {} s ago",
+                "{}: {} packets, {} bytes, {rate} bit/s; in all {} packets, {} bytes, first seen {} s ago, last {} s ago",
                 Shown(&flow),
                 recent.packets,
                 recent.bytes,
-                bits_per_second(recent.bytes, span_ns),
                 total.packets,
                 total.bytes,
                 now_ns.saturating_sub(first_ns) / SECOND_NS,

@@ -89,6 +89,25 @@ fn a_report_is_about_its_interval_and_none_is_made_of_one_without_packets() {
 }
 
 #[test]
+fn totals_and_those_that_take_most_are_shown_as_metrics_until_an_interval_without_packets() {
+    let mut monitor = monitor("every 2s top 2 flows 2");
+    let _ = monitor.deliver(&[&udp(1, 1, 100), &udp(2, 2, 1000), &udp(3, 3, 60), &[0; 40]]);
+    let totals = ["monitor_packets", "monitor_bytes", "monitor_flows", "monitor_flows_forgotten"];
+    assert_eq!(totals.map(|name| monitor.metric(name, &[])), [4, 1200, 2, 1].map(Some));
+    let (first, second) = ("udp 10.0.0.2 port 2 to 10.9.9.9 port 53", "udp 10.0.0.3 port 3 to 10.9.9.9 port 53");
+    let top = |monitor: &Harness<Monitor>| {
+        [("1", first), ("2", second)]
+            .map(|(rank, flow)| monitor.metric("monitor_top_bits_per_second", &[("rank", rank), ("flow", flow)]))
+    };
+    assert_eq!(top(&monitor), [None, None]);
+    let _ = monitor.let_pass_ns(2 * SECOND_NS);
+    assert_eq!(top(&monitor), [Some(4000), Some(240)]);
+    let _ = monitor.let_pass_ns(2 * SECOND_NS);
+    assert_eq!(top(&monitor), [None, None]);
+    assert_eq!(monitor.metric("monitor_bytes", &[]), Some(1200));
+}
+
+#[test]
 fn a_flow_is_shown_by_its_version_and_protocol() {
     let tcp = ipv4(TCP, 1, [0, 0], &[0, 80, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
     let gre = ipv4(47, 1, [0, 0], &[0; 30]);
