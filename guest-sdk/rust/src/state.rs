@@ -48,7 +48,7 @@
 //! ```
 //!
 //! An entry is there until it is deleted, its time to live is over, no chain that declares its field is left, or the node ends. A call takes some
-//! hundred nanoseconds at most, and is bounded in time like all calls: where somebody else is at the same entry for too long, the
+//! hundred nanoseconds, more where the entry is in no cache, and is bounded in time like all calls: where somebody else is at the same entry for too long, the
 //! instance gives way to others and tries again, without the function noticing.
 
 use core::fmt;
