@@ -306,8 +306,8 @@ fn symbols_in_an_account_are_cut_and_forge_no_line() {
 #[test]
 fn a_long_straight_line_of_host_calls_is_interrupted_and_goes_on() {
     // Most of the calls have nothing left of a turn's allowance and are refused, some tens of nanoseconds each.
-    let random = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(20_000);
-    assert!(preemptions_of(&random) >= 1, "20,000 calls fit into a quantum");
+    let random = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(10_000);
+    assert!(preemptions_of(&random) >= 1, "10,000 calls fit into a quantum");
 }
 
 #[test]

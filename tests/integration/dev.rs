@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use pinion_tests::bed::{NODE, TENANT, turn};
@@ -127,7 +127,7 @@ fn each_frame_of_a_capture_goes_through_and_comes_out_with_its_time_or_is_counte
         frame[..12].rotate_left(6);
         (*time_ns, frame)
     };
-    let mut expected: Vec<Captured> = frames.iter().map(swapped).collect();
+    let expected: Vec<Captured> = frames.iter().map(swapped).collect();
     // No function gets it: its header promises more than there is.
     let mut cut = datagram(1, b"hello");
     cut.truncate(40);

@@ -22,6 +22,9 @@
  *  taken, and the instance ends. */
 #define PINION_EXPORT_RUN "pinion_run"
 
+/** `pinion_metrics() -> i32`: the address of the guest's `pinion_metrics_header`. Optional; called once, after `PINION_EXPORT_POOL`. */
+#define PINION_EXPORT_METRICS "pinion_metrics"
+
 /** The linear memory's export name. */
 #define PINION_EXPORT_MEMORY "memory"
 
@@ -56,6 +59,48 @@
 /** `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; its full
  *  length. */
 #define PINION_IMPORT_CONFIG "config"
+
+/** `panic(ptr: i32, len: i32)`: ends the instance, and says why in UTF-8: its tenant finds the sentence in the account of the end. Does not
+ *  return. Bounded by `PINION_LOG_LINE_BYTES_MAX`; what is longer is cut. */
+#define PINION_IMPORT_PANIC "panic"
+
+/** Imports of `PINION_IMPORT_MODULE` whose names begin like this are for stages that were granted state. */
+#define PINION_IMPORT_STATE_PREFIX "state_"
+
+/** `state_open(name: i32, len: i32) -> i32`: the number of the stage's field of that name. Good in `pinion_init`, too, as no other call
+ *  for state is. */
+#define PINION_IMPORT_STATE_OPEN "state_open"
+
+/** `state_get(field: i32, key: i32, key_len: i32, value: i32, capacity: i32) -> i32`: copies the start of the value, as much as fits;
+ *  its full length. */
+#define PINION_IMPORT_STATE_GET "state_get"
+
+/** `state_put(field: i32, key: i32, key_len: i32, value: i32, len: i32) -> i32`: stores a value, whether or not there was one. */
+#define PINION_IMPORT_STATE_PUT "state_put"
+
+/** `state_cas(field: i32, key: i32, key_len: i32, expected: i32, expected_len: i32, value: i32, len: i32) -> i32`: stores a value if
+ *  what is there is what is expected; if nothing is, with `PINION_STATE_EXPECT_NONE` as its length. */
+#define PINION_IMPORT_STATE_CAS "state_cas"
+
+/** `state_add(field: i32, key: i32, key_len: i32, delta: i64, sum: i32) -> i32`: adds to a number of 8 bytes, which is zero if it is not
+ *  there, and wraps around; writes the sum to memory. */
+#define PINION_IMPORT_STATE_ADD "state_add"
+
+/** `state_expire(field: i32, key: i32, key_len: i32, ttl_ms: i64) -> i32`: has an entry end after so many milliseconds, at once with
+ *  zero, and never with less. */
+#define PINION_IMPORT_STATE_EXPIRE "state_expire"
+
+/** `state_delete(field: i32, key: i32, key_len: i32) -> i32`: removes an entry. */
+#define PINION_IMPORT_STATE_DELETE "state_delete"
+
+/** Longest key of an entry, in bytes. */
+#define PINION_STATE_KEY_BYTES_MAX 64
+
+/** Longest value that a field may be declared for, in bytes. */
+#define PINION_STATE_VALUE_BYTES_MAX 1024
+
+/** Length of the value that `PINION_IMPORT_STATE_CAS` expects when it expects none. */
+#define PINION_STATE_EXPECT_NONE (-1)
 
 /** What `PINION_IMPORT_WAIT_UNTIL` returns when its deadline has passed and nothing has arrived. */
 #define PINION_DEADLINE_PASSED (-1)
@@ -109,7 +154,8 @@
 /** Outputs that a stage may have. */
 #define PINION_OUTPUTS_MAX 16
 
-/** Transmit port: back out of the port the packet came in by, past the rest of the chain. */
+/** Transmit port: back out of the port the packet came in by, past the rest of the chain. In a chain with a way back, through the
+ *  stages between here and that port. */
 #define PINION_PORT_REPLY 65534
 
 /** Transmit port: nowhere; the slot is given back. */
@@ -161,6 +207,82 @@ struct pinion_pool_header {
     uint32_t tx_ring;
     /** How many slots are the guest's own, the last ones: fewer than `slot_count`. */
     uint32_t own_slots;
+};
+
+/** First word of a `pinion_metrics_header`: `PMT1` in memory order. */
+#define PINION_METRICS_MAGIC 827608400
+
+/** Metrics that a module may have at most, and how many of them may have a `pinion_metric_text`. */
+#define PINION_METRICS_MAX 128
+
+/** See `PINION_METRICS_MAX`. */
+#define PINION_METRIC_TEXTS_MAX 32
+
+/** Longest name of a metric or of a label, in bytes. */
+#define PINION_METRIC_NAME_BYTES_MAX 64
+
+/** Longest help of a metric, in bytes. */
+#define PINION_METRIC_HELP_BYTES_MAX 256
+
+/** Labels that a metric may have at most, and the longest text of all of them, in bytes. */
+#define PINION_METRIC_LABELS_MAX 8
+
+/** See `PINION_METRIC_LABELS_MAX`. */
+#define PINION_METRIC_LABELS_BYTES_MAX 512
+
+/** Longest label that changes, in bytes. */
+#define PINION_METRIC_TEXT_BYTES_MAX 124
+
+/* PINION_METRIC_LABELS_RESERVED is nothing that C could say: see `METRIC_LABELS_RESERVED` in guest-sdk/abi. */
+
+/** Describes a guest's metrics. `pinion_metrics` returns its address; the host reads it, and all that it leads to, once. */
+struct pinion_metrics_header {
+    /** `PINION_METRICS_MAGIC`. */
+    uint32_t magic __attribute__((aligned(4)));
+    /** How many there are, up to `PINION_METRICS_MAX`. */
+    uint32_t count;
+    /** Address of the first `pinion_metric_entry`; the others follow it. */
+    uint32_t entries;
+    /** Zero. */
+    uint32_t reserved;
+};
+
+/** A counter, or a gauge. No two of a guest have the same name and the same labels, and none of what is described here may lie in the
+ *  pool's slots. */
+struct pinion_metric_entry {
+    /** A `pinion_metric_kind`. */
+    uint32_t kind __attribute__((aligned(4)));
+    /** Address of its value, a multiple of 8: of a counter a `u64` that only grows, of a gauge an `i64`. */
+    uint32_t value;
+    /** Address of its name, which Prometheus' rules are for: `[a-zA-Z_:][a-zA-Z0-9_:]*`. A gauge's does not end in `_total`, which
+     *  counters' names are given. */
+    uint32_t name;
+    /** Bytes of its name, up to `PINION_METRIC_NAME_BYTES_MAX`. */
+    uint32_t name_len;
+    /** Address of a sentence on what it counts, in one line of UTF-8. */
+    uint32_t help;
+    /** Bytes of the sentence, up to `PINION_METRIC_HELP_BYTES_MAX`. */
+    uint32_t help_len;
+    /** Address of its labels, a line each: `name=value`, in UTF-8, with a line feed between two of them. Names are
+     *  `[a-zA-Z_][a-zA-Z0-9_]*`, do not begin with `__`, and are not of `PINION_METRIC_LABELS_RESERVED`. */
+    uint32_t labels;
+    /** Bytes of its labels, up to `PINION_METRIC_LABELS_BYTES_MAX`; 0 for none. */
+    uint32_t labels_len;
+    /** Of a gauge: address of a `pinion_metric_text`, a multiple of 4, that is the value of the last of its labels, whose line is the name
+     *  alone. While that is empty there is no such series. Else 0. */
+    uint32_t text;
+    /** Zero. */
+    uint32_t reserved;
+};
+
+/* PINION_MetricText is nothing that C could say: see `MetricText` in guest-sdk/abi. */
+
+/** What a metric is. */
+enum pinion_metric_kind {
+    /** Grows: those of all instances are added up, and stay so when instances end. */
+    PINION_METRIC_KIND_COUNTER = 1,
+    /** Goes up and down: those of the instances that there are, are added up. */
+    PINION_METRIC_KIND_GAUGE = 2,
 };
 
 /** The start of a ring. Indices count up for ever and wrap at 2^32; an entry's place is its index modulo
@@ -220,6 +342,21 @@ enum pinion_errno {
     PINION_ERRNO_FAULT = 1,
     /** A length is over the call's bound, or over what all calls of one turn may move together: a loop may try again. */
     PINION_ERRNO_TOO_LONG = 2,
+    /** State: not now, as somebody else is at the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop
+     *  or function boundary; a loop is to try again. */
+    PINION_ERRNO_AGAIN = 3,
+    /** State: not in `pinion_init`, of which all instances have what it leaves behind. */
+    PINION_ERRNO_NOT_NOW = 4,
+    /** State: the stage was granted this field to read only. */
+    PINION_ERRNO_DENIED = 5,
+    /** State: the stage was granted no field of this name or number. */
+    PINION_ERRNO_NO_FIELD = 6,
+    /** State: nothing is stored under this key. */
+    PINION_ERRNO_NO_ENTRY = 7,
+    /** State: the field has no room for another entry. */
+    PINION_ERRNO_FULL = 8,
+    /** State: what is stored is not what was expected, or is no number of 8 bytes. */
+    PINION_ERRNO_MISMATCH = 9,
 };
 
 /* The calls themselves, as WebAssembly has them. */
@@ -238,6 +375,22 @@ __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_RA
 int32_t pinion_import_random(int32_t ptr, int32_t len);
 __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_CONFIG)))
 int32_t pinion_import_config(int32_t ptr, int32_t capacity);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_PANIC)))
+void pinion_import_panic(int32_t ptr, int32_t len);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_OPEN)))
+int32_t pinion_import_state_open(int32_t name, int32_t len);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_GET)))
+int32_t pinion_import_state_get(int32_t field, int32_t key, int32_t key_len, int32_t value, int32_t capacity);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_PUT)))
+int32_t pinion_import_state_put(int32_t field, int32_t key, int32_t key_len, int32_t value, int32_t len);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_CAS)))
+int32_t pinion_import_state_cas(int32_t field, int32_t key, int32_t key_len, int32_t expected, int32_t expected_len, int32_t value, int32_t len);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_ADD)))
+int32_t pinion_import_state_add(int32_t field, int32_t key, int32_t key_len, int64_t delta, int32_t sum);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_EXPIRE)))
+int32_t pinion_import_state_expire(int32_t field, int32_t key, int32_t key_len, int64_t ttl_ms);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_DELETE)))
+int32_t pinion_import_state_delete(int32_t field, int32_t key, int32_t key_len);
 #endif
 
 #endif
