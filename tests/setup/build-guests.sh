@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
 
-samples=(balancer delay firewall icmp-echo lpm-router macswap monitor nat notebook packet-filter policer udp-echo word-count)
+samples=(balancer delay firewall http-server icmp-echo lpm-router macswap monitor nat notebook packet-filter policer tcp-echo udp-echo word-count)
 samples_c=(packet-filter-c)
 select=("${samples[@]/#/--package=}" --lib)
 if [ "${1:-}" = --with-hostile ]; then

@@ -1,0 +1,296 @@
+//! The server as clients of another TCP stack see it.
+
+use std::fs;
+
+use http_server::HttpServer;
+use http_server::config::Config;
+use http_server::request::{Method, Parsed, Refusal, Request, parse};
+use pinion_sdk::Function;
+use pinion_sdk::tcp::Server;
+use pinion_sdk::tcp::testing::{Client, Network};
+use proptest::prelude::*;
+
+const PAGES: &str = "page / <h1>hello</h1>\npage /style.css body { margin: 0 }\nfill /big.bin 5242880\nfill /empty 0\n";
+
+struct Site(Network<Server<HttpServer>>);
+
+impl Site {
+    fn new(config: &str) -> Self {
+        Self(Network::new(config.as_bytes()).unwrap())
+    }
+
+    fn connect(&mut self) -> Client {
+        let client = self.0.connect("10.0.0.1".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
+        self.0.settle();
+        client
+    }
+
+    /// What comes when all of that was sent, until nothing comes any more.
+    fn ask(&mut self, client: Client, request: &str) -> String {
+        self.0.send(client, request.as_bytes());
+        let mut received = Vec::new();
+        loop {
+            self.0.settle();
+            match self.0.received(client) {
+                more if more.is_empty() => return String::from_utf8(received).unwrap(),
+                more => received.extend(more),
+            }
+        }
+    }
+
+    /// The same on a connection of its own.
+    fn ask_anew(&mut self, request: &str) -> String {
+        let client = self.connect();
+        let answer = self.ask(client, request);
+        self.0.abort(client);
+        self.0.settle();
+        answer
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+fn status(answer: &str) -> &str {
+    answer.split("\r\n").next().unwrap()
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").unwrap().1
+}
+
+#[test]
+fn a_page_comes_with_its_length_and_type_and_the_connection_is_kept() {
+    let mut site = Site::new(PAGES);
+    let client = site.connect();
+    for _ in 0..3 {
+        let answer = site.ask(client, &get("/"));
+        assert_eq!(
+            answer,
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 15\r\n\r\n<h1>hello</h1>\n"
+        );
+    }
+    let answer = site.ask(client, &get("/style.css?v=2"));
+    assert!(answer.contains("Content-Type: text/css; charset=utf-8\r\n") && answer.ends_with("body { margin: 0 }\n"));
+    assert!(site.0.is_connected(client));
+}
+
+#[test]
+fn who_only_wants_to_know_gets_the_head_alone() {
+    let mut site = Site::new(PAGES);
+    let client = site.connect();
+    let answer = site.ask(client, "HEAD /big.bin HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.contains("Content-Length: 5242880\r\n") && body(&answer).is_empty(), "{answer}");
+    assert_eq!(body(&site.ask(client, &get("/empty"))), "");
+    assert_eq!(body(&site.ask(client, &get("/"))), "<h1>hello</h1>\n", "and what comes next is in its place");
+}
+
+#[test]
+fn a_large_file_comes_whole() {
+    let mut site = Site::new(PAGES);
+    let client = site.connect();
+    let answer = site.ask(client, &get("/big.bin"));
+    let body = body(&answer).as_bytes();
+    assert_eq!(body.len(), 5 << 20);
+    for (number, line) in body.chunks(64).enumerate() {
+        assert!(line.starts_with(format!("{number:016x}.").as_bytes()) && line.ends_with(b".\n"), "line {number}");
+    }
+}
+
+#[test]
+fn requests_that_come_at_once_are_answered_in_their_order() {
+    let mut site = Site::new(PAGES);
+    let client = site.connect();
+    let paths = ["/", "/style.css", "/nothing", "/", "/big.bin", "/style.css"];
+    let answer = site.ask(client, &paths.map(get).concat());
+    let mut rest = answer.as_str();
+    for path in paths {
+        let (head, behind) = rest.split_once("\r\n\r\n").unwrap();
+        let expected = if path == "/nothing" { "404 Not Found" } else { "200 OK" };
+        assert!(head.starts_with(&format!("HTTP/1.1 {expected}\r\n")), "{path}: {head}");
+        let len = head.split("Content-Length: ").nth(1).unwrap().split("\r\n").next().unwrap().parse().unwrap();
+        rest = &behind[len..];
+    }
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let mut site = Site::new(PAGES);
+    let client = site.connect();
+    let request = get("/");
+    let (last, first) = request.as_bytes().split_last().unwrap();
+    for byte in first {
+        assert_eq!(site.ask(client, &char::from(*byte).to_string()), "");
+    }
+    assert_eq!(status(&site.ask(client, &char::from(*last).to_string())), "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn connections_are_closed_when_the_client_wants_it_and_kept_with_old_ones_only_if_they_say_so() {
+    let mut site = Site::new(PAGES);
+    for (request, is_kept) in [
+        ("GET / HTTP/1.1\r\nHost: x\r\nConnection: foo, Close\r\n\r\n", false),
+        ("GET / HTTP/1.0\r\n\r\n", false),
+        ("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
+        ("GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n", true),
+    ] {
+        let client = site.connect();
+        let answer = site.ask(client, request);
+        assert_eq!(status(&answer), "HTTP/1.1 200 OK");
+        assert_eq!(answer.contains("Connection: close\r\n"), !is_kept, "{request}");
+        assert_eq!(site.0.is_ended(client), !is_kept, "{request}");
+        let is_old = request.contains("1.0");
+        assert_eq!(answer.contains("Connection: keep-alive\r\n"), is_kept && is_old, "{request}");
+        site.0.abort(client);
+    }
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_the_connection_with_it() {
+    let mut site = Site::new(PAGES);
+    let long = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(9000));
+    let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(100));
+    for (request, expected) in [
+        ("nonsense\r\n\r\n", "400 Bad Request"),
+        ("\u{1}\u{2}\u{3}", "400 Bad Request"),
+        ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request"),
+        ("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "400 Bad Request"),
+        ("GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", "400 Bad Request"),
+        ("GET /../secret HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"),
+        ("GET /%2e%2e/secret HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"),
+        ("GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"),
+        ("GET //etc HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"),
+        ("GET x HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"),
+        ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", "405 Method Not Allowed"),
+        ("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", "405 Method Not Allowed"),
+        (&long, "431 Request Header Fields Too Large"),
+        (&many, "431 Request Header Fields Too Large"),
+        ("GET / HTTP/3.0\r\nHost: x\r\n\r\n", "505 HTTP Version Not Supported"),
+    ] {
+        let client = site.connect();
+        let answer = site.ask(client, request);
+        assert_eq!(status(&answer), format!("HTTP/1.1 {expected}"), "{request:.60}");
+        assert!(answer.contains("Connection: close\r\n") && site.0.is_ended(client), "{request:.60}");
+        assert_eq!(answer.contains("Allow: GET, HEAD\r\n"), expected.starts_with("405"));
+        site.0.close(client);
+        site.0.settle();
+    }
+    assert_eq!(status(&site.ask_anew(&get("/"))), "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn a_directory_is_served_whatever_happens_in_it_and_nothing_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("www");
+    fs::create_dir_all(root.join("a b/deep")).unwrap();
+    fs::write(folder.path().join("secret"), "secret").unwrap();
+    fs::write(root.join("index.html"), "front").unwrap();
+    fs::write(root.join("a b/index.html"), "inner").unwrap();
+    fs::write(root.join("photo.JPG"), "jpeg").unwrap();
+    let mut site = Site::new(&format!("root {}\n", root.display()));
+    for (path, expected, content) in [
+        ("/", "200 OK", "front"),
+        ("/index.html", "200 OK", "front"),
+        ("/a%20b/", "200 OK", "inner"),
+        ("/photo.JPG", "200 OK", "jpeg"),
+        ("/photo.JPG/", "404 Not Found", "404 Not Found\n"),
+        ("/a%20b", "301 Moved Permanently", "301 Moved Permanently\n"),
+        ("/a%20b/deep/", "404 Not Found", "404 Not Found\n"),
+        ("/none", "404 Not Found", "404 Not Found\n"),
+        ("/index.html/none", "404 Not Found", "404 Not Found\n"),
+        ("http://x/photo.JPG", "200 OK", "jpeg"),
+    ] {
+        let answer = site.ask_anew(&get(path));
+        assert_eq!((status(&answer), body(&answer)), (format!("HTTP/1.1 {expected}").as_str(), content), "{path}");
+    }
+    assert!(site.ask_anew(&get("/a%20b")).contains("Location: /a%20b/\r\n"));
+    assert!(site.ask_anew(&get("/photo.JPG")).contains("Content-Type: image/jpeg\r\n"));
+    fs::write(root.join("new.txt"), "new").unwrap();
+    assert_eq!(body(&site.ask_anew(&get("/new.txt"))), "new");
+}
+
+#[test]
+fn who_asks_for_nothing_or_never_comes_to_the_end_of_it_is_closed() {
+    let mut site = Site::new(&format!("idle_s 5\n{PAGES}"));
+    let (silent, slow) = (site.connect(), site.connect());
+    for line in ["GET / HTTP/1.1\r\n", "Host: x\r\n", "A: b\r\n", "C: d\r\n"] {
+        site.0.send(slow, line.as_bytes());
+        site.0.let_pass_ns(1_100_000_000);
+    }
+    assert!(site.0.is_connected(silent) && site.0.is_connected(slow));
+    site.0.let_pass_ns(2_000_000_000);
+    assert!(site.0.is_ended(silent), "nothing was asked within 5 s");
+    assert!(site.0.is_connected(slow), "a request may take 10 s");
+    site.0.let_pass_ns(5_000_000_000);
+    assert!(site.0.is_ended(slow));
+}
+
+#[test]
+fn six_connections_of_a_browsers_are_served_side_by_side() {
+    let mut site = Site::new(PAGES);
+    let clients: Vec<_> = (0..6).map(|_| site.connect()).collect();
+    for client in &clients {
+        site.0.send(*client, get("/big.bin").as_bytes());
+    }
+    let mut received = [0; 6];
+    site.0.until(|network| {
+        for (sum, client) in received.iter_mut().zip(&clients) {
+            *sum += network.received(*client).len();
+        }
+        let (least, most) = (received.iter().min().unwrap(), received.iter().max().unwrap());
+        assert!(most - least < 1 << 20, "none is far ahead of the others: {received:?}");
+        received.iter().all(|sum| *sum > 5 << 20)
+    });
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_is_refused_with_its_line() {
+    for (config, refusal) in [
+        ("", "there is nothing to serve: add a line like `root /www` or `page / Hello`"),
+        ("root /a\npage / x", "files come from `root /a`, or from `page` and `fill`: have one of them"),
+        ("root www", "configuration, line 1: \"www\" is no directory from / on"),
+        ("# all\nport 0", "configuration, line 2: \"0\" is no number from 1 to 65535"),
+        ("port 1\nport 2", "configuration, line 2: `port` is said twice"),
+        ("page / a\npage / b", "configuration, line 2: there is / already"),
+        ("page a b", "configuration, line 1: \"a\" is no path from / on"),
+        ("fill /a b", "configuration, line 1: \"b\" is no number from 0 to 1099511627776"),
+        (
+            "serve /www",
+            "configuration, line 1: `serve` is not known: there are `root DIRECTORY`, `port N`, `connections N`, `idle_s N`, \
+             `page PATH TEXT` and `fill PATH BYTES`",
+        ),
+    ] {
+        assert_eq!(Config::parse(config.as_bytes()).unwrap_err().to_string(), refusal);
+    }
+    assert!(Server::<HttpServer>::init(b"page / x\nconnections 5000").is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_parser_panic_and_no_path_leads_out(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = parse(&bytes);
+        let target: String = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
+        if let Parsed::Request(request, _) = parse(get(&format!("/{target}")).as_bytes()) {
+            prop_assert!(request.path.starts_with('/') && request.path.split('/').all(|part| part != ".."));
+        }
+    }
+
+    #[test]
+    fn a_request_is_the_same_however_little_of_what_follows_is_there(rest in ".{0,50}") {
+        let request = get("/a%20b");
+        let expected =
+            Request { method: Method::Get, path: "/a b".to_owned(), is_kept: true, is_old: false };
+        prop_assert_eq!(parse(format!("{request}{rest}").as_bytes()), Parsed::Request(expected, request.len()));
+        for len in 0..request.len() {
+            prop_assert_eq!(parse(&request.as_bytes()[..len]), Parsed::Partial);
+        }
+    }
+}
+
+#[test]
+fn a_head_without_an_end_is_refused_when_it_is_too_long() {
+    let endless = vec![b'a'; 9000];
+    assert_eq!(parse(&endless), Parsed::Refused(Refusal::TooLong));
+}
