@@ -1,0 +1,181 @@
+//! `http-server` as the kernel's TCP and everybody's clients meet it.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use pinion_tests::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT};
+use pinion_tests::build;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::process::run;
+use pinion_tests::until::{SOON, until};
+
+const CONFIG: &str = "page / hello\nfill /big 5242880\nfill /some 10000\n";
+const BIG_BYTES: usize = 5 << 20;
+const CONNECTIONS: usize = 200;
+
+/// Has the node serve files at its addresses.
+fn serve(bed: &Bed, policy: &str, config: &str, more: &str) {
+    let mut manifest = Manifest::of(TENANT).module("http-server", &build::sample("http-server")).with(format_args!(
+        "[[chain]]\nname = \"web\"\nstage = [{{ module = \"http-server\", config = {config:?} }}]\n{more}\n"
+    ));
+    for (name, destination) in [("web", NODE), ("web-v6", NODE_V6)] {
+        manifest = manifest.with(format_args!(
+            "[[rule]]\nname = \"{name}\"\npolicy = \"{policy}\"\nchain = \"web\"\n\
+             match = {{ destination = \"{destination}\", protocol = \"tcp\" }}\n"
+        ));
+    }
+    bed.node.apply(manifest.text());
+}
+
+/// What `curl` prints, told so much.
+fn curl(client: &Client, words: &[&str]) -> String {
+    let mut command = client.namespace.command("curl");
+    run(command.args(["--silent", "--show-error", "--globoff", "--max-time", "60"]).args(words))
+}
+
+/// What the server makes up for `fill`.
+fn filled(len: usize) -> String {
+    let mut text: String = (0..len.div_ceil(64)).map(|number| format!("{number:016x}{}\n", ".".repeat(47))).collect();
+    text.truncate(len);
+    text
+}
+
+/// What a namespace's kernel has counted of TCP since it was made.
+fn counters(client: &Client) -> BTreeMap<String, u64> {
+    let text = run(client.namespace.command("nstat").args(["--ignore", "--zeros", "--noupdate"]));
+    let pair = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
+/// Segments that were sent twice, by either side, as this client's kernel has noticed, are a few of all at most.
+fn assert_hardly_anything_was_sent_twice(client: &Client) {
+    let counters = counters(client);
+    let count = |name: &str| counters.get(name).copied().unwrap_or(0);
+    let (segments, by_client) = (count("TcpInSegs") + count("TcpOutSegs"), count("TcpRetransSegs"));
+    let by_server = count("TcpExtTCPDSACKOldSent") + count("TcpExtTCPDSACKOfoSent");
+    println!("of {segments} segments the client sent {by_client} again, and the server {by_server}");
+    assert!(segments > 1_000 && (by_client + by_server) * 100 <= segments, "{counters:?}");
+    assert_eq!(count("TcpInErrs") + count("TcpInCsumErrors"), 0, "{counters:?}");
+}
+
+#[test]
+fn files_come_whole_over_both_versions_of_ip_by_one_connection_for_several() {
+    let bed = Bed::new(Device::Tap);
+    serve(&bed, "per-client", CONFIG, "");
+    let client = &bed.clients[0];
+    for host in [NODE.to_owned(), format!("[{NODE_V6}]")] {
+        assert_eq!(curl(client, &[&format!("http://{host}/")]), "hello\n");
+        assert!(curl(client, &[&format!("http://{host}/big")]) == filled(BIG_BYTES), "over {host}");
+        let url = format!("http://{host}/some");
+        let report = curl(client, &["--write-out", "\n%{http_code} %{num_connects}\n", &url, &url, &url]);
+        let codes: Vec<&str> = report.lines().filter(|line| line.len() == 5).collect();
+        assert_eq!(codes, ["200 1", "200 0", "200 0"], "one connection for all");
+        for (words, status) in [
+            (vec!["--head"], "200"),
+            (vec!["--request", "POST", "--data", "x"], "405"),
+            (vec!["--path-as-is", "--request-target", "/../x"], "400"),
+            (vec!["--request-target", "/none"], "404"),
+            (vec!["--http1.0"], "200"),
+        ] {
+            let mut words = words;
+            let url = format!("http://{host}/");
+            words.extend(["--output", "/dev/null", "--write-out", "%{http_code}", &url]);
+            assert_eq!(curl(client, &words), status, "{words:?}");
+        }
+        let long = format!("X: {}", "y".repeat(10_000));
+        let url = format!("http://{host}/");
+        let words = ["--output", "/dev/null", "--write-out", "%{http_code}", "--header", &long, &url];
+        assert_eq!(curl(client, &words), "431");
+    }
+    // Nobody listens there.
+    let mut command = client.namespace.command("curl");
+    let refused = command.args(["--silent", "--max-time", "5", &format!("http://{NODE}:81/")]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(7), "the connection is refused, and nobody waits");
+    assert_hardly_anything_was_sent_twice(client);
+}
+
+#[test]
+fn each_of_many_clients_has_an_instance_of_its_own() {
+    const CLIENTS: usize = 40;
+    let bed = Bed::new(Device::Tap);
+    serve(&bed, "per-client", CONFIG, "");
+    let client = &bed.clients[0];
+    for number in 0..CLIENTS {
+        let address = format!("10.77.0.{}", 100 + number);
+        client.namespace.ip(&format!("address add {address}/24 dev eth0"));
+        let some = curl(client, &["--interface", &address, &format!("http://{NODE}/some")]);
+        assert!(some == filled(10_000), "for {address}");
+    }
+    let fwps = bed.node.cli().get("fwps");
+    let served: BTreeSet<_> =
+        fwps.iter().filter_map(|fwp| fwp["client"].as_str()).filter(|name| !name.is_empty()).collect();
+    assert_eq!(served.len(), CLIENTS, "{served:?}");
+}
+
+#[test]
+fn two_hundred_connections_at_once_share_an_instance_and_load_loses_no_request() {
+    let bed = Bed::new(Device::Tap);
+    serve(&bed, "shared", &format!("connections 256\n{CONFIG}"), "memory_limit_kib = 32768");
+    let client = &bed.clients[0];
+    let address: SocketAddr = format!("{NODE}:80").parse().unwrap();
+    let expected = filled(10_000);
+    let mut streams: Vec<TcpStream> = client.namespace.inside(|| {
+        (0..CONNECTIONS)
+            .map(|number| TcpStream::connect(address).unwrap_or_else(|error| panic!("{number}: {error}")))
+            .collect()
+    });
+    for _ in 0..3 {
+        for stream in &mut streams {
+            stream.set_read_timeout(Some(SOON)).unwrap();
+            stream.write_all(b"GET /some HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        }
+        for stream in &mut streams {
+            let mut answer = String::new();
+            let mut part = [0; 4096];
+            while answer.split_once("\r\n\r\n").is_none_or(|(_, body)| body.len() < expected.len()) {
+                let count = stream.read(&mut part).unwrap();
+                assert!(count > 0, "the connection goes on");
+                answer.push_str(str::from_utf8(&part[..count]).unwrap());
+            }
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body == expected);
+        }
+    }
+    let serving = bed.node.cli().get("fwps").into_iter().filter(|fwp| fwp["chain"] == "web").count();
+    println!("{CONNECTIONS} connections, {serving} instances with those in the cache");
+    drop(streams);
+    // With connections kept, and with a new one for each request.
+    for words in [&["-k", "-n", "5000", "-c", "20"][..], &["-n", "2000", "-c", "20"]] {
+        let url = format!("http://{NODE}/");
+        let report = run(client.namespace.command("ab").args(["-q", "-s", "10"]).args(words).arg(&url));
+        let line = |name: &str| {
+            let found = report.lines().find(|line| line.starts_with(name));
+            found
+                .unwrap_or_else(|| panic!("ab says nothing of {name}: {report}"))
+                .split_whitespace()
+                .collect::<Vec<_>>()
+        };
+        println!("ab {words:?}: {} requests per second", line("Requests per second:")[3]);
+        assert_eq!(
+            (line("Complete requests:")[2], line("Failed requests:")[2]),
+            (words[words.len() - 3], "0"),
+            "{report}"
+        );
+        assert!(!report.contains("Non-2xx"), "{report}");
+    }
+    let url = format!("http://{NODE}/big");
+    let words = ["--output", "/dev/null", "--write-out", "%{speed_download} %{size_download}", &url, &url];
+    let report = curl(client, &words);
+    println!("5 MiB: {report} (bytes per second, bytes)");
+    assert!(report.ends_with(&BIG_BYTES.to_string()), "{report}");
+    assert_hardly_anything_was_sent_twice(client);
+    until("end of all connections", SOON, || {
+        let waits = run(client.namespace.command("ss").args(["--tcp", "--no-header", "state", "established"]));
+        waits.trim().is_empty().then_some(())
+    });
+}
