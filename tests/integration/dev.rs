@@ -184,7 +184,9 @@ fn a_crate_just_made_is_built_and_runs_on_a_capture_and_what_it_says_is_shown() 
     let frames = [datagram(1, b"one"), datagram(2, b"two"), no_datagram, datagram(1, b"three")];
     write_pcap(&made.join("in.pcap"), &frames.map(|frame| (7, frame)));
     let deep = made.join("src");
-    let said = run(&mut pinion(&deep, &["dev", "--read", "../in.pcap", "--write", "../out.pcap"]));
+    // One after the other: two clients' instances answer a burst in any order.
+    let words = ["dev", "--read", "../in.pcap", "--write", "../out.pcap", "--burst", "1"];
+    let said = run(&mut pinion(&deep, &words));
     // Each client has an instance of its own, which says so once.
     assert_eq!(said.matches("the first datagram is answered").count(), 2, "{said}");
     assert!(said.contains("4 received, 3 sent (3 of them back to where frames came from), 1 dropped\n"), "{said}");
