@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -15,11 +16,11 @@ const CONFIG: &str = "page / hello\nfill /big 5242880\nfill /some 10000\n";
 const BIG_BYTES: usize = 5 << 20;
 const CONNECTIONS: usize = 200;
 
-/// Has the node serve files at its addresses.
-fn serve(bed: &Bed, policy: &str, config: &str, more: &str) {
-    let mut manifest = Manifest::of(TENANT).module("http-server", &build::sample("http-server")).with(format_args!(
-        "[[chain]]\nname = \"web\"\nstage = [{{ module = \"http-server\", config = {config:?} }}]\n{more}\n"
-    ));
+/// Has the node serve files at its addresses; `stage` and `more` are further keys of the stage and of the chain.
+fn serve(bed: &Bed, policy: &str, stage: &str, more: &str) {
+    let mut manifest = Manifest::of(TENANT)
+        .module("http-server", &build::sample("http-server"))
+        .with(format_args!("[[chain]]\nname = \"web\"\nstage = [{{ module = \"http-server\", {stage} }}]\n{more}\n"));
     for (name, destination) in [("web", NODE), ("web-v6", NODE_V6)] {
         manifest = manifest.with(format_args!(
             "[[rule]]\nname = \"{name}\"\npolicy = \"{policy}\"\nchain = \"web\"\n\
@@ -27,6 +28,25 @@ fn serve(bed: &Bed, policy: &str, config: &str, more: &str) {
         ));
     }
     bed.node.apply(manifest.text());
+}
+
+#[test]
+fn the_files_of_a_folder_that_is_deployed_with_it_are_served() {
+    let bed = Bed::new(Device::Tap);
+    let site = bed.node.path("site");
+    let big = filled(300_000);
+    fs::create_dir_all(site.join("notes")).expect("the node's folder is writable");
+    for (path, text) in [("index.html", "<h1>it works</h1>"), ("notes/index.html", "notes"), ("big.txt", &big)] {
+        fs::write(site.join(path), text).expect("the node's folder is writable");
+    }
+    serve(&bed, "per-client", &format!("config = \"root /\", files = {site:?}"), "");
+    let client = &bed.clients[0];
+    let url = |path: &str| format!("http://{NODE}{path}");
+    assert_eq!(curl(client, &[&url("/")]), "<h1>it works</h1>");
+    assert_eq!(curl(client, &["--location", &url("/notes")]), "notes");
+    assert!(curl(client, &[&url("/big.txt")]) == big);
+    let status = |path: &str| curl(client, &["--output", "/dev/null", "--write-out", "%{http_code}", &url(path)]);
+    assert_eq!((status("/none"), status("/big.txt")), ("404".into(), "200".into()));
 }
 
 /// What `curl` prints, told so much.
@@ -66,7 +86,7 @@ fn assert_hardly_anything_was_sent_twice(client: &Client) {
 #[test]
 fn files_come_whole_over_both_versions_of_ip_by_one_connection_for_several() {
     let bed = Bed::new(Device::Tap);
-    serve(&bed, "per-client", CONFIG, "");
+    serve(&bed, "per-client", &format!("config = {CONFIG:?}"), "");
     let client = &bed.clients[0];
     for host in [NODE.to_owned(), format!("[{NODE_V6}]")] {
         assert_eq!(curl(client, &[&format!("http://{host}/")]), "hello\n");
@@ -103,7 +123,7 @@ fn files_come_whole_over_both_versions_of_ip_by_one_connection_for_several() {
 fn each_of_many_clients_has_an_instance_of_its_own() {
     const CLIENTS: usize = 40;
     let bed = Bed::new(Device::Tap);
-    serve(&bed, "per-client", CONFIG, "");
+    serve(&bed, "per-client", &format!("config = {CONFIG:?}"), "");
     let client = &bed.clients[0];
     for number in 0..CLIENTS {
         let address = format!("10.77.0.{}", 100 + number);
@@ -120,7 +140,7 @@ fn each_of_many_clients_has_an_instance_of_its_own() {
 #[test]
 fn two_hundred_connections_at_once_share_an_instance_and_load_loses_no_request() {
     let bed = Bed::new(Device::Tap);
-    serve(&bed, "shared", &format!("connections 256\n{CONFIG}"), "memory_limit_kib = 32768");
+    serve(&bed, "shared", &format!("config = {:?}", format!("connections 256\n{CONFIG}")), "memory_limit_kib = 32768");
     let client = &bed.clients[0];
     let address: SocketAddr = format!("{NODE}:80").parse().unwrap();
     let expected = filled(10_000);

@@ -1,9 +1,9 @@
 //! Where a request's path leads: [`Files`], of a directory or of the configuration.
 
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::path::PathBuf;
 use std::rc::Rc;
-
-use pinion_sdk::InitError;
 
 use crate::config::{Content, Page, Source};
 
@@ -36,67 +36,35 @@ pub trait Files {
 }
 
 /// The files of a configuration.
-///
-/// # Errors
-///
-/// They are a directory's, and this module was built without the calls for that.
-pub fn of(source: Source) -> Result<Box<dyn Files>, InitError> {
+pub fn of(source: Source) -> Box<dyn Files> {
     match source {
-        Source::Root(root) => directory::open(root),
-        Source::Pages(pages) => Ok(Box::new(Pages(pages.into_iter().map(Rc::new).collect()))),
+        Source::Root(root) => Box::new(Directory(PathBuf::from(root))),
+        Source::Pages(pages) => Box::new(Pages(pages.into_iter().map(Rc::new).collect())),
     }
 }
 
-#[cfg(any(feature = "files", not(target_family = "wasm")))]
-mod directory {
-    use std::fs::{self, File};
-    use std::io::{self, ErrorKind};
-    use std::path::PathBuf;
+/// A directory of the file system's, looked into at each request.
+struct Directory(PathBuf);
 
-    use pinion_sdk::InitError;
-
-    use super::{Files, Found, INDEX, content_type};
-
-    pub(super) fn open(root: String) -> Result<Box<dyn Files>, InitError> {
-        Ok(Box::new(Directory(PathBuf::from(root))))
-    }
-
-    /// A directory of the file system's, looked into at each request.
-    struct Directory(PathBuf);
-
-    impl Files for Directory {
-        fn find(&self, path: &str) -> io::Result<Found> {
-            let mut at = self.0.clone();
-            at.extend(path.split('/').filter(|part| !part.is_empty()));
-            let mut status = fs::metadata(&at)?;
-            if status.is_dir() {
-                if !path.ends_with('/') {
-                    return Ok(Found::Directory);
-                }
-                at.push(INDEX);
-                status = fs::metadata(&at)?;
-            } else if path.ends_with('/') {
-                return Err(ErrorKind::NotFound.into());
+impl Files for Directory {
+    fn find(&self, path: &str) -> io::Result<Found> {
+        let mut at = self.0.clone();
+        at.extend(path.split('/').filter(|part| !part.is_empty()));
+        let mut status = fs::metadata(&at)?;
+        if status.is_dir() {
+            if !path.ends_with('/') {
+                return Ok(Found::Directory);
             }
-            if !status.is_file() {
-                return Err(ErrorKind::NotFound.into());
-            }
-            let content_type = content_type(at.to_str().unwrap_or_default());
-            Ok(Found::File { len: status.len(), bytes: Box::new(File::open(&at)?), content_type })
+            at.push(INDEX);
+            status = fs::metadata(&at)?;
+        } else if path.ends_with('/') {
+            return Err(ErrorKind::NotFound.into());
         }
-    }
-}
-
-#[cfg(not(any(feature = "files", not(target_family = "wasm"))))]
-mod directory {
-    use pinion_sdk::InitError;
-
-    use super::Files;
-
-    pub(super) fn open(root: String) -> Result<Box<dyn Files>, InitError> {
-        Err(InitError::new(format!(
-            "`root {root}` cannot be served: this module was built without the feature `files`; have `page` and `fill` instead"
-        )))
+        if !status.is_file() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let content_type = content_type(at.to_str().unwrap_or_default());
+        Ok(Found::File { len: status.len(), bytes: Box::new(File::open(&at)?), content_type })
     }
 }
 

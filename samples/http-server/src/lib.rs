@@ -54,7 +54,7 @@ impl Service for HttpServer {
 
     fn init(config: &[u8]) -> Result<(Self, Settings), InitError> {
         let Config { source, port, connections_max, idle_ns } = Config::parse(config)?;
-        let service = Self { files: files::of(source)?, idle_ns, part: vec![0; PART_BYTES].into() };
+        let service = Self { files: files::of(source), idle_ns, part: vec![0; PART_BYTES].into() };
         let defaults = Settings::default();
         // A client that is waited for is not broken off before.
         let idle_timeout_ns = defaults.idle_timeout_ns.max(2 * idle_ns);
