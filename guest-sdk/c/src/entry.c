@@ -6,9 +6,9 @@
 
 int32_t pinion_prepare(void)
 {
-    if (!pinion_module_.function.packet == !pinion_module_.function.batch)
-        return pinion_refuse("a function has one of .packet and .batch, and this has %s",
-                             pinion_module_.function.packet ? "both" : "neither");
+    const bool has_packet = pinion_module_.function.packet != NULL, has_batch = pinion_module_.function.batch != NULL;
+    if (has_packet == has_batch)
+        return pinion_refuse("a function has one of .packet and .batch, and this has %s", has_packet ? "both" : "neither");
     const size_t len = pinion_host_config(NULL, 0);
     uint8_t *config = malloc(len + 1);
     if (!config)
