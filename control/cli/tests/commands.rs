@@ -213,7 +213,8 @@ async fn json_shows_whole_objects() {
     let chain = json(&["describe", "chain", "echo", "--tenant", "demo", "-o", "json"]).await;
     assert_eq!(
         chain["stages"][0],
-        serde_json::json!({"module": "icmp-echo", "name": null, "config": {"text": "hello"}, "outputs": ["egress"], "state": []})
+        serde_json::json!({"module": "icmp-echo", "name": null, "config": {"text": "hello"}, "files": null,
+            "outputs": ["egress"], "state": []})
     );
     assert_eq!(chain["hold_frames"], 0);
     let fwp = json(&["get", "fwps", "-o", "json"]).await;

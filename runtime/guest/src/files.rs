@@ -15,7 +15,7 @@
 //!
 //! Each operation takes a bounded time: paths have [`PATH_BYTES_MAX`] bytes and [`PATH_NAMES_MAX`] names, instances have so many
 //! open files ([`OPEN_FILES_MAX`]) and things of their own making ([`NODES_MAX`]), and what is removed is not given back piece by piece
-//! but used again ([`pages`]).
+//! but used again (`pages.rs`).
 
 mod bundle;
 mod descriptors;
