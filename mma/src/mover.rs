@@ -13,6 +13,7 @@
 //! A node may have several MMAs; each has a link of its own with the gateway, and all FWPs of a chain instance are with the
 //! same one ([`crate::id::MmaIndex`]).
 
+mod ahead;
 mod warmth;
 
 use std::collections::VecDeque;
@@ -20,27 +21,21 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
+use self::ahead::{AHEAD, FAR_AHEAD, NEAR_AHEAD, prefetch_others, prefetch_payload, prefetch_payloads};
 use self::warmth::Warmth;
 use crate::buffer::Frame;
 use crate::counters::MmaCounters;
 use crate::dock::{Dock, Stuck};
 use crate::id::{FwpId, PortIndex};
 use crate::link::{Inbound, MmaLink};
-use crate::mailbox::{Outlet, Transmission};
+use crate::mailbox::Outlet;
 use crate::next_up::NextUp;
 use crate::notify::ReadyQueue;
-use crate::pool::PoolRegion;
 use crate::slots::Came;
-use crate::spsc::Taking;
 use crate::wiring::{Accepted, Course, Edge, Endpoint, EndpointTable, Inlet, Intake};
 
 /// Frames taken from the gateway, and FWPs whose output is moved, per poll.
 const BATCH: usize = 128;
-/// How many frames ahead of the one being copied memory is asked for.
-const AHEAD: usize = 24;
-/// How many FWPs ahead of the one whose frames are moved its endpoint is asked for, and how many ahead all else of it.
-const FAR_AHEAD: usize = 16;
-const NEAR_AHEAD: usize = 8;
 /// Frames of outputs that are moved, of however many FWPs, before workers are told of them.
 const TELL_AFTER: usize = 32;
 
@@ -575,35 +570,5 @@ fn accept(intake: &mut Intake<'_>, frame: &Frame) -> Accepted {
 fn note_untold(endpoint: &mut Endpoint, untold: &mut Vec<FwpId>) {
     if !std::mem::replace(&mut endpoint.untold, true) {
         untold.push(endpoint.id);
-    }
-}
-
-/// Asks for what frames touch that come soon and are not for this FWP. Where each is for another, everything has to be fetched
-/// from afar.
-#[inline(always)]
-fn prefetch_others(frames: &Taking<'_, Inbound>, target: FwpId, table: &EndpointTable) {
-    let others = |ahead: usize| frames.peek(ahead).filter(|inbound| inbound.target != target);
-    if let Some(far) = others(FAR_AHEAD) {
-        table.prefetch(far.target);
-    }
-    if let Some(near) = others(NEAR_AHEAD) {
-        table.prefetch_inlet(near.target);
-        near.frame.prefetch();
-    }
-}
-
-/// Asks for the first payloads of a row.
-#[inline(always)]
-fn prefetch_payloads(row: &Taking<'_, Transmission>, pool: &PoolRegion) {
-    for sent in (0..AHEAD).map_while(|ahead| row.peek(ahead)) {
-        pool.prefetch(sent.slot, sent.offset);
-    }
-}
-
-/// Asks for the payload that comes some frames after the one being copied.
-#[inline(always)]
-fn prefetch_payload(row: &Taking<'_, Transmission>, pool: &PoolRegion) {
-    if let Some(sent) = row.peek(AHEAD) {
-        pool.prefetch(sent.slot, sent.offset);
     }
 }

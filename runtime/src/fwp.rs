@@ -13,12 +13,14 @@
 //! The store is never dropped by accident: its memory is what the MMA copies into. Only [`Fwp::dismantle`] does.
 #![allow(unsafe_code)] // Lends linear memory to the MMA for as long as the FWP exists.
 
+mod limit;
+mod shared;
+
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,7 @@ use pinion_abi::{
     EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader,
 };
 use pinion_builder_client::metrics::{self, Metric};
-use pinion_guest::files::{Files, Space};
+use pinion_guest::files::Files;
 use pinion_mma::counters::FwpCounters;
 use pinion_mma::fwp::connect;
 use pinion_mma::id::FwpId;
@@ -35,13 +37,17 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::pool::PoolLayout;
 use pinion_mma::prefetch;
 use pinion_mma::wiring::{Endpoint, Wiring};
-use wasmtime::{Instance, Memory, ResourceLimiter, Store};
+use wasmtime::{Instance, Memory, Store};
+
+pub(crate) use self::limit::MemoryLimit;
+pub use self::shared::FwpShared;
+pub(crate) use self::shared::NEVER_NS;
 
 use crate::accounts::{Holding, MemoryAccounts};
 use crate::activation::Activation;
 use crate::clock::RunSlot;
-use crate::end::{EndReason, Stop};
-use crate::footprint::{CallSite, Footprint};
+use crate::end::EndReason;
+use crate::footprint::Footprint;
 use crate::log::GuestLog;
 use crate::metrics::Readings;
 use crate::state::Grants;
@@ -72,158 +78,7 @@ impl FwpContext {
     #[cold]
     pub(crate) fn begin_to_serve(&self) {
         let is_told_again = self.activation.as_ref().is_some_and(Activation::record);
-        self.shared.unserving.store(is_told_again, Ordering::Relaxed);
-    }
-}
-
-/// The deadline of who waits for packets only.
-pub(crate) const NEVER_NS: u64 = u64::MAX;
-/// What [`FwpShared::fresh`] says in place of a number.
-const TOLD: u32 = u32::MAX;
-
-/// What is known of an FWP outside its fiber: by its worker, which host calls tell it, and by those who report.
-#[derive(Debug, Default)]
-pub struct FwpShared {
-    /// It waits for packets. Written by its worker.
-    waiting: AtomicBool,
-    /// It has got no packets yet, and is to tell when it does. Written by its worker.
-    unserving: AtomicBool,
-    /// By when it has its turn although nothing has arrived, if it waits. Written by its worker.
-    deadline_ns: AtomicU64,
-    /// Packets that were published and that it has not been told of; [`TOLD`] if nothing was exchanged since it was. Written by its worker.
-    fresh: AtomicU32,
-    memory_bytes: AtomicU64,
-    /// What its changes of its files take.
-    files_bytes: AtomicU64,
-    /// Bytes that host calls may still move in this turn. Written by its worker.
-    allowance_bytes: AtomicU32,
-    /// Where its first wait found the stack and its context, in memory.
-    call_stack: AtomicU64,
-    call_context: AtomicU64,
-}
-
-/// Bytes that host calls move in one turn. Guest code is interrupted at loops and function entries only, so without a bound
-/// a long straight line of calls would hold the core.
-const ALLOWANCE_BYTES: u32 = 256 * 1024;
-/// What a call costs beside the bytes it moves.
-const CALL_BYTES: u32 = 256;
-
-impl FwpShared {
-    /// Whether it waits for packets.
-    #[must_use]
-    pub fn waits(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// Of an FWP that has not run yet.
-    fn new(activation: Option<&Activation>) -> Self {
-        Self { unserving: activation.is_some().into(), fresh: TOLD.into(), ..Self::default() }
-    }
-
-    /// Notes that it waits, and until when; called by the `wait` and `wait_until` imports.
-    pub(crate) fn wait_until(&self, deadline_ns: u64) {
-        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
-        self.waiting.store(true, Ordering::Relaxed);
-    }
-
-    /// By when it is to have a turn although nothing has arrived, as far as it waits.
-    fn deadline_ns(&self) -> u64 {
-        self.deadline_ns.load(Ordering::Relaxed)
-    }
-
-    /// Packets published since the last time this was asked, if the rings were exchanged since; called by the `wait` and `wait_until`
-    /// imports.
-    pub(crate) fn take_fresh(&self) -> Option<u32> {
-        let fresh = self.fresh.load(Ordering::Relaxed);
-        self.fresh.store(TOLD, Ordering::Relaxed);
-        (fresh != TOLD).then_some(fresh)
-    }
-
-    /// Whether it gets its first packets now, which is to be told; called by the `wait` import.
-    #[inline]
-    pub(crate) fn begins_to_serve(&self) -> bool {
-        self.unserving.load(Ordering::Relaxed)
-    }
-
-    /// Notes where a host call finds the stack and the FWP's context; called by the `wait` import.
-    #[inline]
-    pub(crate) fn note_call(&self, context: *const FwpContext) {
-        if self.call_context.load(Ordering::Relaxed) == 0 {
-            let here = 0_u8;
-            self.call_stack.store((&raw const here).addr() as u64, Ordering::Relaxed);
-            self.call_context.store(context.addr() as u64, Ordering::Relaxed);
-        }
-    }
-
-    fn call_site(&self) -> CallSite {
-        let [stack, context] = [&self.call_stack, &self.call_context].map(|at| at.load(Ordering::Relaxed) as usize);
-        CallSite { stack, context }
-    }
-
-    /// Charges a host call that moves so many bytes; false if this turn's allowance does not cover it.
-    pub(crate) fn charge(&self, bytes: u32) -> bool {
-        let left = self.allowance_bytes.load(Ordering::Relaxed).checked_sub(bytes.saturating_add(CALL_BYTES));
-        self.allowance_bytes.store(left.unwrap_or(0), Ordering::Relaxed);
-        left.is_some()
-    }
-
-    /// A new turn begins.
-    fn begin_turn(&self) {
-        self.waiting.store(false, Ordering::Relaxed);
-        self.allowance_bytes.store(ALLOWANCE_BYTES, Ordering::Relaxed);
-    }
-
-    /// Size of its linear memory, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed)
-    }
-
-    /// What it has changed of its files, in bytes of memory.
-    #[must_use]
-    pub fn files_bytes(&self) -> u64 {
-        self.files_bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// Holds a guest's memory, and with it what it has changed of its files, to what it, its chain and its tenant may have.
-pub(crate) struct MemoryLimit {
-    holding: Holding,
-    /// Its memory is there, and may only grow.
-    made: bool,
-    shared: Arc<FwpShared>,
-}
-
-impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(&mut self, _now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
-        let making = !std::mem::replace(&mut self.made, true);
-        // The engine would refuse it too, but after it was charged for.
-        if declared_max.is_some_and(|max| wanted > max) {
-            return Ok(false);
-        }
-        match self.holding.resize(wanted as u64 + self.shared.files_bytes()) {
-            Ok(()) => {
-                self.shared.memory_bytes.store(wanted as u64, Ordering::Relaxed);
-                Ok(true)
-            }
-            Err(over) if making => Err(Stop(EndReason::OverLimit(over)).into()),
-            Err(_) => Ok(false),
-        }
-    }
-
-    fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
-        // Tables are part of the engine's reservation; a guest lives with the one its module declares.
-        Ok(now == 0 || wanted == now)
-    }
-}
-
-impl Space for MemoryLimit {
-    fn resize(&mut self, bytes: u64) -> bool {
-        let is_granted = self.holding.resize(self.shared.memory_bytes() + bytes).is_ok();
-        if is_granted {
-            self.shared.files_bytes.store(bytes, Ordering::Relaxed);
-        }
-        is_granted
+        self.shared.set_unserving(is_told_again);
     }
 }
 
@@ -315,7 +170,7 @@ impl Fwp {
     /// What became of it instead; whatever was made is gone again.
     pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
         let deadline = Instant::now() + INIT_TIME_MAX;
-        let shared = Arc::new(FwpShared::new(berth.activation.as_ref()));
+        let shared = Arc::new(FwpShared::new(berth.activation.is_some()));
         let context = FwpContext {
             joined: false,
             shared: Arc::clone(&shared),
@@ -324,11 +179,7 @@ impl Fwp {
             files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
             state: berth.state,
             memory: None,
-            limit: MemoryLimit {
-                holding: Holding::new(berth.memory, template.memory_bytes_max as u64),
-                made: false,
-                shared: Arc::clone(&shared),
-            },
+            limit: MemoryLimit::new(Holding::new(berth.memory, template.memory_bytes_max as u64), Arc::clone(&shared)),
             activation: berth.activation,
         };
         let mut store = Store::new(template.engine(), context);
@@ -466,7 +317,7 @@ impl Fwp {
                 return (Turn::Waiting { sent: 0 }, started_ns);
             }
             // Who is not to know that its deadline has passed is not told that nothing has come either.
-            self.shared.fresh.store(if fresh > 0 || is_due { fresh } else { TOLD }, Ordering::Relaxed);
+            self.shared.note_exchange((fresh > 0 || is_due).then_some(fresh));
             self.busy = true;
         }
         self.shared.begin_turn();
@@ -640,22 +491,6 @@ fn drive<F: Future>(clock: &RunSlot, shared: &FwpShared, deadline: Instant, futu
             Poll::Ready(output) => return Ok(output),
             Poll::Pending if Instant::now() > deadline => return Err(EndReason::InitTime),
             Poll::Pending => std::thread::yield_now(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_calls_move_no_more_than_a_turn_allows_and_as_much_again_in_the_next() {
-        const BYTES: u32 = 4096;
-        let shared = FwpShared::default();
-        for _ in 0..2 {
-            shared.begin_turn();
-            let calls = (0..1000).take_while(|_| shared.charge(BYTES)).count();
-            assert_eq!(calls as u32, ALLOWANCE_BYTES / (BYTES + CALL_BYTES));
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Which chain gets the next instance, and when none does.
 
-use fastrand::Rng;
-use pinion_control::model::{Chain, Change, Digest, Module, Stage};
+use std::time::Duration;
 
+use fastrand::Rng;
+use pinion_control::model::{Chain, Change, Digest, Module, ModuleName, Stage};
+
+use super::entry::{BACK_OFF_MIN, SLOW, SLOW_REST_FACTOR};
 use super::*;
 use crate::accounts::TenantLimits;
 use crate::engine::{self, Reset};

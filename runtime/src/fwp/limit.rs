@@ -1,0 +1,59 @@
+//! How much memory an FWP may have.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pinion_guest::files::Space;
+use wasmtime::ResourceLimiter;
+
+use super::FwpShared;
+use crate::accounts::Holding;
+use crate::end::{EndReason, Stop};
+
+/// Holds a guest's memory, and with it what it has changed of its files, to what it, its chain and its tenant may have.
+pub(crate) struct MemoryLimit {
+    holding: Holding,
+    /// Its memory is there, and may only grow.
+    made: bool,
+    shared: Arc<FwpShared>,
+}
+
+impl MemoryLimit {
+    /// Of an FWP that has no memory yet.
+    pub(super) fn new(holding: Holding, shared: Arc<FwpShared>) -> Self {
+        Self { holding, made: false, shared }
+    }
+}
+
+impl ResourceLimiter for MemoryLimit {
+    fn memory_growing(&mut self, _now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        let making = !std::mem::replace(&mut self.made, true);
+        // The engine would refuse it too, but after it was charged for.
+        if declared_max.is_some_and(|max| wanted > max) {
+            return Ok(false);
+        }
+        match self.holding.resize(wanted as u64 + self.shared.files_bytes()) {
+            Ok(()) => {
+                self.shared.memory_bytes.store(wanted as u64, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(over) if making => Err(Stop(EndReason::OverLimit(over)).into()),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        // Tables are part of the engine's reservation; a guest lives with the one its module declares.
+        Ok(now == 0 || wanted == now)
+    }
+}
+
+impl Space for MemoryLimit {
+    fn resize(&mut self, bytes: u64) -> bool {
+        let is_granted = self.holding.resize(self.shared.memory_bytes() + bytes).is_ok();
+        if is_granted {
+            self.shared.files_bytes.store(bytes, Ordering::Relaxed);
+        }
+        is_granted
+    }
+}
