@@ -270,7 +270,7 @@ pub(crate) struct Builder {
 pub(crate) enum Template {
     /// Answers UDP datagrams, in C
     C,
-    /// A service: answers requests, by UDP and by `pinion invoke`
+    /// A service over TCP: answers requests
     Endpoint,
     /// Lets packets to some ports pass, and drops others
     PacketFilter,

@@ -39,7 +39,10 @@ fn a_new_crate_names_itself_and_its_sdk_and_leaves_no_place_unfilled() {
         }
         let manifest = fs::read_to_string(made.join("Cargo.toml")).unwrap();
         assert!(manifest.contains(&format!("name = \"{name}\"")), "{manifest}");
-        assert!(manifest.contains(concat!("pinion-sdk = \"", env!("CARGO_PKG_VERSION"), "\"")), "{manifest}");
+        assert!(
+            manifest.contains(concat!("pinion-sdk = { version = \"", env!("CARGO_PKG_VERSION"), "\"")),
+            "{manifest}"
+        );
     }
 }
 
@@ -77,7 +80,8 @@ fn a_path_that_make_would_not_understand_is_refused() {
 #[test]
 fn a_folder_with_nothing_to_build_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("pinion.toml"), "").unwrap();
+    let manifest = "version = \"pinion.v1\"\n[[module]]\nname = \"m\"\npath = \"m.wasm\"\n";
+    fs::write(folder.path().join("pinion.toml"), manifest).unwrap();
     let builder = env!("CARGO_BIN_EXE_pinion");
     let error = refused(folder.path(), &["build", "--builder", builder]);
     assert!(error.starts_with("error: there is neither a Cargo.toml nor a Makefile in this folder"), "{error}");

@@ -15,7 +15,7 @@ struct TemplateFile {
 }
 
 macro_rules! template {
-    ($folder:literal $(, $path:literal => $file:literal)*) => {
+    ($folder:literal) => {
         &[
             TemplateFile { path: "Cargo.toml", text: include_str!("../../templates/Cargo.toml.in") },
             TemplateFile { path: ".gitignore", text: include_str!("../../templates/gitignore.in") },
@@ -32,7 +32,6 @@ macro_rules! template {
                 path: "tests/frames.rs",
                 text: include_str!(concat!("../../templates/", $folder, "/frames.rs.in")),
             },
-            $(TemplateFile { path: $path, text: include_str!(concat!("../../templates/", $folder, "/", $file)) },)*
         ]
     };
 }
@@ -45,7 +44,7 @@ const C: &[TemplateFile] = &[
     TemplateFile { path: "src/function.c", text: include_str!("../../templates/c/function.c.in") },
     TemplateFile { path: "tests/frames.c", text: include_str!("../../templates/c/frames.c.in") },
 ];
-const ENDPOINT: &[TemplateFile] = template!("endpoint", "src/datagram.rs" => "datagram.rs.in");
+const ENDPOINT: &[TemplateFile] = template!("endpoint");
 const PACKET_FILTER: &[TemplateFile] = template!("packet-filter");
 const RESPONDER: &[TemplateFile] = template!("responder");
 
@@ -53,9 +52,9 @@ pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&
     let folder = PathBuf::from(name);
     let (files, dependency, tested_by) = match template {
         Template::C => (C, c_sdk(sdk)?, "make test"),
-        Template::Endpoint => (ENDPOINT, rust_sdk(sdk)?, "cargo test"),
-        Template::PacketFilter => (PACKET_FILTER, rust_sdk(sdk)?, "cargo test"),
-        Template::Responder => (RESPONDER, rust_sdk(sdk)?, "cargo test"),
+        Template::Endpoint => (ENDPOINT, rust_sdk(sdk, &["tcp"])?, "cargo test"),
+        Template::PacketFilter => (PACKET_FILTER, rust_sdk(sdk, &[])?, "cargo test"),
+        Template::Responder => (RESPONDER, rust_sdk(sdk, &[])?, "cargo test"),
     };
     check_empty(&folder)?;
     let crate_name = name.replace('-', "_");
@@ -69,15 +68,19 @@ pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&
     output::print(&format!("{name}/ is there. Next:\n  cd {name}\n  {tested_by}\n  pinion build\n  pinion apply"))
 }
 
-/// The dependency on the SDK's crate: in a checkout that somebody names, or this version from the registry.
-fn rust_sdk(given: Option<&Path>) -> Result<String, BadInput> {
-    let Some(given) = given else { return Ok(format!("{:?}", env!("CARGO_PKG_VERSION"))) };
+/// The dependency on the SDK's crate, with these features: in a checkout that somebody names, or this version from the registry.
+fn rust_sdk(given: Option<&Path>, features: &[&str]) -> Result<String, BadInput> {
+    let with_features = |source: String| match features {
+        [] => format!("{{ {source} }}"),
+        features => format!("{{ {source}, features = {features:?} }}"),
+    };
+    let Some(given) = given else { return Ok(with_features(format!("version = {:?}", env!("CARGO_PKG_VERSION")))) };
     let is_sdk = |folder: &Path| {
         let manifest = fs::read_to_string(folder.join("Cargo.toml"));
         manifest.is_ok_and(|manifest| manifest.lines().any(|line| line == "name = \"pinion-sdk\""))
     };
     let folder = sdk_folder(given, ["", "rust", "guest-sdk/rust"], "pinion-sdk", is_sdk)?;
-    Ok(format!("{{ path = {folder:?} }}"))
+    Ok(with_features(format!("path = {folder:?}")))
 }
 
 /// The folder of the C SDK, as a Makefile names it.
