@@ -305,22 +305,22 @@ fn symbols_in_an_account_are_cut_and_forge_no_line() {
 
 #[test]
 fn a_long_straight_line_of_host_calls_is_interrupted_and_goes_on() {
-    // Most of the calls have nothing left of a turn's allowance and are refused, some tens of nanoseconds each.
-    let random = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(10_000);
-    assert!(preemptions_of(&random) >= 1, "10,000 calls fit into a quantum");
+    // Most of the calls have nothing left of a turn's allowance and are refused, some nanoseconds each.
+    let line = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(10_000);
+    assert!(preemptions_of(&"(call $line)".repeat(50), &line) >= 1, "500,000 calls fit into a quantum");
 }
 
 #[test]
 fn who_asks_again_when_a_turns_calls_have_moved_all_they_may_is_no_more_than_slow() {
     // Of 256 KiB a turn, 4,096 bytes and the call's own 256 each.
     let patient = "(loop $again (br_if $again (call $random (i32.const 8192) (i32.const 4096))))".repeat(600);
-    assert!(preemptions_of(&patient) >= 600 * (4096 + 256) / (256 * 1024));
+    assert!(preemptions_of(&patient, "") >= 600 * (4096 + 256) / (256 * 1024));
 }
 
-/// How often a guest is preempted that does this once and finishes.
-fn preemptions_of(what: &str) -> usize {
+/// How often a guest is preempted that does this once and finishes; `line` is what its function `$line` does.
+fn preemptions_of(what: &str, line: &str) -> usize {
     let mut bench = Bench::new();
-    let run = format!("{WAIT_ONCE} {what} (call $exit (i32.const 0))");
+    let run = format!("{WAIT_ONCE} {what} (call $exit (i32.const 0))) (func $line {line}");
     let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
     bench.send(buffer(), 60);
     let mut preemptions = 0;

@@ -198,16 +198,18 @@ fn wait_at_most(child: &mut Child, time: Duration) -> std::io::Result<Option<Exi
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
     /// A builder that is this shell script, in a folder that has to stay.
     fn builder(script: &str) -> (tempfile::TempDir, Builder) {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("builder");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let [text, program] = ["text", "builder"].map(|name| folder.path().join(name));
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        // Written by another process: a test beside this one may start a program while a file of ours is open for writing, which then has it
+        // open, too, and nothing that somebody has open for writing can be started.
+        let copied = Command::new("install").args(["-m", "700"]).args([&text, &program]).status().unwrap();
+        assert!(copied.success());
         (folder, Builder::new(program))
     }
 
