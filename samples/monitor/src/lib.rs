@@ -132,7 +132,7 @@ impl Monitor {
 }
 
 fn bits_per_second(bytes: u64, span_ns: u64) -> u64 {
-    u64::try_from(u128::from(bytes) * 8 * u128::from(SECOND_NS) / u128::from(span_ns)).unwrap_or(u64::MAX)
+    (bytes as f64 * 8.0 * SECOND_NS as f64 / span_ns as f64) as u64
 }
 
 /// A flow as a person reads it.
