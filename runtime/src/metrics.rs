@@ -36,7 +36,7 @@ const TEXT_WORDS: usize = size_of::<MetricText>() / 8;
 
 /// What an FWP's metrics were when they were last read. Its worker alone writes here; whoever reads finds all of one time.
 ///
-/// After the values, a word each, come the labels that change, [`TEXT_WORDS`] each.
+/// After the values, a word each, come the labels that change, `TEXT_WORDS` each.
 pub struct Readings {
     metrics: Arc<[Arc<Metric>]>,
     /// Odd while the worker writes.

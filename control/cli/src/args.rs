@@ -92,7 +92,7 @@ pub(crate) enum Command {
     /// Upload modules, and change nothing else
     ///
     /// The node judges the bytes and keeps them for their tenant under their digest, which is printed. No chain runs them yet, and none that
-    /// runs changes: that takes `pinion apply` of a manifest whose [[module]] names them, by `digest = "sha256:..."`, or by the `path` of the
+    /// runs changes: that takes `pinion apply` of a manifest whose `[[module]]` names them, by `digest = "sha256:..."`, or by the `path` of the
     /// same file. (An apply by path uploads what is not there yet, so a push before is no need: it is for who builds in one place and applies
     /// in another.) What nobody names within an hour is forgotten; `pinion get uploads` lists it until then.
     Push {
