@@ -105,6 +105,9 @@ fn attacker(program: &mut Program<'_>) -> Option<Guest> {
             tx_ring: program.u32()?,
             own_slots: program.u32()?,
         };
+        // Where they would be taken there are none, as the record here knows no slots of the guest's own; `mma/tests/own_slots.rs` does.
+        let own_slots = Some(header.own_slots).filter(|own| *own >= header.slot_count).unwrap_or(0);
+        let header = PoolHeader { own_slots, ..header };
         return Guest::with_header(header, WILD_MEMORY_BYTES).ok();
     }
     let slot_count = u32::from(kind % 8) + 1;
