@@ -105,9 +105,6 @@ fn attacker(program: &mut Program<'_>) -> Option<Guest> {
             tx_ring: program.u32()?,
             own_slots: program.u32()?,
         };
-        // Where they would be taken there are none, as the record here knows no slots of the guest's own; `mma/tests/own_slots.rs` does.
-        let own_slots = Some(header.own_slots).filter(|own| *own >= header.slot_count).unwrap_or(0);
-        let header = PoolHeader { own_slots, ..header };
         return Guest::with_header(header, WILD_MEMORY_BYTES).ok();
     }
     let slot_count = u32::from(kind % 8) + 1;
@@ -183,11 +180,16 @@ enum Owner {
     Guest,
     /// The host again, with a frame of the guest's.
     Sent,
+    /// The guest, from when something is published: it is one of its own.
+    Withheld,
+    /// The guest, from when it is told: it is one of its own, and was emptied.
+    Returning,
 }
 
 #[derive(Debug)]
 struct Packet {
     port: u16,
+    /// None, if it is a slot of the guest's own that comes back.
     bytes: Vec<u8>,
 }
 
@@ -198,6 +200,8 @@ struct Siege {
     owners: Vec<Owner>,
     /// By slot: the port that what the guest holds came by.
     came_by: Vec<u16>,
+    /// The port that the last frame came by that found a slot: what the guest has made has come by no other.
+    came_last: u16,
     arriving: VecDeque<Packet>,
     delivered: VecDeque<Packet>,
     sent: VecDeque<Descriptor>,
@@ -220,6 +224,8 @@ impl Siege {
         let plan = Plan { fwps_max: 2, buffers: BUFFERS, buffer_bytes: BUFFER_BYTES };
         let mut house = House::new(&plan);
         let outputs = vec![Edge::Fwp(id(1)), Edge::Egress(PortIndex(EGRESS))];
+        let mut owners = vec![Owner::Host; pool.slot_count as usize];
+        owners[(pool.slot_count - pool.own_slots) as usize..].fill(Owner::Withheld);
         let (_, endpoint) = house.make_of(id(0), attacker, Wiring::new(outputs, Backpressure::Drop));
         house.command(MmaCommand::Attach(endpoint));
         house.attach(id(1), WITNESS, Edge::EgressWhereItCame);
@@ -227,8 +233,9 @@ impl Siege {
         Self {
             house,
             pool,
-            owners: vec![Owner::Host; pool.slot_count as usize],
+            owners,
             came_by: vec![0; pool.slot_count as usize],
+            came_last: 0,
             arriving: VecDeque::new(),
             delivered: VecDeque::new(),
             sent: VecDeque::new(),
@@ -317,7 +324,12 @@ impl Siege {
     }
 
     fn free(&self) -> usize {
-        self.owners.iter().filter(|&&owner| owner == Owner::Host).count() - self.delivered.len()
+        let taken = self.delivered.iter().filter(|packet| !packet.bytes.is_empty()).count();
+        self.owners.iter().filter(|&&owner| owner == Owner::Host).count() - taken
+    }
+
+    fn is_own(&self, slot: u16) -> bool {
+        u32::from(slot) >= self.pool.slot_count - self.pool.own_slots
     }
 
     fn publish(&mut self) {
@@ -331,7 +343,8 @@ impl Siege {
             let Descriptor { slot, offset, len, port, flags, reserved } = descriptor;
             assert_eq!((offset, flags, reserved), (RX_HEADROOM as u16, 0, 0));
             assert_eq!((usize::from(len), port), (packet.bytes.len(), packet.port));
-            assert_eq!(self.owners.get(usize::from(slot)), Some(&Owner::Host), "slot {slot} is not the host's to give");
+            let owner = if packet.bytes.is_empty() { Owner::Returning } else { Owner::Host };
+            assert_eq!(self.owners.get(usize::from(slot)), Some(&owner), "slot {slot} is not the host's to give");
             let start = self.slot(slot) + usize::from(offset);
             assert!(self.scribbled || memory[start..start + packet.bytes.len()] == packet.bytes, "another frame");
             self.owners[usize::from(slot)] = Owner::Guest;
@@ -340,6 +353,9 @@ impl Siege {
             expected[place..place + DESCRIPTOR_BYTES].copy_from_slice(&memory[place..place + DESCRIPTOR_BYTES]);
         }
         if published > 0 {
+            for owner in self.owners.iter_mut().filter(|owner| **owner == Owner::Withheld) {
+                *owner = Owner::Guest;
+            }
             write_u32(&mut expected, self.pool.rx_ring as usize + 4, self.rx_tail);
         }
         assert!(memory == expected, "publishing has written what it must not");
@@ -386,6 +402,7 @@ impl Siege {
         while let Some(packet) = self.arriving.pop_front() {
             let fits = packet.bytes.len() <= (self.pool.slot_size - RX_HEADROOM) as usize;
             if fits && self.free() > 0 {
+                self.came_last = packet.port;
                 self.delivered.push_back(packet);
             } else {
                 self.refused += 1;
@@ -393,9 +410,13 @@ impl Siege {
         }
         let (mut leaving, mut witnessed) = (Vec::new(), Vec::new());
         while let Some(sent) = self.sent.pop_front() {
-            self.owners[usize::from(sent.slot)] = Owner::Host;
+            let is_own = self.is_own(sent.slot);
+            self.owners[usize::from(sent.slot)] = if is_own { Owner::Returning } else { Owner::Host };
+            if is_own {
+                self.delivered.push_back(Packet { port: 0, bytes: Vec::new() });
+            }
             let start = self.slot(sent.slot) + usize::from(sent.offset);
-            let port = self.came_by[usize::from(sent.slot)];
+            let port = if is_own { self.came_last } else { self.came_by[usize::from(sent.slot)] };
             let len = usize::from(sent.len);
             if sent.port == PORT_DROP {
                 // Its range is of no interest to anybody.
@@ -476,7 +497,11 @@ impl Siege {
         self.collect();
         assert_eq!(self.outcome.violation, None);
         self.poll();
-        let (slot_count, slot_size, ring_entries) = (self.pool.slot_count, self.pool.slot_size, self.pool.ring_entries);
+        // Its own come back, and nothing is received into them.
+        self.publish();
+        self.house.fwps[0].guest.resume_at(self.rx_tail, self.tx_head);
+        let PoolHeader { slot_count, own_slots, slot_size, ring_entries, .. } = self.pool;
+        let slot_count = slot_count - own_slots;
         self.house.assert_all_slots_free(0, Shape { slot_count, slot_size, ring_entries });
     }
 }
