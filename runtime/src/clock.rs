@@ -7,12 +7,15 @@
 //! early.
 //!
 //! Who looks is whoever is awake: a data-plane thread that polls and runs no guests does it for next to nothing. The ticker's
-//! own thread, which takes a core from somebody each time it wakes, does it only while no such thread polls; and when no
-//! guest has run for a while, it sleeps: an idle node has no tick. A thread that polls no more says so, and the ticker looks again.
+//! own thread, which takes a core from somebody each time it wakes, does it only while no such thread polls, rarely while nobody keeps the
+//! core ([`pace`]); and when no guest has run for a while, it sleeps: an idle node has no tick. A thread that polls no more says so, and the
+//! ticker looks again.
 //!
 //! Nobody wakes a ticker that sleeps at once: it would take the core from the guest on whose account it was woken. Whoever
 //! resumes a guest sets a timer for the end of the guest's quantum, which is soon enough; or for some quanta later, while a
 //! thread polls.
+
+mod pace;
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -27,6 +30,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use wasmtime::Engine;
+
+use self::pace::{Pace, Seen};
 
 /// How long the ticker goes on after the last guest stopped running.
 const LINGER: Duration = Duration::from_millis(1);
@@ -220,18 +225,20 @@ impl Watch {
         }
         let timer = self.timer();
         self.relief.answer_here();
-        let mut last_seen = Instant::now();
+        let (mut last_seen, mut pace) = (Instant::now(), Pace::new(self.quantum));
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
             if self.is_polled(now_ns) {
                 self.relief.sleep(POLLED_STILL.max(self.quantum), || !self.is_polled(now_ns));
                 continue;
             }
-            if self.tick(now_ns) {
+            let seen = self.tick(now_ns);
+            if seen != Seen::Nobody {
                 last_seen = Instant::now();
             }
+            let until_next = pace.until_next(seen, now_ns);
             if last_seen.elapsed() < LINGER {
-                std::thread::sleep(self.quantum / 2);
+                std::thread::sleep(until_next);
             } else if let Some(timer) = &timer {
                 self.ticker.sleep_by(|| {
                     if !self.anybody_runs() {
@@ -265,17 +272,21 @@ impl Watch {
         }
     }
 
-    /// Advances the epochs that are due; whether any guest runs.
-    fn tick(&self, now_ns: u64) -> bool {
-        let mut anybody = false;
+    /// Advances the epochs that are due.
+    fn tick(&self, now_ns: u64) -> Seen {
+        let mut seen = Seen::Nobody;
         for (running, engine) in &self.slots {
-            let since_ns = running.0.load(Ordering::Relaxed);
-            anybody |= since_ns != 0;
-            if since_ns != 0 && now_ns.saturating_sub(since_ns) >= self.quantum_ns() {
-                engine.increment_epoch();
+            match running.0.load(Ordering::Relaxed) {
+                0 => {}
+                since_ns if now_ns.saturating_sub(since_ns) >= self.quantum_ns() => {
+                    engine.increment_epoch();
+                    seen = Seen::Overdue;
+                }
+                _ if seen == Seen::Nobody => seen = Seen::Guests,
+                _ => {}
             }
         }
-        anybody
+        seen
     }
 
     /// Whether a thread that polls looks at the slots.

@@ -1,0 +1,70 @@
+//! How often the ticker looks while guests run and nobody else looks.
+//!
+//! Each look takes a core from somebody, most likely from the guests that it is about: with a quantum of 20 us, looks often enough for each turn
+//! take a fifth of the only core of a node whose functions answer packets and wait. So the ticker looks that often while
+//! guests have to be interrupted, and for a while afterwards; else it looks more rarely, and who first keeps the core too long has it longer, once.
+
+use std::time::Duration;
+
+/// For how long nobody has to have kept the core for the looks to become rare.
+const CALM: Duration = Duration::from_millis(10);
+/// The time between rare looks, unless half a quantum is longer.
+const RARE: Duration = Duration::from_micros(100);
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Nobody,
+    Guests,
+    /// One had had its quantum.
+    Overdue,
+}
+
+/// See the module. Times are the clock's, in nanoseconds.
+#[derive(Debug)]
+pub(super) struct Pace {
+    often: Duration,
+    /// When somebody last kept the core, if anybody has.
+    overdue_ns: Option<u64>,
+}
+
+impl Pace {
+    pub(super) fn new(quantum: Duration) -> Self {
+        Self { often: quantum / 2, overdue_ns: None }
+    }
+
+    /// Until the next look.
+    pub(super) fn until_next(&mut self, seen: Seen, now_ns: u64) -> Duration {
+        if seen == Seen::Overdue {
+            self.overdue_ns = Some(now_ns);
+        }
+        let is_calm = |overdue_ns: u64| now_ns.saturating_sub(overdue_ns) >= CALM.as_nanos() as u64;
+        if self.overdue_ns.is_none_or(is_calm) { self.often.max(RARE) } else { self.often }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUANTUM: Duration = Duration::from_micros(20);
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn looks_are_rare_until_a_guest_keeps_the_core_and_again_when_none_has_for_a_while() {
+        let mut pace = Pace::new(QUANTUM);
+        assert_eq!(pace.until_next(Seen::Guests, MS), RARE);
+        assert_eq!(pace.until_next(Seen::Overdue, 2 * MS), QUANTUM / 2);
+        for (seen, now_ms) in [(Seen::Guests, 3), (Seen::Nobody, 11), (Seen::Overdue, 11), (Seen::Guests, 20)] {
+            assert_eq!(pace.until_next(seen, now_ms * MS), QUANTUM / 2, "{seen:?} after {now_ms} ms");
+        }
+        assert_eq!(pace.until_next(Seen::Guests, 21 * MS), RARE);
+    }
+
+    #[test]
+    fn looks_are_no_more_frequent_than_a_long_quantum_needs() {
+        let mut pace = Pace::new(Duration::from_millis(1));
+        assert_eq!(pace.until_next(Seen::Guests, MS), Duration::from_micros(500));
+        assert_eq!(pace.until_next(Seen::Overdue, MS), Duration::from_micros(500));
+    }
+}
