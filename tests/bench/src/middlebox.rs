@@ -1,4 +1,4 @@
-//! `middlebox`: the latency that a packet filter per client adds (EdgeOS, figure 7b).
+//! `middlebox`: the latency that functions of each client's own add (EdgeOS, figure 7b).
 
 mod frames;
 mod generator;
@@ -11,26 +11,29 @@ use pinion_gateway::port::dpdk::{DpdkPool, Eal, EalConfig, register_thread};
 use serde::Serialize;
 
 use self::generator::{Generator, Load, Passage, Pause};
-use self::paths::{LINK, Way};
+use self::paths::{LINK, Serving, Way};
 use crate::figure::{Cores, Run};
 use crate::outcome::{Outcome, rounded, table};
 use crate::ping::pin_here;
 
-/// What an open loop's client sends a second.
+/// What an open loop's client sends a second through one function, and through two with tables of flows, so that 2,000 such clients can be
+/// served by one core.
 const PER_SECOND: u64 = 500;
+const PER_SECOND_OF_TWO: u64 = 20;
 /// Buffers of the generator.
 const BUFFERS: u32 = 32_767;
 /// An open loop that sends less than this part of what it is to send is not what it says.
 const OFFERED_MIN: f64 = 0.99;
-/// Who lies in the way.
+/// The functions whose rows the slopes are of.
 const PINION: &str = "packet-filter";
 const KERNEL: &str = "kernel";
 
-/// The latency that a packet filter per client adds, beside the kernel's
+/// The latency that functions of each client's own add, beside the kernel's
 ///
 /// Clients of as many source addresses send UDP frames of 64 bytes through a middlebox, which has a firewall for each of them, of the same
 /// six rules; all frames are let pass. Rows whose chain is "packet-filter" are of a node whose port lan leads, with an instance of the
-/// function packet-filter for each client, to its port wan, both net_memif; rows whose chain is "kernel" are of the kernel's bridge, whose
+/// function packet-filter for each client, to its port wan, both net_memif; those whose chain is "firewall-monitor" are of one where each client
+/// has an instance of a chain of two, the functions firewall and monitor. Rows whose chain is "kernel" are of the kernel's bridge, whose
 /// nftables look the client up in a map and have a chain of the same rules for each, between veth pairs and net_af_packet.
 ///
 /// The generator is one thread that polls on the first core. The middlebox does all it does on the second: the node has gateway, MMA and
@@ -39,8 +42,8 @@ const KERNEL: &str = "kernel";
 /// added_p99_us are what that is more than for a single client's frames that are only forwarded between the same two ports on the same core,
 /// in the same mode and run: by dpdk-testpmd, and by the bridge without any rules.
 ///
-/// In the mode "open" each client sends 500 frames a second, evenly, whatever comes of them; in "closed" it has one frame under way,
-/// always. ns_per_client and closed_ns_per_client are the slopes of the node's median, from the first number of clients to the last. Each frame is
+/// In the mode "open" each client sends 500 frames a second, through the chain of two 20 (per_second), evenly, whatever comes of them; in
+/// "closed" it has one frame under way, always. ns_per_client and closed_ns_per_client are the slopes of the node's median, from the first number of clients to the last. Each frame is
 /// compared with what was sent, byte by byte, and its place in the order of its client's. A frame of the node's that is lost, altered or out of
 /// order fails the run, and so does an open loop that was not offered in full.
 #[derive(Debug, clap::Args)]
@@ -65,6 +68,8 @@ struct Row {
     clients: usize,
     chain: &'static str,
     mode: &'static str,
+    /// What each client sends, in the open loop.
+    per_second: Option<u64>,
     added_p50_us: f64,
     added_p99_us: f64,
     lost: u64,
@@ -78,8 +83,13 @@ struct Floor {
     p99_us: f64,
 }
 
-/// Both modes of sending, with their names.
-const MODES: [(&str, Load); 2] = [("open", Load::Open { per_second: PER_SECOND }), ("closed", Load::Closed)];
+/// Both modes of sending, by their names.
+const MODES: [&str; 2] = ["open", "closed"];
+
+/// The same, with so many frames a second from each client of the open loop's.
+fn loads(per_second: u64) -> [Load; 2] {
+    [Load::Open { per_second }, Load::Closed]
+}
 
 /// What is measured, wherever the frames go through.
 struct Plan<'a> {
@@ -94,7 +104,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     let clients: Vec<usize> = options.clients.iter().copied().map(usize::from).collect();
     ensure!(clients.is_sorted_by(|a, b| a < b), "--clients {clients:?}: the numbers are to ascend");
     let most = *clients.last().context("--clients names no number")?;
-    run.progress.expect(MODES.len() * 2 * (clients.len() + 1));
+    run.progress.expect(MODES.len() * (3 * clients.len() + 2));
 
     let devices = ["net_memif0", "net_memif1", "net_af_packet0", "net_af_packet1"].map(str::to_owned).into();
     let config = EalConfig { devices, buffers: BUFFERS, core: Some(run.cores.first), huge_pages: Default::default() };
@@ -106,14 +116,19 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     let forwarder = plan.floor(paths::forwarder(&plan.pool, run.cores)?, "testpmd")?;
     let cores = if options.split { run.cores } else { Cores { first: run.cores.second, ..run.cores } };
     let mut checks = Checks::default();
-    let mut rows = plan.rows(paths::node(&plan.pool, cores)?, PINION, forwarder, &mut checks)?;
+    let mut rows = Vec::new();
+    for (serving, per_second) in [(Serving::PacketFilter, PER_SECOND), (Serving::FirewallAndMonitor, PER_SECOND_OF_TWO)]
+    {
+        let way = paths::node(&plan.pool, cores, serving)?;
+        rows.extend(plan.rows(way, (serving.name(), per_second), forwarder, &mut checks)?);
+    }
     let bridge = plan.floor(paths::kernel(&plan.pool, run.cores, None)?, "a bridge")?;
     let kernel = paths::kernel(&plan.pool, run.cores, Some(most))?;
-    rows.extend(plan.rows(kernel, KERNEL, bridge, &mut Checks::default())?);
+    rows.extend(plan.rows(kernel, (KERNEL, PER_SECOND), bridge, &mut Checks::default())?);
 
     let figures = Figures {
-        ns_per_client: rounded(slope_ns(&rows, PINION, MODES[0].0)),
-        closed_ns_per_client: rounded(slope_ns(&rows, PINION, MODES[1].0)),
+        ns_per_client: rounded(slope_ns(&rows, PINION, MODES[0])),
+        closed_ns_per_client: rounded(slope_ns(&rows, PINION, MODES[1])),
         rows,
     };
     let mut outcome = checks.into_outcome(&figures);
@@ -144,13 +159,14 @@ impl Plan<'_> {
         self.on_generator(|| {
             let mut generator = Generator::new(&mut way.out, &mut way.back, &mut pool, (1, LINK, pause));
             generator.introduce(0..1)?;
-            let mut floor = |(mode, load): (&str, Load)| -> anyhow::Result<Floor> {
+            let mut floor = |mode: &str, load: Load| -> anyhow::Result<Floor> {
                 run.progress.step(&format!("{name}, {mode} loop"));
                 let passage = generator.load(1, load, run.time)?;
                 ensure!(faults(&passage).is_none(), "{name}: {}", faults(&passage).unwrap_or_default());
                 Ok(Floor { p50_us: passage.times.at_us(50.0), p99_us: passage.times.at_us(99.0) })
             };
-            Ok([floor(MODES[0])?, floor(MODES[1])?])
+            let [open, closed] = loads(PER_SECOND);
+            Ok([floor(MODES[0], open)?, floor(MODES[1], closed)?])
         })
     }
 
@@ -158,7 +174,7 @@ impl Plan<'_> {
     fn rows(
         &mut self,
         mut way: Way,
-        chain: &'static str,
+        (chain, per_second): (&'static str, u64),
         floor: [Floor; 2],
         checks: &mut Checks,
     ) -> anyhow::Result<Vec<Row>> {
@@ -172,7 +188,7 @@ impl Plan<'_> {
                 generator.introduce(known..count).with_context(|| chain.to_owned())?;
                 known = count;
                 keeps.await_rest()?;
-                for ((mode, load), floor) in MODES.into_iter().zip(floor) {
+                for ((mode, load), floor) in MODES.into_iter().zip(loads(per_second)).zip(floor) {
                     run.progress.step(&format!("{chain}, {count} clients, {mode} loop"));
                     let passage = generator.load(count, load, run.time)?;
                     checks.look_at(&passage, count, load);
@@ -180,6 +196,7 @@ impl Plan<'_> {
                         clients: count,
                         chain,
                         mode,
+                        per_second: (load != Load::Closed).then_some(per_second),
                         added_p50_us: rounded(passage.times.at_us(50.0) - floor.p50_us),
                         added_p99_us: rounded(passage.times.at_us(99.0) - floor.p99_us),
                         lost: passage.lost,
@@ -216,7 +233,7 @@ impl Checks {
 
     fn into_outcome(self, figures: &Figures) -> Outcome {
         let row = |row: &Row| {
-            let Row { clients, chain, mode, added_p50_us, added_p99_us, lost, mpps } = row;
+            let Row { clients, chain, mode, added_p50_us, added_p99_us, lost, mpps, .. } = row;
             let us = |us: &f64| format!("{us:.2}");
             let [p50, p99, mpps] = [added_p50_us, added_p99_us, mpps].map(us);
             [clients.to_string(), (*chain).to_owned(), (*mode).to_owned(), p50, p99, lost.to_string(), mpps]
@@ -247,7 +264,7 @@ mod tests {
     use super::*;
 
     fn row(clients: usize, chain: &'static str, mode: &'static str, added_p50_us: f64) -> Row {
-        Row { clients, chain, mode, added_p50_us, added_p99_us: 0.0, lost: 0, mpps: 0.0 }
+        Row { clients, chain, mode, per_second: None, added_p50_us, added_p99_us: 0.0, lost: 0, mpps: 0.0 }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   forwarder   generator == net_memif == dpdk-testpmd, io                 == net_memif == generator
-//!   node        generator == net_memif == piniond: lan, packet-filter, wan == net_memif == generator
+//!   node        generator == net_memif == piniond: lan, functions, wan     == net_memif == generator
 //!   bridge      generator == net_af_packet, veth == bridge                 == veth, net_af_packet == generator
 //!   kernel      generator == net_af_packet, veth == bridge, nftables       == veth, net_af_packet == generator
 //! ```
@@ -48,12 +48,65 @@ const ASK_INTERVAL: Duration = Duration::from_millis(10);
 /// Instances that are ready for the next clients.
 const CACHE: usize = 256;
 const TENANT: &str = "clients";
+const CHAIN: &str = "middlebox";
+/// Flows that a function with state has room for; each client has one.
+const FLOWS: usize = 64;
 
-/// What every client's firewall does, in the words of the sample: the last line but one lets the clients' frames pass.
-fn policy() -> String {
-    format!(
-        "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\nallow udp {SERVER_PORT} to 10.200.0.0/16\ndefault deny"
-    )
+/// What a node has each client's frames pass through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serving {
+    /// One function without state.
+    PacketFilter,
+    /// Two, both of which remember each flow.
+    FirewallAndMonitor,
+}
+
+impl Serving {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::PacketFilter => "packet-filter",
+            Self::FirewallAndMonitor => "firewall-monitor",
+        }
+    }
+
+    fn modules(self) -> &'static [&'static str] {
+        match self {
+            Self::PacketFilter => &["packet-filter"],
+            Self::FirewallAndMonitor => &["firewall", "monitor"],
+        }
+    }
+
+    /// Six rules each way, in the words of the sample; the last but one lets the clients' frames pass.
+    fn config(self, module: &str) -> String {
+        match module {
+            "packet-filter" => format!(
+                "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\n\
+                 allow udp {SERVER_PORT} to 10.200.0.0/16\ndefault deny"
+            ),
+            "firewall" => format!(
+                "inside = [\"10.100.0.0/16\"]\nconnections_max = {FLOWS}\n\
+                 [[rule]]\naction = \"deny\"\nfrom = [\"10.66.0.0/16\"]\n\
+                 [[rule]]\naction = \"allow\"\nprotocol = \"icmp\"\n\
+                 [[rule]]\naction = \"allow\"\nprotocol = \"tcp\"\nports = [80, 443]\n\
+                 [[rule]]\naction = \"allow\"\nprotocol = \"udp\"\nports = [53]\n\
+                 [[rule]]\naction = \"allow\"\nprotocol = \"udp\"\nports = [{SERVER_PORT}]\nto = [\"10.200.0.0/16\"]\n"
+            ),
+            _ => format!("flows {FLOWS}"),
+        }
+    }
+
+    fn manifest(self) -> Manifest {
+        let modules = self.modules();
+        let stages =
+            modules.iter().map(|module| format!("{{ module = {module:?}, config = {:?} }}", self.config(module)));
+        let stages = stages.collect::<Vec<_>>().join(", ");
+        let manifest = Manifest::of(TENANT);
+        let manifest = modules.iter().fold(manifest, |manifest, module| manifest.module(module, &sample(module)));
+        manifest.with(format_args!(
+            "[[chain]]\nname = {CHAIN:?}\nstage = [{stages}]\negress = \"wan\"\ncache_min = {CACHE}\nidle_timeout_ms = 3600000\n\
+             [[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = {CHAIN:?}\nmatch = {{ port = \"lan\" }}\n"
+        ))
+    }
 }
 
 /// The generator's two ends of a path, and all that keeps it.
@@ -134,11 +187,11 @@ pub(crate) fn forwarder(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
     Ok(Way { out, back, keeps: Keeps { _testpmd: Some(testpmd), _sockets: Some(sockets), ..Keeps::default() } })
 }
 
-/// A node whose `lan` leads through a firewall for each client to its `wan`.
-pub(crate) fn node(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
+/// A node whose `lan` leads through functions of each client's own to its `wan`.
+pub(crate) fn node(pool: &DpdkPool, cores: Cores, serving: Serving) -> anyhow::Result<Way> {
     let sockets = Sockets::new()?;
     let port = |number: usize| format!("[[port]]\nname = {:?}\ndevice = {:?}\n", SIDES[number], sockets.served(number));
-    let limits = "[limits]\nfwps_max = 4096\nbuffers = 16384\n";
+    let limits = "[limits]\nfwps_max = 8192\nbuffers = 16384\n";
     let config = format!("idle = \"busy\"\n{}{limits}{}{}", cores.node_config(), port(0), port(1));
     // It is not up before its ports have links, and ends with the thread that starts it.
     let (node, opened) = thread::scope(|scope| {
@@ -147,25 +200,17 @@ pub(crate) fn node(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
         (Node::started(&config), ports.join().expect("opening ports does not panic"))
     });
     let (out, back) = opened?;
-    node.apply(manifest().text());
+    node.apply(serving.manifest().text());
     await_instances(&node)?;
     Ok(Way { out, back, keeps: Keeps { node: Some(node), _sockets: Some(sockets), ..Keeps::default() } })
 }
 
-fn manifest() -> Manifest {
-    let stage = format!("{{ module = \"packet-filter\", config = {:?} }}", policy());
-    Manifest::of(TENANT).module("packet-filter", &sample("packet-filter")).with(format_args!(
-        "[[chain]]\nname = \"firewall\"\nstage = [{stage}]\negress = \"wan\"\ncache_min = {CACHE}\nidle_timeout_ms = 3600000\n\
-         [[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = \"firewall\"\nmatch = {{ port = \"lan\" }}\n"
-    ))
-}
-
 fn await_instances(node: &Node) -> anyhow::Result<()> {
     let ready = || {
-        let status = node.cli().chain_status(TENANT, "firewall");
+        let status = node.cli().chain_status(TENANT, CHAIN);
         (status["ready"].as_u64() >= Some(CACHE as u64)).then_some(())
     };
-    until("full cache of firewalls", LINK_MAX, ready);
+    until("full cache of functions", LINK_MAX, ready);
     Ok(())
 }
 

@@ -154,20 +154,32 @@ fn middlebox(json: Value) -> anyhow::Result<Results> {
     let clients = rows.iter().map(|row| (f64::from(row.clients), EDGEOS_US_PER_CLIENT * f64::from(row.clients)));
     medians.push(Series::reference("EdgeOS's slope", clients.collect()));
     let tails = names.iter().map(|name| Series::line(name, points(name, |row| row.added_p99_us))).collect();
-    let lost: u64 = rows.iter().map(|row| row.lost).sum();
+    let lost = |chain: &str| rows.iter().filter(|row| row.chain == chain).map(|row| row.lost).sum::<u64>();
     let line = |mode: &str, ns: f64| Line {
         figure: format!("median latency that a further client adds, {mode} loop"),
-        pinion: format!("{ns:.1} ns; {lost} packets lost in all"),
+        pinion: format!("{ns:.1} ns; {} packets lost in all", lost("packet-filter")),
         peers: "the kernel's bridge and nftables: in the report".to_owned(),
         paper: "300 ns",
     };
+    let of_two = |row: &MiddleboxRow| Line {
+        figure: format!("a firewall and a monitor of its own for each of {} clients, {} loop", row.clients, row.mode),
+        pinion: format!("p50 and p99 {:.0} and {:.0} us; {} lost", row.added_p50_us, row.added_p99_us, row.lost),
+        peers: "-".to_owned(),
+        paper: "-",
+    };
+    let most = rows.iter().map(|row| row.clients).max();
+    let lines_of_two =
+        rows.iter().filter(|row| row.chain == "firewall-monitor" && Some(row.clients) == most).map(of_two);
     let plot = |title: &str, series| Plot { title: title.to_owned(), x: "clients", y: "microseconds added", series };
     Ok(Results {
-        title: "A packet filter for each client",
+        title: "Functions of each client's own",
         origin: "EdgeOS, figure 7b",
         env: json["env"].clone(),
         plots: vec![plot("Median", medians), plot("99th percentile", tails)],
-        lines: vec![line("open", ns_per_client), line("closed", closed_ns_per_client)],
+        lines: [line("open", ns_per_client), line("closed", closed_ns_per_client)]
+            .into_iter()
+            .chain(lines_of_two)
+            .collect(),
     })
 }
 
