@@ -164,8 +164,8 @@ impl Catalogue {
     /// When the next chain that lacks an instance may be tried again.
     #[must_use]
     pub fn next_resumption(&self, now: Instant) -> Option<Instant> {
-        let resumes_at = |index: &ChainIndex| self.chains.get(index)?.resume_at.filter(|at| *at > now);
-        self.lacking.iter().filter_map(resumes_at).min()
+        let tried_at = |index: &ChainIndex| self.chains.get(index)?.next_try().filter(|at| *at > now);
+        self.lacking.iter().filter_map(tried_at).min()
     }
 
     /// All chains in force.

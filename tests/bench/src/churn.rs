@@ -134,15 +134,20 @@ struct Offered {
     prepared: u64,
 }
 
-/// Has new clients come for so long, with a full cache before. Replies that are wrong are no figure.
+/// Has new clients come for so long, after as many as a full cache has instances for came just so: what was prepared before is used up
+/// by then as far as the node lets it be. Of those only losses are counted. Replies that are wrong are no figure.
 fn offer(node: &mut HostedNode, interval: Duration, time: Duration) -> anyhow::Result<Offered> {
     node.await_rest(0)?;
+    let lead_in = node.offer(CACHE_MAX as usize, Pace::Every(interval))?;
     let clients = (time.as_nanos() / interval.as_nanos()).max(1) as usize;
     let before = node.latencies().preparation;
-    let tally = node.offer(clients, Pace::Every(interval))?;
+    let mut tally = node.offer(clients, Pace::Every(interval))?;
     let prepared = node.latencies().preparation.since(&before).count();
-    let first = tally.first_wrong.as_deref().unwrap_or_default();
-    ensure!(tally.wrong == 0, "{} frames were no replies that were awaited; the first: {first}", tally.wrong);
+    for tally in [&lead_in, &tally] {
+        let first = tally.first_wrong.as_deref().unwrap_or_default();
+        ensure!(tally.wrong == 0, "{} frames were no replies that were awaited; the first: {first}", tally.wrong);
+    }
+    tally.lost += lead_in.lost;
     Ok(Offered { tally, clients, prepared })
 }
 

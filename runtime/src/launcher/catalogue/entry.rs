@@ -134,20 +134,28 @@ impl ChainEntry {
     /// Whether another instance should be prepared now.
     #[must_use]
     pub fn wants_instance(&self, now: Instant, places_freed: u64) -> bool {
-        let rested = self.resume_at.is_none_or(|at| now >= at) && self.no_place_since != Some(places_freed);
+        let rested = self.next_try().is_none_or(|at| now >= at) && self.no_place_since != Some(places_freed);
         rested && self.lacks_instance()
+    }
+
+    /// When an instance that it lacks may be prepared, if not at once.
+    pub(super) fn next_try(&self) -> Option<Instant> {
+        self.resume_at.max(self.cache.refilled_at(self.ready, self.instances_wanted()))
+    }
+
+    fn instances_wanted(&self) -> u32 {
+        self.ready_wanted.min(self.ready_max)
     }
 
     /// Whether there are fewer instances than there should be, whether or not one can be had.
     pub(super) fn lacks_instance(&self) -> bool {
-        self.ready < self.ready_wanted.min(self.ready_max) || (self.wanted && self.ready == 0)
+        self.ready < self.instances_wanted() || (self.wanted && self.ready == 0)
     }
 
     /// Whether new clients can be its: an instance is ready, or there is none to be had for now.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        let wants_none = self.ready_wanted.min(self.ready_max) == 0;
-        self.ready > 0 || wants_none || self.resume_at.is_some() || self.no_place_since.is_some()
+        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some() || self.no_place_since.is_some()
     }
 
     /// Whether instances of this are as those of that chain would be, made of these templates: what else a chain says can change while

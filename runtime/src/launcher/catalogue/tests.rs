@@ -118,6 +118,26 @@ fn a_chain_that_failed_is_left_alone_until_its_rest_is_over_and_each_failure_dou
 }
 
 #[test]
+fn what_clients_took_is_prepared_in_the_next_pause_or_when_a_quarter_is_left() {
+    let mut house = House::new(&[8]);
+    house.fill();
+    for left in (3..8).rev() {
+        house.take(0);
+        house.now += Duration::from_millis(1);
+        let now = house.now;
+        house.chain(0).client_came(now);
+        house.chain(0).ready_wanted = 8;
+        assert_eq!(house.next(0), None, "{left} are left");
+    }
+    let pause_ends = house.catalogue.next_resumption(house.now).unwrap();
+    assert_eq!(pause_ends, house.now + Duration::from_millis(5));
+    house.take(0);
+    assert_eq!(house.fill(), [0], "a quarter is kept while clients come");
+    house.now = pause_ends;
+    assert_eq!(house.fill(), [0; 5]);
+}
+
+#[test]
 fn a_chain_that_takes_long_to_prepare_lets_others_go_first_for_a_while() {
     let mut house = House::new(&[2, 2]);
     let (since, now) = (house.now, house.now + 2 * SLOW);
