@@ -60,14 +60,15 @@ fn lines(bed: &Bed, chain: &str) -> Vec<(String, String)> {
 
 #[test]
 fn what_goes_wrong_in_c_ends_the_function_alone_and_says_what_it_was() {
-    // What the library finds out it says before it traps; of the rest the node knows why.
+    // What the library finds out it says itself; of the rest the node knows why.
     let cases = [
-        ("memory", "it trapped: ", None),
-        ("stack", "it trapped: ", None),
-        ("abort", "it trapped: ", None),
-        ("twice", "it trapped: ", Some("was used after it was sent or dropped")),
-        ("after", "it trapped: ", Some("was used after it was sent or dropped")),
-        ("forge", "it was stopped: ", None),
+        ("memory", "it trapped: ", ""),
+        ("stack", "it trapped: ", ""),
+        ("abort", "it trapped: ", ""),
+        ("twice", "it panicked: ", "was used after it was sent or dropped"),
+        ("after", "it panicked: ", "was used after it was sent or dropped"),
+        ("panic", "it panicked: ", "this is not the 2. packet"),
+        ("forge", "it was stopped: ", "which it does not own"),
     ];
     let bed = bed_of(&cases.map(|(word, ..)| word));
     std::thread::scope(|scope| {
@@ -76,15 +77,11 @@ fn what_goes_wrong_in_c_ends_the_function_alone_and_says_what_it_was() {
             poke(&bed.clients[0].namespace, &address(number));
             let ended = until("end of the instance", SOON, || instances(&bed, word, "terminated").pop());
             let reason = ended["ended_because"].as_str().unwrap_or_default();
-            assert!(reason.starts_with(because), "{word}: {reason}");
-            if *word == "forge" {
-                assert!(reason.contains("which it does not own"), "{reason}");
-            }
-            if let Some(said) = said {
-                until("line that says why", SOON, || {
-                    lines(&bed, word).iter().any(|(_, it)| it.contains(said)).then_some(())
-                });
-            }
+            assert!(reason.starts_with(because) && reason.contains(said), "{word}: {reason}");
+            until("line that says why", SOON, || {
+                let is_it = |(level, text): &(String, String)| level == "error" && text.contains(said);
+                lines(&bed, word).iter().any(is_it).then_some(())
+            });
         }
         beside.join().expect("ping runs to its end").assert_all(10_000);
     });
@@ -139,6 +136,14 @@ fn what_is_printed_reaches_the_tenant_line_by_line() {
     assert!(printed[printed.len() - 1].ends_with('7'), "{printed:?}");
 }
 
+#[test]
+fn lines_above_the_level_that_a_function_in_c_says_are_left_out() {
+    let bed = bed_of(&["quiet"]);
+    poke(&bed.clients[0].namespace, &address(0));
+    let said = until("line that is said", SOON, || Some(lines(&bed, "quiet")).filter(|lines| !lines.is_empty()));
+    assert_eq!(said, [("warn".to_owned(), "loud enough".to_owned())]);
+}
+
 /// What the FWPs of a chain have sent.
 fn sent(bed: &Bed, chain: &str) -> u64 {
     let fwps = bed.node.cli().serving_fwps();
@@ -157,6 +162,16 @@ fn what_is_held_and_what_is_made_in_c_is_sent_as_often_as_slots_come_back() {
         }
         assert_eq!(bed.node.cli().chain_status(TENANT, word)["failures"], 0);
     }
+}
+
+#[test]
+fn who_draws_more_random_bytes_in_c_than_a_turn_may_have_gets_the_rest_in_the_next() {
+    let bed = bed_of(&["flood"]);
+    poke(&bed.clients[0].namespace, &address(0));
+    let said = until("line on the bytes", SOON, || lines(&bed, "flood").pop());
+    assert_eq!(said.1, "1024 KiB, and no byte of them is rare");
+    assert_others_are_served(&bed);
+    assert_eq!(bed.node.cli().chain_status(TENANT, "flood")["failures"], 0);
 }
 
 #[test]

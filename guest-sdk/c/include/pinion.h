@@ -15,7 +15,7 @@
  *     PINION_FUNCTION(.packet = handle);
  *
  * Everything is for one thread, as a module has but one. What the library finds to be a fault of the function's, such as sending a packet
- * twice, it logs, and ends the instance by a trap: nobody else notices. */
+ * twice, ends the instance as pinion_panic does: nobody else notices. */
 #ifndef PINION_H
 #define PINION_H
 
@@ -200,16 +200,40 @@ uint64_t pinion_now_ns(void);
  *  moment. To be said by `start` or later: what is said by `init` is forgotten. Before its first packet an instance waits for that only. */
 void pinion_wake_at(uint64_t time_ns);
 
-/* --- The rest. ----------------------------------------------------------------------------------------------------------------------- */
+/* --- What the function says. --------------------------------------------------------------------------------------------------------- */
 
 /** Logs a line for the tenant, formatted as by printf and cut at 1,024 bytes. The node limits how many lines it keeps; on the path of each
  *  packet, log sparingly. What is written to stdout and stderr is logged as well, line by line and cut likewise, the one as PINION_INFO, the
  *  other as PINION_ERROR. */
 void pinion_log(enum pinion_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** Leaves out all lines of pinion_log above this level from now on. Said in `init`, as the configuration has it, it is so in every instance.
+ *  What is left out costs a comparison: its arguments are not even looked at. */
+void pinion_log_up_to(enum pinion_log_level level);
+
+/** The highest level that is compiled in: with `-DPINION_LOG_LEVEL_MAX=PINION_WARN` among a Makefile's CFLAGS, lines above are no part of the module
+ *  at all. */
+#ifndef PINION_LOG_LEVEL_MAX
+#define PINION_LOG_LEVEL_MAX PINION_DEBUG
+#endif
+
+extern enum pinion_log_level pinion_log_level_max_;
+
+/** Whether lines of this level are logged: for whoever prepares much for one. */
+static inline bool pinion_log_is_on(enum pinion_log_level level)
+{
+    return level <= PINION_LOG_LEVEL_MAX && level <= pinion_log_level_max_;
+}
+
+/* The call above, where its level is on. */
+#define pinion_log(level, ...) (pinion_log_is_on(level) ? (pinion_log)(level, __VA_ARGS__) : (void)0)
+
 /** Says why a configuration is refused; what `init` is to return then. */
 int pinion_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** Logs a line, and ends the instance by a trap. */
+/** Ends the instance, and says why, in a line as one of pinion_log: its tenant finds it in the account of the end, as `it panicked: `, and in
+ *  the log. */
 void pinion_panic(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* --- The rest. ----------------------------------------------------------------------------------------------------------------------- */
 
 /** Fills memory with random bytes, fit for keys. Not in `init`: every instance would have the same, and the module is refused for it. */
 void pinion_random(void *bytes, size_t len);

@@ -3,9 +3,13 @@
 
 #include "internal.h"
 
+/* An address as the contract has it, and a length. */
+#define AT(place) (int32_t)(uintptr_t)(place)
+#define LEN(len) (int32_t)(len)
+
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len)
 {
-    pinion_import_log((int32_t)level, (int32_t)(uintptr_t)text, (int32_t)len);
+    pinion_import_log((int32_t)level, AT(text), LEN(len));
 }
 
 uint64_t pinion_host_clock(void)
@@ -15,12 +19,12 @@ uint64_t pinion_host_clock(void)
 
 int32_t pinion_host_random(void *bytes, size_t len)
 {
-    return pinion_import_random((int32_t)(uintptr_t)bytes, (int32_t)len);
+    return pinion_import_random(AT(bytes), LEN(len));
 }
 
 size_t pinion_host_config(void *bytes, size_t capacity)
 {
-    return (size_t)pinion_import_config((int32_t)(uintptr_t)bytes, (int32_t)capacity);
+    return (size_t)pinion_import_config(AT(bytes), LEN(capacity));
 }
 
 void pinion_host_yield(void)
@@ -28,8 +32,9 @@ void pinion_host_yield(void)
     pinion_import_yield();
 }
 
-void pinion_host_trap(void)
+void pinion_host_panic(const char *text, size_t len)
 {
+    pinion_import_panic(AT(text), LEN(len));
     __builtin_trap();
 }
 

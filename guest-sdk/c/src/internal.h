@@ -31,8 +31,12 @@ bool pinion_is_finished(void);
 /* entry.c: reads the configuration, and has the function prepare itself; an `enum pinion_init_status`. */
 int32_t pinion_prepare(void);
 
-/* log.c: has stdout and stderr write whole lines. */
+/* log.c. */
+
+/* Has stdout and stderr write whole lines. */
 void pinion_log_open(void);
+/* How many of a text's first `len` bytes to keep, so that its last character is whole. */
+size_t pinion_whole_characters(const char *text, size_t len);
 
 /* host.c, or the fake node. */
 
@@ -42,7 +46,7 @@ uint64_t pinion_host_clock(void);
 int32_t pinion_host_random(void *bytes, size_t len);
 size_t pinion_host_config(void *bytes, size_t capacity);
 void pinion_host_yield(void);
-/* Ends the instance. */
-void pinion_host_trap(void) __attribute__((noreturn));
+/* Ends the instance, and says why. */
+void pinion_host_panic(const char *text, size_t len) __attribute__((noreturn));
 
 #endif

@@ -263,6 +263,11 @@ void pinion_random(void *bytes, size_t len)
     while (len > 0) {
         const size_t part = len < PINION_RANDOM_BYTES_MAX ? len : PINION_RANDOM_BYTES_MAX;
         const int32_t error = pinion_host_random(rest, part);
+        if (error == PINION_ERRNO_TOO_LONG) {
+            /* All calls of this turn have moved what they may: others run first. */
+            pinion_host_yield();
+            continue;
+        }
         if (error != PINION_ERRNO_OK)
             pinion_panic("the node gave no random bytes: errno %d", (int)error);
         rest += part;

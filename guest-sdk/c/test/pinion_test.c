@@ -34,7 +34,10 @@ static struct {
     struct pinion_test_verdict verdicts[VERDICTS_MAX];
     size_t verdict_count;
     char *lines[LINES_MAX];
+    enum pinion_log_level levels[LINES_MAX];
     size_t line_count;
+    /* What the function has last panicked with. */
+    char *panic;
     jmp_buf *panics;
 } node;
 
@@ -58,9 +61,10 @@ static void refuse(const char *what, const struct pinion_descriptor *sent)
 
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len)
 {
-    (void)level;
-    if (node.line_count < LINES_MAX)
-        node.lines[node.line_count++] = strndup(text, len);
+    if (node.line_count == LINES_MAX)
+        return;
+    node.levels[node.line_count] = level;
+    node.lines[node.line_count++] = strndup(text, len);
 }
 
 uint64_t pinion_host_clock(void)
@@ -92,11 +96,13 @@ size_t pinion_host_config(void *bytes, size_t capacity)
 
 void pinion_host_yield(void) {}
 
-void pinion_host_trap(void)
+void pinion_host_panic(const char *text, size_t len)
 {
+    free(node.panic);
+    node.panic = strndup(text, len);
     if (node.panics)
         longjmp(*node.panics, 1);
-    fprintf(stderr, "the function panicked: %s\n", pinion_test_last_log());
+    fprintf(stderr, "the function panicked: %s\n", node.panic);
     exit(1);
 }
 
@@ -310,6 +316,12 @@ const char *pinion_test_log(size_t number)
     return number < node.line_count ? node.lines[number] : NULL;
 }
 
+enum pinion_log_level pinion_test_log_level(size_t number)
+{
+    PINION_CHECK(number < node.line_count);
+    return node.levels[number];
+}
+
 const char *pinion_test_last_log(void)
 {
     return node.line_count > 0 ? node.lines[node.line_count - 1] : "";
@@ -323,7 +335,7 @@ const char *pinion_test_panic(void (*body)(void))
     if (!panicked)
         body();
     node.panics = NULL;
-    return panicked ? pinion_test_last_log() : NULL;
+    return panicked ? node.panic : NULL;
 }
 
 /* --- The program. -------------------------------------------------------------------------------------------------------------------- */

@@ -74,9 +74,11 @@ bool pinion_test_finished(void);
 
 /** The line of that number that the function has logged since the test began, from 0 on; NULL if there are fewer. */
 const char *pinion_test_log(size_t number);
+/** Its level. */
+enum pinion_log_level pinion_test_log_level(size_t number);
 /** The latest line; an empty one if there is none. */
 const char *pinion_test_last_log(void);
-/** Runs `body`; the line that it panicked with, or NULL if it did not. After a panic the function is to be prepared anew. */
+/** Runs `body`; what it panicked with, or NULL if it did not. After a panic the function is to be prepared anew. */
 const char *pinion_test_panic(void (*body)(void));
 
 /** Fails the test unless this holds. */
