@@ -26,6 +26,8 @@
 #include <pinion/abi.h>
 #include <pinion/checksum.h>
 #include <pinion/headers.h>
+#include <pinion/metrics.h>
+#include <pinion/state.h>
 
 /** Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. An odd number of cache lines: the starts of
  *  slots a power of two apart would share few places of a processor's caches. */
@@ -40,7 +42,7 @@
 /** Most packets that a batch has. */
 #define PINION_BATCH_PACKETS_MAX 64u
 
-/** No time at all, for pinion_wake_at. */
+/** No time at all, for pinion_wake_at and pinion_state_expire. */
 #define PINION_NEVER UINT64_MAX
 
 /** Levels of pinion_log. */

@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-int32_t pinion_prepare(void)
+static int32_t prepare(void)
 {
     const bool has_packet = pinion_module_.function.packet != NULL, has_batch = pinion_module_.function.batch != NULL;
     if (has_packet == has_batch)
@@ -21,6 +21,14 @@ int32_t pinion_prepare(void)
     else if (len > 0)
         refused = pinion_refuse("this function has no configuration, but was given %zu bytes", len);
     return refused ? PINION_INIT_STATUS_CONFIG_REFUSED : PINION_INIT_STATUS_READY;
+}
+
+int32_t pinion_prepare(void)
+{
+    pinion_metrics_open();
+    const int32_t status = prepare();
+    pinion_metrics_close();
+    return status;
 }
 
 #if defined(__wasm__)
@@ -56,6 +64,11 @@ EXPORT(PINION_EXPORT_POOL, uint32_t pinion_exported_pool(void))
         .own_slots = pinion_module_.function.own_slots,
     };
     return (uint32_t)(uintptr_t)&header;
+}
+
+EXPORT(PINION_EXPORT_METRICS, uint32_t pinion_exported_metrics(void))
+{
+    return (uint32_t)(uintptr_t)pinion_metrics_header();
 }
 
 /* The number of new receive descriptors; none if a deadline has passed. */

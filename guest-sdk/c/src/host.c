@@ -38,4 +38,40 @@ void pinion_host_panic(const char *text, size_t len)
     __builtin_trap();
 }
 
+int32_t pinion_host_state_open(const char *name, size_t len)
+{
+    return pinion_import_state_open(AT(name), LEN(len));
+}
+
+int32_t pinion_host_state_get(int32_t field, const void *key, size_t key_len, void *value, size_t capacity)
+{
+    return pinion_import_state_get(field, AT(key), LEN(key_len), AT(value), LEN(capacity));
+}
+
+int32_t pinion_host_state_put(int32_t field, const void *key, size_t key_len, const void *value, size_t len)
+{
+    return pinion_import_state_put(field, AT(key), LEN(key_len), AT(value), LEN(len));
+}
+
+int32_t pinion_host_state_cas(int32_t field, const void *key, size_t key_len, const void *expected, int32_t expected_len, const void *value,
+                              size_t len)
+{
+    return pinion_import_state_cas(field, AT(key), LEN(key_len), AT(expected), expected_len, AT(value), LEN(len));
+}
+
+int32_t pinion_host_state_add(int32_t field, const void *key, size_t key_len, int64_t delta, int64_t *sum)
+{
+    return pinion_import_state_add(field, AT(key), LEN(key_len), delta, AT(sum));
+}
+
+int32_t pinion_host_state_expire(int32_t field, const void *key, size_t key_len, int64_t ttl_ms)
+{
+    return pinion_import_state_expire(field, AT(key), LEN(key_len), ttl_ms);
+}
+
+int32_t pinion_host_state_delete(int32_t field, const void *key, size_t key_len)
+{
+    return pinion_import_state_delete(field, AT(key), LEN(key_len));
+}
+
 #endif

@@ -38,6 +38,34 @@ void pinion_log_open(void);
 /* How many of a text's first `len` bytes to keep, so that its last character is whole. */
 size_t pinion_whole_characters(const char *text, size_t len);
 
+/* metrics.c. */
+
+/* A metric as it was declared. */
+struct pinion_declared {
+    enum pinion_metric_kind kind;
+    void *value;
+    /* The label that changes; NULL if none does. */
+    struct pinion_metric_text *text;
+    /* Copies, in one piece of memory, without zeroes at their ends. */
+    char *texts;
+    const char *name;
+    const char *help;
+    /* As the contract has them: a line each. */
+    const char *labels;
+    size_t name_len;
+    size_t help_len;
+    size_t labels_len;
+};
+
+/* Forgets what was declared, and lets the function declare. */
+void pinion_metrics_open(void);
+/* From here on nothing can be declared. */
+void pinion_metrics_close(void);
+size_t pinion_metrics_count(void);
+const struct pinion_declared *pinion_metric(size_t number);
+/* What was declared as the contract has it; in WebAssembly only. */
+const struct pinion_metrics_header *pinion_metrics_header(void);
+
 /* host.c, or the fake node. */
 
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len);
@@ -48,5 +76,15 @@ size_t pinion_host_config(void *bytes, size_t capacity);
 void pinion_host_yield(void);
 /* Ends the instance, and says why. */
 void pinion_host_panic(const char *text, size_t len) __attribute__((noreturn));
+/* All of these return at least zero, or the negative of an `enum pinion_errno`. */
+int32_t pinion_host_state_open(const char *name, size_t len);
+int32_t pinion_host_state_get(int32_t field, const void *key, size_t key_len, void *value, size_t capacity);
+int32_t pinion_host_state_put(int32_t field, const void *key, size_t key_len, const void *value, size_t len);
+/* With PINION_STATE_EXPECT_NONE as `expected_len`, nothing is to be there. */
+int32_t pinion_host_state_cas(int32_t field, const void *key, size_t key_len, const void *expected, int32_t expected_len, const void *value,
+                              size_t len);
+int32_t pinion_host_state_add(int32_t field, const void *key, size_t key_len, int64_t delta, int64_t *sum);
+int32_t pinion_host_state_expire(int32_t field, const void *key, size_t key_len, int64_t ttl_ms);
+int32_t pinion_host_state_delete(int32_t field, const void *key, size_t key_len);
 
 #endif

@@ -6,8 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/internal.h"
-#include "pinion_test.h"
+#include "fake.h"
 
 enum {
     VERDICTS_MAX = 4 * PINION_SLOT_COUNT_MAX,
@@ -72,6 +71,11 @@ uint64_t pinion_host_clock(void)
     return node.clock_ns - node.clock_ns % PINION_CLOCK_STEP_NS;
 }
 
+uint64_t fake_exact_clock_ns(void)
+{
+    return node.clock_ns;
+}
+
 /* SplitMix64: no secret to anybody, which suits tests. */
 int32_t pinion_host_random(void *bytes, size_t len)
 {
@@ -124,8 +128,12 @@ bool pinion_test_prepare_with(const void *config, size_t len)
     memset(pinion_module_.rx, 0, sizeof *pinion_module_.rx);
     memset(pinion_module_.tx, 0, sizeof *pinion_module_.tx);
     memset(pinion_module_.packets, 0, pinion_module_.slot_count * sizeof *pinion_module_.packets);
-    if (pinion_prepare() != PINION_INIT_STATUS_READY)
+    fake_state_initialising(true);
+    const int32_t status = pinion_prepare();
+    fake_state_initialising(false);
+    if (status != PINION_INIT_STATUS_READY)
         return false;
+    fake_metrics_check();
     pinion_pool_open();
     if (pinion_module_.function.start)
         pinion_module_.function.start();
@@ -272,6 +280,29 @@ struct pinion_test_verdict pinion_test_deliver_one(const void *frame, size_t len
     return (struct pinion_test_verdict){.outcome = PINION_TEST_HELD};
 }
 
+const char *pinion_test_call(const char *payload)
+{
+    static const char token[] = "a token!";
+    static char answer[PINION_MESSAGE_PAYLOAD_BYTES_MAX + 1];
+    uint8_t frame[PINION_MESSAGE_HEADER_BYTES + PINION_MESSAGE_PAYLOAD_BYTES_MAX] = {0};
+    const size_t len = strlen(payload);
+    PINION_CHECK(len <= PINION_MESSAGE_PAYLOAD_BYTES_MAX);
+    pinion_store16(frame + 12, PINION_MESSAGE_ETHERTYPE);
+    frame[PINION_MESSAGE_VERSION_AT] = PINION_MESSAGE_VERSION;
+    memcpy(frame + PINION_MESSAGE_TOKEN_AT, token, sizeof token - 1);
+    memcpy(frame + PINION_MESSAGE_HEADER_BYTES, payload, len);
+    const struct pinion_test_verdict verdict = pinion_test_deliver_one(frame, PINION_MESSAGE_HEADER_BYTES + len);
+    if (verdict.outcome != PINION_TEST_REPLIED)
+        return NULL;
+    /* For another's answer, or one that is too long, a node would have whoever called wait on. */
+    PINION_CHECK(verdict.len >= PINION_MESSAGE_HEADER_BYTES && verdict.len <= sizeof frame);
+    PINION_CHECK(memcmp(verdict.bytes + PINION_MESSAGE_TOKEN_AT, token, sizeof token - 1) == 0);
+    const size_t answered = verdict.len - PINION_MESSAGE_HEADER_BYTES;
+    memcpy(answer, verdict.bytes + PINION_MESSAGE_HEADER_BYTES, answered);
+    answer[answered] = 0;
+    return answer;
+}
+
 void pinion_test_deliver_checked(uint32_t flags)
 {
     node.flags = flags;
@@ -335,6 +366,8 @@ const char *pinion_test_panic(void (*body)(void))
     if (!panicked)
         body();
     node.panics = NULL;
+    /* If it was in `init`, that has ended as well. */
+    fake_state_initialising(false);
     return panicked ? node.panic : NULL;
 }
 
