@@ -9,15 +9,19 @@ use pinion_tests::build;
 use pinion_tests::frames::{send, watch};
 use pinion_tests::inline::{INTERFACE, Inline, LAN_MAC};
 use pinion_tests::manifest::Manifest;
+use pinion_tests::node::Node;
 use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::process::errors;
 use pinion_tests::random::Random;
 use pinion_tests::until::{SOON, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use smoltcp::wire::Ipv4Packet;
 
 /// Whose functions misbehave.
 const TENANT: &str = "mallory";
 const MEMORY_KIB: u64 = 4096;
+/// What is said of a value that no field has room for.
+const TOO_LONG: &str = "the key is too long, or the value is longer than the state field is declared for";
 
 /// A bed where pings to [`NODE`] are answered for each client, and those to the address of each word go to a chain of that name, of the
 /// guest in C that does what the word says.
@@ -194,6 +198,96 @@ fn a_function_in_c_is_called_by_name() {
         let said = bed.node.cli().run(&["invoke", &format!("{TENANT}/call"), "--data", asked]);
         assert_eq!(said.trim_end(), answered);
     }
+}
+
+/// A chain of the notebook in C, with a field of state to read or to write.
+fn notebook(name: &str, access: &str) -> String {
+    let stage = format!("{{ module = \"notebook\", config = \"notes\", state = {{ notes = \"{access}\" }} }}");
+    format!("[[chain]]\nname = \"{name}\"\nstage = [{stage}]\ncache_min = 0\n")
+}
+
+/// A node without devices, where a chain writes to a field of state and another one reads it.
+fn node_of_notebooks() -> Node {
+    let node = Node::without_devices();
+    let manifest = Manifest::of(TENANT)
+        .module("notebook", &build::hostile("c_notebook"))
+        .with("[state.notes]\nvalue_bytes = 24\nentries = 4\n")
+        .with(notebook("writer", "write"))
+        .with(notebook("reader", "read"));
+    node.apply(manifest.text());
+    node
+}
+
+/// What a notebook answers.
+fn order(node: &Node, chain: &str, order: &str) -> String {
+    node.cli().run(&["invoke", &format!("{TENANT}/{chain}"), "--data", order]).trim_end_matches('\n').to_owned()
+}
+
+/// Values of the series of this name that the chain `writer` has, each with the labels that are not the node's.
+fn series(node: &Node, name: &str) -> Vec<(Value, Value)> {
+    let all = node.cli().run(&["metrics", "-o", "json", "--tenant", TENANT, "--chain", "writer"]);
+    let all: Vec<Value> = serde_json::from_str(&all).expect("it is a list");
+    let named = all.into_iter().filter(|metric| metric["name"] == name);
+    named.map(|metric| (metric["labels"].clone(), metric["value"].clone())).collect()
+}
+
+#[test]
+fn a_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
+    let node = node_of_notebooks();
+    let orders = include_str!("../../samples/notebook/tests/orders.txt");
+    for line in orders.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.split_once(" => ") {
+            Some((text, answer)) => assert_eq!(order(&node, "writer", text), answer, "{text}"),
+            None => {
+                let ms =
+                    line.strip_prefix("wait ").and_then(|ms| ms.parse().ok()).expect("an order, or a time to wait");
+                std::thread::sleep(Duration::from_millis(ms));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_function_in_c_keeps_and_counts_outlives_its_instance() {
+    let node = node_of_notebooks();
+    assert_eq!(order(&node, "writer", "put colour blue"), "ok");
+    assert_eq!(order(&node, "writer", "add visits 41"), "41");
+    until("name of the latest key", SOON, || {
+        let expected = (json!([["key", "visits"]]), json!({ "gauge": 13 }));
+        (series(&node, "notebook_latest_order_bytes") == [expected]).then_some(())
+    });
+    let id = node.cli().serving_fwps()[0]["id"].clone();
+    assert_eq!(order(&node, "writer", "finish"), "ok");
+    until("end of the instance", SOON, || node.cli().serving_fwps().iter().all(|fwp| fwp["id"] != id).then_some(()));
+    assert_eq!(order(&node, "writer", "add visits 1"), "42");
+    assert_eq!(order(&node, "reader", "get colour"), "blue");
+    assert_eq!(order(&node, "reader", "put colour red"), "the stage is granted this state field to read only");
+    assert_eq!(order(&node, "writer", "put colour a-colour-of-25-characters"), TOO_LONG);
+    until("counts of both instances", SOON, || {
+        let of = |outcome: &str, count: u64| (json!([["outcome", outcome]]), json!({ "counter": count }));
+        let counted = series(&node, "notebook_orders");
+        (counted.len() == 2 && counted.contains(&of("obeyed", 4)) && counted.contains(&of("refused", 1))).then_some(())
+    });
+    let text = node.cli().run(&["metrics"]);
+    let labels = format!("tenant=\"{TENANT}\",chain=\"writer\",stage=\"0\",module=\"notebook\"");
+    let line = format!("pinion_function_notebook_orders_total{{{labels},outcome=\"obeyed\"}} 4\n");
+    assert!(text.contains(&line), "{line} is not in\n{text}");
+}
+
+#[test]
+fn a_chain_that_does_not_grant_what_a_function_in_c_opens_is_refused_by_name() {
+    let node = Node::without_devices();
+    let chain = notebook("writer", "write").replace("config = \"notes\"", "config = \"nots\"");
+    let manifest = Manifest::of(TENANT)
+        .module("notebook", &build::hostile("c_notebook"))
+        .with("[state.notes]\nvalue_bytes = 24\nentries = 4\n")
+        .with(chain);
+    let path = node.path("manifest.toml");
+    std::fs::write(&path, manifest.text()).expect("the node's folder is writable");
+    let output = node.cli().try_apply(&path);
+    assert_eq!(output.status.code(), Some(2));
+    let said = errors(&output);
+    assert!(said.contains("state field \"nots\": the stage is granted no state field of this name"), "{said}");
 }
 
 /// Frames from the left host to the right one, of many kinds, with a number each as the last bytes.

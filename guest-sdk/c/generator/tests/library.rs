@@ -28,6 +28,12 @@ fn the_library_passes_its_own_tests() {
 }
 
 #[test]
+fn the_fake_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
+    let said = make(&workspace().join("tests/guests/hostile-c"), &["test", "NAME=notebook"]);
+    assert!(said.contains("3 passed, 0 failed"), "{said}");
+}
+
+#[test]
 fn the_sample_passes_its_own_tests() {
     let said = make(&workspace().join("samples/packet-filter-c"), &["test"]);
     assert_eq!(said.matches("passed, 0 failed").count(), 2, "{said}");
