@@ -429,4 +429,16 @@ fn who_is_not_allowed_reaches_nothing_behind_the_packet_filter_in_c() {
     bed.node.apply(manifest.text());
     flood(&bed.clients[0].namespace, NODE, 5_000).assert_all(5_000);
     assert_eq!(ping(&bed.clients[1].namespace, &format!("-c 3 -i 0.1 -W 0.5 {NODE}")).received, 0);
+    // What either instance has judged adds up.
+    let labels = format!("tenant=\"{TENANT}\",chain=\"guarded\",stage=\"0\",module=\"filter\"");
+    let lines = [
+        "# TYPE pinion_function_packet_filter_packets_denied_total counter\n".to_owned(),
+        format!("pinion_function_packet_filter_packets_allowed_total{{{labels}}} 5000\n"),
+        format!("pinion_function_packet_filter_packets_denied_total{{{labels},reason=\"policy\"}} 3\n"),
+        format!("pinion_function_packet_filter_packets_denied_total{{{labels},reason=\"unreadable\"}} 0\n"),
+    ];
+    until("counts of all packets", SOON, || {
+        let text = bed.node.cli().run(&["metrics"]);
+        lines.iter().all(|line| text.contains(line)).then_some(())
+    });
 }
