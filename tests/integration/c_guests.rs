@@ -26,12 +26,17 @@ const TOO_LONG: &str = "the key is too long, or the value is longer than the sta
 /// A bed where pings to [`NODE`] are answered for each client, and those to the address of each word go to a chain of that name, of the
 /// guest in C that does what the word says.
 fn bed_of(words: &[&str]) -> Bed {
+    bed_with(words, "")
+}
+
+/// The same with a further key of each stage.
+fn bed_with(words: &[&str], key: &str) -> Bed {
     let addresses: Vec<String> = (0..words.len()).map(address).collect();
     let bed = Bed::with_addresses(Device::AfPacket, &addresses.iter().map(String::as_str).collect::<Vec<_>>());
     bed.apply_echo("per-client");
     let mut manifest = Manifest::of(TENANT).module("wild", &build::hostile("c_wild"));
     for (word, address) in words.iter().zip(&addresses) {
-        let stage = format!("{{ module = \"wild\", config = \"{word}\" }}");
+        let stage = format!("{{ module = \"wild\", config = \"{word}\"{key} }}");
         manifest = manifest
             .with(format_args!("[[chain]]\nname = \"{word}\"\nstage = [{stage}]\nmemory_limit_kib = {MEMORY_KIB}\n"))
             .ping_rule(word, word, "per-client", address);
@@ -138,6 +143,18 @@ fn what_is_printed_reaches_the_tenant_line_by_line() {
         "{printed:?}"
     );
     assert!(printed[printed.len() - 1].ends_with('7'), "{printed:?}");
+}
+
+#[test]
+fn a_function_in_c_reads_the_files_that_are_deployed_with_it() {
+    let site = tempfile::tempdir().expect("a folder for files");
+    let words = site.path().join("words");
+    std::fs::create_dir(&words).expect("the folder is writable");
+    std::fs::write(words.join("greeting.txt"), "hello").expect("the folder is writable");
+    let bed = bed_with(&["file"], &format!(", files = {:?}", site.path()));
+    poke(&bed.clients[0].namespace, &address(0));
+    let said = until("line on the file", SOON, || lines(&bed, "file").pop());
+    assert_eq!(said, ("info".to_owned(), "the file says hello".to_owned()));
 }
 
 #[test]

@@ -83,6 +83,15 @@ static void print(void)
     printf("%01500d\n", 7);
 }
 
+/* Says what is in a file that was deployed with the stage, and what becomes of one that was not. */
+static void read_file(void)
+{
+    char line[64] = "";
+    FILE *file = fopen("/words/greeting.txt", "r"), *none = fopen("/words/none.txt", "r");
+    if (file && fgets(line, sizeof line, file) && !none)
+        pinion_log(PINION_INFO, "the file says %s", line);
+}
+
 static pinion_packet *held;
 
 static void hold(pinion_packet *packet)
@@ -181,6 +190,8 @@ static void handle(pinion_packet *packet)
         pinion_log(PINION_INFO, "%s", "not loud enough");
         pinion_log(PINION_WARN, "%s", "loud enough");
     }
+    if (wants("file"))
+        read_file();
     if (wants("flood"))
         draw_much();
     if (wants("panic"))
