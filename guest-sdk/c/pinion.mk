@@ -26,7 +26,7 @@ pinion_warnings := -std=c11 -Wall -Wextra -Wstrict-prototypes -Wmissing-prototyp
 # The stack lies first: what overflows it traps, and does not overwrite what else there is.
 pinion_module_flags := --target=wasm32-wasi -mexec-model=reactor -fno-exceptions -flto -fuse-ld=lld \
 	-Wl,--stack-first -Wl,-z,stack-size=65536 -Wl,--strip-debug -Wl,--gc-sections
-pinion_test_flags := -g -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all
+pinion_test_flags := -g -D_GNU_SOURCE -pthread -fsanitize=address,undefined -fno-sanitize-recover=all
 
 .DEFAULT_GOAL := module
 .PHONY: module test clean

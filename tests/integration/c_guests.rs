@@ -217,6 +217,23 @@ fn a_function_in_c_is_called_by_name() {
     }
 }
 
+#[test]
+fn a_function_in_c_that_is_a_loop_of_its_own_waits_for_calls_and_for_times_and_ends_when_it_returns() {
+    let node = Node::without_devices();
+    let manifest = Manifest::of(TENANT).module("dialogue", &build::hostile("c_dialogue"));
+    node.apply(manifest.configured_chain("talk", "dialogue", "200").text());
+    assert_eq!(order(&node, "talk", "one"), "nothing");
+    assert_eq!(order(&node, "talk", "two"), "one");
+    until("line on the silence", SOON, || {
+        node.cli().run(&["logs", "--tenant", TENANT]).contains("nobody asks any more after two").then_some(())
+    });
+    let id = node.cli().serving_fwps()[0]["id"].clone();
+    assert_eq!(order(&node, "talk", "end"), "two");
+    until("end of the instance", SOON, || node.cli().serving_fwps().iter().all(|fwp| fwp["id"] != id).then_some(()));
+    assert_eq!(order(&node, "talk", "three"), "nothing");
+    assert_eq!(node.cli().chain_status(TENANT, "talk")["failures"], 0);
+}
+
 /// A chain of the notebook in C, with a field of state to read or to write.
 fn notebook(name: &str, access: &str) -> String {
     let stage = format!("{{ module = \"notebook\", config = \"notes\", state = {{ notes = \"{access}\" }} }}");

@@ -62,7 +62,7 @@ typedef struct pinion_packet {
     uint32_t flags_;
 } pinion_packet;
 
-/** What a function does. All but one of `packet` and `batch` may be left out. */
+/** What a function does. All but one of `packet`, `batch` and `run` may be left out. */
 struct pinion_function {
     /** Prepares the function from its configuration: the bytes that its stage has in the chain's manifest, followed by a zero that does not
      *  count. They stay where they are. Zero if it is ready; if not, the configuration is refused, and pinion_refuse says why.
@@ -79,6 +79,11 @@ struct pinion_function {
     void (*batch)(pinion_packet *const *packets, size_t count);
     /** Called when the time of pinion_wake_at has come, however many packets come as well. */
     void (*expire)(void);
+    /** The function itself, instead of `packet`, `batch` and `expire`: a loop that waits where it likes, by pinion_wait and pinion_wait_until. For
+     *  what is told best as a sequence of steps, such as a dialogue. Called once in each instance; when it returns, what it has sent goes out
+     *  and the instance ends, which is no failure. An instance that is ready for clients to come is in its first wait, which ends with its first
+     *  packet whatever its deadline: so it is to come there soon. */
+    void (*run)(void);
     /** Of the module's slots, how many are for packets that the function makes itself: pinion_make, pinion_clone. So many fewer can come in
      *  at once. */
     uint16_t own_slots;
@@ -201,6 +206,15 @@ uint64_t pinion_now_ns(void);
  *  than that, and on a core with nothing else to do a fraction of a millisecond later. A time that has passed is as good as the next
  *  moment. To be said by `start` or later: what is said by `init` is forgotten. Before its first packet an instance waits for that only. */
 void pinion_wake_at(uint64_t time_ns);
+
+/* --- Waiting, by functions that are a loop of their own: in `run`. ------------------------------------------------------------------- */
+
+/** Waits for packets: at least one. How many there are in `packets` now, in order of arrival. What was sent so far goes out, and what came with the
+ *  wait before, and of which nothing was said, is dropped. */
+size_t pinion_wait(pinion_packet *packets[PINION_BATCH_PACKETS_MAX]);
+/** The same until that time of pinion_now_ns: 0 if nothing has come by then. It may have passed already; others have their turns all the same.
+ *  What has come is told first: where packets come all the time, it is for the loop to look at the clock. */
+size_t pinion_wait_until(pinion_packet *packets[PINION_BATCH_PACKETS_MAX], uint64_t deadline_ns);
 
 /* --- What the function says. --------------------------------------------------------------------------------------------------------- */
 

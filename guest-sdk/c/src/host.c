@@ -17,6 +17,22 @@ uint64_t pinion_host_clock(void)
     return (uint64_t)pinion_import_clock();
 }
 
+uint32_t pinion_host_wait(uint64_t deadline_ns)
+{
+    int32_t told;
+    if (deadline_ns == PINION_NEVER) {
+        told = pinion_import_wait();
+    } else {
+        const int64_t until_ns = deadline_ns > INT64_MAX ? INT64_MAX : (int64_t)deadline_ns;
+        do
+            told = pinion_import_wait_until(until_ns);
+        while (told == 0);
+    }
+    /* The node has written to rings and slots meanwhile. */
+    __asm__ volatile("" ::: "memory");
+    return told > 0 ? (uint32_t)told : 0;
+}
+
 int32_t pinion_host_random(void *bytes, size_t len)
 {
     return pinion_import_random(AT(bytes), LEN(len));

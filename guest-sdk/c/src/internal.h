@@ -23,10 +23,17 @@ void pinion_pool_open(void);
 /* Hands the packets among `fresh` newly published descriptors to the function, and tells it if its time has come, unless it finishes
  * before; how many descriptors are left. */
 uint32_t pinion_serve(uint32_t fresh);
+/* Makes a batch of the next `count` descriptors, at most as many as one has; how many packets are among them. */
+size_t pinion_receive(pinion_packet *packets[PINION_BATCH_PACKETS_MAX], uint32_t count);
+/* Drops those of a batch of which nothing was said. */
+void pinion_drop_rest(pinion_packet *const *packets, size_t count);
 /* When the function wants to be woken. */
 uint64_t pinion_wake_time(void);
 /* Whether the function has finished. */
 bool pinion_is_finished(void);
+
+/* loop.c: runs a function that is a loop of its own, until it returns; how many descriptors it has left. */
+uint32_t pinion_loop(void);
 
 /* entry.c: reads the configuration, and has the function prepare itself; an `enum pinion_init_status`. */
 int32_t pinion_prepare(void);
@@ -70,6 +77,8 @@ const struct pinion_metrics_header *pinion_metrics_header(void);
 
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len);
 uint64_t pinion_host_clock(void);
+/* Waits for packets, or for a time, or PINION_NEVER: the number of new receive descriptors, none if the time has passed. */
+uint32_t pinion_host_wait(uint64_t deadline_ns);
 /* At most PINION_RANDOM_BYTES_MAX; an `enum pinion_errno`. */
 int32_t pinion_host_random(void *bytes, size_t len);
 size_t pinion_host_config(void *bytes, size_t capacity);

@@ -37,6 +37,7 @@ static struct {
     size_t line_count;
     /* What the function has last panicked with. */
     char *panic;
+    bool is_panicking;
     jmp_buf *panics;
 } node;
 
@@ -104,6 +105,18 @@ void pinion_host_panic(const char *text, size_t len)
 {
     free(node.panic);
     node.panic = strndup(text, len);
+    node.is_panicking = true;
+    /* On whose thread the test has nothing to do. */
+    fake_loop_leave_if_inside();
+    fake_go_on_panicking();
+    abort();
+}
+
+void fake_go_on_panicking(void)
+{
+    if (!node.is_panicking)
+        return;
+    node.is_panicking = false;
     if (node.panics)
         longjmp(*node.panics, 1);
     fprintf(stderr, "the function panicked: %s\n", node.panic);
@@ -137,7 +150,37 @@ bool pinion_test_prepare_with(const void *config, size_t len)
     pinion_pool_open();
     if (pinion_module_.function.start)
         pinion_module_.function.start();
+    if (pinion_module_.function.run)
+        fake_loop_start();
     return true;
+}
+
+/* Whether the function has finished. */
+static bool is_over(void)
+{
+    return pinion_module_.function.run ? fake_loop_is_over() : pinion_is_finished();
+}
+
+/* When it wants to be woken. */
+static uint64_t deadline_ns(void)
+{
+    return pinion_module_.function.run ? fake_loop_deadline_ns() : pinion_wake_time();
+}
+
+/* Has the function handle what was published; how much it has left. */
+static uint32_t handle(uint32_t fresh)
+{
+    return pinion_module_.function.run ? fake_loop_turn(fresh) : pinion_serve(fresh);
+}
+
+/* The same when its time has come. */
+static void expire(uint32_t returned)
+{
+    if (!pinion_module_.function.run || returned > 0)
+        handle(returned);
+    /* What has come back is told first. */
+    if (pinion_module_.function.run && !is_over() && deadline_ns() <= pinion_host_clock())
+        handle(0);
 }
 
 static uint32_t lent_count(void)
@@ -255,14 +298,14 @@ size_t pinion_test_deliver(uint16_t port, const struct pinion_test_frame *frames
 {
     forget_frames();
     size_t number = 0;
-    while (number < count && !pinion_is_finished()) {
+    while (number < count && !is_over()) {
         const uint32_t returned = publish_returned();
         uint32_t fresh = 0;
         while (number < count && grant(port, &frames[number], (int)number))
             number++, fresh++;
         if (fresh == 0)
             pinion_test_fail(__FILE__, __LINE__, "the function gives some of its slots back");
-        const uint32_t left = pinion_serve(returned + fresh);
+        const uint32_t left = handle(returned + fresh);
         collect();
         number -= left < fresh ? left : fresh;
     }
@@ -312,10 +355,10 @@ size_t pinion_test_let_pass_ns(uint64_t duration_ns)
 {
     const uint64_t until_ns = node.clock_ns + duration_ns;
     forget_frames();
-    while (!pinion_is_finished() && pinion_wake_time() != PINION_NEVER) {
+    while (!is_over() && deadline_ns() != PINION_NEVER) {
         /* A deadline that has passed already is due in the clock's next step. */
         const uint64_t next_step_ns = pinion_host_clock() + PINION_CLOCK_STEP_NS;
-        uint64_t due_ns = pinion_wake_time();
+        uint64_t due_ns = deadline_ns();
         if (due_ns > until_ns)
             break;
         due_ns += (PINION_CLOCK_STEP_NS - due_ns % PINION_CLOCK_STEP_NS) % PINION_CLOCK_STEP_NS;
@@ -323,7 +366,7 @@ size_t pinion_test_let_pass_ns(uint64_t duration_ns)
         if (due_ns > until_ns)
             break;
         node.clock_ns = due_ns;
-        pinion_serve(publish_returned());
+        expire(publish_returned());
         collect();
     }
     node.clock_ns = until_ns;
@@ -339,7 +382,7 @@ const struct pinion_test_verdict *pinion_test_verdict(size_t number)
 
 bool pinion_test_finished(void)
 {
-    return pinion_is_finished();
+    return is_over();
 }
 
 const char *pinion_test_log(size_t number)
