@@ -54,7 +54,8 @@ struct pinion_test_frame {
     size_t len;
 };
 
-/** Prepares and starts the function, as a node does, and runs it to its first wait if it is a loop of its own, with a configuration of text. False if it refuses that: the log says why. */
+/** Prepares and starts the function, as a node does, and runs it to its first wait if it is a loop of its own, with a
+ *  configuration of text. False if it refuses that: the log says why. */
 bool pinion_test_prepare(const char *config);
 /** The same with a configuration of any bytes. */
 bool pinion_test_prepare_with(const void *config, size_t len);

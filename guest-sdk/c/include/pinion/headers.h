@@ -1,5 +1,5 @@
-/* What a frame's headers say: pinion_headers_of reads all of them, pinion_flow_of makes a key of them, the views below read one each. Neither reads beyond the frame, whatever is
- * in it. Checksums are not verified: whoever ends the connection does.
+/* What a frame's headers say: pinion_headers_of reads all of them, pinion_flow_of makes a key of them, the views below
+ * read one each. None reads beyond the frame, whatever is in it. Checksums are not verified: whoever ends the connection does.
  *
  *   | addresses | VLAN tags, 0 to 2 | type | IPv4 or IPv6, with what belongs to it | TCP, UDP, ICMP | payload | padding |
  *                                          ^ network                               ^ transport      ^ payload
