@@ -21,11 +21,12 @@ CLANG ?= $(or $(shell command -v clang-19),$(shell command -v clang),clang)
 
 pinion_headers := $(wildcard $(PINION_C)/include/*.h $(PINION_C)/include/pinion/*.h $(PINION_C)/src/*.h $(PINION_C)/test/*.h)
 pinion_sources := $(wildcard $(PINION_C)/src/*.c)
+pinion_fake_node := $(wildcard $(PINION_C)/test/*.c)
 pinion_warnings := -std=c11 -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes
 # The stack lies first: what overflows it traps, and does not overwrite what else there is.
 pinion_module_flags := --target=wasm32-wasi -mexec-model=reactor -fno-exceptions -flto -fuse-ld=lld \
 	-Wl,--stack-first -Wl,-z,stack-size=65536 -Wl,--strip-debug -Wl,--gc-sections
-pinion_test_flags := -g -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all
+pinion_test_flags := -g -D_GNU_SOURCE -pthread -fsanitize=address,undefined -fno-sanitize-recover=all
 
 .DEFAULT_GOAL := module
 .PHONY: module test clean
@@ -40,10 +41,10 @@ test: $(addprefix $(BUILD)/test/,$(notdir $(basename $(TESTS))))
 	@for test in $^; do $$test || exit 1; done
 
 define pinion_test
-$(BUILD)/test/$(notdir $(basename $(1))): $(1) $(SOURCES) $(pinion_sources) $(pinion_headers) $(wildcard $(PINION_C)/test/*.c)
+$(BUILD)/test/$(notdir $(basename $(1))): $(1) $(SOURCES) $(pinion_sources) $(pinion_headers) $(pinion_fake_node)
 	@mkdir -p $$(@D)
 	$$(CC) $$(pinion_warnings) $$(CFLAGS) $$(pinion_test_flags) -I$$(PINION_C)/include -I$$(PINION_C)/test \
-		$(1) $$(SOURCES) $$(pinion_sources) $$(PINION_C)/test/pinion_test.c -o $$@
+		$(1) $$(SOURCES) $$(pinion_sources) $$(pinion_fake_node) -o $$@
 endef
 $(foreach test,$(TESTS),$(eval $(call pinion_test,$(test))))
 

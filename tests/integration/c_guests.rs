@@ -9,25 +9,34 @@ use pinion_tests::build;
 use pinion_tests::frames::{send, watch};
 use pinion_tests::inline::{INTERFACE, Inline, LAN_MAC};
 use pinion_tests::manifest::Manifest;
+use pinion_tests::node::Node;
 use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::process::errors;
 use pinion_tests::random::Random;
 use pinion_tests::until::{SOON, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use smoltcp::wire::Ipv4Packet;
 
 /// Whose functions misbehave.
 const TENANT: &str = "mallory";
 const MEMORY_KIB: u64 = 4096;
+/// What is said of a value that no field has room for.
+const TOO_LONG: &str = "the key is too long, or the value is longer than the state field is declared for";
 
 /// A bed where pings to [`NODE`] are answered for each client, and those to the address of each word go to a chain of that name, of the
 /// guest in C that does what the word says.
 fn bed_of(words: &[&str]) -> Bed {
+    bed_with(words, "")
+}
+
+/// The same with a further key of each stage.
+fn bed_with(words: &[&str], key: &str) -> Bed {
     let addresses: Vec<String> = (0..words.len()).map(address).collect();
     let bed = Bed::with_addresses(Device::AfPacket, &addresses.iter().map(String::as_str).collect::<Vec<_>>());
     bed.apply_echo("per-client");
     let mut manifest = Manifest::of(TENANT).module("wild", &build::hostile("c_wild"));
     for (word, address) in words.iter().zip(&addresses) {
-        let stage = format!("{{ module = \"wild\", config = \"{word}\" }}");
+        let stage = format!("{{ module = \"wild\", config = \"{word}\"{key} }}");
         manifest = manifest
             .with(format_args!("[[chain]]\nname = \"{word}\"\nstage = [{stage}]\nmemory_limit_kib = {MEMORY_KIB}\n"))
             .ping_rule(word, word, "per-client", address);
@@ -60,14 +69,15 @@ fn lines(bed: &Bed, chain: &str) -> Vec<(String, String)> {
 
 #[test]
 fn what_goes_wrong_in_c_ends_the_function_alone_and_says_what_it_was() {
-    // What the library finds out it says before it traps; of the rest the node knows why.
+    // What the library finds out it says itself; of the rest the node knows why.
     let cases = [
-        ("memory", "it trapped: ", None),
-        ("stack", "it trapped: ", None),
-        ("abort", "it trapped: ", None),
-        ("twice", "it trapped: ", Some("was used after it was sent or dropped")),
-        ("after", "it trapped: ", Some("was used after it was sent or dropped")),
-        ("forge", "it was stopped: ", None),
+        ("memory", "it trapped: ", ""),
+        ("stack", "it trapped: ", ""),
+        ("abort", "it trapped: ", ""),
+        ("twice", "it panicked: ", "was used after it was sent or dropped"),
+        ("after", "it panicked: ", "was used after it was sent or dropped"),
+        ("panic", "it panicked: ", "this is not the 2. packet"),
+        ("forge", "it was stopped: ", "which it does not own"),
     ];
     let bed = bed_of(&cases.map(|(word, ..)| word));
     std::thread::scope(|scope| {
@@ -76,15 +86,11 @@ fn what_goes_wrong_in_c_ends_the_function_alone_and_says_what_it_was() {
             poke(&bed.clients[0].namespace, &address(number));
             let ended = until("end of the instance", SOON, || instances(&bed, word, "terminated").pop());
             let reason = ended["ended_because"].as_str().unwrap_or_default();
-            assert!(reason.starts_with(because), "{word}: {reason}");
-            if *word == "forge" {
-                assert!(reason.contains("which it does not own"), "{reason}");
-            }
-            if let Some(said) = said {
-                until("line that says why", SOON, || {
-                    lines(&bed, word).iter().any(|(_, it)| it.contains(said)).then_some(())
-                });
-            }
+            assert!(reason.starts_with(because) && reason.contains(said), "{word}: {reason}");
+            until("line that says why", SOON, || {
+                let is_it = |(level, text): &(String, String)| level == "error" && text.contains(said);
+                lines(&bed, word).iter().any(is_it).then_some(())
+            });
         }
         beside.join().expect("ping runs to its end").assert_all(10_000);
     });
@@ -139,6 +145,26 @@ fn what_is_printed_reaches_the_tenant_line_by_line() {
     assert!(printed[printed.len() - 1].ends_with('7'), "{printed:?}");
 }
 
+#[test]
+fn a_function_in_c_reads_the_files_that_are_deployed_with_it() {
+    let site = tempfile::tempdir().expect("a folder for files");
+    let words = site.path().join("words");
+    std::fs::create_dir(&words).expect("the folder is writable");
+    std::fs::write(words.join("greeting.txt"), "hello").expect("the folder is writable");
+    let bed = bed_with(&["file"], &format!(", files = {:?}", site.path()));
+    poke(&bed.clients[0].namespace, &address(0));
+    let said = until("line on the file", SOON, || lines(&bed, "file").pop());
+    assert_eq!(said, ("info".to_owned(), "the file says hello".to_owned()));
+}
+
+#[test]
+fn lines_above_the_level_that_a_function_in_c_says_are_left_out() {
+    let bed = bed_of(&["quiet"]);
+    poke(&bed.clients[0].namespace, &address(0));
+    let said = until("line that is said", SOON, || Some(lines(&bed, "quiet")).filter(|lines| !lines.is_empty()));
+    assert_eq!(said, [("warn".to_owned(), "loud enough".to_owned())]);
+}
+
 /// What the FWPs of a chain have sent.
 fn sent(bed: &Bed, chain: &str) -> u64 {
     let fwps = bed.node.cli().serving_fwps();
@@ -157,6 +183,16 @@ fn what_is_held_and_what_is_made_in_c_is_sent_as_often_as_slots_come_back() {
         }
         assert_eq!(bed.node.cli().chain_status(TENANT, word)["failures"], 0);
     }
+}
+
+#[test]
+fn who_draws_more_random_bytes_in_c_than_a_turn_may_have_gets_the_rest_in_the_next() {
+    let bed = bed_of(&["flood"]);
+    poke(&bed.clients[0].namespace, &address(0));
+    let said = until("line on the bytes", SOON, || lines(&bed, "flood").pop());
+    assert_eq!(said.1, "1024 KiB, and no byte of them is rare");
+    assert_others_are_served(&bed);
+    assert_eq!(bed.node.cli().chain_status(TENANT, "flood")["failures"], 0);
 }
 
 #[test]
@@ -179,6 +215,113 @@ fn a_function_in_c_is_called_by_name() {
         let said = bed.node.cli().run(&["invoke", &format!("{TENANT}/call"), "--data", asked]);
         assert_eq!(said.trim_end(), answered);
     }
+}
+
+#[test]
+fn a_function_in_c_that_is_a_loop_of_its_own_waits_for_calls_and_for_times_and_ends_when_it_returns() {
+    let node = Node::without_devices();
+    let manifest = Manifest::of(TENANT).module("dialogue", &build::hostile("c_dialogue"));
+    node.apply(manifest.configured_chain("talk", "dialogue", "200").text());
+    assert_eq!(order(&node, "talk", "one"), "nothing");
+    assert_eq!(order(&node, "talk", "two"), "one");
+    until("line on the silence", SOON, || {
+        node.cli().run(&["logs", "--tenant", TENANT]).contains("nobody asks any more after two").then_some(())
+    });
+    let id = node.cli().serving_fwps()[0]["id"].clone();
+    assert_eq!(order(&node, "talk", "end"), "two");
+    until("end of the instance", SOON, || node.cli().serving_fwps().iter().all(|fwp| fwp["id"] != id).then_some(()));
+    assert_eq!(order(&node, "talk", "three"), "nothing");
+    assert_eq!(node.cli().chain_status(TENANT, "talk")["failures"], 0);
+}
+
+/// A chain of the notebook in C, with a field of state to read or to write.
+fn notebook(name: &str, access: &str) -> String {
+    let stage = format!("{{ module = \"notebook\", config = \"notes\", state = {{ notes = \"{access}\" }} }}");
+    format!("[[chain]]\nname = \"{name}\"\nstage = [{stage}]\ncache_min = 0\n")
+}
+
+/// A node without devices, where a chain writes to a field of state and another one reads it.
+fn node_of_notebooks() -> Node {
+    let node = Node::without_devices();
+    let manifest = Manifest::of(TENANT)
+        .module("notebook", &build::hostile("c_notebook"))
+        .with("[state.notes]\nvalue_bytes = 24\nentries = 4\n")
+        .with(notebook("writer", "write"))
+        .with(notebook("reader", "read"));
+    node.apply(manifest.text());
+    node
+}
+
+/// What a notebook answers.
+fn order(node: &Node, chain: &str, order: &str) -> String {
+    node.cli().run(&["invoke", &format!("{TENANT}/{chain}"), "--data", order]).trim_end_matches('\n').to_owned()
+}
+
+/// Values of the series of this name that the chain `writer` has, each with the labels that are not the node's.
+fn series(node: &Node, name: &str) -> Vec<(Value, Value)> {
+    let all = node.cli().run(&["metrics", "-o", "json", "--tenant", TENANT, "--chain", "writer"]);
+    let all: Vec<Value> = serde_json::from_str(&all).expect("it is a list");
+    let named = all.into_iter().filter(|metric| metric["name"] == name);
+    named.map(|metric| (metric["labels"].clone(), metric["value"].clone())).collect()
+}
+
+#[test]
+fn a_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
+    let node = node_of_notebooks();
+    let orders = include_str!("../../samples/notebook/tests/orders.txt");
+    for line in orders.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.split_once(" => ") {
+            Some((text, answer)) => assert_eq!(order(&node, "writer", text), answer, "{text}"),
+            None => {
+                let ms =
+                    line.strip_prefix("wait ").and_then(|ms| ms.parse().ok()).expect("an order, or a time to wait");
+                std::thread::sleep(Duration::from_millis(ms));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_function_in_c_keeps_and_counts_outlives_its_instance() {
+    let node = node_of_notebooks();
+    assert_eq!(order(&node, "writer", "put colour blue"), "ok");
+    assert_eq!(order(&node, "writer", "add visits 41"), "41");
+    until("name of the latest key", SOON, || {
+        let expected = (json!([["key", "visits"]]), json!({ "gauge": 13 }));
+        (series(&node, "notebook_latest_order_bytes") == [expected]).then_some(())
+    });
+    let id = node.cli().serving_fwps()[0]["id"].clone();
+    assert_eq!(order(&node, "writer", "finish"), "ok");
+    until("end of the instance", SOON, || node.cli().serving_fwps().iter().all(|fwp| fwp["id"] != id).then_some(()));
+    assert_eq!(order(&node, "writer", "add visits 1"), "42");
+    assert_eq!(order(&node, "reader", "get colour"), "blue");
+    assert_eq!(order(&node, "reader", "put colour red"), "the stage is granted this state field to read only");
+    assert_eq!(order(&node, "writer", "put colour a-colour-of-25-characters"), TOO_LONG);
+    until("counts of both instances", SOON, || {
+        let of = |outcome: &str, count: u64| (json!([["outcome", outcome]]), json!({ "counter": count }));
+        let counted = series(&node, "notebook_orders");
+        (counted.len() == 2 && counted.contains(&of("obeyed", 4)) && counted.contains(&of("refused", 1))).then_some(())
+    });
+    let text = node.cli().run(&["metrics"]);
+    let labels = format!("tenant=\"{TENANT}\",chain=\"writer\",stage=\"0\",module=\"notebook\"");
+    let line = format!("pinion_function_notebook_orders_total{{{labels},outcome=\"obeyed\"}} 4\n");
+    assert!(text.contains(&line), "{line} is not in\n{text}");
+}
+
+#[test]
+fn a_chain_that_does_not_grant_what_a_function_in_c_opens_is_refused_by_name() {
+    let node = Node::without_devices();
+    let chain = notebook("writer", "write").replace("config = \"notes\"", "config = \"nots\"");
+    let manifest = Manifest::of(TENANT)
+        .module("notebook", &build::hostile("c_notebook"))
+        .with("[state.notes]\nvalue_bytes = 24\nentries = 4\n")
+        .with(chain);
+    let path = node.path("manifest.toml");
+    std::fs::write(&path, manifest.text()).expect("the node's folder is writable");
+    let output = node.cli().try_apply(&path);
+    assert_eq!(output.status.code(), Some(2));
+    let said = errors(&output);
+    assert!(said.contains("state field \"nots\": the stage is granted no state field of this name"), "{said}");
 }
 
 /// Frames from the left host to the right one, of many kinds, with a number each as the last bytes.
@@ -320,4 +463,16 @@ fn who_is_not_allowed_reaches_nothing_behind_the_packet_filter_in_c() {
     bed.node.apply(manifest.text());
     flood(&bed.clients[0].namespace, NODE, 5_000).assert_all(5_000);
     assert_eq!(ping(&bed.clients[1].namespace, &format!("-c 3 -i 0.1 -W 0.5 {NODE}")).received, 0);
+    // What either instance has judged adds up.
+    let labels = format!("tenant=\"{TENANT}\",chain=\"guarded\",stage=\"0\",module=\"filter\"");
+    let lines = [
+        "# TYPE pinion_function_packet_filter_packets_denied_total counter\n".to_owned(),
+        format!("pinion_function_packet_filter_packets_allowed_total{{{labels}}} 5000\n"),
+        format!("pinion_function_packet_filter_packets_denied_total{{{labels},reason=\"policy\"}} 3\n"),
+        format!("pinion_function_packet_filter_packets_denied_total{{{labels},reason=\"unreadable\"}} 0\n"),
+    ];
+    until("counts of all packets", SOON, || {
+        let text = bed.node.cli().run(&["metrics"]);
+        lines.iter().all(|line| text.contains(line)).then_some(())
+    });
 }

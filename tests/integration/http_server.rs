@@ -194,6 +194,75 @@ fn two_hundred_connections_at_once_share_an_instance_and_load_loses_no_request()
     println!("5 MiB: {report} (bytes per second, bytes)");
     assert!(report.ends_with(&BIG_BYTES.to_string()), "{report}");
     assert_hardly_anything_was_sent_twice(client);
+    assert_no_connection_is_left(client);
+}
+
+/// What `wrk` counts itself of what it was answered, in a line: answers, those that are not 200 with a body of so many bytes, and errors by its own
+/// account.
+const WRK_SCRIPT: &str = r#"
+local threads = {}
+function setup(thread) table.insert(threads, thread) end
+function init(words) answers, others, body_bytes = 0, 0, tonumber(words[1]) end
+function response(status, headers, body)
+  answers = answers + 1
+  if status ~= 200 or #body ~= body_bytes then others = others + 1 end
+end
+function done(summary)
+  local answers, others, errors = 0, 0, summary.errors
+  for _, thread in ipairs(threads) do
+    answers, others = answers + thread:get("answers"), others + thread:get("others")
+  end
+  print(string.format("COUNTED %d %d %d", answers, others,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout))
+end
+"#;
+
+/// What is in a line of `wrk`'s summary, `  123 requests in 2.00s, 1.00MB read`, before this.
+fn wrk_counted(report: &str, what: &str) -> Option<u64> {
+    report.lines().find_map(|line| line.split_once(what)?.0.trim().parse().ok())
+}
+
+#[test]
+fn wrk_is_answered_over_all_its_connections_without_an_error() {
+    let bed = Bed::new(Device::Tap);
+    serve(
+        &bed,
+        "per-client",
+        &format!("config = {:?}", format!("connections 64\n{CONFIG}")),
+        "memory_limit_kib = 32768",
+    );
+    let client = &bed.clients[0];
+    let script = bed.node.path("count.lua");
+    fs::write(&script, WRK_SCRIPT).expect("the node's folder is writable");
+    let url = |path: &str| format!("http://{NODE}{path}");
+    // Nobody's promise is how soon an answer comes, on a machine that has other things to do.
+    let wrk = |words: &[&str]| {
+        run(client.namespace.command("wrk").args(["--duration", "2s", "--timeout", "30s"]).args(words))
+    };
+    for (path, body_bytes, connections) in [("/", "6", "20"), ("/some", "10000", "50")] {
+        let script = script.to_str().expect("the folder's path is UTF-8");
+        let (url, connections) = (url(path), format!("--connections={connections}"));
+        // As it is, and with each answer looked at.
+        let plain = wrk(&["--threads", "2", &connections, &url]);
+        let looked_at = wrk(&["--threads", "2", &connections, "--script", script, &url, "--", body_bytes]);
+        for report in [&plain, &looked_at] {
+            assert!(wrk_counted(report, " requests in ") > Some(0), "{report}");
+            // Lines that it writes only if there is something to say.
+            assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{report}");
+        }
+        let counted = looked_at.lines().find_map(|line| line.strip_prefix("COUNTED "));
+        let counted = counted.unwrap_or_else(|| panic!("the script says nothing: {looked_at}")).split(' ');
+        let counted: Vec<u64> = counted.map(|word| word.parse().expect("a number")).collect();
+        assert!(counted[0] > 0 && counted[1..] == [0, 0], "answers, others, errors: {looked_at}");
+        println!("wrk {connections} {path}: {} answers, each of them whole", counted[0]);
+    }
+    assert_eq!(curl(client, &[&url("/")]), "hello\n");
+    assert_hardly_anything_was_sent_twice(client);
+    assert_no_connection_is_left(client);
+}
+
+#[track_caller]
+fn assert_no_connection_is_left(client: &Client) {
     until("end of all connections", SOON, || {
         let waits = run(client.namespace.command("ss").args(["--tcp", "--no-header", "state", "established"]));
         waits.trim().is_empty().then_some(())

@@ -9,7 +9,7 @@ packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev ipr
 # What compiles guests in C, with the compiler above.
 packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
 # What the tests need besides: a compiler for the fuzzing engine, and programs that make traffic.
-[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 apache2-utils)
+[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 apache2-utils wrk)
 # What figures are measured beside: dpdk-testpmd, the kernel's filter, a generator.
 bench_packages=(dpdk-dev nftables iperf3 git)
 # Free memory in huge pages that a figure takes.

@@ -82,6 +82,7 @@ fn constant(it: &ItemConst, path: &str, items: &mut String) {
             format!("Value::Integer {{ ty: {ty:?}, value: {path}::{name} as i128 }}")
         }
         Some(ty) if ty == "str" => format!("Value::Text({path}::{name})"),
+        Some(ty) if ty.starts_with("str;") => format!("Value::Texts(&{path}::{name})"),
         _ => "Value::Other".to_owned(),
     };
     writeln!(items, "    Item::Constant {{ name: {name:?}, docs: {docs:?}, value: {value} }},")
@@ -132,18 +133,25 @@ fn other(name: &str, docs: &str, items: &mut String) {
         .expect("memory takes all");
 }
 
-/// `u32`, `u32;2` for an array of them, `str` for a text, or the name of a type of the crate's.
+/// `u32`, `u32;2` for an array of them, `u32;COUNT` if a constant says how many, `str` for a text, or the name of a type of the crate's.
 fn c_type(ty: &Type) -> Option<String> {
     match ty {
         Type::Path(path) => path.path.get_ident().map(ToString::to_string),
         Type::Reference(reference) => c_type(&reference.elem).filter(|ty| ty == "str"),
-        Type::Array(array) => match &array.len {
-            Expr::Lit(len) => match &len.lit {
-                Lit::Int(len) => c_type(&array.elem).map(|ty| format!("{ty};{}", len.base10_digits())),
-                _ => None,
-            },
+        Type::Array(array) => Some(format!("{};{}", c_type(&array.elem)?, count(&array.len)?)),
+        _ => None,
+    }
+}
+
+/// How many an array has: a number, or a constant's name, of whatever type of integer.
+fn count(len: &Expr) -> Option<String> {
+    match len {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Int(number) => Some(number.base10_digits().to_owned()),
             _ => None,
         },
+        Expr::Cast(cast) => count(&cast.expr),
+        Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
         _ => None,
     }
 }

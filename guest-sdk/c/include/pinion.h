@@ -15,7 +15,7 @@
  *     PINION_FUNCTION(.packet = handle);
  *
  * Everything is for one thread, as a module has but one. What the library finds to be a fault of the function's, such as sending a packet
- * twice, it logs, and ends the instance by a trap: nobody else notices. */
+ * twice, ends the instance as pinion_panic does: nobody else notices. */
 #ifndef PINION_H
 #define PINION_H
 
@@ -26,6 +26,8 @@
 #include <pinion/abi.h>
 #include <pinion/checksum.h>
 #include <pinion/headers.h>
+#include <pinion/metrics.h>
+#include <pinion/state.h>
 
 /** Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. An odd number of cache lines: the starts of
  *  slots a power of two apart would share few places of a processor's caches. */
@@ -40,7 +42,7 @@
 /** Most packets that a batch has. */
 #define PINION_BATCH_PACKETS_MAX 64u
 
-/** No time at all, for pinion_wake_at. */
+/** No time at all, for pinion_wake_at and pinion_state_expire. */
 #define PINION_NEVER UINT64_MAX
 
 /** Levels of pinion_log. */
@@ -60,7 +62,7 @@ typedef struct pinion_packet {
     uint32_t flags_;
 } pinion_packet;
 
-/** What a function does. All but one of `packet` and `batch` may be left out. */
+/** What a function does. All but one of `packet`, `batch` and `run` may be left out. */
 struct pinion_function {
     /** Prepares the function from its configuration: the bytes that its stage has in the chain's manifest, followed by a zero that does not
      *  count. They stay where they are. Zero if it is ready; if not, the configuration is refused, and pinion_refuse says why.
@@ -77,6 +79,11 @@ struct pinion_function {
     void (*batch)(pinion_packet *const *packets, size_t count);
     /** Called when the time of pinion_wake_at has come, however many packets come as well. */
     void (*expire)(void);
+    /** The function itself, instead of `packet`, `batch` and `expire`: a loop that waits where it likes, by pinion_wait and pinion_wait_until. For
+     *  what is told best as a sequence of steps, such as a dialogue. Called once in each instance; when it returns, what it has sent goes out
+     *  and the instance ends, which is no failure. An instance that is ready for clients to come is in its first wait, which ends with its first
+     *  packet whatever its deadline: so it is to come there soon. */
+    void (*run)(void);
     /** Of the module's slots, how many are for packets that the function makes itself: pinion_make, pinion_clone. So many fewer can come in
      *  at once. */
     uint16_t own_slots;
@@ -200,16 +207,49 @@ uint64_t pinion_now_ns(void);
  *  moment. To be said by `start` or later: what is said by `init` is forgotten. Before its first packet an instance waits for that only. */
 void pinion_wake_at(uint64_t time_ns);
 
-/* --- The rest. ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Waiting, by functions that are a loop of their own: in `run`. ------------------------------------------------------------------- */
+
+/** Waits for packets: at least one. How many there are in `packets` now, in order of arrival. What was sent so far goes out, and what came with the
+ *  wait before, and of which nothing was said, is dropped. */
+size_t pinion_wait(pinion_packet *packets[PINION_BATCH_PACKETS_MAX]);
+/** The same until that time of pinion_now_ns: 0 if nothing has come by then. It may have passed already; others have their turns all the same.
+ *  What has come is told first: where packets come all the time, it is for the loop to look at the clock. */
+size_t pinion_wait_until(pinion_packet *packets[PINION_BATCH_PACKETS_MAX], uint64_t deadline_ns);
+
+/* --- What the function says. --------------------------------------------------------------------------------------------------------- */
 
 /** Logs a line for the tenant, formatted as by printf and cut at 1,024 bytes. The node limits how many lines it keeps; on the path of each
  *  packet, log sparingly. What is written to stdout and stderr is logged as well, line by line and cut likewise, the one as PINION_INFO, the
  *  other as PINION_ERROR. */
 void pinion_log(enum pinion_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** Leaves out all lines of pinion_log above this level from now on. Said in `init`, as the configuration has it, it is so in every instance.
+ *  What is left out costs a comparison: its arguments are not even looked at. */
+void pinion_log_up_to(enum pinion_log_level level);
+
+/** The highest level that is compiled in: with `-DPINION_LOG_LEVEL_MAX=PINION_WARN` among a Makefile's CFLAGS, lines above are no part of the module
+ *  at all. */
+#ifndef PINION_LOG_LEVEL_MAX
+#define PINION_LOG_LEVEL_MAX PINION_DEBUG
+#endif
+
+extern enum pinion_log_level pinion_log_level_max_;
+
+/** Whether lines of this level are logged: for whoever prepares much for one. */
+static inline bool pinion_log_is_on(enum pinion_log_level level)
+{
+    return level <= PINION_LOG_LEVEL_MAX && level <= pinion_log_level_max_;
+}
+
+/* The call above, where its level is on. */
+#define pinion_log(level, ...) (pinion_log_is_on(level) ? (pinion_log)(level, __VA_ARGS__) : (void)0)
+
 /** Says why a configuration is refused; what `init` is to return then. */
 int pinion_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** Logs a line, and ends the instance by a trap. */
+/** Ends the instance, and says why, in a line as one of pinion_log: its tenant finds it in the account of the end, as `it panicked: `, and in
+ *  the log. */
 void pinion_panic(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* --- The rest. ----------------------------------------------------------------------------------------------------------------------- */
 
 /** Fills memory with random bytes, fit for keys. Not in `init`: every instance would have the same, and the module is refused for it. */
 void pinion_random(void *bytes, size_t len);

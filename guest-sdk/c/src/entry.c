@@ -4,11 +4,12 @@
 
 #include "internal.h"
 
-int32_t pinion_prepare(void)
+static int32_t prepare(void)
 {
-    const bool has_packet = pinion_module_.function.packet != NULL, has_batch = pinion_module_.function.batch != NULL;
-    if (has_packet == has_batch)
-        return pinion_refuse("a function has one of .packet and .batch, and this has %s", has_packet ? "both" : "neither");
+    const struct pinion_function *function = &pinion_module_.function;
+    const int forms = (function->packet != NULL) + (function->batch != NULL) + (function->run != NULL);
+    if (forms != 1)
+        return pinion_refuse("a function has one of .packet, .batch and .run, and this has %d of them", forms);
     const size_t len = pinion_host_config(NULL, 0);
     uint8_t *config = malloc(len + 1);
     if (!config)
@@ -21,6 +22,14 @@ int32_t pinion_prepare(void)
     else if (len > 0)
         refused = pinion_refuse("this function has no configuration, but was given %zu bytes", len);
     return refused ? PINION_INIT_STATUS_CONFIG_REFUSED : PINION_INIT_STATUS_READY;
+}
+
+int32_t pinion_prepare(void)
+{
+    pinion_metrics_open();
+    const int32_t status = prepare();
+    pinion_metrics_close();
+    return status;
 }
 
 #if defined(__wasm__)
@@ -58,22 +67,9 @@ EXPORT(PINION_EXPORT_POOL, uint32_t pinion_exported_pool(void))
     return (uint32_t)(uintptr_t)&header;
 }
 
-/* The number of new receive descriptors; none if a deadline has passed. */
-static uint32_t wait_for_packets(void)
+EXPORT(PINION_EXPORT_METRICS, uint32_t pinion_exported_metrics(void))
 {
-    const uint64_t wake_at_ns = pinion_wake_time();
-    int32_t told;
-    if (wake_at_ns == PINION_NEVER) {
-        told = pinion_import_wait();
-    } else {
-        const int64_t deadline_ns = wake_at_ns > INT64_MAX ? INT64_MAX : (int64_t)wake_at_ns;
-        do
-            told = pinion_import_wait_until(deadline_ns);
-        while (told == 0);
-    }
-    /* The node has written to rings and slots meanwhile. */
-    __asm__ volatile("" ::: "memory");
-    return told > 0 ? (uint32_t)told : 0;
+    return (uint32_t)(uintptr_t)pinion_metrics_header();
 }
 
 EXPORT(PINION_EXPORT_RUN, void pinion_exported_run(void))
@@ -81,8 +77,11 @@ EXPORT(PINION_EXPORT_RUN, void pinion_exported_run(void))
     pinion_pool_open();
     if (pinion_module_.function.start)
         pinion_module_.function.start();
-    while (!pinion_is_finished())
-        pinion_serve(wait_for_packets());
+    if (pinion_module_.function.run)
+        pinion_loop();
+    else
+        while (!pinion_is_finished())
+            pinion_serve(pinion_host_wait(pinion_wake_time()));
 }
 
 #endif

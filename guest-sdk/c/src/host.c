@@ -3,9 +3,13 @@
 
 #include "internal.h"
 
+/* An address as the contract has it, and a length. */
+#define AT(place) (int32_t)(uintptr_t)(place)
+#define LEN(len) (int32_t)(len)
+
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len)
 {
-    pinion_import_log((int32_t)level, (int32_t)(uintptr_t)text, (int32_t)len);
+    pinion_import_log((int32_t)level, AT(text), LEN(len));
 }
 
 uint64_t pinion_host_clock(void)
@@ -13,14 +17,30 @@ uint64_t pinion_host_clock(void)
     return (uint64_t)pinion_import_clock();
 }
 
+uint32_t pinion_host_wait(uint64_t deadline_ns)
+{
+    int32_t told;
+    if (deadline_ns == PINION_NEVER) {
+        told = pinion_import_wait();
+    } else {
+        const int64_t until_ns = deadline_ns > INT64_MAX ? INT64_MAX : (int64_t)deadline_ns;
+        do
+            told = pinion_import_wait_until(until_ns);
+        while (told == 0);
+    }
+    /* The node has written to rings and slots meanwhile. */
+    __asm__ volatile("" ::: "memory");
+    return told > 0 ? (uint32_t)told : 0;
+}
+
 int32_t pinion_host_random(void *bytes, size_t len)
 {
-    return pinion_import_random((int32_t)(uintptr_t)bytes, (int32_t)len);
+    return pinion_import_random(AT(bytes), LEN(len));
 }
 
 size_t pinion_host_config(void *bytes, size_t capacity)
 {
-    return (size_t)pinion_import_config((int32_t)(uintptr_t)bytes, (int32_t)capacity);
+    return (size_t)pinion_import_config(AT(bytes), LEN(capacity));
 }
 
 void pinion_host_yield(void)
@@ -28,9 +48,46 @@ void pinion_host_yield(void)
     pinion_import_yield();
 }
 
-void pinion_host_trap(void)
+void pinion_host_panic(const char *text, size_t len)
 {
+    pinion_import_panic(AT(text), LEN(len));
     __builtin_trap();
+}
+
+int32_t pinion_host_state_open(const char *name, size_t len)
+{
+    return pinion_import_state_open(AT(name), LEN(len));
+}
+
+int32_t pinion_host_state_get(int32_t field, const void *key, size_t key_len, void *value, size_t capacity)
+{
+    return pinion_import_state_get(field, AT(key), LEN(key_len), AT(value), LEN(capacity));
+}
+
+int32_t pinion_host_state_put(int32_t field, const void *key, size_t key_len, const void *value, size_t len)
+{
+    return pinion_import_state_put(field, AT(key), LEN(key_len), AT(value), LEN(len));
+}
+
+int32_t pinion_host_state_cas(int32_t field, const void *key, size_t key_len, const void *expected, int32_t expected_len, const void *value,
+                              size_t len)
+{
+    return pinion_import_state_cas(field, AT(key), LEN(key_len), AT(expected), expected_len, AT(value), LEN(len));
+}
+
+int32_t pinion_host_state_add(int32_t field, const void *key, size_t key_len, int64_t delta, int64_t *sum)
+{
+    return pinion_import_state_add(field, AT(key), LEN(key_len), delta, AT(sum));
+}
+
+int32_t pinion_host_state_expire(int32_t field, const void *key, size_t key_len, int64_t ttl_ms)
+{
+    return pinion_import_state_expire(field, AT(key), LEN(key_len), ttl_ms);
+}
+
+int32_t pinion_host_state_delete(int32_t field, const void *key, size_t key_len)
+{
+    return pinion_import_state_delete(field, AT(key), LEN(key_len));
 }
 
 #endif

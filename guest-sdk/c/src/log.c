@@ -1,4 +1,4 @@
-/* Lines for the tenant's log. A line is formatted on the stack, and cut at the longest that a node keeps. */
+/* Lines for the tenant's log, and the last words of a function that panics. A line is formatted on the stack, and cut at the longest that a node keeps. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -6,8 +6,9 @@
 
 #define LINE_BYTES_MAX PINION_LOG_LINE_BYTES_MAX
 
-/* How much of a text of `len` bytes to keep, so that its last character is whole. */
-static size_t whole_characters(const char *text, size_t len)
+enum pinion_log_level pinion_log_level_max_ = PINION_DEBUG;
+
+size_t pinion_whole_characters(const char *text, size_t len)
 {
     size_t last = len;
     while (last > 0 && len - last < 4 && ((uint8_t)text[last - 1] & 0xc0) == 0x80)
@@ -19,17 +20,27 @@ static size_t whole_characters(const char *text, size_t len)
     return len - (last - 1) < wanted ? last - 1 : len;
 }
 
+/* Formats a line; its length. */
+static size_t format_line(char line[LINE_BYTES_MAX + 1], const char *format, va_list arguments)
+{
+    const int wanted = vsnprintf(line, LINE_BYTES_MAX + 1, format, arguments);
+    if (wanted < 0)
+        return 0;
+    return wanted > LINE_BYTES_MAX ? pinion_whole_characters(line, LINE_BYTES_MAX) : (size_t)wanted;
+}
+
 static void log_line(enum pinion_log_level level, const char *format, va_list arguments)
 {
     char line[LINE_BYTES_MAX + 1];
-    const int wanted = vsnprintf(line, sizeof line, format, arguments);
-    if (wanted < 0)
-        return;
-    const bool is_cut = (size_t)wanted > LINE_BYTES_MAX;
-    pinion_host_log(level, line, is_cut ? whole_characters(line, LINE_BYTES_MAX) : (size_t)wanted);
+    pinion_host_log(level, line, format_line(line, format, arguments));
 }
 
-void pinion_log(enum pinion_log_level level, const char *format, ...)
+void pinion_log_up_to(enum pinion_log_level level)
+{
+    pinion_log_level_max_ = level;
+}
+
+void (pinion_log)(enum pinion_log_level level, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -48,11 +59,12 @@ int pinion_refuse(const char *format, ...)
 
 void pinion_panic(const char *format, ...)
 {
+    char line[LINE_BYTES_MAX + 1];
     va_list arguments;
     va_start(arguments, format);
-    log_line(PINION_ERROR, format, arguments);
+    const size_t len = format_line(line, format, arguments);
     va_end(arguments);
-    pinion_host_trap();
+    pinion_host_panic(line, len);
 }
 
 void pinion_log_open(void)

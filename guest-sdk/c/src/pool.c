@@ -64,6 +64,26 @@ static pinion_packet *receive(const struct pinion_descriptor *received)
     return packet;
 }
 
+size_t pinion_receive(pinion_packet *packets[PINION_BATCH_PACKETS_MAX], uint32_t count)
+{
+    struct pinion_ring_header *rx = pinion_module_.rx;
+    size_t received = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        pinion_packet *packet = receive(entry(rx, rx->head + i));
+        if (packet)
+            packets[received++] = packet;
+    }
+    rx->head += count;
+    return received;
+}
+
+void pinion_drop_rest(pinion_packet *const *packets, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (packets[i]->state_ == PINION_FRESH)
+            pinion_drop(packets[i]);
+}
+
 static void handle(pinion_packet *const *packets, size_t count)
 {
     if (pinion_module_.function.batch)
@@ -71,24 +91,15 @@ static void handle(pinion_packet *const *packets, size_t count)
     else
         for (size_t i = 0; i < count; i++)
             pinion_module_.function.packet(packets[i]);
-    for (size_t i = 0; i < count; i++)
-        if (packets[i]->state_ == PINION_FRESH)
-            pinion_drop(packets[i]);
+    pinion_drop_rest(packets, count);
 }
 
 uint32_t pinion_serve(uint32_t fresh)
 {
-    struct pinion_ring_header *rx = pinion_module_.rx;
     while (fresh > 0 && !pool.finished) {
         pinion_packet *packets[PINION_BATCH_PACKETS_MAX];
         const uint32_t count = fresh < PINION_BATCH_PACKETS_MAX ? fresh : PINION_BATCH_PACKETS_MAX;
-        size_t received = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            pinion_packet *packet = receive(entry(rx, rx->head + i));
-            if (packet)
-                packets[received++] = packet;
-        }
-        rx->head += count;
+        const size_t received = pinion_receive(packets, count);
         if (received > 0)
             handle(packets, received);
         fresh -= count;
@@ -263,6 +274,11 @@ void pinion_random(void *bytes, size_t len)
     while (len > 0) {
         const size_t part = len < PINION_RANDOM_BYTES_MAX ? len : PINION_RANDOM_BYTES_MAX;
         const int32_t error = pinion_host_random(rest, part);
+        if (error == PINION_ERRNO_TOO_LONG) {
+            /* All calls of this turn have moved what they may: others run first. */
+            pinion_host_yield();
+            continue;
+        }
         if (error != PINION_ERRNO_OK)
             pinion_panic("the node gave no random bytes: errno %d", (int)error);
         rest += part;

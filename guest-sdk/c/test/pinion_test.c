@@ -6,8 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/internal.h"
-#include "pinion_test.h"
+#include "fake.h"
 
 enum {
     VERDICTS_MAX = 4 * PINION_SLOT_COUNT_MAX,
@@ -34,7 +33,11 @@ static struct {
     struct pinion_test_verdict verdicts[VERDICTS_MAX];
     size_t verdict_count;
     char *lines[LINES_MAX];
+    enum pinion_log_level levels[LINES_MAX];
     size_t line_count;
+    /* What the function has last panicked with. */
+    char *panic;
+    bool is_panicking;
     jmp_buf *panics;
 } node;
 
@@ -58,14 +61,20 @@ static void refuse(const char *what, const struct pinion_descriptor *sent)
 
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len)
 {
-    (void)level;
-    if (node.line_count < LINES_MAX)
-        node.lines[node.line_count++] = strndup(text, len);
+    if (node.line_count == LINES_MAX)
+        return;
+    node.levels[node.line_count] = level;
+    node.lines[node.line_count++] = strndup(text, len);
 }
 
 uint64_t pinion_host_clock(void)
 {
     return node.clock_ns - node.clock_ns % PINION_CLOCK_STEP_NS;
+}
+
+uint64_t fake_exact_clock_ns(void)
+{
+    return node.clock_ns;
 }
 
 /* SplitMix64: no secret to anybody, which suits tests. */
@@ -92,11 +101,25 @@ size_t pinion_host_config(void *bytes, size_t capacity)
 
 void pinion_host_yield(void) {}
 
-void pinion_host_trap(void)
+void pinion_host_panic(const char *text, size_t len)
 {
+    free(node.panic);
+    node.panic = strndup(text, len);
+    node.is_panicking = true;
+    /* On whose thread the test has nothing to do. */
+    fake_loop_leave_if_inside();
+    fake_go_on_panicking();
+    abort();
+}
+
+void fake_go_on_panicking(void)
+{
+    if (!node.is_panicking)
+        return;
+    node.is_panicking = false;
     if (node.panics)
         longjmp(*node.panics, 1);
-    fprintf(stderr, "the function panicked: %s\n", pinion_test_last_log());
+    fprintf(stderr, "the function panicked: %s\n", node.panic);
     exit(1);
 }
 
@@ -118,12 +141,46 @@ bool pinion_test_prepare_with(const void *config, size_t len)
     memset(pinion_module_.rx, 0, sizeof *pinion_module_.rx);
     memset(pinion_module_.tx, 0, sizeof *pinion_module_.tx);
     memset(pinion_module_.packets, 0, pinion_module_.slot_count * sizeof *pinion_module_.packets);
-    if (pinion_prepare() != PINION_INIT_STATUS_READY)
+    fake_state_initialising(true);
+    const int32_t status = pinion_prepare();
+    fake_state_initialising(false);
+    if (status != PINION_INIT_STATUS_READY)
         return false;
+    fake_metrics_check();
     pinion_pool_open();
     if (pinion_module_.function.start)
         pinion_module_.function.start();
+    if (pinion_module_.function.run)
+        fake_loop_start();
     return true;
+}
+
+/* Whether the function has finished. */
+static bool is_over(void)
+{
+    return pinion_module_.function.run ? fake_loop_is_over() : pinion_is_finished();
+}
+
+/* When it wants to be woken. */
+static uint64_t deadline_ns(void)
+{
+    return pinion_module_.function.run ? fake_loop_deadline_ns() : pinion_wake_time();
+}
+
+/* Has the function handle what was published; how much it has left. */
+static uint32_t handle(uint32_t fresh)
+{
+    return pinion_module_.function.run ? fake_loop_turn(fresh) : pinion_serve(fresh);
+}
+
+/* The same when its time has come. */
+static void expire(uint32_t returned)
+{
+    if (!pinion_module_.function.run || returned > 0)
+        handle(returned);
+    /* What has come back is told first. */
+    if (pinion_module_.function.run && !is_over() && deadline_ns() <= pinion_host_clock())
+        handle(0);
 }
 
 static uint32_t lent_count(void)
@@ -241,14 +298,14 @@ size_t pinion_test_deliver(uint16_t port, const struct pinion_test_frame *frames
 {
     forget_frames();
     size_t number = 0;
-    while (number < count && !pinion_is_finished()) {
+    while (number < count && !is_over()) {
         const uint32_t returned = publish_returned();
         uint32_t fresh = 0;
         while (number < count && grant(port, &frames[number], (int)number))
             number++, fresh++;
         if (fresh == 0)
             pinion_test_fail(__FILE__, __LINE__, "the function gives some of its slots back");
-        const uint32_t left = pinion_serve(returned + fresh);
+        const uint32_t left = handle(returned + fresh);
         collect();
         number -= left < fresh ? left : fresh;
     }
@@ -266,6 +323,29 @@ struct pinion_test_verdict pinion_test_deliver_one(const void *frame, size_t len
     return (struct pinion_test_verdict){.outcome = PINION_TEST_HELD};
 }
 
+const char *pinion_test_call(const char *payload)
+{
+    static const char token[] = "a token!";
+    static char answer[PINION_MESSAGE_PAYLOAD_BYTES_MAX + 1];
+    uint8_t frame[PINION_MESSAGE_HEADER_BYTES + PINION_MESSAGE_PAYLOAD_BYTES_MAX] = {0};
+    const size_t len = strlen(payload);
+    PINION_CHECK(len <= PINION_MESSAGE_PAYLOAD_BYTES_MAX);
+    pinion_store16(frame + 12, PINION_MESSAGE_ETHERTYPE);
+    frame[PINION_MESSAGE_VERSION_AT] = PINION_MESSAGE_VERSION;
+    memcpy(frame + PINION_MESSAGE_TOKEN_AT, token, sizeof token - 1);
+    memcpy(frame + PINION_MESSAGE_HEADER_BYTES, payload, len);
+    const struct pinion_test_verdict verdict = pinion_test_deliver_one(frame, PINION_MESSAGE_HEADER_BYTES + len);
+    if (verdict.outcome != PINION_TEST_REPLIED)
+        return NULL;
+    /* For another's answer, or one that is too long, a node would have whoever called wait on. */
+    PINION_CHECK(verdict.len >= PINION_MESSAGE_HEADER_BYTES && verdict.len <= sizeof frame);
+    PINION_CHECK(memcmp(verdict.bytes + PINION_MESSAGE_TOKEN_AT, token, sizeof token - 1) == 0);
+    const size_t answered = verdict.len - PINION_MESSAGE_HEADER_BYTES;
+    memcpy(answer, verdict.bytes + PINION_MESSAGE_HEADER_BYTES, answered);
+    answer[answered] = 0;
+    return answer;
+}
+
 void pinion_test_deliver_checked(uint32_t flags)
 {
     node.flags = flags;
@@ -275,10 +355,10 @@ size_t pinion_test_let_pass_ns(uint64_t duration_ns)
 {
     const uint64_t until_ns = node.clock_ns + duration_ns;
     forget_frames();
-    while (!pinion_is_finished() && pinion_wake_time() != PINION_NEVER) {
+    while (!is_over() && deadline_ns() != PINION_NEVER) {
         /* A deadline that has passed already is due in the clock's next step. */
         const uint64_t next_step_ns = pinion_host_clock() + PINION_CLOCK_STEP_NS;
-        uint64_t due_ns = pinion_wake_time();
+        uint64_t due_ns = deadline_ns();
         if (due_ns > until_ns)
             break;
         due_ns += (PINION_CLOCK_STEP_NS - due_ns % PINION_CLOCK_STEP_NS) % PINION_CLOCK_STEP_NS;
@@ -286,7 +366,7 @@ size_t pinion_test_let_pass_ns(uint64_t duration_ns)
         if (due_ns > until_ns)
             break;
         node.clock_ns = due_ns;
-        pinion_serve(publish_returned());
+        expire(publish_returned());
         collect();
     }
     node.clock_ns = until_ns;
@@ -302,12 +382,18 @@ const struct pinion_test_verdict *pinion_test_verdict(size_t number)
 
 bool pinion_test_finished(void)
 {
-    return pinion_is_finished();
+    return is_over();
 }
 
 const char *pinion_test_log(size_t number)
 {
     return number < node.line_count ? node.lines[number] : NULL;
+}
+
+enum pinion_log_level pinion_test_log_level(size_t number)
+{
+    PINION_CHECK(number < node.line_count);
+    return node.levels[number];
 }
 
 const char *pinion_test_last_log(void)
@@ -323,7 +409,9 @@ const char *pinion_test_panic(void (*body)(void))
     if (!panicked)
         body();
     node.panics = NULL;
-    return panicked ? pinion_test_last_log() : NULL;
+    /* If it was in `init`, that has ended as well. */
+    fake_state_initialising(false);
+    return panicked ? node.panic : NULL;
 }
 
 /* --- The program. -------------------------------------------------------------------------------------------------------------------- */

@@ -225,6 +225,26 @@ static void a_line_is_cut_between_characters(void)
     PINION_CHECK(strcmp(pinion_test_last_log(), "1 of two") == 0);
 }
 
+static int evaluated;
+
+static int evaluate(void)
+{
+    return ++evaluated;
+}
+
+static void lines_above_a_level_are_left_out_and_not_even_formatted(void)
+{
+    prepared();
+    pinion_log_up_to(PINION_WARN);
+    pinion_log(PINION_INFO, "%d", evaluate());
+    PINION_CHECK(!pinion_test_log(0) && evaluated == 0);
+    pinion_log(PINION_WARN, "%d", evaluate());
+    PINION_CHECK(strcmp(pinion_test_log(0), "1") == 0 && pinion_test_log_level(0) == PINION_WARN);
+    PINION_CHECK(pinion_log_is_on(PINION_ERROR) && pinion_log_is_on(PINION_WARN) && !pinion_log_is_on(PINION_INFO));
+    /* Of what ends the function, and why, nothing is left out. */
+    PINION_CHECK(strcmp(pinion_test_panic(send_twice), "the packet of slot 0 was used after it was sent or dropped") == 0);
+}
+
 static void a_configuration_is_refused_with_a_reason(void)
 {
     PINION_CHECK(!pinion_test_prepare("none"));
@@ -253,5 +273,6 @@ static void more_frames_than_slots_come_one_after_the_other(void)
 PINION_TESTS(each_packet_goes_where_the_function_says, what_nothing_is_said_of_is_dropped, what_is_held_is_sent_at_its_deadline_and_no_sooner,
              clones_are_of_own_slots_which_come_back, more_clones_than_own_slots_are_not_had, what_comes_after_the_function_has_finished_is_gone,
              a_packet_that_is_sent_twice_or_used_afterwards_ends_the_function, a_message_is_answered, lengths_change_within_the_slot_only,
-             what_is_made_and_dropped_can_be_made_again, a_line_is_cut_between_characters, a_configuration_is_refused_with_a_reason,
+             what_is_made_and_dropped_can_be_made_again, a_line_is_cut_between_characters,
+             lines_above_a_level_are_left_out_and_not_even_formatted, a_configuration_is_refused_with_a_reason,
              what_a_device_has_found_out_is_known, more_frames_than_slots_come_one_after_the_other)

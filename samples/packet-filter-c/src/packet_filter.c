@@ -3,7 +3,7 @@
  *   configuration --policy.c--> policy: a list of rules for IPv4, one for IPv6     once, when the chain is made
  *   frame --the SDK--> headers --policy_allows--> send or drop                     for each packet
  *
- * It keeps no state between packets but a count of those denied, so it costs the same whatever comes. */
+ * It keeps no state between packets but counts of them, so it costs the same whatever comes. */
 #include <pinion.h>
 
 #include "policy.h"
@@ -12,13 +12,28 @@
 #define REPORT_INTERVAL_NS 10000000000u
 
 static struct policy *policy;
-static uint64_t denied;
+/* By what became of packets, and what for. */
+static pinion_counter allowed, denied, unreadable;
 static uint64_t reported_ns = PINION_NEVER;
+
+static void declare_metrics(void)
+{
+    pinion_declare_counter(&allowed, "packet_filter_packets_allowed", "Packets that were sent on.", PINION_NO_LABELS);
+    const char *const help = "Packets that were dropped, by what for.";
+    pinion_declare_counter(&denied, "packet_filter_packets_denied", help, PINION_LABELS({"reason", "policy"}));
+    pinion_declare_counter(&unreadable, "packet_filter_packets_denied", help, PINION_LABELS({"reason", "unreadable"}));
+}
 
 static int prepare(const uint8_t *config, size_t len)
 {
+    declare_metrics();
     policy = policy_read((const char *)config, len);
     return policy ? PINION_INIT_STATUS_READY : PINION_INIT_STATUS_CONFIG_REFUSED;
+}
+
+static uint64_t denied_count(void)
+{
+    return pinion_counter_value(&denied) + pinion_counter_value(&unreadable);
 }
 
 /* Says so now and then: a client that floods what is denied must not fill the log. */
@@ -28,22 +43,28 @@ static void report(void)
     if (reported_ns != PINION_NEVER && now_ns - reported_ns < REPORT_INTERVAL_NS)
         return;
     reported_ns = now_ns;
-    pinion_log(PINION_INFO, "%llu packets denied so far", (unsigned long long)denied);
+    pinion_log(PINION_INFO, "%llu packets denied so far", (unsigned long long)denied_count());
+}
+
+static void judge(pinion_packet *packet)
+{
+    struct pinion_headers headers;
+    const bool is_readable = pinion_headers(packet, &headers) == PINION_READABLE;
+    if (is_readable && policy_allows(policy, &headers)) {
+        pinion_counter_add(&allowed, 1);
+        pinion_send(packet);
+    } else {
+        pinion_counter_add(is_readable ? &denied : &unreadable, 1);
+        pinion_drop(packet);
+    }
 }
 
 static void handle(pinion_packet *const *packets, size_t count)
 {
-    const uint64_t denied_before = denied;
-    for (size_t i = 0; i < count; i++) {
-        struct pinion_headers headers;
-        if (pinion_headers(packets[i], &headers) == PINION_READABLE && policy_allows(policy, &headers)) {
-            pinion_send(packets[i]);
-        } else {
-            denied++;
-            pinion_drop(packets[i]);
-        }
-    }
-    if (denied > denied_before)
+    const uint64_t denied_before = denied_count();
+    for (size_t i = 0; i < count; i++)
+        judge(packets[i]);
+    if (denied_count() > denied_before)
         report();
 }
 

@@ -62,5 +62,18 @@ static void denials_are_reported_at_most_every_ten_seconds(void)
     PINION_CHECK(strcmp(pinion_test_last_log(), "3 packets denied so far") == 0);
 }
 
+static void packets_are_counted_by_what_became_of_them(void)
+{
+    uint8_t frame[54];
+    PINION_CHECK(pinion_test_prepare("allow tcp 80\ndefault deny"));
+    for (int i = 0; i < 5; i++)
+        passes(i < 3 ? 80 : 81, 0);
+    pinion_test_deliver_one(frame, segment(frame, 80, 0) - 41);
+    PINION_CHECK(pinion_test_metric("packet_filter_packets_allowed", PINION_NO_LABELS) == 3);
+    PINION_CHECK(pinion_test_metric("packet_filter_packets_denied", PINION_LABELS({"reason", "policy"})) == 2);
+    PINION_CHECK(pinion_test_metric("packet_filter_packets_denied", PINION_LABELS({"reason", "unreadable"})) == 1);
+}
+
 PINION_TESTS(the_first_line_that_fits_decides, networks_bound_who_is_meant, a_segment_of_a_connection_is_told_from_its_first,
-             every_truncation_is_dropped, denials_are_reported_at_most_every_ten_seconds)
+             every_truncation_is_dropped, denials_are_reported_at_most_every_ten_seconds,
+             packets_are_counted_by_what_became_of_them)

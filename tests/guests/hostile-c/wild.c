@@ -15,6 +15,8 @@ static int prepare(const uint8_t *config, size_t len)
     if (len >= sizeof word)
         return pinion_refuse("%zu bytes are no word of this guest's", len);
     memcpy(word, config, len);
+    if (strcmp(word, "quiet") == 0)
+        pinion_log_up_to(PINION_WARN);
     return 0;
 }
 
@@ -81,6 +83,15 @@ static void print(void)
     printf("%01500d\n", 7);
 }
 
+/* Says what is in a file that was deployed with the stage, and what becomes of one that was not. */
+static void read_file(void)
+{
+    char line[64] = "";
+    FILE *file = fopen("/words/greeting.txt", "r"), *none = fopen("/words/none.txt", "r");
+    if (file && fgets(line, sizeof line, file) && !none)
+        pinion_log(PINION_INFO, "the file says %s", line);
+}
+
 static pinion_packet *held;
 
 static void hold(pinion_packet *packet)
@@ -113,6 +124,24 @@ static bool answers_call(pinion_packet *packet)
     for (size_t i = 0; i < len; i++)
         payload[i] = (uint8_t)toupper(payload[i]);
     return pinion_answer(packet, payload, len);
+}
+
+/* More than the calls of one turn may move, which goes by bytes; how often each is among them says whether they are random ones. */
+static void draw_much(void)
+{
+    const size_t len = 1024 * 1024;
+    size_t counts[256] = {0};
+    uint8_t *bytes = malloc(len);
+    if (!bytes)
+        pinion_panic("there is no memory for %zu bytes", len);
+    pinion_random(bytes, len);
+    for (size_t i = 0; i < len; i++)
+        counts[bytes[i]]++;
+    for (size_t i = 0; i < 256; i++)
+        if (counts[i] < len / 512)
+            pinion_panic("of %zu bytes %zu are %zu", len, counts[i], i);
+    pinion_log(PINION_INFO, "%zu KiB, and no byte of them is rare", len / 1024);
+    free(bytes);
 }
 
 static uint64_t key;
@@ -157,6 +186,16 @@ static void handle(pinion_packet *packet)
         take_all_memory();
     if (wants("print"))
         print();
+    if (wants("quiet")) {
+        pinion_log(PINION_INFO, "%s", "not loud enough");
+        pinion_log(PINION_WARN, "%s", "loud enough");
+    }
+    if (wants("file"))
+        read_file();
+    if (wants("flood"))
+        draw_much();
+    if (wants("panic"))
+        pinion_panic("this is not the %d. packet", 2);
     if (wants("abort"))
         abort();
     /* The next is only answered. */

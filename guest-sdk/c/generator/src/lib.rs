@@ -24,6 +24,8 @@ enum Value {
         value: i128,
     },
     Text(&'static str),
+    /// In C the elements of an array's initializer.
+    Texts(&'static [&'static str]),
     /// What C has no words for.
     #[allow(dead_code)] // Nothing of the contract is such at present.
     Other,
@@ -69,6 +71,10 @@ fn constant(name: &str, docs: &str, value: &Value) -> String {
     match value {
         Value::Integer { ty, value } => format!("{}#define {macro_name} {}\n", comment(docs, ""), decimal(ty, *value)),
         Value::Text(value) => format!("{}#define {macro_name} {value:?}\n", comment(docs, "")),
+        Value::Texts(values) => {
+            let values: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+            format!("{}#define {macro_name} {}\n", comment(docs, ""), values.join(", "))
+        }
         Value::Other => format!("/* {macro_name} is nothing that C could say: see `{name}` in guest-sdk/abi. */\n"),
     }
 }
@@ -76,7 +82,8 @@ fn constant(name: &str, docs: &str, value: &Value) -> String {
 fn structure(name: &str, docs: &str, align: usize, fields: &[Field]) -> String {
     let mut text = format!("{}struct {} {{\n", comment(docs, ""), type_of(name));
     for (number, Field { name, docs, ty, .. }) in fields.iter().enumerate() {
-        let (ty, count) = ty.split_once(';').map_or((*ty, String::new()), |(ty, count)| (ty, format!("[{count}]")));
+        let (ty, count) =
+            ty.split_once(';').map_or((*ty, String::new()), |(ty, count)| (ty, format!("[{}]", names::count(count))));
         // The struct is aligned as its first field is.
         let aligned = if number == 0 { format!(" __attribute__((aligned({align})))") } else { String::new() };
         let ty = names::c_type(ty);
@@ -152,7 +159,11 @@ pub fn assertions() -> String {
             Item::Constant { name, value: Value::Text(value), .. } => {
                 hold(format!("sizeof {} == {}", constant_of(name), value.len() + 1));
             }
-            Item::Constant { .. } => {}
+            Item::Constant { name, value: Value::Texts(values), .. } => {
+                let array = format!("(const char *const[]){{{}}}", constant_of(name));
+                hold(format!("sizeof {array} / sizeof(char *) == {}", values.len()));
+            }
+            Item::Constant { value: Value::Other, .. } => {}
             Item::Struct { name, size, align, fields, .. } => {
                 let name = type_of(name);
                 hold(format!("sizeof(struct {name}) == {size}"));

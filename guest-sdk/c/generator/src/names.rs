@@ -22,6 +22,11 @@ pub(crate) fn constant_of(name: &str) -> String {
     format!("PINION_{name}")
 }
 
+/// How many elements an array has: a number, or a constant.
+pub(crate) fn count(count: &str) -> String {
+    if count.starts_with(|digit: char| digit.is_ascii_digit()) { count.to_owned() } else { constant_of(count) }
+}
+
 /// What documentation names: a constant, a type, or a type's field.
 pub(crate) fn linked(name: &str) -> String {
     match name.split_once("::") {

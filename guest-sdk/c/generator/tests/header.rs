@@ -34,7 +34,13 @@ fn clang() -> Command {
 #[test]
 fn natively_and_in_webassembly_everything_lies_where_rust_has_it() {
     let assertions = pinion_c_header::assertions();
-    for kind in ["sizeof(struct pinion_pool_header) == 32", "offsetof(struct pinion_descriptor, flags) == 8"] {
+    let kinds = [
+        "sizeof(struct pinion_pool_header) == 32",
+        "offsetof(struct pinion_descriptor, flags) == 8",
+        "sizeof(struct pinion_metric_text) == 128",
+        "(const char *const[]){PINION_METRIC_LABELS_RESERVED} / sizeof(char *) == 4",
+    ];
+    for kind in kinds {
         assert!(assertions.contains(kind), "{assertions}");
     }
     for mut compiler in [Command::new("cc"), clang()] {
@@ -49,6 +55,13 @@ fn an_assertion_that_does_not_hold_is_found() {
     for mut compiler in [Command::new("cc"), clang()] {
         assert!(compile(&wrong, &mut compiler).is_err_and(|said| said.contains("pinion_descriptor")));
     }
+}
+
+#[test]
+fn nothing_of_the_contract_is_left_out() {
+    let header = pinion_c_header::header();
+    let left_out: Vec<&str> = header.lines().filter(|line| line.contains("is nothing that C could say")).collect();
+    assert_eq!(left_out, Vec::<&str>::new());
 }
 
 #[test]

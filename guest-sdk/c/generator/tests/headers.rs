@@ -43,6 +43,10 @@ fn said_by_rust(frame: &[u8]) -> String {
     if let Some(part) = headers.fragment {
         write!(text, "fragment {} {} {} ", part.id, part.offset, u8::from(part.more)).unwrap();
     }
+    if let Some(flow) = headers.flow() {
+        let keys = [flow, flow.reversed(), flow.both_ways()].map(|key| hex(&key.to_key()));
+        write!(text, "flow {}", keys.concat()).unwrap();
+    }
     let at = headers.at;
     write!(text, "at {} {} {} {} ", at.network, at.transport, at.payload, at.end).unwrap();
     let mut changed = frame.to_vec();

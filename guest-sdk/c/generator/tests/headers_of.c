@@ -34,6 +34,14 @@ static void print_headers(const struct pinion_headers *it)
         printf("echo %u ", it->echo_id);
     if (it->is_fragment)
         printf("fragment %u %u %d ", it->fragment_id, it->fragment_offset, it->more_fragments);
+    struct pinion_flow_key flow;
+    if (pinion_flow_of(it, &flow)) {
+        const struct pinion_flow_key reversed = pinion_flow_reversed(&flow), both_ways = pinion_flow_both_ways(&flow);
+        printf("flow ");
+        print_bytes((const uint8_t *)&flow, sizeof flow);
+        print_bytes((const uint8_t *)&reversed, sizeof reversed);
+        print_bytes((const uint8_t *)&both_ways, sizeof both_ways);
+    }
     printf("at %zu %zu %zu %zu ", it->network, it->transport, it->payload, it->end);
 }
 

@@ -1,4 +1,4 @@
-//! The library in C, the samples in C, and the example of its README: compiled as their users do, and their own tests run.
+//! The library in C, the samples in C, and the examples of its README: compiled as their users do, and their own tests run.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -24,7 +24,13 @@ fn make(folder: &Path, words: &[&str]) -> String {
 #[test]
 fn the_library_passes_its_own_tests() {
     let said = make(&workspace().join("guest-sdk/c"), &["test"]);
-    assert_eq!(said.matches("passed, 0 failed").count(), 2, "{said}");
+    assert_eq!(said.matches("passed, 0 failed").count(), 5, "{said}");
+}
+
+#[test]
+fn the_fake_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
+    let said = make(&workspace().join("tests/guests/hostile-c"), &["test", "NAME=notebook"]);
+    assert!(said.contains("3 passed, 0 failed"), "{said}");
 }
 
 #[test]
@@ -40,30 +46,39 @@ fn blocks(language: &str) -> Vec<String> {
     text.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// The README's function, its test and its Makefile, in a folder.
-fn example() -> tempfile::TempDir {
+/// The functions of the README, each with its test, and the name of its file.
+const EXAMPLES: [&str; 2] = ["port_filter", "limit"];
+
+/// One of the README's functions, its test and its Makefile, in a folder.
+fn example(number: usize) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let [function, test] = blocks("c").try_into().expect("a function and its test");
+    let code = blocks("c");
+    assert_eq!(code.len(), 2 * EXAMPLES.len(), "functions and their tests");
     let [makefile] = blocks("make").try_into().expect("a Makefile");
-    fs::write(folder.path().join("port_filter.c"), function).unwrap();
-    fs::write(folder.path().join("test.c"), test).unwrap();
+    let name = EXAMPLES[number];
+    fs::write(folder.path().join(name).with_extension("c"), &code[2 * number]).unwrap();
+    fs::write(folder.path().join("test.c"), &code[2 * number + 1]).unwrap();
     let sdk = workspace().join("guest-sdk/c");
-    fs::write(folder.path().join("Makefile"), makefile.replace("/path/to/pinion/guest-sdk/c", sdk.to_str().unwrap()))
-        .unwrap();
+    let makefile = makefile.replace("/path/to/pinion/guest-sdk/c", sdk.to_str().unwrap()).replace(EXAMPLES[0], name);
+    fs::write(folder.path().join("Makefile"), makefile).unwrap();
     folder
 }
 
 #[test]
-fn the_example_of_the_readme_passes_its_test() {
-    let said = make(example().path(), &["test", "CFLAGS=-O1 -Werror"]);
-    assert!(said.contains("2 passed, 0 failed"), "{said}");
+fn the_examples_of_the_readme_pass_their_tests() {
+    for number in 0..EXAMPLES.len() {
+        let said = make(example(number).path(), &["test", "CFLAGS=-O1 -Werror"]);
+        assert!(said.contains("2 passed, 0 failed"), "{said}");
+    }
 }
 
 #[test]
-fn the_example_of_the_readme_is_a_module_of_less_than_100_kib() {
-    let folder = example();
-    let module = folder.path().join("example.wasm");
-    make(folder.path(), &["module", "CFLAGS=-O2 -Werror", &format!("MODULE={}", module.display())]);
-    let bytes = fs::metadata(module).unwrap().len();
-    assert!((1_000..100 * 1024).contains(&bytes), "{bytes} bytes");
+fn the_examples_of_the_readme_are_modules_of_less_than_100_kib() {
+    for number in 0..EXAMPLES.len() {
+        let folder = example(number);
+        let module = folder.path().join("example.wasm");
+        make(folder.path(), &["module", "CFLAGS=-O2 -Werror", &format!("MODULE={}", module.display())]);
+        let bytes = fs::metadata(module).unwrap().len();
+        assert!((1_000..100 * 1024).contains(&bytes), "{bytes} bytes");
+    }
 }

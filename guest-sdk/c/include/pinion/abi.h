@@ -233,7 +233,8 @@ struct pinion_pool_header {
 /** Longest label that changes, in bytes. */
 #define PINION_METRIC_TEXT_BYTES_MAX 124
 
-/* PINION_METRIC_LABELS_RESERVED is nothing that C could say: see `METRIC_LABELS_RESERVED` in guest-sdk/abi. */
+/** Labels that the node gives every series itself, so that no metric may have them. */
+#define PINION_METRIC_LABELS_RESERVED "tenant", "chain", "stage", "module"
 
 /** Describes a guest's metrics. `pinion_metrics` returns its address; the host reads it, and all that it leads to, once. */
 struct pinion_metrics_header {
@@ -275,7 +276,13 @@ struct pinion_metric_entry {
     uint32_t reserved;
 };
 
-/* PINION_MetricText is nothing that C could say: see `MetricText` in guest-sdk/abi. */
+/** A label's value that changes as the guest likes. */
+struct pinion_metric_text {
+    /** How long it is, in bytes; what is over `PINION_METRIC_TEXT_BYTES_MAX` counts as that. */
+    uint32_t len __attribute__((aligned(4)));
+    /** UTF-8. */
+    uint8_t bytes[PINION_METRIC_TEXT_BYTES_MAX];
+};
 
 /** What a metric is. */
 enum pinion_metric_kind {

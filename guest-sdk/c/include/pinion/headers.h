@@ -1,5 +1,5 @@
-/* What a frame's headers say: pinion_headers_of reads all of them, the views below one each. Neither reads beyond the frame, whatever is
- * in it. Checksums are not verified: whoever ends the connection does.
+/* What a frame's headers say: pinion_headers_of reads all of them, pinion_flow_of makes a key of them, the views below
+ * read one each. None reads beyond the frame, whatever is in it. Checksums are not verified: whoever ends the connection does.
  *
  *   | addresses | VLAN tags, 0 to 2 | type | IPv4 or IPv6, with what belongs to it | TCP, UDP, ICMP | payload | padding |
  *                                          ^ network                               ^ transport      ^ payload
@@ -115,6 +115,30 @@ bool pinion_set_addresses(struct pinion_headers *headers, uint8_t *frame, size_t
 
 /** Has the packet sent from and to other ports of TCP or UDP, with checksums likewise. False if it has none, or the frame is another one. */
 bool pinion_set_ports(struct pinion_headers *headers, uint8_t *frame, size_t len, uint16_t source, uint16_t destination);
+
+/** What all packets of a flow have in common that go the same way, in bytes and without any between them: a key of state (pinion/state.h), and
+ *  something to be compared by memcmp. Other flows have other bytes. */
+struct pinion_flow_key {
+    /** 4 or 6. */
+    uint8_t version;
+    /** The number of the protocol above IP. */
+    uint8_t protocol;
+    /** The ports of TCP and UDP, in network order; the identifier of an ICMP echo twice; and zero for other protocols. */
+    uint8_t source_port[2];
+    uint8_t destination_port[2];
+    /** Who sends, in network order: 4 bytes, or 16. What is behind them is zero. */
+    uint8_t source[16];
+    /** Who is to receive, likewise. */
+    uint8_t destination[16];
+};
+
+/** The flow that the packet belongs to. False for fragments but the first, of which only the datagram is known, and for ICMP messages that neither are
+ *  echoes nor their answers. */
+bool pinion_flow_of(const struct pinion_headers *headers, struct pinion_flow_key *flow);
+/** The flow of the answers. */
+struct pinion_flow_key pinion_flow_reversed(const struct pinion_flow_key *flow);
+/** The same key for the flow and that of its answers: one of the two. */
+struct pinion_flow_key pinion_flow_both_ways(const struct pinion_flow_key *flow);
 
 /* Views: structs of bytes, so at any address, whose numbers pinion_load16 and the like read and pinion_store16 writes. Each function gives the
  * header that begins at `at` of a frame of `len` bytes, to be read and changed in place, or NULL if it does not lie within the frame, or

@@ -1,0 +1,54 @@
+/* Functions that are a loop of their own: what they wait with. All others are served by pinion_serve. */
+#include <string.h>
+
+#include "internal.h"
+
+static struct {
+    bool is_running;
+    /* Descriptors that the node has told of, and that no batch was made of yet. */
+    uint32_t fresh;
+    /* The batch that the function has at present. */
+    pinion_packet *packets[PINION_BATCH_PACKETS_MAX];
+    size_t count;
+} loop;
+
+static void end_batch(void)
+{
+    pinion_drop_rest(loop.packets, loop.count);
+    loop.count = 0;
+}
+
+uint32_t pinion_loop(void)
+{
+    loop.is_running = true;
+    loop.fresh = 0;
+    loop.count = 0;
+    pinion_module_.function.run();
+    end_batch();
+    loop.is_running = false;
+    return loop.fresh;
+}
+
+size_t pinion_wait_until(pinion_packet *packets[PINION_BATCH_PACKETS_MAX], uint64_t deadline_ns)
+{
+    if (!loop.is_running)
+        pinion_panic("only a function's .run waits by itself");
+    end_batch();
+    /* Slots of the function's own come back as well, of which it hears nothing. */
+    while (loop.count == 0) {
+        if (loop.fresh == 0)
+            loop.fresh = pinion_host_wait(deadline_ns);
+        if (loop.fresh == 0 && deadline_ns != PINION_NEVER)
+            return 0;
+        const uint32_t part = loop.fresh < PINION_BATCH_PACKETS_MAX ? loop.fresh : PINION_BATCH_PACKETS_MAX;
+        loop.count = pinion_receive(loop.packets, part);
+        loop.fresh -= part;
+    }
+    memcpy(packets, loop.packets, loop.count * sizeof *packets);
+    return loop.count;
+}
+
+size_t pinion_wait(pinion_packet *packets[PINION_BATCH_PACKETS_MAX])
+{
+    return pinion_wait_until(packets, PINION_NEVER);
+}
