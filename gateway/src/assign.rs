@@ -20,7 +20,7 @@ use crate::flows::cache::{FlowCache, Lead, Verdict};
 use crate::flows::entrance::Entrance;
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
-use crate::flows::instances::{FlowState, Instances, Refused, Released, SlotRef};
+use crate::flows::instances::{FlowState, Instances, KeyHash, Refused, Released, SlotRef};
 use crate::flows::memo::Memo;
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::plain::{self, PlainFlow};
@@ -274,7 +274,7 @@ impl Assigner {
             Some(Verdict::Instance(slot)) => Some(slot),
             Some(Verdict::Dropped(_)) => None,
             // There was no room in the cache.
-            None => self.instances.bound_to(&self.key(self.rules.lookup(flow)?, flow)?),
+            None => self.bound_to(&self.key(self.rules.lookup(flow)?, flow)?),
         }
     }
 
@@ -313,7 +313,9 @@ impl Assigner {
             self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
             return Assignment::Drop(reason);
         };
-        let Some(slot) = self.instances.bound_to(&key).or_else(|| self.bind(&key, missed_ns, now_ns)) else {
+        let of_key = self.instances.hash(&key);
+        let bound = self.instances.bound_to(&key, of_key).or_else(|| self.bind(&key, of_key, missed_ns, now_ns));
+        let Some(slot) = bound else {
             return self.want(&key);
         };
         self.cache.insert(hash, flow, Verdict::Instance(slot), self.rules_version, now_ns);
@@ -334,7 +336,7 @@ impl Assigner {
             return Assignment::To(entry);
         }
         let key = InstanceKey { chain: function.chain, client: ClientLabel::Everybody };
-        match self.bind(&key, called_ns, now_ns) {
+        match self.bind(&key, self.instances.hash(&key), called_ns, now_ns) {
             Some(slot) => Assignment::To(self.instances.entrance(slot).first),
             None => self.want(&key),
         }
@@ -356,12 +358,16 @@ impl Assigner {
         bound.or_else(|| self.rules.lookup(flow).and_then(|rule| rule.chain))
     }
 
+    fn bound_to(&self, key: &InstanceKey) -> Option<SlotRef> {
+        self.instances.bound_to(key, self.instances.hash(key))
+    }
+
     /// Gives the key, which waits since `missed_ns`, a ready instance of its chain, if there is one, and tells the launcher.
-    fn bind(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<SlotRef> {
+    fn bind(&mut self, key: &InstanceKey, hash: KeyHash, missed_ns: u64, now_ns: u64) -> Option<SlotRef> {
         if !self.open {
             return None;
         }
-        let (slot, instance) = self.instances.bind(key, now_ns)?;
+        let (slot, instance) = self.instances.bind(key, hash, now_ns)?;
         self.misses.note(self.instances.entrance(slot).first, missed_ns);
         self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
         Some(slot)
@@ -416,13 +422,13 @@ impl Assigner {
 
     /// Binds a ready instance to a key that waits since `missed_ns`; returns how it is entered.
     pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<Entrance> {
-        let slot = self.bind(key, missed_ns, now_ns)?;
+        let slot = self.bind(key, self.instances.hash(key), missed_ns, now_ns)?;
         Some(self.instances.entrance(slot))
     }
 
     /// Notes what frames that have waited say of the connection of whoever sent them, by this port.
     pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: Milestone, port: PortIndex) {
-        if let Some(slot) = self.instances.bound_to(key) {
+        if let Some(slot) = self.bound_to(key) {
             self.instances.note(slot, milestone, port);
         }
     }

@@ -43,6 +43,10 @@ pub(crate) struct SlotRef {
     pub(crate) generation: u32,
 }
 
+/// A key's hash. Means nothing to other tables than the one that made it.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyHash(u64);
+
 /// What is needed per packet.
 #[derive(Clone, Copy)]
 struct Hot {
@@ -254,9 +258,13 @@ impl Instances {
         }
     }
 
-    /// The instance bound to the key.
-    pub(crate) fn bound_to(&self, key: &InstanceKey) -> Option<SlotRef> {
-        let hash = self.hasher.hash_one(key);
+    /// For who asks for an instance and then binds one: to hash a key takes a good part of either.
+    pub(crate) fn hash(&self, key: &InstanceKey) -> KeyHash {
+        KeyHash(self.hasher.hash_one(key))
+    }
+
+    /// The instance bound to the key of this hash.
+    pub(crate) fn bound_to(&self, key: &InstanceKey, KeyHash(hash): KeyHash) -> Option<SlotRef> {
         let slot = self.by_key.find(hash, |slot| self.cold[slot as usize].key.as_ref() == Some(key))?;
         Some(self.slot_ref(slot))
     }
@@ -279,8 +287,13 @@ impl Instances {
         Ok(())
     }
 
-    /// Binds the chain's youngest ready instance to the key, of which most is still near; `None` if there is none ready.
-    pub(crate) fn bind(&mut self, key: &InstanceKey, now_ns: u64) -> Option<(SlotRef, InstanceId)> {
+    /// Binds the chain's youngest ready instance, of which most is still near, to the key of this hash; `None` if there is none ready.
+    pub(crate) fn bind(
+        &mut self,
+        key: &InstanceKey,
+        KeyHash(hash): KeyHash,
+        now_ns: u64,
+    ) -> Option<(SlotRef, InstanceId)> {
         let slot = self.ready.get_mut(key.chain.0 as usize)?.pop_back(&mut self.links)?;
         let hot = &mut self.hot[slot as usize];
         // Before all else: a worker then asks for its memory while what is left here, and the MMA's part, is done.
@@ -289,7 +302,7 @@ impl Instances {
         self.bound_count += 1;
         (hot.state, hot.last_seen_ns) = (State::Bound, now_ns);
         self.cold[slot as usize].key = Some(*key);
-        self.by_key.insert(self.hasher.hash_one(key), slot);
+        self.by_key.insert(hash, slot);
         if key.client == ClientLabel::Everybody {
             self.everybodys[key.chain.0 as usize] = slot;
         }
@@ -370,225 +383,4 @@ impl Instances {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::headers::{FiveTuple, Vlan};
-    use pinion_mma::heading::PortSet;
-    use std::net::Ipv4Addr;
-
-    fn key(chain: u32, client: u32) -> InstanceKey {
-        let client = ClientLabel::Address { address: Ipv4Addr::from(client).into(), vlan: Vlan::UNTAGGED };
-        InstanceKey { chain: ChainIndex(chain), client }
-    }
-
-    fn entry(number: u64) -> FwpId {
-        FwpId { index: number as u32, generation: 1 }
-    }
-
-    const LAN: PortIndex = PortIndex(0);
-
-    fn with_ready(slots: usize, ready: &[(u32, u64)]) -> Instances {
-        let mut instances = Instances::new(slots);
-        for &(chain, number) in ready {
-            instances.add(ChainIndex(chain), InstanceId(number), entry(number).into()).unwrap();
-        }
-        instances
-    }
-
-    #[test]
-    fn the_youngest_ready_instance_is_bound_first_and_found_by_its_key() {
-        let mut instances = with_ready(4, &[(0, 10), (1, 11), (0, 12)]);
-        let (slot, instance) = instances.bind(&key(0, 1), 5).unwrap();
-        assert_eq!(instance, InstanceId(12));
-        assert_eq!(instances.bound_to(&key(0, 1)), Some(slot));
-        assert_eq!(instances.entry(slot, LAN, 6), Some(entry(12)));
-        assert_eq!(instances.bound_to(&key(0, 2)), None);
-        assert_eq!(instances.bound_to(&key(1, 1)), None, "another chain's");
-        assert_eq!((instances.ready_count(), instances.bound_count()), (2, 1));
-    }
-
-    #[test]
-    fn who_is_next_is_announced_whatever_changes_it() {
-        let mut instances = Instances::new(4);
-        let next_up = Arc::<NextUp>::default();
-        instances.announce_to(Arc::clone(&next_up));
-        let announced = || next_up.look(0);
-        assert_eq!(announced(), None);
-        for number in [10, 11, 12] {
-            instances.add(ChainIndex(0), InstanceId(number), entry(number).into()).unwrap();
-            assert_eq!(announced(), Some(entry(number)));
-        }
-        instances.unbind(InstanceId(12)).unwrap();
-        assert_eq!(announced(), Some(entry(11)));
-        instances.bind(&key(0, 1), 0).unwrap();
-        assert_eq!(announced(), Some(entry(10)));
-        instances.bind(&key(0, 2), 0).unwrap();
-        assert_eq!(announced(), None);
-    }
-
-    #[test]
-    fn who_remembers_a_slot_of_an_ended_instance_does_not_reach_the_next_one() {
-        let mut instances = with_ready(1, &[(0, 10)]);
-        let (old, _) = instances.bind(&key(0, 1), 0).unwrap();
-        instances.unbind(InstanceId(10)).unwrap();
-        assert_eq!(instances.entry(old, LAN, 0), None);
-        instances.add(ChainIndex(0), InstanceId(11), entry(11).into()).unwrap();
-        let (new, _) = instances.bind(&key(0, 1), 0).unwrap();
-        assert_eq!((old.index, instances.entry(old, LAN, 0)), (new.index, None));
-        assert_eq!(instances.entry(new, LAN, 0), Some(entry(11)));
-    }
-
-    #[test]
-    fn an_instance_that_ended_while_it_was_ready_is_never_bound() {
-        let mut instances = with_ready(4, &[(0, 10), (0, 11), (0, 12)]);
-        let released = Released { chain: ChainIndex(0), instance: InstanceId(11), flow: FlowState::Open };
-        assert_eq!(instances.unbind(InstanceId(11)), Some(released));
-        assert_eq!(instances.unbind(InstanceId(11)), None);
-        let bound: Vec<_> = (0..3).filter_map(|client| Some(instances.bind(&key(0, client), 0)?.1)).collect();
-        assert_eq!(bound, [InstanceId(12), InstanceId(10)]);
-    }
-
-    #[test]
-    fn no_more_instances_are_taken_in_than_there_are_slots_and_none_twice() {
-        let mut instances = with_ready(2, &[(0, 10), (0, 11)]);
-        assert_eq!(instances.add(ChainIndex(0), InstanceId(12), entry(12).into()), Err(Refused::NoRoom));
-        assert_eq!(instances.add(ChainIndex(0), InstanceId(11), entry(11).into()), Err(Refused::Known));
-        instances.unbind(InstanceId(10)).unwrap();
-        assert_eq!(instances.add(ChainIndex(CHAINS_MAX), InstanceId(12), entry(12).into()), Err(Refused::NoRoom));
-        assert_eq!(instances.add(ChainIndex(0), InstanceId(12), entry(12).into()), Ok(()));
-    }
-
-    #[test]
-    fn a_sweep_lets_go_of_what_was_unseen_for_its_chains_timeout_or_has_no_chain() {
-        let mut instances = with_ready(8, &[(0, 10), (0, 11), (1, 12), (2, 13), (0, 14)]);
-        let (_, _) = instances.bind(&key(0, 1), 0).unwrap();
-        let (seen, _) = instances.bind(&key(0, 2), 0).unwrap();
-        instances.bind(&key(1, 1), 0).unwrap();
-        instances.bind(&key(2, 1), 0).unwrap();
-        instances.entry(seen, LAN, 60).unwrap();
-        let timeout_ns = |chain: ChainIndex| [Some(100), Some(200), None][chain.0 as usize];
-        let mut idle = Vec::new();
-        for _ in 0..16 {
-            idle.extend(instances.sweep(1, 100, timeout_ns).1.map(|released| released.instance));
-        }
-        assert_eq!(idle, [InstanceId(14), InstanceId(13)]);
-        assert_eq!((instances.ready_count(), instances.bound_count()), (1, 2));
-    }
-
-    fn flow_key(client_port: u16) -> InstanceKey {
-        let flow = FiveTuple {
-            source: Ipv4Addr::LOCALHOST.into(),
-            destination: Ipv4Addr::LOCALHOST.into(),
-            protocol: 6,
-            source_port: client_port,
-            destination_port: 80,
-        };
-        InstanceKey { chain: ChainIndex(0), client: ClientLabel::Flow { flow, vlan: Vlan::UNTAGGED } }
-    }
-
-    #[test]
-    fn what_a_client_says_of_its_connection_has_its_instance_linger_or_not() {
-        use Milestone::{Closes, Opens, Resets};
-        use State::{Bound, Closed, Reset};
-        // From, what it says, to; and whether what opens is another flow.
-        let table = [
-            (Bound, Opens, Bound, false),
-            (Bound, Closes, Closed, false),
-            (Bound, Resets, Reset, false),
-            (Closed, Opens, Closed, true),
-            (Closed, Closes, Closed, false),
-            (Closed, Resets, Reset, false),
-            (Reset, Opens, Reset, true),
-            (Reset, Closes, Reset, false),
-            (Reset, Resets, Reset, false),
-        ];
-        for (from, milestone, to, is_another) in table {
-            let mut instances = with_ready(1, &[(0, 10)]);
-            let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
-            instances.hot[0].state = from;
-            assert_eq!(instances.is_over_with(slot, milestone), is_another, "{from:?}, {milestone:?}");
-            instances.note(slot, milestone, LAN);
-            assert_eq!(instances.hot[0].state, to, "{from:?}, {milestone:?}");
-            assert_eq!(instances.entry(slot, LAN, 0), Some(entry(10)), "it serves its flow while it lingers");
-            assert_eq!((instances.bound_to(&flow_key(1)), instances.chain(slot)), (Some(slot), Some(ChainIndex(0))));
-        }
-    }
-
-    #[test]
-    fn an_instance_lingers_until_its_flow_was_quiet_for_a_moment_and_no_longer_than_its_chain_allows() {
-        const LONG_NS: u64 = 300_000_000_000;
-        let cases = [
-            (None, LONG_NS, LONG_NS, FlowState::Open),
-            (Some(Milestone::Closes), LONG_NS, CLOSED_QUIET_NS, FlowState::Over),
-            (Some(Milestone::Resets), LONG_NS, RESET_QUIET_NS, FlowState::Over),
-            (Some(Milestone::Closes), 70, 70, FlowState::Over),
-            (Some(Milestone::Resets), 70, 70, FlowState::Over),
-        ];
-        for (milestone, timeout_ns, quiet_ns, flow) in cases {
-            let mut instances = with_ready(1, &[(0, 10)]);
-            let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
-            milestone.into_iter().for_each(|milestone| instances.note(slot, milestone, LAN));
-            let mut seen_ns = 0;
-            for _ in 0..3 {
-                let sweep = |instances: &mut Instances, now_ns| instances.sweep(1, now_ns, |_| Some(timeout_ns)).1;
-                assert_eq!(sweep(&mut instances, seen_ns + quiet_ns - 1), None);
-                seen_ns += quiet_ns - 1;
-                assert_eq!(instances.entry(slot, LAN, seen_ns), Some(entry(10)), "a frame keeps it");
-            }
-            let released = instances.sweep(1, seen_ns + quiet_ns, |_| Some(timeout_ns)).1;
-            assert_eq!(released, Some(Released { chain: ChainIndex(0), instance: InstanceId(10), flow }));
-            assert_eq!((instances.entry(slot, LAN, seen_ns), instances.bound_to(&flow_key(1))), (None, None));
-        }
-    }
-
-    #[test]
-    fn where_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_reset_it() {
-        use Milestone::{Closes, Resets};
-        use State::{Bound, Closed, HalfClosed, Reset};
-        let wan = PortIndex(1);
-        let way_back = Some(WayBack { last: entry(20), from: PortSet::of([wan]).unwrap() });
-        let cases: [(&[(Milestone, PortIndex)], State); 6] = [
-            (&[], Bound),
-            (&[(Closes, LAN), (Closes, LAN)], HalfClosed(Heading::Forth)),
-            (&[(Closes, wan)], HalfClosed(Heading::Back)),
-            (&[(Closes, LAN), (Closes, wan)], Closed),
-            (&[(Closes, wan), (Closes, LAN), (Closes, wan)], Closed),
-            (&[(Closes, LAN), (Resets, wan)], Reset),
-        ];
-        for (said, state) in cases {
-            let mut instances = Instances::new(1);
-            instances.add(ChainIndex(0), InstanceId(10), Entrance { first: entry(10), way_back }).unwrap();
-            let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
-            said.iter().for_each(|&(milestone, port)| instances.note(slot, milestone, port));
-            assert_eq!(instances.hot[0].state, state, "{said:?}");
-            assert_eq!(instances.is_over_with(slot, Milestone::Opens), matches!(state, Closed | Reset), "{said:?}");
-            assert_eq!([LAN, wan].map(|port| instances.entry(slot, port, 0)), [Some(entry(10)), Some(entry(20))]);
-        }
-    }
-
-    #[test]
-    fn the_end_of_one_flow_is_not_that_of_a_client_or_of_everybody() {
-        let everybody = InstanceKey { chain: ChainIndex(0), client: ClientLabel::Everybody };
-        for key in [everybody, key(0, 1)] {
-            let mut instances = with_ready(1, &[(0, 10)]);
-            let (slot, _) = instances.bind(&key, 0).unwrap();
-            for milestone in [Milestone::Closes, Milestone::Resets, Milestone::Opens] {
-                assert!(!instances.is_over_with(slot, milestone));
-                instances.note(slot, milestone, LAN);
-                assert_eq!(instances.hot[0].state, State::Bound);
-            }
-        }
-    }
-
-    #[test]
-    fn who_comes_after_one_that_lingered_does_not_linger() {
-        let mut instances = with_ready(1, &[(0, 10)]);
-        let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
-        instances.note(slot, Milestone::Resets, LAN);
-        assert_eq!(instances.release(slot.index).flow, FlowState::Over);
-        instances.add(ChainIndex(0), InstanceId(11), entry(11).into()).unwrap();
-        let (slot, _) = instances.bind(&flow_key(1), 0).unwrap();
-        assert!(!instances.is_over_with(slot, Milestone::Opens));
-        assert_eq!(instances.unbind(InstanceId(11)).unwrap().flow, FlowState::Open);
-    }
-}
+mod tests;
