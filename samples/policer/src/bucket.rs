@@ -10,7 +10,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A rate, and what passes at once after a pause. Neither is zero.
+    /// A rate, and what passes at once after a pause. Neither is zero, nor more than a tebibyte.
     #[must_use]
     pub fn new(rate_bytes_per_s: u64, burst_bytes: u64) -> Self {
         Self { rate_bytes_per_s, burst_bytes }
