@@ -21,7 +21,9 @@ rustup)
     ;;
 debian)
     # Its compiler comes without the target's standard library, but with its source.
-    RUSTC_BOOTSTRAP=1 RUSTC=$debian_rustc RUSTFLAGS="-L $debian_libc" \
+    # Flags in the environment count instead of those in .cargo/config.toml.
+    flags="-L $debian_libc -C link-arg=--compress-relocations -C strip=debuginfo"
+    RUSTC_BOOTSTRAP=1 RUSTC=$debian_rustc RUSTFLAGS="$flags" \
         $debian_cargo "${arguments[@]}" -Zbuild-std=std,panic_abort
     ;;
 *)

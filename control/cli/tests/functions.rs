@@ -33,7 +33,15 @@ fn a_new_crate_names_itself_and_its_sdk_and_leaves_no_place_unfilled() {
         let output = pinion(folder.path(), &["new", &name, "--template", template]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let made = folder.path().join(&name);
-        for file in ["Cargo.toml", ".gitignore", "README.md", "pinion.toml", "src/lib.rs", "tests/frames.rs"] {
+        for file in [
+            "Cargo.toml",
+            ".cargo/config.toml",
+            ".gitignore",
+            "README.md",
+            "pinion.toml",
+            "src/lib.rs",
+            "tests/frames.rs",
+        ] {
             let text = fs::read_to_string(made.join(file)).unwrap();
             assert!(!text.contains("{{"), "{template}: {file}: {text}");
         }

@@ -3,6 +3,7 @@
 #![cfg(all(feature = "config", not(target_family = "wasm")))]
 
 use core::net::IpAddr;
+use std::collections::BTreeMap;
 
 use pinion_sdk::config;
 use proptest::prelude::*;
@@ -80,5 +81,247 @@ proptest! {
         if let Err(refusal) = config::parse::<Guard>(text.as_bytes()) {
             prop_assert!(!refusal.to_string().contains('\n'));
         }
+    }
+}
+
+/// What any table may be read into, as text, so that two readers can be compared.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Anything {
+    Boolean(bool),
+    Integer(i64),
+    Unsigned(u64),
+    Float(f64),
+    Text(String),
+    List(Vec<Anything>),
+    Table(BTreeMap<String, Anything>),
+}
+
+type Document = BTreeMap<String, Anything>;
+
+/// Whether the `toml` crate says the same of a text, refusals' words aside.
+fn is_read_as_by_toml(text: &str) -> bool {
+    let wanted = toml::from_str::<Document>(text);
+    match (config::parse::<Document>(text.as_bytes()), wanted) {
+        // By their texts, as no number equals one that is none.
+        (Ok(read), Ok(wanted)) => format!("{read:?}") == format!("{wanted:?}"),
+        (Err(_), Err(_)) => true,
+        // It has a type for dates, and reads them into tables of that type's.
+        (Err(refusal), Ok(_)) => refusal.to_string().contains("is a date or a time"),
+        (Ok(_), Err(_)) => false,
+    }
+}
+
+#[test]
+fn toml_is_read_as_others_read_it() {
+    let texts = [
+        "a = 1\nb = -1\nc = +1\nd = 0\ne = 1_000\nf = 0xdead_BEEF\ng = 0o17\nh = 0b1_0",
+        "a = 9223372036854775807\nb = -9223372036854775808\nc = 18446744073709551615",
+        "a = 18446744073709551616",
+        "a = -9223372036854775809",
+        "a = 01",
+        "a = -01",
+        "a = 1__0",
+        "a = _1",
+        "a = 1_",
+        "a = +0x1",
+        "a = 0x",
+        "a = 0x_1",
+        "a = 0X1",
+        "a = 1.5\nb = -0.0\nc = 1e3\nd = 1E-3\ne = 1.5e+3\nf = 1_0.0_1\ng = inf\nh = -inf\ni = nan\nj = +nan",
+        "a = 1.",
+        "a = .5",
+        "a = 1.e3",
+        "a = 00.5",
+        "a = 1e",
+        "a = 1e400",
+        "a = true\nb = false",
+        "a = True",
+        "a = tru",
+        "a = \"\\b\\t\\n\\f\\r\\e\\\"\\\\\\x41\\u00e9\\U0001F600\"",
+        "a = \"\\q\"",
+        "a = \"\\ud800\"",
+        "a = \"\\u+041\"",
+        "a = \"\\u0_41\"",
+        "a = \"x",
+        "a = 'C:\\x'\nb = ''",
+        "a = 'x\ny'",
+        "a = \"\"\"\nline\n\"two\"\"\\\n\n   three\"\"\"\"\"",
+        "a = '''\nline ''two'''''",
+        "a = '''x''''''",
+        "a = \"\"\"\\   \n  x\"\"\"",
+        "a = \"\"\"\\  x\"\"\"",
+        "a = \"tab\there\"",
+        "a = \"bell\u{7}\"",
+        "a = 1 # \u{7}",
+        "a = 1 # a comment",
+        "\u{feff}a = 1",
+        "a = 1\r\nb = 2\r\n",
+        "a = 1\rb = 2",
+        "a = 1 b = 2",
+        "a = \"\"\"x\r\ny\"\"\"",
+        "a = [1, 'x', [2],]\nb = [ # comment\n 1\n , 2\n]",
+        "a = [1 2]",
+        "a = [,]",
+        "a = [1,,]",
+        "a = { b = 1, c.d = 2, c.e = 3 }",
+        "a = { b = 1,\n c = 2, # comment\n }",
+        "a = { b = 1, b = 2 }",
+        "a = { b.c = 1, b = 2 }",
+        "a = { , }",
+        "a = {}\na.b = 1",
+        "a = {}\n[a.b]",
+        "a.b = 1\na.c = 2\n\"a\".'d e' = 3\n\"\" = 4",
+        "a = 1\na.b = 2",
+        "a.b = 1\n[a]\nc = 2",
+        "a.b.c = 1\n[a.d]\ne = 2",
+        "a = ",
+        "= 1",
+        "a",
+        "a b = 1",
+        "a. = 1",
+        ".a = 1",
+        "\"\"\"a\"\"\" = 1",
+        "é = 1",
+        "[a]\nb = 1\n[c]\nd = 2\n[a.e]\nf = 3",
+        "[a.b]\nc = 1\n[a]\nd = 2",
+        "[a.b]\nc = 1\n[a]\nb.d = 2",
+        "[a.b.c]\nd = 1\n[a]\nb.d = 2",
+        "[a.b.c]\nd = 1\n[a]\nb.d = 2\n[a.b]",
+        "[a]\n[a]",
+        "[a]\n[[a]]",
+        "[[a]]\n[a]",
+        "[[a]]\nb = 1\n[[a]]\nb = 2\n[a.c]\nd = 3\n[[a.e]]\n[[a.e]]\nf = 4",
+        "a = [{}]\n[[a]]",
+        "a = [{}]\n[a.b]",
+        "[[a.b]]\n[a]\nc = 1",
+        "[[a.b]]\n[a.b.c]",
+        "[a]\n[a.b]\n[[a.b]]",
+        "[ a . \"b\" ] # comment\nc = 1",
+        "[]",
+        "[a",
+        "[a]]",
+        "[[a]",
+        "[ [a]]",
+        "[a] b = 1",
+        "[a]\n\n# comment\n  b = 1  \n",
+    ];
+    for text in texts {
+        let theirs = toml::from_str::<Document>(text);
+        let ours = config::parse::<Document>(text.as_bytes());
+        assert!(is_read_as_by_toml(text), "{text:?} is {ours:?}, and by the other reader {theirs:?}");
+    }
+}
+
+#[test]
+fn what_is_no_toml_is_refused_by_a_sentence() {
+    let cases = [
+        ("name = ", "line 1: expected a value, found the end of the text"),
+        ("\nname", "line 2: expected `=`, found the end of the text"),
+        ("name = 1 2", "line 1: expected the end of the line, found '2'"),
+        ("name = web", "line 1: `web` is no value: strings have quotes"),
+        ("name = \"a", "line 1: expected the end of the string, found the end of the text"),
+        ("name = \"\\d\"", "line 1: this backslash escapes nothing"),
+        ("rule = [1,\n2 3]", "line 2: expected `,` or `]`, found '3'"),
+        ("name = 'a'\n\nname = 'b'", "line 3: `name` is said twice"),
+        ("name = 1979-05-27", "line 1: `1979-05-27` is a date or a time, and those are not read: write a string"),
+        ("name = 99999999999999999999", "line 1: `99999999999999999999` is an integer of more than 64 bits"),
+        ("[[rule]", "line 1: expected `]]`, found ']'"),
+    ];
+    for (text, message) in cases {
+        assert_eq!(refusal(text), format!("configuration, {message}"));
+    }
+}
+
+#[test]
+fn what_is_nested_too_deep_is_refused() {
+    for text in [
+        format!("a = {}", "[".repeat(100_000)),
+        format!("a = {}", "{ a = ".repeat(100_000)),
+        format!("a{} = 1", ".a".repeat(100_000)),
+        format!("[a{}]", ".a".repeat(100_000)),
+        format!("a = {}{}", "{ a.a.a.a = ".repeat(40), "1"),
+    ] {
+        assert_eq!(refusal(&text), "configuration, line 1: nested more than 80 deep");
+    }
+    let text = format!("a = {}{}", "[".repeat(70), "]".repeat(70));
+    assert!(is_read_as_by_toml(&text));
+}
+
+/// One of each kind of type that serde knows.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kinds {
+    choice: Vec<Choice>,
+    pair: (u8, String),
+    wrapped: Wrapped,
+    maybe: Option<char>,
+    by_port: BTreeMap<u16, bool>,
+    ratio: f32,
+    from_integer: f64,
+    large: u64,
+    #[serde(default)]
+    left_out: Option<u8>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Wrapped(i128);
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Choice {
+    Nothing,
+    Number(u8),
+    Two(u8, u8),
+    Named { x: u8 },
+}
+
+const KINDS: &str = "choice = ['nothing', { nothing = {} }, { number = 1 }, { two = [1, 2] }, { named = { x = 1 } }]\n\
+    pair = [1, 'x']\nwrapped = -1\nmaybe = 'y'\nby_port = { 80 = true }\nratio = 1_0.5\nfrom_integer = 2\n\
+    large = 18446744073709551615\n";
+
+#[test]
+fn all_kinds_of_types_are_read() {
+    let read = config::parse::<Kinds>(KINDS.as_bytes());
+    assert_eq!(read.as_ref().unwrap(), &toml::from_str(KINDS).unwrap());
+    assert_eq!(read.unwrap().choice.len(), 5);
+}
+
+#[test]
+fn all_kinds_of_types_are_refused_by_line_and_path() {
+    let cases = [
+        ("'nothing'", "5", "line 1: choice[0]: invalid type: integer `5`, expected a string or a table of one entry"),
+        ("number = 1 }", "number = 256 }", "line 1: choice[2].number: invalid value: integer `256`, expected u8"),
+        ("{ number = 1 }", "{}", "line 1: choice[2]: invalid type: map, expected a table of one entry"),
+        ("x = 1", "x = 1.5", "line 1: choice[4].named.x: invalid type: floating point `1.5`, expected u8"),
+        ("[1, 'x']", "[1]", "line 2: pair: invalid length 1, expected a tuple of size 2"),
+        ("-1", "[]", "line 3: wrapped: invalid type: sequence, expected i128"),
+        ("'y'", "'yes'", "line 4: maybe: invalid value: string \"yes\", expected a character"),
+        ("80", "x", "line 5: by_port.x: invalid value: string \"x\", expected u16"),
+        ("1_0.5", "1e400", "line 6: ratio: `1e400` is too large"),
+        ("1_0.5", "true", "line 6: ratio: invalid type: boolean `true`, expected f32"),
+    ];
+    for (from, to, message) in cases {
+        let refusal = config::parse::<Kinds>(KINDS.replacen(from, to, 1).as_bytes()).unwrap_err();
+        assert_eq!(refusal.to_string(), format!("configuration, {message}"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    // Keys have two parts at most: by one of more the other reader adds to tables in double brackets, which no key may.
+    #[test]
+    fn random_toml_is_read_as_others_read_it(
+        text in "((\\[{1,2}[ab](\\.[ab]){0,2}\\]{1,2}|[ab](\\.[ab])? = (1|'x'|\\[\\]|\\[\\{\\}\\]|\\{ ?([ab](\\.b)? = 1)? ?\\}))\n){0,6}"
+    ) {
+        prop_assert!(is_read_as_by_toml(&text), "{text}");
+    }
+
+    #[test]
+    fn random_scalars_are_read_as_others_read_them(
+        scalar in "[-+]?(0[xob])?[0-9a-f_]{0,4}(\\.[0-9_]{0,3})?([eE][-+]?[0-9_]{0,3})?|\"(\"\")?([a\\\\nux0-9\" \n'#\t]{0,12})\"{1,3}|'{1,3}([a\\\\\" \n'#]{0,8})'{1,3}"
+    ) {
+        prop_assert!(is_read_as_by_toml(&format!("a = {scalar}")), "{scalar}");
     }
 }

@@ -11,6 +11,7 @@
 //! The text is read once per chain. What remains is a list of rules for each version of IP, so that judging a packet
 //! is a walk over a few words of memory, without allocation, bounded by [`RULES_MAX`].
 
+use core::net::IpAddr;
 use core::ops::BitAnd;
 use core::str::{FromStr, SplitAsciiWhitespace};
 
@@ -355,8 +356,16 @@ fn once<T>(place: &mut Option<T>, word: &'static str, value: T) -> Result<(), Li
 }
 
 fn parse_net(word: &str) -> Result<IpNet, LineError> {
-    let address_alone = |_| core::net::IpAddr::from_str(word).map(IpNet::from);
-    IpNet::from_str(word).or_else(address_alone).map_err(|_| LineError::Network(word.to_owned()))
+    let net = match word.split_once('/') {
+        None => IpAddr::from_str(word).ok().map(IpNet::from),
+        Some((address, len)) => parse_number(len).and_then(|len| IpNet::new(address.parse().ok()?, len).ok()),
+    };
+    net.ok_or_else(|| LineError::Network(word.to_owned()))
+}
+
+/// Digits only: what Rust calls a number may have a sign.
+fn parse_number(text: &str) -> Option<u8> {
+    if text.starts_with('+') { None } else { text.parse().ok() }
 }
 
 fn parse_ports(word: &str) -> Result<Vec<Ports>, LineError> {

@@ -10,7 +10,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A rate, and what passes at once after a pause. Neither is zero.
+    /// A rate, and what passes at once after a pause. Neither is zero, nor more than a tebibyte.
     #[must_use]
     pub fn new(rate_bytes_per_s: u64, burst_bytes: u64) -> Self {
         Self { rate_bytes_per_s, burst_bytes }
@@ -19,8 +19,11 @@ impl Limit {
     /// How long an empty bucket takes until it is full.
     #[must_use]
     pub fn time_to_fill_ns(&self) -> u64 {
-        let time_ns = self.capacity().div_ceil(u128::from(self.rate_bytes_per_s.max(1)));
-        u64::try_from(time_ns).unwrap_or(u64::MAX)
+        // In steps, as a division of 128 bits is larger than all else here.
+        let rate = self.rate_bytes_per_s.max(1);
+        let (seconds, left) = (self.burst_bytes / rate, self.burst_bytes % rate * 1_000_000);
+        let (microseconds, left) = (left / rate, left % rate * 1_000);
+        seconds.saturating_mul(1_000_000_000).saturating_add(microseconds * 1_000 + left.div_ceil(rate))
     }
 
     /// In billionths of a byte.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de};
 
-/// The highest rate and burst, so that all that is computed of them fits into 128 bits.
+/// The highest rate and burst, so that all that is computed of them fits into 128 bits, and when a bucket is full into 64.
 const BYTES_MAX: u64 = 1 << 40;
 
 /// Most flows that can be asked for.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
 use policer::Policer;
+use policer::bucket::Limit;
 use proptest::prelude::*;
 
 const MS_NS: u64 = 1_000_000;
@@ -140,6 +141,12 @@ fn fits(passed: &[(u64, usize)], bytes: usize, now_ns: u64, rate: u64, burst: u6
 }
 
 proptest! {
+    #[test]
+    fn an_empty_bucket_is_full_when_the_rate_has_brought_the_burst(rate in 1u64..=1 << 40, burst in 1u64..=1 << 40) {
+        let exact = (u128::from(burst) * 1_000_000_000).div_ceil(rate.into());
+        prop_assert_eq!(Limit::new(rate, burst).time_to_fill_ns(), u64::try_from(exact).unwrap_or(u64::MAX));
+    }
+
     #[test]
     fn it_lets_the_same_packets_pass_as_one_that_remembers_all(
         per_flow: bool, rate in 1_u64..2_000_000, burst in 1_u64..5_000,

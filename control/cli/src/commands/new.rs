@@ -18,6 +18,7 @@ macro_rules! template {
     ($folder:literal) => {
         &[
             TemplateFile { path: "Cargo.toml", text: include_str!("../../templates/Cargo.toml.in") },
+            TemplateFile { path: ".cargo/config.toml", text: include_str!("../../templates/cargo-config.toml.in") },
             TemplateFile { path: ".gitignore", text: include_str!("../../templates/gitignore.in") },
             TemplateFile {
                 path: "README.md",
