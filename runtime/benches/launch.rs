@@ -17,7 +17,7 @@ use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{LogHub, Origin, hub};
 use pinion_runtime::state::Grants;
-use pinion_runtime::template::Template;
+use pinion_runtime::template::{Loaded, Template};
 use pinion_runtime::terms::Terms;
 use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
@@ -41,7 +41,7 @@ fn template(engine: &Engine, module: &str) -> Template {
     std::fs::write(file.path(), artifact).expect("room for the artifact");
     let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
     let linker = imports::linker(engine).expect("the node's imports");
-    Template::new(&linker, &(module, facts), config, None, MEMORY_BYTES_MAX).expect("a template that fits")
+    Template::new(&linker, &Loaded::new((module, facts)), config, None, MEMORY_BYTES_MAX).expect("a template that fits")
 }
 
 struct Launchpad<'a> {

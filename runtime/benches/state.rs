@@ -24,7 +24,7 @@ use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Occasion, Turn};
 use pinion_runtime::log::{Origin, hub};
 use pinion_runtime::state::{Grants, StateLimits, StateStore};
-use pinion_runtime::template::Template;
+use pinion_runtime::template::{Loaded, Template};
 use pinion_runtime::terms::Terms;
 use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
@@ -116,7 +116,8 @@ fn template(engine: &Engine, wat: &str) -> Template {
     std::fs::write(file.path(), artifact).expect("room for the artifact");
     let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
     let linker = imports::linker(engine).expect("the node's imports");
-    Template::new(&linker, &(module, facts), Arc::new([]), None, MEMORY_BYTES_MAX).expect("a template that fits")
+    Template::new(&linker, &Loaded::new((module, facts)), Arc::new([]), None, MEMORY_BYTES_MAX)
+        .expect("a template that fits")
 }
 
 /// Has a guest make its batches; how long each took, in nanoseconds for each call, in order.

@@ -21,7 +21,7 @@ const RUNS_MAX: usize = 8;
 const PRESENT: u64 = 1 << 63;
 const OF_A_FILE: u64 = 1 << 61;
 
-/// See the module. Runs of bytes from the start of linear memory.
+/// See the module. Runs of bytes from the start of linear memory. All chains that have a stage of the template learn of the same instance.
 #[derive(Debug, Default)]
 pub(crate) struct HotPages(OnceLock<Box<[Range<usize>]>>);
 

@@ -12,6 +12,21 @@ use wasmtime::{Engine, Instance, InstancePre, Linker, Module, Store};
 use crate::fwp::FwpContext;
 use crate::hot_pages::HotPages;
 
+/// An artifact of the builder's in an engine: what all chains share that have a stage of it.
+pub struct Loaded {
+    module: Module,
+    facts: Facts,
+    hot_pages: Arc<HotPages>,
+}
+
+impl Loaded {
+    /// That module, of which the builder says this.
+    #[must_use]
+    pub fn new((module, facts): (Module, Facts)) -> Self {
+        Self { module, facts, hot_pages: Arc::default() }
+    }
+}
+
 /// What the FWPs of one stage, on one worker, are made from.
 pub struct Template {
     instance: InstancePre<FwpContext>,
@@ -25,7 +40,7 @@ pub struct Template {
     pub files: Option<Arc<Bundle>>,
     /// Linear memory an FWP may grow to, in bytes.
     pub memory_bytes_max: usize,
-    pub(crate) hot_pages: HotPages,
+    pub(crate) hot_pages: Arc<HotPages>,
 }
 
 /// Why a template can't be used.
@@ -50,7 +65,7 @@ impl Template {
     /// What does not fit.
     pub fn new(
         linker: &Linker<FwpContext>,
-        (module, facts): &(Module, Facts),
+        Loaded { module, facts, hot_pages }: &Loaded,
         config: Arc<[u8]>,
         files: Option<Arc<Bundle>>,
         memory_bytes_max: usize,
@@ -65,7 +80,7 @@ impl Template {
         };
         let instance = linker.instantiate_pre(module).map_err(TemplateError::Imports)?;
         let metrics = facts.metrics.iter().cloned().map(Arc::new).collect();
-        Ok(Self { instance, pool, metrics, config, files, memory_bytes_max, hot_pages: HotPages::default() })
+        Ok(Self { instance, pool, metrics, config, files, memory_bytes_max, hot_pages: Arc::clone(hot_pages) })
     }
 
     /// The engine its instances belong to.

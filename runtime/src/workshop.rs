@@ -18,7 +18,7 @@ use crate::bundles::Bundles;
 use crate::fwp::FwpContext;
 use crate::launcher;
 use crate::log::{LogHub, Origin};
-use crate::template::Template;
+use crate::template::{Loaded, Template};
 use pinion_builder_client::process::{self, BuildError, Builder};
 
 /// Builders at work at a time, where the machine has as many cores.
@@ -189,7 +189,7 @@ impl Workshop {
     fn try_out(&self, task: &Task<'_>) -> Result<(), Refusal> {
         let unfit = |reason: String| Refusal::Invalid(format!("it cannot run on this node: {reason}"));
         let loaded = self.artifacts.load(self.linker.engine(), &task.key);
-        let loaded = loaded.map_err(|error| unfit(error.to_string()))?;
+        let loaded = Loaded::new(loaded.map_err(|error| unfit(error.to_string()))?);
         let Wishes { config, files, memory_bytes_max, .. } = task.wishes();
         let files = files.map(|files| self.bundles.load(&files.digest)).transpose();
         let files = files.map_err(|error| unfit(error.to_string()))?;

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pinion_builder_client::protocol::Facts;
 use pinion_control::model::{self, ChainName, DesiredState, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainIndex, FunctionRef, Tenure};
@@ -19,7 +18,7 @@ use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::heading::{PortSet, Sides};
 use pinion_mma::id::PortIndex;
 use pinion_mma::wiring::Edge;
-use wasmtime::{Linker, Module};
+use wasmtime::Linker;
 
 use self::entry::WayBack;
 use self::entry::new_cache;
@@ -33,13 +32,13 @@ use crate::meters::Meters;
 use crate::pressure::Level;
 use crate::scheduler::TENANTS_MAX;
 use crate::state::StateStore;
-use crate::template::Template;
+use crate::template::{Loaded, Template};
 use crate::terms::Tenants;
 
 /// An engine and what is loaded into it.
 pub struct Shelf {
     linker: Linker<FwpContext>,
-    loaded: HashMap<TemplateKey, (Module, Facts)>,
+    loaded: HashMap<TemplateKey, Loaded>,
 }
 
 impl Shelf {
@@ -49,10 +48,10 @@ impl Shelf {
         Self { linker, loaded: HashMap::new() }
     }
 
-    fn load(&mut self, artifacts: &Artifacts, key: &TemplateKey) -> Result<&(Module, Facts), ArtifactError> {
+    fn load(&mut self, artifacts: &Artifacts, key: &TemplateKey) -> Result<&Loaded, ArtifactError> {
         match self.loaded.entry(*key) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => Ok(entry.insert(artifacts.load(self.linker.engine(), key)?)),
+            Entry::Vacant(entry) => Ok(entry.insert(Loaded::new(artifacts.load(self.linker.engine(), key)?))),
         }
     }
 

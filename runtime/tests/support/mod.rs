@@ -27,7 +27,7 @@ use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Turn};
 use pinion_runtime::log::{LogHub, Origin, hub};
 use pinion_runtime::state::Grants;
-use pinion_runtime::template::Template;
+use pinion_runtime::template::{Loaded, Template};
 use pinion_runtime::terms::Terms;
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
 use pinion_runtime::{engine, imports, template};
@@ -160,7 +160,7 @@ impl Bench {
         std::fs::write(file.path(), artifact).unwrap();
         let module = template::load(&self.engine, std::fs::File::open(file.path()).unwrap()).unwrap();
         let linker = imports::linker(&self.engine).unwrap();
-        Ok(Template::new(&linker, &(module, facts), Arc::new([]), files, memory_bytes_max).unwrap())
+        Ok(Template::new(&linker, &Loaded::new((module, facts)), Arc::new([]), files, memory_bytes_max).unwrap())
     }
 
     /// Ends an FWP as the launcher does: only when the MMA has let go.
