@@ -25,6 +25,7 @@ use wasmtime::Engine;
 
 use crate::accounts::Accounts;
 use crate::activation::Activations;
+use crate::allocator;
 use crate::artifacts::Artifacts;
 use crate::board::Board;
 use crate::builds::Builds;
@@ -162,6 +163,7 @@ pub fn assemble_with(
     open: impl FnOnce(CoreId) -> Result<Opened, String>,
 ) -> Result<Assembled, AssemblyError> {
     let cores = available_cores().map_err(|error| failed("the cores of this process", &error))?;
+    allocator::keep_what_is_freed();
     let warnings = MachineFacts::read().check(&Needs::of(config)).map_err(AssemblyError::Unfit)?;
     let plan = CorePlan::new(&config.cores, &cores).map_err(|error| AssemblyError::Unfit(error.to_string()))?;
     let fwps_max = config.limits.fwps_max as usize;

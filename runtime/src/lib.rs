@@ -18,6 +18,7 @@
 //! | [`assembly`], [`machine`] | puts a node together, and takes it apart; what of the machine does not suit it |
 //! | [`workshop`], [`artifacts`], [`bundles`], [`engine`], [`template`] | from a module to something FWPs are made of |
 //! | [`fwp`], [`imports`], [`log`], [`end`] | one guest: its life, what it may call, why it ended |
+//! | [`allocator`] | the process's heap |
 //! | `footprint`, `hot_pages`, `spare` | what of an FWP's memory is brought near, provided ahead, given back |
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
 //! | [`timers`] | until when FWPs wait |
@@ -33,6 +34,7 @@
 
 pub mod accounts;
 pub mod activation;
+pub mod allocator;
 pub mod artifacts;
 pub mod assembly;
 pub mod board;

@@ -12,11 +12,15 @@ use anyhow::Context;
 use clap::Parser;
 use pinion_control::server::ServeError;
 use pinion_control::{Control, Server, Store};
+use pinion_runtime::allocator::Allocator;
 use pinion_runtime::assembly::{self, AssemblyError};
 use pinion_runtime::config::{ConfigError, NodeConfig};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// Exit status for what the operator can mend: configuration, devices, machine settings.
 const EXIT_BAD_INPUT: u8 = 2;

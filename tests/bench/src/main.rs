@@ -42,9 +42,14 @@ mod testpmd;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pinion_runtime::allocator::Allocator;
 
 use crate::figure::{Common, Run};
 use crate::outcome::Outcome;
+
+/// That of `piniond`: some figures have the node in this process.
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// Measures Pinion's figures, each beside its peers in the same run and on the same cores.
 #[derive(Parser)]
