@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use rustix::mm::{Advice, madvise};
 
@@ -16,6 +16,9 @@ const PAGE: usize = 4096;
 /// Beyond so many pages, or so many runs of them, guests differ too much, or do too much, for a hint.
 const PAGES_MAX: usize = 64;
 const RUNS_MAX: usize = 8;
+
+/// What the kernel says of this process's pages; to open it takes longer than to ask.
+static PAGEMAP: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/proc/self/pagemap"));
 
 /// What the kernel says of a page in `/proc/self/pagemap`: it is there, and it is a file's.
 const PRESENT: u64 = 1 << 63;
@@ -35,9 +38,15 @@ impl HotPages {
         });
     }
 
-    /// Has the kernel provide these pages in a linear memory that nobody has touched yet. Every byte stays as it is.
+    /// Has the kernel provide these pages in a linear memory that nobody has touched yet, unless an instance that was there before has left
+    /// them. Every byte stays as it is.
     pub(crate) fn provide(&self, memory: &mut [u8]) {
-        for run in self.0.get().into_iter().flatten() {
+        let runs = self.0.get().map_or(&[][..], |runs| runs);
+        let last = runs.last().and_then(|run| memory.get(run.end - PAGE..run.end));
+        if last.is_some_and(|page| written_pages(page).is_ok_and(|written| !written.is_empty())) {
+            return;
+        }
+        for run in runs {
             if let Some(pages) = memory.get_mut(run.clone()) {
                 // SAFETY: the pages are those of a slice that is ours; what they hold does not change. Fails where the kernel does not
                 // know the advice; then there is none.
@@ -51,7 +60,8 @@ impl HotPages {
 pub(crate) fn written_pages(memory: *const [u8]) -> std::io::Result<Vec<usize>> {
     let mut entries = vec![0; memory.len() / PAGE * size_of::<u64>()];
     let first = memory.addr() / PAGE;
-    File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (first * size_of::<u64>()) as u64)?;
+    let pagemap = PAGEMAP.as_ref().map_err(|error| error.kind())?;
+    pagemap.read_exact_at(&mut entries, (first * size_of::<u64>()) as u64)?;
     let (entries, _) = entries.as_chunks::<{ size_of::<u64>() }>();
     let is_written = |entry: &[u8; 8]| u64::from_ne_bytes(*entry) & (PRESENT | OF_A_FILE) == PRESENT;
     Ok(entries.iter().enumerate().filter(|(_, entry)| is_written(entry)).map(|(page, _)| page).collect())
@@ -101,6 +111,20 @@ mod tests {
         with_image(|memory| {
             hot.provide(&mut memory[..5 * PAGE]);
             assert_eq!(written_pages(memory).unwrap(), [3, 4], "pages beyond a smaller memory");
+        });
+    }
+
+    #[test]
+    fn where_an_instance_has_left_its_pages_none_are_asked_for() {
+        let hot = HotPages::default();
+        with_image(|memory| {
+            [3, 4, 9].iter().for_each(|page| memory[page * PAGE] = b'y');
+            hot.learn(memory);
+        });
+        with_image(|memory| {
+            memory[9 * PAGE] = b'z';
+            hot.provide(memory);
+            assert_eq!(written_pages(memory).unwrap(), [9]);
         });
     }
 

@@ -186,6 +186,11 @@ impl Default for Steps {
 }
 
 impl Steps {
+    /// To be called after a rest: the next step begins now.
+    pub fn begin(&mut self) {
+        self.0 = Moment::now();
+    }
+
     /// To be called between any two things that take a while: lets others have the core if the last time is some microseconds past.
     pub fn give_way(&mut self) {
         if self.0.elapsed() >= STEP {

@@ -208,10 +208,11 @@ impl Launcher {
         }
     }
 
-    fn listen(&self, wait: Duration) -> Heard {
+    fn listen(&mut self, wait: Duration) -> Heard {
         match self.hear() {
             Heard::Nothing if !wait.is_zero() => {
                 self.desk.rest(wait);
+                self.steps.begin();
                 self.hear()
             }
             heard => heard,
