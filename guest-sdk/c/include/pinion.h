@@ -204,7 +204,8 @@ bool pinion_answer(pinion_packet *packet, const void *payload, size_t len);
 uint64_t pinion_now_ns(void);
 /** Has `expire` called at this time of pinion_now_ns, or PINION_NEVER: once, and instead of what was said before. The node calls no sooner
  *  than that, and on a core with nothing else to do a fraction of a millisecond later. A time that has passed is as good as the next
- *  moment. To be said by `start` or later: what is said by `init` is forgotten. Before its first packet an instance waits for that only. */
+ *  moment. To be said by `start` or later: what is said by `init` is forgotten. Before its first packet an instance waits for that only. In
+ *  `run` it does nothing: pinion_wait_until is for that. */
 void pinion_wake_at(uint64_t time_ns);
 
 /* --- Waiting, by functions that are a loop of their own: in `run`. ------------------------------------------------------------------- */
@@ -255,7 +256,8 @@ void pinion_panic(const char *format, ...) __attribute__((format(printf, 1, 2), 
 void pinion_random(void *bytes, size_t len);
 
 /** Says that this instance is done: after the batch being handled it ends, and with it its whole chain instance. What has been sent by then
- *  goes out. To end like this is no failure. In `start` it makes the instance one that cannot be used; in `init` it does nothing. */
+ *  goes out. To end like this is no failure. In `start` it makes the instance one that cannot be used; in `init` it does nothing, nor in
+ *  `run`, which returns instead. */
 void pinion_finish(void);
 /** Lets other instances of the same core run, and returns at this instance's next turn. Nothing has to call this. */
 void pinion_yield(void);

@@ -10,6 +10,8 @@ static int32_t prepare(void)
     const int forms = (function->packet != NULL) + (function->batch != NULL) + (function->run != NULL);
     if (forms != 1)
         return pinion_refuse("a function has one of .packet, .batch and .run, and this has %d of them", forms);
+    if (pinion_module_.function.run && pinion_module_.function.expire)
+        return pinion_refuse("a function with .run waits by pinion_wait_until, and its .expire would never be called");
     const size_t len = pinion_host_config(NULL, 0);
     uint8_t *config = malloc(len + 1);
     if (!config)

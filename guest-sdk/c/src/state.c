@@ -21,6 +21,8 @@ static enum pinion_state state_of(int32_t returned)
         return PINION_STATE_FULL;
     case PINION_ERRNO_MISMATCH:
         return PINION_STATE_OTHER_LENGTH;
+    case PINION_ERRNO_FAULT:
+        pinion_panic("a key or a value of state lies outside of the function's memory");
     default:
         /* What no node of this contract says counts as this. */
         return PINION_STATE_NOT_NOW;

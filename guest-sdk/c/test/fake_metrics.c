@@ -6,6 +6,9 @@
 
 #include "fake.h"
 
+/* How the names of counters end where they are shown. */
+static const char total[] = "_total";
+
 /* Some bytes of a text. */
 struct part {
     const char *at;
@@ -47,6 +50,8 @@ static struct labels labels_of(const struct pinion_declared *metric)
         if (labels.count == PINION_METRIC_LABELS_MAX)
             refuse(metric, "it has too many labels");
         const char *equals = memchr(line.at, '=', line.len);
+        if (!equals && !metric->text)
+            refuse(metric, "a label's name has no newline in it");
         const size_t name_len = equals ? (size_t)(equals - line.at) : line.len;
         labels.names[labels.count] = (struct part){line.at, name_len};
         if (equals)
@@ -85,7 +90,6 @@ static void check_labels(const struct pinion_declared *metric)
 
 static void check(const struct pinion_declared *metric)
 {
-    static const char total[] = "_total";
     const struct part name = {metric->name, metric->name_len};
     if (!is_word(name, ":"))
         refuse(metric, "a name is of letters, digits, _ and :");
@@ -115,9 +119,23 @@ static bool has_all(const struct labels *one, const struct labels *other)
     return true;
 }
 
+/* The name without what a node adds to a counter's. */
+static struct part bare(struct part name, int kind)
+{
+    const size_t end = sizeof total - 1;
+    if (kind == PINION_METRIC_KIND_COUNTER && name.len > end && memcmp(name.at + name.len - end, total, end) == 0)
+        name.len -= end;
+    return name;
+}
+
+static struct part bare_name(const struct pinion_declared *metric)
+{
+    return bare((struct part){metric->name, metric->name_len}, metric->kind);
+}
+
 static bool is_like(const struct pinion_declared *one, const struct pinion_declared *other)
 {
-    const struct part name = {one->name, one->name_len}, other_name = {other->name, other->name_len};
+    const struct part name = bare_name(one), other_name = bare_name(other);
     const struct labels labels = labels_of(one), others = labels_of(other);
     return one->kind == other->kind && is_same(name, other_name) && labels.count == others.count && has_all(&labels, &others);
 }
@@ -152,7 +170,8 @@ static const struct pinion_declared *find(const char *name, const struct pinion_
         const struct pinion_declared *metric = pinion_metric(i);
         const struct labels its = labels_of(metric);
         const bool is_shown = !metric->text || metric->text->len > 0;
-        if (is_shown && is((struct part){metric->name, metric->name_len}, name) && its.count == labels.count && has_all(&its, &labels))
+        const bool is_it = is_same(bare_name(metric), bare((struct part){name, strlen(name)}, metric->kind));
+        if (is_shown && is_it && its.count == labels.count && has_all(&its, &labels))
             return metric;
     }
     return NULL;

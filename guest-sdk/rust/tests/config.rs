@@ -234,6 +234,38 @@ fn what_is_no_toml_is_refused_by_a_sentence() {
 }
 
 #[test]
+fn what_is_more_than_a_type_has_room_for_is_refused() {
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Fixed {
+        pair: Option<(u8, u8)>,
+        address: Option<[u8; 4]>,
+        point: Option<Point>,
+        ratio: Option<f32>,
+    }
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Point {
+        x: u8,
+        y: u8,
+    }
+    let refusal = |text: &str| config::parse::<Fixed>(text.as_bytes()).unwrap_err().to_string();
+    let cases = [
+        ("pair = [1,\n2,\n3]", "line 3: pair: there are 3 elements, and 2 are wanted"),
+        ("address = [10, 0, 0, 1, 7, 8]", "line 1: address: there are 6 elements, and 4 are wanted"),
+        ("point = [1, 2, 3]", "line 1: point: there are 3 elements, and 2 are wanted"),
+        ("ratio = 1e39", "line 1: ratio: `1e39` is too large"),
+        ("ratio = 1\rpair = [1, 2]", "line 1: expected the end of the line, found '\\r'"),
+    ];
+    for (text, message) in cases {
+        assert_eq!(refusal(text), format!("configuration, {message}"));
+    }
+    let fitting = "pair = [1, 2]\naddress = [10, 0, 0, 1]\npoint = [1, 2]\nratio = inf";
+    assert!(config::parse::<Fixed>(fitting.as_bytes()).is_ok());
+}
+
+#[test]
 fn what_is_nested_too_deep_is_refused() {
     for text in [
         format!("a = {}", "[".repeat(100_000)),

@@ -39,8 +39,13 @@ fn number(text: &str) -> Result<f64, Refusal> {
     let digits: String = text.chars().filter(|character| *character != '_').collect();
     match digits.parse::<f64>() {
         Ok(number) if number.is_finite() || text.ends_with("inf") || text.ends_with("nan") => Ok(number),
-        _ => Err(Refusal::new(format_args!("`{text}` is too large"))),
+        _ => Err(too_large(text)),
     }
+}
+
+#[cold]
+fn too_large(text: &str) -> Refusal {
+    Refusal::new(format_args!("`{text}` is too large"))
 }
 
 impl Node {
@@ -75,7 +80,7 @@ impl Node {
 
     fn array<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Refusal> {
         match &self.value {
-            Value::Array(elements) | Value::Tables(elements) => visitor.visit_seq(Elements::of(elements)),
+            Value::Array(elements) | Value::Tables(elements) => in_full(elements, visitor),
             _ => Err(self.mismatch(&visitor)),
         }
     }
@@ -107,7 +112,7 @@ impl<'de> Deserializer<'de> for &Node {
             Value::Unsigned(value) => visitor.visit_u64(*value),
             Value::Float(text) => visitor.visit_f64(number(text)?),
             Value::Boolean(value) => visitor.visit_bool(*value),
-            Value::Array(elements) | Value::Tables(elements) => visitor.visit_seq(Elements::of(elements)),
+            Value::Array(elements) | Value::Tables(elements) => in_full(elements, visitor),
             Value::Table(table) => visitor.visit_map(Entries::of(table)),
         }
     }
@@ -116,10 +121,20 @@ impl<'de> Deserializer<'de> for &Node {
         boolean: deserialize_bool;
         integer: deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
             deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128;
-        float: deserialize_f32 deserialize_f64;
+        float: deserialize_f64;
         string: deserialize_char deserialize_str deserialize_string deserialize_identifier;
         array: deserialize_seq;
         table: deserialize_map;
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match &self.value {
+            // Written as a number, and none that an f32 can be.
+            Value::Float(text) if number(text)?.is_finite() && (number(text)? as f32).is_infinite() => {
+                Err(too_large(text))
+            }
+            _ => self.float(visitor),
+        }
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Refusal> {
@@ -144,7 +159,7 @@ impl<'de> Deserializer<'de> for &Node {
         // A struct may be written as an array of its fields, too.
         match &self.value {
             Value::Table(table) => visitor.visit_map(Entries::of(table)),
-            Value::Array(elements) | Value::Tables(elements) => visitor.visit_seq(Elements::of(elements)),
+            Value::Array(elements) | Value::Tables(elements) => in_full(elements, visitor),
             _ => Err(self.mismatch(&visitor)),
         }
     }
@@ -186,9 +201,23 @@ struct Elements<'a> {
     index: usize,
 }
 
-impl<'a> Elements<'a> {
-    fn of(elements: &'a [Node]) -> Self {
-        Self { left: elements.iter(), index: 0 }
+/// Has all elements visited: who wants fewer than there are leaves the rest, as if it had not been said.
+fn in_full<'de, V: Visitor<'de>>(elements: &[Node], visitor: V) -> Result<V::Value, Refusal> {
+    let mut visited = Elements { left: elements.iter(), index: 0 };
+    let value = visitor.visit_seq(&mut visited)?;
+    visited.is_through().map(|()| value)
+}
+
+impl Elements<'_> {
+    #[inline(never)]
+    fn is_through(&self) -> Result<(), Refusal> {
+        let Some(surplus) = self.left.as_slice().first() else { return Ok(()) };
+        Err(Refusal::new(format_args!(
+            "there are {} elements, and {} are wanted",
+            self.index + self.left.len(),
+            self.index
+        ))
+        .at(surplus.at))
     }
 }
 

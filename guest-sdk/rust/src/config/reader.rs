@@ -5,7 +5,7 @@
 use super::refusal::Refusal;
 use super::tree::{Key, Node, Origin, Table, Value};
 
-/// Most arrays, tables and parts of a key that may be around a value.
+/// Most arrays, tables and parts of a key that may be around a value; a table in double brackets counts as one, though it is an array's.
 const DEPTH_MAX: usize = 80;
 
 /// Reads a whole text.
@@ -162,7 +162,8 @@ impl<'a> Reader<'a> {
         let quoted;
         let found = match rest.chars().next() {
             None => "the end of the text",
-            Some('\n' | '\r') => "the end of the line",
+            Some('\n') => "the end of the line",
+            Some('\r') if rest.starts_with("\r\n") => "the end of the line",
             Some(found) => {
                 quoted = format!("{found:?}");
                 &quoted
