@@ -396,10 +396,20 @@ fn last_of(number: u32) -> Vec<u8> {
 
 /// Which of the frames pass a sample with this policy, in the order in which they come out.
 fn passing(inline: &Inline, sample: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    inline.pass_through(sample, POLICY);
+    let passed = coming_out(inline, frames);
+    let fwps = inline.node.cli().get("fwps");
+    let of_it = fwps.iter().filter(|fwp| fwp["module"] == sample);
+    let judged: u64 = of_it.filter_map(|fwp| fwp["counters"]["received"].as_u64()).sum();
+    assert!(judged >= passed.len() as u64, "{sample} has judged {judged} frames, and {} passed", passed.len());
+    passed
+}
+
+/// Which of the frames come out of the node at the other side, in their order there.
+fn coming_out(inline: &Inline, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     const AT_ONCE: usize = 32;
     const IN_TIME: Duration = Duration::from_secs(20);
-    inline.pass_through(sample, POLICY);
-    let passed = watch(&inline.right.namespace, INTERFACE, |arrivals| {
+    watch(&inline.right.namespace, INTERFACE, |arrivals| {
         let passed = RefCell::new(Vec::new());
         for (number, some) in frames.chunks(AT_ONCE).enumerate() {
             let last = last_of(1_000_000 + number as u32);
@@ -409,15 +419,10 @@ fn passing(inline: &Inline, sample: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
                 passed.borrow_mut().extend(some.iter().find(|sent| frame.starts_with(sent)).cloned());
                 frame.starts_with(&last)
             };
-            assert_eq!(arrivals.take(1, IN_TIME, is_last).len(), 1, "{sample}: the last of some frames did not come");
+            assert_eq!(arrivals.take(1, IN_TIME, is_last).len(), 1, "the last of some frames did not come");
         }
         passed.into_inner()
-    });
-    let fwps = inline.node.cli().get("fwps");
-    let of_it = fwps.iter().filter(|fwp| fwp["module"] == sample);
-    let judged: u64 = of_it.filter_map(|fwp| fwp["counters"]["received"].as_u64()).sum();
-    assert!(judged >= passed.len() as u64, "{sample} has judged {judged} frames, and {} passed", passed.len());
-    passed
+    })
 }
 
 #[test]
@@ -429,6 +434,54 @@ fn the_packet_filter_in_c_lets_the_same_frames_pass_as_the_one_in_rust() {
     assert!(by_rust == by_c, "of {} frames {} pass in Rust and {} in C", frames.len(), by_rust.len(), by_c.len());
     // Or they would have agreed on nothing.
     assert!((200..800).contains(&by_rust.len()), "{} frames pass", by_rust.len());
+}
+
+/// What the metrics of a module are that has counted in one stage: by name and labels of its own, in their order.
+fn metrics_of(inline: &Inline, module: &str) -> Vec<(String, f64)> {
+    let text = inline.node.cli().run(&["metrics"]);
+    let read = |line: &str| {
+        let (name, rest) = line.split_once('{')?;
+        let (labels, value) = rest.rsplit_once("} ")?;
+        let (_, own) = labels.split_once(&format!("module=\"{module}\""))?;
+        Some((format!("{name}{own}"), value.parse().ok()?))
+    };
+    text.lines().filter_map(read).collect()
+}
+
+#[test]
+fn the_monitor_in_c_says_the_same_of_the_same_frames_as_the_one_in_rust() {
+    const TOP: usize = 8;
+    let config = format!("every 3s top {TOP} flows 32");
+    let samples = ["monitor", "monitor-c"];
+    let stages = samples.map(|sample| format!("{{ module = {sample:?}, config = {config:?} }}")).join(", ");
+    let inline = Inline::new(Device::AfPacket);
+    let manifest = Manifest::of(TENANT)
+        .module(samples[0], &build::sample(samples[0]))
+        .module(samples[1], &build::sample(samples[1]));
+    let manifest = manifest.with(format_args!(
+        "[[chain]]\nname = \"watched\"\nstage = [{stages}]\negress = \"wan\"\n\
+         [[rule]]\nname = \"from-lan\"\npolicy = \"shared\"\nchain = \"watched\"\nmatch = {{ port = \"lan\" }}\n"
+    ));
+    inline.node.apply(manifest.text());
+    let frames = frames(&mut Random::new(8), 400);
+    assert!(coming_out(&inline, &frames) == frames, "not all frames come out as they were");
+
+    let is_rate = |name: &str| name.contains("top_bits_per_second");
+    // Each has an interval of its own, which a frame begins and a turn ends: so rates differ a little.
+    let agrees = |(one, other): (&(String, f64), &(String, f64))| {
+        let margin = if is_rate(&one.0) { 0.02 * one.1 } else { 0.0 };
+        one.0 == other.0 && (one.1 - other.1).abs() <= margin
+    };
+    let both = until("reports of both that agree", SOON, || {
+        let [by_rust, by_c] = samples.map(|sample| metrics_of(&inline, sample));
+        let reported = by_rust.iter().filter(|(name, _)| is_rate(name)).count() == TOP;
+        let agree = by_rust.len() == by_c.len() && by_rust.iter().zip(&by_c).all(agrees);
+        (reported && agree).then_some(by_rust)
+    });
+    let value = |wanted: &str| both.iter().find(|(name, _)| name.ends_with(wanted)).map(|(_, value)| *value);
+    assert_eq!(value("monitor_flows"), Some(32.0));
+    assert!(value("monitor_flows_forgotten_total") > Some(50.0), "{both:?}");
+    assert!(value("monitor_packets_total") >= Some(400.0), "{both:?}");
 }
 
 #[test]

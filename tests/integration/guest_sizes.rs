@@ -6,12 +6,13 @@ use std::fs;
 use pinion_tests::build::sample;
 
 /// Those that do one thing, in Rust and in C.
-const SIMPLE: [&str; 11] = [
+const SIMPLE: [&str; 12] = [
     "balancer",
     "delay",
     "icmp-echo",
     "macswap",
     "monitor",
+    "monitor-c",
     "notebook",
     "packet-filter",
     "packet-filter-c",

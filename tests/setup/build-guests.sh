@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
 
 samples=(balancer delay firewall http-server icmp-echo lpm-router macswap monitor nat notebook packet-filter policer tcp-echo udp-echo word-count)
-samples_c=(packet-filter-c)
+samples_c=(monitor-c packet-filter-c)
 select=("${samples[@]/#/--package=}" --lib)
 if [ "${1:-}" = --with-hostile ]; then
     select+=(--package pinion-hostile-guests --examples)

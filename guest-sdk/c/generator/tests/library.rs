@@ -34,9 +34,11 @@ fn the_fake_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
 }
 
 #[test]
-fn the_sample_passes_its_own_tests() {
-    let said = make(&workspace().join("samples/packet-filter-c"), &["test"]);
-    assert_eq!(said.matches("passed, 0 failed").count(), 2, "{said}");
+fn the_samples_pass_their_own_tests() {
+    for sample in ["samples/monitor-c", "samples/packet-filter-c"] {
+        let said = make(&workspace().join(sample), &["test"]);
+        assert_eq!(said.matches("passed, 0 failed").count(), 2, "{said}");
+    }
 }
 
 /// The README's blocks of code of a language.
