@@ -8,7 +8,7 @@
 //!
 //! Who looks is whoever is awake: a data-plane thread that polls and runs no guests does it for next to nothing. The ticker's
 //! own thread, which takes a core from somebody each time it wakes, does it only while no such thread polls, rarely while nobody keeps the
-//! core ([`pace`]); and when no guest has run for a while, it sleeps: an idle node has no tick. A thread that polls no more says so, and the
+//! core (`clock/pace.rs`); and when no guest has run for a while, it sleeps: an idle node has no tick. A thread that polls no more says so, and the
 //! ticker looks again.
 //!
 //! Nobody wakes a ticker that sleeps at once: it would take the core from the guest on whose account it was woken. Whoever
