@@ -200,6 +200,16 @@ static void declare_one_twice(void)
     pinion_declare_counter(&others[0], "packets", "Packets that came.", PINION_LABELS({"verdict", "passed"}));
 }
 
+static void declare_one_that_is_shown_twice(void)
+{
+    pinion_declare_counter(&others[0], "packets_total", "Packets that came.", PINION_LABELS({"verdict", "passed"}));
+}
+
+static void declare_a_label_of_two_lines(void)
+{
+    pinion_declare_counter(&others[0], "bytes", "Something.", PINION_LABELS({"a\nb", "c"}));
+}
+
 static void declare_nine_labels(void)
 {
     pinion_declare_counter(&others[0], "bytes", "Something.",
@@ -227,6 +237,7 @@ static void what_a_node_refuses_fails_the_test(void)
     static void (*const wrong[])(void) = {
         declare_one_of_no_name,  declare_a_wrong_name,  declare_a_gauge_called_total, declare_help_of_two_lines,
         declare_the_nodes_label, declare_a_label_twice, declare_one_twice,            declare_nine_labels,
+        declare_one_that_is_shown_twice, declare_a_label_of_two_lines,
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         if (!is_refused(wrong[i])) {

@@ -93,6 +93,7 @@ fn what_a_node_would_refuse_is_refused_by_name() {
         ("a/tenant", "metric a: label \"tenant\" is the node's own"),
         ("a/__a", "metric a: label \"__a\": a name is"),
         ("a b a", "metric a: there is another of the same name and labels"),
+        ("a a_total", "metric a_total: there is another of the same name and labels"),
         (&many.join(" "), "129 metrics"),
     ];
     for (config, expected) in cases {

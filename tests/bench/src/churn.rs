@@ -37,7 +37,8 @@ const COMING_PERCENT_MAX: u32 = 102;
 /// A node in this process, with gateway and MMA on the first core and the worker on the second, gives each client an instance of the
 /// function udp-echo that answers one datagram and finishes. A reply's time runs from the arrival of the client's frame in Net-In's burst until the
 /// reply is handed to the port's transmit burst. intervals has its percentiles for one new client in so many microseconds, whatever
-/// became of the one before, and how many got none. max_clients_per_s is the highest rate, of those tried, at which for as long as a measurement
+/// became of the one before, and how many got none. Before any of them as many clients come as a full cache has instances for: losses among these
+/// count, their times do not. max_clients_per_s is the highest rate, of those tried, at which for as long as a measurement
 /// lasts every client was answered, by an instance of its own by the node's own count, and instances were prepared as fast as they were used. Every
 /// reply is compared with what it has to be.
 ///

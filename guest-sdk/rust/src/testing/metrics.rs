@@ -31,7 +31,12 @@ impl Metrics {
             check(metric);
             let mut labels: Vec<&str> = metric.labels.lines().collect();
             labels.sort_unstable();
-            let is_new = series.insert((&metric.name, metric.kind as u32, labels));
+            // All counters are shown with that end.
+            let name = match metric.kind {
+                MetricKind::Counter => metric.name.strip_suffix("_total").unwrap_or(&metric.name),
+                MetricKind::Gauge => &metric.name,
+            };
+            let is_new = series.insert((name, metric.kind as u32, labels));
             assert!(is_new, "metric {}: there is another of the same name and labels", metric.name);
         }
         Self(metrics)

@@ -69,44 +69,45 @@ impl Serving {
         }
     }
 
-    fn modules(self) -> &'static [&'static str] {
+    /// The functions, one after the other, and what each is configured with.
+    fn stages(self) -> Vec<(&'static str, String)> {
         match self {
-            Self::PacketFilter => &["packet-filter"],
-            Self::FirewallAndMonitor => &["firewall", "monitor"],
-        }
-    }
-
-    /// Six rules each way, in the words of the sample; the last but one lets the clients' frames pass.
-    fn config(self, module: &str) -> String {
-        match module {
-            "packet-filter" => format!(
-                "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\n\
-                 allow udp {SERVER_PORT} to 10.200.0.0/16\ndefault deny"
-            ),
-            "firewall" => format!(
-                "inside = [\"10.100.0.0/16\"]\nconnections_max = {FLOWS}\n\
-                 [[rule]]\naction = \"deny\"\nfrom = [\"10.66.0.0/16\"]\n\
-                 [[rule]]\naction = \"allow\"\nprotocol = \"icmp\"\n\
-                 [[rule]]\naction = \"allow\"\nprotocol = \"tcp\"\nports = [80, 443]\n\
-                 [[rule]]\naction = \"allow\"\nprotocol = \"udp\"\nports = [53]\n\
-                 [[rule]]\naction = \"allow\"\nprotocol = \"udp\"\nports = [{SERVER_PORT}]\nto = [\"10.200.0.0/16\"]\n"
-            ),
-            _ => format!("flows {FLOWS}"),
+            Self::PacketFilter => vec![("packet-filter", policy())],
+            Self::FirewallAndMonitor => vec![("firewall", rules_with_state()), ("monitor", format!("flows {FLOWS}"))],
         }
     }
 
     fn manifest(self) -> Manifest {
-        let modules = self.modules();
-        let stages =
-            modules.iter().map(|module| format!("{{ module = {module:?}, config = {:?} }}", self.config(module)));
-        let stages = stages.collect::<Vec<_>>().join(", ");
-        let manifest = Manifest::of(TENANT);
-        let manifest = modules.iter().fold(manifest, |manifest, module| manifest.module(module, &sample(module)));
+        let (mut manifest, mut stages) = (Manifest::of(TENANT), Vec::new());
+        for (module, config) in self.stages() {
+            manifest = manifest.module(module, &sample(module));
+            stages.push(format!("{{ module = {module:?}, config = {config:?} }}"));
+        }
+        let stages = stages.join(", ");
         manifest.with(format_args!(
             "[[chain]]\nname = {CHAIN:?}\nstage = [{stages}]\negress = \"wan\"\ncache_min = {CACHE}\nidle_timeout_ms = 3600000\n\
              [[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = {CHAIN:?}\nmatch = {{ port = \"lan\" }}\n"
         ))
     }
+}
+
+/// What every client's packet filter does, in the words of the sample: the last line but one lets the clients' frames pass.
+fn policy() -> String {
+    format!(
+        "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\nallow udp {SERVER_PORT} to 10.200.0.0/16\ndefault deny"
+    )
+}
+
+/// The same in those of the firewall, which denies what no rule fits.
+fn rules_with_state() -> String {
+    format!(
+        "inside = [\"10.100.0.0/16\"]\nconnections_max = {FLOWS}\n\
+         [[rule]]\naction = \"deny\"\nfrom = [\"10.66.0.0/16\"]\n\
+         [[rule]]\naction = \"allow\"\nprotocol = \"icmp\"\n\
+         [[rule]]\naction = \"allow\"\nprotocol = \"tcp\"\nports = [80, 443]\n\
+         [[rule]]\naction = \"allow\"\nprotocol = \"udp\"\nports = [53]\n\
+         [[rule]]\naction = \"allow\"\nprotocol = \"udp\"\nports = [{SERVER_PORT}]\nto = [\"10.200.0.0/16\"]\n"
+    )
 }
 
 /// The generator's two ends of a path, and all that keeps it.
