@@ -99,6 +99,8 @@ pub struct Worker {
 struct Stage {
     next_up: Arc<NextUp>,
     rehearsed_ns: u64,
+    /// When there was last nothing to do.
+    idle_ns: u64,
     round: usize,
     /// Who is next, of an instance of several stages.
     at: Option<FwpId>,
@@ -110,6 +112,8 @@ struct Stage {
 
 /// Time without anything to do between two rehearsals: what a launcher on the same core does in a step or two.
 const REHEARSAL_NS: u64 = 5_000;
+/// A thread that comes by no more often than this sleeps: nothing is kept near by it, and each rehearsal would wake the ticker.
+const ASLEEP_NS: u64 = 1_000_000;
 
 impl Worker {
     /// A worker for FWPs of index below `fwps_max`, whose packets `mmas` move, in their order. `events` must have room for
@@ -289,8 +293,11 @@ impl Worker {
     /// Now and then, has an FWP that the next client may meet come back to its wait, one after the other, so that what it touches
     /// for that is near. No more than a turn; not counted as something done.
     fn rehearse(&mut self) {
-        let Stage { next_up, rehearsed_ns, round, at, .. } = &mut self.stage;
+        let Stage { next_up, rehearsed_ns, idle_ns, round, at, .. } = &mut self.stage;
         let now_ns = self.clock.now_ns();
+        if now_ns.saturating_sub(std::mem::replace(idle_ns, now_ns)) > ASLEEP_NS {
+            *rehearsed_ns = now_ns;
+        }
         if now_ns.saturating_sub(*rehearsed_ns) < REHEARSAL_NS {
             return;
         }
