@@ -443,7 +443,7 @@ fn start_roles(
         let has_gateway = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
         let thread = if has_gateway { gateway_thread.take() } else { None };
         let (watch, stop, report) = (Arc::clone(watch), Arc::clone(&node.stop), report.clone());
-        let caller = Caller::new(Arc::clone(&launcher.desk), launcher.cores.contains(&core));
+        let caller = Caller::new(Arc::clone(&launcher.desk), launcher.cores.contains(&core).then_some(core));
         if let [Role::Worker(worker)] = &mut roles[..] {
             worker.has_thread_to_itself();
         }

@@ -17,7 +17,7 @@ use self::sleep::{Sleeper, Woken};
 use self::wakeup::HadWork;
 pub use self::wakeup::{Wakeup, wakeups};
 use crate::clock::{Moment, Watch};
-use crate::launcher::Caller;
+use crate::launcher::{Caller, GivenWay, UNCALLED_STEP};
 use crate::worker::Worker;
 
 /// What a thread does when there is nothing to do.
@@ -93,6 +93,17 @@ impl Role {
         }
     }
 
+    /// For how long it lets its core go when it has nothing to do.
+    fn gives_way(&self) -> GivenWay {
+        match self {
+            Self::Worker(worker) if worker.time_to_deadline().is_none_or(|time| time >= UNCALLED_STEP) => {
+                GivenWay::UntilCalled
+            }
+            // Its device calls nobody who polls.
+            Self::Gateway(_) | Self::Mma(_) | Self::Worker(_) => GivenWay::ForAStep,
+        }
+    }
+
     fn has_work(&mut self) -> bool {
         match self {
             Self::Gateway(gateway) => gateway.has_work(),
@@ -139,7 +150,10 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut la
                 (idle_since, woken_at) = (None, Some(Moment::now()));
             }
         } else if passed_on_at.is_none_or(|at| at.elapsed() >= CHAIN_HOP_MAX) && launcher.is_wanted() {
-            launcher.give_way();
+            launcher.give_way(match roles {
+                [role] => role.gives_way(),
+                _ => GivenWay::ForAStep,
+            });
         } else if (idle_for < SPIN || gave_way_at.is_some_and(|at| at.elapsed() < GIVE_WAY_EVERY)) && woken_at.is_none()
         {
             std::hint::spin_loop();

@@ -7,14 +7,14 @@
 //! ```text
 //!   gateway, MMA, worker --events--> channels         no bell as long as an attendant is awake
 //!   attendant, once it has nothing else to do:        rings, on its own core, and gives way
-//!   launcher, after each step of some microseconds:   gives way
+//!   launcher, after each step (steps.rs):             gives way
 //! ```
 //!
 //! Who falls asleep looks whether anything was left on the desk, after it has said that it attends no more; who leaves something looks,
 //! after that, whether anybody attends. All of it is sequentially consistent, so at least one of them rings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -25,10 +25,8 @@ use pinion_mma::mover::MmaEvent;
 
 use super::Order;
 use crate::clock::Moment;
+use crate::plan::CoreId;
 use crate::worker::WorkerEvent;
-
-/// How long the launcher is about something before it gives way.
-const STEP: Duration = Duration::from_micros(5);
 
 /// Everything the launcher hears.
 #[derive(Clone)]
@@ -57,13 +55,34 @@ pub struct Desk {
     is_busy: CachePadded<AtomicBool>,
     /// Threads on its cores that are awake.
     attendants: CachePadded<AtomicUsize>,
+    patient: CachePadded<Patient>,
+}
+
+/// The core, plus one, of the attendant that last gave way with nothing to do until somebody raises its queue; zero, if it has gone on.
+#[derive(Default)]
+struct Patient(AtomicU32);
+
+impl Patient {
+    fn set(&self, core: Option<CoreId>) {
+        self.0.store(core.map_or(0, |core| u32::from(core.0) + 1), Ordering::Relaxed);
+    }
+
+    fn core(&self) -> Option<CoreId> {
+        Some(CoreId(self.0.load(Ordering::Relaxed).checked_sub(1)? as u16))
+    }
 }
 
 impl Desk {
     /// Where these ears are.
     #[must_use]
     pub fn new(ears: Ears) -> Self {
-        Self { ears, bell: Doorbell::default(), is_busy: CachePadded::default(), attendants: CachePadded::default() }
+        Self {
+            ears,
+            bell: Doorbell::default(),
+            is_busy: CachePadded::default(),
+            attendants: CachePadded::default(),
+            patient: CachePadded::default(),
+        }
     }
 
     /// To be called once by the launcher's thread, before it rests.
@@ -77,6 +96,11 @@ impl Desk {
         self.is_busy.store(false, Ordering::Relaxed);
         self.bell.sleep(timeout, || !self.ears.hear_nothing());
         self.is_busy.store(true, Ordering::Relaxed);
+    }
+
+    /// Where a thread polls that has given way until its queue is raised. If several have, this is one of them.
+    pub(super) fn patient_on(&self) -> Option<CoreId> {
+        self.patient.core()
     }
 
     /// Whether the launcher has something to do.
@@ -117,16 +141,25 @@ impl Orders {
 /// A data-plane thread's dealings with the launcher.
 pub struct Caller {
     desk: Arc<Desk>,
-    /// It polls on a core of the launcher's.
-    attends: bool,
+    /// Where it polls, if that is a core of the launcher's.
+    attends_on: Option<CoreId>,
     gave_way_at: Moment,
+}
+
+/// When a thread that gives way needs its core again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenWay {
+    /// In a moment.
+    ForAStep,
+    /// When somebody raises its queue; for a while there is nothing to do before that.
+    UntilCalled,
 }
 
 impl Caller {
     /// Of a thread that is awake.
     #[must_use]
-    pub fn new(desk: Arc<Desk>, attends: bool) -> Self {
-        let caller = Self { desk, attends, gave_way_at: Moment::now() };
+    pub fn new(desk: Arc<Desk>, attends_on: Option<CoreId>) -> Self {
+        let caller = Self { desk, attends_on, gave_way_at: Moment::now() };
         caller.wake_up();
         caller
     }
@@ -134,28 +167,30 @@ impl Caller {
     /// Whether the launcher is to have the core when the thread has nothing to do. Never, if it may not run here.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.attends && self.desk.has_work()
+        self.attends_on.is_some() && self.desk.has_work()
     }
 
-    /// Lets the launcher take a step.
-    pub fn give_way(&mut self) {
+    /// Lets the launcher take a step, or some.
+    pub fn give_way(&mut self, given: GivenWay) {
         self.desk.bell.ring();
+        self.desk.patient.set(self.attends_on.filter(|_| given == GivenWay::UntilCalled));
         std::thread::yield_now();
+        self.desk.patient.set(None);
         self.gave_way_at = Moment::now();
     }
 
     /// To be called when something was done. Lets the launcher take a step if it has waited since its last one for longer than that.
     pub fn after_work(&mut self, patience: Duration) {
-        if !self.attends {
+        if self.attends_on.is_none() {
             self.desk.left_something();
         } else if self.desk.has_work() && self.gave_way_at.elapsed() >= patience {
-            self.give_way();
+            self.give_way(GivenWay::ForAStep);
         }
     }
 
     /// To be called when the thread falls asleep.
     pub fn fall_asleep(&self) {
-        if self.attends {
+        if self.attends_on.is_some() {
             self.desk.attendants.fetch_sub(1, Ordering::SeqCst);
         }
         self.desk.left_something();
@@ -163,7 +198,7 @@ impl Caller {
 
     /// To be called when it is awake again.
     pub fn wake_up(&self) {
-        if self.attends {
+        if self.attends_on.is_some() {
             self.desk.attendants.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -172,31 +207,6 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         self.fall_asleep();
-    }
-}
-
-/// The launcher's way of giving way to whoever polls on its core.
-#[derive(Debug)]
-pub struct Steps(Moment);
-
-impl Default for Steps {
-    fn default() -> Self {
-        Self(Moment::now())
-    }
-}
-
-impl Steps {
-    /// To be called after a rest: the next step begins now.
-    pub fn begin(&mut self) {
-        self.0 = Moment::now();
-    }
-
-    /// To be called between any two things that take a while: lets others have the core if the last time is some microseconds past.
-    pub fn give_way(&mut self) {
-        if self.0.elapsed() >= STEP {
-            std::thread::yield_now();
-            self.0 = Moment::now();
-        }
     }
 }
 
@@ -209,6 +219,7 @@ mod tests {
     use pinion_gateway::id::ChainIndex;
 
     const NEVER: Duration = Duration::from_secs(20);
+    const CORE: CoreId = CoreId(1);
     const EVENT: Event = Event::Wanted { chain: ChainIndex(0) };
 
     struct Ends {
@@ -240,7 +251,7 @@ mod tests {
     #[test]
     fn with_nobody_there_whoever_leaves_something_wakes_the_launcher() {
         let Ends { desk, gateway } = desk();
-        let mut caller = Caller::new(Arc::clone(&desk), false);
+        let mut caller = Caller::new(Arc::clone(&desk), None);
         let rested = rests_for(&desk, NEVER, || {
             gateway.send(EVENT).unwrap();
             caller.after_work(Duration::ZERO);
@@ -253,13 +264,13 @@ mod tests {
         for way in 0..3 {
             let Ends { desk, gateway } = desk();
             let (mut gateway_thread, mut worker_thread) =
-                (Caller::new(Arc::clone(&desk), false), Caller::new(Arc::clone(&desk), true));
+                (Caller::new(Arc::clone(&desk), None), Caller::new(Arc::clone(&desk), Some(CORE)));
             let rested = rests_for(&desk, NEVER, || {
                 gateway.send(EVENT).unwrap();
                 gateway_thread.after_work(Duration::ZERO);
                 assert!(worker_thread.is_wanted());
                 match way {
-                    0 => worker_thread.give_way(),
+                    0 => worker_thread.give_way(GivenWay::UntilCalled),
                     1 => worker_thread.after_work(Duration::ZERO),
                     _ => worker_thread.fall_asleep(),
                 }
@@ -272,7 +283,7 @@ mod tests {
     #[test]
     fn nobody_is_wanted_to_give_way_for_nothing_or_on_another_core() {
         let Ends { desk, gateway } = desk();
-        let callers = [false, true].map(|attends| Caller::new(Arc::clone(&desk), attends));
+        let callers = [None, Some(CORE)].map(|core| Caller::new(Arc::clone(&desk), core));
         assert!(callers.iter().all(|caller| !caller.is_wanted()));
         gateway.send(EVENT).unwrap();
         assert_eq!(callers.map(|caller| caller.is_wanted()), [false, true]);
@@ -285,14 +296,14 @@ mod tests {
         let (stop, heard) = (AtomicBool::new(false), desk.ears.gateway.clone());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let caller = Caller::new(Arc::clone(&desk), true);
+                let caller = Caller::new(Arc::clone(&desk), Some(CORE));
                 while !stop.load(Ordering::Relaxed) {
                     caller.fall_asleep();
                     caller.wake_up();
                 }
             });
             scope.spawn(|| {
-                let mut caller = Caller::new(Arc::clone(&desk), false);
+                let mut caller = Caller::new(Arc::clone(&desk), None);
                 for _ in 0..ROUNDS {
                     gateway.send(EVENT).unwrap();
                     caller.after_work(Duration::ZERO);

@@ -15,8 +15,8 @@ use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 
 use super::Lines;
 use super::catalogue::{ChainEntry, Edition, Hop};
-use super::desk::Steps;
 use super::places::{Places, WorkerIndex};
+use super::steps::Steps;
 use crate::activation::InstanceActivation;
 use crate::board::{Board, FwpEntry, InstanceEntry};
 use crate::end::EndReason;

@@ -17,6 +17,7 @@ mod desk;
 mod instances;
 mod loads;
 mod places;
+mod steps;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,11 +36,12 @@ use self::bans::Bans;
 pub use self::bans::ModuleKey;
 pub use self::catalogue::{Books, Catalogue, Shelf, keys, wishes};
 use self::catalogue::{ChainEntry, Edition, Followed};
-use self::desk::Steps;
-pub use self::desk::{Caller, Desk, Ears, Orders};
+pub use self::desk::{Caller, Desk, Ears, GivenWay, Orders};
 pub use self::instances::Instances;
 use self::instances::Unprepared;
 pub use self::places::{Places, per_worker, stages_max};
+use self::steps::Steps;
+pub(crate) use self::steps::UNCALLED_STEP;
 use crate::activation::Activations;
 use crate::board::Board;
 use crate::clock::RunSlot;
@@ -168,6 +170,8 @@ impl Launcher {
         board: Arc<Board>,
         log: LogHub,
     ) -> Self {
+        let inputs = lines.workers.iter().map(|worker| (worker.core, worker.inputs.clone())).collect();
+        let steps = Steps::new(Arc::clone(&desk), inputs);
         let instances = Instances::new(places, lines, Arc::clone(&board), log);
         Self {
             catalogue,
@@ -182,7 +186,7 @@ impl Launcher {
             draining: Vec::new(),
             bans: Bans::default(),
             desk,
-            steps: Steps::default(),
+            steps,
         }
     }
 

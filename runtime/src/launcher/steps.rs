@@ -1,0 +1,122 @@
+//! The launcher's steps: how long it is about something before it lets others have its core (see `desk.rs`).
+//!
+//! A thread that polls there and has nothing to do would find nothing, and give way again: each time that costs two switches, what its
+//! poll takes, and what the launcher had near. So if such a thread has said what it waits for, the launcher looks for that by itself, more
+//! often than it would give way, and goes on for as long as there is nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinion_mma::notify::ReadyQueue;
+
+use super::desk::Desk;
+use crate::clock::Moment;
+use crate::plan::CoreId;
+
+/// How long the launcher is about something before it gives way.
+const STEP: Duration = Duration::from_micros(5);
+/// The same beside a thread that waits to be called, and has not been.
+pub(crate) const UNCALLED_STEP: Duration = Duration::from_micros(100);
+
+/// See the module.
+pub struct Steps {
+    desk: Arc<Desk>,
+    /// What calls the worker on each core.
+    inputs: Vec<(CoreId, ReadyQueue)>,
+    began: Moment,
+}
+
+/// Whether somebody on this core waits to be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Neighbour {
+    MayHaveWork,
+    Waits,
+    Called,
+}
+
+impl Steps {
+    /// Of a launcher at this desk, beside workers that these queues call.
+    pub(crate) fn new(desk: Arc<Desk>, inputs: Vec<(CoreId, ReadyQueue)>) -> Self {
+        Self { desk, inputs, began: Moment::now() }
+    }
+
+    /// To be called after a rest: the next step begins now.
+    pub fn begin(&mut self) {
+        self.began = Moment::now();
+    }
+
+    /// To be called between any two things that take a while: lets others have the core if the last time is some microseconds past,
+    /// or somebody is known to need it.
+    pub fn give_way(&mut self) {
+        let is_over = match self.neighbour() {
+            Neighbour::Called => true,
+            Neighbour::Waits => self.began.elapsed() >= UNCALLED_STEP,
+            Neighbour::MayHaveWork => self.began.elapsed() >= STEP,
+        };
+        if is_over {
+            std::thread::yield_now();
+            self.began = Moment::now();
+        }
+    }
+
+    fn neighbour(&self) -> Neighbour {
+        let patient = self.desk.patient_on().filter(|core| usize::from(core.0) == rustix::thread::sched_getcpu());
+        match patient.and_then(|patient| self.inputs.iter().find(|(core, _)| *core == patient)) {
+            Some((_, inputs)) if inputs.is_empty() => Neighbour::Waits,
+            Some(_) => Neighbour::Called,
+            None => Neighbour::MayHaveWork,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launcher::desk::{Caller, Ears, GivenWay};
+    use crate::plan::pin_here;
+    use crossbeam_channel::unbounded;
+    use pinion_mma::doorbell::Doorbell;
+    use pinion_mma::id::FwpId;
+
+    const FWP: FwpId = FwpId { index: 3, generation: 0 };
+
+    /// What the launcher finds beside it when a thread on this core has given way like that, and on that core's worker's queue are
+    /// so many.
+    fn neighbour_of(given: GivenWay, called: bool) -> Neighbour {
+        let core = crate::plan::available_cores().unwrap()[0];
+        let ears = Ears { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
+        let (desk, inputs) = (Arc::new(Desk::new(ears)), ReadyQueue::new(8, Doorbell::default()));
+        if called {
+            inputs.raise(FWP);
+        }
+        let steps = Steps::new(Arc::clone(&desk), vec![(core, inputs)]);
+        let mut caller = Caller::new(desk, Some(core));
+        std::thread::scope(|scope| {
+            let launcher = scope.spawn(|| {
+                pin_here(&[core]).unwrap();
+                loop {
+                    let found = steps.neighbour();
+                    if found != Neighbour::MayHaveWork || given == GivenWay::ForAStep {
+                        return found;
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            while !launcher.is_finished() {
+                caller.give_way(given);
+            }
+            launcher.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_thread_that_waits_to_be_called_does_not_need_the_core_until_it_is() {
+        assert_eq!(neighbour_of(GivenWay::UntilCalled, false), Neighbour::Waits);
+        assert_eq!(neighbour_of(GivenWay::UntilCalled, true), Neighbour::Called);
+    }
+
+    #[test]
+    fn a_thread_that_gave_way_for_a_step_may_have_work() {
+        assert_eq!(neighbour_of(GivenWay::ForAStep, false), Neighbour::MayHaveWork);
+    }
+}
