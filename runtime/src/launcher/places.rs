@@ -88,7 +88,8 @@ impl Places {
         self.taken[worker.0] -= 1;
         self.generations[id.index as usize] = id.generation.wrapping_add(1);
         let MmaIndex(mma) = id.mma(self.free.len());
-        self.free[mma].push_back(id.index);
+        // What belongs to the place that was used last is the nearest.
+        self.free[mma].push_front(id.index);
     }
 }
 
