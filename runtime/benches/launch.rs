@@ -16,6 +16,7 @@ use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{LogHub, Origin, hub};
+use pinion_runtime::spare::SparePages;
 use pinion_runtime::state::Grants;
 use pinion_runtime::template::{Loaded, Template};
 use pinion_runtime::terms::Terms;
@@ -49,10 +50,11 @@ struct Launchpad<'a> {
     inputs: &'a ReadyQueue,
     clock: &'a RunSlot,
     log: LogHub,
+    spare: SparePages,
 }
 
 impl Launchpad<'_> {
-    fn launch(&self, index: u32) -> (Fwp, Box<Endpoint>) {
+    fn launch(&mut self, index: u32) -> (Fwp, Box<Endpoint>) {
         let log = self.log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
@@ -65,8 +67,16 @@ impl Launchpad<'_> {
             activation: None,
             terms: Terms::default(),
             state: Grants::default(),
+            spare: &self.spare,
         };
-        Fwp::prepare(self.template, berth, log).expect("a function that comes to its first wait")
+        let prepared = Fwp::prepare(self.template, berth, log).expect("a function that comes to its first wait");
+        self.spare.taken(prepared.0.place());
+        prepared
+    }
+
+    fn land(&mut self, (fwp, endpoint): (Fwp, Box<Endpoint>)) {
+        self.spare.left(fwp.place());
+        fwp.dismantle(endpoint);
     }
 }
 
@@ -84,14 +94,14 @@ fn main() {
         let slot = clock.slot(&engine);
         let inputs = ReadyQueue::new(fwps, Doorbell::default());
         let (log, _drain) = hub(Arc::default());
-        let pad = Launchpad { template: &template, inputs: &inputs, clock: &slot, log };
+        let spare = SparePages::new(Reset::Overwrite);
+        let mut pad = Launchpad { template: &template, inputs: &inputs, clock: &slot, log, spare };
         let mut alive: Vec<_> = (0..fwps as u32).map(|index| Some(pad.launch(index))).collect();
         let (mut prepare, mut dismantle) = (Duration::ZERO, Duration::ZERO);
         for round in 0..ROUNDS {
             let place = round % fwps;
             let started = Instant::now();
-            let (fwp, endpoint) = alive[place].take().expect("all alive");
-            fwp.dismantle(endpoint);
+            pad.land(alive[place].take().expect("all alive"));
             let between = Instant::now();
             alive[place] = Some(pad.launch(place as u32));
             prepare += between.elapsed();
@@ -99,9 +109,7 @@ fn main() {
         }
         let ns = |time: Duration| time.as_nanos() as f64 / ROUNDS as f64;
         println!("{fwps:>6} {:>9.0} {:>9.0}", ns(prepare), ns(dismantle));
-        for (fwp, endpoint) in alive.into_iter().flatten() {
-            fwp.dismantle(endpoint);
-        }
+        alive.into_iter().flatten().for_each(|launched| pad.land(launched));
     }
 }
 

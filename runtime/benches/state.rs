@@ -23,6 +23,7 @@ use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Occasion, Turn};
 use pinion_runtime::log::{Origin, hub};
+use pinion_runtime::spare::SparePages;
 use pinion_runtime::state::{Grants, StateLimits, StateStore};
 use pinion_runtime::template::{Loaded, Template};
 use pinion_runtime::terms::Terms;
@@ -132,6 +133,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     let engine = engine::engine(1, Reset::Overwrite).expect("address space for an FWP");
     let mut clock = Clock::new(Duration::from_millis(100));
     let (slot, inputs) = (clock.slot(&engine), ReadyQueue::new(1, Doorbell::default()));
+    let spare = SparePages::new(Reset::Overwrite);
     let berth = Berth {
         id: FwpId { index: 0, generation: 0 },
         inputs: &inputs,
@@ -141,6 +143,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
         activation: None,
         terms: Terms::default(),
         state: grants.clone(),
+        spare: &spare,
     };
     let (log, _) = hub(Arc::default());
     let template = template(&engine, &guest(call, entries));

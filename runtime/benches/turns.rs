@@ -23,6 +23,7 @@ use pinion_runtime::clock::{Clock, RunSlot};
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{Origin, hub};
+use pinion_runtime::spare::SparePages;
 use pinion_runtime::state::Grants;
 use pinion_runtime::template::{Loaded, Template};
 use pinion_runtime::terms::Terms;
@@ -125,6 +126,7 @@ type Launched = (Box<Fwp>, Box<pinion_mma::wiring::Endpoint>);
 
 fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot) -> Vec<Launched> {
     let (log, _) = hub(Arc::default());
+    let spare = SparePages::new(Reset::Overwrite);
     let prepare = |index| {
         let log = log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
@@ -138,6 +140,7 @@ fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot
             activation: None,
             terms: Terms::default(),
             state: Grants::default(),
+            spare: &spare,
         };
         let (fwp, endpoint) = Fwp::prepare(template, berth, log).expect("a function that comes to its first wait");
         (Box::new(fwp), endpoint)

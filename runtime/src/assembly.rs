@@ -35,8 +35,8 @@ use crate::config::{NodeConfig, PortConfig};
 use crate::engine::Reset;
 use crate::invocations::Invocations;
 use crate::launcher::{
-    Books, Caller, Catalogue, Desk, Ears, Launcher, Lines, Order, Orders, Places, Shelf, WorkerLine, per_worker,
-    stages_max,
+    Books, Caller, Catalogue, Desk, Ears, Instances, Launcher, Lines, Order, Orders, Places, Shelf, WorkerLine,
+    per_worker, stages_max,
 };
 use crate::lines::line;
 use crate::log::LogHub;
@@ -47,6 +47,7 @@ use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
 use crate::ports::{GatewayThread, Opened};
 use crate::pressure::{self, Sources};
 use crate::roles::{self, Idle, Role};
+use crate::spare::SparePages;
 use crate::state::StateStore;
 use crate::terms::Tenants;
 use crate::worker::Worker;
@@ -206,7 +207,8 @@ pub fn assemble_with(
     let places = Places::new(fwps_max, plan.workers.len(), plan.mmas.len());
     let desk = Arc::new(Desk::new(ears.clone()));
     let orders = Orders::new(orders, Arc::clone(&desk));
-    let launcher = Launcher::new(catalogue, places, lines, ears, Arc::clone(&desk), Arc::clone(&board), log.clone());
+    let instances = Instances::new(places, SparePages::new(reset), lines, Arc::clone(&board), log.clone());
+    let launcher = Launcher::new(catalogue, instances, ears, Arc::clone(&desk), Arc::clone(&board));
     let launcher_cores = plan.for_launcher(&cores);
     let builds = Builds::default();
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));

@@ -50,6 +50,7 @@ use crate::end::EndReason;
 use crate::footprint::Footprint;
 use crate::log::GuestLog;
 use crate::metrics::Readings;
+use crate::spare::SparePages;
 use crate::state::Grants;
 use crate::template::Template;
 use crate::terms::Terms;
@@ -118,6 +119,8 @@ pub struct Fwp {
     footprint: Footprint,
     /// Of its linear memory.
     address: usize,
+    /// What it was made from: [`Template::mark`].
+    template: usize,
     /// Of the same instance.
     next_stage: Option<FwpId>,
     terms: Terms,
@@ -137,10 +140,12 @@ pub enum Occasion {
 
 /// Where an FWP's linear memory lies in its engine's reservation. Nothing is reached through it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     pub(crate) address: usize,
     /// How large the memory has become.
     pub(crate) bytes: usize,
+    /// Whose: [`Template::mark`].
+    pub(crate) template: usize,
 }
 
 /// Where a new FWP will live.
@@ -161,6 +166,8 @@ pub struct Berth<'a> {
     pub terms: Terms,
     /// What state it may use.
     pub state: Grants,
+    /// What others have left where it may come to live.
+    pub spare: &'a SparePages,
 }
 
 impl Fwp {
@@ -186,9 +193,10 @@ impl Fwp {
         store.limiter(|context| &mut context.limit);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
-        let (instance, layout, metrics) = drive(berth.clock, &shared, deadline, start(template, &mut store))??;
+        let (instance, layout, metrics) =
+            drive(berth.clock, &shared, deadline, start(template, berth.spare, &mut store))??;
 
-        let linear = linear_memory(&instance, &mut store)?;
+        let linear = linear_memory(template, &instance, &mut store)?;
         touch_first_pages(&linear, &mut store, layout.header());
         let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
         let readings = (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics)));
@@ -202,17 +210,31 @@ impl Fwp {
             files.take_changes();
         }
 
-        let run = instance.get_typed_func::<(), ()>(&mut store, EXPORT_RUN).map_err(EndReason::broken)?;
+        let run = template.run(&instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
+        let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
         let future: RunFuture = Box::pin(async move {
             let outcome = run.call_async(&mut store, ()).await;
             (store, outcome)
         });
         let life = ManuallyDrop::new(Life::Running(future));
-        let (footprint, stopped, next_stage, address) =
-            (Footprint::default(), None, None, memory.expose_provenance().get());
+        let (footprint, stopped, next_stage) = (Footprint::default(), None, None);
+        let (address, template_mark) = (memory.expose_provenance().get(), template.mark());
         let (id, terms, busy, begun) = (berth.id, berth.terms, true, false);
-        let mut fwp =
-            Self { id, life, mailbox, busy, begun, stopped, shared, footprint, address, next_stage, terms, readings };
+        let mut fwp = Self {
+            id,
+            life,
+            mailbox,
+            busy,
+            begun,
+            stopped,
+            shared,
+            footprint,
+            address,
+            template: template_mark,
+            next_stage,
+            terms,
+            readings,
+        };
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
@@ -272,8 +294,9 @@ impl Fwp {
     }
 
     /// Where its linear memory lies.
-    pub(crate) fn place(&self) -> Place {
-        Place { address: self.address, bytes: self.shared.memory_bytes() as usize }
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { address: self.address, bytes: self.shared.memory_bytes() as usize, template: self.template }
     }
 
     /// Notes the stage after this one of its instance.
@@ -415,17 +438,25 @@ type Metrics = Arc<[Arc<Metric>]>;
 /// Instantiates; if the template is no snapshot, initialises as well. The pool that the guest has laid out and its metrics, checked.
 async fn start(
     template: &Template,
+    spare: &SparePages,
     store: &mut Store<FwpContext>,
 ) -> Result<(Instance, PoolLayout, Metrics), EndReason> {
     let instance = template.instantiate(store).await.map_err(|error| EndReason::not_instantiated(&error))?;
-    template.hot_pages.provide(linear_memory(&instance, store)?.data_mut(&mut *store));
+    let memory = linear_memory(template, &instance, store)?;
+    if !spare.has(memory.data_ptr(&*store).addr(), template.mark()) {
+        template.hot_pages.provide(memory.data_mut(&mut *store));
+    }
     match template.pool {
         Some(layout) => Ok((instance, layout, Arc::clone(&template.metrics))),
-        None => initialise(&instance, store).await.map(|(layout, metrics)| (instance, layout, metrics)),
+        None => initialise(template, &instance, store).await.map(|(layout, metrics)| (instance, layout, metrics)),
     }
 }
 
-async fn initialise(instance: &Instance, store: &mut Store<FwpContext>) -> Result<(PoolLayout, Metrics), EndReason> {
+async fn initialise(
+    template: &Template,
+    instance: &Instance,
+    store: &mut Store<FwpContext>,
+) -> Result<(PoolLayout, Metrics), EndReason> {
     if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
         initialize.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
     }
@@ -436,7 +467,7 @@ async fn initialise(instance: &Instance, store: &mut Store<FwpContext>) -> Resul
     }
     let pool = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_POOL).map_err(EndReason::broken)?;
     let address = pool.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
-    let memory = linear_memory(instance, store)?;
+    let memory = linear_memory(template, instance, store)?;
     let header = read_header(&memory, store, address as u32)?;
     let layout = PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)?;
     if instance.get_func(&mut *store, EXPORT_METRICS).is_none() {
@@ -448,10 +479,12 @@ async fn initialise(instance: &Instance, store: &mut Store<FwpContext>) -> Resul
     Ok((layout, metrics.into_iter().map(Arc::new).collect()))
 }
 
-fn linear_memory(instance: &Instance, store: &mut Store<FwpContext>) -> Result<Memory, EndReason> {
-    instance
-        .get_memory(store, EXPORT_MEMORY)
-        .ok_or_else(|| EndReason::broken(wasmtime::Error::msg("it exports no memory")))
+fn linear_memory(template: &Template, instance: &Instance, store: &mut Store<FwpContext>) -> Result<Memory, EndReason> {
+    template.memory(instance, store).ok_or_else(|| missing(EXPORT_MEMORY))
+}
+
+fn missing(export: &str) -> EndReason {
+    EndReason::broken(wasmtime::Error::msg(format!("it exports no {export}")))
 }
 
 /// Has the kernel provide the pages that a client's first packet touches: where both rings begin, and the first slot. Each fault would cost

@@ -38,15 +38,9 @@ impl HotPages {
         });
     }
 
-    /// Has the kernel provide these pages in a linear memory that nobody has touched yet, unless an instance that was there before has left
-    /// them. Every byte stays as it is.
+    /// Has the kernel provide these pages in a linear memory that nobody has touched yet. Every byte stays as it is.
     pub(crate) fn provide(&self, memory: &mut [u8]) {
-        let runs = self.0.get().map_or(&[][..], |runs| runs);
-        let last = runs.last().and_then(|run| memory.get(run.end - PAGE..run.end));
-        if last.is_some_and(|page| written_pages(page).is_ok_and(|written| !written.is_empty())) {
-            return;
-        }
-        for run in runs {
+        for run in self.0.get().map_or(&[][..], |runs| runs) {
             if let Some(pages) = memory.get_mut(run.clone()) {
                 // SAFETY: the pages are those of a slice that is ours; what they hold does not change. Fails where the kernel does not
                 // know the advice; then there is none.
@@ -111,20 +105,6 @@ mod tests {
         with_image(|memory| {
             hot.provide(&mut memory[..5 * PAGE]);
             assert_eq!(written_pages(memory).unwrap(), [3, 4], "pages beyond a smaller memory");
-        });
-    }
-
-    #[test]
-    fn where_an_instance_has_left_its_pages_none_are_asked_for() {
-        let hot = HotPages::default();
-        with_image(|memory| {
-            [3, 4, 9].iter().for_each(|page| memory[page * PAGE] = b'y');
-            hot.learn(memory);
-        });
-        with_image(|memory| {
-            memory[9 * PAGE] = b'z';
-            hot.provide(memory);
-            assert_eq!(written_pages(memory).unwrap(), [9]);
         });
     }
 

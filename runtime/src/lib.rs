@@ -19,7 +19,7 @@
 //! | [`workshop`], [`artifacts`], [`bundles`], [`engine`], [`template`] | from a module to something FWPs are made of |
 //! | [`fwp`], [`imports`], [`log`], [`end`] | one guest: its life, what it may call, why it ended |
 //! | [`allocator`] | the process's heap |
-//! | `footprint`, `hot_pages`, `spare` | what of an FWP's memory is brought near, provided ahead, given back |
+//! | `footprint`, `hot_pages`, [`spare`] | what of an FWP's memory is brought near, provided ahead, given back |
 //! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
 //! | [`timers`] | until when FWPs wait |
 //! | [`launcher`], [`lifecycle`], [`lines`] | chain instances: prepared ahead, ended in order |
@@ -64,7 +64,7 @@ pub mod ports;
 pub mod pressure;
 pub mod roles;
 pub mod scheduler;
-mod spare;
+pub mod spare;
 pub mod state;
 pub mod template;
 pub mod terms;

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use pinion_abi::{EXPORT_MEMORY, EXPORT_RUN};
 use pinion_builder_client::metrics::{self, BadMetrics, Metric};
 use pinion_builder_client::protocol::{Facts, Start};
 use pinion_guest::files::Bundle;
 use pinion_mma::pool::{PoolError, PoolLayout};
-use wasmtime::{Engine, Instance, InstancePre, Linker, Module, Store};
+use wasmtime::{Engine, Extern, Func, Instance, InstancePre, Linker, Memory, Module, ModuleExport, Store};
 
 use crate::fwp::FwpContext;
 use crate::hot_pages::HotPages;
@@ -30,6 +31,7 @@ impl Loaded {
 /// What the FWPs of one stage, on one worker, are made from.
 pub struct Template {
     instance: InstancePre<FwpContext>,
+    exports: Exports,
     /// Where an instance's pool is, if it is initialised already; else it initialises itself.
     pub(crate) pool: Option<PoolLayout>,
     /// The metrics of an instance that is initialised already.
@@ -41,6 +43,12 @@ pub struct Template {
     /// Linear memory an FWP may grow to, in bytes.
     pub memory_bytes_max: usize,
     pub(crate) hot_pages: Arc<HotPages>,
+}
+
+/// Where an instance's exports are: to find one by its name takes as long as a short turn.
+struct Exports {
+    memory: Option<ModuleExport>,
+    run: Option<ModuleExport>,
 }
 
 /// Why a template can't be used.
@@ -80,7 +88,14 @@ impl Template {
         };
         let instance = linker.instantiate_pre(module).map_err(TemplateError::Imports)?;
         let metrics = facts.metrics.iter().cloned().map(Arc::new).collect();
-        Ok(Self { instance, pool, metrics, config, files, memory_bytes_max, hot_pages: Arc::clone(hot_pages) })
+        let exports =
+            Exports { memory: module.get_export_index(EXPORT_MEMORY), run: module.get_export_index(EXPORT_RUN) };
+        Ok(Self { instance, exports, pool, metrics, config, files, memory_bytes_max, hot_pages: Arc::clone(hot_pages) })
+    }
+
+    /// What tells it from others, and engines' parts of one template from each other's not.
+    pub(crate) fn mark(&self) -> usize {
+        Arc::as_ptr(&self.hot_pages).addr()
     }
 
     /// The engine its instances belong to.
@@ -91,6 +106,16 @@ impl Template {
 
     pub(crate) async fn instantiate(&self, store: &mut Store<FwpContext>) -> wasmtime::Result<Instance> {
         self.instance.instantiate_async(store).await
+    }
+
+    /// An instance's linear memory, if it exports one.
+    pub(crate) fn memory(&self, instance: &Instance, store: &mut Store<FwpContext>) -> Option<Memory> {
+        instance.get_module_export(store, self.exports.memory.as_ref()?).and_then(Extern::into_memory)
+    }
+
+    /// Its function that lasts as long as it does, if it exports one.
+    pub(crate) fn run(&self, instance: &Instance, store: &mut Store<FwpContext>) -> Option<Func> {
+        instance.get_module_export(store, self.exports.run.as_ref()?).and_then(Extern::into_func)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Chain instances, from their making to their end, and the order in which everybody must let go of one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,9 @@ use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::mover::MmaCommand;
+use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
+use rustc_hash::FxHashMap;
 
 use super::Lines;
 use super::catalogue::{ChainEntry, Edition, Hop};
@@ -24,6 +26,7 @@ use crate::fwp::{Berth, Fwp};
 use crate::lifecycle::{Fate, Life, Step};
 use crate::lines::Line;
 use crate::log::{LogHub, Origin};
+use crate::plan::CoreId;
 use crate::spare::SparePages;
 use crate::worker::WorkerCommand;
 
@@ -81,9 +84,9 @@ pub struct Instances {
     lines: Lines,
     board: Arc<Board>,
     log: LogHub,
-    instances: HashMap<InstanceId, Instance>,
-    by_fwp: HashMap<FwpId, InstanceId>,
-    remains: HashMap<FwpId, Remains>,
+    instances: FxHashMap<InstanceId, Instance>,
+    by_fwp: FxHashMap<FwpId, InstanceId>,
+    remains: FxHashMap<FwpId, Remains>,
     spare: SparePages,
     /// Instances to which no more frames go, and when they are to end, the next first.
     lingering: VecDeque<(Instant, InstanceId)>,
@@ -93,19 +96,24 @@ pub struct Instances {
 impl Instances {
     /// None yet.
     #[must_use]
-    pub fn new(places: Places, lines: Lines, board: Arc<Board>, log: LogHub) -> Self {
+    pub fn new(places: Places, spare: SparePages, lines: Lines, board: Arc<Board>, log: LogHub) -> Self {
         Self {
             places,
             lines,
             board,
             log,
-            instances: HashMap::new(),
-            by_fwp: HashMap::new(),
-            remains: HashMap::new(),
-            spare: SparePages::default(),
+            instances: FxHashMap::default(),
+            by_fwp: FxHashMap::default(),
+            remains: FxHashMap::default(),
+            spare,
             lingering: VecDeque::new(),
             next_id: 1,
         }
+    }
+
+    /// What calls each worker, with its core.
+    pub(super) fn inputs(&self) -> Vec<(CoreId, ReadyQueue)> {
+        self.lines.workers.iter().map(|worker| (worker.core, worker.inputs.clone())).collect()
     }
 
     /// Places that have become free since the node started.
@@ -232,6 +240,7 @@ impl Instances {
                 activation,
                 terms: chain.terms.on_worker(worker.0),
                 state: chain.state(stage).clone(),
+                spare: &self.spare,
             };
             let origin = || Origin {
                 tenant: chain.spec.tenant.clone(),

@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, select};
+use crossbeam_channel::{Sender, TryRecvError};
 use pinion_control::model::DesiredState;
 use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
 use pinion_gateway::messages::{Command, Event};
@@ -49,7 +49,6 @@ use crate::drops::ChainKey;
 use crate::end::EndReason;
 use crate::lifecycle::TemplateLife;
 use crate::lines::Line;
-use crate::log::LogHub;
 use crate::meters::TurnMeters;
 use crate::plan::CoreId;
 use crate::pressure::Level;
@@ -161,18 +160,8 @@ enum Heard {
 impl Launcher {
     /// A launcher with nothing to do yet.
     #[must_use]
-    pub fn new(
-        catalogue: Catalogue,
-        places: Places,
-        lines: Lines,
-        ears: Ears,
-        desk: Arc<Desk>,
-        board: Arc<Board>,
-        log: LogHub,
-    ) -> Self {
-        let inputs = lines.workers.iter().map(|worker| (worker.core, worker.inputs.clone())).collect();
-        let steps = Steps::new(Arc::clone(&desk), inputs);
-        let instances = Instances::new(places, lines, Arc::clone(&board), log);
+    pub fn new(catalogue: Catalogue, instances: Instances, ears: Ears, desk: Arc<Desk>, board: Arc<Board>) -> Self {
+        let steps = Steps::new(Arc::clone(&desk), instances.inputs());
         Self {
             catalogue,
             instances,
@@ -223,15 +212,17 @@ impl Launcher {
         }
     }
 
+    /// The next message. Whoever is asked first keeps nobody from being heard for ever: of an instance each says a few things, once.
     fn hear(&self) -> Heard {
         let ears = &self.ears;
-        select! {
-            recv(ears.orders) -> order => order.map_or(Heard::Order(Order::Stop), Heard::Order),
-            recv(ears.gateway) -> event => event.map_or(Heard::Nothing, Heard::Gateway),
-            recv(ears.mmas) -> event => event.map_or(Heard::Nothing, Heard::Mma),
-            recv(ears.workers) -> event => event.map_or(Heard::Nothing, Heard::Worker),
-            default => Heard::Nothing,
+        match ears.orders.try_recv() {
+            Ok(order) => return Heard::Order(order),
+            Err(TryRecvError::Disconnected) => return Heard::Order(Order::Stop),
+            Err(TryRecvError::Empty) => {}
         }
+        let heard = ears.gateway.try_recv().map(Heard::Gateway);
+        let heard = heard.or_else(|_| ears.workers.try_recv().map(Heard::Worker));
+        heard.or_else(|_| ears.mmas.try_recv().map(Heard::Mma)).unwrap_or(Heard::Nothing)
     }
 
     /// How long there is nothing to do unless something is heard: until a chain that failed may be tried again, or an instance that is

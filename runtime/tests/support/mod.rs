@@ -26,6 +26,7 @@ use pinion_runtime::end::EndReason;
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Turn};
 use pinion_runtime::log::{LogHub, Origin, hub};
+use pinion_runtime::spare::SparePages;
 use pinion_runtime::state::Grants;
 use pinion_runtime::template::{Loaded, Template};
 use pinion_runtime::terms::Terms;
@@ -48,6 +49,7 @@ pub(crate) struct Bench {
     pub(crate) terms: Terms,
     /// What FWPs to be launched may use, by these names.
     pub(crate) state: Grants,
+    spare: SparePages,
     pub(crate) fields: Arc<[String]>,
     pub(crate) mma: Mma,
     pub(crate) gateway: GatewayLink,
@@ -87,6 +89,7 @@ impl Bench {
             activation: None,
             terms: Terms::default(),
             state: Grants::default(),
+            spare: SparePages::new(reset),
             fields: Arc::new([]),
             mma,
             gateway,
@@ -128,6 +131,7 @@ impl Bench {
             activation,
             terms: self.terms.clone(),
             state: self.state.clone(),
+            spare: &self.spare,
         };
         let log = self.log.log(origin());
         let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;
