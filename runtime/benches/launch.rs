@@ -68,6 +68,7 @@ impl Launchpad<'_> {
             terms: Terms::default(),
             state: Grants::default(),
             spare: &self.spare,
+            between: &mut || {},
         };
         let prepared = Fwp::prepare(self.template, berth, log).expect("a function that comes to its first wait");
         self.spare.taken(prepared.0.place());

@@ -144,6 +144,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
         terms: Terms::default(),
         state: grants.clone(),
         spare: &spare,
+        between: &mut || {},
     };
     let (log, _) = hub(Arc::default());
     let template = template(&engine, &guest(call, entries));

@@ -141,6 +141,7 @@ fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot
             terms: Terms::default(),
             state: Grants::default(),
             spare: &spare,
+            between: &mut || {},
         };
         let (fwp, endpoint) = Fwp::prepare(template, berth, log).expect("a function that comes to its first wait");
         (Box::new(fwp), endpoint)

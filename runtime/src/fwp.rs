@@ -168,6 +168,8 @@ pub struct Berth<'a> {
     pub state: Grants,
     /// What others have left where it may come to live.
     pub spare: &'a SparePages,
+    /// Called between any two parts of its preparation that take microseconds each: whoever prepares it may let others have the core.
+    pub between: &'a mut dyn FnMut(),
 }
 
 impl Fwp {
@@ -193,10 +195,20 @@ impl Fwp {
         store.limiter(|context| &mut context.limit);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
-        let (instance, layout, metrics) =
-            drive(berth.clock, &shared, deadline, start(template, berth.spare, &mut store))??;
+        // Of a snapshot no code runs before its first wait: there is no turn to measure.
+        let clock = template.pool.is_none().then_some(berth.clock);
+        let instance = drive(clock, &shared, deadline, template.instantiate(&mut store))?;
+        let instance = instance.map_err(|error| EndReason::not_instantiated(&error))?;
+        (berth.between)();
 
         let linear = linear_memory(template, &instance, &mut store)?;
+        if !berth.spare.has(linear.data_ptr(&store).addr(), template.mark()) {
+            template.hot_pages.provide(linear.data_mut(&mut store), &mut *berth.between);
+        }
+        let (layout, metrics) = match template.pool {
+            Some(layout) => (layout, Arc::clone(&template.metrics)),
+            None => drive(clock, &shared, deadline, initialise(template, &instance, &mut store))??,
+        };
         touch_first_pages(&linear, &mut store, layout.header());
         let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
         let readings = (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics)));
@@ -235,6 +247,7 @@ impl Fwp {
             terms,
             readings,
         };
+        (berth.between)();
         match fwp.run_to_first_wait(berth.clock, deadline) {
             Ok(()) => {
                 if let Life::Running(future) = &*fwp.life {
@@ -435,23 +448,7 @@ impl Fwp {
 /// A guest's metrics, which instances of one template share.
 type Metrics = Arc<[Arc<Metric>]>;
 
-/// Instantiates; if the template is no snapshot, initialises as well. The pool that the guest has laid out and its metrics, checked.
-async fn start(
-    template: &Template,
-    spare: &SparePages,
-    store: &mut Store<FwpContext>,
-) -> Result<(Instance, PoolLayout, Metrics), EndReason> {
-    let instance = template.instantiate(store).await.map_err(|error| EndReason::not_instantiated(&error))?;
-    let memory = linear_memory(template, &instance, store)?;
-    if !spare.has(memory.data_ptr(&*store).addr(), template.mark()) {
-        template.hot_pages.provide(memory.data_mut(&mut *store));
-    }
-    match template.pool {
-        Some(layout) => Ok((instance, layout, Arc::clone(&template.metrics))),
-        None => initialise(template, &instance, store).await.map(|(layout, metrics)| (instance, layout, metrics)),
-    }
-}
-
+/// Has an instance of a template that is no snapshot initialise itself; the pool that it has laid out and its metrics, checked.
 async fn initialise(
     template: &Template,
     instance: &Instance,
@@ -512,14 +509,19 @@ fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Resu
     Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots })
 }
 
-/// Polls a guest's call to its end on this thread, giving way each time it has had its quantum, until the deadline.
-fn drive<F: Future>(clock: &RunSlot, shared: &FwpShared, deadline: Instant, future: F) -> Result<F::Output, EndReason> {
+/// Polls a guest's call to its end on this thread, giving way each time it has had its quantum by this clock, until the deadline.
+fn drive<F: Future>(
+    clock: Option<&RunSlot>,
+    shared: &FwpShared,
+    deadline: Instant,
+    future: F,
+) -> Result<F::Output, EndReason> {
     let mut future = std::pin::pin!(future);
     loop {
         shared.begin_turn();
-        let _ = clock.begin();
+        let _ = clock.map(RunSlot::begin);
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        clock.end();
+        clock.inspect(|clock| clock.end());
         match polled {
             Poll::Ready(output) => return Ok(output),
             Poll::Pending if Instant::now() > deadline => return Err(EndReason::InitTime),

@@ -16,6 +16,8 @@ const PAGE: usize = 4096;
 /// Beyond so many pages, or so many runs of them, guests differ too much, or do too much, for a hint.
 const PAGES_MAX: usize = 64;
 const RUNS_MAX: usize = 8;
+/// Bytes that the kernel is asked for at a time: some microseconds' worth.
+const AT_ONCE: usize = 4 * PAGE;
 
 /// What the kernel says of this process's pages; to open it takes longer than to ask.
 static PAGEMAP: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/proc/self/pagemap"));
@@ -38,13 +40,16 @@ impl HotPages {
         });
     }
 
-    /// Has the kernel provide these pages in a linear memory that nobody has touched yet. Every byte stays as it is.
-    pub(crate) fn provide(&self, memory: &mut [u8]) {
+    /// Has the kernel provide these pages in a linear memory that nobody has touched yet, a few at a time; calls `between` after each few.
+    /// Every byte stays as it is.
+    pub(crate) fn provide(&self, memory: &mut [u8], between: &mut dyn FnMut()) {
         for run in self.0.get().map_or(&[][..], |runs| runs) {
-            if let Some(pages) = memory.get_mut(run.clone()) {
+            let Some(pages) = memory.get_mut(run.clone()) else { continue };
+            for few in pages.chunks_mut(AT_ONCE) {
                 // SAFETY: the pages are those of a slice that is ours; what they hold does not change. Fails where the kernel does not
                 // know the advice; then there is none.
-                let _ = unsafe { madvise(pages.as_mut_ptr().cast(), pages.len(), Advice::LinuxPopulateWrite) };
+                let _ = unsafe { madvise(few.as_mut_ptr().cast(), few.len(), Advice::LinuxPopulateWrite) };
+                between();
             }
         }
     }
@@ -97,13 +102,13 @@ mod tests {
             hot.learn(memory);
         });
         with_image(|memory| {
-            hot.provide(memory);
+            hot.provide(memory, &mut || {});
             assert_eq!(written_pages(memory).unwrap(), [3, 4, 9]);
             assert!(memory.iter().all(|byte| *byte == b'x'));
             hot.learn(&raw const memory[..PAGE]);
         });
         with_image(|memory| {
-            hot.provide(&mut memory[..5 * PAGE]);
+            hot.provide(&mut memory[..5 * PAGE], &mut || {});
             assert_eq!(written_pages(memory).unwrap(), [3, 4], "pages beyond a smaller memory");
         });
     }
@@ -117,7 +122,7 @@ mod tests {
             hot.learn(memory);
         });
         with_image(|memory| {
-            hot.provide(memory);
+            hot.provide(memory, &mut || {});
             assert!(written_pages(memory).unwrap().is_empty());
         });
     }

@@ -241,6 +241,7 @@ impl Instances {
                 terms: chain.terms.on_worker(worker.0),
                 state: chain.state(stage).clone(),
                 spare: &self.spare,
+                between: &mut || steps.give_way(),
             };
             let origin = || Origin {
                 tenant: chain.spec.tenant.clone(),

@@ -132,6 +132,7 @@ impl Bench {
             terms: self.terms.clone(),
             state: self.state.clone(),
             spare: &self.spare,
+            between: &mut || {},
         };
         let log = self.log.log(origin());
         let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;
