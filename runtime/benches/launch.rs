@@ -12,7 +12,7 @@ use pinion_mma::id::FwpId;
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::clock::{Clock, RunSlot};
+use pinion_runtime::clock::{Clock, Haste, RunSlot};
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{LogHub, Origin, hub};
@@ -92,7 +92,7 @@ fn main() {
         let engine = engine::engine(fwps + 1, Reset::Overwrite).expect("address space for the FWPs");
         let template = template(&engine, module);
         let mut clock = Clock::new(Duration::from_micros(100));
-        let slot = clock.slot(&engine);
+        let slot = clock.slot(&engine, Haste::Others);
         let inputs = ReadyQueue::new(fwps, Doorbell::default());
         let (log, _drain) = hub(Arc::default());
         let spare = SparePages::new(Reset::Overwrite);

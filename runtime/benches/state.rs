@@ -19,7 +19,7 @@ use pinion_mma::id::FwpId;
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::clock::{Clock, RunSlot};
+use pinion_runtime::clock::{Clock, Haste, RunSlot};
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Occasion, Turn};
 use pinion_runtime::log::{Origin, hub};
@@ -132,7 +132,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     }
     let engine = engine::engine(1, Reset::Overwrite).expect("address space for an FWP");
     let mut clock = Clock::new(Duration::from_millis(100));
-    let (slot, inputs) = (clock.slot(&engine), ReadyQueue::new(1, Doorbell::default()));
+    let (slot, inputs) = (clock.slot(&engine, Haste::Others), ReadyQueue::new(1, Doorbell::default()));
     let spare = SparePages::new(Reset::Overwrite);
     let berth = Berth {
         id: FwpId { index: 0, generation: 0 },

@@ -19,7 +19,7 @@ use pinion_mma::mover::{Mma, MmaCommand};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::clock::{Clock, RunSlot};
+use pinion_runtime::clock::{Clock, Haste, RunSlot};
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp};
 use pinion_runtime::log::{Origin, hub};
@@ -86,7 +86,7 @@ impl House {
         let engine = engine::engine(fwps, Reset::Overwrite).expect("address space for the FWPs");
         let template = Arc::new(template(&engine, module));
         let mut clock = Clock::new(Duration::from_micros(100));
-        let (slot, launchers) = (clock.slot(&engine), clock.slot(&engine));
+        let (slot, launchers) = (clock.slot(&engine, Haste::Others), clock.slot(&engine, Haste::None));
         let queue = || ReadyQueue::new(fwps, Doorbell::default());
         let (inputs, outputs) = (queue(), queue());
         let (gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());

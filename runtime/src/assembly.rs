@@ -30,7 +30,7 @@ use crate::artifacts::Artifacts;
 use crate::board::Board;
 use crate::builds::Builds;
 use crate::bundles::Bundles;
-use crate::clock::{Clock, Watch};
+use crate::clock::{Clock, Haste, Watch};
 use crate::config::{NodeConfig, PortConfig};
 use crate::engine::Reset;
 use crate::invocations::Invocations;
@@ -413,13 +413,13 @@ fn workers<'a>(
         let seat = seats.at(core);
         let inputs = ReadyQueue::new(fwps_max, seat.bell.clone());
         let (commands, reads) = line(&seat.bell);
-        let slot = clock.slot(engine);
+        let slot = clock.slot(engine, Haste::Others);
         let mut worker = Worker::new(fwps_max, inputs.clone(), outputs.to_vec(), reads, events.clone(), slot);
         worker.keep_warm(Arc::clone(next_up));
         let turns = Arc::clone(worker.meters());
         seat.roles.push(Role::Worker(Box::new(worker)));
         let activations = Arc::new(Activations::new(Arc::clone(observer.flow_misses())));
-        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine), activations, turns });
+        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine, Haste::None), activations, turns });
     }
     lines
 }

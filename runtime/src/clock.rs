@@ -82,6 +82,22 @@ impl Moment {
 #[derive(Debug, Default)]
 struct Running(CachePadded<AtomicU64>);
 
+/// Who waits while a thread's guests run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// Other guests: each is to have its quantum and no more.
+    Others,
+    /// Nobody but those whom its thread gives way to: a guest may have the core until somebody happens to look.
+    None,
+}
+
+/// What is looked at.
+struct Slot {
+    running: Arc<Running>,
+    engine: Engine,
+    haste: Haste,
+}
+
 /// A thread's entry in the clock.
 #[derive(Clone)]
 pub struct RunSlot {
@@ -135,7 +151,7 @@ pub struct Clock {
     quantum: Duration,
     stopwatch: Stopwatch,
     ticker: Doorbell,
-    slots: Vec<(Arc<Running>, Engine)>,
+    slots: Vec<Slot>,
 }
 
 impl Clock {
@@ -145,10 +161,10 @@ impl Clock {
         Self { quantum, stopwatch: STOPWATCH.clone(), ticker: Doorbell::default(), slots: Vec::new() }
     }
 
-    /// Adds a thread that runs guests of `engine`.
-    pub fn slot(&mut self, engine: &Engine) -> RunSlot {
+    /// Adds a thread that runs guests of `engine`, on whose time somebody waits like that.
+    pub fn slot(&mut self, engine: &Engine, haste: Haste) -> RunSlot {
         let running = Arc::new(Running::default());
-        self.slots.push((Arc::clone(&running), engine.clone()));
+        self.slots.push(Slot { running: Arc::clone(&running), engine: engine.clone(), haste });
         let quantum_ns = self.quantum.as_nanos() as u64;
         RunSlot { running, ticker: self.ticker.clone(), stopwatch: self.stopwatch.clone(), quantum_ns }
     }
@@ -172,7 +188,7 @@ pub struct Watch {
     quantum: Duration,
     stopwatch: Stopwatch,
     ticker: Doorbell,
-    slots: Vec<(Arc<Running>, Engine)>,
+    slots: Vec<Slot>,
     polled: Arc<Polled>,
     /// Wakes the ticker while it leaves the slots to threads that poll.
     relief: Doorbell,
@@ -275,16 +291,16 @@ impl Watch {
     /// Advances the epochs that are due.
     fn tick(&self, now_ns: u64) -> Seen {
         let mut seen = Seen::Nobody;
-        for (running, engine) in &self.slots {
-            match running.0.load(Ordering::Relaxed) {
-                0 => {}
-                since_ns if now_ns.saturating_sub(since_ns) >= self.quantum_ns() => {
-                    engine.increment_epoch();
-                    seen = Seen::Overdue;
-                }
-                _ if seen == Seen::Nobody => seen = Seen::Guests,
-                _ => {}
+        for Slot { running, engine, haste } in &self.slots {
+            let since_ns = running.0.load(Ordering::Relaxed);
+            if since_ns == 0 {
+                continue;
             }
+            let is_overdue = now_ns.saturating_sub(since_ns) >= self.quantum_ns();
+            if is_overdue {
+                engine.increment_epoch();
+            }
+            seen = seen.max(if is_overdue && *haste == Haste::Others { Seen::Overdue } else { Seen::Guests });
         }
         seen
     }
@@ -295,7 +311,7 @@ impl Watch {
     }
 
     fn anybody_runs(&self) -> bool {
-        self.slots.iter().any(|(running, _)| running.0.load(Ordering::Relaxed) != 0)
+        self.slots.iter().any(|slot| slot.running.0.load(Ordering::Relaxed) != 0)
     }
 
     fn now_ns(&self) -> u64 {

@@ -2,7 +2,8 @@
 //!
 //! Each look takes a core from somebody, most likely from the guests that it is about: with a quantum of 20 us, looks often enough for each turn
 //! take a fifth of the only core of a node whose functions answer packets and wait. So the ticker looks that often while
-//! guests have to be interrupted, and for a while afterwards; else it looks more rarely, and who first keeps the core too long has it longer, once.
+//! guests have to be interrupted, and for a while afterwards; else it looks more rarely, and who first keeps the core too long has it longer, twice.
+//! Once is no sign: a core that the machine under this one had for a moment looks the same.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ const CALM: Duration = Duration::from_millis(10);
 const RARE: Duration = Duration::from_micros(100);
 
 /// What a look found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Seen {
     Nobody,
     Guests,
-    /// One had had its quantum.
+    /// One had had its quantum, and others wait for the core.
     Overdue,
 }
 
@@ -26,20 +27,23 @@ pub(super) struct Pace {
     often: Duration,
     /// When somebody last kept the core, if anybody has.
     overdue_ns: Option<u64>,
+    last_seen: Seen,
 }
 
 impl Pace {
     pub(super) fn new(quantum: Duration) -> Self {
-        Self { often: quantum / 2, overdue_ns: None }
+        Self { often: quantum / 2, overdue_ns: None, last_seen: Seen::Nobody }
     }
 
     /// Until the next look.
     pub(super) fn until_next(&mut self, seen: Seen, now_ns: u64) -> Duration {
-        if seen == Seen::Overdue {
+        let is_calm = |overdue_ns: u64| now_ns.saturating_sub(overdue_ns) >= CALM.as_nanos() as u64;
+        self.overdue_ns = self.overdue_ns.filter(|overdue_ns| !is_calm(*overdue_ns));
+        let is_again = std::mem::replace(&mut self.last_seen, seen) == Seen::Overdue || self.overdue_ns.is_some();
+        if seen == Seen::Overdue && is_again {
             self.overdue_ns = Some(now_ns);
         }
-        let is_calm = |overdue_ns: u64| now_ns.saturating_sub(overdue_ns) >= CALM.as_nanos() as u64;
-        if self.overdue_ns.is_none_or(is_calm) { self.often.max(RARE) } else { self.often }
+        if self.overdue_ns.is_some() { self.often } else { self.often.max(RARE) }
     }
 }
 
@@ -51,9 +55,12 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn looks_are_rare_until_a_guest_keeps_the_core_and_again_when_none_has_for_a_while() {
+    fn looks_are_rare_until_guests_keep_the_core_twice_in_a_row_and_again_when_none_has_for_a_while() {
         let mut pace = Pace::new(QUANTUM);
         assert_eq!(pace.until_next(Seen::Guests, MS), RARE);
+        for (seen, now_us) in [(Seen::Overdue, 1100), (Seen::Guests, 1200), (Seen::Overdue, 1300)] {
+            assert_eq!(pace.until_next(seen, now_us * 1000), RARE, "{seen:?} after {now_us} us");
+        }
         assert_eq!(pace.until_next(Seen::Overdue, 2 * MS), QUANTUM / 2);
         for (seen, now_ms) in [(Seen::Guests, 3), (Seen::Nobody, 11), (Seen::Overdue, 11), (Seen::Guests, 20)] {
             assert_eq!(pace.until_next(seen, now_ms * MS), QUANTUM / 2, "{seen:?} after {now_ms} ms");

@@ -21,7 +21,7 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
 use pinion_runtime::activation::Activation;
-use pinion_runtime::clock::{Clock, RunSlot};
+use pinion_runtime::clock::{Clock, Haste, RunSlot};
 use pinion_runtime::end::EndReason;
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Turn};
@@ -70,7 +70,7 @@ impl Bench {
     pub(crate) fn with_reset(reset: Reset) -> Self {
         let engine = engine::engine(4, reset).unwrap();
         let mut clock = Clock::new(QUANTUM);
-        let (slot, ticker_bell) = (clock.slot(&engine), clock.bell());
+        let (slot, ticker_bell) = (clock.slot(&engine, Haste::Others), clock.bell());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let ticker = std::thread::spawn(move || clock.wind_up().run(&stopped));
