@@ -209,7 +209,7 @@ pub fn assemble_with(
     let orders = Orders::new(orders, Arc::clone(&desk));
     let instances = Instances::new(places, SparePages::new(reset), lines, Arc::clone(&board), log.clone());
     let launcher = Launcher::new(catalogue, instances, ears, Arc::clone(&desk), Arc::clone(&board));
-    let launcher_cores = plan.for_launcher(&cores);
+    let (launcher_cores, spare_cores) = (plan.for_launcher(&cores), plan.without_role(&cores));
     let builds = Builds::default();
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
     let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
@@ -261,7 +261,13 @@ pub fn assemble_with(
     watch_memory(&mut node, config)?;
     let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
     let ticker = Arc::clone(&watch);
-    node.others.push(spawn("ticker", move || ticker.run(&stop.ticker))?);
+    node.others.push(spawn("ticker", move || {
+        // Where it takes the core from nobody who polls; anywhere, if there is no such core.
+        if let Some(Err(error)) = (!spare_cores.is_empty()).then(|| pin_here(&spare_cores)) {
+            tracing::warn!("the ticker may run on any core, and disturb whoever is there: {error}");
+        }
+        ticker.run(&stop.ticker);
+    })?);
     start_roles(&mut node, seats, thread, &watch, config.idle, &launcher_seat)?;
     Ok(node)
 }

@@ -106,13 +106,24 @@ impl CorePlan {
         Ok(())
     }
 
-    /// The cores for the launcher, of those this process may run on: where neither frames come in nor all of them are moved. If there are
-    /// no such, the workers'.
+    /// Of the cores that this process may run on those without a role.
+    #[must_use]
+    pub fn without_role(&self, available: &[CoreId]) -> Vec<CoreId> {
+        let has_role = |core: &CoreId| self.moves_frames(*core) || self.workers.contains(core);
+        available.iter().copied().filter(|core| !has_role(core)).collect()
+    }
+
+    /// The cores for the launcher, of those this process may run on: those without a role. If there are none, those where neither frames come
+    /// in nor all of them are moved; and if there are no such, the workers'.
     #[must_use]
     pub fn for_launcher(&self, available: &[CoreId]) -> Vec<CoreId> {
-        let is_free = |core: &&CoreId| **core != self.gateway && !self.mmas.contains(core);
-        let free: Vec<CoreId> = available.iter().filter(is_free).copied().collect();
-        if free.is_empty() { self.workers.clone() } else { free }
+        let beside_workers = available.iter().copied().filter(|core| !self.moves_frames(*core)).collect();
+        let choices: [Vec<CoreId>; 2] = [self.without_role(available), beside_workers];
+        choices.into_iter().find(|cores| !cores.is_empty()).unwrap_or_else(|| self.workers.clone())
+    }
+
+    fn moves_frames(&self, core: CoreId) -> bool {
+        core == self.gateway || self.mmas.contains(&core)
     }
 
     /// The plan's cores, ascending, each with the names of its roles.
@@ -176,10 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_keeps_off_the_cores_of_gateway_and_mmas_if_it_can() {
+    fn the_launcher_keeps_off_the_cores_of_all_roles_if_it_can_or_else_of_gateway_and_mmas() {
         let of = |count| CorePlan::new(&CoreWishes::default(), &cores(count)).unwrap().for_launcher(&cores(count));
         let ids = |of: &[u16]| of.iter().copied().map(CoreId).collect::<Vec<_>>();
-        assert_eq!([of(1), of(2), of(3), of(4)], [ids(&[0]), ids(&[1]), ids(&[2]), ids(&[2, 3])]);
+        assert_eq!([of(1), of(2), of(3), of(4)], [ids(&[0]), ids(&[1]), ids(&[2]), ids(&[3])]);
+        assert_eq!(plan(1, 1, &[1]).for_launcher(&cores(2)), ids(&[0]));
         assert_eq!(plan(0, 1, &[1]).for_launcher(&cores(2)), ids(&[1]));
     }
 

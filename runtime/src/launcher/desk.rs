@@ -28,6 +28,10 @@ use crate::clock::Moment;
 use crate::plan::CoreId;
 use crate::worker::WorkerEvent;
 
+/// How often a launcher that looks for something gives way, and how many pauses of the processor it makes between two looks.
+const GIVE_WAY_EVERY: Duration = Duration::from_micros(20);
+const PAUSES: usize = 16;
+
 /// Everything the launcher hears.
 #[derive(Clone)]
 pub struct Ears {
@@ -91,11 +95,29 @@ impl Desk {
         self.is_busy.store(true, Ordering::Relaxed);
     }
 
-    /// Sleeps until there is something to hear, or for so long.
-    pub(super) fn rest(&self, timeout: Duration) {
+    /// Sleeps until there is something to hear, or for so long. Looks by itself for the first part of that, `awake`, as long as no thread
+    /// polls on its cores: whoever has something for it need not wake it then.
+    pub(super) fn rest(&self, awake: Duration, timeout: Duration) {
         self.is_busy.store(false, Ordering::Relaxed);
-        self.bell.sleep(timeout, || !self.ears.hear_nothing());
+        self.look_for(awake.min(timeout));
+        if self.ears.hear_nothing() {
+            self.bell.sleep(timeout, || !self.ears.hear_nothing());
+        }
         self.is_busy.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks for something to hear for so long, as long as no thread polls here, and gives way now and then.
+    fn look_for(&self, time: Duration) {
+        let began = Moment::now();
+        let mut gave_way_at = began;
+        while self.attendants.load(Ordering::Relaxed) == 0 && self.ears.hear_nothing() && began.elapsed() < time {
+            // This core may be half of one on which others have work.
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            if gave_way_at.elapsed() >= GIVE_WAY_EVERY {
+                std::thread::yield_now();
+                gave_way_at = Moment::now();
+            }
+        }
     }
 
     /// Where a thread polls that has given way until its queue is raised. If several have, this is one of them.
@@ -233,13 +255,13 @@ mod tests {
         Ends { desk: Arc::new(Desk::new(ears)), gateway }
     }
 
-    /// How long a launcher rests at this desk while `meanwhile` goes on.
-    fn rests_for(desk: &Arc<Desk>, timeout: Duration, meanwhile: impl FnOnce()) -> Duration {
+    /// How long a launcher rests at this desk that stays awake for so long, while `meanwhile` goes on.
+    fn rests_for(desk: &Arc<Desk>, awake: Duration, meanwhile: impl FnOnce()) -> Duration {
         std::thread::scope(|scope| {
             let launcher = scope.spawn(|| {
                 desk.sit_down();
                 let start = Instant::now();
-                desk.rest(timeout);
+                desk.rest(awake, NEVER);
                 start.elapsed()
             });
             // Until it does, whatever is said is heard before it sleeps: the same comes of it.
@@ -252,7 +274,7 @@ mod tests {
     fn with_nobody_there_whoever_leaves_something_wakes_the_launcher() {
         let Ends { desk, gateway } = desk();
         let mut caller = Caller::new(Arc::clone(&desk), None);
-        let rested = rests_for(&desk, NEVER, || {
+        let rested = rests_for(&desk, Duration::ZERO, || {
             gateway.send(EVENT).unwrap();
             caller.after_work(Duration::ZERO);
         });
@@ -278,6 +300,13 @@ mod tests {
             });
             assert!(rested < NEVER / 2, "{way}: {rested:?}");
         }
+    }
+
+    #[test]
+    fn with_nobody_there_a_launcher_that_is_awake_finds_what_is_left_by_itself() {
+        let Ends { desk, gateway } = desk();
+        let rested = rests_for(&desk, NEVER, || gateway.send(EVENT).unwrap());
+        assert!(rested < NEVER / 2, "{rested:?}");
     }
 
     #[test]
@@ -313,7 +342,7 @@ mod tests {
             let mut count = 0;
             while count < ROUNDS {
                 let start = Instant::now();
-                desk.rest(NEVER);
+                desk.rest(Duration::ZERO, NEVER);
                 // A launcher that nobody woke rests to the end, with something there.
                 assert!(start.elapsed() < NEVER / 2, "after {count} events one was left");
                 count += heard.try_iter().count();

@@ -44,7 +44,7 @@ use self::steps::Steps;
 pub(crate) use self::steps::UNCALLED_STEP;
 use crate::activation::Activations;
 use crate::board::Board;
-use crate::clock::RunSlot;
+use crate::clock::{Moment, RunSlot};
 use crate::drops::ChainKey;
 use crate::end::EndReason;
 use crate::lifecycle::TemplateLife;
@@ -62,6 +62,10 @@ const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(1);
+
+/// How long after it has last heard something the launcher stays awake, where it keeps nobody from polling: clients come in groups, and to
+/// wake it takes longer than to prepare an instance.
+const AWAKE: Duration = Duration::from_millis(2);
 
 /// Messages heeded before another instance is prepared.
 const HEARD_PER_INSTANCE: usize = 1024;
@@ -124,6 +128,7 @@ pub struct Launcher {
     bans: Bans,
     desk: Arc<Desk>,
     steps: Steps,
+    heard_at: Moment,
 }
 
 /// A state that is in effect once the gateway has its rules.
@@ -176,6 +181,7 @@ impl Launcher {
             bans: Bans::default(),
             desk,
             steps,
+            heard_at: Moment::now(),
         }
     }
 
@@ -193,7 +199,10 @@ impl Launcher {
                 match self.listen(wait) {
                     Heard::Order(Order::Stop) => return,
                     Heard::Nothing => break,
-                    heard => self.heed(heard),
+                    heard => {
+                        self.heed(heard);
+                        self.heard_at = Moment::now();
+                    }
                 }
                 self.steps.give_way();
                 wait = Duration::ZERO;
@@ -204,7 +213,7 @@ impl Launcher {
     fn listen(&mut self, wait: Duration) -> Heard {
         match self.hear() {
             Heard::Nothing if !wait.is_zero() => {
-                self.desk.rest(wait);
+                self.desk.rest(AWAKE.saturating_sub(self.heard_at.elapsed()), wait);
                 self.steps.begin();
                 self.hear()
             }

@@ -15,6 +15,8 @@ use crate::plan::CoreId;
 
 /// How long the launcher is about something before it gives way.
 const STEP: Duration = Duration::from_micros(5);
+/// The same where no data-plane thread is: the ticker may be there, which is to come at the end of a quantum.
+const STEP_APART: Duration = Duration::from_micros(20);
 /// The same beside a thread that waits to be called, and has not been.
 pub(crate) const UNCALLED_STEP: Duration = Duration::from_micros(100);
 
@@ -29,6 +31,8 @@ pub struct Steps {
 /// Whether somebody on this core waits to be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Neighbour {
+    /// Nobody polls here.
+    Nobody,
     MayHaveWork,
     Waits,
     Called,
@@ -51,6 +55,7 @@ impl Steps {
         let is_over = match self.neighbour() {
             Neighbour::Called => true,
             Neighbour::Waits => self.began.elapsed() >= UNCALLED_STEP,
+            Neighbour::Nobody => self.began.elapsed() >= STEP_APART,
             Neighbour::MayHaveWork => self.began.elapsed() >= STEP,
         };
         if is_over {
@@ -60,11 +65,13 @@ impl Steps {
     }
 
     fn neighbour(&self) -> Neighbour {
-        let patient = self.desk.patient_on().filter(|core| usize::from(core.0) == rustix::thread::sched_getcpu());
-        match patient.and_then(|patient| self.inputs.iter().find(|(core, _)| *core == patient)) {
+        let here = rustix::thread::sched_getcpu();
+        // Where any role is a worker is: else the launcher would be on a core without.
+        match self.inputs.iter().find(|(core, _)| usize::from(core.0) == here) {
+            None => Neighbour::Nobody,
+            Some((core, _)) if self.desk.patient_on() != Some(*core) => Neighbour::MayHaveWork,
             Some((_, inputs)) if inputs.is_empty() => Neighbour::Waits,
             Some(_) => Neighbour::Called,
-            None => Neighbour::MayHaveWork,
         }
     }
 }
@@ -118,5 +125,13 @@ mod tests {
     #[test]
     fn a_thread_that_gave_way_for_a_step_may_have_work() {
         assert_eq!(neighbour_of(GivenWay::ForAStep, false), Neighbour::MayHaveWork);
+    }
+
+    #[test]
+    fn on_a_core_without_a_worker_there_is_nobody() {
+        let ears = Ears { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
+        let elsewhere = (CoreId(u16::MAX), ReadyQueue::new(8, Doorbell::default()));
+        let steps = Steps::new(Arc::new(Desk::new(ears)), vec![elsewhere]);
+        assert_eq!(steps.neighbour(), Neighbour::Nobody);
     }
 }
