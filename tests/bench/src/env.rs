@@ -7,11 +7,11 @@ use anyhow::Context;
 use pinion_tests::build::{program, workspace};
 use serde_json::{Value, json};
 
-use crate::figure::Run;
+use crate::figure::{Cores, Run};
 use crate::outcome::rounded;
 
-/// Asks the machine. Nothing in it names a host or a person.
-pub(crate) fn env(run: &Run) -> anyhow::Result<Value> {
+/// Asks the machine; the node's roles were there. Nothing in it names a host or a person.
+pub(crate) fn env(run: &Run, node: Cores) -> anyhow::Result<Value> {
     let kernel = rustix::system::uname();
     Ok(json!({
         "figure": run.name,
@@ -23,9 +23,9 @@ pub(crate) fn env(run: &Run) -> anyhow::Result<Value> {
         "kernel": kernel.release().to_string_lossy(),
         "cores": [run.cores.first, run.cores.second],
         "core_plan": {
-            "gateway": run.cores.first,
-            "mma": run.cores.first,
-            "workers": [run.cores.second],
+            "gateway": node.first,
+            "mma": node.first,
+            "workers": [node.second],
         },
         "seconds": run.time.as_secs(),
         "others_cpu_percent": rounded(run.others.percent_of_a_core()?),

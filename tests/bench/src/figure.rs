@@ -55,6 +55,11 @@ impl Cores {
         Ok(Self { first, second })
     }
 
+    /// With all of a node's roles on the second, which leaves the first to its launcher, or to a client.
+    pub(crate) fn together(self) -> Self {
+        Self { first: self.second, ..self }
+    }
+
     /// The lines of a node's configuration that put its roles there.
     pub(crate) fn node_config(self) -> String {
         let Self { first, second } = self;

@@ -8,7 +8,7 @@ use pinion_runtime::latency::LatencySnapshot;
 use pinion_tests::build::sample;
 use serde::Serialize;
 
-use crate::figure::Run;
+use crate::figure::{Cores, Run};
 use crate::hosted::{self, CACHE_MAX, HostedNode, Service};
 use crate::newcomers::{Answer, Pace};
 use crate::outcome::{Outcome, rounded, table};
@@ -30,7 +30,7 @@ const INSTANCES_MAX: i64 = 20_000;
 
 /// How long a new client waits for a function of its own, beside Linux's processes
 ///
-/// A node in this process, with gateway and MMA on the first core and the worker on the second, gives each client an instance of the
+/// A node in this process, with gateway, MMA and worker on the second core and the launcher on the first, gives each client an instance of the
 /// function macswap. So many clients come, one after the other's reply, and all of their instances stay alive. activate_* runs from the moment at
 /// which the gateway finds that a client's frame has no instance, until the client's function has run its first instructions with the frame;
 /// the instance was prepared before, and run to its first wait. activate_chain10_p50_us is the same of a chain of ten stages, until the last of
@@ -46,6 +46,9 @@ pub(crate) struct Options {
     /// How many clients come, and stay
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(200..=INSTANCES_MAX))]
     instances: u32,
+    /// Puts the node's gateway and MMA on the first core, and its worker, with the launcher, on the second
+    #[arg(long)]
+    split: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,9 +81,10 @@ struct Measured {
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     run.progress.expect(5);
     run.progress.step("clients of a single function");
-    let short = measure(run, options.instances as usize, 1)?;
+    let cores = if options.split { run.cores } else { run.cores.together() };
+    let short = measure(cores, options.instances as usize, 1)?;
     run.progress.step("clients of a chain of ten");
-    let long = measure(run, LONG_CLIENTS, STAGES)?;
+    let long = measure(cores, LONG_CLIENTS, STAGES)?;
     let peer = |start, what: &str| {
         run.progress.step(what);
         start_times(start, PROCESSES, run.cores)
@@ -102,6 +106,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
         spawn_p50_us: rounded(spawn.at_us(50.0)),
     };
     let mut outcome = Outcome::new(&figures, summary(&figures));
+    outcome.node_was_on(cores);
     outcome.describe("idle", hosted::IDLE);
     outcome.describe("function", "macswap");
     outcome.describe("client_every_us", PACE_US);
@@ -118,7 +123,7 @@ fn cache(clients: usize, stages: usize) -> u32 {
 }
 
 /// In portions that the cache holds: it is full before each.
-fn measure(run: &Run, clients: usize, stages: usize) -> anyhow::Result<Measured> {
+fn measure(cores: Cores, clients: usize, stages: usize) -> anyhow::Result<Measured> {
     let cache = cache(clients, stages);
     let fwps_max = (clients + WARM_UP + cache as usize + FWPS_SPARE) * stages;
     let answer = Answer::Swapped { times: stages };
@@ -131,7 +136,7 @@ fn measure(run: &Run, clients: usize, stages: usize) -> anyhow::Result<Measured>
         cache,
         answer,
     };
-    let mut node = HostedNode::start(run.cores, fwps_max, &service)?;
+    let mut node = HostedNode::start(cores, fwps_max, &service)?;
     node.serve(WARM_UP.min(cache as usize), Pace::AfterReply)?;
     node.await_rest(u32::MAX)?;
     let start = node.latencies();

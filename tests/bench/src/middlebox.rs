@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::generator::{Generator, Load, Passage, Pause};
 use self::paths::{LINK, Serving, Way};
-use crate::figure::{Cores, Run};
+use crate::figure::Run;
 use crate::outcome::{Outcome, rounded, table};
 use crate::ping::pin_here;
 
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     let mut plan = Plan { run, eal: &eal, pool, clients, pause };
 
     let forwarder = plan.floor(paths::forwarder(&plan.pool, run.cores)?, "testpmd")?;
-    let cores = if options.split { run.cores } else { Cores { first: run.cores.second, ..run.cores } };
+    let cores = if options.split { run.cores } else { run.cores.together() };
     let mut checks = Checks::default();
     let mut rows = Vec::new();
     for (serving, per_second) in [(Serving::PacketFilter, PER_SECOND), (Serving::FirewallAndMonitor, PER_SECOND_OF_TWO)]
@@ -132,13 +132,9 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
         rows,
     };
     let mut outcome = checks.into_outcome(&figures);
+    outcome.node_was_on(cores);
     outcome.describe("generator", "polls on the first core");
-    let node = if options.split {
-        "gateway and MMA on the first core, worker on the second"
-    } else {
-        "all on the second core"
-    };
-    outcome.describe("node", format!("{node}, idle = busy"));
+    outcome.describe("idle", "busy");
     Ok(outcome)
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::env;
-use crate::figure::Run;
+use crate::figure::{Cores, Run};
 
 /// More than the kernel and what watches a machine use.
 const OTHERS_PERCENT_MAX: f64 = 5.0;
@@ -19,6 +19,8 @@ pub(crate) struct Outcome {
     figures: Map<String, Value>,
     table: Table,
     setup: Map<String, Value>,
+    /// Where the node's roles were, if not as for most figures.
+    node: Option<Cores>,
     failed_checks: Vec<String>,
 }
 
@@ -29,7 +31,9 @@ impl Outcome {
     /// If it is no struct.
     pub(crate) fn new(figures: &impl Serialize, table: Table) -> Self {
         match serde_json::to_value(figures) {
-            Ok(Value::Object(figures)) => Self { figures, table, setup: Map::new(), failed_checks: Vec::new() },
+            Ok(Value::Object(figures)) => {
+                Self { figures, table, setup: Map::new(), node: None, failed_checks: Vec::new() }
+            }
             other => panic!("figures are a struct of numbers, not {other:?}"),
         }
     }
@@ -37,6 +41,11 @@ impl Outcome {
     /// Notes how it was measured; it goes to `"setup"` within the environment.
     pub(crate) fn describe(&mut self, what: &str, how: impl Into<Value>) {
         self.setup.insert(what.to_owned(), how.into());
+    }
+
+    /// Notes where the node's roles were, if not gateway and MMA on the first core and the worker on the second.
+    pub(crate) fn node_was_on(&mut self, cores: Cores) {
+        self.node = Some(cores);
     }
 
     /// Notes a check that failed, in a sentence; the exit status is 1 then.
@@ -56,7 +65,8 @@ impl Outcome {
         }
         let held = self.failed_checks.is_empty();
         if wants_json {
-            let object = self.into_json(env::env(run)?);
+            let env = env::env(run, self.node.unwrap_or(run.cores))?;
+            let object = self.into_json(env);
             writeln!(std::io::stdout().lock(), "{object:#}").context("standard output")?;
         }
         Ok(held)

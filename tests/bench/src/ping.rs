@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
-use crate::figure::{Cores, Run};
+use crate::figure::Run;
 use crate::lab::{Lab, PORT, node_address};
 use crate::outcome::{Outcome, rounded, table};
 use crate::percentiles::Percentiles;
@@ -61,6 +61,7 @@ pub(crate) fn run(_options: &Options, run: &Run) -> anyhow::Result<Outcome> {
         [measured.who.to_owned(), us(50.0), us(99.0), measured.times.count().to_string(), measured.lost.to_string()]
     };
     let mut outcome = Outcome::new(&figures, table(["", "p50 us", "p99 us", "pings", "lost"], all.iter().map(row)));
+    outcome.node_was_on(run.cores.together());
     outcome.describe("client", "polls its socket on the first core");
     outcome.describe("whoever answers", "on the second core, the node with gateway, MMA and worker in one thread");
     for measured in all.iter().filter(|measured| measured.lost > 0) {
@@ -72,7 +73,7 @@ pub(crate) fn run(_options: &Options, run: &Run) -> anyhow::Result<Outcome> {
 fn measure_pinion(run: &Run) -> anyhow::Result<Measured> {
     run.progress.step("pings to the node");
     let lab = Lab::new();
-    let cores = Cores { first: run.cores.second, ..run.cores };
+    let cores = run.cores.together();
     let _node = lab.answer_by_node(&cores.node_config());
     measure("pinion", &lab, run)
 }
