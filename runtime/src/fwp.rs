@@ -14,49 +14,36 @@
 #![allow(unsafe_code)] // Lends linear memory to the MMA for as long as the FWP exists.
 
 mod limit;
+mod preparation;
 mod shared;
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
-use pinion_abi::{
-    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader,
-};
-use pinion_builder_client::metrics::{self, Metric};
 use pinion_guest::files::Files;
 use pinion_mma::counters::FwpCounters;
-use pinion_mma::fwp::connect;
 use pinion_mma::id::FwpId;
 use pinion_mma::mailbox::{Mailbox, Violation};
-use pinion_mma::notify::ReadyQueue;
-use pinion_mma::pool::PoolLayout;
 use pinion_mma::prefetch;
-use pinion_mma::wiring::{Endpoint, Wiring};
-use wasmtime::{Instance, Memory, Store};
+use pinion_mma::wiring::Endpoint;
+use wasmtime::{Memory, Store};
 
 pub(crate) use self::limit::MemoryLimit;
+pub use self::preparation::{Berth, INIT_TIME_MAX};
 pub use self::shared::FwpShared;
 pub(crate) use self::shared::NEVER_NS;
 
-use crate::accounts::{Holding, MemoryAccounts};
 use crate::activation::Activation;
 use crate::clock::RunSlot;
 use crate::end::EndReason;
 use crate::footprint::Footprint;
 use crate::log::GuestLog;
 use crate::metrics::Readings;
-use crate::spare::SparePages;
 use crate::state::Grants;
-use crate::template::Template;
 use crate::terms::Terms;
-
-/// How long a guest may take from its instantiation to its first wait.
-pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// What a store holds besides the instance: all that host calls need.
 pub struct FwpContext {
@@ -119,7 +106,7 @@ pub struct Fwp {
     footprint: Footprint,
     /// Of its linear memory.
     address: usize,
-    /// What it was made from: [`Template::mark`].
+    /// What it was made from: [`crate::template::Template::mark`].
     template: usize,
     /// Of the same instance.
     next_stage: Option<FwpId>,
@@ -144,148 +131,17 @@ pub struct Place {
     pub(crate) address: usize,
     /// How large the memory has become.
     pub(crate) bytes: usize,
-    /// Whose: [`Template::mark`].
+    /// Whose: [`crate::template::Template::mark`].
     pub(crate) template: usize,
 }
 
-/// Where a new FWP will live.
-pub struct Berth<'a> {
-    /// Its id.
-    pub id: FwpId,
-    /// Where its worker learns that it has input.
-    pub inputs: &'a ReadyQueue,
-    /// How it is joined to the rest of its chain.
-    pub wiring: Wiring,
-    /// The preparing thread's entry in the clock of the engine.
-    pub clock: &'a RunSlot,
-    /// What its memory is charged to.
-    pub memory: MemoryAccounts,
-    /// What it is to record when it first serves somebody.
-    pub activation: Option<Activation>,
-    /// How it has the core.
-    pub terms: Terms,
-    /// What state it may use.
-    pub state: Grants,
-    /// What others have left where it may come to live.
-    pub spare: &'a SparePages,
-    /// Called between any two parts of its preparation that take microseconds each: whoever prepares it may let others have the core.
-    pub between: &'a mut dyn FnMut(),
-}
-
 impl Fwp {
-    /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
-    ///
-    /// # Errors
-    /// What became of it instead; whatever was made is gone again.
-    pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
-        let deadline = Instant::now() + INIT_TIME_MAX;
-        let shared = Arc::new(FwpShared::new(berth.activation.is_some()));
-        let context = FwpContext {
-            joined: false,
-            shared: Arc::clone(&shared),
-            config: Arc::clone(&template.config),
-            log,
-            files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
-            state: berth.state,
-            memory: None,
-            limit: MemoryLimit::new(Holding::new(berth.memory, template.memory_bytes_max as u64), Arc::clone(&shared)),
-            activation: berth.activation,
-        };
-        let mut store = Store::new(template.engine(), context);
-        store.limiter(|context| &mut context.limit);
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_async_yield_and_update(1);
-        // Of a snapshot no code runs before its first wait: there is no turn to measure.
-        let clock = template.pool.is_none().then_some(berth.clock);
-        let instance = drive(clock, &shared, deadline, template.instantiate(&mut store))?;
-        let instance = instance.map_err(|error| EndReason::not_instantiated(&error))?;
-        (berth.between)();
-
-        let linear = linear_memory(template, &instance, &mut store)?;
-        if !berth.spare.has(linear.data_ptr(&store).addr(), template.mark()) {
-            template.hot_pages.provide(linear.data_mut(&mut store), &mut *berth.between);
-        }
-        let (layout, metrics) = match template.pool {
-            Some(layout) => (layout, Arc::clone(&template.metrics)),
-            None => drive(clock, &shared, deadline, initialise(template, &instance, &mut store))??,
-        };
-        touch_first_pages(&linear, &mut store, layout.header());
-        let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
-        let readings = (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics)));
-        // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
-        // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
-        // alone, before and after the guest runs.
-        let (mailbox, endpoint) = unsafe { connect(berth.id, memory, &layout, berth.inputs, berth.wiring) };
-        store.data_mut().memory = Some(linear);
-        store.data_mut().joined = true;
-        if let Some(files) = &mut store.data_mut().files {
-            files.take_changes();
-        }
-
-        let run = template.run(&instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
-        let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
-        let future: RunFuture = Box::pin(async move {
-            let outcome = run.call_async(&mut store, ()).await;
-            (store, outcome)
-        });
-        let life = ManuallyDrop::new(Life::Running(future));
-        let (footprint, stopped, next_stage) = (Footprint::default(), None, None);
-        let (address, template_mark) = (memory.expose_provenance().get(), template.mark());
-        let (id, terms, busy, begun) = (berth.id, berth.terms, true, false);
-        let mut fwp = Self {
-            id,
-            life,
-            mailbox,
-            busy,
-            begun,
-            stopped,
-            shared,
-            footprint,
-            address,
-            template: template_mark,
-            next_stage,
-            terms,
-            readings,
-        };
-        (berth.between)();
-        match fwp.run_to_first_wait(berth.clock, deadline) {
-            Ok(()) => {
-                if let Life::Running(future) = &*fwp.life {
-                    let (future, call) = ((&raw const **future).addr(), fwp.shared.call_site());
-                    fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&fwp.shared).addr());
-                }
-                let Place { bytes, .. } = fwp.place();
-                template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));
-                fwp.read_metrics();
-                Ok((fwp, endpoint))
-            }
-            Err(reason) => {
-                fwp.dismantle(endpoint);
-                Err(reason)
-            }
-        }
-    }
-
     /// Asks for the memory that its turn will touch. It should be at hand itself.
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.mailbox.prefetch();
         self.footprint.prefetch();
         prefetch::to_write(&raw const *self.terms.meter());
-    }
-
-    fn run_to_first_wait(&mut self, clock: &RunSlot, deadline: Instant) -> Result<(), EndReason> {
-        loop {
-            let started_ns = clock.begin();
-            let (turn, _) = self.resume(clock, started_ns);
-            clock.end();
-            match turn {
-                Turn::Waiting { .. } => return Ok(()),
-                Turn::Ended(reason) => return Err(reason),
-                Turn::Preempted if Instant::now() > deadline => return Err(EndReason::InitTime),
-                Turn::Preempted => std::thread::yield_now(),
-            }
-        }
     }
 
     /// What its metrics were when they were last read, if it has any.
@@ -442,90 +298,5 @@ impl Fwp {
     #[must_use]
     pub fn counters(&self) -> &Arc<FwpCounters> {
         self.mailbox.counters()
-    }
-}
-
-/// A guest's metrics, which instances of one template share.
-type Metrics = Arc<[Arc<Metric>]>;
-
-/// Has an instance of a template that is no snapshot initialise itself; the pool that it has laid out and its metrics, checked.
-async fn initialise(
-    template: &Template,
-    instance: &Instance,
-    store: &mut Store<FwpContext>,
-) -> Result<(PoolLayout, Metrics), EndReason> {
-    if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
-        initialize.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
-    }
-    let init = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_INIT).map_err(EndReason::broken)?;
-    let status = init.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
-    if status != InitStatus::Ready as i32 {
-        return Err(EndReason::InitRefused(status));
-    }
-    let pool = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_POOL).map_err(EndReason::broken)?;
-    let address = pool.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
-    let memory = linear_memory(template, instance, store)?;
-    let header = read_header(&memory, store, address as u32)?;
-    let layout = PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)?;
-    if instance.get_func(&mut *store, EXPORT_METRICS).is_none() {
-        return Ok((layout, Arc::new([])));
-    }
-    let metrics = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_METRICS).map_err(EndReason::broken)?;
-    let address = metrics.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
-    let metrics = metrics::read(memory.data(&*store), address as u32, &header)?;
-    Ok((layout, metrics.into_iter().map(Arc::new).collect()))
-}
-
-fn linear_memory(template: &Template, instance: &Instance, store: &mut Store<FwpContext>) -> Result<Memory, EndReason> {
-    template.memory(instance, store).ok_or_else(|| missing(EXPORT_MEMORY))
-}
-
-fn missing(export: &str) -> EndReason {
-    EndReason::broken(wasmtime::Error::msg(format!("it exports no {export}")))
-}
-
-/// Has the kernel provide the pages that a client's first packet touches: where both rings begin, and the first slot. Each fault would cost
-/// the client more than all else that it waits for. Every byte stays as it is.
-fn touch_first_pages(memory: &Memory, store: &mut Store<FwpContext>, pool: &PoolHeader) {
-    let bytes = memory.data_mut(store);
-    for address in [pool.rx_ring, pool.tx_ring, pool.slots, pool.slots + pool.slot_size - 1] {
-        if let Some(byte) = bytes.get_mut(address as usize) {
-            // Written, lest the page stay the image's own.
-            *byte = std::hint::black_box(*byte);
-        }
-    }
-}
-
-fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Result<PoolHeader, EndReason> {
-    let mut words = [0_u32; size_of::<PoolHeader>() / 4];
-    for (i, word) in words.iter_mut().enumerate() {
-        let mut bytes = [0; 4];
-        memory
-            .read(store, address as usize + i * 4, &mut bytes)
-            .map_err(|_| EndReason::Pool(pinion_mma::pool::PoolError::Range { part: "pool header", address }))?;
-        *word = u32::from_le_bytes(bytes);
-    }
-    let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots] = words;
-    Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots })
-}
-
-/// Polls a guest's call to its end on this thread, giving way each time it has had its quantum by this clock, until the deadline.
-fn drive<F: Future>(
-    clock: Option<&RunSlot>,
-    shared: &FwpShared,
-    deadline: Instant,
-    future: F,
-) -> Result<F::Output, EndReason> {
-    let mut future = std::pin::pin!(future);
-    loop {
-        shared.begin_turn();
-        let _ = clock.map(RunSlot::begin);
-        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        clock.inspect(|clock| clock.end());
-        match polled {
-            Poll::Ready(output) => return Ok(output),
-            Poll::Pending if Instant::now() > deadline => return Err(EndReason::InitTime),
-            Poll::Pending => std::thread::yield_now(),
-        }
     }
 }

@@ -1,0 +1,306 @@
+//! From a template to an FWP that waits for the first time.
+//!
+//! ```text
+//!   instantiate --> pages it is going to write --> initialise, if it is no snapshot --> join to MMA and worker --> run to first wait
+//! ```
+//!
+//! It is done on the launcher's thread, in parts between which others may have the core.
+
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pinion_abi::{
+    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader,
+};
+use pinion_builder_client::metrics::{self, Metric};
+use pinion_guest::files::Files;
+use pinion_mma::fwp::connect;
+use pinion_mma::id::FwpId;
+use pinion_mma::notify::ReadyQueue;
+use pinion_mma::pool::{PoolError, PoolLayout};
+use pinion_mma::wiring::{Endpoint, Wiring};
+use wasmtime::{Instance, Memory, Store};
+
+use super::{Fwp, FwpContext, FwpShared, Life, MemoryLimit, Place, RunFuture, Turn};
+use crate::accounts::{Holding, MemoryAccounts};
+use crate::activation::Activation;
+use crate::clock::RunSlot;
+use crate::end::EndReason;
+use crate::footprint::Footprint;
+use crate::log::GuestLog;
+use crate::metrics::Readings;
+use crate::spare::SparePages;
+use crate::state::Grants;
+use crate::template::Template;
+use crate::terms::Terms;
+
+/// How long a guest may take from its instantiation to its first wait.
+pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Where a new FWP will live.
+pub struct Berth<'a> {
+    /// Its id.
+    pub id: FwpId,
+    /// Where its worker learns that it has input.
+    pub inputs: &'a ReadyQueue,
+    /// How it is joined to the rest of its chain.
+    pub wiring: Wiring,
+    /// The preparing thread's entry in the clock of the engine.
+    pub clock: &'a RunSlot,
+    /// What its memory is charged to.
+    pub memory: MemoryAccounts,
+    /// What it is to record when it first serves somebody.
+    pub activation: Option<Activation>,
+    /// How it has the core.
+    pub terms: Terms,
+    /// What state it may use.
+    pub state: Grants,
+    /// What others have left where it may come to live.
+    pub spare: &'a SparePages,
+    /// Called between any two parts of its preparation that take microseconds each: whoever prepares it may let others have the core.
+    pub between: &'a mut dyn FnMut(),
+}
+
+impl Fwp {
+    /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
+    ///
+    /// # Errors
+    /// What became of it instead; whatever was made is gone again.
+    pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
+        let Berth { id, inputs, wiring, clock, memory, activation, terms, state, spare, between } = berth;
+        let shared = Arc::new(FwpShared::new(activation.is_some()));
+        let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };
+        let mut store = store(template, Means { memory, activation, state, log }, &shared);
+        let Made { instance, linear, layout, metrics } = make(template, &mut store, &measure, spare, between)?;
+        touch_first_pages(&linear, &mut store, layout.header());
+        let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
+        // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
+        // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
+        // alone, before and after the guest runs.
+        let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, inputs, wiring) };
+        let mut fwp = Self {
+            id,
+            life: ManuallyDrop::new(Life::Running(running(template, &instance, store, linear)?)),
+            mailbox,
+            busy: true,
+            begun: false,
+            stopped: None,
+            shared: Arc::clone(&shared),
+            footprint: Footprint::default(),
+            address: memory.expose_provenance().get(),
+            template: template.mark(),
+            next_stage: None,
+            terms,
+            readings: (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics))),
+        };
+        between();
+        if let Err(reason) = fwp.run_to_first_wait(&measure) {
+            fwp.dismantle(endpoint);
+            return Err(reason);
+        }
+        if let Life::Running(future) = &*fwp.life {
+            let (future, call) = ((&raw const **future).addr(), shared.call_site());
+            fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&shared).addr());
+        }
+        let Place { bytes, .. } = fwp.place();
+        template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));
+        fwp.read_metrics();
+        Ok((fwp, endpoint))
+    }
+
+    fn run_to_first_wait(&mut self, measure: &Measure<'_>) -> Result<(), EndReason> {
+        loop {
+            let started_ns = measure.clock.begin();
+            let (turn, _) = self.resume(measure.clock, started_ns);
+            measure.clock.end();
+            match turn {
+                Turn::Waiting { .. } => return Ok(()),
+                Turn::Ended(reason) => return Err(reason),
+                Turn::Preempted if Instant::now() > measure.deadline => return Err(EndReason::InitTime),
+                Turn::Preempted => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+/// What an FWP's host calls need besides what its template has.
+struct Means {
+    memory: MemoryAccounts,
+    activation: Option<Activation>,
+    state: Grants,
+    log: GuestLog,
+}
+
+fn store(template: &Template, means: Means, shared: &Arc<FwpShared>) -> Store<FwpContext> {
+    let Means { memory, activation, state, log } = means;
+    let context = FwpContext {
+        joined: false,
+        shared: Arc::clone(shared),
+        config: Arc::clone(&template.config),
+        log,
+        files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
+        state,
+        memory: None,
+        limit: MemoryLimit::new(Holding::new(memory, template.memory_bytes_max as u64), Arc::clone(shared)),
+        activation,
+    };
+    let mut store = Store::new(template.engine(), context);
+    store.limiter(|context| &mut context.limit);
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_async_yield_and_update(1);
+    store
+}
+
+/// A guest's metrics, which instances of one template share.
+type Metrics = Arc<[Arc<Metric>]>;
+
+/// An instance that is initialised, with its pool and its metrics, checked.
+struct Made {
+    instance: Instance,
+    linear: Memory,
+    layout: PoolLayout,
+    metrics: Metrics,
+}
+
+fn make(
+    template: &Template,
+    store: &mut Store<FwpContext>,
+    measure: &Measure<'_>,
+    spare: &SparePages,
+    between: &mut dyn FnMut(),
+) -> Result<Made, EndReason> {
+    // Of a snapshot no code runs before its first wait: there is no turn to measure.
+    let code = if template.pool.is_some() { Code::None } else { Code::Guests };
+    let instance = measure.drive(code, template.instantiate(store))?;
+    let instance = instance.map_err(|error| EndReason::not_instantiated(&error))?;
+    between();
+    let linear = linear_memory(template, &instance, store)?;
+    if !spare.has(linear.data_ptr(&*store).addr(), template.mark()) {
+        template.hot_pages.provide(linear.data_mut(&mut *store), between);
+    }
+    let (layout, metrics) = match template.pool {
+        Some(layout) => (layout, Arc::clone(&template.metrics)),
+        None => measure.drive(Code::Guests, initialise(template, &instance, store))??,
+    };
+    Ok(Made { instance, linear, layout, metrics })
+}
+
+/// The guest's life, which has not begun. From here on it may wait.
+fn running(
+    template: &Template,
+    instance: &Instance,
+    mut store: Store<FwpContext>,
+    linear: Memory,
+) -> Result<RunFuture, EndReason> {
+    let context = store.data_mut();
+    context.memory = Some(linear);
+    context.joined = true;
+    if let Some(files) = &mut context.files {
+        files.take_changes();
+    }
+    let run = template.run(instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
+    let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
+    Ok(Box::pin(async move {
+        let outcome = run.call_async(&mut store, ()).await;
+        (store, outcome)
+    }))
+}
+
+/// Has an instance of a template that is no snapshot initialise itself; the pool that it has laid out and its metrics, checked.
+async fn initialise(
+    template: &Template,
+    instance: &Instance,
+    store: &mut Store<FwpContext>,
+) -> Result<(PoolLayout, Metrics), EndReason> {
+    if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, EXPORT_INITIALIZE) {
+        initialize.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    }
+    let init = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_INIT).map_err(EndReason::broken)?;
+    let status = init.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    if status != InitStatus::Ready as i32 {
+        return Err(EndReason::InitRefused(status));
+    }
+    let pool = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_POOL).map_err(EndReason::broken)?;
+    let address = pool.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    let memory = linear_memory(template, instance, store)?;
+    let header = read_header(&memory, store, address as u32)?;
+    let layout = PoolLayout::check(header, memory.data_size(&*store)).map_err(EndReason::Pool)?;
+    if instance.get_func(&mut *store, EXPORT_METRICS).is_none() {
+        return Ok((layout, Arc::new([])));
+    }
+    let metrics = instance.get_typed_func::<(), i32>(&mut *store, EXPORT_METRICS).map_err(EndReason::broken)?;
+    let address = metrics.call_async(&mut *store, ()).await.map_err(|error| EndReason::of(Err(error)))?;
+    let metrics = metrics::read(memory.data(&*store), address as u32, &header)?;
+    Ok((layout, metrics.into_iter().map(Arc::new).collect()))
+}
+
+fn linear_memory(template: &Template, instance: &Instance, store: &mut Store<FwpContext>) -> Result<Memory, EndReason> {
+    template.memory(instance, store).ok_or_else(|| missing(EXPORT_MEMORY))
+}
+
+fn missing(export: &str) -> EndReason {
+    EndReason::broken(wasmtime::Error::msg(format!("it exports no {export}")))
+}
+
+/// Has the kernel provide the pages that a client's first packet touches: where both rings begin, and the first slot. Each fault would cost
+/// the client more than all else that it waits for. Every byte stays as it is.
+fn touch_first_pages(memory: &Memory, store: &mut Store<FwpContext>, pool: &PoolHeader) {
+    let bytes = memory.data_mut(store);
+    for address in [pool.rx_ring, pool.tx_ring, pool.slots, pool.slots + pool.slot_size - 1] {
+        if let Some(byte) = bytes.get_mut(address as usize) {
+            // Written, lest the page stay the image's own.
+            *byte = std::hint::black_box(*byte);
+        }
+    }
+}
+
+fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Result<PoolHeader, EndReason> {
+    let mut words = [0_u32; size_of::<PoolHeader>() / 4];
+    for (i, word) in words.iter_mut().enumerate() {
+        let mut bytes = [0; 4];
+        memory
+            .read(store, address as usize + i * 4, &mut bytes)
+            .map_err(|_| EndReason::Pool(PoolError::Range { part: "pool header", address }))?;
+        *word = u32::from_le_bytes(bytes);
+    }
+    let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots] = words;
+    Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots })
+}
+
+/// By what a guest's calls are measured while its FWP is prepared.
+struct Measure<'a> {
+    clock: &'a RunSlot,
+    shared: &'a FwpShared,
+    deadline: Instant,
+}
+
+/// Whether a call runs code of the guest's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Code {
+    Guests,
+    None,
+}
+
+impl Measure<'_> {
+    /// Polls a call to its end on this thread, giving way each time the guest has had its quantum, until the deadline.
+    fn drive<F: Future>(&self, code: Code, future: F) -> Result<F::Output, EndReason> {
+        let mut future = std::pin::pin!(future);
+        loop {
+            self.shared.begin_turn();
+            if code == Code::Guests {
+                let _ = self.clock.begin();
+            }
+            let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            self.clock.end();
+            match polled {
+                Poll::Ready(output) => return Ok(output),
+                Poll::Pending if Instant::now() > self.deadline => return Err(EndReason::InitTime),
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+    }
+}
