@@ -95,8 +95,8 @@ impl Desk {
         self.is_busy.store(true, Ordering::Relaxed);
     }
 
-    /// Sleeps until there is something to hear, or for so long. Looks by itself for the first part of that, `awake`, as long as no thread
-    /// polls on its cores: whoever has something for it need not wake it then.
+    /// Sleeps until there is something to hear, or for so long. Looks by itself for the first part of that, `awake`: whoever has something for
+    /// it need not wake it then. Only for a launcher on a core without a role: elsewhere it would keep the core from a thread that is woken.
     pub(super) fn rest(&self, awake: Duration, timeout: Duration) {
         self.is_busy.store(false, Ordering::Relaxed);
         self.look_for(awake.min(timeout));
@@ -106,11 +106,11 @@ impl Desk {
         self.is_busy.store(true, Ordering::Relaxed);
     }
 
-    /// Looks for something to hear for so long, as long as no thread polls here, and gives way now and then.
+    /// Looks for something to hear for so long, and gives way now and then.
     fn look_for(&self, time: Duration) {
         let began = Moment::now();
         let mut gave_way_at = began;
-        while self.attendants.load(Ordering::Relaxed) == 0 && self.ears.hear_nothing() && began.elapsed() < time {
+        while began.elapsed() < time && self.ears.hear_nothing() {
             // This core may be half of one on which others have work.
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
             if gave_way_at.elapsed() >= GIVE_WAY_EVERY {
@@ -305,7 +305,17 @@ mod tests {
     #[test]
     fn with_nobody_there_a_launcher_that_is_awake_finds_what_is_left_by_itself() {
         let Ends { desk, gateway } = desk();
-        let rested = rests_for(&desk, NEVER, || gateway.send(EVENT).unwrap());
+        let rested = rests_for(&desk, NEVER, || {
+            while desk.is_busy.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            // One that sleeps instead is asleep by then, and nobody wakes it.
+            let began = Moment::now();
+            while began.elapsed() < Duration::from_millis(5) {
+                std::thread::yield_now();
+            }
+            gateway.send(EVENT).unwrap();
+        });
         assert!(rested < NEVER / 2, "{rested:?}");
     }
 

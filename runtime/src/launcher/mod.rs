@@ -63,7 +63,7 @@ const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// How long after it has last heard something the launcher stays awake, where it keeps nobody from polling: clients come in groups, and to
+/// How long after it has last heard something the launcher stays awake on a core without a role: clients come in groups, and to
 /// wake it takes longer than to prepare an instance.
 const AWAKE: Duration = Duration::from_millis(2);
 
@@ -213,7 +213,8 @@ impl Launcher {
     fn listen(&mut self, wait: Duration) -> Heard {
         match self.hear() {
             Heard::Nothing if !wait.is_zero() => {
-                self.desk.rest(AWAKE.saturating_sub(self.heard_at.elapsed()), wait);
+                let awake = if self.steps.are_apart() { AWAKE } else { Duration::ZERO };
+                self.desk.rest(awake.saturating_sub(self.heard_at.elapsed()), wait);
                 self.steps.begin();
                 self.hear()
             }

@@ -64,6 +64,11 @@ impl Steps {
         }
     }
 
+    /// Whether it is on a core without a role.
+    pub fn are_apart(&self) -> bool {
+        self.neighbour() == Neighbour::Nobody
+    }
+
     fn neighbour(&self) -> Neighbour {
         let here = rustix::thread::sched_getcpu();
         // Where any role is a worker is: else the launcher would be on a core without.
