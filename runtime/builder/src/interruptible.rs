@@ -10,6 +10,7 @@
 //!                              N: up to CHUNK_BYTES:     memory.copy
 //!                                 more, within bounds:   memory.copy of CHUNK_BYTES, again and again
 //!                                 out of bounds:         memory.copy, which traps as it would have
+//!   table.copy     --->   the same, by CHUNK_ELEMENTS
 //! ```
 //!
 //! A look is a loop that does nothing, once. Where looks are needed is told by `straight` from what instructions `cost`; which
@@ -18,7 +19,7 @@
 //!
 //! Nothing else changes: no index shifts, and sections without a part in this stay as they are, byte by byte; but what
 //! names places in the code is left out, as they shift. Called by [`build`](crate::build) with modules that have been judged: they are valid
-//! by the engine's settings and have one 32-bit memory.
+//! by the engine's settings, have one 32-bit memory, and one table of functions at most.
 
 mod bulk;
 mod cost;
@@ -34,7 +35,7 @@ use std::ops::Range;
 
 use wasm_encoder::reencode::{self, Reencode, RoundtripReencoder, utils};
 use wasm_encoder::{
-    BlockType, CodeSection, FunctionSection, InstructionSink, Module, NameSection, RawSection, TypeSection, ValType,
+    BlockType, CodeSection, FunctionSection, InstructionSink, Module, NameSection, RawSection, TypeSection,
 };
 use wasmparser::{BinaryReader, CodeSectionReader, CustomSectionReader, KnownCustom, Name, Parser, Payload};
 
@@ -46,11 +47,15 @@ use crate::refused::Refused;
 /// Bytes that one bulk memory operation moves at most.
 pub const CHUNK_BYTES: u32 = 16 * 1024;
 
+/// Elements that one bulk operation on a table moves at most. The engine makes an element when it is first read, in some 40 ns.
+pub const CHUNK_ELEMENTS: u32 = 128;
+
 /// Custom sections of this name and more say something of places in the code: hints for the compiler.
 const CODE_METADATA: &str = "metadata.code.";
 
 /// Rewrites a module such that no path through its code costs more than [`BUDGET`] between two looks at the epoch, and no bulk
-/// memory operation in it moves more than [`CHUNK_BYTES`] at once. What it does stays the same, traps included.
+/// operation in it moves more than [`CHUNK_BYTES`] of memory or [`CHUNK_ELEMENTS`] of a table at once. What it does stays the
+/// same, traps included.
 ///
 /// # Errors
 /// If it can't be parsed.
@@ -107,14 +112,16 @@ impl Plan {
                 Payload::TypeSection(section) if !self.added.is_empty() => {
                     let mut types = TypeSection::new();
                     RoundtripReencoder.parse_type_section(&mut types, section.clone())?;
-                    types.ty().function([ValType::I32; 3], []);
+                    for operation in &self.added {
+                        types.ty().function(pieces::parameters(*operation), []);
+                    }
                     module.section(&types);
                 }
                 Payload::FunctionSection(section) if !self.added.is_empty() => {
                     let mut functions = FunctionSection::new();
                     RoundtripReencoder.parse_function_section(&mut functions, section.clone())?;
-                    for _ in &self.added {
-                        functions.function(self.types);
+                    for ty in (self.types..).take(self.added.len()) {
+                        functions.function(ty);
                     }
                     module.section(&functions);
                 }

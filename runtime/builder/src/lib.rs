@@ -33,4 +33,4 @@ pub const FUNCTION_BYTES_MAX: usize = 128 * 1024;
 
 /// Names what templates are like besides the engine's settings. To be raised whenever those made before are no longer to be
 /// used.
-pub const TEMPLATE_FORM: u32 = 4;
+pub const TEMPLATE_FORM: u32 = 5;

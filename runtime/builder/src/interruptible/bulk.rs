@@ -1,39 +1,74 @@
-//! Which bulk memory operations may be long.
+//! Which bulk operations may be long.
 
 use wasmparser::Operator;
 
-use super::CHUNK_BYTES;
 use super::outline::Outline;
+use super::{CHUNK_BYTES, CHUNK_ELEMENTS};
 
-/// A kind of operation that may be long.
+/// What an operation goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Operation {
-    Copy,
-    Fill,
-    /// Out of a passive data segment of this index and so many bytes.
-    Init {
-        segment: u32,
-        bytes: u32,
-    },
+pub(super) enum Space {
+    /// Byte by byte.
+    Memory,
+    /// Element by element.
+    Table,
 }
 
-impl Operation {
-    /// The name that its function has in backtraces.
-    pub(super) fn name(self) -> String {
+impl Space {
+    /// The most that is moved at once.
+    pub(super) fn chunk(self) -> u32 {
         match self {
-            Self::Copy => "pinion:memory.copy".to_owned(),
-            Self::Fill => "pinion:memory.fill".to_owned(),
-            Self::Init { segment, .. } => format!("pinion:memory.init {segment}"),
+            Self::Memory => CHUNK_BYTES,
+            Self::Table => CHUNK_ELEMENTS,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Table => "table",
         }
     }
 }
 
-/// A bulk memory operation.
+/// A kind of operation that may be long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    Copy(Space),
+    Fill(Space),
+    /// Out of a passive segment of this index and so many bytes or elements.
+    Init {
+        space: Space,
+        segment: u32,
+        size: u32,
+    },
+}
+
+impl Operation {
+    pub(super) fn space(self) -> Space {
+        match self {
+            Self::Copy(space) | Self::Fill(space) | Self::Init { space, .. } => space,
+        }
+    }
+
+    /// The name that its function has in backtraces.
+    pub(super) fn name(self) -> String {
+        let space = self.space().name();
+        match self {
+            Self::Copy(_) => format!("pinion:{space}.copy"),
+            Self::Fill(_) => format!("pinion:{space}.fill"),
+            Self::Init { segment, .. } => format!("pinion:{space}.init {segment}"),
+        }
+    }
+}
+
+/// A bulk operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bulk {
-    /// One that moves so many bytes at most, which are no more than [`CHUNK_BYTES`].
+    /// One that moves so many bytes or elements at most, which are no more than its space's chunk.
     Short {
-        bytes: u32,
+        space: Space,
+        size: u32,
     },
     Long(Operation),
 }
@@ -41,17 +76,24 @@ pub(super) enum Bulk {
 impl Bulk {
     /// What an instruction is, if `count` is the constant that was pushed last.
     pub(super) fn of(operator: &Operator<'_>, count: Option<u32>, outline: &Outline<'_>) -> Option<Self> {
-        let (operation, bytes_max) = match *operator {
-            Operator::MemoryCopy { .. } => (Operation::Copy, u32::MAX),
-            Operator::MemoryFill { .. } => (Operation::Fill, u32::MAX),
+        let (operation, size_max) = match *operator {
+            Operator::MemoryCopy { .. } => (Operation::Copy(Space::Memory), u32::MAX),
+            Operator::MemoryFill { .. } => (Operation::Fill(Space::Memory), u32::MAX),
+            Operator::TableCopy { .. } => (Operation::Copy(Space::Table), u32::MAX),
+            Operator::TableFill { .. } => (Operation::Fill(Space::Table), u32::MAX),
+            // More than a segment has is never moved, so those of short ones are short.
             Operator::MemoryInit { data_index: segment, .. } => {
-                // More than a segment has is never moved, so those of short ones are short.
-                let bytes = outline.segment_bytes(segment);
-                (Operation::Init { segment, bytes }, bytes)
+                let size = outline.segment_bytes(segment);
+                (Operation::Init { space: Space::Memory, segment, size }, size)
+            }
+            Operator::TableInit { elem_index: segment, .. } => {
+                let size = outline.segment_elements(segment);
+                (Operation::Init { space: Space::Table, segment, size }, size)
             }
             _ => return None,
         };
-        let bytes = count.map_or(bytes_max, |count| count.min(bytes_max));
-        Some(if bytes <= CHUNK_BYTES { Self::Short { bytes } } else { Self::Long(operation) })
+        let size = count.map_or(size_max, |count| count.min(size_max));
+        let space = operation.space();
+        Some(if size <= space.chunk() { Self::Short { space, size } } else { Self::Long(operation) })
     }
 }

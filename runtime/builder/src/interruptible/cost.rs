@@ -7,7 +7,7 @@ use pinion_abi::{IMPORT_CLOCK, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IM
 use pinion_guest::calls::WASI_MODULE;
 use wasmparser::Operator;
 
-use super::bulk::Bulk;
+use super::bulk::{Bulk, Space};
 use super::outline::Outline;
 use super::pages::Access;
 
@@ -34,7 +34,7 @@ const BRIEF_CALLS: [(&str, &str); 6] = [
     (WASI_MODULE, "sched_yield"),
 ];
 
-/// How an instruction uses linear memory.
+/// How an instruction uses linear memory, or the table if it goes through it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MemoryUse {
     Access(Access),
@@ -48,7 +48,8 @@ pub(super) fn of(operator: &Operator<'_>, memory: Option<MemoryUse>, outline: &O
         Some(MemoryUse::Access(Access::Near)) => NEAR_ACCESS,
         Some(MemoryUse::Access(Access::Far)) => FAR_ACCESS,
         // Where from, and where to.
-        Some(MemoryUse::Bulk(Bulk::Short { bytes })) => (2 * FAR_ACCESS + bytes / 2).min(ALL),
+        Some(MemoryUse::Bulk(Bulk::Short { space: Space::Memory, size })) => (2 * FAR_ACCESS + size / 2).min(ALL),
+        Some(MemoryUse::Bulk(Bulk::Short { space: Space::Table, .. })) => ALL,
         // The call of a function that has three parameters.
         Some(MemoryUse::Bulk(Bulk::Long(_))) => 1 + 3,
     }
@@ -103,10 +104,7 @@ fn of_others(operator: &Operator<'_>, outline: &Outline<'_>) -> u32 {
         | Operator::BrOnCastFail { .. }
         | Operator::DataDrop { .. }
         | Operator::ElemDrop { .. } => HOST_CALL,
-        Operator::TableCopy { .. }
-        | Operator::TableFill { .. }
-        | Operator::TableInit { .. }
-        | Operator::TableGrow { .. } => ALL,
+        Operator::TableGrow { .. } => ALL,
         _ => 1,
     }
 }

@@ -1,6 +1,8 @@
 //! What has to be known of a module before its code is read.
 
-use wasmparser::{BlockType, CompositeInnerType, DataKind, FunctionBody, Parser, Payload, TypeRef};
+use wasmparser::{
+    BlockType, CompositeInnerType, DataKind, ElementItems, ElementKind, FunctionBody, Parser, Payload, TypeRef,
+};
 
 use super::cost;
 
@@ -29,6 +31,8 @@ pub(super) struct Outline<'a> {
     import_costs: Vec<u32>,
     /// Bytes that can be copied out of each data segment.
     segment_bytes: Vec<u32>,
+    /// Elements that can be copied out of each element segment.
+    segment_elements: Vec<u32>,
     /// The code of each function that is not imported.
     bodies: Vec<FunctionBody<'a>>,
 }
@@ -77,6 +81,17 @@ impl<'a> Outline<'a> {
                     self.segment_bytes.push(if is_passive { segment.data.len() as u32 } else { 0 });
                 }
             }
+            Payload::ElementSection(section) => {
+                for segment in section {
+                    let segment = segment?;
+                    let elements = match segment.items {
+                        ElementItems::Functions(functions) => functions.count(),
+                        ElementItems::Expressions(_, expressions) => expressions.count(),
+                    };
+                    let is_passive = matches!(segment.kind, ElementKind::Passive);
+                    self.segment_elements.push(if is_passive { elements } else { 0 });
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -117,6 +132,10 @@ impl<'a> Outline<'a> {
             BlockType::Type(_) => Arity { params: 0, results: 1 },
             BlockType::FuncType(ty) => self.type_arity(ty),
         }
+    }
+
+    pub(super) fn segment_elements(&self, segment: u32) -> u32 {
+        self.segment_elements.get(segment as usize).copied().unwrap_or(0)
     }
 
     pub(super) fn segment_bytes(&self, segment: u32) -> u32 {

@@ -269,6 +269,7 @@ fn proposals_that_would_lead_out_of_code_in_other_ways_are_off() {
         "(module (type $t (array i8)) (func (drop (array.new_default $t (i32.const 1)))))",
         "(module (memory 1 1 shared) (func (drop (memory.atomic.wait32 (i32.const 0) (i32.const 0) (i64.const -1)))))",
         "(module (memory i64 1))",
+        "(module (table 1 externref))",
         "(module (type $f (func)) (type $c (cont $f)) (func (param (ref $c)) (resume $c (local.get 0))))",
     ] {
         let wasm = wat::parse_str(wat).unwrap();

@@ -1,5 +1,7 @@
 //! Bulk memory operations in pieces do what they did in one, and are interrupted in between.
 
+mod tables;
+
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
