@@ -21,7 +21,7 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use pinion_mma::doorbell::Doorbell;
@@ -33,7 +33,8 @@ use wasmtime::Engine;
 
 use self::pace::{Pace, Seen};
 
-/// How long the ticker goes on after the last guest stopped running.
+/// How long the ticker goes on after a guest was last resumed. Guests that have short turns again and again must not find it asleep: to set its
+/// timer, and be interrupted by that, takes a core 20 us.
 const LINGER: Duration = Duration::from_millis(1);
 /// How long it sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -78,9 +79,29 @@ impl Moment {
     }
 }
 
-/// When the guest that a thread runs now was resumed, in nanoseconds of the process's clock; zero while none runs.
+/// When a thread last resumed a guest, in nanoseconds of the process's clock, zero if never; its lowest bit says whether that guest has the
+/// core still. Written by that thread alone.
 #[derive(Debug, Default)]
 struct Running(CachePadded<AtomicU64>);
+
+impl Running {
+    fn begin(&self, now_ns: u64) {
+        self.0.store(now_ns | 1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
+    }
+
+    /// Since when a guest has had the core, if one has it.
+    fn since_ns(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|resumed_ns| resumed_ns & 1 == 1)
+    }
+
+    fn resumed_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Who waits while a thread's guests run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +140,7 @@ impl RunSlot {
     #[must_use]
     pub fn begin(&self) -> u64 {
         let now_ns = self.now_ns();
-        self.running.0.store(now_ns, Ordering::Relaxed);
+        self.running.begin(now_ns);
         self.ticker.ring();
         now_ns
     }
@@ -129,20 +150,19 @@ impl RunSlot {
     #[must_use]
     pub fn next(&self) -> u64 {
         let now_ns = self.now_ns();
-        self.running.0.store(now_ns, Ordering::Relaxed);
+        self.running.begin(now_ns);
         now_ns
     }
 
     /// To be called when no guest is on the core any more.
     pub fn end(&self) {
-        self.running.0.store(0, Ordering::Relaxed);
+        self.running.end();
     }
 
     /// The time now, while nobody runs.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        // Zero means that nobody runs.
-        self.stopwatch.elapsed_ns().max(1)
+        self.stopwatch.elapsed_ns()
     }
 }
 
@@ -241,7 +261,7 @@ impl Watch {
         }
         let timer = self.timer();
         self.relief.answer_here();
-        let (mut last_seen, mut pace) = (Instant::now(), Pace::new(self.quantum));
+        let mut pace = Pace::new(self.quantum);
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
             if self.is_polled(now_ns) {
@@ -249,11 +269,8 @@ impl Watch {
                 continue;
             }
             let seen = self.tick(now_ns);
-            if seen != Seen::Nobody {
-                last_seen = Instant::now();
-            }
             let until_next = pace.until_next(seen, now_ns);
-            if last_seen.elapsed() < LINGER {
+            if self.lingers(seen, now_ns) {
                 std::thread::sleep(until_next);
             } else if let Some(timer) = &timer {
                 self.ticker.sleep_by(|| {
@@ -292,10 +309,7 @@ impl Watch {
     fn tick(&self, now_ns: u64) -> Seen {
         let mut seen = Seen::Nobody;
         for Slot { running, engine, haste } in &self.slots {
-            let since_ns = running.0.load(Ordering::Relaxed);
-            if since_ns == 0 {
-                continue;
-            }
+            let Some(since_ns) = running.since_ns() else { continue };
             let is_overdue = now_ns.saturating_sub(since_ns) >= self.quantum_ns();
             if is_overdue {
                 engine.increment_epoch();
@@ -311,7 +325,13 @@ impl Watch {
     }
 
     fn anybody_runs(&self) -> bool {
-        self.slots.iter().any(|slot| slot.running.0.load(Ordering::Relaxed) != 0)
+        self.slots.iter().any(|slot| slot.running.since_ns().is_some())
+    }
+
+    /// Whether the ticker goes on after a look that found this: whoever has a turn now and then is not met by many looks.
+    fn lingers(&self, seen: Seen, now_ns: u64) -> bool {
+        let resumed_ns = self.slots.iter().map(|slot| slot.running.resumed_ns()).max().unwrap_or(0);
+        seen != Seen::Nobody || now_ns.saturating_sub(resumed_ns) < LINGER.as_nanos() as u64
     }
 
     fn now_ns(&self) -> u64 {
@@ -360,9 +380,27 @@ fn timespec(duration: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn the_ticker_goes_on_while_guests_have_turns_now_and_then_although_it_meets_none() {
+        let engine = Engine::default();
+        let mut clock = Clock::new(Duration::from_micros(20));
+        let slots = [clock.slot(&engine, Haste::Others), clock.slot(&engine, Haste::Others)];
+        let (watch, linger_ns) = (clock.wind_up(), LINGER.as_nanos() as u64);
+        assert!(!watch.lingers(Seen::Nobody, 2 * linger_ns), "nobody has ever had a turn");
+        let resumed_ns = slots[1].begin();
+        assert_eq!(watch.tick(resumed_ns), Seen::Guests);
+        assert!(watch.lingers(Seen::Guests, resumed_ns + 2 * linger_ns), "it has the core still");
+        slots[1].end();
+        assert_eq!(watch.tick(resumed_ns), Seen::Nobody);
+        assert!(watch.lingers(Seen::Nobody, resumed_ns + linger_ns / 2));
+        assert!(!watch.lingers(Seen::Nobody, resumed_ns + 2 * linger_ns));
+    }
 
     #[test]
     fn a_timer_that_was_set_ends_the_wait_for_it() {
