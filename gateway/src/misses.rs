@@ -65,8 +65,10 @@ impl FlowMisses {
     /// messages on their way at once this is the last one's.
     #[must_use]
     pub fn since_call_ns(&self, entry: FwpId) -> Option<u64> {
+        // First the clock: to get the line from the gateway's core takes a good part of what is measured.
+        let now_ns = self.now_ns();
         let called_ns = self.called_ns.get(entry.index as usize)?.swap(NOT_CALLED, Ordering::Relaxed);
-        (called_ns != NOT_CALLED).then(|| self.now_ns().saturating_sub(called_ns))
+        (called_ns != NOT_CALLED).then(|| now_ns.saturating_sub(called_ns))
     }
 
     /// How long ago the client that has this FWP now was missed, in nanoseconds. For whoever has got a frame of the client's.

@@ -231,7 +231,7 @@ impl Mailbox {
         self.transmit.prefetch();
         self.rings.prefetch(self.rx_tail, self.tx_head);
         prefetch::to_write(self.granted.bits.as_ptr());
-        prefetch::to_write(&raw const self.counters.guest);
+        prefetch::all_to_write(&self.counters.guest);
     }
 
     /// The FWP's counters.

@@ -17,7 +17,25 @@ pub fn to_read<T>(place: *const T) {
     let _ = place;
 }
 
-/// The same for a line that is about to be written, which another core may hold.
+/// Has all lines of a value brought nearer.
+#[inline(always)]
+pub fn all_to_read<T>(value: &T) {
+    lines(value).for_each(to_read);
+}
+
+/// The same for a value that is about to be written, which another core may hold.
+#[inline(always)]
+pub fn all_to_write<T>(value: &T) {
+    lines(value).for_each(to_write);
+}
+
+#[inline(always)]
+fn lines<T>(value: &T) -> impl Iterator<Item = *const u8> {
+    let start = (&raw const *value).cast::<u8>();
+    (0..size_of::<T>()).step_by(LINE).map(move |at| start.wrapping_add(at))
+}
+
+/// As [`to_read`], for a line that is about to be written, which another core may hold.
 #[inline(always)]
 pub fn to_write<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -14,7 +14,7 @@ use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
 use crate::pool::PoolRegion;
-use crate::prefetch::{self, LINE};
+use crate::prefetch;
 use crate::slots::{Came, CameBy, FreeSlots};
 use crate::spsc::{Consumer, Producer, Staging};
 
@@ -403,8 +403,7 @@ impl EndpointTable {
     #[inline]
     pub(crate) fn prefetch(&self, id: FwpId) {
         if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
-            let start = (&raw const **endpoint).cast::<u8>();
-            (0..size_of::<Endpoint>()).step_by(LINE).for_each(|at| prefetch::to_read(start.wrapping_add(at)));
+            prefetch::all_to_read(&**endpoint);
         }
     }
 

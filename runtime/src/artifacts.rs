@@ -257,7 +257,12 @@ mod tests {
     }
 
     fn facts() -> Facts {
-        Facts { memory_bytes: 65536, start: Start::Module("it is so".to_owned()), metrics: Vec::new() }
+        Facts {
+            memory_bytes: 65536,
+            start: Start::Module("it is so".to_owned()),
+            metrics: Vec::new(),
+            stack: Some(65536),
+        }
     }
 
     fn key() -> TemplateKey {

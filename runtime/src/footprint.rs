@@ -5,19 +5,21 @@
 //! the engine lays its state out otherwise than expected, a turn takes longer and nothing else.
 //!
 //! ```text
-//!   future  | store: engine's state, FwpContext | fiber's stack | FwpShared
+//!   future  | store: engine's state, FwpContext | fiber's stack | FwpShared | the guest's own stack, in its memory
 //! ```
 
 use pinion_mma::prefetch::{self, LINE};
 
 /// Where parts of the engine's state lie, from the FWP's context on, in bytes; as seen in a trace of a turn.
-const AROUND_CONTEXT: [isize; 8] = [-0x2c0, -0x140, -0x100, -0xc0, -0x80, 0x40, 0x80, 0x140];
+const AROUND_CONTEXT: [isize; 7] = [-0x2c0, -0x140, -0x100, -0xc0, 0x80, 0xc0, 0x200];
 /// How far a turn's frames go below where a host call finds the stack, in bytes.
 const BELOW_CALL: usize = 0x1c0;
 /// A fiber's stack ends with a page.
 const PAGE: usize = 4096;
 /// Lines of the future that are asked for.
-const FUTURE_LINES: usize = 4;
+const FUTURE_LINES: usize = 5;
+/// Lines of the guest's own stack that it uses from its wait on, in most functions.
+const GUEST_STACK_LINES: usize = 5;
 
 /// Addresses only; nothing is ever reached through them.
 #[derive(Clone, Copy, Default)]
@@ -26,6 +28,8 @@ pub(crate) struct Footprint {
     context: usize,
     stack: usize,
     shared: usize,
+    /// Where the guest's own stack begins, downwards; zero if nobody knows.
+    guest_stack: usize,
 }
 
 /// Where a host call found itself.
@@ -36,10 +40,10 @@ pub(crate) struct CallSite {
 }
 
 impl Footprint {
-    /// Of an FWP with this future and this shared state, after it has called the host.
-    pub(crate) fn new(future: usize, call: CallSite, shared: usize) -> Self {
+    /// Of an FWP with this future, this shared state and the guest's own stack there, after it has called the host.
+    pub(crate) fn new(future: usize, call: CallSite, shared: usize, guest_stack: usize) -> Self {
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
-        Self { future, context: call.context & !(LINE - 1), stack, shared }
+        Self { future, context: call.context & !(LINE - 1), stack, shared, guest_stack }
     }
 
     /// Asks for all of it.
@@ -51,5 +55,6 @@ impl Footprint {
         (0..FUTURE_LINES).for_each(|number| line(self.future + number * LINE));
         AROUND_CONTEXT.iter().for_each(|distance| line(self.context.wrapping_add_signed(*distance)));
         line(self.shared);
+        (1..=GUEST_STACK_LINES).for_each(|number| line(self.guest_stack.wrapping_sub(number * LINE)));
     }
 }

@@ -141,7 +141,7 @@ impl Fwp {
     pub(crate) fn prefetch(&self) {
         self.mailbox.prefetch();
         self.footprint.prefetch();
-        prefetch::to_write(&raw const *self.terms.meter());
+        prefetch::all_to_write(self.terms.meter());
     }
 
     /// What its metrics were when they were last read, if it has any.

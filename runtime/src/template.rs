@@ -43,6 +43,8 @@ pub struct Template {
     /// Linear memory an FWP may grow to, in bytes.
     pub memory_bytes_max: usize,
     pub(crate) hot_pages: Arc<HotPages>,
+    /// Where an instance's own stack begins in its memory, downwards, if that is known.
+    pub(crate) stack: Option<u32>,
 }
 
 /// Where an instance's exports are: to find one by its name takes as long as a short turn.
@@ -90,7 +92,8 @@ impl Template {
         let metrics = facts.metrics.iter().cloned().map(Arc::new).collect();
         let exports =
             Exports { memory: module.get_export_index(EXPORT_MEMORY), run: module.get_export_index(EXPORT_RUN) };
-        Ok(Self { instance, exports, pool, metrics, config, files, memory_bytes_max, hot_pages: Arc::clone(hot_pages) })
+        let (stack, hot_pages) = (facts.stack, Arc::clone(hot_pages));
+        Ok(Self { instance, exports, pool, metrics, config, files, memory_bytes_max, hot_pages, stack })
     }
 
     /// What tells it from others, and engines' parts of one template from each other's not.

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::id::FwpId;
 use pinion_mma::next_up::NextUp;
 use pinion_mma::notify::ReadyQueue;
-use pinion_mma::prefetch::{self, LINE};
+use pinion_mma::prefetch;
 
 use crate::clock::RunSlot;
 use crate::end::EndReason;
@@ -284,7 +284,7 @@ impl Worker {
             let Some(id) = expecting else { return };
             if let Some(Some(fwp)) = self.fwps.get(id.index as usize) {
                 self.scheduler.prefetch(id);
-                prefetch_fwp(fwp);
+                prefetch::all_to_read(fwp);
                 fwp.prefetch();
             }
         }
@@ -311,7 +311,7 @@ impl Worker {
             return;
         };
         self.stage.at = fwp.next_stage();
-        prefetch_fwp(fwp);
+        prefetch::all_to_read(fwp);
         fwp.prefetch();
         if !self.scheduler.claim(id) {
             return;
@@ -369,19 +369,19 @@ impl Worker {
         let asked = self.stage.asked.take();
         let fwps = || self.scheduler.upcoming().filter_map(|index| self.fwps[index as usize].as_deref());
         let first = || fwps().filter(|fwp| Some(fwp.id()) != asked);
-        first().take(FAR_AHEAD + 1).for_each(prefetch_fwp);
+        first().take(FAR_AHEAD + 1).for_each(prefetch::all_to_read);
         first().take(NEAR_AHEAD + 1).for_each(Fwp::prefetch);
     }
 
     /// Asks for memory of those whose turns come soon. Where many have little to do, all of it has to be fetched from afar.
     #[inline]
     fn look_ahead(&self) {
-        let mut ahead =
-            self.scheduler.upcoming().skip(NEAR_AHEAD).filter_map(|index| self.fwps[index as usize].as_deref());
+        let Self { scheduler, fwps, .. } = self;
+        let mut ahead = scheduler.upcoming().skip(NEAR_AHEAD).filter_map(|index| fwps[index as usize].as_deref());
         if let Some(near) = ahead.next() {
             near.prefetch();
             if let Some(far) = ahead.nth(FAR_AHEAD - NEAR_AHEAD - 1) {
-                prefetch_fwp(far);
+                prefetch::all_to_read(far);
             }
         }
     }
@@ -458,11 +458,4 @@ impl Worker {
         // Room for both events of every FWP: only a launcher that is gone does not take it.
         let _ = self.events.try_send(event);
     }
-}
-
-/// Asks for an FWP itself.
-#[inline]
-fn prefetch_fwp(fwp: &Fwp) {
-    let start = (&raw const *fwp).cast::<u8>();
-    (0..size_of::<Fwp>()).step_by(LINE).for_each(|at| prefetch::to_read(start.wrapping_add(at)));
 }

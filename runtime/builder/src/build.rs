@@ -8,6 +8,7 @@ use crate::admission;
 use crate::initialise::{Initialised, Wishes, initialise};
 use crate::interruptible::interruptible;
 use crate::refused::Refused;
+use crate::stack;
 
 const WASM_PAGE_BYTES: u64 = 64 * 1024;
 
@@ -46,7 +47,7 @@ pub fn build(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Built, Refu
         Err(refused) => return Err(over_memory(&engine, wasm, wishes).unwrap_or(refused)),
     };
     let module = module.map_err(invalid)?;
-    let facts = Facts { memory_bytes: memory_bytes(&module), start, metrics };
+    let facts = Facts { memory_bytes: memory_bytes(&module), start, metrics, stack: stack::of(wasm) };
     memory_suffices(facts.memory_bytes, wishes)?;
     Ok(Built { facts, artifact: module.serialize().map_err(invalid)? })
 }

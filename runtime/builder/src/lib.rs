@@ -21,6 +21,7 @@ pub mod initialise;
 pub mod interruptible;
 pub mod limits;
 pub mod refused;
+mod stack;
 
 /// Largest module that is taken, in bytes.
 pub const MODULE_BYTES_MAX: usize = 16 * 1024 * 1024;

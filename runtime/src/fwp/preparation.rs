@@ -104,7 +104,8 @@ impl Fwp {
         }
         if let Life::Running(future) = &*fwp.life {
             let (future, call) = ((&raw const **future).addr(), shared.call_site());
-            fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&shared).addr());
+            let guest_stack = template.stack.map_or(0, |at| fwp.address + at as usize);
+            fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&shared).addr(), guest_stack);
         }
         let Place { bytes, .. } = fwp.place();
         template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));

@@ -25,6 +25,9 @@ pub struct Facts {
     /// Counters and gauges that a snapshot has. A module that initialises itself says then which it has.
     #[serde(default)]
     pub metrics: Vec<Metric>,
+    /// Where the stack begins that its code has in linear memory, downwards, as far as can be told.
+    #[serde(default)]
+    pub stack: Option<u32>,
 }
 
 /// How far an instance is when it has been instantiated.
@@ -126,6 +129,7 @@ mod tests {
             memory_bytes: 1 << 20,
             start: Start::Snapshot(Pool([1, 2, 3, 4, 5, 6, 7, 8])),
             metrics: Vec::new(),
+            stack: Some(1 << 19),
         };
         let line = serde_json::to_string(&facts).unwrap();
         assert!(!line.contains('\n'));
