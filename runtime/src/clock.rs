@@ -16,6 +16,7 @@
 //! thread polls.
 
 mod pace;
+mod slice;
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -32,10 +33,13 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use wasmtime::Engine;
 
 use self::pace::{Pace, Seen};
+use self::slice::set_slice;
 
 /// How long the ticker goes on after a guest was last resumed. Guests that have short turns again and again must not find it asleep: to set its
 /// timer, and be interrupted by that, takes a core 20 us.
 const LINGER: Duration = Duration::from_millis(1);
+/// How long it has a core at a time: longer than a look, and shorter than anybody else.
+const SLICE: Duration = Duration::from_micros(100);
 /// How long it sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Quanta for which the ticker leaves the slots to a thread that polls, after the first guest. Each time it looks it takes a core from
@@ -258,6 +262,9 @@ impl Watch {
             tracing::warn!(
                 "guests have the core for some 50 us longer than their quantum while the node is idle: {error}"
             );
+        }
+        if let Err(error) = set_slice(SLICE) {
+            tracing::warn!("guests may have a core that the ticker shares for milliseconds: {error}");
         }
         let timer = self.timer();
         self.relief.answer_here();
