@@ -8,6 +8,8 @@
 //!   future  | store: engine's state, FwpContext | fiber's stack | FwpShared | the guest's own stack, in its memory
 //! ```
 
+use std::num::NonZeroUsize;
+
 use pinion_mma::prefetch::{self, LINE};
 
 /// Where parts of the engine's state lie, from the FWP's context on, in bytes; as seen in a trace of a turn.
@@ -28,8 +30,8 @@ pub(crate) struct Footprint {
     context: usize,
     stack: usize,
     shared: usize,
-    /// Where the guest's own stack begins, downwards; zero if nobody knows.
-    guest_stack: usize,
+    /// Where the guest's own stack begins, downwards, if anybody knows.
+    guest_stack: Option<NonZeroUsize>,
 }
 
 /// Where a host call found itself.
@@ -41,7 +43,7 @@ pub(crate) struct CallSite {
 
 impl Footprint {
     /// Of an FWP with this future, this shared state and the guest's own stack there, after it has called the host.
-    pub(crate) fn new(future: usize, call: CallSite, shared: usize, guest_stack: usize) -> Self {
+    pub(crate) fn new(future: usize, call: CallSite, shared: usize, guest_stack: Option<NonZeroUsize>) -> Self {
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
         Self { future, context: call.context & !(LINE - 1), stack, shared, guest_stack }
     }
@@ -55,6 +57,8 @@ impl Footprint {
         (0..FUTURE_LINES).for_each(|number| line(self.future + number * LINE));
         AROUND_CONTEXT.iter().for_each(|distance| line(self.context.wrapping_add_signed(*distance)));
         line(self.shared);
-        (1..=GUEST_STACK_LINES).for_each(|number| line(self.guest_stack.wrapping_sub(number * LINE)));
+        if let Some(top) = self.guest_stack {
+            (1..=GUEST_STACK_LINES).for_each(|number| line(top.get().wrapping_sub(number * LINE)));
+        }
     }
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
+use std::fs;
 use std::time::Duration;
 
 use pinion_tests::bed::{Bed, Device, NODE};
@@ -65,6 +66,21 @@ fn lines(bed: &Bed, chain: &str) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().expect("it is text").to_owned();
     let line = |line: &str| serde_json::from_str::<Value>(line).map(|it| (text(&it["level"]), text(&it["text"])));
     lines.lines().map(|it| line(it).expect("each line is JSON")).collect()
+}
+
+#[test]
+fn where_a_functions_own_stack_begins_is_known_in_c_as_in_rust() {
+    for (sample, expected) in [("packet-filter", "1048576"), ("packet-filter-c", "65536")] {
+        let node = Node::without_devices();
+        let manifest = Manifest::of(TENANT).module("function", &build::sample(sample));
+        node.apply(manifest.configured_chain("chain", "function", "default deny").text());
+        let templates = fs::read_dir(node.path("state/templates")).expect("a node has a folder of templates");
+        let mut files = templates.map(|entry| entry.expect("an entry").path());
+        let facts = files.find(|path| path.extension().is_some_and(|extension| extension == "facts"));
+        let facts = fs::read(facts.expect("a template has facts")).expect("they can be read");
+        let facts: Value = serde_json::from_slice(&facts).expect("they are JSON");
+        assert_eq!(facts["stack"].to_string(), expected, "{sample}");
+    }
 }
 
 #[test]

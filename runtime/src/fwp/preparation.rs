@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -104,7 +105,7 @@ impl Fwp {
         }
         if let Life::Running(future) = &*fwp.life {
             let (future, call) = ((&raw const **future).addr(), shared.call_site());
-            let guest_stack = template.stack.map_or(0, |at| fwp.address + at as usize);
+            let guest_stack = template.stack.and_then(|at| NonZeroUsize::new(fwp.address + at as usize));
             fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&shared).addr(), guest_stack);
         }
         let Place { bytes, .. } = fwp.place();

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn facts_and_code_come_apart_and_what_is_said_is_heard() {
-        let script = "echo phase: compiling >&2; echo '{\"memory_bytes\":65536,\"start\":{\"module\":\"it is so\"}}'; \
+        let script = "echo phase: compiling >&2; echo '{\"memory_bytes\":65536,\"metrics\":[],\"start\":{\"module\":\"it is so\"}}'; \
                       printf 'native\\ncode'";
         let (_folder, builder) = builder(script);
         let mut heard = Vec::new();

@@ -23,10 +23,8 @@ pub struct Facts {
     /// How far an instance is when it has been instantiated.
     pub start: Start,
     /// Counters and gauges that a snapshot has. A module that initialises itself says then which it has.
-    #[serde(default)]
     pub metrics: Vec<Metric>,
     /// Where the stack begins that its code has in linear memory, downwards, as far as can be told.
-    #[serde(default)]
     pub stack: Option<u32>,
 }
 
