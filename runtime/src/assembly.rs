@@ -30,7 +30,7 @@ use crate::artifacts::Artifacts;
 use crate::board::Board;
 use crate::builds::Builds;
 use crate::bundles::Bundles;
-use crate::clock::{Clock, Haste, Watch};
+use crate::clock::{Clock, Haste, LINGER, LINGER_APART, Watch};
 use crate::config::{NodeConfig, PortConfig};
 use crate::engine::Reset;
 use crate::invocations::Invocations;
@@ -43,7 +43,7 @@ use crate::log::LogHub;
 use crate::machine::{MachineFacts, Needs};
 use crate::meters::{Meters, TurnMeters};
 use crate::node::{DataPlane, DataPlaneParts, PortRecord};
-use crate::plan::{CoreId, CorePlan, available_cores, pin_here};
+use crate::plan::{CoreId, CorePlan, available_cores, pin_here, stay_on};
 use crate::ports::{GatewayThread, Opened};
 use crate::pressure::{self, Sources};
 use crate::roles::{self, Idle, Role};
@@ -154,6 +154,21 @@ pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
     assemble_with(config, |gateway_core| ports::open(config, gateway_core))
 }
 
+/// Where threads belong that a node has beside its own: to the cores without a role, if there are any.
+///
+/// # Errors
+/// The plan does not fit the machine.
+pub fn control_cores(config: &NodeConfig) -> Result<Vec<CoreId>, AssemblyError> {
+    core_plan(config).map(|(plan, cores)| plan.for_control(&cores))
+}
+
+/// The roles' cores, and all that this process may run on.
+fn core_plan(config: &NodeConfig) -> Result<(CorePlan, Vec<CoreId>), AssemblyError> {
+    let cores = available_cores().map_err(|error| failed("the cores of this process", &error))?;
+    let plan = CorePlan::new(&config.cores, &cores).map_err(|error| AssemblyError::Unfit(error.to_string()))?;
+    Ok((plan, cores))
+}
+
 /// The same with ports that `open` opens, being told the gateway's core: as many as the configuration has, in its order. Of theirs, the
 /// configuration says name and addresses only.
 ///
@@ -163,10 +178,9 @@ pub fn assemble_with(
     config: &NodeConfig,
     open: impl FnOnce(CoreId) -> Result<Opened, String>,
 ) -> Result<Assembled, AssemblyError> {
-    let cores = available_cores().map_err(|error| failed("the cores of this process", &error))?;
+    let (plan, cores) = core_plan(config)?;
     allocator::keep_what_is_freed();
     let warnings = MachineFacts::read().check(&Needs::of(config)).map_err(AssemblyError::Unfit)?;
-    let plan = CorePlan::new(&config.cores, &cores).map_err(|error| AssemblyError::Unfit(error.to_string()))?;
     let fwps_max = config.limits.fwps_max as usize;
     let swaps = std::fs::read_to_string("/proc/swaps").ok();
     let reset = config.memory_reset.resolved(swaps.as_deref());
@@ -209,7 +223,8 @@ pub fn assemble_with(
     let orders = Orders::new(orders, Arc::clone(&desk));
     let instances = Instances::new(places, SparePages::new(reset), lines, Arc::clone(&board), log.clone());
     let launcher = Launcher::new(catalogue, instances, ears, Arc::clone(&desk), Arc::clone(&board));
-    let (launcher_cores, spare_cores) = (plan.for_launcher(&cores), plan.without_role(&cores));
+    let (launcher_cores, control_cores) = (plan.for_launcher(&cores), plan.for_control(&cores));
+    let linger = if plan.without_role(&cores).is_empty() { LINGER } else { LINGER_APART };
     let builds = Builds::default();
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
     let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
@@ -250,36 +265,25 @@ pub fn assemble_with(
         others: Vec::new(),
     };
     let launcher_seat = LauncherSeat { cores: launcher_cores.clone(), desk };
-    node.launcher = Some(spawn("launcher", move || {
-        if let Err(error) = pin_here(&launcher_cores) {
-            tracing::warn!("the launcher may run on any core, and disturb whoever is there: {error}");
-        }
-        launcher.run();
-    })?);
-    node.others.push(spawn("guest-log", move || log_drain.run())?);
-    node.others.push(spawn("invocations", move || invocations.run())?);
-    watch_memory(&mut node, config)?;
+    node.launcher = Some(spawn_on(&launcher_cores, "launcher", move || launcher.run())?);
+    node.others.push(spawn_on(&control_cores, "guest-log", move || log_drain.run())?);
+    node.others.push(spawn_on(&control_cores, "invocations", move || invocations.run())?);
+    watch_memory(&mut node, &control_cores, config)?;
     let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
     let ticker = Arc::clone(&watch);
-    node.others.push(spawn("ticker", move || {
-        // Where it takes the core from nobody who polls; anywhere, if there is no such core.
-        if let Some(Err(error)) = (!spare_cores.is_empty()).then(|| pin_here(&spare_cores)) {
-            tracing::warn!("the ticker may run on any core, and disturb whoever is there: {error}");
-        }
-        ticker.run(&stop.ticker);
-    })?);
+    node.others.push(spawn_on(&control_cores, "ticker", move || ticker.run(linger, &stop.ticker))?);
     start_roles(&mut node, seats, thread, &watch, config.idle, &launcher_seat)?;
     Ok(node)
 }
 
 /// Has the launcher learn when memory is short.
-fn watch_memory(node: &mut Assembled, config: &NodeConfig) -> Result<(), AssemblyError> {
+fn watch_memory(node: &mut Assembled, cores: &[CoreId], config: &NodeConfig) -> Result<(), AssemblyError> {
     let sources = Sources::new(config.memory_cgroup.as_deref());
     let (watch, ending) = pressure::Watch::new(sources).map_err(|error| failed("memory pressure", &error))?;
     let orders = node.orders.clone();
     node.pressure = Some(ending);
     let tell = move |level| orders.give(Order::Relieve(level));
-    node.others.push(spawn("pressure", move || watch.run(tell))?);
+    node.others.push(spawn_on(cores, "pressure", move || watch.run(tell))?);
     Ok(())
 }
 
@@ -484,6 +488,19 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     };
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(guarded);
     thread.map_err(|error| failed(&format!("thread {name}"), &error))
+}
+
+/// The same, on these cores.
+fn spawn_on(
+    cores: &[CoreId],
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, AssemblyError> {
+    let cores = cores.to_vec();
+    spawn(name, move || {
+        stay_on(&cores);
+        run();
+    })
 }
 
 fn builder(config: &NodeConfig) -> Result<PathBuf, AssemblyError> {

@@ -36,8 +36,11 @@ use self::pace::{Pace, Seen};
 use self::slice::set_slice;
 
 /// How long the ticker goes on after a guest was last resumed. Guests that have short turns again and again must not find it asleep: to set its
-/// timer, and be interrupted by that, takes a core 20 us.
-const LINGER: Duration = Duration::from_millis(1);
+/// timer, and be interrupted by that, takes a core 20 to 40 us.
+pub const LINGER: Duration = Duration::from_millis(1);
+/// The same on a core without a role, where its looks disturb nobody's packets: longer than the kernel has a role wait for its core, and than it
+/// takes the next of some clients to come.
+pub const LINGER_APART: Duration = Duration::from_millis(20);
 /// How long it has a core at a time: longer than a look, and shorter than anybody else.
 const SLICE: Duration = Duration::from_micros(100);
 /// How long it sleeps at most.
@@ -255,8 +258,9 @@ impl Watch {
         self.ticker.ring();
     }
 
-    /// The ticker's loop, on the calling thread, until `stop` is set and the doorbell rung.
-    pub fn run(&self, stop: &AtomicBool) {
+    /// The ticker's loop, on the calling thread, until `stop` is set and the doorbell rung. It goes on for `linger` after a guest was last
+    /// resumed.
+    pub fn run(&self, linger: Duration, stop: &AtomicBool) {
         // By default the kernel has a sleep of 10 us take 60, and a guest the core for so much longer.
         if let Err(error) = set_current_timer_slack(NonZeroU64::new(1)) {
             tracing::warn!(
@@ -277,7 +281,7 @@ impl Watch {
             }
             let seen = self.tick(now_ns);
             let until_next = pace.until_next(seen, now_ns);
-            if self.lingers(seen, now_ns) {
+            if self.lingers(linger, seen, now_ns) {
                 std::thread::sleep(until_next);
             } else if let Some(timer) = &timer {
                 self.ticker.sleep_by(|| {
@@ -336,9 +340,9 @@ impl Watch {
     }
 
     /// Whether the ticker goes on after a look that found this: whoever has a turn now and then is not met by many looks.
-    fn lingers(&self, seen: Seen, now_ns: u64) -> bool {
+    fn lingers(&self, linger: Duration, seen: Seen, now_ns: u64) -> bool {
         let resumed_ns = self.slots.iter().map(|slot| slot.running.resumed_ns()).max().unwrap_or(0);
-        seen != Seen::Nobody || now_ns.saturating_sub(resumed_ns) < LINGER.as_nanos() as u64
+        seen != Seen::Nobody || now_ns.saturating_sub(resumed_ns) < linger.as_nanos() as u64
     }
 
     fn now_ns(&self) -> u64 {
@@ -399,14 +403,14 @@ mod tests {
         let mut clock = Clock::new(Duration::from_micros(20));
         let slots = [clock.slot(&engine, Haste::Others), clock.slot(&engine, Haste::Others)];
         let (watch, linger_ns) = (clock.wind_up(), LINGER.as_nanos() as u64);
-        assert!(!watch.lingers(Seen::Nobody, 2 * linger_ns), "nobody has ever had a turn");
+        assert!(!watch.lingers(LINGER, Seen::Nobody, 2 * linger_ns), "nobody has ever had a turn");
         let resumed_ns = slots[1].begin();
         assert_eq!(watch.tick(resumed_ns), Seen::Guests);
-        assert!(watch.lingers(Seen::Guests, resumed_ns + 2 * linger_ns), "it has the core still");
+        assert!(watch.lingers(LINGER, Seen::Guests, resumed_ns + 2 * linger_ns), "it has the core still");
         slots[1].end();
         assert_eq!(watch.tick(resumed_ns), Seen::Nobody);
-        assert!(watch.lingers(Seen::Nobody, resumed_ns + linger_ns / 2));
-        assert!(!watch.lingers(Seen::Nobody, resumed_ns + 2 * linger_ns));
+        assert!(watch.lingers(LINGER, Seen::Nobody, resumed_ns + linger_ns / 2));
+        assert!(!watch.lingers(LINGER, Seen::Nobody, resumed_ns + 2 * linger_ns));
     }
 
     #[test]

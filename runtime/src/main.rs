@@ -15,6 +15,7 @@ use pinion_control::{Control, Server, Store};
 use pinion_runtime::allocator::Allocator;
 use pinion_runtime::assembly::{self, AssemblyError};
 use pinion_runtime::config::{ConfigError, NodeConfig};
+use pinion_runtime::plan::stay_on;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -63,7 +64,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Ok(());
     }
     // Whoever tells the process to stop while it starts is heard once it has started, and it cleans up.
-    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let cores = assembly::control_cores(&config)?;
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let own = cores.clone();
+    let threads = threads.worker_threads(2).on_thread_start(move || stay_on(&own)).enable_all().build()?;
     let shutdown = threads.block_on(async { stop_signal() })?;
     if let Some(parent) = arguments.parent {
         end_with(parent)?;
@@ -78,6 +82,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| state_dir.display().to_string())?;
     let store = Arc::new(Store::open(&state_dir.join("pinion.redb"))?);
     let node = assembly::assemble(&config)?;
+    // Not before: which cores there are is told by where this thread may run.
+    stay_on(&cores);
     let control = Arc::new(Control::open(store, Arc::clone(&node.data_plane) as _)?);
     threads.block_on(async {
         tracing::info!(socket = %config.socket.display(), "piniond is up");

@@ -122,6 +122,14 @@ impl CorePlan {
         choices.into_iter().find(|cores| !cores.is_empty()).unwrap_or_else(|| self.workers.clone())
     }
 
+    /// The cores for all threads that are neither a role's nor the launcher's, as in any program of DPDK's: those without a role; if there are
+    /// none, all that this process may run on.
+    #[must_use]
+    pub fn for_control(&self, available: &[CoreId]) -> Vec<CoreId> {
+        let choices = [self.without_role(available), available.to_vec()];
+        choices.into_iter().find(|cores| !cores.is_empty()).unwrap_or_default()
+    }
+
     fn moves_frames(&self, core: CoreId) -> bool {
         core == self.gateway || self.mmas.contains(&core)
     }
@@ -161,6 +169,15 @@ pub fn pin_here(cores: &[CoreId]) -> std::io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     cores.iter().for_each(|core| set.set(usize::from(core.0)));
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Binds the calling thread to these cores as far as the operating system lets it; if it does not, the log says so.
+pub fn stay_on(cores: &[CoreId]) {
+    if let Err(error) = pin_here(cores) {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("a thread");
+        tracing::warn!("{name} may run on any core, and disturb whoever is there: {error}");
+    }
 }
 
 #[cfg(test)]
@@ -209,6 +226,12 @@ mod tests {
         );
         let error = CorePlan::new(&wish(&[7]), &cores(2)).unwrap_err().to_string();
         assert_eq!(error, "cores.workers = 7: this process may run on cores [0, 1] only");
+    }
+
+    #[test]
+    fn control_threads_keep_off_the_cores_of_roles_if_there_are_others() {
+        assert_eq!(plan(1, 1, &[1]).for_control(&cores(3)), [CoreId(0), CoreId(2)]);
+        assert_eq!(plan(0, 1, &[1]).for_control(&cores(2)), cores(2), "where else?");
     }
 
     #[test]

@@ -126,17 +126,37 @@ fn roles_reported(bed: &Bed) -> BTreeMap<u64, BTreeSet<String>> {
     cores.iter().map(|core| (core["core"].as_u64().expect("a core has a number"), roles(core))).collect()
 }
 
+#[test]
+fn threads_without_a_role_keep_off_the_cores_of_roles() {
+    let plan = Plan { gateway: 0, mmas: &[0], workers: &[0] };
+    let bed = Bed::with_settings(Device::AfPacket, &[], &plan.settings(Idle::Adaptive));
+    let (first, second) = two_cores();
+    let threads = threads(&bed);
+    for name in ["core-0", "ticker", "launcher", "guest-log", "invocations", "pressure", "tokio-rt-worker", "piniond"] {
+        let name = name.replace("core-0", &format!("core-{first}"));
+        let expected = if name.starts_with("core-") { first } else { second };
+        let allowed: Vec<&String> = threads.iter().filter(|thread| thread.0 == name).map(|thread| &thread.1).collect();
+        assert!(!allowed.is_empty(), "the node has no thread {name}: {threads:?}");
+        assert!(allowed.iter().all(|cores| **cores == expected.to_string()), "{name} may run on {allowed:?}");
+    }
+}
+
 /// Where the kernel lets the node's thread of this name run.
 fn allowed_cores(bed: &Bed, thread: &str) -> String {
+    let found = threads(bed).into_iter().find(|(name, _)| name == thread);
+    found.unwrap_or_else(|| panic!("the node has no thread {thread}")).1
+}
+
+/// The node's threads by their names, each with the cores on which the kernel lets it run.
+fn threads(bed: &Bed) -> Vec<(String, String)> {
     let tasks = format!("/proc/{}/task", bed.node.process().as_raw_nonzero());
     let statuses = fs::read_dir(tasks)
         .expect("the node has threads")
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
     let field =
         |status: &str, name: &str| status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
-    let found = statuses.into_iter().find(|status| field(status, "Name:").as_deref() == Some(thread));
-    let status = found.unwrap_or_else(|| panic!("the node has no thread {thread}"));
-    field(&status, "Cpus_allowed_list:").expect("the kernel says where a thread may run")
+    let facts = |status: String| Some((field(&status, "Name:")?, field(&status, "Cpus_allowed_list:")?));
+    statuses.map(|status| facts(status).expect("the kernel says where a thread may run")).collect()
 }
 
 macro_rules! on_each_plan {

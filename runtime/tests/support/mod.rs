@@ -21,7 +21,7 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
 use pinion_runtime::activation::Activation;
-use pinion_runtime::clock::{Clock, Haste, RunSlot};
+use pinion_runtime::clock::{Clock, Haste, LINGER, RunSlot};
 use pinion_runtime::end::EndReason;
 use pinion_runtime::engine::Reset;
 use pinion_runtime::fwp::{Berth, Fwp, Turn};
@@ -73,7 +73,7 @@ impl Bench {
         let (slot, ticker_bell) = (clock.slot(&engine, Haste::Others), clock.bell());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let ticker = std::thread::spawn(move || clock.wind_up().run(&stopped));
+        let ticker = std::thread::spawn(move || clock.wind_up().run(LINGER, &stopped));
         let queue = || ReadyQueue::new(4, Doorbell::default());
         let (inputs, outputs) = (queue(), queue());
         let (gateway, mma_link) = link(8, Doorbell::default(), Doorbell::default());

@@ -13,9 +13,10 @@ use pinion_control::node::{ChainStatus, FwpStatus, Node as _};
 use pinion_control::{Control, Server, Store};
 use pinion_gateway::port::Port;
 use pinion_gateway::port::heap::HeapPool;
-use pinion_runtime::assembly::{Assembled, assemble_with};
+use pinion_runtime::assembly::{Assembled, assemble_with, control_cores};
 use pinion_runtime::config::NodeConfig;
 use pinion_runtime::node::{DataPlane, NodeLatencies};
+use pinion_runtime::plan::stay_on;
 use pinion_runtime::ports::{GatewayThread, Opened};
 use pinion_tests::build::program;
 use pinion_tests::cli::Cli;
@@ -121,7 +122,10 @@ impl Host {
         ports.extend(beside.port.map(|(_, make)| make(pool.clone())));
         let opened = Opened { ports, pool: Box::new(pool), thread: GatewayThread::default() };
         // As in `piniond`.
-        let threads = Builder::new_multi_thread().worker_threads(CONTROL_THREADS).enable_all().build()?;
+        let cores = control_cores(&config)?;
+        let mut threads = Builder::new_multi_thread();
+        threads.worker_threads(CONTROL_THREADS).on_thread_start(move || stay_on(&cores)).enable_all();
+        let threads = threads.build()?;
         let server = Server::bind(&config.socket)?;
         let store = Arc::new(Store::open(&config.state_dir.join("pinion.redb"))?);
         let node = assemble_with(&config, |_| Ok(opened))?;
