@@ -8,8 +8,8 @@ use crate::counters::FwpCounters;
 use crate::id::FwpId;
 use crate::mailbox::{Mailbox, MailboxParts};
 use crate::notify::ReadyQueue;
+use crate::phased;
 use crate::pool::{PoolLayout, PoolRegion};
-use crate::spsc;
 use crate::wiring::{Endpoint, EndpointParts, Wiring};
 
 /// Joins a new FWP, whose linear memory starts at `memory`, to a worker, by the queue of FWPs with input that it reads, and
@@ -28,9 +28,10 @@ pub unsafe fn connect(
     worker: &ReadyQueue,
     wiring: Wiring,
 ) -> (Mailbox, Box<Endpoint>) {
+    // A slot is in each of them once at most.
     let slot_count = layout.header().slot_count;
-    let (deliver_tx, deliver_rx) = spsc::ring(slot_count as usize);
-    let (transmit_tx, transmit_rx) = spsc::ring(slot_count as usize);
+    let (deliver_tx, deliver_rx) = phased::ring(slot_count as usize);
+    let (transmit_tx, transmit_rx) = phased::ring(slot_count as usize);
     let counters = Arc::new(FwpCounters::default());
     let parts = MailboxParts {
         outputs: wiring.outputs(),

@@ -30,6 +30,7 @@ pub mod mailbox;
 pub mod mover;
 pub mod next_up;
 pub mod notify;
+mod phased;
 pub mod pool;
 pub mod prefetch;
 mod slots;

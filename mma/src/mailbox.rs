@@ -21,9 +21,9 @@ use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
 
 use crate::counters::FwpCounters;
 use crate::id::{PortIndex, SlotIndex};
+use crate::phased::{Consumer, Entry, Producer};
 use crate::pool::PoolLayout;
 use crate::prefetch;
-use crate::spsc::{Consumer, Producer};
 
 /// A frame that MMA has copied into a slot, which thereby becomes the guest's; or a slot of the guest's own that comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,51 @@ pub enum Outlet {
     Reply,
     /// Nowhere.
     Drop,
+}
+
+impl Entry for Delivery {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        let Self { slot, len, port, facts } = self;
+        u64::from(slot.0) | u64::from(len) << 16 | u64::from(port.0) << 32 | u64::from(facts) << 48
+    }
+
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Self {
+            slot: SlotIndex(bits as u16),
+            len: (bits >> 16) as u16,
+            port: PortIndex((bits >> 32) as u16),
+            facts: (bits >> 48) as u8,
+        }
+    }
+}
+
+/// Beyond the numbers of outputs.
+const OUTLET_REPLY: u16 = 256;
+const OUTLET_DROP: u16 = 257;
+
+impl Entry for Transmission {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        let Self { slot, offset, len, to } = self;
+        let to = match to {
+            Outlet::Output(number) => number.into(),
+            Outlet::Reply => OUTLET_REPLY,
+            Outlet::Drop => OUTLET_DROP,
+        };
+        u64::from(slot.0) | u64::from(offset) << 16 | u64::from(len) << 32 | u64::from(to) << 48
+    }
+
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        let to = match (bits >> 48) as u16 {
+            OUTLET_REPLY => Outlet::Reply,
+            OUTLET_DROP => Outlet::Drop,
+            number => Outlet::Output(number as u8),
+        };
+        Self { slot: SlotIndex(bits as u16), offset: (bits >> 16) as u16, len: (bits >> 32) as u16, to }
+    }
 }
 
 /// What a guest did that no honest guest does.
@@ -157,11 +202,7 @@ impl Mailbox {
         let mut judged = Ok(count);
         for _ in 0..count {
             match self.judge(self.rings.tx_entry(self.tx_head)) {
-                Ok(transmission) => {
-                    // One place per slot in the ring and each slot in it at most once: it cannot be full.
-                    let staged = self.transmit.stage(transmission);
-                    debug_assert!(staged.is_ok());
-                }
+                Ok(transmission) => self.transmit.push(transmission),
                 Err(violation) => {
                     judged = Err(violation);
                     break;
@@ -169,7 +210,6 @@ impl Mailbox {
             }
             self.tx_head = self.tx_head.wrapping_add(1);
         }
-        self.transmit.publish();
         self.rings.set_tx_head(self.tx_head);
         judged
     }
@@ -198,7 +238,7 @@ impl Mailbox {
     /// Writes what MMA has delivered into the guest's receive ring; returns how many entries, slots that come back included.
     pub fn publish(&mut self) -> u32 {
         let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
-        let count = self.deliver.pop_batch(rings.entries() as usize, |delivery| {
+        let count = self.deliver.take_batch(rings.entries() as usize, |delivery| {
             let Delivery { slot, len, port, facts } = delivery;
             let offset = RX_HEADROOM as u16;
             granted.grant(slot);
@@ -415,9 +455,7 @@ mod tests {
                 let mut intake = self.endpoint.inlet.open();
                 let came = intake.came_by.arriving(PortIndex(0));
                 let accepted = intake.accept(100, came, 0, |_, _, _| ());
-                drop(intake);
                 assert_eq!(accepted, Accepted::Yes);
-                self.endpoint.inlet.deliver.publish();
             }
         }
 
@@ -443,7 +481,7 @@ mod tests {
 
         /// Frees what was collected, as the MMA does.
         fn move_output(&mut self) {
-            while let Some(sent) = self.endpoint.transmit.pop() {
+            while let Some(sent) = self.endpoint.transmit.taking(1).take() {
                 self.endpoint.inlet.free.push(sent.slot);
             }
         }
@@ -481,7 +519,7 @@ mod tests {
                 played.set_tx_tail(tail);
                 let expected = Violation::IndexJump { head: start, tail, entries: ENTRIES };
                 assert_eq!(played.mailbox.collect(), Err(expected));
-                assert_eq!(played.endpoint.transmit.pop(), None);
+                assert_eq!(played.endpoint.transmit.taking(1).take(), None);
             }
         }
     }

@@ -255,7 +255,7 @@ impl Mma {
             self.dock.keep(frame.into_buffer());
         }
         // Sent, but there was no room for it. What the guest has dropped itself is counted already.
-        transmit.pop_batch(usize::MAX, |sent| {
+        transmit.take_batch(usize::MAX, |sent| {
             moved.dropped_gone.add(u64::from(sent.to != Outlet::Drop));
             inlet.free.push(sent.slot);
         });
@@ -325,7 +325,6 @@ impl Mma {
             }
             shelf.keep(frame.into_buffer());
         }
-        drop(intake);
         if moved.frames > 0 {
             counters.copied_bytes.add(moved.bytes);
             moved.count_received(endpoint);
@@ -340,7 +339,7 @@ impl Mma {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let waiting = left;
         while left > 0 {
-            let Some(&first) = from.transmit.peek(0) else { break };
+            let Some(first) = from.transmit.peek(0) else { break };
             let (taken, halt) = match from.course(&first) {
                 None => (self.drop_run(&mut from, first.to, left), None),
                 Some(course) => match course.edge {
@@ -357,7 +356,6 @@ impl Mma {
         }
         let moved = waiting - left;
         if moved > 0 {
-            from.transmit.release();
             from.inlet.return_own();
             self.slots_freed(&mut from);
         }
@@ -401,7 +399,7 @@ impl Mma {
         let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
         next.inlet.deliver.prefetch_row(max);
         let mut intake = next.inlet.open();
-        while let Some(&sent) = row.peek(0)
+        while let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
@@ -422,8 +420,6 @@ impl Mma {
             free.push(sent.slot);
             taken += 1;
         }
-        drop(intake);
-        drop(row);
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_received(next);
@@ -447,7 +443,7 @@ impl Mma {
         prefetch_payloads(&row, pool);
         let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
         let mut exit = self.dock.outlet();
-        while let Some(&sent) = row.peek(0)
+        while let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
@@ -467,7 +463,6 @@ impl Mma {
             taken += 1;
         }
         drop(exit);
-        drop(row);
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_sent(from);
@@ -496,7 +491,6 @@ impl Mma {
             self.held -= 1;
             self.dock.keep(frame.into_buffer());
         }
-        drop(intake);
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_received(endpoint);
@@ -540,7 +534,7 @@ impl Mma {
         let mut untold = untold.drain(..).peekable();
         while let Some(first) = untold.next() {
             let Some(endpoint) = table.get_mut(first) else { continue };
-            endpoint.hand_over();
+            endpoint.untold = false;
             telling.push(first);
             let worker = endpoint.worker.clone();
             while let Some(&id) = untold.peek() {
@@ -548,7 +542,7 @@ impl Mma {
                     if !endpoint.worker.is_same(&worker) {
                         break;
                     }
-                    endpoint.hand_over();
+                    endpoint.untold = false;
                     telling.push(id);
                 }
                 untold.next();

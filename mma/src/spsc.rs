@@ -6,7 +6,8 @@
 //!
 //! Every write to a published index costs the other side a transfer of its line, so batches publish once:
 //! [`Producer::stage`] any number of entries, then [`Producer::publish`]; [`Consumer::take`] any number, then
-//! [`Consumer::release`]. [`Producer::push`] and [`Consumer::pop`] are both in one, for what comes singly.
+//! [`Consumer::release`]. [`Producer::push`] and [`Consumer::pop`] are both in one, for what comes singly. Where there are thousands of rings
+//! the two lines are too many: see `phased`.
 #![allow(unsafe_code)] // Owns the uninitialised storage that the two indices guard.
 
 use std::mem::MaybeUninit;
@@ -14,7 +15,6 @@ use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
-use crate::prefetch::{self, LINE};
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
 type Entry<T> = UnsafeCell<MaybeUninit<T>>;
@@ -61,16 +61,6 @@ impl<T> Places<T> {
 
     fn capacity(&self) -> usize {
         self.mask + 1
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, index: usize) {
-        prefetch::to_read(self.first.as_ptr().wrapping_add(index & self.mask));
-    }
-
-    #[inline(always)]
-    fn prefetch_to_write(&self, index: usize) {
-        prefetch::to_write(self.first.as_ptr().wrapping_add(index & self.mask));
     }
 
     /// # Safety
@@ -233,24 +223,6 @@ impl<T> Staging<'_, T> {
     }
 }
 
-impl<T> Producer<T> {
-    /// Asks for the places of the next entries, which the consumer had last.
-    #[inline]
-    pub fn prefetch_row(&self, count: usize) {
-        let per_line = (LINE / size_of::<T>().max(1)).max(1);
-        for at in (0..count.min(self.capacity())).step_by(per_line) {
-            self.places.prefetch_to_write(self.tail.wrapping_add(at));
-        }
-    }
-
-    /// Asks for what staging the next entry and publishing it touch.
-    #[inline]
-    pub fn prefetch(&self) {
-        self.places.prefetch_to_write(self.tail);
-        prefetch::to_write(&raw const self.shared.tail);
-    }
-}
-
 impl<T> Drop for Staging<'_, T> {
     #[inline]
     fn drop(&mut self) {
@@ -270,14 +242,6 @@ impl<T> Consumer<T> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.places.capacity()
-    }
-
-    /// Asks for what taking the next entry and giving its place back touch.
-    #[inline]
-    pub fn prefetch(&self) {
-        self.places.prefetch(self.head);
-        prefetch::to_read(&raw const self.shared.tail);
-        prefetch::to_write(&raw const self.shared.head);
     }
 
     /// Entries that can be taken now. Looks at the producer's index only if fewer than `wanted` seem there.

@@ -1,7 +1,7 @@
 //! What the lock-free parts of this crate are built on: the standard library's, or loom's when they are being
 //! model-checked (`RUSTFLAGS="--cfg loom" cargo test -p pinion-mma --release --lib loom`).
 //!
-//! Only [`crate::spsc`], [`crate::notify`] and [`crate::doorbell`] import from here. Loom's types work within a model
+//! Only [`crate::spsc`], [`crate::phased`], [`crate::notify`] and [`crate::doorbell`] import from here. Loom's types work within a model
 //! only, so under loom the ordinary unit tests of these modules, and of those above them, are left out.
 
 #[cfg(not(all(test, loom)))]

@@ -13,10 +13,10 @@ use crate::heading::{Heading, Sides};
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
 use crate::notify::ReadyQueue;
+use crate::phased::{Consumer, Producer};
 use crate::pool::PoolRegion;
 use crate::prefetch;
 use crate::slots::{Came, CameBy, FreeSlots};
-use crate::spsc::{Consumer, Producer, Staging};
 
 /// Where an FWP's output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +194,7 @@ pub(crate) struct Intake<'e> {
     pool: PoolRegion,
     free: &'e mut FreeSlots,
     pub(crate) came_by: &'e mut CameBy,
-    staging: Staging<'e, Delivery>,
+    deliver: &'e mut Producer<Delivery>,
 }
 
 impl Inlet {
@@ -212,23 +212,15 @@ impl Inlet {
     #[inline]
     pub(crate) fn return_own(&mut self) {
         let Self { free, deliver, .. } = self;
-        let Some(mut slot) = free.pop_own() else { return };
-        loop {
-            // One place per slot in the ring and each slot in it at most once: it cannot be full.
-            let staged = deliver.stage(Delivery { slot, len: 0, port: PortIndex(0), facts: 0 });
-            debug_assert!(staged.is_ok());
-            match free.pop_own() {
-                Some(next) => slot = next,
-                None => break,
-            }
+        while let Some(slot) = free.pop_own() {
+            deliver.push(Delivery { slot, len: 0, port: PortIndex(0), facts: 0 });
         }
-        deliver.publish();
     }
 
     #[inline]
     pub(crate) fn open(&mut self) -> Intake<'_> {
-        let staging = self.deliver.staging();
-        Intake { pool: self.pool, free: &mut self.free, came_by: &mut self.came_by, staging }
+        let Self { pool, free, came_by, deliver } = self;
+        Intake { pool: *pool, free, came_by, deliver }
     }
 }
 
@@ -241,8 +233,8 @@ impl Intake<'_> {
         }
     }
 
-    /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and stages it for the worker. What comes of it is
-    /// for the caller to count.
+    /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and hands it to the worker, which is to be told then. What comes
+    /// of it is for the caller to count.
     #[inline(always)]
     pub(crate) fn accept(
         &mut self,
@@ -258,9 +250,7 @@ impl Intake<'_> {
         let offset = RX_HEADROOM as u16;
         copy(&self.pool, slot, offset);
         self.came_by.set(slot, came);
-        // One place per slot in the ring and each slot in it at most once: it cannot be full.
-        let staged = self.staging.stage(Delivery { slot, len: len as u16, port: came.port, facts });
-        debug_assert!(staged.is_ok());
+        self.deliver.push(Delivery { slot, len: len as u16, port: came.port, facts });
         Accepted::Yes
     }
 }
@@ -337,7 +327,7 @@ impl Endpoint {
     pub fn settle(&mut self) {
         let Inlet { free, .. } = &mut self.inlet;
         let mut own = 0;
-        self.transmit.pop_batch(usize::MAX, |sent| {
+        self.transmit.take_batch(usize::MAX, |sent| {
             if sent.to == Outlet::Drop {
                 free.push(sent.slot);
             } else {
@@ -359,13 +349,6 @@ impl Endpoint {
             Edge::Fwp(next) => Some(*next),
             Edge::Egress(_) | Edge::EgressWhereItCame => None,
         })
-    }
-
-    /// Hands what was staged to the worker's ring. The worker is to be told then.
-    #[inline]
-    pub(crate) fn hand_over(&mut self) {
-        self.untold = false;
-        self.inlet.deliver.publish();
     }
 
     fn feeds_itself(&self) -> bool {

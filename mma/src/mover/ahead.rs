@@ -3,6 +3,7 @@
 use crate::id::FwpId;
 use crate::link::Inbound;
 use crate::mailbox::Transmission;
+use crate::phased;
 use crate::pool::PoolRegion;
 use crate::spsc::Taking;
 use crate::wiring::EndpointTable;
@@ -29,7 +30,7 @@ pub(super) fn prefetch_others(frames: &Taking<'_, Inbound>, target: FwpId, table
 
 /// Asks for the first payloads of a row.
 #[inline(always)]
-pub(super) fn prefetch_payloads(row: &Taking<'_, Transmission>, pool: &PoolRegion) {
+pub(super) fn prefetch_payloads(row: &phased::Taking<'_, Transmission>, pool: &PoolRegion) {
     for sent in (0..AHEAD).map_while(|ahead| row.peek(ahead)) {
         pool.prefetch(sent.slot, sent.offset);
     }
@@ -37,7 +38,7 @@ pub(super) fn prefetch_payloads(row: &Taking<'_, Transmission>, pool: &PoolRegio
 
 /// Asks for the payload that comes some frames after the one being copied.
 #[inline(always)]
-pub(super) fn prefetch_payload(row: &Taking<'_, Transmission>, pool: &PoolRegion) {
+pub(super) fn prefetch_payload(row: &phased::Taking<'_, Transmission>, pool: &PoolRegion) {
     if let Some(sent) = row.peek(AHEAD) {
         pool.prefetch(sent.slot, sent.offset);
     }
