@@ -51,11 +51,13 @@ pub fn finish() {
 }
 
 /// Whether [`finish`] was called.
+#[inline]
 pub(crate) fn is_asked() -> bool {
     FINISHED.get()
 }
 
 /// Whether [`finish`] was called; then as if it never was.
+#[inline]
 pub(crate) fn take() -> bool {
     FINISHED.replace(false)
 }
