@@ -264,10 +264,15 @@ impl Mailbox {
         self.deliver.ready(1) > 0
     }
 
-    /// Asks for what a turn of one packet touches, but the packet.
+    /// Asks for what has been delivered, but the packets. While MMA is about to deliver, asking takes from it what it writes.
+    #[inline]
+    pub fn prefetch_delivered(&self) {
+        self.deliver.prefetch();
+    }
+
+    /// Asks for all else that a turn of one packet touches.
     #[inline]
     pub fn prefetch(&self) {
-        self.deliver.prefetch();
         self.transmit.prefetch();
         self.rings.prefetch(self.rx_tail, self.tx_head);
         prefetch::to_write(self.granted.bits.as_ptr());

@@ -189,7 +189,10 @@ impl Mma {
                 *target = last;
             }
         }
-        targets.into_iter().flatten().for_each(|target| table.prefetch_inlet(target));
+        targets.into_iter().flatten().for_each(|target| {
+            table.prefetch_inlet(target);
+            table.prefetch_notice(target);
+        });
     }
 
     fn move_outputs(&mut self) -> usize {

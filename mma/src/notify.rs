@@ -12,6 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::doorbell::Doorbell;
 use crate::id::FwpId;
+use crate::prefetch;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
 /// The FWPs that one thread should look at. Bounded, lock-free, shared by all who notify that thread.
@@ -113,7 +114,19 @@ impl ReadyQueue {
             let ahead = |step: &usize| shared.summary[(round.part + step) % parts].load(Ordering::Relaxed) != 0;
             let step = (1..=parts).find(ahead)?;
             round.part = (round.part + step) % parts;
+            // Both are with who marked them: the word comes while the summary is taken.
+            let first = shared.summary[round.part].load(Ordering::Relaxed).trailing_zeros() as usize;
+            prefetch::to_write(shared.marked(round.part * 64 + first % 64));
             round.summary = shared.summary[round.part].swap(0, Ordering::AcqRel);
+        }
+    }
+
+    /// Asks for what marking an FWP touches, but the line that its thread reads at each poll: that would go there and back once more.
+    #[inline]
+    pub fn prefetch(&self, id: FwpId) {
+        if let Some(tenant) = self.shared.tenants.get(id.index as usize) {
+            prefetch::to_read(tenant);
+            prefetch::to_write(self.shared.marked(id.index as usize / 64));
         }
     }
 

@@ -390,6 +390,14 @@ impl EndpointTable {
         }
     }
 
+    /// Asks for what telling an endpoint's worker touches. The endpoint should be at hand itself.
+    #[inline]
+    pub(crate) fn prefetch_notice(&self, id: FwpId) {
+        if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
+            endpoint.worker.prefetch(id);
+        }
+    }
+
     /// Asks for what delivering a frame to an endpoint touches, which should be at hand itself.
     #[inline]
     pub(crate) fn prefetch_inlet(&self, id: FwpId) {

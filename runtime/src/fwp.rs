@@ -136,7 +136,13 @@ pub struct Place {
 }
 
 impl Fwp {
-    /// Asks for the memory that its turn will touch. It should be at hand itself.
+    /// Asks for what has been delivered to it. It should be at hand itself.
+    #[inline]
+    pub(crate) fn prefetch_delivered(&self) {
+        self.mailbox.prefetch_delivered();
+    }
+
+    /// Asks for all else that its turn will touch. It should be at hand itself.
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.mailbox.prefetch();

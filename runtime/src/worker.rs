@@ -169,6 +169,7 @@ impl Worker {
     pub fn poll(&mut self) -> usize {
         // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
         // is in the table afterwards.
+        self.look_at_expected();
         let inputs = &mut self.inputs;
         self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
         let inputs = self.noticed.len();
@@ -286,7 +287,19 @@ impl Worker {
                 self.scheduler.prefetch(id);
                 prefetch::all_to_read(fwp);
                 fwp.prefetch();
+                self.mmas[id.mma(self.mmas.len()).0].prefetch(id);
             }
+        }
+    }
+
+    /// Asks for what was delivered to whom [`Worker::look_who_comes`] has seen, once anybody is told of and before it is found out who.
+    #[inline]
+    fn look_at_expected(&self) {
+        if let Some(id) = self.stage.asked
+            && !self.inputs.is_empty()
+            && let Some(Some(fwp)) = self.fwps.get(id.index as usize)
+        {
+            fwp.prefetch_delivered();
         }
     }
 
@@ -370,7 +383,10 @@ impl Worker {
         let fwps = || self.scheduler.upcoming().filter_map(|index| self.fwps[index as usize].as_deref());
         let first = || fwps().filter(|fwp| Some(fwp.id()) != asked);
         first().take(FAR_AHEAD + 1).for_each(prefetch::all_to_read);
-        first().take(NEAR_AHEAD + 1).for_each(Fwp::prefetch);
+        first().take(NEAR_AHEAD + 1).for_each(|fwp| {
+            fwp.prefetch_delivered();
+            fwp.prefetch();
+        });
     }
 
     /// Asks for memory of those whose turns come soon. Where many have little to do, all of it has to be fetched from afar.
@@ -379,6 +395,7 @@ impl Worker {
         let Self { scheduler, fwps, .. } = self;
         let mut ahead = scheduler.upcoming().skip(NEAR_AHEAD).filter_map(|index| fwps[index as usize].as_deref());
         if let Some(near) = ahead.next() {
+            near.prefetch_delivered();
             near.prefetch();
             if let Some(far) = ahead.nth(FAR_AHEAD - NEAR_AHEAD - 1) {
                 prefetch::all_to_read(far);
