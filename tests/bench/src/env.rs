@@ -7,10 +7,11 @@ use anyhow::Context;
 use pinion_tests::build::{program, workspace};
 use serde_json::{Value, json};
 
+use crate::core_distance;
 use crate::figure::{Cores, Run};
 use crate::outcome::rounded;
 
-/// Asks the machine; the node's roles were there. Nothing in it names a host or a person.
+/// Asks the machine; the node's roles were there. How far apart the cores are is told as of before and after. Nothing in it names a host or a person.
 pub(crate) fn env(run: &Run, node: Cores) -> anyhow::Result<Value> {
     let kernel = rustix::system::uname();
     Ok(json!({
@@ -27,6 +28,7 @@ pub(crate) fn env(run: &Run, node: Cores) -> anyhow::Result<Value> {
             "mma": node.first,
             "workers": [node.second],
         },
+        "core_round_trip_ns": [run.core_round_trip_ns.map(rounded), core_distance::round_trip_ns(run.cores)?.map(rounded)],
         "seconds": run.time.as_secs(),
         "others_cpu_percent": rounded(run.others.percent_of_a_core()?),
         "pinion": first_line(Command::new(program("piniond")).arg("--version"))?,

@@ -7,6 +7,7 @@ use anyhow::ensure;
 use indicatif::{ProgressBar, ProgressStyle};
 use pinion_tests::bed::two_cores;
 
+use crate::core_distance;
 use crate::others::Others;
 
 /// The options that all figures have.
@@ -80,13 +81,16 @@ pub(crate) struct Run {
     pub(crate) progress: Progress,
     /// What else the machine does meanwhile.
     pub(crate) others: Others,
+    /// How far apart the cores were before: [`core_distance::round_trip_ns`].
+    pub(crate) core_round_trip_ns: Option<f64>,
 }
 
 impl Run {
     pub(crate) fn new(name: &'static str, common: &Common) -> anyhow::Result<Self> {
         let time = Duration::from_secs(common.seconds);
         let cores = Cores::chosen(&common.cores)?;
-        Ok(Self { name, time, cores, progress: Progress::new(), others: Others::watch()? })
+        let core_round_trip_ns = core_distance::round_trip_ns(cores)?;
+        Ok(Self { name, time, cores, progress: Progress::new(), others: Others::watch()?, core_round_trip_ns })
     }
 }
 

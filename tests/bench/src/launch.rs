@@ -76,6 +76,8 @@ struct Measured {
     first: LatencySnapshot,
     last: LatencySnapshot,
     replies: Vec<Percentiles>,
+    /// How long after they were due clients came: where that is milliseconds, the machine had taken the core, and many came at once.
+    late: Percentiles,
 }
 
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
@@ -113,6 +115,8 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     outcome.describe("instances", options.instances);
     outcome.describe("cache_min", cache(options.instances as usize, 1));
     outcome.describe("reply_p50_us", rounded(median_of(&short.replies)));
+    outcome.describe("late_p99_us", rounded(short.late.at_us(99.0)));
+    outcome.describe("late_max_us", rounded(short.late.at_us(100.0)));
     outcome.describe("chain10_reply_p50_us", rounded(median_of(&long.replies)));
     Ok(outcome)
 }
@@ -140,10 +144,12 @@ fn measure(cores: Cores, clients: usize, stages: usize) -> anyhow::Result<Measur
     node.serve(WARM_UP.min(cache as usize), Pace::AfterReply)?;
     node.await_rest(u32::MAX)?;
     let start = node.latencies();
-    let (mut replies, mut first, mut last) = (Vec::new(), None, None);
+    let (mut replies, mut late, mut first, mut last) = (Vec::new(), Percentiles::new(), None, None);
     for portion in portions(clients, cache as usize) {
         let before = node.latencies().chain_activation;
-        replies.push(node.serve(portion, PACE)?.times);
+        let tally = node.serve(portion, PACE)?;
+        late.add(&tally.late);
+        replies.push(tally.times);
         let of_portion = node.latencies().chain_activation.since(&before);
         first.get_or_insert_with(|| of_portion.clone());
         last = Some(of_portion);
@@ -153,7 +159,7 @@ fn measure(cores: Cores, clients: usize, stages: usize) -> anyhow::Result<Measur
     let activation = end.chain_activation.since(&start.chain_activation);
     anyhow::ensure!(activation.count() == clients as u64, "{} of {clients} clients were counted", activation.count());
     let (Some(first), Some(last)) = (first, last) else { anyhow::bail!("there were no clients") };
-    Ok(Measured { preparation: end.preparation.since(&start.preparation), activation, first, last, replies })
+    Ok(Measured { preparation: end.preparation.since(&start.preparation), activation, first, last, replies, late })
 }
 
 /// The first and the last hundred by themselves; of the others never more than the cache holds.

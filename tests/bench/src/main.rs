@@ -16,6 +16,7 @@
 mod chain;
 mod checksum;
 mod churn;
+mod core_distance;
 mod density;
 mod env;
 mod fair;

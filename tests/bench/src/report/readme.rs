@@ -25,8 +25,17 @@ fn table(all: &[Results]) -> String {
     }
     let mut environments: Vec<String> = all.iter().map(|results| environment(&results.env)).collect();
     environments.dedup();
-    writeln!(table, "\nMeasured on {}.", environments.join("; ")).expect("memory takes all");
+    writeln!(table, "\nMeasured on {}{}.", environments.join("; "), distances(all)).expect("memory takes all");
     table
+}
+
+/// How far apart the cores were, before and after each figure.
+fn distances(all: &[Results]) -> String {
+    let both = |results: &Results| results.env["core_round_trip_ns"].as_array().cloned().unwrap_or_default();
+    let times_ns: Vec<f64> = all.iter().flat_map(both).filter_map(|time_ns| time_ns.as_f64()).collect();
+    let Some(nearest_ns) = times_ns.iter().copied().reduce(f64::min) else { return String::new() };
+    let farthest_ns = times_ns.iter().copied().fold(nearest_ns, f64::max);
+    format!("; a line of memory went from one core to the other and back in {nearest_ns:.0} to {farthest_ns:.0} ns")
 }
 
 #[cfg(test)]
@@ -45,7 +54,7 @@ mod tests {
         };
         let env = json!({
             "cpu_model": "CPU", "kernel": "6", "dpdk": "22.11", "rustc": "1.95.0 (x)", "pinion": "piniond 0.1.0",
-            "commit": "abc", "cores": [0, 1],
+            "commit": "abc", "cores": [0, 1], "core_round_trip_ns": [420.5, 80.25],
         });
         Results { title: "", origin: "", env, plots: Vec::new(), lines: vec![line] }
     }
@@ -59,7 +68,8 @@ mod tests {
             format!(
                 "# Title\n{BEGIN}\n| | Pinion | peers, in the same run | the paper's |\n|---|---|---|---|\n\
                  | chain of 1 | 10 Mpps | testpmd 40 Mpps | - |\n\n\
-                 Measured on CPU, kernel 6, DPDK 22.11, Rust 1.95.0, piniond 0.1.0 at abc, cores [0,1].\n{END}\nrest\n"
+                 Measured on CPU, kernel 6, DPDK 22.11, Rust 1.95.0, piniond 0.1.0 at abc, cores [0,1]; \
+                 a line of memory went from one core to the other and back in 80 to 420 ns.\n{END}\nrest\n"
             )
         );
         assert_eq!(with_table(&new, &[results()]).unwrap(), new);
