@@ -85,6 +85,8 @@ pub(crate) struct Assigner {
     outbox: Outbox,
     /// Whether this poll may cause events.
     open: bool,
+    /// An instance was given since that was last asked.
+    given: bool,
 }
 
 impl Assigner {
@@ -105,6 +107,7 @@ impl Assigner {
             misses: Arc::new(misses),
             outbox,
             open: true,
+            given: false,
         }
     }
 
@@ -138,6 +141,12 @@ impl Assigner {
     /// Whether this poll may cause events.
     pub(crate) fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// Whether somebody was given an instance since this was last asked.
+    #[inline(always)]
+    pub(crate) fn has_given(&mut self) -> bool {
+        std::mem::take(&mut self.given)
     }
 
     pub(crate) fn flows(&self) -> usize {
@@ -207,8 +216,8 @@ impl Assigner {
         Read::Flow { flow, lead, plain }
     }
 
-    /// As if nothing had been noted.
-    fn long_way(&self, read: &Read) -> Read {
+    /// As if nothing had been noted: what is noted holds for a poll.
+    pub(crate) fn long_way(&self, read: &Read) -> Read {
         match read {
             Read::Known { plain, .. } => self.look_ahead(plain.key(), *plain),
             other => *other,
@@ -368,6 +377,7 @@ impl Assigner {
             return None;
         }
         let (slot, instance) = self.instances.bind(key, hash, now_ns)?;
+        self.given = true;
         self.misses.note(self.instances.entrance(slot).first, missed_ns);
         self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
         Some(slot)

@@ -15,8 +15,9 @@
 //! The rules of the fast path, which all of `poll` is: after [`Gateway::new`] nothing is allocated or freed, no lock is
 //! taken and the kernel is not called, except by a port's device, by the launcher's channels (per command and event,
 //! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
-//! bounded: a burst in and a burst out per port, a few commands, a slice of the tables.
+//! bounded: a burst in, or a new client of it ([`behind`]), and a burst out per port, a few commands, a slice of the tables.
 
+mod behind;
 mod bin;
 mod config;
 mod invocations;
@@ -31,6 +32,7 @@ use pinion_mma::next_up::NextUp;
 use pinion_mma::stopwatch::Stopwatch;
 use smoltcp::wire::EthernetAddress;
 
+use self::behind::Behind;
 use self::bin::Bin;
 use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PortSetup};
@@ -94,6 +96,7 @@ struct PortState {
     index: PortIndex,
     neighbors: Neighbors,
     promiscuous: Promiscuous,
+    behind: Behind,
     /// Frames to transmit; at most a burst.
     leaving: Vec<Frame>,
 }
@@ -247,6 +250,7 @@ impl Gateway {
     pub fn has_work(&mut self) -> bool {
         self.handover.has_work()
             || !self.commands.is_empty()
+            || self.ports.iter().any(|state| !state.behind.is_empty())
             || self.assigner.has_events()
             || self.invoke.as_mut().is_some_and(InvokePort::has_work)
     }
@@ -338,16 +342,53 @@ impl Gateway {
     }
 
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
-        let mut received = std::mem::take(&mut self.received);
-        let count = self.ports[port].port.receive(&mut received, self.burst);
-        let mut reads = std::mem::take(&mut self.reads);
-        self.read_burst(port, &mut received, &mut reads[..count], now_ns);
-        let delivered = self.take_in(port, &mut received, &reads, now_ns);
-        (self.received, self.reads) = (received, reads);
+        // What was given until now, was to those who waited.
+        self.assigner.has_given();
+        let (count, delivered) = if self.ports[port].behind.is_empty() {
+            self.take_in_burst(port, now_ns)
+        } else {
+            self.take_in_behind(port, now_ns)
+        };
         if delivered > 0 {
             self.bin.observer.port(self.ports[port].index).delivered.add(delivered);
         }
         count
+    }
+
+    /// Takes in what the device has, up to the first frame of a new client; returns how many frames that were, and how many of them went
+    /// to instances.
+    fn take_in_burst(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
+        let mut received = std::mem::take(&mut self.received);
+        let count = self.ports[port].port.receive(&mut received, self.burst);
+        let mut reads = std::mem::take(&mut self.reads);
+        self.read_burst(port, &mut received, &mut reads[..count], now_ns);
+        let mut delivered = 0;
+        let mut left = received.drain(..).zip(&reads);
+        while let Some((frame, read)) = left.next() {
+            delivered += self.take_in(port, frame, read, now_ns);
+            if self.assigner.has_given() {
+                let Self { ports, assigner, .. } = self;
+                ports[port].behind.keep(left.by_ref().map(|(frame, read)| (frame, assigner.long_way(read))), now_ns);
+            }
+        }
+        drop(left);
+        (self.received, self.reads) = (received, reads);
+        (count, delivered)
+    }
+
+    /// The same for what is left of a burst.
+    #[inline(never)]
+    fn take_in_behind(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
+        let can_wait = self.ports[port].behind.can_wait(now_ns);
+        let (mut count, mut delivered) = (0, 0);
+        while let Some((frame, read)) = self.ports[port].behind.take() {
+            delivered += self.take_in(port, frame, &read, now_ns);
+            count += 1;
+            if self.assigner.has_given() && can_wait {
+                break;
+            }
+        }
+        (count, delivered)
     }
 
     fn read_burst(&mut self, port: usize, frames: &mut [Frame], reads: &mut [Read], now_ns: u64) {
@@ -360,27 +401,27 @@ impl Gateway {
         reads.iter_mut().for_each(|read| self.assigner.fetch(read));
     }
 
-    /// Finds each frame its instance, or another end; returns how many went to instances.
-    fn take_in(&mut self, port: usize, frames: &mut Vec<Frame>, reads: &[Read], now_ns: u64) -> u64 {
-        let mut delivered = 0;
-        for (frame, read) in frames.drain(..).zip(reads) {
-            let entry = match self.assigner.assign(read, now_ns) {
-                Some(Assignment::To(entry)) => entry,
-                Some(other) => {
-                    self.take_in_unassigned(frame, read, &other, now_ns);
-                    continue;
-                }
-                None => {
-                    self.take_in_other(port, frame, read, now_ns);
-                    continue;
-                }
-            };
-            match self.handover.stage(frame, entry) {
-                Ok(()) => delivered += 1,
-                Err(frame) => self.drop_of_chain(frame, read, DropReason::MmaBusy, now_ns),
+    /// Finds a frame its instance, or another end; returns how many went to an instance: 1, or 0.
+    #[inline(always)]
+    fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) -> u64 {
+        let entry = match self.assigner.assign(read, now_ns) {
+            Some(Assignment::To(entry)) => entry,
+            Some(other) => {
+                self.take_in_unassigned(frame, read, &other, now_ns);
+                return 0;
+            }
+            None => {
+                self.take_in_other(port, frame, read, now_ns);
+                return 0;
+            }
+        };
+        match self.handover.stage(frame, entry) {
+            Ok(()) => 1,
+            Err(frame) => {
+                self.drop_of_chain(frame, read, DropReason::MmaBusy, now_ns);
+                0
             }
         }
-        delivered
     }
 
     #[inline(never)]
@@ -502,8 +543,9 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         let Self { pending, bin, .. } = self;
         while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())) {}
-        for frame in self.ports.iter_mut().flat_map(|state| state.leaving.drain(..)) {
-            bin.take(frame.into_buffer());
+        for PortState { behind, leaving, .. } in &mut self.ports {
+            let behind = std::iter::from_fn(|| behind.take()).map(|(frame, _)| frame);
+            leaving.drain(..).chain(behind).for_each(|frame| bin.take(frame.into_buffer()));
         }
         bin.empty();
     }
@@ -513,7 +555,8 @@ fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let PortSetup { port, addresses } = setup;
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
     let promiscuous = port.promiscuous();
-    PortState { port, index, neighbors, promiscuous, leaving: Vec::with_capacity(burst) }
+    let behind = Behind::new(burst);
+    PortState { port, index, neighbors, promiscuous, behind, leaving: Vec::with_capacity(burst) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,87 @@
+//! Bursts with new clients in them.
+
+use super::*;
+
+/// Longer than a round takes in which nobody goes on and on, and shorter than anything times out.
+pub(super) const LONG_NS: u64 = 50_000;
+
+/// With so many instances ready, the first of them 10.
+fn rig(instances: u64) -> Rig {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..10 + instances).rev().for_each(|instance| rig.ready(0, instance));
+    rig
+}
+
+impl Rig {
+    fn send_burst(&mut self, frames: &[Vec<u8>]) {
+        frames.iter().for_each(|frame| self.send(frame));
+        self.poll();
+    }
+}
+
+#[test]
+fn a_burst_of_new_clients_is_taken_in_one_client_a_poll_and_in_order() {
+    let mut rig = rig(4);
+    rig.send_burst(&[ping(1, 1), ping(1, 2), ping(2, 1), ping(1, 3), ping(3, 1)]);
+    assert_eq!(rig.targets(), [10]);
+    assert!(rig.gateway.has_work());
+    // What comes now is behind those that have come.
+    rig.send(&ping(4, 1));
+    let polls: Vec<_> = std::iter::from_fn(|| Some((rig.poll(), rig.targets()))).take(4).collect();
+    assert_eq!(
+        polls.iter().map(|(_, targets)| targets.as_slice()).collect::<Vec<_>>(),
+        [&[10, 11][..], &[10, 12], &[13], &[]]
+    );
+    assert!(polls[..3].iter().all(|(done, _)| *done > 0));
+    assert_eq!(rig.gateway.observer().ports().next().unwrap().delivered.value(), 6);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_burst_without_new_clients_is_taken_in_at_once() {
+    let mut rig = rig(2);
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
+    assert_eq!(rig.targets(), [10, 11]);
+    rig.send_burst(&[ping(1, 2), ping(2, 2), ping(1, 3)]);
+    assert_eq!(rig.targets(), [10, 11, 10]);
+    // Nor do those make anybody wait for whom there is no instance.
+    rig.send_burst(&[ping(3, 1), ping(4, 1), ping(1, 4)]);
+    assert_eq!((rig.targets(), rig.gateway.observer().frames_pending()), (vec![10], 2));
+}
+
+#[test]
+fn where_others_have_the_thread_for_long_all_that_is_left_is_taken_in_at_once() {
+    let mut rig = rig(4);
+    rig.send_burst(&[ping(1, 1), ping(2, 1), ping(3, 1), ping(4, 1)]);
+    assert_eq!(rig.targets(), [10]);
+    // Once may be by chance.
+    rig.now_ns += LONG_NS;
+    rig.poll();
+    assert_eq!(rig.targets(), [11]);
+    rig.now_ns += LONG_NS;
+    rig.poll();
+    assert_eq!(rig.targets(), [12, 13]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_frame_behind_a_new_clients_does_not_go_to_an_instance_that_is_unbound_meanwhile() {
+    let mut rig = rig(3);
+    rig.send_and_poll(&[ping(1, 1), ping(1, 2)]);
+    assert_eq!(rig.targets(), [10, 10]);
+    rig.send_burst(&[ping(2, 1), ping(1, 3)]);
+    rig.command(Command::Unbind { instance: InstanceId(10) });
+    rig.poll_all();
+    assert_eq!(rig.targets(), [11, 12]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_gateway_that_ends_gives_back_what_is_left_of_a_burst() {
+    let mut rig = rig(2);
+    rig.send_burst(&[ping(1, 1), ping(2, 1), ping(2, 2)]);
+    assert_eq!(rig.targets(), [10]);
+    let (pool, held) = (rig.pool.clone(), rig.pool.available());
+    drop(rig.gateway);
+    assert!(pool.available() >= held + 2);
+}
