@@ -15,7 +15,7 @@
 //! The rules of the fast path, which all of `poll` is: after [`Gateway::new`] nothing is allocated or freed, no lock is
 //! taken and the kernel is not called, except by a port's device, by the launcher's channels (per command and event,
 //! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
-//! bounded: a burst in, or a new client of it ([`behind`]), and a burst out per port, a few commands, a slice of the tables.
+//! bounded: a burst in, or a new client of it (`behind.rs`), and a burst out per port, a few commands, a slice of the tables.
 
 mod behind;
 mod bin;
