@@ -80,6 +80,8 @@ pub struct Gateway {
     /// What the frames received are; means nothing between bursts.
     reads: Box<[Read]>,
     burst: usize,
+    /// Whether a new client's first frame ends a burst.
+    ends_bursts: bool,
     /// The port that is polled first, so that none is always last.
     first_port: usize,
     polled_ns: u64,
@@ -175,6 +177,7 @@ impl Gateway {
             received: Vec::with_capacity(burst),
             reads: vec![Read::NOTHING; burst].into(),
             burst,
+            ends_bursts: false,
             first_port: 0,
             polled_ns: 0,
             undivided_ns: 0,
@@ -188,6 +191,11 @@ impl Gateway {
     pub fn announce_to(&mut self, next_up: Arc<NextUp>) {
         self.handover.announce_to(Arc::clone(&next_up));
         self.assigner.announce_to(next_up);
+    }
+
+    /// Functions run on its thread, too: each new client's is to have run before the next client is looked at.
+    pub fn shares_thread_with_functions(&mut self) {
+        self.ends_bursts = true;
     }
 
     /// The gateway's state, for anybody to read.
@@ -355,7 +363,7 @@ impl Gateway {
         count
     }
 
-    /// Takes in what the device has, up to the first frame of a new client; returns how many frames that were, and how many of them went
+    /// Takes in what the device has, up to the first frame of a new client if that ends a burst; returns how many frames that were, and how many of them went
     /// to instances.
     fn take_in_burst(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
         let mut received = std::mem::take(&mut self.received);
@@ -366,7 +374,7 @@ impl Gateway {
         let mut left = received.drain(..).zip(&reads);
         while let Some((frame, read)) = left.next() {
             delivered += self.take_in(port, frame, read, now_ns);
-            if self.assigner.has_given() {
+            if self.ends_bursts && self.assigner.has_given() {
                 let Self { ports, assigner, .. } = self;
                 ports[port].behind.keep(left.by_ref().map(|(frame, read)| (frame, assigner.long_way(read))), now_ns);
             }

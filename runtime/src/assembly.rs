@@ -456,8 +456,10 @@ fn start_roles(
         let thread = if has_gateway { gateway_thread.take() } else { None };
         let (watch, stop, report) = (Arc::clone(watch), Arc::clone(&node.stop), report.clone());
         let caller = Caller::new(Arc::clone(&launcher.desk), launcher.cores.contains(&core).then_some(core));
-        if let [Role::Worker(worker)] = &mut roles[..] {
-            worker.has_thread_to_itself();
+        match &mut roles[..] {
+            [Role::Worker(worker)] => worker.has_thread_to_itself(),
+            [Role::Gateway(gateway), .., Role::Worker(_)] => gateway.shares_thread_with_functions(),
+            _ => {}
         }
         node.roles.push(spawn(&format!("core-{}", core.0), move || {
             let pinned = pin_here(&[core]).map_err(|error| format!("core {}: {error}", core.0));

@@ -3,16 +3,25 @@
 use super::*;
 
 /// Longer than a round takes in which nobody goes on and on, and shorter than anything times out.
-pub(super) const LONG_NS: u64 = 50_000;
+const LONG_NS: u64 = 50_000;
 
 /// With so many instances ready, the first of them 10.
 fn rig(instances: u64) -> Rig {
     let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.gateway.shares_thread_with_functions();
     (10..10 + instances).rev().for_each(|instance| rig.ready(0, instance));
     rig
 }
 
 impl Rig {
+    /// Polls until all of a burst is taken in.
+    fn poll_all(&mut self) {
+        self.poll();
+        while self.gateway.ports.iter().any(|state| !state.behind.is_empty()) {
+            self.poll();
+        }
+    }
+
     fn send_burst(&mut self, frames: &[Vec<u8>]) {
         frames.iter().for_each(|frame| self.send(frame));
         self.poll();
@@ -40,13 +49,23 @@ fn a_burst_of_new_clients_is_taken_in_one_client_a_poll_and_in_order() {
 #[test]
 fn a_burst_without_new_clients_is_taken_in_at_once() {
     let mut rig = rig(2);
-    rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
+    rig.send_burst(&[ping(1, 1), ping(2, 1)]);
+    rig.poll_all();
     assert_eq!(rig.targets(), [10, 11]);
     rig.send_burst(&[ping(1, 2), ping(2, 2), ping(1, 3)]);
     assert_eq!(rig.targets(), [10, 11, 10]);
     // Nor do those make anybody wait for whom there is no instance.
     rig.send_burst(&[ping(3, 1), ping(4, 1), ping(1, 4)]);
     assert_eq!((rig.targets(), rig.gateway.observer().frames_pending()), (vec![10], 2));
+}
+
+#[test]
+fn a_gateway_without_functions_on_its_thread_takes_a_burst_of_new_clients_in_at_once() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..13).rev().for_each(|instance| rig.ready(0, instance));
+    rig.send_burst(&[ping(1, 1), ping(2, 1), ping(3, 1)]);
+    assert_eq!(rig.targets(), [10, 11, 12]);
+    rig.assert_no_buffer_leaked();
 }
 
 #[test]
@@ -67,7 +86,8 @@ fn where_others_have_the_thread_for_long_all_that_is_left_is_taken_in_at_once() 
 #[test]
 fn a_frame_behind_a_new_clients_does_not_go_to_an_instance_that_is_unbound_meanwhile() {
     let mut rig = rig(3);
-    rig.send_and_poll(&[ping(1, 1), ping(1, 2)]);
+    rig.send_burst(&[ping(1, 1), ping(1, 2)]);
+    rig.poll_all();
     assert_eq!(rig.targets(), [10, 10]);
     rig.send_burst(&[ping(2, 1), ping(1, 3)]);
     rig.command(Command::Unbind { instance: InstanceId(10) });
