@@ -87,6 +87,8 @@ pub(crate) struct Assigner {
     open: bool,
     /// An instance was given since that was last asked.
     given: bool,
+    /// Since when those wait who are looked up, if not since just now.
+    waiting_since_ns: Option<u64>,
 }
 
 impl Assigner {
@@ -108,6 +110,7 @@ impl Assigner {
             outbox,
             open: true,
             given: false,
+            waiting_since_ns: None,
         }
     }
 
@@ -145,8 +148,13 @@ impl Assigner {
 
     /// Whether somebody was given an instance since this was last asked.
     #[inline(always)]
-    pub(crate) fn has_given(&mut self) -> bool {
+    pub(crate) fn take_given(&mut self) -> bool {
         std::mem::take(&mut self.given)
+    }
+
+    /// Has new clients counted as missed since then, or, with none, since they are looked up.
+    pub(crate) fn count_from(&mut self, waiting_since_ns: Option<u64>) {
+        self.waiting_since_ns = waiting_since_ns;
     }
 
     pub(crate) fn flows(&self) -> usize {
@@ -315,7 +323,7 @@ impl Assigner {
     // Apart from `assign`, so that the hit stays small.
     #[inline(never)]
     fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
-        let missed_ns = self.misses.now_ns();
+        let missed_ns = self.waiting_since_ns.unwrap_or_else(|| self.misses.now_ns());
         let rule = self.rules.lookup(flow);
         let Some(key) = rule.and_then(|rule| self.key(rule, flow)) else {
             let reason = if rule.is_some() { DropReason::ChainNotInForce } else { DropReason::NoRule };

@@ -351,7 +351,7 @@ impl Gateway {
 
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
         // What was given until now, was to those who waited.
-        self.assigner.has_given();
+        self.assigner.take_given();
         let (count, delivered) = if self.ports[port].behind.is_empty() {
             self.take_in_burst(port, now_ns)
         } else {
@@ -363,8 +363,8 @@ impl Gateway {
         count
     }
 
-    /// Takes in what the device has, up to the first frame of a new client if that ends a burst; returns how many frames that were, and how many of them went
-    /// to instances.
+    /// Takes in what the device has, up to the first frame of a new client if that ends a burst; returns how many frames were received,
+    /// and how many went to instances.
     fn take_in_burst(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
         let mut received = std::mem::take(&mut self.received);
         let count = self.ports[port].port.receive(&mut received, self.burst);
@@ -374,7 +374,7 @@ impl Gateway {
         let mut left = received.drain(..).zip(&reads);
         while let Some((frame, read)) = left.next() {
             delivered += self.take_in(port, frame, read, now_ns);
-            if self.ends_bursts && self.assigner.has_given() {
+            if self.ends_bursts && self.assigner.take_given() {
                 let Self { ports, assigner, .. } = self;
                 ports[port].behind.keep(left.by_ref().map(|(frame, read)| (frame, assigner.long_way(read))), now_ns);
             }
@@ -388,14 +388,17 @@ impl Gateway {
     #[inline(never)]
     fn take_in_behind(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
         let can_wait = self.ports[port].behind.can_wait(now_ns);
+        // The clients have waited since then, whoever had the thread.
+        self.assigner.count_from(Some(self.ports[port].behind.received_ns()));
         let (mut count, mut delivered) = (0, 0);
         while let Some((frame, read)) = self.ports[port].behind.take() {
             delivered += self.take_in(port, frame, &read, now_ns);
             count += 1;
-            if self.assigner.has_given() && can_wait {
+            if self.assigner.take_given() && can_wait {
                 break;
             }
         }
+        self.assigner.count_from(None);
         (count, delivered)
     }
 

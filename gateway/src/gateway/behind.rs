@@ -19,6 +19,7 @@ const LONG_ROUNDS_MAX: u32 = 1;
 /// Of one port; never more than a burst, as nothing is received before they are taken in.
 pub(super) struct Behind {
     frames: VecDeque<(Frame, Read)>,
+    received_ns: u64,
     since_ns: u64,
     long_rounds: u32,
 }
@@ -26,16 +27,21 @@ pub(super) struct Behind {
 impl Behind {
     /// With room for a burst of so many.
     pub(super) fn new(burst: usize) -> Self {
-        Self { frames: VecDeque::with_capacity(burst), since_ns: 0, long_rounds: 0 }
+        Self { frames: VecDeque::with_capacity(burst), received_ns: 0, since_ns: 0, long_rounds: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
+    /// When the burst was received.
+    pub(super) fn received_ns(&self) -> u64 {
+        self.received_ns
+    }
+
     /// Keeps what is left of a burst for the next poll.
     pub(super) fn keep(&mut self, rest: impl Iterator<Item = (Frame, Read)>, now_ns: u64) {
-        (self.since_ns, self.long_rounds) = (now_ns, 0);
+        (self.received_ns, self.since_ns, self.long_rounds) = (now_ns, now_ns, 0);
         self.frames.extend(rest);
     }
 

@@ -33,9 +33,10 @@ const INSTANCES_MAX: i64 = 20_000;
 /// A node in this process, with gateway, MMA and worker on the second core and the launcher on the first, gives each client an instance of the
 /// function macswap. So many clients come, one after the other's reply, and all of their instances stay alive. activate_* runs from the moment at
 /// which the gateway finds that a client's frame has no instance, until the client's function has run its first instructions with the frame;
-/// the instance was prepared before, and run to its first wait. Clients that came at once, as the machine had taken the core, are looked at
-/// one after the other; reply_p50_us and reply_p99_us count from when the node received the frame. activate_chain10_p50_us is the
-/// same of a chain of ten stages, until the last of them has. activate_first100_p50_us and activate_last100_p50_us are of the first and last hundred clients. create_p50_us is the time that
+/// the instance was prepared before, and run to its first wait. Of clients that came at once, as the machine had taken the core, each is
+/// looked at when the one before is served, and counts since their burst was received, as reply_p50_us and reply_p99_us do.
+/// activate_chain10_p50_us is the same of a chain of ten stages, until the last of them has. activate_first100_p50_us and
+/// activate_last100_p50_us are of the first and last hundred clients. create_p50_us is the time that
 /// the launcher takes to prepare an instance, from instantiating it until it waits and the node knows it, while clients come. All of these the
 /// node measures by itself; `pinion status` shows them to operators. Every reply is compared with what it has to be.
 ///

@@ -97,6 +97,22 @@ fn a_frame_behind_a_new_clients_does_not_go_to_an_instance_that_is_unbound_meanw
 }
 
 #[test]
+fn a_client_behind_another_waits_from_when_the_burst_was_received() {
+    let mut rig = rig(2);
+    [1, 2].iter().for_each(|&client| rig.send(&ping(client, 1)));
+    // By the gateway's own clock.
+    rig.gateway.poll();
+    let observer = rig.gateway.observer();
+    let start_ns = observer.flow_misses().now_ns();
+    while observer.flow_misses().now_ns() < start_ns + LONG_NS {
+        std::hint::spin_loop();
+    }
+    rig.gateway.poll();
+    assert_eq!(rig.targets(), [10, 11]);
+    assert!(observer.flow_misses().elapsed_ns(entry(11)) >= LONG_NS);
+}
+
+#[test]
 fn a_gateway_that_ends_gives_back_what_is_left_of_a_burst() {
     let mut rig = rig(2);
     rig.send_burst(&[ping(1, 1), ping(2, 1), ping(2, 2)]);
