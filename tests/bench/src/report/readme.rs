@@ -24,6 +24,7 @@ fn table(all: &[Results]) -> String {
         writeln!(table, "| {cells} |").expect("memory takes all");
     }
     let mut environments: Vec<String> = all.iter().map(|results| environment(&results.env)).collect();
+    environments.sort();
     environments.dedup();
     writeln!(table, "\nMeasured on {}{}.", environments.join("; "), distances(all)).expect("memory takes all");
     table
