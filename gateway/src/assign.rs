@@ -136,6 +136,11 @@ impl Assigner {
         self.instances.announce_to(next_up);
     }
 
+    /// To be called when there is nothing else to do: has those who look there know one more of the instances that come after the next.
+    pub(crate) fn announce_later(&mut self) {
+        self.instances.announce_later();
+    }
+
     /// Whether there are events to be sent.
     pub(crate) fn has_events(&self) -> bool {
         !self.outbox.is_clear()

@@ -251,6 +251,9 @@ impl Gateway {
         }
         self.bin.empty();
         self.report();
+        if done == 0 {
+            self.assigner.announce_later();
+        }
         done
     }
 

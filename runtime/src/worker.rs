@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::id::FwpId;
-use pinion_mma::next_up::NextUp;
+use pinion_mma::next_up::{Next, NextUp};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::prefetch;
 
@@ -315,15 +315,15 @@ impl Worker {
             return;
         }
         *rehearsed_ns = now_ns;
-        let id = at.take().or_else(|| {
+        let next = at.take().map(Next::First).or_else(|| {
             *round = round.wrapping_add(1);
             next_up.look(*round)
         });
-        let Some(id) = id else { return };
+        let Some(Next::First(id) | Next::Later(id)) = next else { return };
         let Some(fwp) = self.fwps.get(id.index as usize).and_then(Option::as_deref).filter(|fwp| fwp.id() == id) else {
             return;
         };
-        self.stage.at = fwp.next_stage();
+        self.stage.at = fwp.next_stage().filter(|_| next == Some(Next::First(id)));
         prefetch::all_to_read(fwp);
         fwp.prefetch();
         if !self.scheduler.claim(id) {

@@ -119,6 +119,11 @@ impl List {
         (self.last != NONE).then_some(self.last)
     }
 
+    /// The place that came right before this one, which is in this list.
+    pub(crate) fn before(links: &Links, place: u32) -> Option<u32> {
+        Some(links.before[place as usize]).filter(|before| *before != NONE)
+    }
+
     pub(crate) fn pop_front(&mut self, links: &mut Links) -> Option<u32> {
         let place = self.first()?;
         self.remove(links, place);

@@ -19,10 +19,11 @@ use std::sync::Arc;
 
 use pinion_mma::heading::Heading;
 use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::next_up::NextUp;
+use pinion_mma::next_up::{LATER, NextUp};
 
 use crate::flows::entrance::{Entrance, WayBack};
 use crate::flows::index::{HashIndex, Links, List};
+use crate::flows::prefetch::prefetch;
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::Milestone;
 use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
@@ -156,6 +157,18 @@ pub(crate) struct Instances {
     everybodys: Box<[u32]>,
     sweep_next: usize,
     next_up: Arc<NextUp>,
+    announcing: Announcing,
+}
+
+/// How far it has been announced who comes after the next one.
+#[derive(Clone, Copy)]
+struct Announcing {
+    /// The chain whose ready instances changed last.
+    chain: ChainIndex,
+    /// In the order in which they would be bound.
+    place: usize,
+    /// Who comes right before, if `place` is not 0.
+    last: Option<u32>,
 }
 
 impl Instances {
@@ -179,6 +192,7 @@ impl Instances {
             everybodys: vec![NOBODY; CHAINS_MAX as usize].into(),
             sweep_next: 0,
             next_up: Arc::default(),
+            announcing: Announcing { chain: ChainIndex(0), place: 0, last: None },
         }
     }
 
@@ -187,9 +201,23 @@ impl Instances {
         self.next_up = next_up;
     }
 
-    fn announce(&self, chain: ChainIndex) {
+    fn announce(&mut self, chain: ChainIndex) {
         let youngest = self.ready.get(chain.0 as usize).and_then(List::last);
         self.next_up.set(chain.0, youngest.map(|slot| self.hot[slot as usize].entry));
+        self.announcing = Announcing { chain, place: 0, last: None };
+    }
+
+    /// Announces one more of those who come after the next, of the chain whose ready instances changed last, and begins again after
+    /// the last of them, so that what is known of them here stays near as well. To be called when there is nothing else to do.
+    pub(crate) fn announce_later(&mut self) {
+        let Announcing { chain, place, last } = self.announcing;
+        let last = if place == 0 { self.ready.get(chain.0 as usize).and_then(List::last) } else { last };
+        let slot = last.and_then(|last| List::before(&self.links, last));
+        if let Some(slot) = slot {
+            prefetch(&self.cold[slot as usize]);
+        }
+        self.next_up.set_later(place, slot.map(|slot| self.hot[slot as usize].entry));
+        self.announcing = Announcing { chain, place: (place + 1) % LATER, last: slot };
     }
 
     pub(crate) fn slots(&self) -> usize {

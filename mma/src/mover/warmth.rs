@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::id::FwpId;
-use crate::next_up::NextUp;
+use crate::next_up::{Next, NextUp};
 use crate::wiring::EndpointTable;
 
 /// Polls without anything to do between two steps of keeping memory near.
@@ -16,7 +16,7 @@ pub(super) struct Warmth {
     idle_polls: usize,
     round: usize,
     /// Whose turn it is: asked for, but not yet what belongs to it.
-    at: Option<FwpId>,
+    at: Option<Next>,
 }
 
 impl Warmth {
@@ -33,18 +33,25 @@ impl Warmth {
             return;
         }
         self.at = match self.at.take() {
-            Some(id) => {
-                table.prefetch_inlet(id);
-                table.prefetch_output(id);
-                table.get_mut(id).and_then(|endpoint| endpoint.successors().next())
+            Some(Next::First(id)) => Self::ask_for_all(table, id).map(Next::First),
+            Some(Next::Later(id)) => {
+                Self::ask_for_all(table, id);
+                None
             }
             None => {
                 self.round = self.round.wrapping_add(1);
                 self.next_up.look(self.round)
             }
         };
-        if let Some(id) = self.at {
+        if let Some(Next::First(id) | Next::Later(id)) = self.at {
             table.prefetch(id);
         }
+    }
+
+    /// Asks for what belongs to an endpoint; who is the next stage.
+    fn ask_for_all(table: &mut EndpointTable, id: FwpId) -> Option<FwpId> {
+        table.prefetch_inlet(id);
+        table.prefetch_output(id);
+        table.get_mut(id).and_then(|endpoint| endpoint.successors().next())
     }
 }

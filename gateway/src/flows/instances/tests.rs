@@ -1,6 +1,7 @@
 use super::*;
 use crate::headers::{FiveTuple, Vlan};
 use pinion_mma::heading::PortSet;
+use pinion_mma::next_up::Next;
 use std::net::Ipv4Addr;
 
 fn key(chain: u32, client: u32) -> InstanceKey {
@@ -47,7 +48,10 @@ fn who_is_next_is_announced_whatever_changes_it() {
     let mut instances = Instances::new(4);
     let next_up = Arc::<NextUp>::default();
     instances.announce_to(Arc::clone(&next_up));
-    let announced = || next_up.look(0);
+    let announced = || match next_up.look(0) {
+        Some(Next::First(id)) => Some(id),
+        _ => None,
+    };
     assert_eq!(announced(), None);
     for number in [10, 11, 12] {
         instances.add(ChainIndex(0), InstanceId(number), entry(number).into()).unwrap();
@@ -59,6 +63,31 @@ fn who_is_next_is_announced_whatever_changes_it() {
     assert_eq!(announced(), Some(entry(10)));
     bind(&mut instances, &key(0, 2), 0).unwrap();
     assert_eq!(announced(), None);
+}
+
+#[test]
+fn who_comes_after_the_next_is_announced_of_the_chain_that_changed_last() {
+    let mut instances = with_ready(8, &[(0, 10), (0, 11), (0, 12), (0, 13), (1, 20), (1, 21)]);
+    let next_up = Arc::<NextUp>::default();
+    instances.announce_to(Arc::clone(&next_up));
+    let announced = |instances: &mut Instances| -> Vec<FwpId> {
+        // Twice, as it goes round.
+        (0..2 * LATER).for_each(|_| instances.announce_later());
+        let later = (0..4 * LATER).filter_map(|round| match next_up.look(round) {
+            Some(Next::Later(id)) => Some(id),
+            _ => None,
+        });
+        later.collect()
+    };
+    assert_eq!(announced(&mut instances), [entry(20)]);
+    bind(&mut instances, &key(0, 1), 0).unwrap();
+    assert_eq!(announced(&mut instances), [entry(11), entry(10)]);
+    // In the midst of going round.
+    instances.announce_later();
+    instances.unbind(InstanceId(11)).unwrap();
+    assert_eq!(announced(&mut instances), [entry(10)]);
+    bind(&mut instances, &key(0, 2), 0).unwrap();
+    assert_eq!(announced(&mut instances), []);
 }
 
 #[test]
