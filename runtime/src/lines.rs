@@ -26,4 +26,23 @@ impl<T> Line<T> {
         let _ = self.commands.send(command);
         self.bell.ring();
     }
+
+    /// Commands that the role has not read yet.
+    pub fn unread(&self) -> usize {
+        self.commands.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_unread_until_the_role_takes_them() {
+        let (line, reads) = line(&Doorbell::default());
+        [1, 2, 3].iter().for_each(|&number| line.command(number));
+        assert_eq!(line.unread(), 3);
+        assert_eq!(reads.try_iter().collect::<Vec<i32>>(), [1, 2, 3]);
+        assert_eq!(line.unread(), 0);
+    }
 }

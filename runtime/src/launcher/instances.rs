@@ -33,6 +33,10 @@ use crate::worker::WorkerCommand;
 /// How long an instance that is replaced keeps its place when no more frames go there: longer than those take that it has.
 const LINGER: Duration = Duration::from_millis(20);
 
+/// Commands that a role may not have read yet when another instance is prepared. Reading one is a tenth of a microsecond to some, and what a
+/// role reads before it serves clients, they wait for.
+const UNREAD_MAX: usize = 4;
+
 struct Instance {
     chain: ChainIndex,
     edition: Edition,
@@ -120,6 +124,15 @@ impl Instances {
     #[must_use]
     pub fn places_freed(&self) -> u64 {
         self.places.freed()
+    }
+
+    /// Whether a role is far behind with reading what it was told.
+    #[must_use]
+    pub fn are_ahead(&self) -> bool {
+        let Lines { gateway, mmas, workers } = &self.lines;
+        let workers = workers.iter().map(|worker| worker.commands.unread());
+        let unread = workers.chain(mmas.iter().map(Line::unread)).chain([gateway.unread()]);
+        unread.max() >= Some(UNREAD_MAX)
     }
 
     /// FWPs that there is room for.

@@ -67,6 +67,9 @@ const REST_MAX: Duration = Duration::from_secs(1);
 /// wake it takes longer than to prepare an instance.
 const AWAKE: Duration = Duration::from_millis(2);
 
+/// How soon it is looked again whether roles have read what they were told: they are awake, or being woken.
+const AHEAD_REST: Duration = Duration::from_micros(50);
+
 /// Messages heeded before another instance is prepared.
 const HEARD_PER_INSTANCE: usize = 1024;
 
@@ -154,6 +157,15 @@ struct Draining {
     until: Instant,
 }
 
+/// What became of preparing an instance.
+enum Prepared {
+    /// One was, or it was tried.
+    One,
+    /// Roles are to read what they were told first.
+    TooFarAhead,
+    NobodyLacks,
+}
+
 enum Heard {
     Order(Order),
     Gateway(Event),
@@ -192,7 +204,11 @@ impl Launcher {
             self.review();
             self.take_effect();
             self.drain();
-            let mut wait = if self.prepare_one() { Duration::ZERO } else { self.rest() };
+            let mut wait = match self.prepare_one() {
+                Prepared::One => Duration::ZERO,
+                Prepared::TooFarAhead => self.rest().min(AHEAD_REST),
+                Prepared::NobodyLacks => self.rest(),
+            };
             self.steps.give_way();
             // All that was said meanwhile comes before the next instance: ends and orders do not wait for a slow guest.
             for _ in 0..HEARD_PER_INSTANCE {
@@ -428,24 +444,28 @@ impl Launcher {
         Ok(())
     }
 
-    /// Prepares an instance of the chain that lacks the most; whether there was one to prepare.
-    fn prepare_one(&mut self) -> bool {
+    /// Prepares an instance of the chain that lacks the most, unless there is none or roles are behind: what the machine has taken the core
+    /// of comes back to clients, and is not to read of hundreds of instances before it serves these.
+    fn prepare_one(&mut self) -> Prepared {
         let now = Instant::now();
         let freed = self.instances.places_freed();
-        let Some(index) = self.catalogue.next_lacking(now, freed) else { return false };
+        let Some(index) = self.catalogue.next_lacking(now, freed) else { return Prepared::NobodyLacks };
+        if self.instances.are_ahead() {
+            return Prepared::TooFarAhead;
+        }
         let reloaded = self.reload(index);
-        let Some(chain) = self.catalogue.chain_mut(index) else { return false };
+        let Some(chain) = self.catalogue.chain_mut(index) else { return Prepared::NobodyLacks };
         match reloaded.and_then(|()| self.instances.prepare(index, chain, &mut self.steps)) {
             Ok(()) => {
                 chain.ready += 1;
                 chain.wanted = false;
                 chain.prepared(now, Instant::now());
                 self.board.preparations().record(now.elapsed());
-                true
+                Prepared::One
             }
             Err(Unprepared::NoPlace) => {
                 chain.found_no_place(freed);
-                true
+                Prepared::One
             }
             Err(Unprepared::OverLimit(problem)) => {
                 // Memory comes back when an instance ends, so this is no fault to back off from.
@@ -454,7 +474,7 @@ impl Launcher {
                 if self.board.entries().over_limit(tenant, name, &problem) {
                     tracing::warn!(%tenant, chain = %name, "no instance could be prepared: {problem}");
                 }
-                true
+                Prepared::One
             }
             Err(Unprepared::Failed(problem)) => {
                 chain.failed(Instant::now());
@@ -462,7 +482,7 @@ impl Launcher {
                 if let Some(not_logged) = self.board.entries().failed(tenant, name, problem.clone()) {
                     tracing::warn!(%tenant, chain = %name, not_logged, "no instance could be prepared: {problem}");
                 }
-                true
+                Prepared::One
             }
         }
     }
