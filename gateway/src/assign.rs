@@ -85,8 +85,8 @@ pub(crate) struct Assigner {
     outbox: Outbox,
     /// Whether this poll may cause events.
     open: bool,
-    /// An instance was given since that was last asked.
-    given: bool,
+    /// How many instances have been given.
+    given: u64,
     /// Since when those wait who are looked up, if not since just now.
     waiting_since_ns: Option<u64>,
 }
@@ -109,7 +109,7 @@ impl Assigner {
             misses: Arc::new(misses),
             outbox,
             open: true,
-            given: false,
+            given: 0,
             waiting_since_ns: None,
         }
     }
@@ -119,11 +119,17 @@ impl Assigner {
         &self.misses
     }
 
-    /// To be called at the start of each poll: sends what was kept. Returns how many events that were.
+    /// To be called at the start of each poll, if not [`Assigner::can_keep_events`] and others are waited for: sends what was kept. Returns how
+    /// many events that were.
     pub(crate) fn begin_poll(&mut self) -> usize {
         let sent = self.outbox.flush();
         self.open = self.outbox.is_clear();
         sent
+    }
+
+    /// Whether what is kept, and what this poll causes, can be kept until the next one.
+    pub(crate) fn can_keep_events(&self) -> bool {
+        self.open && self.outbox.has_room_for_poll()
     }
 
     /// To be called when nothing was swept for longer than usual: what comes now is looked up, and noted as seen.
@@ -151,10 +157,10 @@ impl Assigner {
         self.open
     }
 
-    /// Whether somebody was given an instance since this was last asked.
+    /// How many instances have been given, since the start.
     #[inline(always)]
-    pub(crate) fn take_given(&mut self) -> bool {
-        std::mem::take(&mut self.given)
+    pub(crate) fn given(&self) -> u64 {
+        self.given
     }
 
     /// Has new clients counted as missed since then, or, with none, since they are looked up.
@@ -390,7 +396,7 @@ impl Assigner {
             return None;
         }
         let (slot, instance) = self.instances.bind(key, hash, now_ns)?;
-        self.given = true;
+        self.given += 1;
         self.misses.note(self.instances.entrance(slot).first, missed_ns);
         self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
         Some(slot)

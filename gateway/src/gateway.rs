@@ -215,20 +215,26 @@ impl Gateway {
         let batch = self.burst * self.ports.len();
         let has_paused = now_ns.saturating_sub(self.polled_ns) > PAUSE_NS;
         self.polled_ns = now_ns;
-        let mut done = self.assigner.begin_poll();
+        // The launcher may have to be woken for them, which takes longer than several clients do.
+        let keeps_events = self.has_clients_behind() && self.assigner.can_keep_events();
+        let mut done = if keeps_events { 0 } else { self.assigner.begin_poll() };
         if has_paused {
             self.assigner.forget_notes();
         }
         done += self.handover.take_spent(2 * batch, |buffer| self.bin.take(buffer));
-        done += self.obey(now_ns);
         done += self.give_up_waiting(now_ns);
         done += self.net_out(batch);
         self.handover.lend_empties(&mut *self.bin.pool);
         // Last, so that as little as possible lies between a frame's arrival and the MMA, which may be this thread's next role.
+        let given = self.assigner.given();
         for turn in 0..self.ports.len() {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
         }
         self.first_port = (self.first_port + 1) % self.ports.len();
+        // Who has just been given an instance does not wait for what the launcher says: once there are none to give, that is heard.
+        if self.assigner.given() == given && !self.has_clients_behind() {
+            done += self.obey(now_ns);
+        }
         done += self.take_calls(now_ns);
         self.handover.hand_over();
         self.handover.ring();
@@ -261,9 +267,14 @@ impl Gateway {
     pub fn has_work(&mut self) -> bool {
         self.handover.has_work()
             || !self.commands.is_empty()
-            || self.ports.iter().any(|state| !state.behind.is_empty())
+            || self.has_clients_behind()
             || self.assigner.has_events()
             || self.invoke.as_mut().is_some_and(InvokePort::has_work)
+    }
+
+    /// Whether something is left of a burst.
+    fn has_clients_behind(&self) -> bool {
+        self.ports.iter().any(|state| !state.behind.is_empty())
     }
 
     /// Has the ports report frames to the calling thread, which is about to sleep; says on what it can rely. To be undone
@@ -353,8 +364,6 @@ impl Gateway {
     }
 
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
-        // What was given until now, was to those who waited.
-        self.assigner.take_given();
         let (count, delivered) = if self.ports[port].behind.is_empty() {
             self.take_in_burst(port, now_ns)
         } else {
@@ -371,15 +380,18 @@ impl Gateway {
     fn take_in_burst(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
         let mut received = std::mem::take(&mut self.received);
         let count = self.ports[port].port.receive(&mut received, self.burst);
+        // Whoever came while the thread was in the poll, but not on its core, waits from now on.
+        let received_ns = if self.ends_bursts && count > 1 { self.assigner.misses().now_ns() } else { now_ns };
         let mut reads = std::mem::take(&mut self.reads);
         self.read_burst(port, &mut received, &mut reads[..count], now_ns);
-        let mut delivered = 0;
+        let (mut delivered, given) = (0, self.assigner.given());
         let mut left = received.drain(..).zip(&reads);
         while let Some((frame, read)) = left.next() {
             delivered += self.take_in(port, frame, read, now_ns);
-            if self.ends_bursts && self.assigner.take_given() {
+            if self.ends_bursts && self.assigner.given() != given {
                 let Self { ports, assigner, .. } = self;
-                ports[port].behind.keep(left.by_ref().map(|(frame, read)| (frame, assigner.long_way(read))), now_ns);
+                let rest = left.by_ref().map(|(frame, read)| (frame, assigner.long_way(read)));
+                ports[port].behind.keep(rest, received_ns, now_ns);
             }
         }
         drop(left);
@@ -393,11 +405,11 @@ impl Gateway {
         let can_wait = self.ports[port].behind.can_wait(now_ns);
         // The clients have waited since then, whoever had the thread.
         self.assigner.count_from(Some(self.ports[port].behind.received_ns()));
-        let (mut count, mut delivered) = (0, 0);
+        let (mut count, mut delivered, given) = (0, 0, self.assigner.given());
         while let Some((frame, read)) = self.ports[port].behind.take() {
             delivered += self.take_in(port, frame, &read, now_ns);
             count += 1;
-            if self.assigner.take_given() && can_wait {
+            if can_wait && self.assigner.given() != given {
                 break;
             }
         }

@@ -1,10 +1,11 @@
 //! Events on their way to the launcher. Sending never blocks the gateway, and no event is lost.
 //!
 //! What a poll causes is kept, and sent at the start of the next: to wake a launcher that sleeps takes longer than all that
-//! a new client's packet needs to reach its function, and the launcher is in no hurry. What the channel has no room for
-//! then is kept further. As long as something is, the gateway does nothing that would cause another event (it reads no
-//! commands, starts nothing, gives up nothing), so no more can be kept than a single poll causes, and that is known
-//! beforehand: the outbox is made in this size.
+//! a new client's packet needs to reach its function, and the launcher is in no hurry. While clients wait behind others of
+//! their burst, it is kept until the burst is over, or there may be no room for what another poll causes. What the channel has
+//! no room for when it is sent is kept further. As long as something is, the gateway does nothing that would cause another
+//! event (it reads no commands, starts nothing, gives up nothing), so no more can be kept than two polls cause, and that is
+//! known beforehand: the outbox is made in this size.
 //!
 //! The channel takes a lock inside, for a moment, only to wake a launcher that sleeps; that is per event, never per
 //! packet.
@@ -23,7 +24,12 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new(sender: Sender<Event>, events_per_poll_max: usize) -> Self {
-        Self { sender, kept: VecDeque::with_capacity(events_per_poll_max), events_per_poll_max }
+        Self { sender, kept: VecDeque::with_capacity(2 * events_per_poll_max), events_per_poll_max }
+    }
+
+    /// Whether all that a poll causes can be kept besides what is kept already.
+    pub(crate) fn has_room_for_poll(&self) -> bool {
+        self.kept.len() <= self.events_per_poll_max
     }
 
     /// Whether everything so far has been sent.
@@ -33,7 +39,10 @@ impl Outbox {
 
     /// Takes an event, to be sent at the next [`Outbox::flush`].
     pub(crate) fn send(&mut self, event: Event) {
-        debug_assert!(self.kept.len() < self.events_per_poll_max, "more events in a poll than were thought possible");
+        debug_assert!(
+            self.kept.len() < 2 * self.events_per_poll_max,
+            "more events in a poll than were thought possible"
+        );
         self.kept.push_back(event);
     }
 

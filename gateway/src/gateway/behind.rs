@@ -40,8 +40,8 @@ impl Behind {
     }
 
     /// Keeps what is left of a burst for the next poll.
-    pub(super) fn keep(&mut self, rest: impl Iterator<Item = (Frame, Read)>, now_ns: u64) {
-        (self.received_ns, self.since_ns, self.long_rounds) = (now_ns, now_ns, 0);
+    pub(super) fn keep(&mut self, rest: impl Iterator<Item = (Frame, Read)>, received_ns: u64, now_ns: u64) {
+        (self.received_ns, self.since_ns, self.long_rounds) = (received_ns, now_ns, 0);
         self.frames.extend(rest);
     }
 

@@ -84,7 +84,7 @@ fn where_others_have_the_thread_for_long_all_that_is_left_is_taken_in_at_once() 
 }
 
 #[test]
-fn a_frame_behind_a_new_clients_does_not_go_to_an_instance_that_is_unbound_meanwhile() {
+fn an_instance_that_is_to_be_unbound_gets_what_is_left_of_a_burst_and_nothing_after() {
     let mut rig = rig(3);
     rig.send_burst(&[ping(1, 1), ping(1, 2)]);
     rig.poll_all();
@@ -92,7 +92,10 @@ fn a_frame_behind_a_new_clients_does_not_go_to_an_instance_that_is_unbound_meanw
     rig.send_burst(&[ping(2, 1), ping(1, 3)]);
     rig.command(Command::Unbind { instance: InstanceId(10) });
     rig.poll_all();
-    assert_eq!(rig.targets(), [11, 12]);
+    assert_eq!(rig.targets(), [11, 10]);
+    rig.send_burst(&[ping(1, 4)]);
+    rig.poll_all();
+    assert_eq!(rig.targets(), [12]);
     rig.assert_no_buffer_leaked();
 }
 
@@ -120,4 +123,41 @@ fn a_gateway_that_ends_gives_back_what_is_left_of_a_burst() {
     let (pool, held) = (rig.pool.clone(), rig.pool.available());
     drop(rig.gateway);
     assert!(pool.available() >= held + 2);
+}
+
+#[test]
+fn the_launcher_is_told_of_a_bursts_clients_when_the_last_of_them_is_taken_in() {
+    let mut rig = rig(3);
+    rig.send_burst(&[ping(1, 1), ping(2, 1), ping(3, 1)]);
+    rig.poll();
+    assert!(rig.events.is_empty());
+    rig.poll_all();
+    rig.poll();
+    let told: Vec<Event> = rig.events.try_iter().collect();
+    assert_eq!(told, [taken(10, address(1)), taken(11, address(2)), taken(12, address(3))]);
+}
+
+#[test]
+fn what_the_launcher_says_waits_until_a_bursts_clients_have_their_instances() {
+    let mut rig = rig(3);
+    let observer = rig.gateway.observer();
+    [1, 2, 3].iter().for_each(|&client| rig.send(&ping(client, 1)));
+    // Polls. Were it heard at once, the first client would get the youngest, and nobody the one that is unbound.
+    rig.command(Command::Unbind { instance: InstanceId(12) });
+    rig.ready(0, 13);
+    rig.poll();
+    assert_eq!((rig.targets(), observer.instances_bound()), (vec![10, 11, 12], 3));
+    rig.poll();
+    assert_eq!((observer.instances_bound(), observer.instances_ready()), (2, 1));
+}
+
+#[test]
+fn clients_without_an_instance_do_not_keep_the_launcher_from_being_heard() {
+    let mut rig = rig(1);
+    [1, 2, 3].iter().for_each(|&client| rig.send(&ping(client, 1)));
+    rig.poll_all();
+    rig.ready(0, 11);
+    rig.ready(0, 12);
+    assert_eq!(rig.targets(), [10, 11, 12]);
+    rig.assert_no_buffer_leaked();
 }
