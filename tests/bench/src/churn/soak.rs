@@ -17,8 +17,8 @@ const FWPS_MAX: usize = 2 * CACHE_MAX as usize;
 /// More clients at once than there are places.
 const FLOOD_CLIENTS: usize = 10 * FWPS_MAX;
 const FLOOD_INTERVAL: Duration = Duration::from_micros(2);
-/// Half of the highest churn that two cores have served, some 60,000 clients a second.
-const INTERVAL: Duration = Duration::from_micros(33);
+/// Half of the highest churn that two cores have served, some 72,000 clients a second.
+const INTERVAL: Duration = Duration::from_micros(27);
 const CLIENTS_PER_ROUND: usize = 100_000;
 /// Rounds in which a node may still grow.
 const ROUNDS_TO_GROW: usize = 2;
