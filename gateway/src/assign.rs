@@ -119,8 +119,8 @@ impl Assigner {
         &self.misses
     }
 
-    /// To be called at the start of each poll, if not [`Assigner::can_keep_events`] and others are waited for: sends what was kept. Returns how
-    /// many events that were.
+    /// To be called at the start of each poll, unless what was kept is to be kept for longer, and can be: sends it. Returns how many events
+    /// that were.
     pub(crate) fn begin_poll(&mut self) -> usize {
         let sent = self.outbox.flush();
         self.open = self.outbox.is_clear();

@@ -100,6 +100,21 @@ mod tests {
     }
 
     #[test]
+    fn there_is_room_for_another_poll_as_long_as_no_more_is_kept_than_one_causes() {
+        let (sender, _receiver) = crossbeam_channel::bounded(16);
+        let mut outbox = Outbox::new(sender, 3);
+        let rooms: Vec<bool> = (0..6)
+            .map(|number| {
+                outbox.send(event(number));
+                outbox.has_room_for_poll()
+            })
+            .collect();
+        assert_eq!(rooms, [true, true, true, false, false, false]);
+        outbox.flush();
+        assert!(outbox.has_room_for_poll());
+    }
+
+    #[test]
     fn nothing_is_kept_for_a_launcher_that_has_gone() {
         let (sender, _) = crossbeam_channel::bounded(1);
         let mut outbox = Outbox::new(sender, 1);
