@@ -450,7 +450,8 @@ impl Launcher {
         let now = Instant::now();
         let freed = self.instances.places_freed();
         let Some(index) = self.catalogue.next_lacking(now, freed) else { return Prepared::NobodyLacks };
-        if self.instances.are_ahead() {
+        // Beside a worker it goes on in steps: to be woken from a rest would take the core amid a packet.
+        if self.steps.are_apart() && self.instances.are_ahead() {
             return Prepared::TooFarAhead;
         }
         let reloaded = self.reload(index);
