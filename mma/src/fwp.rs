@@ -5,15 +5,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::counters::FwpCounters;
-use crate::id::FwpId;
+use crate::id::{FwpId, WorkerIndex};
 use crate::mailbox::{Mailbox, MailboxParts};
-use crate::notify::ReadyQueue;
 use crate::phased;
 use crate::pool::{PoolLayout, PoolRegion};
 use crate::wiring::{Endpoint, EndpointParts, Wiring};
 
-/// Joins a new FWP, whose linear memory starts at `memory`, to a worker, by the queue of FWPs with input that it reads, and
-/// the MMA.
+/// Joins a new FWP, whose linear memory starts at `memory`, to a worker, which its MMA knows by this number, and the MMA.
 ///
 /// # Safety
 /// * `layout` was checked against this memory.
@@ -25,7 +23,7 @@ pub unsafe fn connect(
     id: FwpId,
     memory: NonNull<u8>,
     layout: &PoolLayout,
-    worker: &ReadyQueue,
+    worker: WorkerIndex,
     wiring: Wiring,
 ) -> (Mailbox, Box<Endpoint>) {
     // A slot is in each of them once at most.
@@ -41,7 +39,6 @@ pub unsafe fn connect(
     };
     // SAFETY: the caller's promise is theirs.
     let (mailbox, pool) = unsafe { (Mailbox::new(memory, layout, parts), PoolRegion::new(memory, layout)) };
-    let worker = worker.clone();
     let parts = EndpointParts { id, pool, deliver: deliver_tx, transmit: transmit_rx, worker, counters };
     (mailbox, Box::new(Endpoint::new(parts, wiring)))
 }

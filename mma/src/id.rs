@@ -23,6 +23,10 @@ impl fmt::Display for FwpId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MmaIndex(pub usize);
 
+/// One of the node's workers, by its order in the core plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerIndex(pub usize);
+
 impl FwpId {
     /// Which of the node's `mmas` MMAs moves this FWP's packets: its place tells, so that nobody has to look it up.
     #[must_use]

@@ -397,10 +397,8 @@ impl GuestRings {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::doorbell::Doorbell;
     use crate::fwp::connect;
-    use crate::id::FwpId;
-    use crate::notify::ReadyQueue;
+    use crate::id::{FwpId, WorkerIndex};
     use crate::wiring::{Accepted, Edge, Endpoint, Wiring};
     use pinion_abi::{POOL_MAGIC, PoolHeader};
 
@@ -431,13 +429,12 @@ mod tests {
             let mut memory = vec![0_u128; 1024].into_boxed_slice();
             let bytes = size_of_val(&*memory);
             let layout = PoolLayout::check(HEADER, bytes).unwrap();
-            let queue = ReadyQueue::new(1, Doorbell::default());
             let id = FwpId { index: 0, generation: 0 };
             let place = NonNull::from(&mut *memory).cast();
             // SAFETY: the layout was checked against this memory, which lives as long as the two sides, and is aligned as
             // the rings are; the guest is played by the same thread.
             let (mut mailbox, endpoint) =
-                unsafe { connect(id, place, &layout, &queue, Wiring::to(Edge::EgressWhereItCame)) };
+                unsafe { connect(id, place, &layout, WorkerIndex(0), Wiring::to(Edge::EgressWhereItCame)) };
             (mailbox.rx_tail, mailbox.tx_head) = (start, start);
             mailbox.rings.set_rx_tail(start);
             mailbox.rings.set_tx_head(start);

@@ -30,7 +30,7 @@ use crate::id::{FwpId, PortIndex};
 use crate::link::{Inbound, MmaLink};
 use crate::mailbox::Outlet;
 use crate::next_up::NextUp;
-use crate::notify::ReadyQueue;
+use crate::notify::{Notifier, ReadyQueue};
 use crate::slots::Came;
 use crate::wiring::{Accepted, Course, Edge, Endpoint, EndpointTable, Inlet, Intake};
 
@@ -57,6 +57,8 @@ pub enum MmaEvent {
 pub struct Mma {
     table: EndpointTable,
     outputs: ReadyQueue,
+    /// The node's workers, which are told who has got something.
+    workers: Box<[Notifier]>,
     dock: Dock,
     commands: Receiver<MmaCommand>,
     events: Sender<MmaEvent>,
@@ -64,8 +66,6 @@ pub struct Mma {
     senders: Vec<FwpId>,
     /// FWPs that were delivered something in this batch, whose workers are to be told.
     untold: Vec<FwpId>,
-    /// Those of them that have the same worker.
-    telling: Vec<FwpId>,
     /// FWPs whose output waited for a slot, and there is one now.
     unblocked: VecDeque<FwpId>,
     /// FWPs whose output waits for a buffer of the gateway's.
@@ -113,12 +113,13 @@ enum Halt {
 }
 
 impl Mma {
-    /// An MMA for at most `fwps_max` FWPs, which notify it by `outputs`. `events` must have room for an event per FWP.
-    /// Of the link's buffers, half may hold frames that wait for slots.
+    /// An MMA for at most `fwps_max` FWPs, which notify it by `outputs`, and whose `workers` it notifies, in the order of the core plan. `events`
+    /// must have room for an event per FWP. Of the link's buffers, half may hold frames that wait for slots.
     #[must_use]
     pub fn new(
         fwps_max: usize,
         outputs: ReadyQueue,
+        workers: Vec<Notifier>,
         link: MmaLink,
         commands: Receiver<MmaCommand>,
         events: Sender<MmaEvent>,
@@ -127,12 +128,12 @@ impl Mma {
         Self {
             table: EndpointTable::new(fwps_max),
             outputs,
+            workers: workers.into(),
             dock: Dock::new(link),
             commands,
             events,
             senders: Vec::with_capacity(BATCH),
             untold: Vec::with_capacity(fwps_max),
-            telling: Vec::with_capacity(fwps_max),
             unblocked: VecDeque::with_capacity(fwps_max),
             without_buffer: VecDeque::with_capacity(fwps_max),
             held: 0,
@@ -191,13 +192,12 @@ impl Mma {
         }
         targets.into_iter().flatten().for_each(|target| {
             table.prefetch_inlet(target);
-            table.prefetch_notice(target);
         });
     }
 
     fn move_outputs(&mut self) -> usize {
         let Self { outputs, senders, .. } = self;
-        senders.extend(std::iter::from_fn(|| outputs.pop()).take(BATCH));
+        outputs.take(BATCH, |id| senders.push(id));
         let (mut done, mut told, mut at) = (0, 0, 0);
         while let Some(&id) = self.senders.get(at) {
             if let Some(far) = self.senders.get(at + FAR_AHEAD) {
@@ -530,29 +530,20 @@ impl Mma {
         moved
     }
 
-    /// Tells the workers of all that was delivered since the last time, each of them once if few take turns.
+    /// Tells the workers of all that was delivered since the last time.
     #[inline]
     fn tell_workers(&mut self) {
-        let Self { table, untold, telling, .. } = self;
-        let mut untold = untold.drain(..).peekable();
-        while let Some(first) = untold.next() {
-            let Some(endpoint) = table.get_mut(first) else { continue };
-            endpoint.untold = false;
-            telling.push(first);
-            let worker = endpoint.worker.clone();
-            while let Some(&id) = untold.peek() {
-                if let Some(endpoint) = table.get_mut(id) {
-                    if !endpoint.worker.is_same(&worker) {
-                        break;
-                    }
-                    endpoint.untold = false;
-                    telling.push(id);
-                }
-                untold.next();
-            }
-            worker.raise_all(telling);
-            telling.clear();
+        let Self { table, untold, workers, .. } = self;
+        if untold.is_empty() {
+            return;
         }
+        for id in untold.drain(..) {
+            if let Some(endpoint) = table.get_mut(id) {
+                endpoint.untold = false;
+                workers[endpoint.worker.0].name(id);
+            }
+        }
+        workers.iter_mut().for_each(Notifier::ring);
     }
 }
 

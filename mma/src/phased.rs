@@ -44,6 +44,12 @@ impl Places {
         &self.0[index & (self.0.len() - 1)]
     }
 
+    /// Whether what is at an index was written in its lap, and with it all that was written before.
+    #[inline(always)]
+    fn has(&self, index: usize) -> bool {
+        self.at(index).load(Ordering::Acquire) & PHASE == self.phase(index)
+    }
+
     /// The phase of what is written at an index; at first nothing has it.
     #[inline(always)]
     fn phase(&self, index: usize) -> u64 {
@@ -67,6 +73,18 @@ pub(crate) struct Consumer<T> {
     /// All before this index are known to be there.
     known: usize,
     entries: PhantomData<T>,
+}
+
+/// For others to see what is there.
+pub(crate) struct View<T> {
+    places: Places,
+    entries: PhantomData<T>,
+}
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        Self { places: self.places.clone(), entries: PhantomData }
+    }
 }
 
 /// Makes a ring in which up to `count` entries are under way.
@@ -112,12 +130,22 @@ impl<T: Entry> Consumer<T> {
         prefetch::to_read(self.places.at(self.head));
     }
 
+    /// Whether none is there.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known == self.head && !self.places.has(self.head)
+    }
+
+    /// To see from elsewhere what is there.
+    pub(crate) fn view(&self) -> View<T> {
+        View { places: self.places.clone(), entries: PhantomData }
+    }
+
     /// Entries that can be taken now; those beyond `wanted` may not have been looked for.
     #[inline]
     pub(crate) fn ready(&mut self, wanted: usize) -> usize {
         while self.known.wrapping_sub(self.head) < wanted {
-            let bits = self.places.at(self.known).load(Ordering::Acquire);
-            if bits & PHASE != self.places.phase(self.known) {
+            if !self.places.has(self.known) {
                 break;
             }
             self.known = self.known.wrapping_add(1);
@@ -148,6 +176,13 @@ impl<T: Entry> Consumer<T> {
         let count = row.left;
         std::iter::from_fn(|| row.take()).for_each(&mut take);
         count
+    }
+}
+
+impl<T> View<T> {
+    /// Whether there is an entry at an index that the reading side has come to, and no further.
+    pub(crate) fn has(&self, index: usize) -> bool {
+        self.places.has(index)
     }
 }
 

@@ -10,9 +10,8 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 use crate::buffer::Frame;
 use crate::counters::FwpCounters;
 use crate::heading::{Heading, Sides};
-use crate::id::{FwpId, PortIndex, SlotIndex};
+use crate::id::{FwpId, PortIndex, SlotIndex, WorkerIndex};
 use crate::mailbox::{Delivery, Outlet, Transmission};
-use crate::notify::ReadyQueue;
 use crate::phased::{Consumer, Producer};
 use crate::pool::PoolRegion;
 use crate::prefetch;
@@ -268,7 +267,7 @@ pub struct Endpoint {
     pub(crate) outputs: Outputs,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
-    pub(crate) worker: ReadyQueue,
+    pub(crate) worker: WorkerIndex,
     /// Frames from the gateway that wait for a slot, in their order. Room for all of them was made with the FWP.
     pub(crate) held: VecDeque<Frame>,
     pub(crate) held_max: usize,
@@ -285,7 +284,7 @@ pub(crate) struct EndpointParts {
     pub(crate) pool: PoolRegion,
     pub(crate) deliver: Producer<Delivery>,
     pub(crate) transmit: Consumer<Transmission>,
-    pub(crate) worker: ReadyQueue,
+    pub(crate) worker: WorkerIndex,
     pub(crate) counters: Arc<FwpCounters>,
 }
 
@@ -387,14 +386,6 @@ impl EndpointTable {
     pub(crate) fn prefetch(&self, id: FwpId) {
         if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
             prefetch::all_to_read(&**endpoint);
-        }
-    }
-
-    /// Asks for what telling an endpoint's worker touches. The endpoint should be at hand itself.
-    #[inline]
-    pub(crate) fn prefetch_notice(&self, id: FwpId) {
-        if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
-            endpoint.worker.prefetch(id);
         }
     }
 

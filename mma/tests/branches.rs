@@ -175,7 +175,7 @@ fn two_mmas_move_the_packets_of_their_own_chains_and_notify_the_same_worker() {
     const CHAINS: u32 = 6;
     let plan = Plan::default();
     let mut worker = ReadyQueue::new(plan.fwps_max, Doorbell::default());
-    let mut houses = [0, 1].map(|_| House::with_worker(&plan, worker.clone()));
+    let mut houses = [(); 2].map(|()| House::with_worker(&plan, worker.notifier()));
     let chain = |number: u32| {
         // Both stages at places of the same MMA.
         let first = number / 2 * 4 + number % 2;

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
-use pinion_mma::doorbell::Doorbell;
-use pinion_mma::id::FwpId;
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
 use pinion_runtime::clock::{Clock, Haste, RunSlot};
@@ -47,7 +45,6 @@ fn template(engine: &Engine, module: &str) -> Template {
 
 struct Launchpad<'a> {
     template: &'a Template,
-    inputs: &'a ReadyQueue,
     clock: &'a RunSlot,
     log: LogHub,
     spare: SparePages,
@@ -60,7 +57,7 @@ impl Launchpad<'_> {
         let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
         let berth = Berth {
             id,
-            inputs: self.inputs,
+            worker: WorkerIndex(0),
             wiring,
             clock: self.clock,
             memory,
@@ -93,10 +90,9 @@ fn main() {
         let template = template(&engine, module);
         let mut clock = Clock::new(Duration::from_micros(100));
         let slot = clock.slot(&engine, Haste::Others);
-        let inputs = ReadyQueue::new(fwps, Doorbell::default());
         let (log, _drain) = hub(Arc::default());
         let spare = SparePages::new(Reset::Overwrite);
-        let mut pad = Launchpad { template: &template, inputs: &inputs, clock: &slot, log, spare };
+        let mut pad = Launchpad { template: &template, clock: &slot, log, spare };
         let mut alive: Vec<_> = (0..fwps as u32).map(|index| Some(pad.launch(index))).collect();
         let (mut prepare, mut dismantle) = (Duration::ZERO, Duration::ZERO);
         for round in 0..ROUNDS {

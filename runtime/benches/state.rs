@@ -14,9 +14,7 @@ use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
 use pinion_control::model::{Access, Chain, Field, Grant, Stage, WhenFull};
 use pinion_guest::calls::state::{Key, State};
-use pinion_mma::doorbell::Doorbell;
-use pinion_mma::id::FwpId;
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
 use pinion_runtime::clock::{Clock, Haste, RunSlot};
@@ -132,11 +130,11 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     }
     let engine = engine::engine(1, Reset::Overwrite).expect("address space for an FWP");
     let mut clock = Clock::new(Duration::from_millis(100));
-    let (slot, inputs) = (clock.slot(&engine, Haste::Others), ReadyQueue::new(1, Doorbell::default()));
+    let slot = clock.slot(&engine, Haste::Others);
     let spare = SparePages::new(Reset::Overwrite);
     let berth = Berth {
         id: FwpId { index: 0, generation: 0 },
-        inputs: &inputs,
+        worker: WorkerIndex(0),
         wiring: Wiring::to(Edge::EgressWhereItCame),
         clock: &slot,
         memory: MemoryAccounts::default(),

@@ -13,7 +13,7 @@ use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand};
 use pinion_mma::notify::ReadyQueue;
@@ -87,17 +87,17 @@ impl House {
         let template = Arc::new(template(&engine, module));
         let mut clock = Clock::new(Duration::from_micros(100));
         let (slot, launchers) = (clock.slot(&engine, Haste::Others), clock.slot(&engine, Haste::None));
-        let queue = || ReadyQueue::new(fwps, Doorbell::default());
-        let (inputs, outputs) = (queue(), queue());
+        let [mut inputs, mut outputs] = [(); 2].map(|()| ReadyQueue::new(fwps, Doorbell::default()));
+        let (to_worker_queue, to_mma_queue) = (inputs.notifier_of_oneself(), outputs.notifier_of_oneself());
         let (gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
         let (attach, to_mma) = crossbeam_channel::unbounded();
         let (adopt, to_worker) = crossbeam_channel::unbounded();
         let (from_mma, _) = crossbeam_channel::unbounded();
         let (from_worker, _) = crossbeam_channel::unbounded();
-        let mma = Mma::new(fwps, outputs.clone(), mma_link, to_mma, from_mma);
-        let worker = Worker::new(fwps, inputs.clone(), vec![outputs], to_worker, from_worker, slot);
+        let mma = Mma::new(fwps, outputs, vec![to_worker_queue], mma_link, to_mma, from_mma);
+        let worker = Worker::new(fwps, inputs, vec![to_mma_queue], to_worker, from_worker, slot);
         // As in a node, by another thread.
-        let launch = move || launch(fwps, &template, &inputs, &launchers);
+        let launch = move || launch(fwps, &template, &launchers);
         for (fwp, endpoint) in std::thread::spawn(launch).join().expect("FWPs that come to their first wait") {
             adopt.send(WorkerCommand::Adopt(fwp)).expect("the worker is there");
             attach.send(MmaCommand::Attach(endpoint)).expect("the MMA is there");
@@ -124,7 +124,7 @@ impl House {
 
 type Launched = (Box<Fwp>, Box<pinion_mma::wiring::Endpoint>);
 
-fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot) -> Vec<Launched> {
+fn launch(fwps: usize, template: &Template, clock: &RunSlot) -> Vec<Launched> {
     let (log, _) = hub(Arc::default());
     let spare = SparePages::new(Reset::Overwrite);
     let prepare = |index| {
@@ -133,7 +133,7 @@ fn launch(fwps: usize, template: &Template, inputs: &ReadyQueue, clock: &RunSlot
         let memory = MemoryAccounts::default();
         let berth = Berth {
             id: FwpId { index, generation: 0 },
-            inputs,
+            worker: WorkerIndex(0),
             wiring,
             clock,
             memory,

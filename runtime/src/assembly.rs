@@ -20,7 +20,7 @@ use pinion_mma::id::PortIndex;
 use pinion_mma::link::link;
 use pinion_mma::mover::Mma;
 use pinion_mma::next_up::NextUp;
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::{Notifier, ReadyQueue};
 use wasmtime::Engine;
 
 use crate::accounts::Accounts;
@@ -324,11 +324,16 @@ fn data_plane(
     let (orders, orders_heard) = crossbeam_channel::unbounded();
     let next_up = Arc::<NextUp>::default();
 
+    // Between each MMA and each worker a notifier both ways.
+    let mut outputs = ready_queues(&plan.mmas, fwps_max, seats);
+    let mut inputs = ready_queues(&plan.workers, fwps_max, seats);
     // A quarter of the buffers may be lent to the MMAs; the rest is for devices and frames that wait.
     let lent_max = (config.limits.buffers / 4) as usize;
     let per_mma = previous_power_of_two(lent_max / plan.mmas.len());
-    let (mut gateway_links, mut mma_lines, mut outputs, mut mmas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for &core in &plan.mmas {
+    let (mut gateway_links, mut mma_lines, mut mmas) = (Vec::new(), Vec::new(), Vec::new());
+    let to_workers = notifiers(&mut inputs, &plan.mmas);
+    let to_mmas = notifiers(&mut outputs, &plan.workers);
+    for ((core, ready), workers) in outputs.into_iter().zip(to_workers) {
         let seat = seats.at(core);
         let bells = if core == plan.gateway {
             [Doorbell::of_oneself(), Doorbell::of_oneself()]
@@ -338,14 +343,12 @@ fn data_plane(
         let [to_gateway, to_mma] = bells;
         let (gateway_link, mma_link) = link(per_mma, to_gateway, to_mma);
         let (mma_line, mma_reads) = line(&seat.bell);
-        let ready = ReadyQueue::new(fwps_max, seat.bell.clone());
-        let mut mma = Mma::new(fwps_max, ready.clone(), mma_link, mma_reads, mma_events.clone());
+        let mut mma = Mma::new(fwps_max, ready, workers, mma_link, mma_reads, mma_events.clone());
         mma.keep_warm(Arc::clone(&next_up));
         mmas.push(Arc::clone(mma.counters()));
         seat.roles.push(Role::Mma(Box::new(mma)));
         gateway_links.push(gateway_link);
         mma_lines.push(mma_line);
-        outputs.push(ready);
     }
     let setup = |(port, config): (_, &PortConfig)| PortSetup { port, addresses: config.addresses.clone() };
     // As many as frames may wait for an instance.
@@ -370,8 +373,8 @@ fn data_plane(
     let observer = gateway.observer();
     // Before the MMA, where they share a thread: what came in by a poll of the one is moved in the same round by the other.
     seats.at(plan.gateway).roles.insert(0, Role::Gateway(Box::new(gateway)));
-    let places = plan.workers.iter().copied().zip(engines);
-    let ends = WorkerEnds { outputs: &outputs, events: &worker_events, observer: &observer, next_up: &next_up };
+    let places = inputs.into_iter().zip(to_mmas).zip(engines);
+    let ends = WorkerEnds { events: &worker_events, observer: &observer, next_up: &next_up };
     let workers = workers(seats, places, fwps_max, clock, &ends);
     let activations = workers.iter().map(|line| Arc::clone(&line.activations)).collect();
     let turns = workers.iter().map(|line| Arc::clone(&line.turns)).collect();
@@ -400,10 +403,27 @@ fn shelves(engines: &[Engine]) -> Result<Vec<Shelf>, AssemblyError> {
     engines.iter().map(shelf).collect::<Result<_, _>>().map_err(|error| AssemblyError::Failed(format!("{error:#}")))
 }
 
+/// Where a role is, and who it is notified of there.
+type Seated = (CoreId, ReadyQueue);
+
+/// A queue for the role on each of these cores.
+fn ready_queues(cores: &[CoreId], fwps_max: usize, seats: &mut Seats) -> Vec<Seated> {
+    cores.iter().map(|&core| (core, ReadyQueue::new(fwps_max, seats.bell(core)))).collect()
+}
+
+/// For the role on each of these cores, what notifies each of those that have the queues.
+fn notifiers(queues: &mut [Seated], cores: &[CoreId]) -> Vec<Vec<Notifier>> {
+    let mut of_role = |core: &CoreId| {
+        let to = |(there, queue): &mut Seated| {
+            if there == core { queue.notifier_of_oneself() } else { queue.notifier() }
+        };
+        queues.iter_mut().map(to).collect()
+    };
+    cores.iter().map(&mut of_role).collect()
+}
+
 /// What all workers are joined to.
 struct WorkerEnds<'a> {
-    /// The MMAs.
-    outputs: &'a [ReadyQueue],
     /// The launcher.
     events: &'a Sender<crate::worker::WorkerEvent>,
     observer: &'a Observer,
@@ -412,24 +432,31 @@ struct WorkerEnds<'a> {
 
 fn workers<'a>(
     seats: &mut Seats,
-    places: impl Iterator<Item = (CoreId, &'a Engine)>,
+    places: impl Iterator<Item = ((Seated, Vec<Notifier>), &'a Engine)>,
     fwps_max: usize,
     clock: &mut Clock,
     ends: &WorkerEnds<'_>,
 ) -> Vec<WorkerLine> {
-    let WorkerEnds { outputs, events, observer, next_up } = *ends;
+    let WorkerEnds { events, observer, next_up } = *ends;
     let mut lines = Vec::new();
-    for (core, engine) in places {
+    for (((core, inputs), mmas), engine) in places {
         let seat = seats.at(core);
-        let inputs = ReadyQueue::new(fwps_max, seat.bell.clone());
+        let view = inputs.view();
         let (commands, reads) = line(&seat.bell);
         let slot = clock.slot(engine, Haste::Others);
-        let mut worker = Worker::new(fwps_max, inputs.clone(), outputs.to_vec(), reads, events.clone(), slot);
+        let mut worker = Worker::new(fwps_max, inputs, mmas, reads, events.clone(), slot);
         worker.keep_warm(Arc::clone(next_up));
         let turns = Arc::clone(worker.meters());
         seat.roles.push(Role::Worker(Box::new(worker)));
         let activations = Arc::new(Activations::new(Arc::clone(observer.flow_misses())));
-        lines.push(WorkerLine { core, commands, inputs, clock: clock.slot(engine, Haste::None), activations, turns });
+        lines.push(WorkerLine {
+            core,
+            commands,
+            inputs: view,
+            clock: clock.slot(engine, Haste::None),
+            activations,
+            turns,
+        });
     }
     lines
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::id::FwpId;
 use pinion_mma::next_up::{Next, NextUp};
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use pinion_mma::prefetch;
 
 use crate::clock::RunSlot;
@@ -22,8 +22,8 @@ use crate::timers::Timers;
 
 /// Turns given per poll, as long as none takes its whole quantum.
 const TURNS: usize = 32;
-/// Notifications taken per poll.
-const NOTICES: usize = 64;
+/// Notifications taken per poll: nobody waits behind one that is notified of again and again.
+const NOTICES: usize = NAMES_MAX;
 /// Steps that timers take per poll.
 const TIMER_STEPS: usize = 128;
 
@@ -69,7 +69,7 @@ enum Took {
 pub struct Worker {
     inputs: ReadyQueue,
     /// The node's MMAs, which are told who has sent something.
-    mmas: Box<[ReadyQueue]>,
+    mmas: Box<[Notifier]>,
     commands: Receiver<WorkerCommand>,
     events: Sender<WorkerEvent>,
     clock: RunSlot,
@@ -122,7 +122,7 @@ impl Worker {
     pub fn new(
         fwps_max: usize,
         inputs: ReadyQueue,
-        mmas: Vec<ReadyQueue>,
+        mmas: Vec<Notifier>,
         commands: Receiver<WorkerCommand>,
         events: Sender<WorkerEvent>,
         clock: RunSlot,
@@ -170,9 +170,8 @@ impl Worker {
         // Taken before commands are followed: an FWP is adopted before the MMA learns of it, so whoever is noticed here
         // is in the table afterwards.
         self.look_at_expected();
-        let inputs = &mut self.inputs;
-        self.noticed.extend(std::iter::from_fn(|| inputs.pop()).take(NOTICES));
-        let inputs = self.noticed.len();
+        let Self { inputs, noticed, .. } = self;
+        let inputs = inputs.take(NOTICES, |id| noticed.push(id));
         self.note_expired();
         self.read_metrics();
         let commands = self.follow_commands();
@@ -287,7 +286,6 @@ impl Worker {
                 self.scheduler.prefetch(id);
                 prefetch::all_to_read(fwp);
                 fwp.prefetch();
-                self.mmas[id.mma(self.mmas.len()).0].prefetch(id);
             }
         }
     }
@@ -337,11 +335,9 @@ impl Worker {
 
     /// Tells the MMAs who has sent something since the last time.
     fn tell_mmas(&mut self) {
-        for (mma, sent) in self.mmas.iter().zip(&mut self.sent) {
-            if !sent.is_empty() {
-                mma.raise_all(sent);
-                sent.clear();
-            }
+        for (mma, sent) in self.mmas.iter_mut().zip(&mut self.sent) {
+            sent.drain(..).for_each(|id| mma.name(id));
+            mma.ring();
         }
     }
 

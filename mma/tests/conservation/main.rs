@@ -250,7 +250,7 @@ impl Pair {
         }
         assert_eq!(real.collect(), Ok(sent));
         if sent > 0 {
-            self.model.told.insert(stage);
+            self.model.told.push_back(self.model.stages[stage].id);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A whole house, as plainly as can be: what the MMA is to do with every frame, buffer and slot, one at a time, without rings,
 //! runs or batches; whatever is random is smaller than a batch here.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
 use pinion_mma::counters::MovedCounters;
@@ -173,8 +173,8 @@ impl Stage {
 pub(crate) struct Model {
     pub(crate) stages: Vec<Stage>,
     pub(crate) arriving: VecDeque<(FwpId, Packet)>,
-    /// Places with output that the MMA was told of. It goes round them in their order.
-    pub(crate) told: BTreeSet<usize>,
+    /// Stages with output that the MMA was told of, in this order.
+    pub(crate) told: VecDeque<FwpId>,
     unblocked: VecDeque<FwpId>,
     without_buffer: VecDeque<FwpId>,
     /// Buffers: lent empty, kept, and on the way back.
@@ -191,7 +191,7 @@ impl Model {
         let mut model = Self {
             stages: Vec::new(),
             arriving: VecDeque::new(),
-            told: BTreeSet::new(),
+            told: VecDeque::new(),
             unblocked: VecDeque::new(),
             without_buffer: VecDeque::new(),
             empties: 0,
@@ -256,8 +256,10 @@ impl Model {
         while let Some((target, packet)) = self.arriving.pop_front() {
             self.deliver(target, packet);
         }
-        while let Some(stage) = self.told.pop_first() {
-            self.move_output(stage);
+        while let Some(id) = self.told.pop_front() {
+            if let Some(stage) = self.place(id) {
+                self.move_output(stage);
+            }
         }
         if self.empties + self.kept > 0 {
             self.unblocked.append(&mut self.without_buffer);

@@ -7,6 +7,7 @@ mod memory;
 
 use std::num::NonZero;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use pinion_abi::{
@@ -16,11 +17,11 @@ use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::counters::MovedCounters;
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::fwp::connect;
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::id::{FwpId, PortIndex, WorkerIndex};
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::{Notifier, ReadyQueue};
 use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Backpressure, Edge, Endpoint, Wiring};
 
@@ -305,8 +306,8 @@ pub(crate) struct Fwp {
     pub(crate) id: FwpId,
     pub(crate) mailbox: Mailbox,
     pub(crate) guest: Guest,
-    /// Where it tells the MMA.
-    outputs: ReadyQueue,
+    /// Where it tells the MMA, as all of its worker's FWPs do.
+    outputs: Arc<Mutex<Notifier>>,
 }
 
 impl Fwp {
@@ -314,7 +315,7 @@ impl Fwp {
     pub(crate) fn collect(&mut self) -> Result<u32, Violation> {
         let collected = self.mailbox.collect();
         if collected != Ok(0) {
-            self.outputs.raise(self.id);
+            self.outputs.lock().unwrap().raise(self.id);
         }
         collected
     }
@@ -361,7 +362,7 @@ pub(crate) struct House {
     pub(crate) gateway: Gateway,
     pub(crate) gateway_bell: Doorbell,
     pub(crate) worker_queue: ReadyQueue,
-    outputs: ReadyQueue,
+    outputs: Arc<Mutex<Notifier>>,
     commands: Sender<MmaCommand>,
     events: Receiver<MmaEvent>,
     pub(crate) fwps: Vec<Fwp>,
@@ -369,23 +370,26 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) fn new(plan: &Plan) -> Self {
-        Self::with_worker(plan, ReadyQueue::new(plan.fwps_max, Doorbell::default()))
+        let mut worker = ReadyQueue::new(plan.fwps_max, Doorbell::default());
+        let notifier = worker.notifier();
+        Self { worker_queue: worker, ..Self::with_worker(plan, notifier) }
     }
 
-    /// A house whose FWPs are served by this worker, which may serve another's, too.
-    pub(crate) fn with_worker(plan: &Plan, worker_queue: ReadyQueue) -> Self {
+    /// A house whose FWPs are served by the worker that this notifies, which may serve another's, too; its own queue stays empty.
+    pub(crate) fn with_worker(plan: &Plan, worker: Notifier) -> Self {
         let (gateway_bell, mma_bell) = (Doorbell::default(), Doorbell::default());
         let (gateway_link, mma_link) = link(plan.buffers, gateway_bell.clone(), mma_bell.clone());
-        let outputs = ReadyQueue::new(plan.fwps_max, mma_bell);
+        let mut outputs = ReadyQueue::new(plan.fwps_max, mma_bell);
+        let notifier = outputs.notifier();
         // Bounded, as a node's are: else they would allocate now and then.
         let (commands, mma_reads) = bounded(COMMANDS_MAX);
         let (mma_says, events) = bounded(COMMANDS_MAX);
         Self {
-            mma: Mma::new(plan.fwps_max, outputs.clone(), mma_link, mma_reads, mma_says),
+            mma: Mma::new(plan.fwps_max, outputs, vec![worker], mma_link, mma_reads, mma_says),
             gateway: Gateway::new(gateway_link, plan.buffers, plan.buffer_bytes),
             gateway_bell,
-            worker_queue,
-            outputs,
+            worker_queue: ReadyQueue::new(plan.fwps_max, Doorbell::default()),
+            outputs: Arc::new(Mutex::new(notifier)),
             commands,
             events,
             fwps: Vec::new(),
@@ -401,9 +405,8 @@ impl House {
     pub(crate) fn make_of(&mut self, id: FwpId, guest: Guest, wiring: Wiring) -> (usize, Box<Endpoint>) {
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
-        let (mailbox, endpoint) =
-            unsafe { connect(id, guest.memory.start, &guest.layout(), &self.worker_queue, wiring) };
-        self.fwps.push(Fwp { id, mailbox, guest, outputs: self.outputs.clone() });
+        let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), WorkerIndex(0), wiring) };
+        self.fwps.push(Fwp { id, mailbox, guest, outputs: Arc::clone(&self.outputs) });
         (self.fwps.len() - 1, endpoint)
     }
 

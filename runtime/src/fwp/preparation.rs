@@ -20,8 +20,7 @@ use pinion_abi::{
 use pinion_builder_client::metrics::{self, Metric};
 use pinion_guest::files::Files;
 use pinion_mma::fwp::connect;
-use pinion_mma::id::FwpId;
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, Store};
@@ -46,8 +45,8 @@ pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
 pub struct Berth<'a> {
     /// Its id.
     pub id: FwpId,
-    /// Where its worker learns that it has input.
-    pub inputs: &'a ReadyQueue,
+    /// Who runs it.
+    pub worker: WorkerIndex,
     /// How it is joined to the rest of its chain.
     pub wiring: Wiring,
     /// The preparing thread's entry in the clock of the engine.
@@ -72,7 +71,7 @@ impl Fwp {
     /// # Errors
     /// What became of it instead; whatever was made is gone again.
     pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
-        let Berth { id, inputs, wiring, clock, memory, activation, terms, state, spare, between } = berth;
+        let Berth { id, worker, wiring, clock, memory, activation, terms, state, spare, between } = berth;
         let shared = Arc::new(FwpShared::new(activation.is_some()));
         let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };
         let mut store = store(template, Means { memory, activation, state, log }, &shared);
@@ -82,7 +81,7 @@ impl Fwp {
         // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
-        let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, inputs, wiring) };
+        let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, wiring) };
         let mut fwp = Self {
             id,
             life: ManuallyDrop::new(Life::Running(running(template, &instance, store, linear)?)),

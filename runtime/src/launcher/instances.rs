@@ -9,15 +9,15 @@ use pinion_gateway::flows::entrance::{Entrance, WayBack};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::ReadyView;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use rustc_hash::FxHashMap;
 
 use super::Lines;
 use super::catalogue::{ChainEntry, Edition, Hop};
-use super::places::{Places, WorkerIndex};
+use super::places::Places;
 use super::steps::Steps;
 use crate::activation::InstanceActivation;
 use crate::board::{Board, FwpEntry, InstanceEntry};
@@ -116,7 +116,7 @@ impl Instances {
     }
 
     /// What calls each worker, with its core.
-    pub(super) fn inputs(&self) -> Vec<(CoreId, ReadyQueue)> {
+    pub(super) fn inputs(&self) -> Vec<(CoreId, ReadyView)> {
         self.lines.workers.iter().map(|worker| (worker.core, worker.inputs.clone())).collect()
     }
 
@@ -246,7 +246,7 @@ impl Instances {
             let memory = chain.memory.clone();
             let berth = Berth {
                 id,
-                inputs: &line.inputs,
+                worker,
                 wiring,
                 clock: &line.clock,
                 memory,

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::places::WorkerIndex;
+use pinion_mma::id::WorkerIndex;
 
 /// The least time between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);

@@ -30,7 +30,7 @@ use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::rules::RuleSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::ReadyView;
 
 use self::bans::Bans;
 pub use self::bans::ModuleKey;
@@ -89,8 +89,8 @@ pub struct WorkerLine {
     pub core: CoreId,
     /// Commands to it.
     pub commands: Line<WorkerCommand>,
-    /// Where it learns who has input.
-    pub inputs: ReadyQueue,
+    /// Whether it is told of somebody who has input.
+    pub inputs: ReadyView,
     /// For guests that the launcher itself runs, up to their first wait.
     pub clock: RunSlot,
     /// Where its FWPs record how long their clients waited.

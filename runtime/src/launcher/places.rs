@@ -7,16 +7,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use pinion_mma::id::{FwpId, MmaIndex};
+use pinion_mma::id::{FwpId, MmaIndex, WorkerIndex};
 
 use super::loads::Loads;
 
 /// Workers whose loads differ by less are equally loaded: then the number of their FWPs says who gets the next.
 const ALIKE_PPM: u64 = 50_000;
-
-/// A worker, by its order in the core plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WorkerIndex(pub usize);
 
 /// See the module.
 pub struct Places {

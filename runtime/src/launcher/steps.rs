@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::ReadyView;
 
 use super::desk::Desk;
 use crate::clock::Moment;
@@ -24,7 +24,7 @@ pub(crate) const UNCALLED_STEP: Duration = Duration::from_micros(100);
 pub struct Steps {
     desk: Arc<Desk>,
     /// What calls the worker on each core.
-    inputs: Vec<(CoreId, ReadyQueue)>,
+    inputs: Vec<(CoreId, ReadyView)>,
     began: Moment,
 }
 
@@ -40,7 +40,7 @@ enum Neighbour {
 
 impl Steps {
     /// Of a launcher at this desk, beside workers that these queues call.
-    pub(crate) fn new(desk: Arc<Desk>, inputs: Vec<(CoreId, ReadyQueue)>) -> Self {
+    pub(crate) fn new(desk: Arc<Desk>, inputs: Vec<(CoreId, ReadyView)>) -> Self {
         Self { desk, inputs, began: Moment::now() }
     }
 
@@ -89,6 +89,7 @@ mod tests {
     use crossbeam_channel::unbounded;
     use pinion_mma::doorbell::Doorbell;
     use pinion_mma::id::FwpId;
+    use pinion_mma::notify::ReadyQueue;
 
     const FWP: FwpId = FwpId { index: 3, generation: 0 };
 
@@ -97,11 +98,12 @@ mod tests {
     fn neighbour_of(given: GivenWay, called: bool) -> Neighbour {
         let core = crate::plan::available_cores().unwrap()[0];
         let ears = Ears { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
-        let (desk, inputs) = (Arc::new(Desk::new(ears)), ReadyQueue::new(8, Doorbell::default()));
+        let (desk, mut inputs) = (Arc::new(Desk::new(ears)), ReadyQueue::new(8, Doorbell::default()));
+        let mut notifier = inputs.notifier();
         if called {
-            inputs.raise(FWP);
+            notifier.raise(FWP);
         }
-        let steps = Steps::new(Arc::clone(&desk), vec![(core, inputs)]);
+        let steps = Steps::new(Arc::clone(&desk), vec![(core, inputs.view())]);
         let mut caller = Caller::new(desk, Some(core));
         std::thread::scope(|scope| {
             let launcher = scope.spawn(|| {
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn on_a_core_without_a_worker_there_is_nobody() {
         let ears = Ears { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
-        let elsewhere = (CoreId(u16::MAX), ReadyQueue::new(8, Doorbell::default()));
+        let elsewhere = (CoreId(u16::MAX), ReadyQueue::new(8, Doorbell::default()).view());
         let steps = Steps::new(Arc::new(Desk::new(ears)), vec![elsewhere]);
         assert_eq!(steps.neighbour(), Neighbour::Nobody);
     }

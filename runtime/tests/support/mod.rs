@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 
+use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,10 @@ use pinion_builder::initialise::Wishes;
 use pinion_guest::files::Bundle;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
-use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::{Notifier, ReadyQueue};
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::accounts::MemoryAccounts;
 use pinion_runtime::activation::Activation;
@@ -40,8 +41,11 @@ pub(crate) const ID: FwpId = FwpId { index: 0, generation: 0 };
 /// See the module.
 pub(crate) struct Bench {
     engine: Engine,
-    inputs: ReadyQueue,
-    outputs: ReadyQueue,
+    /// What the MMA names FWPs to, until a worker has it.
+    inputs: Option<ReadyQueue>,
+    outputs: RefCell<Notifier>,
+    /// What a worker names FWPs by, until there is one.
+    workers: Option<Notifier>,
     pub(crate) clock: RunSlot,
     /// Of the next FWP to be launched.
     pub(crate) activation: Option<Activation>,
@@ -74,17 +78,18 @@ impl Bench {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let ticker = std::thread::spawn(move || clock.wind_up().run(LINGER, &stopped));
-        let queue = || ReadyQueue::new(4, Doorbell::default());
-        let (inputs, outputs) = (queue(), queue());
+        let [mut inputs, mut outputs] = [(); 2].map(|()| ReadyQueue::new(4, Doorbell::default()));
+        let (of_bench, of_worker) = (outputs.notifier(), outputs.notifier());
         let (gateway, mma_link) = link(8, Doorbell::default(), Doorbell::default());
         let (commands, reads) = crossbeam_channel::bounded(8);
         let (reports, events) = crossbeam_channel::bounded(8);
-        let mma = Mma::new(4, outputs.clone(), mma_link, reads, reports);
+        let mma = Mma::new(4, outputs, vec![inputs.notifier()], mma_link, reads, reports);
         let (clock, ticker) = (slot, Some(ticker));
         Self {
             engine,
-            inputs,
-            outputs,
+            inputs: Some(inputs),
+            outputs: RefCell::new(of_bench),
+            workers: Some(of_worker),
             clock,
             activation: None,
             terms: Terms::default(),
@@ -124,7 +129,7 @@ impl Bench {
         let activation = self.activation.take();
         let berth = Berth {
             id: ID,
-            inputs: &self.inputs,
+            worker: WorkerIndex(0),
             wiring,
             clock: &self.clock,
             memory,
@@ -182,17 +187,18 @@ impl Bench {
         let (turn, _) = fwp.resume(&self.clock, started_ns);
         self.clock.end();
         if matches!(turn, Turn::Waiting { sent: 1.. } | Turn::Ended(_)) {
-            self.outputs.raise(ID);
+            self.outputs.borrow_mut().raise(ID);
         }
         turn
     }
 
     /// A worker without a thread, what it is told by, and what it tells.
-    pub(crate) fn worker(&self) -> (Worker, Sender<WorkerCommand>, Receiver<WorkerEvent>) {
+    pub(crate) fn worker(&mut self) -> (Worker, Sender<WorkerCommand>, Receiver<WorkerEvent>) {
         let (commands, reads) = crossbeam_channel::bounded(8);
         let (reports, events) = crossbeam_channel::bounded(8);
-        let worker =
-            Worker::new(4, self.inputs.clone(), vec![self.outputs.clone()], reads, reports, self.clock.clone());
+        let inputs = self.inputs.take().expect("a bench has one worker");
+        let mmas = self.workers.take().into_iter().collect();
+        let worker = Worker::new(4, inputs, mmas, reads, reports, self.clock.clone());
         (worker, commands, events)
     }
 

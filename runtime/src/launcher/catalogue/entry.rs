@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use pinion_control::model::{self, ModuleName};
 use pinion_gateway::id::Tenure;
 use pinion_mma::heading::Sides;
+use pinion_mma::id::WorkerIndex;
 use pinion_mma::wiring::{Backpressure, Edge};
 
 use crate::accounts::MemoryAccounts;
 use crate::artifacts::TemplateKey;
 use crate::launcher::cache::CacheSize;
-use crate::launcher::places::WorkerIndex;
 use crate::lifecycle::TemplateLife;
 use crate::state::Grants;
 use crate::template::Template;

@@ -1,0 +1,155 @@
+//! The short way from one thread that notifies to the one that looks: names in a row, eight to a cache line, and the line is all that goes
+//! from core to core.
+//!
+//! ```text
+//!   who notifies  --name-->  [ a ring of entries with phases ]  -->  the one that looks
+//!        ^                                                                  |
+//!        '------- how many it has taken: read only when the ring is full ---'
+//! ```
+
+use crossbeam_utils::CachePadded;
+
+use crate::id::FwpId;
+use crate::phased::{self, Consumer, Entry, Producer, View};
+use crate::sync::{Arc, AtomicUsize, Ordering};
+
+/// Names that can be under way.
+pub(super) const LANE_ENTRIES: usize = if cfg!(loom) { 2 } else { 1024 };
+/// Places that can be named: a name and its phase are one word.
+pub(super) const PLACES_MAX: usize = 1 << 31;
+
+impl Entry for FwpId {
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        u64::from(self.index) << 32 | u64::from(self.generation)
+    }
+
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Self { index: (bits >> 32) as u32, generation: bits as u32 }
+    }
+}
+
+/// The end of who notifies.
+pub(super) struct LaneIn {
+    names: Producer<FwpId>,
+    pushed: usize,
+    /// As of when it was last looked.
+    taken: usize,
+    taken_there: Arc<CachePadded<AtomicUsize>>,
+}
+
+/// The end of the one that looks.
+pub(super) struct LaneOut {
+    names: Consumer<FwpId>,
+    taken: usize,
+    taken_here: Arc<CachePadded<AtomicUsize>>,
+}
+
+/// For others to see whether anybody is named.
+#[derive(Clone)]
+pub(super) struct LaneView {
+    names: View<FwpId>,
+    taken: Arc<CachePadded<AtomicUsize>>,
+}
+
+pub(super) fn lane() -> (LaneIn, LaneOut) {
+    let (producer, consumer) = phased::ring(LANE_ENTRIES);
+    let taken = Arc::new(CachePadded::new(AtomicUsize::new(0)));
+    let into = LaneIn { names: producer, pushed: 0, taken: 0, taken_there: Arc::clone(&taken) };
+    (into, LaneOut { names: consumer, taken: 0, taken_here: taken })
+}
+
+impl LaneIn {
+    /// Names an FWP, after all that was done for it; false if the lane is full.
+    #[inline(always)]
+    pub(super) fn push(&mut self, id: FwpId) -> bool {
+        if self.pushed.wrapping_sub(self.taken) == LANE_ENTRIES {
+            self.taken = self.taken_there.load(Ordering::Acquire);
+            if self.pushed.wrapping_sub(self.taken) == LANE_ENTRIES {
+                return false;
+            }
+        }
+        self.names.push(id);
+        self.pushed = self.pushed.wrapping_add(1);
+        true
+    }
+}
+
+impl LaneOut {
+    /// Takes up to so many names; how many.
+    #[inline]
+    pub(super) fn take(&mut self, max: usize, take: impl FnMut(FwpId)) -> usize {
+        let count = self.names.take_batch(max, take);
+        if count > 0 {
+            self.taken = self.taken.wrapping_add(count);
+            // After they were read, lest others come to their places meanwhile.
+            self.taken_here.store(self.taken, Ordering::Release);
+        }
+        count
+    }
+
+    /// Whether nobody is named.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    pub(super) fn view(&self) -> LaneView {
+        LaneView { names: self.names.view(), taken: Arc::clone(&self.taken_here) }
+    }
+}
+
+impl LaneView {
+    /// Whether nobody was named a moment ago.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.names.has(self.taken.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn id(number: usize) -> FwpId {
+        FwpId { index: (number % PLACES_MAX) as u32, generation: (number as u32).wrapping_mul(0x9e37_79b9) }
+    }
+
+    #[test]
+    fn the_last_place_and_the_last_generation_have_a_name() {
+        let last = FwpId { index: PLACES_MAX as u32 - 1, generation: u32::MAX };
+        let (mut into, mut out) = lane();
+        assert!(into.push(last));
+        let mut taken = Vec::new();
+        assert_eq!(out.take(usize::MAX, |id| taken.push(id)), 1);
+        assert_eq!(taken, [last]);
+    }
+
+    proptest! {
+        #[test]
+        fn names_come_in_their_order_none_is_overwritten_and_a_full_lane_says_so(
+            steps in proptest::collection::vec((0..2 * LANE_ENTRIES, 0..2 * LANE_ENTRIES), 1..12),
+        ) {
+            let ((mut into, mut out), mut naive, mut next) = (lane(), VecDeque::new(), 0);
+            let view = out.view();
+            for (pushes, takes) in steps {
+                for _ in 0..pushes {
+                    let has_room = naive.len() < LANE_ENTRIES;
+                    prop_assert_eq!(into.push(id(next)), has_room);
+                    if has_room {
+                        naive.push_back(id(next));
+                    }
+                    next += 1;
+                }
+                prop_assert_eq!((out.is_empty(), view.is_empty()), (naive.is_empty(), naive.is_empty()));
+                let mut taken = Vec::new();
+                let count = out.take(takes, |id| taken.push(id));
+                let expected: Vec<FwpId> = naive.drain(..takes.min(naive.len())).collect();
+                prop_assert_eq!((count, taken), (expected.len(), expected));
+                prop_assert_eq!((out.is_empty(), view.is_empty()), (naive.is_empty(), naive.is_empty()));
+            }
+        }
+    }
+}
