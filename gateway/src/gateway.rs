@@ -33,7 +33,7 @@ use pinion_mma::stopwatch::Stopwatch;
 use smoltcp::wire::EthernetAddress;
 
 use self::behind::Behind;
-use self::bin::Bin;
+use self::bin::{Bin, TAKEN_AT_ONCE};
 use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PortSetup};
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
@@ -143,7 +143,9 @@ impl Gateway {
         check("burst", burst, 4096)?;
         check("empties_max", config.empties_max, 1 << 24)?;
         let handover = Handover::new(config.links, config.empties_max);
-        let (have, need) = (pool.capacity(), handover.lent_max() + pending_max + 2 * burst * port_count);
+        let of_messages = if invoke.is_some() { TAKEN_AT_ONCE } else { 0 };
+        let need = handover.lent_max() + pending_max + 2 * burst * port_count + of_messages;
+        let have = pool.capacity();
         if have < need {
             return Err(GatewayError::PoolTooSmall { have, need });
         }
@@ -294,7 +296,8 @@ impl Gateway {
     }
 
     fn obey(&mut self, now_ns: u64) -> usize {
-        if !self.assigner.is_open() {
+        // To try in vain is a fence, which waits for all writes that are under way to other cores.
+        if self.commands.is_empty() || !self.assigner.is_open() {
             return 0;
         }
         let mut done = 0;
@@ -573,7 +576,7 @@ impl Drop for Gateway {
             let behind = std::iter::from_fn(|| behind.take()).map(|(frame, _)| frame);
             leaving.drain(..).chain(behind).for_each(|frame| bin.take(frame.into_buffer()));
         }
-        bin.empty();
+        bin.close();
     }
 }
 

@@ -348,6 +348,10 @@ impl Worker {
     }
 
     fn follow_commands(&mut self) -> usize {
+        // To try in vain is a fence, which waits for all writes that are under way to the other core.
+        if self.commands.is_empty() {
+            return 0;
+        }
         let mut done = 0;
         while let Ok(command) = self.commands.try_recv() {
             done += 1;

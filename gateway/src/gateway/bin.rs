@@ -11,19 +11,21 @@ use crate::observer::Observer;
 use crate::port::BufferPool;
 
 /// Buffers that are taken from the pool together, where they are needed singly.
-const TAKEN_AT_ONCE: usize = 16;
+pub(super) const TAKEN_AT_ONCE: usize = 16;
 
 /// Where buffers go when their frames are done with: back to the pool, in batches.
 pub(super) struct Bin {
     pub(super) pool: Box<dyn BufferPool>,
     buffers: Vec<Buffer>,
+    /// Kept at hand for messages, as soon as there are any: with each call alone the pool would be asked for some, and be given most of them back.
+    spare: Vec<Buffer>,
     pub(super) observer: Arc<Observer>,
 }
 
 impl Bin {
     /// Batches of so many.
     pub(super) fn new(pool: Box<dyn BufferPool>, observer: Arc<Observer>, batch: usize) -> Self {
-        Self { pool, buffers: Vec::with_capacity(batch), observer }
+        Self { pool, buffers: Vec::with_capacity(batch), spare: Vec::with_capacity(TAKEN_AT_ONCE), observer }
     }
 
     pub(super) fn take(&mut self, buffer: Buffer) {
@@ -37,10 +39,13 @@ impl Bin {
     #[inline]
     pub(super) fn buffer(&mut self) -> Option<Buffer> {
         // What is to go back serves as well, and is near.
-        if self.buffers.is_empty() {
-            self.pool.take(&mut self.buffers, TAKEN_AT_ONCE);
+        if let Some(buffer) = self.buffers.pop() {
+            return Some(buffer);
         }
-        self.buffers.pop()
+        if self.spare.is_empty() {
+            self.pool.take(&mut self.spare, TAKEN_AT_ONCE);
+        }
+        self.spare.pop()
     }
 
     pub(super) fn drop_frame(&mut self, frame: Frame, reason: DropReason) {
@@ -62,7 +67,20 @@ impl Bin {
         self.observer.port(port).drops.add(reason, 1);
     }
 
+    /// Gives all back.
+    pub(super) fn close(&mut self) {
+        self.buffers.append(&mut self.spare);
+        self.empty();
+    }
+
+    /// Gives back what is done with, but for what messages need.
     pub(super) fn empty(&mut self) {
+        while !self.spare.is_empty()
+            && self.spare.len() < TAKEN_AT_ONCE
+            && let Some(buffer) = self.buffers.pop()
+        {
+            self.spare.push(buffer);
+        }
         if !self.buffers.is_empty() {
             self.pool.give(&mut self.buffers);
         }
