@@ -20,6 +20,8 @@ use crate::port::BufferPool;
 pub(crate) struct Handover {
     loans: Box<[Loan]>,
     next_up: Arc<NextUp>,
+    /// Who was last said to have a frame on its way: to say so again would only take the line from those who look at it.
+    expected: Option<FwpId>,
 }
 
 /// One link and what is lent by it.
@@ -39,7 +41,11 @@ struct Loan {
 impl Handover {
     /// Keeps each MMA supplied with `empties_max` empty buffers, or with half of what its link holds.
     pub(crate) fn new(links: Vec<GatewayLink>, empties_max: usize) -> Self {
-        Self { loans: links.into_iter().map(|link| Loan::new(link, empties_max)).collect(), next_up: Arc::default() }
+        Self {
+            loans: links.into_iter().map(|link| Loan::new(link, empties_max)).collect(),
+            next_up: Arc::default(),
+            expected: None,
+        }
     }
 
     /// Whom to tell for which FWP the first frame of a batch is, ahead of the frame.
@@ -52,16 +58,23 @@ impl Handover {
         self.loans.iter().map(|loan| loan.lent_max).sum()
     }
 
+    /// Says who has a frame on its way, if it is going to be the first of a batch. The sooner the better: with thousands of FWPs, all that a turn
+    /// touches has to be fetched from afar.
+    #[inline(always)]
+    pub(crate) fn expect(&mut self, target: FwpId) {
+        let mma = target.mma(self.loans.len());
+        if !self.loans[mma.0].staged && self.expected.replace(target) != Some(target) {
+            self.next_up.expect(target);
+        }
+    }
+
     /// Puts a frame into the next batch, or gives it back when MMA holds as many as it may.
     // Always inlined, with all that it calls: a frame that went over the stack would wait there for what was written before it.
     #[inline(always)]
     pub(crate) fn stage(&mut self, frame: Frame, target: FwpId) -> Result<(), Frame> {
+        self.expect(target);
         let mma = target.mma(self.loans.len());
-        let loan = &mut self.loans[mma.0];
-        if !loan.staged {
-            self.next_up.expect(target);
-        }
-        loan.stage(frame, target)
+        self.loans[mma.0].stage(frame, target)
     }
 
     /// Publishes what was staged.

@@ -65,16 +65,17 @@ fn send_message(
     handover: &mut Handover,
     bin: &mut Bin,
 ) {
+    handover.expect(entry);
     let Some(message) =
         bin.buffer().and_then(|buffer| port.message(place, buffer).map_err(|buffer| bin.take(buffer)).ok())
     else {
         return fail(port, place, DropReason::MmaBusy, bin);
     };
-    if let Some((_, called_ns)) = port.function(place) {
-        misses.note_call(entry, called_ns);
-    }
+    let called_ns = port.function(place).map(|(_, called_ns)| called_ns);
     match handover.stage(message, entry) {
         Ok(()) => {
+            // It is seen with the message, which is not published yet.
+            called_ns.into_iter().for_each(|called_ns| misses.note_call(entry, called_ns));
             port.delivered(place);
             bin.observer.port(port.index()).delivered.add(1);
         }
