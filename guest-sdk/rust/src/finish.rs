@@ -1,10 +1,8 @@
-//! How an instance says that it is done: [`finish`], and what the entry points and the fake node ask of it.
+//! How an instance says that it is done: [`finish`]. Under Wasm that is noted beside its pool, which is at hand after each wait; natively here, for the
+//! fake node to ask.
 
-use core::cell::Cell;
-
-thread_local! {
-    static FINISHED: Cell<bool> = const { Cell::new(false) };
-}
+#[cfg(target_family = "wasm")]
+use crate::pool::set_finished;
 
 /// Says that this instance is done: after the batch being handled it ends, and with it its whole chain instance.
 ///
@@ -47,17 +45,32 @@ thread_local! {
 /// assert_eq!(harness.deliver(&[&[0; 60]])[0].outcome, Outcome::Gone);
 /// ```
 pub fn finish() {
-    FINISHED.set(true);
+    set_finished();
 }
 
-/// Whether [`finish`] was called.
-#[inline]
-pub(crate) fn is_asked() -> bool {
-    FINISHED.get()
-}
+#[cfg(not(target_family = "wasm"))]
+mod native {
+    use core::cell::Cell;
 
-/// Whether [`finish`] was called; then as if it never was.
-#[inline]
-pub(crate) fn take() -> bool {
-    FINISHED.replace(false)
+    thread_local! {
+        static FINISHED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn set_finished() {
+        FINISHED.set(true);
+    }
+
+    /// Whether [`finish`](super::finish) was called.
+    pub(crate) fn is_asked() -> bool {
+        FINISHED.get()
+    }
+
+    /// Whether [`finish`](super::finish) was called; then as if it never was.
+    pub(crate) fn take() -> bool {
+        FINISHED.replace(false)
+    }
 }
+#[cfg(not(target_family = "wasm"))]
+use native::set_finished;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use native::{is_asked, take};

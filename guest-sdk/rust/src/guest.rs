@@ -2,7 +2,7 @@
 //! [`Function`]'s loop, and by the fake node of [`crate::testing`].
 
 use crate::pool::Pool;
-use crate::{BATCH_PACKETS_MAX, Function, clock, finish};
+use crate::{BATCH_PACKETS_MAX, Function, clock};
 
 #[cfg(target_family = "wasm")]
 pub use entry::{FunctionCell, init, initialize, metrics, run};
@@ -10,7 +10,7 @@ pub use entry::{FunctionCell, init, initialize, metrics, run};
 /// What follows a wait: hands the packets among `fresh` newly published descriptors to the function, and tells it if its deadline has passed, unless it finishes
 /// before; returns how many descriptors are left.
 pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) -> u32 {
-    while fresh > 0 && !finish::is_asked() {
+    while fresh > 0 && !pool.is_finished() {
         let count = fresh.min(BATCH_PACKETS_MAX);
         let batch = pool.batch(count);
         if !batch.is_empty() {
@@ -19,7 +19,7 @@ pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u
         fresh -= count;
     }
     // However many packets come: who has work all the time has deadlines as well.
-    if !finish::is_asked() && function.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= clock::now_ns()) {
+    if !pool.is_finished() && function.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= clock::now_ns()) {
         function.expire(pool.shelf());
     }
     pool.give_back_dropped();
@@ -35,7 +35,7 @@ mod entry {
 
     use crate::log::line;
     use crate::pool::PoolMemory;
-    use crate::{Io, Looping, error, finish, host, metrics};
+    use crate::{Io, Looping, error, host, metrics};
 
     /// Where a module keeps its function between the node's calls.
     pub type FunctionCell<F> = RefCell<Option<F>>;
@@ -65,8 +65,6 @@ mod entry {
         let mut cell = cell.borrow_mut();
         let function = cell.as_mut().expect("`pinion_init` comes before `pinion_run`, and must succeed");
         let mut io = Io::new(memory.open(F::OWN_SLOTS));
-        // What was said before a snapshot was taken would be said by every instance.
-        finish::take();
         function.start();
         function.run(&mut io);
         io.pool.give_back_dropped();

@@ -1,7 +1,7 @@
 //! The third form of a function: a loop of its own, which waits when it likes. [`Looping`], and the [`Io`] that it waits with.
 
 use crate::pool::Pool;
-use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Shelf, finish, guest};
+use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Shelf, guest};
 
 /// A function that is one loop: it waits for packets, or for a time, where its own code comes to that. For what is told best as a
 /// sequence of steps, such as a dialogue; [`Function`] and [`PacketFunction`](crate::PacketFunction) are for all else, and each
@@ -82,7 +82,7 @@ impl<F: Function> Looping for F {
 
     #[inline]
     fn run(&mut self, io: &mut Io<'_>) {
-        while !finish::is_asked() {
+        while !io.pool.is_finished() {
             let fresh = io.wait_for_node(self.deadline_ns());
             guest::serve(self, &io.pool, fresh);
         }

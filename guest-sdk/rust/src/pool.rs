@@ -5,8 +5,8 @@
 //! that no packet is in: what was never touched costs the node no memory.
 //!
 //! ```text
-//!   PoolMemory   | header | open | rx ring: head, tail, entries | tx ring: likewise | slot 0 | slot 1 | ...
-//!                    ^                 host writes                  guest writes
+//!   PoolMemory   | header | what else is looked at after each wait | rx ring: head, tail, entries | tx ring: likewise | slot 0 | slot 1 | ...
+//!                    ^                                                  host writes                  guest writes
 //!                    `-- `pinion_pool` fills it in
 //! ```
 //!
@@ -15,6 +15,8 @@
 #![allow(unsafe_code)] // turns slot numbers into references
 
 use core::cell::{Cell, OnceCell, UnsafeCell};
+#[cfg(target_family = "wasm")]
+use core::ptr::NonNull;
 use std::rc::Rc;
 
 use pinion_abi::{
@@ -86,9 +88,11 @@ impl<const ENTRIES: usize> RingMemory<ENTRIES> {
 #[repr(C, align(64))]
 pub struct PoolMemory<const SLOTS: usize> {
     header: Cell<PoolHeader>,
-    open: Cell<bool>,
-    kept: OnceCell<Rc<Kept>>,
     own_in_use: OwnInUse,
+    // From here on all is looked at after each wait, and lies in one cache line with the ring's indices, which the node has fetched.
+    kept: OnceCell<Rc<Kept>>,
+    open: Cell<bool>,
+    finished: Cell<bool>,
     rx: RingMemory<SLOTS>,
     tx: RingMemory<SLOTS>,
     slots: [Slot; SLOTS],
@@ -110,9 +114,10 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
         };
         Self {
             header: Cell::new(BLANK),
-            open: Cell::new(false),
-            kept: OnceCell::new(),
             own_in_use: OwnInUse::none(),
+            kept: OnceCell::new(),
+            open: Cell::new(false),
+            finished: Cell::new(false),
             rx: RingMemory::new(),
             tx: RingMemory::new(),
             slots: [const { Slot(UnsafeCell::new([0; SLOT_SIZE])) }; SLOTS],
@@ -149,9 +154,15 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
     pub(crate) fn open(&self, own_slots: u16) -> Pool<'_> {
         assert!(!self.open.replace(true), "the pool is in use already: `pinion_run` was called twice");
         let own_from = SLOTS as u16 - own_slots;
-        let Self { open, kept, own_in_use, slots, .. } = self;
+        let Self { open, finished, kept, own_in_use, slots, .. } = self;
+        // What was said before a snapshot was taken would be said by every instance.
+        finished.set(false);
+        #[cfg(target_family = "wasm")]
+        OPEN.set(Some(NonNull::from(finished)));
         Pool {
             open,
+            #[cfg(target_family = "wasm")]
+            finished,
             kept,
             own_in_use,
             own_from,
@@ -237,9 +248,27 @@ impl Ring<'_> {
     }
 }
 
+#[cfg(target_family = "wasm")]
+std::thread_local! {
+    /// The `finished` of the pool that is in use.
+    static OPEN: Cell<Option<NonNull<Cell<bool>>>> = const { Cell::new(None) };
+}
+
+/// The instance is done, if it is at work.
+#[cfg(target_family = "wasm")]
+pub(crate) fn set_finished() {
+    if let Some(finished) = OPEN.get() {
+        // SAFETY: set to a place in a pool's memory when that pool was opened, which borrows the memory until it is dropped, and taken
+        // back then.
+        unsafe { finished.as_ref() }.set(true);
+    }
+}
+
 /// A module's packet memory in use: there is one of it at a time.
 pub(crate) struct Pool<'m> {
     open: &'m Cell<bool>,
+    #[cfg(target_family = "wasm")]
+    finished: &'m Cell<bool>,
     kept: &'m OnceCell<Rc<Kept>>,
     own_in_use: &'m OwnInUse,
     /// The first slot of the function's own.
@@ -252,6 +281,19 @@ pub(crate) struct Pool<'m> {
 }
 
 impl<'m> Pool<'m> {
+    /// Whether the instance is done.
+    #[cfg(target_family = "wasm")]
+    #[inline]
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.get()
+    }
+
+    /// Whether the instance is done.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn is_finished(&self) -> bool {
+        crate::finish::is_asked()
+    }
+
     /// What the node has published next, `count` descriptors: packets, and slots of the function's own that have come back.
     pub(crate) fn batch(&self, count: u32) -> Batch<'_> {
         let next = self.rx.advance(count);
@@ -406,6 +448,8 @@ impl<'a> Grants<'a> {
 impl Drop for Pool<'_> {
     fn drop(&mut self) {
         self.open.set(false);
+        #[cfg(target_family = "wasm")]
+        OPEN.set(None);
     }
 }
 
