@@ -5,7 +5,7 @@
 //! the engine lays its state out otherwise than expected, a turn takes longer and nothing else.
 //!
 //! ```text
-//!   future  | store: engine's state, FwpContext | fiber's stack | FwpShared | the guest's own stack, in its memory
+//!   future  | store: engine's state, FwpContext | engine's context | fiber's stack | FwpShared | the guest's own stack, in its memory
 //! ```
 
 use std::num::NonZeroUsize;
@@ -23,6 +23,20 @@ const FUTURE_LINES: usize = 5;
 /// Lines of the guest's own stack that it uses from its wait on, in most functions.
 const GUEST_STACK_LINES: usize = 5;
 
+/// Lines of the engine's context of an instance that are asked for: where its memory and its epoch are, the calls it may make, its first global,
+/// which is the stack pointer of what compilers make.
+const ENGINE_CONTEXT_LINES: usize = 7;
+
+/// What a footprint is made of: where each part of an FWP lies.
+pub(crate) struct Parts {
+    pub(crate) future: usize,
+    pub(crate) call: CallSite,
+    pub(crate) shared: usize,
+    pub(crate) engine_context: usize,
+    /// Where the guest's own stack begins, downwards, if anybody knows.
+    pub(crate) guest_stack: Option<NonZeroUsize>,
+}
+
 /// Addresses only; nothing is ever reached through them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Footprint {
@@ -30,6 +44,7 @@ pub(crate) struct Footprint {
     context: usize,
     stack: usize,
     shared: usize,
+    engine_context: usize,
     /// Where the guest's own stack begins, downwards, if anybody knows.
     guest_stack: Option<NonZeroUsize>,
 }
@@ -42,10 +57,11 @@ pub(crate) struct CallSite {
 }
 
 impl Footprint {
-    /// Of an FWP with this future, this shared state and the guest's own stack there, after it has called the host.
-    pub(crate) fn new(future: usize, call: CallSite, shared: usize, guest_stack: Option<NonZeroUsize>) -> Self {
+    /// Of an FWP of these parts, after it has called the host.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { future, call, shared, engine_context, guest_stack } = parts;
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
-        Self { future, context: call.context & !(LINE - 1), stack, shared, guest_stack }
+        Self { future, context: call.context & !(LINE - 1), stack, shared, engine_context, guest_stack }
     }
 
     /// Asks for all of it.
@@ -55,6 +71,7 @@ impl Footprint {
         let top = (self.stack + BELOW_CALL).next_multiple_of(PAGE);
         (self.stack..top).rev().step_by(LINE).for_each(line);
         (0..FUTURE_LINES).for_each(|number| line(self.future + number * LINE));
+        (0..ENGINE_CONTEXT_LINES).for_each(|number| line(self.engine_context + number * LINE));
         AROUND_CONTEXT.iter().for_each(|distance| line(self.context.wrapping_add_signed(*distance)));
         line(self.shared);
         if let Some(top) = self.guest_stack {

@@ -23,14 +23,14 @@ use pinion_mma::fwp::connect;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
-use wasmtime::{Instance, Memory, Store};
+use wasmtime::{Func, Instance, Memory, Store};
 
 use super::{Fwp, FwpContext, FwpShared, Life, MemoryLimit, Place, RunFuture, Turn};
 use crate::accounts::{Holding, MemoryAccounts};
 use crate::activation::Activation;
 use crate::clock::RunSlot;
 use crate::end::EndReason;
-use crate::footprint::Footprint;
+use crate::footprint::{Footprint, Parts};
 use crate::log::GuestLog;
 use crate::metrics::Readings;
 use crate::spare::SparePages;
@@ -82,9 +82,10 @@ impl Fwp {
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
         let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, wiring) };
+        let (life, engine_context) = running(template, &instance, store, linear)?;
         let mut fwp = Self {
             id,
-            life: ManuallyDrop::new(Life::Running(running(template, &instance, store, linear)?)),
+            life: ManuallyDrop::new(Life::Running(life)),
             mailbox,
             busy: true,
             begun: false,
@@ -103,9 +104,15 @@ impl Fwp {
             return Err(reason);
         }
         if let Life::Running(future) = &*fwp.life {
-            let (future, call) = ((&raw const **future).addr(), shared.call_site());
             let guest_stack = template.stack.and_then(|at| NonZeroUsize::new(fwp.address + at as usize));
-            fwp.footprint = Footprint::new(future, call, Arc::as_ptr(&shared).addr(), guest_stack);
+            let parts = Parts {
+                future: (&raw const **future).addr(),
+                call: shared.call_site(),
+                shared: Arc::as_ptr(&shared).addr(),
+                engine_context,
+                guest_stack,
+            };
+            fwp.footprint = Footprint::new(parts);
         }
         let Place { bytes, .. } = fwp.place();
         template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));
@@ -190,13 +197,13 @@ fn make(
     Ok(Made { instance, linear, layout, metrics })
 }
 
-/// The guest's life, which has not begun. From here on it may wait.
+/// The guest's life, which has not begun, and where the engine's context of it lies. From here on it may wait.
 fn running(
     template: &Template,
     instance: &Instance,
     mut store: Store<FwpContext>,
     linear: Memory,
-) -> Result<RunFuture, EndReason> {
+) -> Result<(RunFuture, usize), EndReason> {
     let context = store.data_mut();
     context.memory = Some(linear);
     context.joined = true;
@@ -204,11 +211,22 @@ fn running(
         files.take_changes();
     }
     let run = template.run(instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
+    let engine_context = engine_context(&run, &mut store);
     let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
-    Ok(Box::pin(async move {
+    let life = Box::pin(async move {
         let outcome = run.call_async(&mut store, ()).await;
         (store, outcome)
-    }))
+    });
+    Ok((life, engine_context))
+}
+
+/// Where the engine's context of an instance lies, of which this is an exported function; to be asked for, and for nothing else.
+fn engine_context(function: &Func, store: &mut Store<FwpContext>) -> usize {
+    // What an engine of this release calls a `VMFuncRef`: two functions, a type, and the context, in C's layout.
+    let words = function.to_raw(store).cast::<[usize; 4]>();
+    // SAFETY: such a record is four words, aligned, and lives as long as the store. Whatever the last of them is in another release,
+    // it is only a hint.
+    unsafe { (*words)[3] }
 }
 
 /// Has an instance of a template that is no snapshot initialise itself; the pool that it has laid out and its metrics, checked.
