@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use self::ahead::{AHEAD, FAR_AHEAD, NEAR_AHEAD, prefetch_others, prefetch_payload, prefetch_payloads};
+use self::ahead::{AHEAD, Ahead, prefetch_payload, prefetch_payloads};
 use self::warmth::Warmth;
 use crate::buffer::Frame;
 use crate::counters::MmaCounters;
@@ -160,9 +160,9 @@ impl Mma {
         // frames are for is in the table by the time they are moved.
         let inbound = self.dock.waiting(BATCH);
         let mut done = inbound + self.follow_commands();
-        self.look_ahead(inbound);
-        let mut left = inbound;
+        let (mut left, mut ahead) = (inbound, Ahead::new());
         while left > 0 {
+            ahead.of_frames(&self.dock.intake(left).0, inbound - left, &self.table);
             left -= self.deliver_run(left);
         }
         self.tell_workers();
@@ -175,37 +175,12 @@ impl Mma {
         done
     }
 
-    /// Asks for what the first frames touch, step by step for all: later ones are asked for while these are moved. A new client's
-    /// frame often comes alone, and all that is to be touched for it was last touched when its instance was prepared.
-    #[inline]
-    fn look_ahead(&mut self, inbound: usize) {
-        let Self { table, dock, .. } = self;
-        let (frames, _) = dock.intake(inbound.min(NEAR_AHEAD));
-        let mut last = None;
-        let mut targets = [None; NEAR_AHEAD];
-        for (at, target) in targets.iter_mut().enumerate() {
-            let Some(next) = frames.peek(at) else { break };
-            if last.replace(next.target) != Some(next.target) {
-                table.prefetch(next.target);
-                *target = last;
-            }
-        }
-        targets.into_iter().flatten().for_each(|target| {
-            table.prefetch_inlet(target);
-        });
-    }
-
     fn move_outputs(&mut self) -> usize {
         let Self { outputs, senders, .. } = self;
         outputs.take(BATCH, |id| senders.push(id));
-        let (mut done, mut told, mut at) = (0, 0, 0);
+        let (mut done, mut told, mut at, mut ahead) = (0, 0, 0, Ahead::new());
         while let Some(&id) = self.senders.get(at) {
-            if let Some(far) = self.senders.get(at + FAR_AHEAD) {
-                self.table.prefetch(*far);
-            }
-            if let Some(near) = self.senders.get(at + NEAR_AHEAD) {
-                self.table.prefetch_output(*near);
-            }
+            ahead.of_senders(&self.senders, at, &self.table);
             done += self.move_output(id);
             at += 1;
             if done - told >= TELL_AFTER {
@@ -296,7 +271,6 @@ impl Mma {
         let Self { table, dock, counters, untold, held, held_max, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
-        prefetch_others(&frames, target, table);
         let run = 1 + (1..max).take_while(|at| frames.peek(*at).is_some_and(|next| next.target == target)).count();
         let Some(endpoint) = table.get_mut(target) else {
             counters.dropped_gone.add(1);

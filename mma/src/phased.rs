@@ -130,6 +130,14 @@ impl<T: Entry> Consumer<T> {
         prefetch::to_read(self.places.at(self.head));
     }
 
+    /// The oldest entry, if it is there.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<T> {
+        let place = self.places.at(self.head);
+        let bits = place.load(Ordering::Acquire);
+        (bits & PHASE == self.places.phase(self.head)).then(|| T::from_bits(bits & !PHASE))
+    }
+
     /// Whether none is there.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

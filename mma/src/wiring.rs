@@ -406,6 +406,16 @@ impl EndpointTable {
         }
     }
 
+    /// Asks for the first frame that an endpoint's FWP has sent. The endpoint's output should be at hand.
+    #[inline]
+    pub(crate) fn prefetch_payload(&self, id: FwpId) {
+        if let Some(Some(endpoint)) = self.places.get(id.index as usize)
+            && let Some(sent) = endpoint.transmit.first()
+        {
+            endpoint.inlet.pool.prefetch(sent.slot, sent.offset);
+        }
+    }
+
     /// Takes an endpoint out of its place, for as long as it is worked with or for good.
     #[inline]
     pub(crate) fn take(&mut self, id: FwpId) -> Option<Box<Endpoint>> {
