@@ -61,13 +61,22 @@ impl FlowMisses {
         }
     }
 
+    /// Where it is noted when the function was invoked whose message goes to this FWP, to be asked for once that has been delivered.
+    #[must_use]
+    pub fn call_place(&self, entry: FwpId) -> *const u8 {
+        self.called_ns.get(entry.index as usize).map_or(std::ptr::null(), |place| (&raw const *place).cast())
+    }
+
     /// How long ago the function was invoked whose message this FWP has got now, in nanoseconds, if that is not told yet. Of several
     /// messages on their way at once this is the last one's.
     #[must_use]
     pub fn since_call_ns(&self, entry: FwpId) -> Option<u64> {
         // First the clock: to get the line from the gateway's core takes a good part of what is measured.
         let now_ns = self.now_ns();
-        let called_ns = self.called_ns.get(entry.index as usize)?.swap(NOT_CALLED, Ordering::Relaxed);
+        let place = self.called_ns.get(entry.index as usize)?;
+        // Not exchanged at once, which would wait for all that was written before. A call that is noted in between is not told.
+        let called_ns = place.load(Ordering::Relaxed);
+        place.store(NOT_CALLED, Ordering::Relaxed);
         (called_ns != NOT_CALLED).then(|| now_ns.saturating_sub(called_ns))
     }
 

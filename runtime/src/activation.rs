@@ -99,6 +99,11 @@ pub struct Activation {
 }
 
 impl Activation {
+    /// What it will look at to record a call, if it does.
+    pub(crate) fn call_place(&self) -> Option<*const u8> {
+        self.times_calls.then(|| self.activations.misses.call_place(self.entry))
+    }
+
     /// Records that its first instructions have run with what it has got, on its worker; whether that is to be told the next time, too.
     #[cold]
     #[inline(never)]

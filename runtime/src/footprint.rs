@@ -9,11 +9,12 @@
 //! ```
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 use pinion_mma::prefetch::{self, LINE};
 
 /// Where parts of the engine's state lie, from the FWP's context on, in bytes; as seen in a trace of a turn.
-const AROUND_CONTEXT: [isize; 7] = [-0x2c0, -0x140, -0x100, -0xc0, 0x80, 0xc0, 0x200];
+const AROUND_CONTEXT: [isize; 8] = [-0x2c0, -0x140, -0x100, -0xc0, 0x40, 0x80, 0xc0, 0x100];
 /// How far a turn's frames go below where a host call finds the stack, in bytes.
 const BELOW_CALL: usize = 0x1c0;
 /// A fiber's stack ends with a page.
@@ -23,9 +24,9 @@ const FUTURE_LINES: usize = 5;
 /// Lines of the guest's own stack that it uses from its wait on, in most functions.
 const GUEST_STACK_LINES: usize = 5;
 
-/// Lines of the engine's context of an instance that are asked for: where its memory and its epoch are, the calls it may make, its first global,
-/// which is the stack pointer of what compilers make.
-const ENGINE_CONTEXT_LINES: usize = 7;
+/// Lines of the engine's context of an instance that are asked for: where its store is, before the context; where its memory and its epoch are, the
+/// calls it may make, its first global, which is the stack pointer of what compilers make.
+const ENGINE_CONTEXT_LINES: Range<isize> = -1..7;
 
 /// What a footprint is made of: where each part of an FWP lies.
 pub(crate) struct Parts {
@@ -33,6 +34,8 @@ pub(crate) struct Parts {
     pub(crate) call: CallSite,
     pub(crate) shared: usize,
     pub(crate) engine_context: usize,
+    /// Where it is noted when it was called, if anybody asks.
+    pub(crate) call_place: usize,
     /// Where the guest's own stack begins, downwards, if anybody knows.
     pub(crate) guest_stack: Option<NonZeroUsize>,
 }
@@ -45,6 +48,7 @@ pub(crate) struct Footprint {
     stack: usize,
     shared: usize,
     engine_context: usize,
+    call_place: usize,
     /// Where the guest's own stack begins, downwards, if anybody knows.
     guest_stack: Option<NonZeroUsize>,
 }
@@ -59,9 +63,17 @@ pub(crate) struct CallSite {
 impl Footprint {
     /// Of an FWP of these parts, after it has called the host.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { future, call, shared, engine_context, guest_stack } = parts;
+        let Parts { future, call, shared, engine_context, call_place, guest_stack } = parts;
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
-        Self { future, context: call.context & !(LINE - 1), stack, shared, engine_context, guest_stack }
+        Self { future, context: call.context & !(LINE - 1), stack, shared, engine_context, call_place, guest_stack }
+    }
+
+    /// Asks for what was written for it with what was delivered.
+    #[inline]
+    pub(crate) fn prefetch_delivered(&self) {
+        if self.call_place != 0 {
+            prefetch::to_write(self.call_place as *const u8);
+        }
     }
 
     /// Asks for all of it.
@@ -71,7 +83,7 @@ impl Footprint {
         let top = (self.stack + BELOW_CALL).next_multiple_of(PAGE);
         (self.stack..top).rev().step_by(LINE).for_each(line);
         (0..FUTURE_LINES).for_each(|number| line(self.future + number * LINE));
-        (0..ENGINE_CONTEXT_LINES).for_each(|number| line(self.engine_context + number * LINE));
+        ENGINE_CONTEXT_LINES.for_each(|number| line(self.engine_context.wrapping_add_signed(number * LINE as isize)));
         AROUND_CONTEXT.iter().for_each(|distance| line(self.context.wrapping_add_signed(*distance)));
         line(self.shared);
         if let Some(top) = self.guest_stack {

@@ -140,6 +140,7 @@ impl Fwp {
     #[inline]
     pub(crate) fn prefetch_delivered(&self) {
         self.mailbox.prefetch_delivered();
+        self.footprint.prefetch_delivered();
     }
 
     /// Asks for all else that its turn will touch. It should be at hand itself.

@@ -2,21 +2,28 @@
 
 use std::time::Duration;
 
-use histogram::{AtomicHistogram, Histogram};
+use histogram::Histogram;
 use pinion_control::node::LatencyStatus;
-use pinion_mma::counters::WaitCounts;
+use pinion_mma::counters::{Counter, WaitCounts};
+use pinion_mma::prefetch;
 
 /// Times are told apart by one part in so many powers of two, and up to so many powers of two of a nanosecond: 18 minutes.
 const GROUPING_POWER: u8 = 8;
 const VALUE_POWER_MAX: u8 = 40;
 const LONGEST_NS: u64 = (1 << VALUE_POWER_MAX) - 1;
 
-/// Times, all of them, since it was made. Adding allocates nothing, locks nothing and touches one line of memory.
-pub struct Latencies(AtomicHistogram);
+/// Times, all of them, since it was made. Adding allocates nothing, locks nothing and touches one line of memory, which can be asked for before.
+///
+/// Only one thread adds: an addition that others could make at the same time waits for all that the processor has yet to write.
+pub struct Latencies {
+    /// By the buckets of [`Histogram`].
+    counts: Box<[Counter]>,
+    grouping_power: u8,
+}
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self(AtomicHistogram::new(GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible"))
+        Self::grouped(GROUPING_POWER)
     }
 }
 
@@ -27,13 +34,34 @@ impl Latencies {
     /// One of many, which tells times apart by a part in sixteen.
     #[must_use]
     pub fn coarse() -> Self {
-        Self(AtomicHistogram::new(COARSE_GROUPING_POWER, VALUE_POWER_MAX).expect("the powers are possible"))
+        Self::grouped(COARSE_GROUPING_POWER)
     }
 
-    /// Adds a time. What is longer than the longest counts as that.
+    fn grouped(grouping_power: u8) -> Self {
+        let buckets = usize::from(VALUE_POWER_MAX - grouping_power + 1) << grouping_power;
+        Self { counts: (0..buckets).map(|_| Counter::default()).collect(), grouping_power }
+    }
+
+    /// Which bucket counts a time: one for each value at first, then as many for each power of two.
+    #[inline]
+    fn bucket(&self, time_ns: u64) -> usize {
+        let time_ns = time_ns.min(LONGEST_NS);
+        let shift = time_ns.max(1).ilog2().saturating_sub(self.grouping_power.into());
+        ((u64::from(shift) << self.grouping_power) + (time_ns >> shift)) as usize
+    }
+
+    /// Adds a time. What is longer than the longest counts as that. To be called by one thread.
     #[inline]
     pub fn record_ns(&self, time_ns: u64) {
-        let _ = self.0.increment(time_ns.min(LONGEST_NS));
+        if let Some(count) = self.counts.get(self.bucket(time_ns)) {
+            count.add(1);
+        }
+    }
+
+    /// Asks for what adding this time touches.
+    #[inline]
+    pub(crate) fn prefetch(&self, time_ns: u64) {
+        prefetch::to_write(self.counts.as_ptr().wrapping_add(self.bucket(time_ns)));
     }
 
     /// Adds a time.
@@ -44,7 +72,9 @@ impl Latencies {
     /// All times so far.
     #[must_use]
     pub fn snapshot(&self) -> LatencySnapshot {
-        LatencySnapshot(self.0.load())
+        let counts = self.counts.iter().map(Counter::value).collect();
+        let buckets = Histogram::from_buckets(self.grouping_power, VALUE_POWER_MAX, counts);
+        LatencySnapshot(buckets.expect("the powers are possible, and there are as many buckets"))
     }
 }
 
@@ -114,6 +144,22 @@ pub fn wait_status(waits: &WaitCounts) -> LatencyStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_time_is_in_the_bucket_that_the_histogram_has_for_it(
+            (power, low) in (0..64_u32, any::<u64>()), is_coarse in any::<bool>(),
+        ) {
+            let time_ns = low >> power;
+            let latencies = if is_coarse { Latencies::coarse() } else { Latencies::default() };
+            let mut naive = Histogram::new(latencies.grouping_power, VALUE_POWER_MAX).unwrap();
+            latencies.record_ns(time_ns);
+            naive.increment(time_ns.min(LONGEST_NS)).unwrap();
+            let snapshot = latencies.snapshot();
+            prop_assert_eq!(snapshot.0.as_slice(), naive.as_slice());
+        }
+    }
 
     #[test]
     fn an_fwps_waits_are_told_to_the_next_power_of_two_of_a_microsecond() {
