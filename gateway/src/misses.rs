@@ -3,6 +3,8 @@
 //! Written by the gateway's thread, once for each new client; read by the worker that then runs the FWP for the first time, on its
 //! way behind the frame itself. Both read the same clock.
 
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinion_mma::id::FwpId;
@@ -61,10 +63,11 @@ impl FlowMisses {
         }
     }
 
-    /// Where it is noted when the function was invoked whose message goes to this FWP, to be asked for once that has been delivered.
+    /// The address at which it is noted when the function was invoked whose message goes to this FWP, to be asked for once that has been
+    /// delivered.
     #[must_use]
-    pub fn call_place(&self, entry: FwpId) -> *const u8 {
-        self.called_ns.get(entry.index as usize).map_or(std::ptr::null(), |place| (&raw const *place).cast())
+    pub fn called_at(&self, entry: FwpId) -> Option<NonZeroUsize> {
+        self.called_ns.get(entry.index as usize).map(|place| NonNull::from(place).addr())
     }
 
     /// How long ago the function was invoked whose message this FWP has got now, in nanoseconds, if that is not told yet. Of several

@@ -108,6 +108,12 @@ impl<T: Entry> Producer<T> {
         self.tail = self.tail.wrapping_add(1);
     }
 
+    /// How many entries it has handed over so far, as far as a number goes.
+    #[inline(always)]
+    pub(crate) fn pushed(&self) -> usize {
+        self.tail
+    }
+
     /// Asks for the place of the next entry.
     #[inline]
     pub(crate) fn prefetch(&self) {
@@ -133,15 +139,20 @@ impl<T: Entry> Consumer<T> {
     /// The oldest entry, if it is there.
     #[inline]
     pub(crate) fn first(&self) -> Option<T> {
-        let place = self.places.at(self.head);
-        let bits = place.load(Ordering::Acquire);
-        (bits & PHASE == self.places.phase(self.head)).then(|| T::from_bits(bits & !PHASE))
+        let is_there = self.places.has(self.head);
+        is_there.then(|| T::from_bits(self.places.at(self.head).load(Ordering::Relaxed) & !PHASE))
     }
 
     /// Whether none is there.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.known == self.head && !self.places.has(self.head)
+    }
+
+    /// How many entries it has taken so far, as far as a number goes: the index of the next.
+    #[inline(always)]
+    pub(crate) fn taken(&self) -> usize {
+        self.head
     }
 
     /// To see from elsewhere what is there.

@@ -12,6 +12,7 @@
 //! again: an FWP whose first turn is over knows by a flag.
 
 use std::cell::Cell;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -100,8 +101,8 @@ pub struct Activation {
 
 impl Activation {
     /// What it will look at to record a call, if it does.
-    pub(crate) fn call_place(&self) -> Option<*const u8> {
-        self.times_calls.then(|| self.activations.misses.call_place(self.entry))
+    pub(crate) fn called_at(&self) -> Option<NonZeroUsize> {
+        if self.times_calls { self.activations.misses.called_at(self.entry) } else { None }
     }
 
     /// Records that its first instructions have run with what it has got, on its worker; whether that is to be told the next time, too.

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use pinion_mma::prefetch::{self, LINE};
 
-/// Where parts of the engine's state lie, from the FWP's context on, in bytes; as seen in a trace of a turn.
+/// Where parts of the engine's state lie, from the FWP's context on, in bytes; as seen in a trace of a turn, and where samples found turns waiting.
 const AROUND_CONTEXT: [isize; 8] = [-0x2c0, -0x140, -0x100, -0xc0, 0x40, 0x80, 0xc0, 0x100];
 /// How far a turn's frames go below where a host call finds the stack, in bytes.
 const BELOW_CALL: usize = 0x1c0;
@@ -35,7 +35,7 @@ pub(crate) struct Parts {
     pub(crate) shared: usize,
     pub(crate) engine_context: usize,
     /// Where it is noted when it was called, if anybody asks.
-    pub(crate) call_place: usize,
+    pub(crate) called_at: Option<NonZeroUsize>,
     /// Where the guest's own stack begins, downwards, if anybody knows.
     pub(crate) guest_stack: Option<NonZeroUsize>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Footprint {
     stack: usize,
     shared: usize,
     engine_context: usize,
-    call_place: usize,
+    called_at: Option<NonZeroUsize>,
     /// Where the guest's own stack begins, downwards, if anybody knows.
     guest_stack: Option<NonZeroUsize>,
 }
@@ -63,16 +63,16 @@ pub(crate) struct CallSite {
 impl Footprint {
     /// Of an FWP of these parts, after it has called the host.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { future, call, shared, engine_context, call_place, guest_stack } = parts;
+        let Parts { future, call, shared, engine_context, called_at, guest_stack } = parts;
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
-        Self { future, context: call.context & !(LINE - 1), stack, shared, engine_context, call_place, guest_stack }
+        Self { future, context: call.context & !(LINE - 1), stack, shared, engine_context, called_at, guest_stack }
     }
 
     /// Asks for what was written for it with what was delivered.
     #[inline]
     pub(crate) fn prefetch_delivered(&self) {
-        if self.call_place != 0 {
-            prefetch::to_write(self.call_place as *const u8);
+        if let Some(called_at) = self.called_at {
+            prefetch::to_write(called_at.get() as *const u8);
         }
     }
 

@@ -1,6 +1,10 @@
 //! How an instance says that it is done: [`finish`]. Under Wasm that is noted beside its pool, which is at hand after each wait; natively here, for the
 //! fake node to ask.
 
+#[cfg(not(target_family = "wasm"))]
+use self::native::set_finished;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use self::native::{is_asked, take};
 #[cfg(target_family = "wasm")]
 use crate::pool::set_finished;
 
@@ -70,7 +74,3 @@ mod native {
         FINISHED.replace(false)
     }
 }
-#[cfg(not(target_family = "wasm"))]
-use native::set_finished;
-#[cfg(not(target_family = "wasm"))]
-pub(crate) use native::{is_asked, take};

@@ -9,12 +9,11 @@
 
 use crossbeam_utils::CachePadded;
 
+use super::NAMES_MAX;
 use crate::id::FwpId;
 use crate::phased::{self, Consumer, Entry, Producer, View};
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
-/// Names that can be under way.
-pub(super) const LANE_ENTRIES: usize = if cfg!(loom) { 2 } else { 1024 };
 /// Places that can be named: a name and its phase are one word.
 pub(super) const PLACES_MAX: usize = 1 << 31;
 
@@ -33,7 +32,6 @@ impl Entry for FwpId {
 /// The end of who notifies.
 pub(super) struct LaneIn {
     names: Producer<FwpId>,
-    pushed: usize,
     /// As of when it was last looked.
     taken: usize,
     taken_there: Arc<CachePadded<AtomicUsize>>,
@@ -42,7 +40,6 @@ pub(super) struct LaneIn {
 /// The end of the one that looks.
 pub(super) struct LaneOut {
     names: Consumer<FwpId>,
-    taken: usize,
     taken_here: Arc<CachePadded<AtomicUsize>>,
 }
 
@@ -54,25 +51,29 @@ pub(super) struct LaneView {
 }
 
 pub(super) fn lane() -> (LaneIn, LaneOut) {
-    let (producer, consumer) = phased::ring(LANE_ENTRIES);
+    let (producer, consumer) = phased::ring(NAMES_MAX);
     let taken = Arc::new(CachePadded::new(AtomicUsize::new(0)));
-    let into = LaneIn { names: producer, pushed: 0, taken: 0, taken_there: Arc::clone(&taken) };
-    (into, LaneOut { names: consumer, taken: 0, taken_here: taken })
+    let into = LaneIn { names: producer, taken: 0, taken_there: Arc::clone(&taken) };
+    (into, LaneOut { names: consumer, taken_here: taken })
 }
 
 impl LaneIn {
     /// Names an FWP, after all that was done for it; false if the lane is full.
     #[inline(always)]
     pub(super) fn push(&mut self, id: FwpId) -> bool {
-        if self.pushed.wrapping_sub(self.taken) == LANE_ENTRIES {
+        if self.is_full() {
             self.taken = self.taken_there.load(Ordering::Acquire);
-            if self.pushed.wrapping_sub(self.taken) == LANE_ENTRIES {
+            if self.is_full() {
                 return false;
             }
         }
         self.names.push(id);
-        self.pushed = self.pushed.wrapping_add(1);
         true
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.names.pushed().wrapping_sub(self.taken) == NAMES_MAX
     }
 }
 
@@ -82,9 +83,8 @@ impl LaneOut {
     pub(super) fn take(&mut self, max: usize, take: impl FnMut(FwpId)) -> usize {
         let count = self.names.take_batch(max, take);
         if count > 0 {
-            self.taken = self.taken.wrapping_add(count);
             // After they were read, lest others come to their places meanwhile.
-            self.taken_here.store(self.taken, Ordering::Release);
+            self.taken_here.store(self.names.taken(), Ordering::Release);
         }
         count
     }
@@ -130,13 +130,13 @@ mod tests {
     proptest! {
         #[test]
         fn names_come_in_their_order_none_is_overwritten_and_a_full_lane_says_so(
-            steps in proptest::collection::vec((0..2 * LANE_ENTRIES, 0..2 * LANE_ENTRIES), 1..12),
+            steps in proptest::collection::vec((0..2 * NAMES_MAX, 0..2 * NAMES_MAX), 1..12),
         ) {
             let ((mut into, mut out), mut naive, mut next) = (lane(), VecDeque::new(), 0);
             let view = out.view();
             for (pushes, takes) in steps {
                 for _ in 0..pushes {
-                    let has_room = naive.len() < LANE_ENTRIES;
+                    let has_room = naive.len() < NAMES_MAX;
                     prop_assert_eq!(into.push(id(next)), has_room);
                     if has_room {
                         naive.push_back(id(next));

@@ -98,9 +98,21 @@ impl MarksTaken {
         Self { marks, marked: 0, word: 0, summary: 0, part: 0 }
     }
 
-    /// The next FWP that is marked. Whatever comes for it from now on marks it again.
+    /// Takes up to so many FWPs that are marked; how many. Whatever comes for them from now on marks them again.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<FwpId> {
+    pub(super) fn take(&mut self, max: usize, mut take: impl FnMut(FwpId)) -> usize {
+        let mut left = max;
+        while left > 0
+            && let Some(id) = self.next()
+        {
+            take(id);
+            left -= 1;
+        }
+        max - left
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<FwpId> {
         loop {
             if let Some(bit) = take_lowest(&mut self.marked) {
                 let index = self.word * 64 + bit;

@@ -73,7 +73,7 @@ impl Fwp {
     pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
         let Berth { id, worker, wiring, clock, memory, activation, terms, state, spare, between } = berth;
         let shared = Arc::new(FwpShared::new(activation.is_some()));
-        let call_place = activation.as_ref().and_then(Activation::call_place).map_or(0, <*const u8>::addr);
+        let called_at = activation.as_ref().and_then(Activation::called_at);
         let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };
         let mut store = store(template, Means { memory, activation, state, log }, &shared);
         let Made { instance, linear, layout, metrics } = make(template, &mut store, &measure, spare, between)?;
@@ -111,7 +111,7 @@ impl Fwp {
                 call: shared.call_site(),
                 shared: Arc::as_ptr(&shared).addr(),
                 engine_context,
-                call_place,
+                called_at,
                 guest_stack,
             };
             fwp.footprint = Footprint::new(parts);
