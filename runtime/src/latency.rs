@@ -5,14 +5,13 @@ use std::time::Duration;
 use histogram::Histogram;
 use pinion_control::node::LatencyStatus;
 use pinion_mma::counters::{Counter, WaitCounts};
-use pinion_mma::prefetch;
 
 /// Times are told apart by one part in so many powers of two, and up to so many powers of two of a nanosecond: 18 minutes.
 const GROUPING_POWER: u8 = 8;
 const VALUE_POWER_MAX: u8 = 40;
 const LONGEST_NS: u64 = (1 << VALUE_POWER_MAX) - 1;
 
-/// Times, all of them, since it was made. Adding allocates nothing, locks nothing and touches one line of memory, which can be asked for before.
+/// Times, all of them, since it was made. Adding allocates nothing, locks nothing and touches one line of memory.
 ///
 /// Only one thread adds: an addition that others could make at the same time waits for all that the processor has yet to write.
 pub struct Latencies {
@@ -56,12 +55,6 @@ impl Latencies {
         if let Some(count) = self.counts.get(self.bucket(time_ns)) {
             count.add(1);
         }
-    }
-
-    /// Asks for what adding this time touches.
-    #[inline]
-    pub(crate) fn prefetch(&self, time_ns: u64) {
-        prefetch::to_write(self.counts.as_ptr().wrapping_add(self.bucket(time_ns)));
     }
 
     /// Adds a time.

@@ -66,12 +66,6 @@ impl ChainMeter {
         self.waits.record_ns(wait_ns);
     }
 
-    /// Asks for what noting that wait will touch, which is done after the turn.
-    #[inline]
-    pub(crate) fn prefetch_wait(&self, wait_ns: u64) {
-        self.waits.prefetch(wait_ns);
-    }
-
     /// An FWP has had a turn.
     #[inline]
     pub(crate) fn had(&self, cpu_ns: u64, preemptions: u64) {

@@ -250,9 +250,6 @@ impl Worker {
             turns += 1;
             self.look_ahead();
             let wait_ns = now_ns.saturating_sub(chosen.woken_ns);
-            if let Some(fwp) = &self.fwps[chosen.id.index as usize] {
-                fwp.terms().meter().prefetch_wait(wait_ns);
-            }
             let took = self.give_turn(chosen.id, Occasion::Work, &mut now_ns);
             // Not before its turn, which would wait for the meters.
             self.note_wait(chosen.id, wait_ns);
