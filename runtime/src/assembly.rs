@@ -224,6 +224,7 @@ pub fn assemble_with(
     let instances = Instances::new(places, SparePages::new(reset), lines, Arc::clone(&board), log.clone());
     let launcher = Launcher::new(catalogue, instances, ears, Arc::clone(&desk), Arc::clone(&board));
     let (launcher_cores, control_cores) = (plan.for_launcher(&cores), plan.for_control(&cores));
+    let ticker_cores = plan.for_ticker(&cores);
     let linger = if plan.without_role(&cores).is_empty() { LINGER } else { LINGER_APART };
     let builds = Builds::default();
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
@@ -271,7 +272,7 @@ pub fn assemble_with(
     watch_memory(&mut node, &control_cores, config)?;
     let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
     let ticker = Arc::clone(&watch);
-    node.others.push(spawn_on(&control_cores, "ticker", move || ticker.run(linger, &stop.ticker))?);
+    node.others.push(spawn_on(&ticker_cores, "ticker", move || ticker.run(linger, &stop.ticker))?);
     start_roles(&mut node, seats, thread, &watch, config.idle, &launcher_seat)?;
     Ok(node)
 }

@@ -49,8 +49,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// somebody, most likely from a worker.
 const POLLED_QUANTA: u32 = 4;
 /// For how long it does when it has seen that the thread does, or for a quantum if that is longer, unless the thread falls asleep. So much longer a
-/// guest can have the core when somebody else has that of the thread.
-const POLLED_STILL: Duration = Duration::from_millis(2);
+/// guest can have the core when somebody else has that of the thread: longer than the kernel's slice, after which the thread is back.
+const POLLED_STILL: Duration = Duration::from_millis(10);
+/// How long ago such a thread may have looked, or a quantum if that is longer: a ticker that has just woken on its core has taken that from it.
+const POLLED_LATELY: Duration = Duration::from_micros(50);
 
 /// A polling thread looks at the slots so many times a quantum, and no more rarely than this.
 const LOOKS_PER_QUANTUM: u64 = 4;
@@ -230,6 +232,11 @@ impl Polled {
         now_ns.saturating_sub(self.0.load(Ordering::Relaxed))
     }
 
+    /// Whether a thread looks at the slots, whose guests have such a quantum.
+    fn is_kept_up(&self, now_ns: u64, quantum: Duration) -> bool {
+        self.elapsed_ns(now_ns) < quantum.max(POLLED_LATELY).as_nanos() as u64
+    }
+
     fn never(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -303,7 +310,7 @@ impl Watch {
                 let (set, polled, stopwatch, quantum) =
                     (Arc::clone(&timer), Arc::clone(&self.polled), self.stopwatch.clone(), self.quantum);
                 self.ticker.answer_by(move || {
-                    let is_polled = polled.elapsed_ns(stopwatch.elapsed_ns()) < quantum.as_nanos() as u64;
+                    let is_polled = polled.is_kept_up(stopwatch.elapsed_ns(), quantum);
                     set.set(if is_polled { quantum * POLLED_QUANTA } else { quantum });
                 });
                 Some(timer)
@@ -332,7 +339,7 @@ impl Watch {
 
     /// Whether a thread that polls looks at the slots.
     fn is_polled(&self, now_ns: u64) -> bool {
-        self.polled.elapsed_ns(now_ns) < self.quantum_ns()
+        self.polled.is_kept_up(now_ns, self.quantum)
     }
 
     fn anybody_runs(&self) -> bool {
@@ -411,6 +418,21 @@ mod tests {
         assert_eq!(watch.tick(resumed_ns), Seen::Nobody);
         assert!(watch.lingers(LINGER, Seen::Nobody, resumed_ns + linger_ns / 2));
         assert!(!watch.lingers(LINGER, Seen::Nobody, resumed_ns + 2 * linger_ns));
+    }
+
+    #[test]
+    fn a_thread_that_lost_its_core_to_the_ticker_that_looks_for_it_polls_still() {
+        let mut clock = Clock::new(Duration::from_micros(5));
+        let slot = clock.slot(&Engine::default(), Haste::Others);
+        let watch = clock.wind_up();
+        assert!(!watch.is_polled(slot.now_ns()), "nobody has looked");
+        watch.look();
+        let looked_ns = slot.now_ns();
+        assert!(watch.is_polled(looked_ns + 20_000), "the ticker's wake-up takes longer than this quantum");
+        assert!(!watch.is_polled(looked_ns + POLLED_LATELY.as_nanos() as u64));
+        watch.look();
+        watch.look_away();
+        assert!(!watch.is_polled(looked_ns), "it sleeps");
     }
 
     #[test]

@@ -122,8 +122,17 @@ impl CorePlan {
         choices.into_iter().find(|cores| !cores.is_empty()).unwrap_or_else(|| self.workers.clone())
     }
 
-    /// The cores for all threads that are neither a role's nor the launcher's, as in any program of DPDK's: those without a role; if there are
-    /// none, all that this process may run on.
+    /// The cores for the ticker, which takes one from somebody each time it wakes: those without a role. If there are none, those without a worker,
+    /// as on a worker's the guests pay for it; and if there are no such, all that this process may run on.
+    #[must_use]
+    pub fn for_ticker(&self, available: &[CoreId]) -> Vec<CoreId> {
+        let beside_guests = available.iter().copied().filter(|core| !self.workers.contains(core)).collect();
+        let choices: [Vec<CoreId>; 2] = [self.without_role(available), beside_guests];
+        choices.into_iter().find(|cores| !cores.is_empty()).unwrap_or_else(|| available.to_vec())
+    }
+
+    /// The cores for all threads that are no role's, nor the launcher, nor the ticker, as in any program of DPDK's: those without a role; if
+    /// there are none, all that this process may run on.
     #[must_use]
     pub fn for_control(&self, available: &[CoreId]) -> Vec<CoreId> {
         let choices = [self.without_role(available), available.to_vec()];
@@ -226,6 +235,14 @@ mod tests {
         );
         let error = CorePlan::new(&wish(&[7]), &cores(2)).unwrap_err().to_string();
         assert_eq!(error, "cores.workers = 7: this process may run on cores [0, 1] only");
+    }
+
+    #[test]
+    fn the_ticker_keeps_off_the_cores_of_all_roles_if_it_can_or_else_of_workers() {
+        let of = |count| CorePlan::new(&CoreWishes::default(), &cores(count)).unwrap().for_ticker(&cores(count));
+        let ids = |of: &[u16]| of.iter().copied().map(CoreId).collect::<Vec<_>>();
+        assert_eq!([of(1), of(2), of(3), of(4)], [ids(&[0]), ids(&[0]), ids(&[0, 1]), ids(&[3])]);
+        assert_eq!(plan(0, 0, &[0, 1]).for_ticker(&cores(2)), cores(2), "where else?");
     }
 
     #[test]

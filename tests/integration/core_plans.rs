@@ -141,6 +141,13 @@ fn threads_without_a_role_keep_off_the_cores_of_roles() {
     }
 }
 
+#[test]
+fn the_ticker_takes_no_core_from_guests_where_there_is_one_without() {
+    let plan = Plan { gateway: 0, mmas: &[0], workers: &[1] };
+    let bed = Bed::with_settings(Device::AfPacket, &[], &plan.settings(Idle::Adaptive));
+    assert_eq!(allowed_cores(&bed, "ticker"), two_cores().0.to_string());
+}
+
 /// Where the kernel lets the node's thread of this name run.
 fn allowed_cores(bed: &Bed, thread: &str) -> String {
     let found = threads(bed).into_iter().find(|(name, _)| name == thread);
