@@ -270,6 +270,12 @@ impl Mailbox {
         self.deliver.prefetch();
     }
 
+    /// Has the processor find the page that the rings are on.
+    #[inline]
+    pub fn prefetch_page(&self) {
+        prefetch::to_read(self.rings.rx.as_ptr());
+    }
+
     /// Asks for all else that a turn of one packet touches.
     #[inline]
     pub fn prefetch(&self) {

@@ -26,7 +26,7 @@ const GUEST_STACK_LINES: usize = 5;
 
 /// Lines of the engine's context of an instance that are asked for: where its store is, before the context; where its memory and its epoch are, the
 /// calls it may make, its first global, which is the stack pointer of what compilers make.
-const ENGINE_CONTEXT_LINES: Range<isize> = -1..7;
+const ENGINE_CONTEXT_LINES: Range<isize> = -2..7;
 
 /// What a footprint is made of: where each part of an FWP lies.
 pub(crate) struct Parts {
@@ -74,6 +74,12 @@ impl Footprint {
         if let Some(called_at) = self.called_at {
             prefetch::to_write(called_at.get() as *const u8);
         }
+    }
+
+    /// Has the processor find the page that the fiber's stack is on.
+    #[inline]
+    pub(crate) fn prefetch_page(&self) {
+        prefetch::to_read(self.stack as *const u8);
     }
 
     /// Asks for all of it.

@@ -143,6 +143,13 @@ impl Fwp {
         self.footprint.prefetch_delivered();
     }
 
+    /// Has the processor find the pages that are its own: where its rings are in its memory, and its stack.
+    #[inline]
+    pub(crate) fn prefetch_pages(&self) {
+        self.mailbox.prefetch_page();
+        self.footprint.prefetch_page();
+    }
+
     /// Asks for all else that its turn will touch. It should be at hand itself.
     #[inline]
     pub(crate) fn prefetch(&self) {

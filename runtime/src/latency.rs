@@ -5,6 +5,7 @@ use std::time::Duration;
 use histogram::Histogram;
 use pinion_control::node::LatencyStatus;
 use pinion_mma::counters::{Counter, WaitCounts};
+use pinion_mma::prefetch;
 
 /// Times are told apart by one part in so many powers of two, and up to so many powers of two of a nanosecond: 18 minutes.
 const GROUPING_POWER: u8 = 8;
@@ -47,6 +48,12 @@ impl Latencies {
         let time_ns = time_ns.min(LONGEST_NS);
         let shift = time_ns.max(1).ilog2().saturating_sub(self.grouping_power.into());
         ((u64::from(shift) << self.grouping_power) + (time_ns >> shift)) as usize
+    }
+
+    /// Asks for the line that adding this time will touch.
+    #[inline]
+    pub fn prefetch(&self, time_ns: u64) {
+        prefetch::to_write(self.counts.as_ptr().wrapping_add(self.bucket(time_ns)));
     }
 
     /// Adds a time. What is longer than the longest counts as that. To be called by one thread.

@@ -60,6 +60,12 @@ impl Default for ChainMeter {
 }
 
 impl ChainMeter {
+    /// Asks for what [`ChainMeter::waited`] will touch.
+    #[inline]
+    pub(crate) fn prefetch_waited(&self, wait_ns: u64) {
+        self.waits.prefetch(wait_ns);
+    }
+
     /// An FWP has waited for its turn.
     #[inline]
     pub(crate) fn waited(&self, wait_ns: u64) {

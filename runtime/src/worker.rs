@@ -28,8 +28,11 @@ const NOTICES: usize = NAMES_MAX;
 const TIMER_STEPS: usize = 128;
 
 /// How many turns ahead an FWP is asked for, and how many ahead all that its turn will touch.
-const FAR_AHEAD: usize = 6;
+const FAR_AHEAD: usize = 10;
 const NEAR_AHEAD: usize = 3;
+/// In between, the pages of so many are asked for together, as their turns come: a processor that does not know where a page is stops soon, and it
+/// can look for several at once.
+const GROUP: usize = 4;
 /// How long an MMA may not be told of what an FWP has sent while others have their turns, in nanoseconds.
 const TELL_NS: u64 = 2_000;
 
@@ -248,8 +251,9 @@ impl Worker {
         for _ in 0..TURNS {
             let Some(chosen) = self.scheduler.choose() else { break };
             turns += 1;
-            self.look_ahead();
+            self.look_ahead(turns);
             let wait_ns = now_ns.saturating_sub(chosen.woken_ns);
+            self.expect_wait(chosen.id, wait_ns);
             let took = self.give_turn(chosen.id, Occasion::Work, &mut now_ns);
             // Not before its turn, which would wait for the meters.
             self.note_wait(chosen.id, wait_ns);
@@ -389,17 +393,21 @@ impl Worker {
         });
     }
 
-    /// Asks for memory of those whose turns come soon. Where many have little to do, all of it has to be fetched from afar.
+    /// Asks for memory of those whose turns come soon, in a poll's turn of this number. Where many have little to do, all of it has to be fetched
+    /// from afar.
     #[inline]
-    fn look_ahead(&self) {
+    fn look_ahead(&self, turn: usize) {
         let Self { scheduler, fwps, .. } = self;
-        let mut ahead = scheduler.upcoming().skip(NEAR_AHEAD).filter_map(|index| fwps[index as usize].as_deref());
-        if let Some(near) = ahead.next() {
-            near.prefetch_delivered();
-            near.prefetch();
-            if let Some(far) = ahead.nth(FAR_AHEAD - NEAR_AHEAD - 1) {
-                prefetch::all_to_read(far);
-            }
+        let ahead = |turns| scheduler.upcoming().skip(turns).filter_map(|index| fwps[index as usize].as_deref());
+        let mut from_near = ahead(NEAR_AHEAD);
+        let Some(near) = from_near.next() else { return };
+        near.prefetch_delivered();
+        near.prefetch();
+        if let Some(far) = from_near.nth(FAR_AHEAD - NEAR_AHEAD - 1) {
+            prefetch::all_to_read(far);
+        }
+        if turn % GROUP == 1 {
+            ahead(NEAR_AHEAD + 1).take(GROUP).for_each(Fwp::prefetch_pages);
         }
     }
 
@@ -451,6 +459,14 @@ impl Worker {
             self.report(WorkerEvent::Ended { id, reason: overrun.into() });
         }
         took
+    }
+
+    /// Asks for where it is counted how long an FWP has waited, which is a line by itself for each length.
+    #[inline]
+    fn expect_wait(&self, id: FwpId, wait_ns: u64) {
+        if let Some(fwp) = &self.fwps[id.index as usize] {
+            fwp.terms().meter().prefetch_waited(wait_ns);
+        }
     }
 
     #[inline]
