@@ -26,7 +26,7 @@ const GUEST_STACK_LINES: usize = 5;
 
 /// Lines of the engine's context of an instance that are asked for: where its store is, before the context; where its memory and its epoch are, the
 /// calls it may make, its first global, which is the stack pointer of what compilers make.
-const ENGINE_CONTEXT_LINES: Range<isize> = -2..7;
+const ENGINE_CONTEXT_LINES: Range<isize> = -1..7;
 
 /// What a footprint is made of: where each part of an FWP lies.
 pub(crate) struct Parts {

@@ -275,6 +275,12 @@ impl Fwp {
         Some(self.shared.deadline_ns()).filter(|deadline_ns| self.begun && *deadline_ns != NEVER_NS)
     }
 
+    /// Whether it goes on with something, having been preempted or not begun yet.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
     /// Whether packets have arrived for it that were not published.
     #[inline]
     pub fn has_input(&mut self) -> bool {

@@ -253,7 +253,15 @@ impl Worker {
             turns += 1;
             self.look_ahead(turns);
             let wait_ns = now_ns.saturating_sub(chosen.woken_ns);
-            self.expect_wait(chosen.id, wait_ns);
+            if turns > 1 {
+                // Its meter has been asked for; whoever comes alone would wait for it.
+                self.expect_wait(chosen.id, wait_ns);
+            }
+            if self.is_at_length(chosen.id) {
+                // It may take its whole quantum; what others have sent does not wait for that.
+                self.tell_mmas();
+                told_ns = now_ns;
+            }
             let took = self.give_turn(chosen.id, Occasion::Work, &mut now_ns);
             // Not before its turn, which would wait for the meters.
             self.note_wait(chosen.id, wait_ns);
@@ -398,17 +406,24 @@ impl Worker {
     #[inline]
     fn look_ahead(&self, turn: usize) {
         let Self { scheduler, fwps, .. } = self;
-        let ahead = |turns| scheduler.upcoming().skip(turns).filter_map(|index| fwps[index as usize].as_deref());
-        let mut from_near = ahead(NEAR_AHEAD);
-        let Some(near) = from_near.next() else { return };
+        let mut ahead = scheduler.upcoming().skip(NEAR_AHEAD).filter_map(|index| fwps[index as usize].as_deref());
+        let Some(near) = ahead.next() else { return };
         near.prefetch_delivered();
         near.prefetch();
-        if let Some(far) = from_near.nth(FAR_AHEAD - NEAR_AHEAD - 1) {
+        if let Some(far) = ahead.nth(FAR_AHEAD - NEAR_AHEAD - 1) {
             prefetch::all_to_read(far);
         }
         if turn % GROUP == 1 {
-            ahead(NEAR_AHEAD + 1).take(GROUP).for_each(Fwp::prefetch_pages);
+            self.look_for_pages();
         }
+    }
+
+    /// Has the processor find the pages of some whose turns come after those that all is asked for of. Not where few have turns: out of the way there.
+    #[inline(never)]
+    fn look_for_pages(&self) {
+        let ahead =
+            self.scheduler.upcoming().skip(NEAR_AHEAD + 1).filter_map(|index| self.fwps[index as usize].as_deref());
+        ahead.take(GROUP).for_each(Fwp::prefetch_pages);
     }
 
     fn give_turn(&mut self, id: FwpId, occasion: Occasion, now_ns: &mut u64) -> Took {
@@ -459,6 +474,13 @@ impl Worker {
             self.report(WorkerEvent::Ended { id, reason: overrun.into() });
         }
         took
+    }
+
+    /// Whether an FWP was interrupted in its last turn, while others have sent what no MMA is told of.
+    #[inline]
+    fn is_at_length(&self, id: FwpId) -> bool {
+        let is_busy = || self.fwps[id.index as usize].as_deref().is_some_and(Fwp::is_busy);
+        self.sent.iter().any(|sent| !sent.is_empty()) && is_busy()
     }
 
     /// Asks for where it is counted how long an FWP has waited, which is a line by itself for each length.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pinion_tests::bed::{Bed, Device, NODE, two_cores};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, poke};
+use pinion_tests::ping::{flood, ping, poke};
 use pinion_tests::process::errors;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
@@ -27,9 +27,12 @@ fn bed(tables: &str) -> Bed {
 
 /// The same, with these further addresses.
 fn bed_of(addresses: &[&str], tables: &str) -> Bed {
+    Bed::with_settings(Device::AfPacket, addresses, &format!("{}{tables}", cores()))
+}
+
+fn cores() -> String {
     let (first, second) = two_cores();
-    let cores = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n");
-    Bed::with_settings(Device::AfPacket, addresses, &format!("{cores}{tables}"))
+    format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
 }
 
 /// A tenant's function that loops for ever for each client that pings an address.
@@ -82,6 +85,28 @@ fn a_node_full_of_loops_answers_another_tenants_pings() {
 
 /// Every way to keep the core that `brute` knows.
 const WAYS: [&str; 7] = ["loops", "recurses", "fills", "stores", "calls", "logs", "waits"];
+
+#[test]
+fn an_answer_waits_for_no_turn_of_those_who_loop() {
+    const QUANTUM_MS: u64 = 10;
+    let bed = Bed::with_settings(Device::AfPacket, &THEIRS, &format!("quantum_us = {QUANTUM_MS}000\n{}", cores()));
+    bed.apply_echo("per-client");
+    for (number, address) in THEIRS[..2].iter().enumerate() {
+        bed.node.apply(loops(&format!("loops-{number}"), address, "").text());
+        poke(&bed.clients[0].namespace, address);
+    }
+    let looping = || (0..2).all(|number| cpu_us(&bed, &format!("loops-{number}")) > 0);
+    until("two functions that loop", SOON, || looping().then_some(()));
+    let summary = ping(&bed.clients[1].namespace, &format!("-q -c 300 -i 0.013 {NODE}"));
+    summary.assert_all(300);
+    println!("{summary:?}");
+    // A request comes anywhere in somebody's turn: half a quantum in the mean. Another's turn after its answer would be one more.
+    let mean_ms = summary.mean_ms.expect("all were answered");
+    assert!(
+        mean_ms < 0.8 * QUANTUM_MS as f64,
+        "an answer took {mean_ms} ms in the mean, beside quanta of {QUANTUM_MS} ms"
+    );
+}
 
 #[test]
 fn whatever_functions_keep_the_core_by_they_lose_it_in_time_and_others_pings_are_answered() {
