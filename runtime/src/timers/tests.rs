@@ -84,6 +84,21 @@ fn to_let_a_long_time_pass_takes_no_more_steps_than_there_are_timers_and_levels(
 }
 
 #[test]
+fn a_hundred_thousand_timers_take_no_step_while_none_is_due_and_one_a_level_each_in_all() {
+    const COUNT: u32 = 100_000;
+    let mut timers = Timers::new(COUNT as usize);
+    // All through an hour, from the next hour on.
+    (0..COUNT).for_each(|index| timers.set(id(index), HOUR_NS + u64::from(index) * HOUR_NS / u64::from(COUNT)));
+    let mut steps = |now_ns: u64, told: &mut usize| timers.expire(now_ns, usize::MAX, |_| *told += 1);
+    let mut told = 0;
+    let before: usize = (1..=10_000).map(|tick| steps(tick * TICK_NS, &mut told)).sum();
+    assert_eq!((before, told), (0, 0));
+    let after: usize = (1..=10_000).map(|part| steps(HOUR_NS + part * HOUR_NS / 9_999, &mut told)).sum();
+    assert_eq!(told, COUNT as usize);
+    assert!(after <= COUNT as usize * LEVELS, "{after} steps for {COUNT} timers");
+}
+
+#[test]
 fn no_more_steps_are_taken_at_once_than_allowed_and_none_is_forgotten_over_it() {
     const COUNT: u32 = 1000;
     let mut timers = Timers::new(COUNT as usize);
