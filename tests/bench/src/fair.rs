@@ -74,14 +74,15 @@ struct Sharer {
     /// For each packet.
     blocks: u32,
     frame_bytes: usize,
-    /// Each has an FWP.
+    /// Each has an FWP. What waits in their pools lasts for longer than the gateway's core may be kept from bringing more: a tenant
+    /// without work has no claim to its share.
     clients: u16,
 }
 
 const SHARERS: [Sharer; 4] = [
-    Sharer { name: "one", weight: 1, blocks: 1, frame_bytes: 1_000, clients: 8 },
-    Sharer { name: "two", weight: 2, blocks: 40, frame_bytes: 60, clients: 4 },
-    Sharer { name: "four", weight: 4, blocks: 4, frame_bytes: 1_500, clients: 2 },
+    Sharer { name: "one", weight: 1, blocks: 1, frame_bytes: 1_000, clients: 16 },
+    Sharer { name: "two", weight: 2, blocks: 40, frame_bytes: 60, clients: 8 },
+    Sharer { name: "four", weight: 4, blocks: 4, frame_bytes: 1_500, clients: 4 },
     Sharer { name: "eight", weight: 8, blocks: 100, frame_bytes: 200, clients: 1 },
 ];
 
@@ -136,7 +137,7 @@ fn shares(run: &Run) -> anyhow::Result<Vec<Row>> {
         beside.tenants += &format!("[[tenant]]\nname = \"{name}\"\nweight = {weight}\n");
         let manifest = Manifest::of(name).module("hasher", &hostile("hasher"));
         let manifest = manifest.configured_chain("hash", "hasher", &blocks.to_string());
-        beside.manifests.push(manifest.with("cache_min = 8\n").with(rule("hash", "per-client", destination_port)));
+        beside.manifests.push(manifest.with("cache_min = 16\n").with(rule("hash", "per-client", destination_port)));
     }
     beside.port = port(flows, &tap);
     let node = HostedNode::start_beside(run.cores, FWPS_MAX, &service(Class::Throughput), beside)?;
