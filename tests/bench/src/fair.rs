@@ -137,7 +137,8 @@ fn shares(run: &Run) -> anyhow::Result<Vec<Row>> {
         beside.tenants += &format!("[[tenant]]\nname = \"{name}\"\nweight = {weight}\n");
         let manifest = Manifest::of(name).module("hasher", &hostile("hasher"));
         let manifest = manifest.configured_chain("hash", "hasher", &blocks.to_string());
-        beside.manifests.push(manifest.with("cache_min = 16\n").with(rule("hash", "per-client", destination_port)));
+        let manifest = manifest.with(format_args!("cache_min = {clients}\n"));
+        beside.manifests.push(manifest.with(rule("hash", "per-client", destination_port)));
     }
     beside.port = port(flows, &tap);
     let node = HostedNode::start_beside(run.cores, FWPS_MAX, &service(Class::Throughput), beside)?;
