@@ -28,8 +28,8 @@ GUESTS := tests/setup/build-guests.sh
 FIGURES := launch churn density quantum fair invoke chain middlebox ping idle
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom fuzz soak wakeups bench report install install-run install-test \
-	install-bench guests fmt doc clean help
+.PHONY: build run test check test-unit test-integration loom fuzz soak wakeups bench counts report install install-run install-test \
+	install-bench install-book guests check-engine fmt doc book clean help
 
 build: install
 	cargo build --release $(BINARIES)
@@ -56,13 +56,17 @@ check:
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo clippy --release --package pinion-gateway --package pinion-runtime --no-default-features --all-targets -- -D warnings
 
+# Asks the registry, and is therefore no part of test: a release of the engine must not turn it red.
+check-engine:
+	@tests/setup/check-engine.sh
+
 test-unit: install-test
 	cargo test --release --workspace --exclude pinion-tests -- $(TEST)
 
 test-integration: install-test
 	cargo build --release $(BINARIES)
 	$(GUESTS) --with-hostile
-	cargo test --release --package pinion-tests --no-fail-fast -- $(TEST)
+	$(if $(TUNING),PINION_TEST_TUNING=$(TUNING)) cargo test --release --package pinion-tests --no-fail-fast -- $(TEST)
 
 # The lock-free parts, in every order that threads could run in.
 loom:
@@ -79,10 +83,16 @@ bench: install-bench
 	@cargo build --release --quiet --package pinion-bench >&2
 	@tests/bench/run.sh "$(or $(NAME),$(FIGURES))" $(ARGS)
 
+# With the features that all packages together ask for, as the tests have them.
+counts: install-test
+	@cargo build --release --quiet --workspace --bin pinion-counts >&2
+	@$(GUESTS) >&2
+	@target/release/pinion-counts $(if $(filter yes,$(ACCEPT)),--accept) $(ARGS)
+
 # Of what bench has measured: a page with plots, and the table in the README.
 report:
 	@cargo run --release --quiet --package pinion-bench -- report --from target/bench \
-		--html target/report/index.html --readme README.md
+		--html target/report/index.html --table docs/performance.md
 
 # Nodes under load and churn, looked at for what leaks.
 soak: install-test
@@ -101,12 +111,17 @@ wakeups: install-test
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 
+# Guide for tenants and operators. Its reference of the control API is made from the proto file.
+book: install-book
+	python3 docs/api.py control/proto/pinion/v1/pinion.proto >docs/src/api.md
+	mdbook build docs
+
 install:
 ifneq ($(INSTALL),no)
 	@tests/setup/install.sh
 endif
 
-install-run install-test install-bench: install-%:
+install-run install-test install-bench install-book: install-%:
 ifneq ($(INSTALL),no)
 	@tests/setup/install.sh $*
 endif
@@ -125,15 +140,18 @@ help:
 	@echo "make run [HOST=1]       a tour: a node, three clients, and the FWP that each gets"
 	@echo "make test               formatting, lints, all tests, models of the lock-free parts, documentation, a minute of fuzzing"
 	@echo "make check              formatting and lints only"
+	@echo "make check-engine       whether Cargo.lock has the newest patch of wasmtime's line; asks the registry, so make test does not"
 	@echo "make test-unit          tests beside the code; TEST=NAME for some of them"
-	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them"
+	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them, TUNING=off without prefetches"
 	@echo "make loom               models of the lock-free parts only"
 	@echo "make fuzz TIME=3600     fuzz targets, each for so many seconds; TARGET=NAME for one, INPUT=FILE for one input"
 	@echo "make soak TIME=3600     nodes under load and churn for so many seconds each, as root, looked at for what leaks"
 	@echo "make wakeups TIME=300   nodes that sleep between any two packets, calls and deadlines, as root; SEED=NUMBER for the same choices"
 	@echo "make bench              every figure beside its peers, as root; NAME=chain for one, ARGS='--lengths 1' for its options"
-	@echo "make report             target/report/index.html and the README's table, from what bench has measured"
+	@echo "make counts             what steps of a packet's way cost in instructions and cache lines, against tests/counts/figures.toml"
+	@echo "make report             target/report/index.html and the table of docs/performance.md, from what bench has measured"
 	@echo "make guests             the sample functions, and those that tests misbehave with"
 	@echo "make doc                the documentation of all crates, in target/doc"
+	@echo "make book               the guide for tenants and operators, in target/book"
 	@echo "make install            what building and running takes, from Debian and rustup; INSTALL=no prevents it"
 	@echo "make fmt, make clean    formats the code; removes what was built"

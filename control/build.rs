@@ -1,4 +1,4 @@
-//! Turns `proto/` into Rust with protox, so that no machine needs `protoc`.
+//! Compiles `proto/` to Rust with protox, so that no machine needs `protoc`.
 
 use std::error::Error;
 use std::path::PathBuf;

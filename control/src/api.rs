@@ -1,7 +1,7 @@
 //! The gRPC service `pinion.v1.Control`.
 //!
-//! Called by [`crate::server`]. Turns messages into values, has [`Control`] do the work on a thread that may block,
-//! and turns what comes of it into messages and status codes. Decides nothing itself.
+//! Called by [`crate::server`]. Converts messages to values, calls [`Control`] on a thread that may block, and converts
+//! its result to messages and status codes. Decides nothing itself.
 
 mod invoke;
 mod logs;
@@ -11,7 +11,7 @@ mod upload;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
 use crate::metrics::MetricFilter;
@@ -21,12 +21,12 @@ use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
 use status::{node_panicked, to_status};
 
-/// The largest message that either side takes: a change with all that it sets.
+/// The largest message that either side accepts: a change with everything that it can set.
 pub const MESSAGE_BYTES_MAX: usize = 96 << 20;
-/// So many uploads may be held in memory at a time; more wait.
+/// The maximum number of uploads that are held in memory at a time; further ones wait.
 const UPLOADS_AT_ONCE: usize = 4;
 
-/// The service, ready to be added to a server.
+/// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
     ControlServer::new(ControlService { control, uploads: Semaphore::new(UPLOADS_AT_ONCE) })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -38,7 +38,7 @@ pub(crate) struct ControlService {
     uploads: Semaphore,
 }
 
-/// A list that was complete when it was asked for.
+/// A list that was complete when it was requested.
 type Items<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
 fn items<T>(messages: impl Iterator<Item = T>) -> Response<Items<T>> {
@@ -46,7 +46,7 @@ fn items<T>(messages: impl Iterator<Item = T>) -> Response<Items<T>> {
     Response::new(tokio_stream::iter(messages))
 }
 
-/// Whether a value passes a filter, which lets everything pass when absent.
+/// Returns whether a value passes a filter. An absent filter lets every value pass.
 fn passes<T: PartialEq<U>, U>(filter: &Option<T>, value: U) -> bool {
     filter.as_ref().is_none_or(|wanted| *wanted == value)
 }
@@ -57,11 +57,11 @@ fn parse_all<M, T: TryFrom<M, Error = BadMessage>>(messages: Vec<M>) -> Result<V
 }
 
 fn bad_message(bad: BadMessage) -> Status {
-    Status::invalid_argument(bad.to_string())
+    status::status(Code::InvalidArgument, bad)
 }
 
 impl ControlService {
-    /// Runs to its end even if the client goes away meanwhile.
+    /// Runs the work on a blocking thread, to its end even if the client disconnects meanwhile.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
@@ -85,7 +85,7 @@ impl ControlService {
         Ok(Response::new(proto::UploadResponse { digest: digest.to_string(), size_bytes }))
     }
 
-    /// Collects what a change may have left, after its answer and without holding it up.
+    /// Collects the garbage that a change may have left, after its answer, so that the answer need not wait.
     fn collect_garbage_later(&self) {
         let control = self.control.clone();
         tokio::task::spawn_blocking(move || {
@@ -246,7 +246,7 @@ impl proto::control_server::Control for ControlService {
     }
 }
 
-/// A misspelt tenant would otherwise look like one that has nothing.
+/// Parses a tenant filter. A misspelt tenant would otherwise look like a tenant that has nothing.
 fn tenant_filter(tenant: Option<String>) -> Result<Option<TenantName>, Status> {
-    tenant.map(TenantName::new).transpose().map_err(|bad| Status::invalid_argument(bad.to_string()))
+    tenant.map(TenantName::new).transpose().map_err(|bad| status::status(Code::InvalidArgument, bad))
 }

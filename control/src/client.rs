@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use pinion_text::{TEXT_BYTES_MAX, printable_lines};
 use serde::Serialize;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
@@ -27,17 +28,17 @@ use crate::wire::BadMessage;
 const CHUNK_BYTES: usize = 256 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a request was not answered as hoped.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody is there.
+    /// No process listens on the socket.
     #[error("no piniond at {}: is it running?", socket.display())]
     NotRunning {
         /// The socket.
         socket: PathBuf,
     },
-    /// Somebody may be there and can't be reached.
+    /// The socket can't be connected to for another reason.
     #[error("cannot reach piniond at {}: {reason}", socket.display())]
     Unreachable {
         /// The socket.
@@ -45,30 +46,32 @@ pub enum ClientError {
         /// Why.
         reason: String,
     },
-    /// The node would not do it: the request is wrong, or does not fit it. Asking again does not help.
+    /// The node refused: the request is wrong, or does not fit the node. A retry does not help.
     #[error("{message}")]
     Refused {
-        /// Which kind of refusal.
+        /// The kind of refusal.
         code: Code,
-        /// The node's sentence.
+        /// The node's message.
         message: String,
     },
     /// The node or the connection failed.
     #[error("piniond failed ({code}): {message}")]
     Failed {
-        /// Which kind of failure.
+        /// The kind of failure.
         code: Code,
-        /// What it says.
+        /// The message.
         message: String,
     },
-    /// The node speaks another version.
+    /// The answer is of another version.
     #[error("piniond answered something that this version does not understand: {0}")]
     BadAnswer(#[from] BadMessage),
 }
 
 impl From<Status> for ClientError {
     fn from(status: Status) -> Self {
-        let (code, message) = (status.code(), status.message().to_owned());
+        // The process that answers on the socket may not be a node, so its message must not reach the terminal as it
+        // is.
+        let (code, message) = (status.code(), printable_lines(status.message(), TEXT_BYTES_MAX));
         match code {
             Code::InvalidArgument
             | Code::NotFound
@@ -81,7 +84,7 @@ impl From<Status> for ClientError {
     }
 }
 
-/// The node as a whole, and the state that it ought to follow.
+/// The status of the whole node, with the version of the desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeReport {
     /// The version of the desired state that is durable.
@@ -91,7 +94,7 @@ pub struct NodeReport {
     pub node: NodeStatus,
 }
 
-/// Which objects to list. Absent filters let everything through.
+/// Which objects to list. Absent filters match everything.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Only this tenant's.
@@ -100,21 +103,21 @@ pub struct Filter {
     pub name: Option<String>,
 }
 
-/// Whether to go on with what comes when there is no more.
+/// Whether to wait for new lines after the existing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// What there is, and what comes.
+    /// Return the existing lines, then new ones.
     Yes,
-    /// What there is.
+    /// Return the existing lines only.
     No,
 }
 
-/// Lines as they come.
+/// A stream of log lines.
 #[derive(Debug)]
 pub struct LogLines(Streaming<proto::LogLine>);
 
 impl LogLines {
-    /// The next line; none if no more will come.
+    /// Returns the next line; none if there will be no more.
     pub async fn next(&mut self) -> Result<Option<LogLine>, ClientError> {
         let message = self.0.message().await?;
         Ok(message.map(LogLine::try_from).transpose()?)
@@ -135,7 +138,7 @@ impl Client {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
-        // The connector ignores the address, and HTTP/2 wants one.
+        // The connector ignores the address, but HTTP/2 requires one.
         let endpoint = Endpoint::from_static("http://piniond").connect_timeout(CONNECT_TIMEOUT);
         let channel = endpoint.connect_with_connector(connector).await.map_err(|error| unreachable(socket, &error))?;
         let inner = ControlClient::new(channel)
@@ -144,21 +147,21 @@ impl Client {
         Ok(Self { inner })
     }
 
-    /// Uploads a module's bytes for a tenant and returns their digest, by which [`Client::apply`] can name them.
+    /// Uploads a module's bytes for a tenant, and returns their digest, by which [`Client::apply`] can name them.
     pub async fn upload(&mut self, tenant: &TenantName, wasm: Vec<u8>) -> Result<Digest, ClientError> {
         let (digest, messages) = upload_messages(tenant, wasm);
         self.inner.upload_module(tokio_stream::iter(messages)).await?;
         Ok(digest)
     }
 
-    /// Uploads the archive of a stage's files for a tenant and returns its digest, by which stages can name it.
+    /// Uploads the archive of a stage's files for a tenant, and returns its digest, by which stages can name it.
     pub async fn upload_files(&mut self, tenant: &TenantName, archive: Vec<u8>) -> Result<Digest, ClientError> {
         let (digest, messages) = upload_messages(tenant, archive);
         self.inner.upload_files(tokio_stream::iter(messages)).await?;
         Ok(digest)
     }
 
-    /// Makes the objects be there as given, all of them or none.
+    /// Creates or updates the objects as given: all of them or none.
     pub async fn apply(&mut self, request: ApplyRequest) -> Result<Changed, ClientError> {
         let modules = request.modules.into_iter().map(|module| proto::Module {
             tenant: module.tenant.to_string(),
@@ -175,7 +178,7 @@ impl Client {
         Ok(Changed { version: answer.version, outcomes: outcomes(answer.outcomes)? })
     }
 
-    /// Deletes the objects, all of them or none.
+    /// Deletes the objects: all of them or none.
     pub async fn delete(&mut self, objects: &[ObjectRef]) -> Result<Changed, ClientError> {
         let message = proto::DeleteRequest { objects: objects.iter().map(Into::into).collect() };
         let answer = self.inner.delete(message).await?.into_inner();
@@ -190,41 +193,41 @@ impl Client {
         Ok(self.inner.invoke(message).await?.into_inner().payload)
     }
 
-    /// Modules by tenant and name.
+    /// Returns modules, by tenant and name.
     pub async fn modules(&mut self, filter: Filter) -> Result<Vec<Module>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListModulesRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_modules(request).await?.into_inner()).await
     }
 
-    /// What was uploaded and no module names, by tenant and digest.
+    /// Returns uploads that no module names, by tenant and digest.
     pub async fn uploads(&mut self, tenant: Option<TenantName>) -> Result<Vec<Upload>, ClientError> {
         let request = proto::ListUploadsRequest { tenant: tenant.map(Into::into) };
         collect(self.inner.list_uploads(request).await?.into_inner()).await
     }
 
-    /// Chains by tenant and name.
+    /// Returns chains, by tenant and name.
     pub async fn chains(&mut self, filter: Filter) -> Result<Vec<Chain>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListChainsRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_chains(request).await?.into_inner()).await
     }
 
-    /// Rules by tenant and name.
+    /// Returns rules, by tenant and name.
     pub async fn rules(&mut self, filter: Filter) -> Result<Vec<Rule>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListRulesRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_rules(request).await?.into_inner()).await
     }
 
-    /// The FWPs of the node; the filter's name is an FWP's id.
+    /// Returns the FWPs of the node; the filter's name is an FWP's id.
     pub async fn fwps(&mut self, filter: Filter) -> Result<Vec<FwpStatus>, ClientError> {
         let Filter { tenant, name: id } = filter;
         let request = proto::ListFwpsRequest { tenant: tenant.map(Into::into), chain: None, id };
         collect(self.inner.list_fwps(request).await?.into_inner()).await
     }
 
-    /// The running copies of chains.
+    /// Returns the chain instances of the node.
     pub async fn chain_instances(
         &mut self,
         tenant: Option<TenantName>,
@@ -234,7 +237,8 @@ impl Client {
         collect(self.inner.list_chain_instances(request).await?.into_inner()).await
     }
 
-    /// What functions have said; with [`Follow::Yes`] what they are going to say, too, until the node stops.
+    /// Returns the log lines of functions. With [`Follow::Yes`] the stream continues with new lines until the node
+    /// stops.
     pub async fn logs(&mut self, filter: LogFilter, follow: Follow) -> Result<LogLines, ClientError> {
         let LogFilter { tenant, chain, tail } = filter;
         let (tenant, chain) = (tenant.map(Into::into), chain.map(Into::into));
@@ -242,20 +246,20 @@ impl Client {
         Ok(LogLines(self.inner.get_logs(request).await?.into_inner()))
     }
 
-    /// Counters and gauges of functions, by chain, stage, name and labels.
+    /// Returns counters and gauges of functions, by chain, stage, name and labels.
     pub async fn metrics(&mut self, filter: MetricFilter) -> Result<Vec<MetricStatus>, ClientError> {
         let (tenant, chain) = (filter.tenant.map(Into::into), filter.chain.map(Into::into));
         collect(self.inner.get_metrics(proto::GetMetricsRequest { tenant, chain }).await?.into_inner()).await
     }
 
-    /// The node as a whole.
+    /// Returns the status of the whole node.
     pub async fn status(&mut self) -> Result<NodeReport, ClientError> {
         let status = self.inner.get_status(proto::GetStatusRequest {}).await?.into_inner();
         Ok(NodeReport { desired_version: status.desired_version, node: status.try_into()? })
     }
 }
 
-/// What is sent to upload these bytes, and their digest.
+/// Returns the messages that upload these bytes, and their digest.
 fn upload_messages(tenant: &TenantName, bytes: Vec<u8>) -> (Digest, impl Iterator<Item = UploadRequest> + use<>) {
     let digest = Digest::of(&bytes);
     let header = Header { tenant: tenant.to_string(), digest: digest.to_string(), size_bytes: bytes.len() as u64 };
@@ -277,7 +281,7 @@ async fn collect<M, T: TryFrom<M, Error = BadMessage>>(mut messages: Streaming<M
     Ok(values)
 }
 
-/// Finds what the operating system said beneath the transport's own words.
+/// Extracts the operating system's error from the transport's error.
 fn unreachable(socket: &Path, error: &tonic::transport::Error) -> ClientError {
     let socket = socket.to_owned();
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
@@ -287,5 +291,19 @@ fn unreachable(socket: &Path, error: &tonic::transport::Error) -> ClientError {
         }
         Some(cause) => ClientError::Unreachable { socket, reason: cause.to_string() },
         None => ClientError::Unreachable { socket, reason: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_no_node_cannot_control_the_terminal() {
+        for code in [Code::InvalidArgument, Code::Internal] {
+            let status = Status::new(code, format!("no\u{1b}[2J\u{202e}\r{}", "x".repeat(1 << 20)));
+            let said = ClientError::from(status).to_string();
+            assert!(said.chars().all(pinion_text::is_printable) && said.len() < 32 << 10, "{} bytes", said.len());
+        }
     }
 }

@@ -1,20 +1,23 @@
-//! [`Control`]: the order in which a change happens, and the only holder of the store and the node.
+//! [`Control`]: applies changes in a fixed order. It is the only owner of the store and the node.
 //!
-//! Called by the API from threads that may block; nothing here is async, so a client that goes away can't leave a
-//! change half done. Knows nothing of sockets and messages.
+//! The API calls it from threads that may block. Nothing here is async, so a client that disconnects cannot leave a
+//! change half done. This module knows nothing of sockets and messages.
 //!
 //! ```text
-//!   change:  lock -> model: what would it be? -> node: could you? build it -> store: durable -> node: do it -> unlock
-//!   upload:  one at a time: digest right? -> node: admit -> store
-//!   garbage: no upload under way, lock -> store: forget
+//!   change:  lock -> model: next state -> node: check, build -> store: commit -> node: follow -> unlock
+//!   upload:  one at a time: verify digest -> node: admit -> store
+//!   garbage: no upload in progress, lock -> store: remove unused uploads
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
@@ -25,17 +28,17 @@ use crate::model::{
 use crate::node::{Answered, Call, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
 use crate::store::{Store, StoreError};
 
-/// Why something asked of [`Control`] was not done. Nothing of it was.
+/// Why [`Control`] did not do what it was asked to. Nothing was changed, unless the error says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The desired state would be wrong.
+    /// The desired state would be invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The node would not do it.
+    /// The node refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A module, or a stage of a chain for its files, names bytes that its tenant did not upload.
+    /// A module, or the files of a stage, name bytes that their tenant did not upload.
     #[error("{object}: its tenant has uploaded nothing with the digest {digest}: upload it first")]
     NotUploaded {
         /// The module or chain.
@@ -43,47 +46,55 @@ pub enum ControlError {
         /// The digest without bytes.
         digest: Digest,
     },
-    /// The bytes that came are not those that were announced.
+    /// The received bytes do not have the announced digest.
     #[error("the bytes have the digest {found}, announced was {announced}: upload them again")]
     WrongDigest {
-        /// What was announced.
+        /// The announced digest.
         announced: Digest,
-        /// What came.
+        /// The digest of the received bytes.
         found: Digest,
     },
-    /// Nothing has the name that somebody wants to invoke.
+    /// Neither a chain nor a module has the name to be invoked.
     #[error("there is no chain {tenant}/{name}, nor a module of that name")]
     NoFunction {
-        /// Whose it would be.
+        /// The tenant that was named.
         tenant: TenantName,
-        /// What it would be called.
+        /// The name that was not found.
         name: ChainName,
     },
-    /// What is to be uploaded is larger than the node takes.
+    /// The upload is larger than the node accepts.
     #[error("the {kind} {size_bytes} bytes: at most {} are allowed", .kind.bytes_max())]
     TooLarge {
-        /// What it is.
+        /// What is uploaded.
         kind: UploadKind,
-        /// How large it is.
+        /// Its size.
         size_bytes: u64,
     },
-    /// The store did not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The change is durable, but the node failed while it followed it.
+    #[error(
+        "the change is durable, as version {version}, but the node failed to apply it: see its log, then restart it"
+    )]
+    NotFollowed {
+        /// The version that is durable.
+        version: u64,
+    },
 }
 
-/// Modules, chains and rules that somebody wants to be there.
+/// Modules, chains and rules to create or update.
 #[derive(Clone, Debug, Default)]
 pub struct ApplyRequest {
-    /// Modules by the digest of bytes that were uploaded before.
+    /// Modules, by the digest of bytes that were uploaded before.
     pub modules: Vec<NamedUpload>,
-    /// Chains to be there like this.
+    /// Chains, as they should be.
     pub chains: Vec<Chain>,
-    /// Rules to be there like this.
+    /// Rules, as they should be.
     pub rules: Vec<Rule>,
 }
 
-/// What somebody uploads.
+/// What an upload contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadKind {
     /// A module.
@@ -93,7 +104,7 @@ pub enum UploadKind {
 }
 
 impl UploadKind {
-    /// How large it may be.
+    /// The maximum size of such an upload, in bytes.
     pub fn bytes_max(self) -> u64 {
         match self {
             UploadKind::Module => MODULE_BYTES_MAX,
@@ -101,14 +112,14 @@ impl UploadKind {
         }
     }
 
-    /// Refuses what is larger, as soon as that is known.
+    /// Refuses an upload that is too large, as soon as its size is known.
     pub(crate) fn check_size(self, size_bytes: u64) -> Result<(), ControlError> {
         if size_bytes > self.bytes_max() { Err(ControlError::TooLarge { kind: self, size_bytes }) } else { Ok(()) }
     }
 }
 
 impl fmt::Display for UploadKind {
-    /// With the verb that follows.
+    /// Formats it with the verb that follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             UploadKind::Module => "module has",
@@ -117,49 +128,61 @@ impl fmt::Display for UploadKind {
     }
 }
 
-/// A name for bytes that were uploaded before.
+/// A module name for bytes that were uploaded before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedUpload {
-    /// Who owns the module, and uploaded it.
+    /// The tenant that owns the module and uploaded its bytes.
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub name: ModuleName,
-    /// What was uploaded.
+    /// The digest of the uploaded bytes.
     pub digest: Digest,
 }
 
-/// What a change did.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// The version of the desired state after it.
+    /// The version of the desired state after the change.
     pub version: u64,
-    /// One outcome for each object named, in the order they were named.
+    /// One outcome for each named object, in the order in which they were named.
     pub outcomes: Vec<Outcome>,
 }
 
-/// Holds the desired state, makes it durable, and has the node follow it.
+/// Holds the desired state, makes changes durable, and passes them to the node.
 pub struct Control {
     store: Arc<Store>,
     node: Arc<dyn Node>,
-    /// Held through a whole change, so that changes come one after another.
+    /// Held for a whole change, so that changes are serialised.
     changing: Mutex<()>,
-    /// Held through a whole upload: compiling one module at a time bounds what uploads take from the node, and
-    /// garbage can't be collected between an admission and its upload being stored.
+    /// Held for a whole upload. Compiling one module at a time bounds the resources that uploads use, and garbage can't
+    /// be collected between an admission and the moment its upload is stored.
     admitting: Mutex<()>,
-    /// What is durable. Held for the time of a pointer copy only.
+    /// The durable state. Locked only for a pointer copy.
     desired: RwLock<Arc<DesiredState>>,
-    /// Stored chains that the node could not build when it started, and why.
-    refused_at_start: Mutex<BTreeMap<ObjectRef, Refusal>>,
-    /// Modules that somebody has invoked by their names, and that the node therefore has chains of. Not durable: who invokes one again
-    /// after a start has its chain made again.
+    /// Stored chains that the node could not build when no change asked for it, and why.
+    not_built: Mutex<BTreeMap<ObjectRef, NotBuilt>>,
+    /// The durable state may differ from `desired`: the store failed during a change, and could not be read.
+    is_unsettled: AtomicBool,
+    /// Modules that were invoked by name, for which the node therefore has chains. Not durable: after a restart, the
+    /// next invocation creates the chain again.
     invoked_modules: Mutex<BTreeSet<(TenantName, ModuleName)>>,
 }
 
+/// Why a stored chain has no templates.
+struct NotBuilt {
+    refusal: Refusal,
+    /// When the build failed, for the status.
+    when: &'static str,
+}
+
+const AT_START: &str = "when the node started";
+const AFTER_DAMAGE: &str = "again after its template was damaged";
+
 impl Control {
-    /// Restores the desired state from the store, admits its modules, and has the node follow it.
+    /// Restores the desired state from the store, admits its modules, and passes it to the node.
     ///
-    /// A module that the node does not admit any more is reported, here and in every [`Control::status`], and does
-    /// not keep the rest from starting.
+    /// A module that the node no longer admits is reported, here and in every [`Control::status`]. It does not prevent
+    /// the rest from starting.
     pub fn open(store: Arc<Store>, node: Arc<dyn Node>) -> Result<Self, StoreError> {
         let desired = Arc::new(store.load()?);
         let control = Self {
@@ -168,11 +191,15 @@ impl Control {
             changing: Mutex::new(()),
             admitting: Mutex::new(()),
             desired: RwLock::new(desired.clone()),
-            refused_at_start: Mutex::default(),
+            not_built: Mutex::default(),
+            is_unsettled: AtomicBool::new(false),
             invoked_modules: Mutex::default(),
         };
-        control.collect_garbage()?;
-        control.build_all(&desired);
+        // Unused uploads that remain do no harm, and a node whose disk is full must still serve its clients.
+        if let Err(error) = control.collect_garbage() {
+            tracing::warn!("unused uploads could not be removed from the store: {error}");
+        }
+        control.build_stored(&desired, AT_START);
         tracing::info!(
             version = desired.version(),
             modules = desired.modules().len(),
@@ -184,24 +211,45 @@ impl Control {
         Ok(control)
     }
 
-    fn build_all(&self, desired: &DesiredState) {
-        for (object, refusal) in self.node.build(desired, &*self.store) {
-            tracing::error!(%object, "a stored chain has no templates: {refusal}");
-            lock(&self.refused_at_start).insert(object, refusal);
+    /// Builds the templates that a durable state needs. A failure becomes a warning in the status.
+    fn build_stored(&self, state: &DesiredState, when: &'static str) {
+        let mut known = std::mem::take(&mut *lock(&self.not_built));
+        let mut not_built = BTreeMap::new();
+        for (object, refusal) in self.node.build(state, &*self.store) {
+            let before = known.remove(&object).filter(|before| before.refusal == refusal);
+            if before.is_none() {
+                tracing::error!(%object, "a stored chain has no templates: {refusal}");
+            }
+            not_built.insert(object, before.unwrap_or(NotBuilt { refusal, when }));
         }
+        *lock(&self.not_built) = not_built;
     }
 
-    /// The desired state as it is durable now.
+    /// Rebuilds the templates that the node found damaged, then activates their chains. May take seconds.
+    pub fn heal(&self) {
+        let _changing = lock(&self.changing);
+        let desired = self.desired();
+        let whole = desired.with_chains_of(&lock(&self.invoked_modules));
+        self.build_stored(&whole, AFTER_DAMAGE);
+        self.follow(&desired);
+    }
+
+    /// Returns a receiver that changes each time [`Control::heal`] has something to rebuild.
+    pub fn damaged(&self) -> watch::Receiver<u64> {
+        self.node.damaged()
+    }
+
+    /// Returns the desired state that is durable now.
     pub fn desired(&self) -> Arc<DesiredState> {
         self.desired.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What tenants have uploaded and neither a module nor a stage's files are.
+    /// Returns the uploads of tenants that neither a module nor a stage's files use.
     pub fn unnamed_uploads(&self) -> Result<Vec<Upload>, ControlError> {
         Ok(self.store.unnamed_uploads(&self.desired(), SystemTime::now())?)
     }
 
-    /// Has the node admit bytes and keeps them for the tenant. May take seconds.
+    /// Asks the node to admit the bytes, then stores them for the tenant. May take seconds.
     pub fn upload(
         &self,
         kind: UploadKind,
@@ -222,7 +270,7 @@ impl Control {
         Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
     }
 
-    /// Makes the objects be there as given, all of them or none.
+    /// Creates or updates the objects as given: all of them or none.
     pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
         let changing = lock(&self.changing);
         let modules = request.modules.into_iter().map(|named| self.module(named)).collect::<Result<_, _>>()?;
@@ -231,7 +279,7 @@ impl Control {
         self.change(&changing, &change)
     }
 
-    /// Deletes the objects, all of them or none.
+    /// Deletes the objects: all of them or none.
     pub fn delete(&self, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
         self.change(&lock(&self.changing), &Change { delete: objects, ..Change::default() })
     }
@@ -244,7 +292,7 @@ impl Control {
         }
     }
 
-    /// The chain, with what is known of its stages' files.
+    /// Returns the chain with the sizes of its stages' files filled in.
     fn chain(&self, mut chain: Chain) -> Result<Chain, ControlError> {
         let object = ObjectRef::from(&chain);
         for files in chain.stages.iter_mut().filter_map(|stage| stage.files.as_mut()) {
@@ -256,30 +304,76 @@ impl Control {
         Ok(chain)
     }
 
-    /// The one way from a desired state to the next.
+    /// Makes the change: the only way from one desired state to the next.
     fn change(&self, _changing: &MutexGuard<'_, ()>, change: &Change) -> Result<Changed, ControlError> {
-        let applied = self.desired().apply(change)?;
-        if applied.changed() {
-            self.node.check(&applied.state)?;
-            self.build(&applied.state.with_chains_of(&lock(&self.invoked_modules)))?;
-            self.store.commit(&applied)?;
-        }
+        self.settle()?;
+        let before = self.desired();
+        let applied = before.apply(change)?;
         let changed = applied.changed();
+        let whole = applied.state.with_chains_of(&lock(&self.invoked_modules));
+        if changed {
+            self.node.check(&before, &applied.state)?;
+        }
+        if changed || self.node.lacks(&whole) {
+            self.build(&whole)?;
+        }
+        if changed {
+            self.commit(&applied)?;
+        }
         let Applied { state, outcomes } = applied;
+        // A chain that a request names again gets another try.
+        let objects: Vec<&ObjectRef> = outcomes.iter().map(|outcome| &outcome.object).collect();
+        let is_retried = self.node.retry(&whole, &objects);
         let version = state.version();
         if changed {
-            let state = Arc::new(state);
-            *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state);
-            self.follow(&state);
+            *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+        }
+        if changed || is_retried {
+            self.follow_durable(&self.desired())?;
+        }
+        if changed {
             tracing::info!(version, objects = outcomes.len(), "desired state changed");
         }
         Ok(Changed { version, outcomes })
     }
 
-    /// Has the node follow a state that is durable, and have chains of modules that are invoked by name.
+    fn commit(&self, applied: &Applied) -> Result<(), StoreError> {
+        self.store.commit(applied).inspect_err(|error| {
+            if matches!(error, StoreError::Unknown(_)) {
+                self.is_unsettled.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+
+    /// Reads the durable state if the store could not tell whether the last change was committed.
+    fn settle(&self) -> Result<(), ControlError> {
+        if !self.is_unsettled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let durable = self.store.load()?;
+        self.is_unsettled.store(false, Ordering::Relaxed);
+        if durable == *self.desired() {
+            return Ok(());
+        }
+        tracing::warn!(
+            version = durable.version(),
+            "the change during which the store failed is durable: it is now in effect"
+        );
+        let durable = Arc::new(durable);
+        *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&durable);
+        self.follow_durable(&durable)
+    }
+
+    /// Calls [`Control::follow`], and turns a panic of the node into an error, so that the caller gets an answer.
+    fn follow_durable(&self, state: &DesiredState) -> Result<(), ControlError> {
+        let followed = catch_unwind(AssertUnwindSafe(|| self.follow(state)));
+        followed.map_err(|_| ControlError::NotFollowed { version: state.version() })
+    }
+
+    /// Passes a durable state to the node, together with the chains of modules that were invoked by name.
     fn follow(&self, state: &DesiredState) {
         let mut invoked = lock(&self.invoked_modules);
-        // Whoever gives a chain the name of a module means that chain from now on.
+        // A chain with the name of an invoked module replaces that module's implicit chain.
         invoked.retain(|(tenant, module)| {
             let key = (tenant.clone(), ModuleName::clone(module));
             let has_chain = state.chains().contains_key(&(tenant.clone(), ChainName::of_module(module)));
@@ -290,13 +384,14 @@ impl Control {
         self.node.follow(Arc::new(whole));
     }
 
-    /// Whether there is a chain of this name, be it one made of a module.
+    /// Returns whether there is a chain of this name, including one made of a module.
     pub fn has_chain(&self, tenant: &TenantName, name: &ChainName) -> bool {
         let is_it = |(of, module): &(TenantName, ModuleName)| of == tenant && module.as_str() == name.as_str();
         self.desired().chain(tenant, name).is_some() || lock(&self.invoked_modules).iter().any(is_it)
     }
 
-    /// Makes a chain of the module of this name, for as long as the node runs: nothing of it is durable. May take seconds.
+    /// Makes a chain of the module of this name. It lasts as long as the node runs, and is not durable. May take
+    /// seconds.
     pub fn make_chain_of_module(&self, tenant: &TenantName, name: &ChainName) -> Result<(), ControlError> {
         let _changing = lock(&self.changing);
         if self.has_chain(tenant, name) {
@@ -313,24 +408,26 @@ impl Control {
         if whole.chain(tenant, name).is_none() {
             return Err(Invalid::TooMany { kind: "chains", count: CHAINS_MAX + 1, max: CHAINS_MAX }.into());
         }
-        self.node.check(&whole)?;
+        self.node.check(&desired, &whole)?;
         self.build(&whole)?;
         *lock(&self.invoked_modules) = invoked;
         self.follow(&desired);
         Ok(())
     }
 
-    /// Has the node call a chain; see [`Node::invoke`].
+    /// Passes a call to the node; see [`Node::invoke`].
     pub fn invoke(&self, call: Call, answered: Answered) {
         self.node.invoke(call, answered);
     }
 
-    /// Has the node build what the state needs. A chain that failed just like this when the node started is not this change's
-    /// fault.
+    /// Builds the templates that the state needs. A chain that already failed in the same way without a change is not
+    /// this change's fault.
     fn build(&self, state: &DesiredState) -> Result<(), ControlError> {
         let refused = self.node.build(state, &*self.store);
-        let mut known = lock(&self.refused_at_start);
-        let is_new = |(object, refusal): &&(ObjectRef, Refusal)| known.get(object) != Some(refusal);
+        let mut known = lock(&self.not_built);
+        let is_new = |(object, refusal): &&(ObjectRef, Refusal)| {
+            known.get(object).is_none_or(|not_built| not_built.refusal != *refusal)
+        };
         if let Some((_, refusal)) = refused.iter().find(is_new) {
             return Err(refusal.clone().into());
         }
@@ -338,44 +435,47 @@ impl Control {
         Ok(())
     }
 
-    /// Forgets uploads that nothing names and that are older than an hour. Waits for uploads under way.
+    /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = lock(&self.admitting);
         let _no_change = lock(&self.changing);
         self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }
 
-    /// The node's own report, with what is known here beside it.
+    /// Returns the node's own report, with the warnings of this module added.
     pub fn status(&self) -> NodeStatus {
         let mut status = self.node.status();
-        let refused = lock(&self.refused_at_start);
-        status.warnings.extend(refused.values().map(|refusal| format!("not built when the node started: {refusal}")));
-        drop(refused);
+        let not_built = lock(&self.not_built);
+        let sentence = |NotBuilt { refusal, when }: &NotBuilt| format!("not built {when}: {refusal}");
+        status.warnings.extend(not_built.values().map(sentence));
+        drop(not_built);
+        // Other users of the state directory may have met the same error, and report the same warning.
+        status.warnings.extend(self.store.warning().filter(|warning| !status.warnings.contains(warning)));
         status
     }
 
-    /// What functions have said.
+    /// Returns the journal of functions' log lines.
     pub fn journal(&self) -> &Arc<Journal> {
         self.node.journal()
     }
 
-    /// What functions of these chains count.
+    /// Returns the metrics of functions that pass the filter.
     pub fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus> {
         self.node.metrics(filter)
     }
 
-    /// The FWPs of the node.
+    /// Returns the FWPs of the node.
     pub fn fwps(&self) -> Vec<FwpStatus> {
         self.node.fwps()
     }
 
-    /// The running copies of chains.
+    /// Returns the chain instances of the node.
     pub fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
         self.node.chain_instances()
     }
 }
 
-/// No lock here guards data that a panic could leave half changed, so a poisoned one is as good as any.
+/// Locks the mutex. No lock here guards data that a panic could leave half changed, so a poisoned lock is still usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,16 @@
-//! What functions say, kept for those who ask: each tenant's latest lines.
+//! The journal of functions' log lines: the latest lines of each tenant.
 //!
-//! Written by the data plane's log thread ([`Journal::push`]), read by the API for whoever wants to see them ([`Reader`]). A reader has the lock
-//! for a look at each tenant and a page of lines, and for a look at each line once if it wants a tail. Nobody waits for one that is slow: it
-//! finds fewer lines, and is told how many it has missed.
+//! The data plane's log thread writes it ([`Journal::push`]), and the API reads it for its callers ([`Reader`]). A
+//! reader holds the lock while it looks at each tenant and copies a page of lines; with a tail, it also looks at each
+//! line once. No writer waits for a slow reader: such a reader finds fewer lines, and is told how many it has missed.
 //!
 //! ```text
 //!   push --> tenant a   | lost | line line line |   at most TENANT_BYTES_MAX each,
 //!            tenant b   | lost | line |             JOURNAL_BYTES_MAX together:
-//!                                                   who has most loses the older half of it first
+//!                                                   the tenant with most loses its older half first
 //! ```
 //!
-//! A tenant that says much loses its own oldest lines. Nothing here is durable.
+//! A tenant that logs much loses its own oldest lines. Nothing here is durable.
 
 use std::cmp::Reverse;
 use std::collections::vec_deque::Iter;
@@ -27,28 +27,29 @@ use crate::model::{ChainName, ModuleName, TenantName};
 #[cfg(test)]
 mod tests;
 
-/// What the lines of one tenant may take.
+/// The maximum memory of one tenant's lines.
 pub const TENANT_BYTES_MAX: usize = 256 << 10;
-/// What all lines may take.
+/// The maximum memory of all lines.
 pub const JOURNAL_BYTES_MAX: usize = 64 << 20;
-/// What a line takes beside its text: its own size, and its share of what names its origin.
+/// The memory of a line besides its text: its own size, and its share of the names of its origin.
 const LINE_BYTES: usize = 256;
-/// Tenants whose lines are kept: as many as there can be chains, and some that are gone.
+/// The maximum number of tenants whose lines are kept: the maximum number of chains, and room for tenants that no
+/// longer exist.
 const TENANTS_MAX: usize = 16_384;
-/// Lines that a reader gets at a time.
+/// The number of lines that a reader gets at a time.
 const PAGE_LINES: usize = 256;
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Something failed.
+    /// An operation failed.
     Error,
-    /// Something may be wrong.
+    /// A possible problem.
     Warn,
-    /// Something happened.
+    /// A normal event.
     Info,
-    /// For whoever looks into it.
+    /// Details for debugging.
     Debug,
 }
 
@@ -63,35 +64,35 @@ impl fmt::Display for Level {
     }
 }
 
-/// Whose line it is.
+/// Where a line comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     /// The tenant.
     pub tenant: TenantName,
     /// The chain.
     pub chain: ChainName,
-    /// The stage's place in the chain, from 0.
+    /// The index of the stage in the chain, from 0.
     pub stage: u32,
-    /// What it runs.
+    /// The module that the stage runs.
     pub module: ModuleName,
-    /// The FWP's id; `template` while one is built.
+    /// The FWP's id; `template` for lines from the build of a template.
     pub fwp: String,
 }
 
-/// A line, as it was said.
+/// A line as it was logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogLine {
-    /// When, in milliseconds since 1970.
+    /// Milliseconds since 1970-01-01 00:00:00 UTC.
     pub time_unix_ms: u64,
-    /// How much it matters.
+    /// Its severity.
     pub level: Level,
-    /// Who said it, or of whom it is said.
+    /// The function that logged it, or that it is about.
     #[serde(flatten, serialize_with = "as_itself")]
     pub origin: Arc<Origin>,
-    /// What was said. It has no control characters, but for the line feeds between the lines of a trap's backtrace.
+    /// The text. It has no control characters except for the line feeds between the lines of a trap's backtrace.
     #[serde(serialize_with = "as_itself")]
     pub text: Arc<str>,
-    /// Lines of the same tenant before this one that nobody will see any more.
+    /// The number of lines of the same tenant before this one that are lost.
     pub lost: u64,
 }
 
@@ -99,14 +100,14 @@ fn as_itself<T: Serialize + ?Sized, S: Serializer>(shared: &Arc<T>, serializer: 
     shared.serialize(serializer)
 }
 
-/// Which lines somebody wants.
+/// Which lines to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFilter {
     /// Only this tenant's.
     pub tenant: Option<TenantName>,
     /// Only those of chains of this name.
     pub chain: Option<ChainName>,
-    /// Of what there is already, only so many of the latest.
+    /// The number of latest lines to return of those that exist already.
     pub tail: Option<u64>,
 }
 
@@ -127,7 +128,7 @@ pub struct Journal {
     news: watch::Sender<News>,
 }
 
-/// What readers wait for.
+/// The value that readers wait on.
 #[derive(Clone, Copy, Debug, Default)]
 struct News {
     pushed: u64,
@@ -141,18 +142,18 @@ struct Rings {
     pushed: u64,
 }
 
-/// The lines of one tenant, which it numbers from 0.
+/// The lines of one tenant, numbered from 0.
 #[derive(Debug, Default)]
 struct Ring {
     lines: VecDeque<Kept>,
     bytes: usize,
-    /// The number of the oldest line that is kept; so many are gone.
+    /// The number of the oldest line that is kept, which is the number of lines that were removed.
     first: u64,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// Its place among all tenants' lines.
+    /// Its sequence number among all tenants' lines.
     sequence: u64,
     line: LogLine,
 }
@@ -168,7 +169,8 @@ impl Ring {
         self.first + self.lines.len() as u64
     }
 
-    /// Lets go of the oldest line; how many bytes that gave back. What it says of lines before it the next one says from now on.
+    /// Removes the oldest line, and returns how many bytes that freed. The next line takes over its count of lost
+    /// lines.
     fn forget_oldest(&mut self) -> usize {
         let Some(oldest) = self.lines.pop_front() else { return 0 };
         if let Some(next) = self.lines.front_mut() {
@@ -200,7 +202,7 @@ impl Rings {
         }
     }
 
-    /// Forgets who has said nothing for the longest time, if there are too many tenants.
+    /// Removes the tenant that has logged nothing for the longest time, if there are too many tenants.
     fn make_place_for(&mut self, tenant: &TenantName) {
         if self.by_tenant.len() < TENANTS_MAX || self.by_tenant.contains_key(tenant) {
             return;
@@ -220,13 +222,13 @@ impl Default for Journal {
 }
 
 impl Journal {
-    /// Keeps a line, and wakes who waits for it. Waits for no reader.
+    /// Adds a line, and wakes the readers that wait for it. Does not wait for readers.
     pub fn push(&self, line: LogLine) {
         self.rings().push(line);
         self.news.send_modify(|news| news.pushed += 1);
     }
 
-    /// Ends the waiting of all readers: the node stops.
+    /// Ends the waiting of all readers, when the node stops.
     pub fn close(&self) {
         self.news.send_modify(|news| news.closed = true);
     }
@@ -236,29 +238,29 @@ impl Journal {
     }
 }
 
-/// Somebody who reads the journal, line by line: what there is, and then what comes.
+/// A reader of the journal: returns first the existing lines, and then new ones.
 #[derive(Debug)]
 pub struct Reader {
     journal: Arc<Journal>,
     filter: LogFilter,
-    /// How far it is in each tenant's lines.
-    at: BTreeMap<TenantName, Place>,
-    /// Where it began, among all tenants' lines.
+    /// The position in each tenant's lines.
+    at: BTreeMap<TenantName, Cursor>,
+    /// The sequence number of the first line to read.
     from: u64,
     news: watch::Receiver<News>,
 }
 
-/// How far a reader is in a tenant's lines.
+/// The position in a tenant's lines.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    /// The number of the line to be read next.
+struct Cursor {
+    /// The number of the next line to read.
     next: u64,
-    /// Lines that it has missed and has not been told of.
+    /// Lines that the reader has missed and that are not reported yet.
     lost: u64,
 }
 
 impl Reader {
-    /// Somebody who has read nothing yet.
+    /// Creates a reader, which starts at the oldest line, or with a tail in the filter so many lines before the end.
     #[must_use]
     pub fn new(journal: Arc<Journal>, filter: LogFilter) -> Self {
         let news = journal.news.subscribe();
@@ -269,12 +271,12 @@ impl Reader {
         reader
     }
 
-    /// Begins so many lines before the end; what was lost before that is none of its business.
+    /// Moves to `tail` lines before the end. Lines that were lost before that are not reported.
     fn skip_to_tail(&mut self, tail: u64) {
         let rings = self.journal.rings();
         let mut wanted: Vec<u64> = Vec::new();
         for (tenant, ring) in rings.by_tenant.iter().filter(|(tenant, _)| self.filter.wants_tenant(tenant)) {
-            self.at.insert(tenant.clone(), Place { next: ring.first, lost: 0 });
+            self.at.insert(tenant.clone(), Cursor { next: ring.first, lost: 0 });
             wanted.extend(ring.lines.iter().filter(|kept| self.filter.wants(&kept.line)).map(|kept| kept.sequence));
         }
         wanted.sort_unstable();
@@ -282,7 +284,8 @@ impl Reader {
         self.from = wanted.get(skipped).copied().unwrap_or(rings.pushed);
     }
 
-    /// The next lines, in the order in which they were said, some hundred at most; none if there are none yet.
+    /// Returns the next lines in the order in which they were logged, at most a few hundred; empty if there are none
+    /// yet.
     pub fn read(&mut self) -> Vec<LogLine> {
         self.news.mark_unchanged();
         loop {
@@ -293,7 +296,7 @@ impl Reader {
         }
     }
 
-    /// Lines that are wanted out of the next ones of all tenants that are, and how many these were.
+    /// Returns the wanted lines out of the next page of all tenants' lines, and the size of that page.
     fn read_page(&mut self) -> (Vec<LogLine>, usize) {
         let Self { journal, filter, at, from, .. } = self;
         let rings = journal.rings();
@@ -301,11 +304,11 @@ impl Reader {
         for (tenant, ring) in rings.by_tenant.iter().filter(|(tenant, _)| filter.wants_tenant(tenant)) {
             let place = at.entry(tenant.clone()).or_default();
             if place.next > ring.end() {
-                // It was forgotten, and has begun anew.
-                *place = Place::default();
+                // The tenant was removed, and has logged again.
+                *place = Cursor::default();
             }
             let missed = ring.first.saturating_sub(place.next);
-            *place = Place { next: place.next.max(ring.first), lost: place.lost + missed };
+            *place = Cursor { next: place.next.max(ring.first), lost: place.lost + missed };
             unread.push(ring.lines.range((place.next - ring.first) as usize..).peekable());
         }
         let found = merged(&mut unread);
@@ -321,13 +324,13 @@ impl Reader {
         (found.iter().filter_map(take).collect(), found.len())
     }
 
-    /// Waits until there may be more to read. False if there will be nothing any more.
+    /// Waits until there may be more to read. Returns false if there will be nothing more.
     pub async fn more(&mut self) -> bool {
         !self.news.borrow().closed && self.news.changed().await.is_ok() && !self.news.borrow().closed
     }
 }
 
-/// The oldest lines of all tenants' together, a page at most, in their order.
+/// Merges the oldest lines of all tenants in their order, at most a page.
 fn merged<'a>(tenants: &mut [Peekable<Iter<'a, Kept>>]) -> Vec<&'a Kept> {
     let first = |(at, lines): (usize, &mut Peekable<Iter<'a, Kept>>)| Some(Reverse((lines.peek()?.sequence, at)));
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = tenants.iter_mut().enumerate().filter_map(first).collect();

@@ -1,7 +1,7 @@
 //! Desired state, its durable store, and the gRPC API `pinion.v1` with its client.
 //!
-//! What a node ought to do is held here and handed to whatever implements [`node::Node`]; this crate knows nothing
-//! of packets, memory or Wasm engines. A change goes this way:
+//! This crate keeps the desired state of a node and hands it to the data plane through [`node::Node`]. It knows nothing
+//! of packets, memory or Wasm engines. A change takes this path:
 //!
 //! ```text
 //!   pinion apply -f demo.toml
@@ -12,10 +12,10 @@
 //!        v
 //!     api        messages -> checked values (wire); errors -> status codes
 //!     control    one change at a time:
-//!        model      what would the desired state be? is it consistent?    pure
-//!        node       check: could the data plane follow?                   changes nothing
-//!        store      durable                                               from here on it holds
-//!        node       follow: do it
+//!        model      compute the next state; is it consistent?             pure
+//!        node       check: can the data plane follow?                    changes nothing
+//!        store      commit                                               durable from here on
+//!        node       follow: apply it
 //!        |
 //!        v
 //!     answer: created, configured, unchanged, deleted
@@ -25,21 +25,27 @@
 //! |---|---|
 //! | [`model`] | modules, chains, rules and the pure step from one desired state to the next |
 //! | [`node`] | the trait that a data plane implements, and what it reports |
-//! | [`store`] | the file that outlives the process |
-//! | [`journal`] | what functions have said, for whoever asks |
-//! | [`metrics`] | counters and gauges that functions have |
+//! | [`store`] | the database file that keeps the desired state across restarts |
+//! | [`disk`] | what an error of the state directory's file system means |
+//! | [`journal`] | the log lines of functions |
+//! | [`metrics`] | counters and gauges of functions |
 //! | [`control`] | the order of a change; restoring at start |
 //! | [`proto`], [`wire`] | the generated messages; messages to values and back |
 //! | [`api`] | the gRPC service |
-//! | [`server`] | the Unix socket, health and reflection, shutting down |
+//! | [`server`] | the Unix socket, health and reflection, shutdown |
 //! | [`client`] | the other end of the socket, for the `pinion` command and tests |
 //! | [`manifest`] | TOML manifests |
+//! | [`causes`] | formats an error and its causes as one sentence |
+//! | [`document`] | reads TOML documents; reports errors by line and key |
 
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod causes;
 pub mod client;
 pub mod control;
+pub mod disk;
+pub mod document;
 pub mod journal;
 pub mod manifest;
 pub mod metrics;

@@ -1,12 +1,12 @@
-//! TOML manifests: what people write, read into the values of [`crate::model`].
+//! Reads TOML manifests into the values of [`crate::model`].
 //!
-//! Called by the `pinion` command. Every error names the file, and the line and key where there is one; a key that
-//! nobody knows is an error. Manifests read together make one change. Never talks to a node.
+//! Called by the `pinion` command. Every error names the file, and the line and key where there is one. An unknown key
+//! is an error. Manifests that are read together make one change. Never talks to a node.
 
 mod chain;
 mod document;
 mod pack;
-mod place;
+mod position;
 #[cfg(test)]
 mod tests;
 
@@ -16,13 +16,17 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::control::NamedUpload;
-use crate::model::{CONFIG_BYTES_MAX, Chain, Digest, Files, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, TenantName};
+use crate::model::{
+    CONFIG_BYTES_MAX, Chain, Digest, Files, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, TenantName, quoted,
+};
 
-/// What the key `version` has to say.
+/// The value that the key `version` must have.
 pub const VERSION: &str = "pinion.v1";
-/// Whose things they are when a manifest or a command does not say.
+/// The tenant that owns the objects when a manifest or a command names none.
 pub const DEFAULT_TENANT: &str = "default";
-/// The longest manifest: one with all rules that a node takes, each with every key, is half as long.
+/// The key that names a module's file.
+const MODULE_PATH: &str = "path";
+/// The longest manifest. A manifest with all rules that a node accepts, each with every key, is half as long.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
 /// Why manifests can't be used.
@@ -38,10 +42,10 @@ pub enum ManifestError {
         source: io::Error,
     },
     /// A file that a manifest names can't be read.
-    #[error("{manifest}: {key} names {}, which cannot be read: {source}", path.display())]
+    #[error("{manifest}: {key} names {}, which cannot be read: {source}{}", path.display(), remedy(key, source))]
     ReadNamed {
         /// Where the manifest names it.
-        manifest: Place,
+        manifest: Position,
         /// The key that names it.
         key: &'static str,
         /// The file.
@@ -53,19 +57,27 @@ pub enum ManifestError {
     #[error("{manifest}: files: {problem}")]
     Pack {
         /// Where the manifest names it.
-        manifest: Place,
+        manifest: Position,
         /// Why.
         problem: PackError,
     },
-    /// A file is longer than anything of its kind may be.
+    /// A file is too long for its kind.
     #[error("{} is longer than the {bytes_max} bytes that {what} may have", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
         /// What it is read as.
         what: &'static str,
-        /// How long that may be.
+        /// The maximum length.
         bytes_max: u64,
+    },
+    /// A file is not a manifest.
+    #[error("{}: this is {what}, and no manifest, which is TOML (text in UTF-8)", path.display())]
+    NotManifest {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// A folder without a manifest.
     #[error("{}: there is no .toml file in this folder", path.display())]
@@ -73,26 +85,26 @@ pub enum ManifestError {
         /// The folder.
         path: PathBuf,
     },
-    /// Nothing is said of which manifests these are.
+    /// A manifest does not give its version.
     #[error("{}: the key version is missing: this pinion reads version = \"{VERSION}\"", path.display())]
     NoVersion {
         /// The manifest.
         path: PathBuf,
     },
     /// A manifest of another version.
-    #[error("{place}: version is {found:?}: this pinion reads version = \"{VERSION}\"")]
+    #[error("{place}: version is {}: this pinion reads version = \"{VERSION}\"", quoted(.found))]
     OtherVersion {
-        /// Where it says so.
-        place: Place,
-        /// What it says.
+        /// Where the version stands.
+        place: Position,
+        /// The version that it gives.
         found: String,
     },
-    /// Something in a manifest is wrong.
+    /// An error in a manifest.
     #[error("{place}: {problem}")]
     Wrong {
         /// Where.
-        place: Place,
-        /// What, with the key.
+        place: Position,
+        /// What is wrong, with the key.
         problem: String,
     },
     /// Two entries for one object.
@@ -101,22 +113,30 @@ pub enum ManifestError {
         /// The object.
         object: ObjectRef,
         /// The entry read first.
-        first: Place,
+        first: Position,
         /// The entry read second.
-        second: Place,
+        second: Position,
     },
 }
 
-pub use pack::{PackError, pack};
-pub use place::Place;
+/// Returns what to do about a file that cannot be read.
+fn remedy(key: &str, error: &io::Error) -> &'static str {
+    match (key, error.kind()) {
+        (MODULE_PATH, io::ErrorKind::NotFound) => "; if it is to be built first, pinion build does that",
+        _ => "",
+    }
+}
 
-/// Everything that some manifests say, before the files that they name are read.
+pub use pack::{PackError, pack};
+pub use position::Position;
+
+/// The contents of manifests, before the files that they name are read.
 #[derive(Debug, Default)]
 pub struct Bundle {
     modules: Vec<ModuleEntry>,
     chains: Vec<ChainEntry>,
     rules: Vec<Rule>,
-    places: BTreeMap<ObjectRef, Place>,
+    places: BTreeMap<ObjectRef, Position>,
 }
 
 #[derive(Debug)]
@@ -129,13 +149,13 @@ struct ModuleEntry {
 /// Where a module's bytes are.
 #[derive(Debug)]
 enum ModuleSource {
-    /// Here.
+    /// In a local file.
     File(NamedFile),
-    /// On the node, as its tenant has uploaded them.
+    /// On the node, uploaded before by the module's tenant.
     Uploaded(Digest),
 }
 
-/// A chain whose stages may still lack the configuration and the files that lie elsewhere.
+/// A chain whose stages may still lack the configuration and the files that are stored in other files.
 #[derive(Debug)]
 struct ChainEntry {
     chain: Chain,
@@ -147,19 +167,19 @@ struct ChainEntry {
 #[derive(Debug)]
 struct NamedFile {
     path: PathBuf,
-    named_at: Place,
+    named_at: Position,
 }
 
-/// Everything that some manifests say, with what was in the files they name.
+/// The contents of manifests, with the contents of the files they name.
 #[derive(Debug)]
 pub struct Contents {
     /// Modules and their bytes.
     pub modules: Vec<ModuleFile>,
-    /// Modules of which the manifests say the digest only.
+    /// Modules for which the manifests give only the digest.
     pub uploaded: Vec<NamedUpload>,
-    /// Chains, whose stages' files are among [`Contents::files`].
+    /// Chains. Their stages' files are among [`Contents::files`].
     pub chains: Vec<Chain>,
-    /// The files of stages, each archive of a tenant's once.
+    /// The files of stages, each archive of a tenant once.
     pub files: Vec<PackedFiles>,
     /// Rules.
     pub rules: Vec<Rule>,
@@ -168,31 +188,31 @@ pub struct Contents {
 /// The files of a stage.
 #[derive(Debug)]
 pub struct PackedFiles {
-    /// Who shall own them.
+    /// The tenant that is to own them.
     pub tenant: TenantName,
-    /// The folder that they were in.
+    /// The folder that they were read from.
     pub path: PathBuf,
-    /// What they are known by.
+    /// The digest of the archive.
     pub digest: Digest,
-    /// All of them.
+    /// The archive of all of them.
     pub archive: Vec<u8>,
 }
 
 /// A module that a manifest names.
 #[derive(Debug)]
 pub struct ModuleFile {
-    /// Who shall own it.
+    /// The tenant that is to own it.
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub name: ModuleName,
-    /// Where its bytes were read.
+    /// The file that its bytes were read from.
     pub path: PathBuf,
     /// Its bytes.
     pub wasm: Vec<u8>,
 }
 
 impl Bundle {
-    /// Reads manifests; of a folder, all that end in `.toml`, by name.
+    /// Reads manifests. Of a folder, reads all files that end in `.toml`, by name.
     pub fn read(paths: &[PathBuf]) -> Result<Self, ManifestError> {
         let mut bundle = Self::default();
         for path in paths {
@@ -204,7 +224,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The objects that the manifests speak of: modules, chains, rules.
+    /// Returns the objects that the manifests define: modules, chains, rules.
     pub fn objects(&self) -> Vec<ObjectRef> {
         let module = |m: &ModuleEntry| ObjectRef::Module { tenant: m.tenant.clone(), name: m.name.clone() };
         let modules = self.modules.iter().map(module);
@@ -212,17 +232,17 @@ impl Bundle {
         modules.chain(chains).chain(self.rules.iter().map(ObjectRef::from)).collect()
     }
 
-    /// The chains that the manifests speak of; configurations that lie in files are not there yet.
+    /// Returns the chains that the manifests define. Configurations in separate files are not loaded yet.
     pub fn chains(&self) -> impl Iterator<Item = &Chain> {
         self.chains.iter().map(|entry| &entry.chain)
     }
 
-    /// The rules that the manifests speak of.
+    /// Returns the rules that the manifests define.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
 
-    /// The files that modules' bytes are to be read from.
+    /// Returns the files that modules' bytes are to be read from.
     pub fn module_paths(&self) -> impl Iterator<Item = &Path> {
         self.modules.iter().filter_map(|module| match &module.source {
             ModuleSource::File(file) => Some(&*file.path),
@@ -237,7 +257,7 @@ impl Bundle {
             match source {
                 ModuleSource::Uploaded(digest) => uploaded.push(NamedUpload { tenant, name, digest }),
                 ModuleSource::File(file) => {
-                    let wasm = file.read("path", "a module", MODULE_BYTES_MAX)?;
+                    let wasm = file.read(MODULE_PATH, "a module", MODULE_BYTES_MAX)?;
                     modules.push(ModuleFile { tenant, name, path: file.path, wasm });
                 }
             }
@@ -265,26 +285,26 @@ impl Bundle {
         })
     }
 
-    fn add_place(&mut self, object: ObjectRef, place: &Place) -> Result<(), ManifestError> {
+    fn add_place(&mut self, object: ObjectRef, place: &Position) -> Result<(), ManifestError> {
         match self.places.insert(object.clone(), place.clone()) {
             Some(first) => Err(ManifestError::Twice { object, first, second: place.clone() }),
             None => Ok(()),
         }
     }
 
-    fn add_module(&mut self, place: &Place, module: ModuleEntry) -> Result<(), ManifestError> {
+    fn add_module(&mut self, place: &Position, module: ModuleEntry) -> Result<(), ManifestError> {
         let object = ObjectRef::Module { tenant: module.tenant.clone(), name: module.name.clone() };
         self.modules.push(module);
         self.add_place(object, place)
     }
 
-    fn add_chain(&mut self, place: &Place, chain: ChainEntry) -> Result<(), ManifestError> {
+    fn add_chain(&mut self, place: &Position, chain: ChainEntry) -> Result<(), ManifestError> {
         let object = ObjectRef::from(&chain.chain);
         self.chains.push(chain);
         self.add_place(object, place)
     }
 
-    fn add_rule(&mut self, place: &Place, rule: Rule) -> Result<(), ManifestError> {
+    fn add_rule(&mut self, place: &Position, rule: Rule) -> Result<(), ManifestError> {
         let object = ObjectRef::from(&rule);
         self.rules.push(rule);
         self.add_place(object, place)
@@ -301,9 +321,59 @@ impl NamedFile {
         }
     }
 
-    /// The archive of what is in the folder.
+    /// Packs the contents of the folder into an archive.
     fn pack(&self) -> Result<Vec<u8>, ManifestError> {
         pack(&self.path).map_err(|problem| ManifestError::Pack { manifest: self.named_at.clone(), problem })
+    }
+}
+
+/// What kind of content a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A WebAssembly module or component in binary form.
+    Module,
+    /// A WebAssembly module in text form.
+    ModuleText,
+    /// Other text, such as a manifest.
+    Text,
+    /// Anything else.
+    Other,
+}
+
+impl FileKind {
+    /// Detects the kind from these bytes: all of a file, or its beginning.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        const MODULE: &[u8] = b"\0asm";
+        if bytes.starts_with(MODULE) {
+            return Self::Module;
+        }
+        // Text that was cut within a character is text as well.
+        let text = match str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) if error.error_len().is_none() => {
+                str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
+            }
+            Err(_) => return Self::Other,
+        };
+        match first_of_wat(text) {
+            Some('(') => Self::ModuleText,
+            _ if text.contains('\0') => Self::Other,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// Returns the first character of WebAssembly text after its comments, `;;` to the end of the line and `(; ;)`. No
+/// manifest begins with `(`.
+fn first_of_wat(mut text: &str) -> Option<char> {
+    loop {
+        text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+        if let Some(comment) = text.strip_prefix(";;") {
+            text = comment.split_once('\n').map_or("", |(_, rest)| rest);
+        } else {
+            return text.chars().next();
+        }
     }
 }
 
@@ -334,10 +404,19 @@ fn read_text(path: &Path) -> Result<String, ManifestError> {
         what: "a manifest",
         bytes_max: MANIFEST_BYTES_MAX,
     })?;
-    String::from_utf8(bytes).map_err(|error| read_error(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))
+    let what = match FileKind::of(&bytes) {
+        FileKind::Module => "a WebAssembly module",
+        FileKind::ModuleText => "a WebAssembly module as text (.wat)",
+        FileKind::Other => "not text",
+        FileKind::Text => match String::from_utf8(bytes) {
+            Ok(text) => return Ok(text),
+            Err(_) => "not text",
+        },
+    };
+    Err(ManifestError::NotManifest { path: path.to_owned(), what })
 }
 
-/// None if there is more.
+/// Returns none if the file is longer.
 fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;

@@ -1,10 +1,10 @@
-//! Counters and gauges that functions have, as the node shows them.
+//! Counters and gauges of functions, as the node reports them.
 
 use serde::Serialize;
 
 use crate::model::{ChainName, ModuleName, TenantName};
 
-/// Which functions' metrics are meant. Absent filters let everything through.
+/// Selects functions' metrics. Absent filters match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricFilter {
     /// Only this tenant's.
@@ -14,7 +14,7 @@ pub struct MetricFilter {
 }
 
 impl MetricFilter {
-    /// Whether this chain of this tenant is meant.
+    /// Returns whether the filter matches this chain of this tenant.
     #[must_use]
     pub fn passes(&self, tenant: &TenantName, chain: &ChainName) -> bool {
         self.tenant.as_ref().is_none_or(|meant| meant == tenant)
@@ -22,27 +22,27 @@ impl MetricFilter {
     }
 }
 
-/// Whether a metric only grows.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetricKind {
-    /// It does: those of all instances that the chain has had are added up.
+    /// It only grows. The values of all instances that the chain has had are added up.
     Counter,
-    /// It goes up and down: those of its instances that there are, are added up.
+    /// It goes up and down. The values of all current instances are added up.
     Gauge,
 }
 
-/// What a metric is.
+/// The value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricValue {
-    /// Of a counter.
+    /// A counter's value.
     Counter(u64),
-    /// Of a gauge.
+    /// A gauge's value.
     Gauge(i64),
 }
 
 impl MetricValue {
-    /// Which of the two it is.
+    /// Returns the kind of the metric.
     #[must_use]
     pub fn kind(self) -> MetricKind {
         match self {
@@ -51,7 +51,8 @@ impl MetricValue {
         }
     }
 
-    /// Adds another instance's word of memory. What it adds up to is the tenant's own affair, so it goes round and does not fail.
+    /// Adds another instance's word of memory. Wraps around on overflow instead of failing, since the function alone
+    /// decides on the values.
     pub fn add(&mut self, word: u64) {
         match self {
             Self::Counter(sum) => *sum = sum.wrapping_add(word),
@@ -63,20 +64,20 @@ impl MetricValue {
 /// A series: a metric of a stage of a chain, with its labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MetricStatus {
-    /// Whose it is.
+    /// The tenant that owns the chain.
     pub tenant: TenantName,
-    /// Which chain's.
+    /// The chain.
     pub chain: ChainName,
-    /// The stage's place in the chain, from 0.
+    /// The index of the stage in the chain, from 0.
     pub stage: u32,
     /// The stage's module.
     pub module: ModuleName,
-    /// Its name, as the function says: of a counter without `_total`.
+    /// Its name, as the function declares it. A counter's name has no `_total`.
     pub name: String,
-    /// What it counts, as the function says.
+    /// Its help text, as the function declares it.
     pub help: String,
     /// Its labels and their values, in the function's order.
     pub labels: Vec<(String, String)>,
-    /// What it is.
+    /// Its value.
     pub value: MetricValue,
 }

@@ -1,21 +1,21 @@
-//! What the node ought to do: modules, chains and rules of all tenants, as plain checked values.
+//! The desired state of a node: modules, chains and rules of all tenants, as plain checked values.
 //!
-//! Called by everything else in this crate. Never reads a file, a clock or the network: a change is a pure
-//! function from one [`DesiredState`] to the next, and it happens whole or not at all.
+//! Called by everything else in this crate. Never reads a file, a clock or the network. A change is a pure function
+//! from one [`DesiredState`] to the next, and is made completely or not at all.
 //!
-//! One file per thing:
+//! One file for each kind of thing:
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`], [`FieldName`] |
-//! | `digest` | [`Digest`], by which the bytes of modules and files are known |
+//! | `digest` | [`Digest`], which identifies the bytes of modules and files |
 //! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
-//! | `outputs` | [`Output`], and what makes stages a chain |
+//! | `outputs` | [`Output`], and the check that stages form a chain |
 //! | `reverse` | [`Reverse`], and which chains can have one |
-//! | `fields` | [`Field`], [`Grant`]: state outside of instances, and who may do what with it |
+//! | `fields` | [`Field`], [`Grant`]: state outside of instances, and the stages' access to it |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
-//! | `invalid` | [`Invalid`]: why a change was not made |
+//! | `invalid` | [`Invalid`]: why a change is refused |
 
 mod chain;
 mod digest;
@@ -29,6 +29,8 @@ mod scheduling;
 mod state;
 #[cfg(test)]
 mod tests;
+
+use pinion_text::{SENTENCE_BYTES_MAX, printable};
 
 pub use chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, DRAIN_TIMEOUT_MS_MAX, FILES_BYTES_MAX, Files, HOLD_FRAMES_MAX,
@@ -52,11 +54,12 @@ pub use state::{
     ObjectRef, Outcome, RULES_MAX,
 };
 
-/// Foreign text as it may stand in a message: quoted, without control characters, cut when long.
+/// Formats foreign text for a message: printable, quoted, and truncated when long.
 pub(crate) fn quoted(text: &str) -> String {
     const CHARS_MAX: usize = 80;
-    match text.char_indices().nth(CHARS_MAX) {
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-        None => format!("{text:?}"),
-    }
+    let (start, more) = match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => (&text[..end], "..."),
+        None => (text, ""),
+    };
+    format!("{}{more}", printable(format!("{start:?}"), SENTENCE_BYTES_MAX))
 }

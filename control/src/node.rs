@@ -1,171 +1,188 @@
-//! What this crate asks of a data plane: the [`Node`] trait, and what a node reports of itself.
+//! The interface to a data plane: the [`Node`] trait, and what a node reports of itself.
 //!
-//! Implemented by the runtime, called by [`crate::Control`]. This module holds no logic and must never learn what
-//! a packet, a ring or a Wasm engine is.
+//! The runtime implements it, and [`crate::Control`] calls it. This module holds no logic, and must never know what a
+//! packet, a ring or a Wasm engine is.
 //!
 //! ```text
-//!   upload      admit(wasm)               judge it; the bytes are stored only if this says yes
+//!   upload      admit(wasm)               validate it; the bytes are stored only if this succeeds
 //!               admit_files(archive)      the same
-//!   change      check(state)              could the node do it? nothing is changed yet
-//!               build(state, uploads)     make the templates that its chains need
+//!   change      check(state)              can the node apply it? changes nothing
+//!               build(state, uploads)     build the templates that its chains need
 //!               -- the state becomes durable --
-//!               follow(state)             do it; states come one after another, versions only grow
+//!               follow(state)             apply it; states come one after another, versions only grow
 //! ```
 //!
-//! All methods are called from threads that may block, `admit` and `admit_files` one at a time, `check`, `build` and `follow` one after
-//! another, the reports at any time and from many threads at once.
+//! All methods are called from threads that may block. `admit` and `admit_files` are called one at a time, and `check`,
+//! `build` and `follow` one after another. The reports may be called at any time and from many threads at once.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{ChainName, DesiredState, FieldName, Files, Module, ModuleName, ObjectRef, PortName, TenantName};
 
-/// A data plane that follows a desired state.
+/// A data plane that applies a desired state.
 pub trait Node: Send + Sync + 'static {
-    /// Judges a module, before it is stored. A refusal is a sentence for the tenant, without the digest or the name of the
-    /// module.
+    /// Validates a module before it is stored. A refusal is a sentence for the tenant, without the digest or the name
+    /// of the module.
     fn admit(&self, wasm: &[u8]) -> Result<(), Refusal>;
 
-    /// Judges the archive of a stage's files, before it is stored. A refusal is a sentence for the tenant, without the digest.
+    /// Validates the archive of a stage's files before it is stored. A refusal is a sentence for the tenant, without
+    /// the digest.
     fn admit_files(&self, archive: &[u8]) -> Result<(), Refusal>;
 
-    /// Could the node follow this state? Port names that the node does not have, more stages than it has places: what
-    /// [`DesiredState::apply`] can't know and is seen at a glance.
+    /// Checks whether the node could follow this state. Covers what [`DesiredState::apply`] can't know and what is
+    /// cheap to check: port names that the node does not have, or more stages than it has room for.
     ///
-    /// Must change nothing that a client could notice: the state may still be thrown away. A refusal names the object, as
-    /// [`crate::model::ObjectRef`] prints it.
-    fn check(&self, state: &DesiredState) -> Result<(), Refusal>;
+    /// Judges only what differs between `before` and `state`. An object that was stored under an earlier configuration,
+    /// and does not fit the present one, must not block changes to other tenants' objects.
+    ///
+    /// Must change nothing that a client could notice, since the state may still be discarded. A refusal names the
+    /// object, as [`crate::model::ObjectRef`] prints it.
+    fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), Refusal>;
 
-    /// Builds the templates that the state's chains need and that are not there: initialises modules with their
-    /// configurations and files and compiles them; may take many seconds. Returns the chains for which that failed and why, such as a
-    /// configuration that a function refuses, in sentences as of `check`.
+    /// Builds the templates that the state's chains need and that are missing: initialises modules with their
+    /// configurations and files, and compiles them. May take many seconds. Returns the chains for which that failed and
+    /// why, such as a configuration that a function refuses, as sentences like those of `check`.
     ///
-    /// Called before a state becomes durable, which it does not if there is a refusal, and when the node starts. Nothing a
-    /// client could notice changes.
+    /// Called before a state becomes durable, and when the node starts. A state with a refusal does not become durable.
+    /// Changes nothing that a client could notice.
     fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)>;
+
+    /// Returns whether a template that chains of the state need is missing, or damaged, so that `build` would make it.
+    /// Cheap.
+    fn lacks(&self, state: &DesiredState) -> bool;
+
+    /// Returns a receiver that changes each time the node finds files of its own damaged that `build` makes again.
+    fn damaged(&self) -> watch::Receiver<u64>;
+
+    /// Notes that these objects of the state were applied again. Chains that are held back because one of their
+    /// functions ended the node may be started once more. Returns whether the state has to be followed for that, or for
+    /// what `build` has made, even if it is followed already.
+    fn retry(&self, state: &DesiredState, objects: &[&ObjectRef]) -> bool;
 
     /// Follows the state from now on. It passed `check` and is durable, so this can't be refused.
     ///
-    /// Called once when the node starts, with the restored state, whatever `check` would say of it by now (the
-    /// operator may have taken a port away): what can't be followed is left out and said in
-    /// [`NodeStatus::warnings`]. The call returns when the state has been taken over; new clients meet it from
-    /// then on, while [`NodeStatus::followed_version`] says when all of it is in effect.
+    /// Called once when the node starts, with the restored state, regardless of what `check` would say of it now (the
+    /// operator may have removed a port). What can't be followed is left out and reported in [`NodeStatus::warnings`].
+    /// The call returns when the node has accepted the state. From then on new clients get the new state, and
+    /// [`NodeStatus::followed_version`] tells when all of it is in effect.
     fn follow(&self, state: Arc<DesiredState>);
 
-    /// Calls a chain of the state that is followed, and sees to it that `answered` is called once with what came of it. Does not wait.
+    /// Calls a chain of the followed state. `answered` is called exactly once, with the result. Does not wait.
     fn invoke(&self, call: Call, answered: Answered);
 
-    /// All chain instances there are, and those that ended of late.
+    /// Returns all chain instances that exist, and those that ended recently.
     fn chain_instances(&self) -> Vec<ChainInstanceStatus>;
 
-    /// The template of each stage of each chain, all FWPs there are, and those that ended of late.
+    /// Returns the template of each stage of each chain, all FWPs that exist, and those that ended recently.
     fn fwps(&self) -> Vec<FwpStatus>;
 
-    /// What functions say, which the node writes there as it comes.
+    /// Returns the journal, to which the node writes the log lines of functions as they arrive.
     fn journal(&self) -> &Arc<Journal>;
 
-    /// What functions of these chains count, by chain, stage, name and labels.
+    /// Returns the metrics of these chains' functions, by chain, stage, name and labels.
     fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus>;
 
-    /// The node as a whole.
+    /// Returns the status of the whole node.
     fn status(&self) -> NodeStatus;
 }
 
-/// A chain called by its name.
+/// A call of a chain by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Who owns it.
+    /// The tenant that owns the chain.
     pub tenant: TenantName,
     /// Its name.
     pub chain: ChainName,
-    /// What its first stage gets.
+    /// The message for its first stage.
     pub payload: Vec<u8>,
     /// How long the caller waits.
     pub timeout: Duration,
 }
 
-/// What is called with the answer's payload, or why there is none. It does not wait.
+/// The callback for a call's result: the answer's payload, or why there is none. It must not block.
 pub type Answered = Box<dyn FnOnce(Result<Vec<u8>, InvokeError>) + Send>;
 
-/// Why a call has no answer: a sentence for whoever called.
+/// Why a call has no answer, as a sentence for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvokeError {
-    /// The payload is longer than a message holds.
+    /// The payload is longer than a message may be.
     #[error("{0}")]
     TooLong(String),
-    /// The chain is there and cannot be in force.
+    /// The chain exists but cannot be activated.
     #[error("{0}")]
     NotInForce(String),
-    /// The node has no room for it now.
+    /// The node has no room for the call now.
     #[error("{0}")]
     Exhausted(String),
-    /// No instance of it could be had; it has not been called.
+    /// No instance could be provided; the chain was not called.
     #[error("{0}")]
     NoInstance(String),
-    /// There was no answer within the caller's time.
+    /// There was no answer within the caller's timeout.
     #[error("{0}")]
     Deadline(String),
-    /// The instance that was called ended and has not answered.
+    /// The instance that was called ended without an answer.
     #[error("{0}")]
     Ended(String),
 }
 
-/// Where a node finds the bytes that tenants have uploaded.
+/// Where a node reads the bytes that tenants have uploaded.
 pub trait UploadedBytes: Sync {
-    /// The bytes of a module; else a sentence.
+    /// Returns the bytes of a module; otherwise a sentence that says why not.
     fn wasm(&self, module: &Module) -> Result<Vec<u8>, String>;
-    /// The archive of a stage's files; else a sentence.
+    /// Returns the archive of a stage's files; otherwise a sentence that says why not.
     fn files(&self, files: &Files) -> Result<Vec<u8>, String>;
 }
 
-/// Why a node would not do something: a sentence for whoever asked.
+/// Why a node refused, as a sentence for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// What was asked for is wrong in itself, on every node: not a Wasm module, another ABI, a bad configuration.
+    /// The request is invalid on every node: not a Wasm module, another ABI, a bad configuration.
     #[error("{0}")]
     Invalid(String),
-    /// This node can't do it as it is now: it has no such port, it did not admit the module.
+    /// This node can't do it in its present state: it has no such port, or it did not admit the module.
     #[error("{0}")]
     Unfit(String),
     /// The node has no room left for it.
     #[error("{0}")]
     Exhausted(String),
-    /// The node failed; whoever asked can't help it.
+    /// The node failed; the caller can't fix that.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Where a stage's template, an FWP or a chain instance is in its life.
+/// Where a stage's template, an FWP or a chain instance is in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FwpState {
-    /// Of a stage: its module is known, and nothing is loaded that an FWP could be made of.
+    /// Of a stage: its module is known, but nothing is loaded from which an FWP could be created.
     Object,
-    /// Of a stage: FWPs can be made of it.
+    /// Of a stage: FWPs can be created from it.
     Template,
-    /// Being made, or being taken apart after its end.
+    /// Being created, or being torn down after its end.
     Restoring,
-    /// Ready, has run to its first wait, belongs to no client.
+    /// Ready: it has run until its first wait, and is not assigned to a client.
     Cached,
     /// Serves a client.
     Active,
     /// Serves a client and waits for packets.
     Blocked,
-    /// Over; listed a while longer so that people see why.
+    /// Ended; listed for a while longer so that the reason can be seen.
     Terminated,
-    /// Taken back, as memory was short, before it had served anybody; listed a while longer.
+    /// Reclaimed because memory was short, before it served a client; listed for a while longer.
     Reclaimed,
 }
 
 impl FwpState {
-    /// All of them, in the order of a life.
+    /// All states, in the order of the life cycle.
     pub const ALL: [FwpState; 8] = [
         FwpState::Object,
         FwpState::Template,
@@ -177,7 +194,7 @@ impl FwpState {
         FwpState::Reclaimed,
     ];
 
-    /// Whether it is a stage's template that is in this state, and no FWP.
+    /// Returns whether this is a state of a stage's template rather than of an FWP.
     pub fn is_of_template(self) -> bool {
         matches!(self, FwpState::Object | FwpState::Template)
     }
@@ -198,97 +215,97 @@ impl fmt::Display for FwpState {
     }
 }
 
-/// One feather-weight process, or what those of one stage of a chain are made of.
+/// One feather-weight process, or the template of one stage of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FwpStatus {
-    /// The node's name for it, never given twice; of a stage's template `TENANT/CHAIN/STAGE`.
+    /// The node's id for it, never reused; of a stage's template `TENANT/CHAIN/STAGE`.
     pub id: String,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantName,
     /// The chain it is part of.
     pub chain: ChainName,
-    /// What it runs.
+    /// The module that it runs.
     pub module: ModuleName,
-    /// Its place in the chain, from 0.
+    /// The index of its stage in the chain, from 0.
     pub stage: u32,
     /// The chain instance it is part of; 0 for a template.
     pub chain_instance: u64,
-    /// The address or flow it serves; none while it is cached or serves all that matches.
+    /// The address or flow it serves; none while it is cached or serves all matching packets.
     pub client: Option<String>,
-    /// Where it is in its life.
+    /// Its state.
     pub state: FwpState,
-    /// The core whose worker runs it; 0 for a template, which all workers have.
+    /// The core whose worker runs it; 0 for a template, which all workers use.
     pub worker_core: u32,
-    /// Its linear memory as it stands.
+    /// Its current linear memory.
     pub memory_kib: u64,
-    /// Since it was made.
+    /// Time since it was created.
     pub age_ms: u64,
-    /// What it did so far.
+    /// Its counters.
     pub counters: FwpCounters,
-    /// How long it waited for its turns, from when it had something to do: to the next power of two of a microsecond.
+    /// How long it waited for each turn, from when it became runnable: rounded up to a power of two microseconds.
     pub run_queue_wait: LatencyStatus,
 }
 
-/// What an FWP did since it was made.
+/// Counters of an FWP since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FwpCounters {
     /// Packets put into its pool.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub received_bytes: u64,
-    /// Packets it sent that went on to the next stage or out.
+    /// Packets it sent that were passed on to the next stage or out of the node.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub sent_bytes: u64,
     /// Packets that the function dropped.
     pub dropped_by_guest: u64,
-    /// Packets for it that found no free slot in its pool.
+    /// Packets to it that found no free slot in its pool.
     pub dropped_no_slot: u64,
-    /// Packets for it that were longer than a slot.
+    /// Packets to it that were longer than a slot.
     pub dropped_too_long: u64,
-    /// Packets it sent that the egress port did not take.
+    /// Packets it sent that the egress port did not accept.
     pub dropped_egress: u64,
-    /// Packets it sent to a stage that was gone.
+    /// Packets it sent to a stage that had ended.
     pub dropped_gone: u64,
     /// How often its worker resumed it, with packets or after a preemption.
     pub resumes: u64,
     /// How often it was preempted.
     pub preemptions: u64,
-    /// The time it ran.
+    /// CPU time used.
     pub cpu_us: u64,
-    /// The time it waited for its turns, from when it had something to do.
+    /// Time spent waiting for its turns, each from when it became runnable.
     pub wait_us: u64,
-    /// Clients that it was given to: 1 as soon as it has one.
+    /// The number of clients it was assigned to: 1 as soon as it has one.
     pub activations: u64,
 }
 
 impl FwpCounters {
-    /// Packets dropped for whatever reason.
+    /// Returns the number of packets dropped, for all reasons.
     pub fn dropped(&self) -> u64 {
         self.dropped_by_guest + self.dropped_no_slot + self.dropped_too_long + self.dropped_egress + self.dropped_gone
     }
 }
 
-/// One running copy of a chain.
+/// One running instance of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainInstanceStatus {
-    /// The node's number for it, never given twice.
+    /// The node's number for it, never reused.
     pub id: u64,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantName,
-    /// What it is a copy of.
+    /// The chain it is an instance of.
     pub chain: ChainName,
-    /// Where it is in its life.
+    /// Its state.
     pub state: FwpState,
-    /// The address or flow it serves; none while it is cached or serves all that matches.
+    /// The address or flow it serves; none while it is cached or serves all matching packets.
     pub client: Option<String>,
     /// Its FWPs, stage by stage.
     pub fwp_ids: Vec<String>,
     /// The core whose worker runs them.
     pub worker_core: u32,
-    /// Since it was made.
+    /// Time since it was created.
     pub age_ms: u64,
-    /// Why it ended, if it did: a sentence.
+    /// Why it ended, if it did, as a sentence.
     pub ended_because: Option<String>,
 }
 
@@ -297,63 +314,67 @@ pub struct ChainInstanceStatus {
 pub struct NodeStatus {
     /// The version of the software.
     pub version: String,
-    /// Since the node started.
+    /// Time since the node started.
     pub uptime_ms: u64,
-    /// The version of the desired state that is wholly in effect.
+    /// The version of the desired state that is completely in effect.
     pub followed_version: u64,
-    /// What each core in use does.
+    /// The roles of each core in use.
     pub cores: Vec<CoreStatus>,
     /// The gateway's ports, in the order of the operator's configuration.
     pub ports: Vec<PortStatus>,
     /// The chains that the node follows.
     pub chains: Vec<ChainStatus>,
-    /// What an operator ought to know, each a sentence.
+    /// Warnings for the operator, each a sentence.
     pub warnings: Vec<String>,
-    /// Bytes of packets copied, from pool to pool or between pools and the gateway.
+    /// Bytes of packets copied between pools, or between pools and the gateway.
     pub copied_bytes: u64,
-    /// Packets that were on their way to an FWP when it ended.
+    /// Packets that were in transit to an FWP when it ended.
     pub dropped_gone: u64,
-    /// Templates that are being built, the oldest first.
+    /// Lines of the node's own log that could not be written.
+    pub log_lines_lost: u64,
+    /// Lines of functions that were left out of the node's own log, because a tenant exceeded its rate limit there.
+    pub guest_lines_left_out: u64,
+    /// Templates that are being built, oldest first.
     pub builds: Vec<BuildStatus>,
-    /// Tenants that have chains in force.
+    /// Tenants with active chains.
     pub tenants: Vec<TenantStatus>,
-    /// How long new clients waited for a chain instance of their own: from the moment at which the gateway found that a packet's
+    /// How long new clients waited for a chain instance of their own: from when the gateway found that a packet's
     /// client had none, until the first stage had run its first instructions.
     pub activation: LatencyStatus,
-    /// The same until the last stage had.
+    /// The same, until the last stage had run its first instructions.
     pub chain_activation: LatencyStatus,
     /// How long it took to prepare each chain instance, before any client needed it.
     pub preparation: LatencyStatus,
-    /// How long FWPs waited for each of their turns, from when they had something to do.
+    /// How long FWPs waited for each turn, from when they became runnable.
     pub run_queue_wait: LatencyStatus,
-    /// How long it took to get FWPs off their cores whose quantum was over.
+    /// How long it took to preempt FWPs whose quantum had ended.
     pub preemption_lateness: LatencyStatus,
 }
 
-/// What a chain, or a tenant's chains, have had of the node.
+/// The resources that a chain, or all chains of a tenant, have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MeterStatus {
-    /// Time that FWPs had on cores.
+    /// CPU time of FWPs.
     pub cpu_us: u64,
-    /// Clients that were given an instance.
+    /// Clients that were assigned an instance.
     pub activations: u64,
     /// Turns of FWPs.
     pub turns: u64,
-    /// How many of these ended as their quantum was over.
+    /// How many of these ended because their quantum was over.
     pub preemptions: u64,
     /// Bytes of packets that were copied.
     pub copied_bytes: u64,
-    /// Packets that were dropped: of a chain all that [`ChainStatus::drops`] lists.
+    /// Packets that were dropped: of a chain, the sum of [`ChainStatus::drops`].
     pub dropped: u64,
-    /// How long FWPs waited for their turns, from when they had something to do.
+    /// How long FWPs waited for each turn, from when they became runnable.
     pub run_queue_wait: LatencyStatus,
 }
 
-/// How far the building of a template has come.
+/// The phase of a template's build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BuildPhase {
-    /// Waits for its turn.
+    /// Waiting for its turn.
     Queued,
     /// Its module is being checked.
     Validating,
@@ -364,7 +385,7 @@ pub enum BuildPhase {
 }
 
 impl BuildPhase {
-    /// All of them, in their order.
+    /// All phases, in order.
     pub const ALL: [BuildPhase; 4] =
         [BuildPhase::Queued, BuildPhase::Validating, BuildPhase::Initialising, BuildPhase::Compiling];
 }
@@ -383,32 +404,32 @@ impl fmt::Display for BuildPhase {
 /// A template that is being built.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BuildStatus {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantName,
-    /// What it is built of: a chain, a stage of it, and that stage's module.
+    /// What it is built from: a chain, a stage index, and that stage's module.
     pub module: String,
-    /// How far it has come.
+    /// Its phase.
     pub phase: BuildPhase,
-    /// Since the building began.
+    /// Time since the build began.
     pub age_ms: u64,
 }
 
-/// How long something took, each time since the node started.
+/// How long something took, over all occurrences since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencyStatus {
-    /// How often.
+    /// The number of occurrences.
     pub count: u64,
-    /// What half of the times did not exceed.
+    /// The median.
     pub p50_ns: u64,
-    /// What nine in ten did not exceed.
+    /// The 90th percentile.
     pub p90_ns: u64,
-    /// What 99 in a hundred did not exceed.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The longest.
+    /// The maximum.
     pub max_ns: u64,
 }
 
-/// What one core does.
+/// The roles of one core.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CoreStatus {
     /// The core's number.
@@ -424,104 +445,104 @@ pub struct PortStatus {
     pub name: PortName,
     /// The device string it was opened with.
     pub device: String,
-    /// Its Ethernet address.
+    /// Its MAC address.
     pub mac: String,
-    /// Its largest payload of a frame.
+    /// Its MTU: the largest payload of a frame.
     pub mtu: u32,
-    /// Whether it has a link.
+    /// Whether the link is up.
     pub link_up: bool,
-    /// Frames that came in.
+    /// Frames that were received.
     pub received: u64,
-    /// Frames that went out.
+    /// Frames that were sent.
     pub sent: u64,
-    /// Frames that were dropped, by reason; reasons that never occurred are left out.
+    /// Frames that were dropped, by reason. Reasons that never occurred are left out.
     pub drops: Vec<DropCount>,
 }
 
 /// How many frames were dropped for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DropCount {
-    /// Why, in a word or two.
+    /// The reason, in a word or two.
     pub reason: String,
-    /// How many.
+    /// The number of frames.
     pub count: u64,
 }
 
-/// How many packets of a chain were dropped in one place for one reason, those of ended instances included.
+/// How many packets of a chain were dropped in one place for one reason, including those of ended instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainDrop {
-    /// A stage's place in the chain, from 0, and its module, such as `0/icmp-echo`; `gateway`; or `earlier` for stages that
-    /// the chain no longer has.
+    /// A stage's index in the chain, from 0, and its module, such as `0/icmp-echo`; or `gateway`; or `earlier`, for
+    /// stages that the chain no longer has.
     pub place: String,
-    /// Why, in a word or two.
+    /// The reason, in a word or two.
     pub reason: String,
-    /// How many.
+    /// The number of packets.
     pub count: u64,
 }
 
-/// How one chain is doing.
+/// The status of one chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainStatus {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub chain: ChainName,
     /// Instances that wait for a client.
     pub ready: u32,
-    /// Instances that serve one.
+    /// Instances that serve a client.
     pub active: u32,
-    /// Instances that ended by a fault of theirs, or could not be made.
+    /// Instances that ended by a fault of their own, or could not be created.
     pub failures: u64,
-    /// The latest of these: a sentence.
+    /// The latest of these failures, as a sentence.
     pub last_failure: Option<String>,
-    /// Packets that were dropped, by place and reason; what never occurred is left out.
+    /// Packets that were dropped, by place and reason. What never occurred is left out.
     pub drops: Vec<ChainDrop>,
     /// Linear memory of all its FWPs.
     pub memory_kib: u64,
-    /// What they may have together, if there is a limit.
+    /// The limit for all its FWPs together, if there is one.
     pub memory_limit_kib: Option<u64>,
-    /// What it has had since it came into force.
+    /// The resources it has used since it became active.
     pub meter: MeterStatus,
 }
 
-/// What a tenant's FWPs have of the node.
+/// The resources that a tenant's FWPs use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TenantStatus {
-    /// Who it is.
+    /// The tenant.
     pub tenant: TenantName,
     /// Linear memory of all its FWPs.
     pub memory_kib: u64,
-    /// What they may have together, if the operator has set a limit.
+    /// The limit for all its FWPs together, if the operator has set one.
     pub memory_limit_kib: Option<u64>,
-    /// What its chains that are in force have had.
+    /// The resources that its active chains have used.
     pub meter: MeterStatus,
     /// The state that its chains keep, by name.
     pub state: Vec<StateFieldStatus>,
-    /// What all of these may take of memory.
+    /// The limit for the memory of all these fields together.
     pub state_limit_kib: u64,
 }
 
-/// What became of a field of state since it was made.
+/// Counters of a field of state since it was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StateFieldStatus {
-    /// Which.
+    /// The field.
     pub name: FieldName,
-    /// Entries now, with those that have expired and that nobody has asked for since.
+    /// Current entries, including expired entries that were not accessed since they expired.
     pub entries: u64,
-    /// How many it was declared for.
+    /// The declared maximum of entries.
     pub entries_max: u64,
-    /// Memory that it takes, however many entries there are.
+    /// Memory that it uses, independent of the number of entries.
     pub memory_kib: u64,
-    /// Entries that were asked for and were there.
+    /// Lookups that found an entry.
     pub hits: u64,
-    /// Entries that were asked for and were not there.
+    /// Lookups that found no entry.
     pub misses: u64,
     /// Changes of any kind.
     pub writes: u64,
-    /// Calls that were not granted.
+    /// Calls that were refused for lack of a grant.
     pub denied: u64,
-    /// Entries that found no room.
+    /// New entries that were refused because the field was full.
     pub full: u64,
-    /// Entries that went to make room.
+    /// Entries that were evicted to make room.
     pub evicted: u64,
 }

@@ -1,6 +1,6 @@
-//! The messages and services of `pinion.v1`, generated from `proto/pinion/v1/pinion.proto`, where they are explained.
+//! The messages and services of `pinion.v1`, generated from `proto/pinion/v1/pinion.proto`, which documents them.
 //!
-//! [`crate::wire`] turns them into checked values and back. Nothing else reads their fields.
+//! [`crate::wire`] converts them to checked values and back. Nothing else reads their fields.
 
 #![allow(missing_docs, unreachable_pub, clippy::all)] // generated code
 

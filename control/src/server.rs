@@ -1,7 +1,9 @@
-//! The Unix socket that the API is served on: who may have it, what is served there, and how it ends.
+//! The Unix socket on which the API is served: ownership of the socket, the services on it, and shutdown.
 //!
-//! Called by the daemon. One process owns the socket at a time. The socket belongs to its user alone (mode 0600), from
-//! the moment it can be connected to.
+//! Called by the daemon. One process owns the socket at a time. Only its user can connect (mode 0600), from the moment
+//! the socket can be connected to.
+
+mod authority;
 
 use std::fs;
 use std::future::Future;
@@ -13,34 +15,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 
+use self::authority::AnyAuthority;
 use crate::api;
 use crate::control::Control;
 use crate::proto::{self, control_server::ControlServer};
 
-/// How long requests under way may take to end once the server is told to.
+/// How long requests in progress may take to end once the server is told to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
-/// Requests of one connection at a time; more wait.
+/// The minimum time between two repairs of damaged templates, so that a disk that loses every write keeps no core busy.
+const HEAL_INTERVAL: Duration = Duration::from_secs(5);
+/// Concurrent requests of one connection; further ones wait.
 const STREAMS_PER_CONNECTION_MAX: u32 = 64;
 
 /// Why the API can't be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Somebody else has the socket and is alive.
+    /// Another process listens on the socket.
     #[error("another piniond answers on {}: stop it, or give this one another socket", socket.display())]
     InUse {
         /// The socket.
         socket: PathBuf,
     },
-    /// Something else lies at the path.
+    /// The path exists and is not a socket.
     #[error("{} is there and is not a socket: give another path, or remove it", socket.display())]
     NotASocket {
         /// The path.
         socket: PathBuf,
     },
-    /// The socket can't be made.
+    /// The socket can't be created.
     #[error("cannot make the socket {}: {source}", socket.display())]
     Bind {
         /// The socket.
@@ -48,7 +54,7 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
-    /// Serving ended by itself.
+    /// Serving ended unexpectedly.
     #[error("serving on {} failed: {source}", socket.display())]
     Serve {
         /// The socket.
@@ -62,13 +68,13 @@ pub enum ServeError {
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
-    place: Place,
+    place: SocketFile,
 }
 
 impl Server {
-    /// Takes the socket. One that a dead daemon left is replaced, one that somebody answers on is not.
+    /// Binds the socket. Replaces a socket that a dead daemon left, but not one on which a process answers.
     ///
-    /// Makes the last folder of the path if it is missing, and then removes that too in the end. May block.
+    /// Creates the last directory of the path if it is missing, and removes it again at the end. May block.
     pub fn bind(socket: &Path) -> Result<Self, ServeError> {
         let bind_error = |source| ServeError::Bind { socket: socket.to_owned(), source };
         let folder = match socket.parent() {
@@ -80,24 +86,24 @@ impl Server {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => return Err(bind_error(error)),
         };
-        // Two daemons that start together look and bind one after the other.
+        // Serialises the check and the bind of two daemons that start together.
         let folder_lock = fs::File::open(folder).map_err(bind_error)?;
         folder_lock.lock().map_err(bind_error)?;
         check_free(socket)?;
         let listener = bind_private(socket, folder).map_err(bind_error)?;
         listener.set_nonblocking(true).map_err(bind_error)?;
         let inode = fs::symlink_metadata(socket).map_err(bind_error)?.ino();
-        Ok(Self { listener, place: Place { socket: socket.to_owned(), inode, made_folder } })
+        Ok(Self { listener, place: SocketFile { socket: socket.to_owned(), inode, made_folder } })
     }
 
-    /// Where it is.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
         &self.place.socket
     }
 
-    /// Serves until `shutdown` is done, removes the socket, and lets requests under way end for a while.
+    /// Serves until `shutdown` completes, removes the socket, and gives requests in progress a limited time to end.
     ///
-    /// A change that has begun runs to its end on its own thread even if that takes longer; the tokio runtime waits
+    /// A change that has begun runs to its end on its own thread, even if that takes longer. The tokio runtime waits
     /// for it when it is dropped.
     pub async fn serve(
         self,
@@ -116,15 +122,17 @@ impl Server {
             .build_v1()
             .map_err(|source| ServeError::Serve { socket: socket.clone(), source: Box::new(source) })?;
 
+        let connections = UnixListenerStream::new(listener).map(|connection| connection.map(AnyAuthority::new));
         let journal = Arc::clone(control.journal());
+        let healing = AbortOnDrop(tokio::spawn(heal(Arc::clone(&control))));
         let (ending, mut ended) = watch::channel(());
         let serving = tonic::transport::Server::builder()
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
             .add_service(health_service)
             .add_service(reflection)
             .add_service(api::service(control))
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
-                // Fails when the sender is gone, which is an end as well.
+            .serve_with_incoming_shutdown(connections, async move {
+                // Fails when the sender was dropped, which means the end as well.
                 let _ = ended.changed().await;
             });
         tokio::pin!(serving);
@@ -134,11 +142,12 @@ impl Server {
             () = shutdown => {}
         }
         drop(place);
+        drop(healing);
         health.set_not_serving::<ControlServer<api::ControlService>>().await;
         drop(ending);
-        // Who follows what functions say would wait for ever.
+        // A caller that follows the log would otherwise wait forever.
         journal.close();
-        // A health watch never ends by itself, so the time for it does.
+        // A health watch never ends by itself, so the drain has a time limit.
         match tokio::time::timeout(DRAIN_MAX, serving).await {
             Ok(done) => done.map_err(failed),
             Err(_) => Ok(()),
@@ -146,7 +155,31 @@ impl Server {
     }
 }
 
-/// Whether nobody lives at the path.
+/// Rebuilds the templates that the node finds damaged, while the future is polled.
+async fn heal(control: Arc<Control>) {
+    let mut damaged = control.damaged();
+    // Handles damage that was found while the node started.
+    if *damaged.borrow() > 0 {
+        damaged.mark_changed();
+    }
+    while damaged.changed().await.is_ok() {
+        let control = Arc::clone(&control);
+        // A panic is logged already.
+        let _ = tokio::task::spawn_blocking(move || control.heal()).await;
+        tokio::time::sleep(HEAL_INTERVAL).await;
+    }
+}
+
+/// A task that is aborted when this is dropped.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Checks that no process listens at the path.
 fn check_free(socket: &Path) -> Result<(), ServeError> {
     let bind_error = |source| ServeError::Bind { socket: socket.to_owned(), source };
     match fs::symlink_metadata(socket) {
@@ -164,7 +197,7 @@ fn check_free(socket: &Path) -> Result<(), ServeError> {
     }
 }
 
-/// Binds within a folder that is nobody else's, and moves the socket to its place when its mode is right.
+/// Binds within a private directory, and moves the socket to its path once its mode is right.
 fn bind_private(socket: &Path, folder: &Path) -> io::Result<UnixListener> {
     let private = tempfile::Builder::new().prefix(".").rand_bytes(4).tempdir_in(folder)?;
     let inside = private.path().join("s");
@@ -174,17 +207,17 @@ fn bind_private(socket: &Path, folder: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What is to be removed from the file system in the end.
+/// What to remove from the file system at the end.
 #[derive(Debug)]
-struct Place {
+struct SocketFile {
     socket: PathBuf,
     inode: u64,
     made_folder: Option<PathBuf>,
 }
 
-impl Drop for Place {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another daemon may have taken the path if somebody removed our socket from it.
+        // Another daemon may have bound the path after our socket was removed from it.
         if fs::symlink_metadata(&self.socket).is_ok_and(|found| found.ino() == self.inode) {
             let _ = fs::remove_file(&self.socket);
         }

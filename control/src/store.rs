@@ -1,7 +1,7 @@
-//! The durable store: one file that holds the desired state and the bytes of every module and of stages' files.
+//! The durable store: one file that holds the desired state, the bytes of every module, and stages' files.
 //!
-//! Owned by [`crate::Control`], which calls it under its lock. What a call wrote is on the disk when it returns. It
-//! never judges a change and never talks to the node.
+//! Owned by [`crate::Control`], which calls it under its lock. When a call returns, what it wrote is on the disk. The
+//! store never judges a change and never calls the node.
 //!
 //! ```text
 //!   meta      "format" -> 1, "version" -> of the desired state
@@ -10,36 +10,29 @@
 //!   rules     tenant/name -> pinion.v1.Rule
 //! ```
 //!
-//! A module of tenant t with digest d stands on the upload (t, d), and that on the blob d; so do the files of a stage. Garbage is what nothing
-//! stands on, once it is old enough that nobody can be about to name it.
+//! A module of tenant t with digest d depends on the upload (t, d), which depends on the blob d; so do the files of a
+//! stage. Uploads and blobs without a dependent are garbage, once they are so old that no request that is about to name
+//! them can be in progress.
 
+#[cfg(test)]
+mod faults;
 mod garbage;
-impl UploadedBytes for Store {
-    fn wasm(&self, module: &Module) -> Result<Vec<u8>, String> {
-        Self::wasm(self, module).map_err(|error| error.to_string())
-    }
-
-    fn files(&self, files: &Files) -> Result<Vec<u8>, String> {
-        self.blob(&files.digest, || "a stage's files".to_owned()).map_err(|error| error.to_string())
-    }
-}
-
+mod opened;
+mod overlay;
 #[cfg(test)]
 mod tests;
 
 pub use garbage::UPLOAD_LIFETIME;
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::panic;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::Message;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError};
-use redb::{Table, TableDefinition, TableHandle, WriteTransaction};
+use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, TableHandle, WriteTransaction};
 
+use self::opened::Opened;
+use crate::disk::DiskError;
 use crate::model::{Applied, Change, DesiredState, Digest, Effect, Files, Module, ObjectRef, TenantName};
 use crate::node::UploadedBytes;
 use crate::proto;
@@ -47,10 +40,8 @@ use crate::wire::BadMessage;
 
 /// The one format that this version reads and writes.
 const FORMAT: u64 = 1;
-/// The most (tenant, digest) pairs that may be uploaded, named by anything or not.
+/// The maximum number of (tenant, digest) pairs that may be uploaded, whether something names them or not.
 pub const UPLOADS_MAX: u64 = 4096;
-/// redb's own default is a gigabyte, far more than a control path needs.
-const CACHE_BYTES: usize = 8 << 20;
 
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 const MODULES: TableDefinition<&str, &[u8]> = TableDefinition::new("modules");
@@ -59,11 +50,11 @@ const RULES: TableDefinition<&str, &[u8]> = TableDefinition::new("rules");
 const UPLOADS: TableDefinition<(&str, &[u8; 32]), u64> = TableDefinition::new("uploads");
 const BLOBS: TableDefinition<&[u8; 32], &[u8]> = TableDefinition::new("blobs");
 
-/// Why the store can't be had, or did not do something.
+/// Why the store can't be opened, or an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The file can't be opened or made.
+    /// The file can't be opened or created.
     #[error("cannot open the store {}: {source}", path.display())]
     Open {
         /// The store.
@@ -77,20 +68,20 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
-    /// It is something else.
+    /// The file is not a store of Pinion.
     #[error("{} is not a store of Pinion's ({reason}): give another path, or move the file away to start empty", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What tells.
+        /// How that was recognised.
         reason: String,
     },
-    /// It was a store of Pinion's once.
+    /// The file was a store of Pinion, and is damaged.
     #[error("the store {} is damaged ({reason}): bring it back from a backup, or move it away to start empty", path.display())]
     Damaged {
         /// The store.
         path: PathBuf,
-        /// What tells.
+        /// How that was recognised.
         reason: String,
     },
     /// It was written by a version with another format.
@@ -106,6 +97,22 @@ pub enum StoreError {
         "the store holds {UPLOADS_MAX} uploads already, which is the most: delete modules or chains with files, or wait an hour for unused uploads to be forgotten"
     )]
     Full,
+    /// The bytes of an upload that an object depends on are missing or damaged.
+    #[error("the store {} has lost the bytes of {whose} ({digest}): upload them again, by `pinion push` or with the manifest that names them", path.display())]
+    Lost {
+        /// The store.
+        path: PathBuf,
+        /// The object that depends on them.
+        whose: String,
+        /// Their digest.
+        digest: Digest,
+    },
+    /// The file system has no room, or failed. Nothing was changed.
+    #[error(transparent)]
+    Disk(DiskError),
+    /// The file system failed while a change was written, and the durable state cannot be read now.
+    #[error("{0}; whether the change is durable cannot be told before the store can be read again")]
+    Unknown(DiskError),
     /// Reading or writing failed.
     #[error("the store {} failed: {source}", path.display())]
     Failed {
@@ -116,54 +123,52 @@ pub enum StoreError {
     },
 }
 
-/// The open store. One process at a time.
+/// The open store. Only one process can have it open at a time.
 #[derive(Debug)]
 pub struct Store {
-    database: Database,
-    path: PathBuf,
+    opened: Opened,
 }
 
 impl Store {
-    /// Opens the store in this file, and makes an empty one if there is no such file. The folder must be there.
+    /// Opens the store in this file, or creates an empty one if there is no such file. The directory must exist.
     ///
-    /// Reads the whole file to see that it is sound.
+    /// Reads the whole file to check its integrity.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let open_error = |source| StoreError::Open { path: path.to_owned(), source };
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(open_error)?;
-        if !file.metadata().map_err(open_error)?.is_file() {
-            return Err(StoreError::Foreign { path: path.to_owned(), reason: "it is not a file".into() });
-        }
-        let database = open_sound(path, file)?;
-        let store = Self { database, path: path.to_owned() };
+        let store = Self { opened: Opened::open(path)? };
         store.check_format()?;
         Ok(store)
     }
 
-    /// Where it lies.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.opened.path()
+    }
+
+    /// Returns a warning for the operator while the file system has a problem. May write to the disk, once a second at
+    /// most.
+    pub fn warning(&self) -> Option<String> {
+        self.opened.warning()
     }
 
     fn check_format(&self) -> Result<(), StoreError> {
-        let write = self.database.begin_write().map_err(|e| self.failed(e))?;
-        let tables: Vec<String> =
-            write.list_tables().map_err(|e| self.failed(e))?.map(|table| table.name().to_owned()).collect();
-        if tables.is_empty() {
-            self.initialise(&write)?;
-            return write.commit().map_err(|e| self.failed(e));
-        }
-        let foreign = |reason: &str| StoreError::Foreign { path: self.path.clone(), reason: reason.into() };
-        if !tables.iter().any(|table| table == META.name()) {
-            return Err(foreign("it is a database of another program"));
-        }
-        let meta = write.open_table(META).map_err(|_| foreign("it is a database of another program"))?;
-        let found = meta.get("format").map_err(|e| self.failed(e))?.map(|value| value.value());
+        let foreign = |reason: &str| StoreError::Foreign { path: self.path().to_owned(), reason: reason.into() };
+        let found = self.opened.read(|read| {
+            let tables: Vec<String> =
+                read.list_tables().map_err(|e| self.failed(e))?.map(|table| table.name().to_owned()).collect();
+            if tables.is_empty() {
+                return Ok(None);
+            }
+            if !tables.iter().any(|table| table == META.name()) {
+                return Err(foreign("it is a database of another program"));
+            }
+            let meta = read.open_table(META).map_err(|_| foreign("it is a database of another program"))?;
+            let found = meta.get("format").map_err(|e| self.failed(e))?.map(|value| value.value());
+            found.map(Some).ok_or_else(|| foreign("it is a database of another program"))
+        })?;
         match found {
+            None => Ok(self.opened.write(0, |write| self.initialise(write))?),
             Some(FORMAT) => Ok(()),
-            Some(found) => Err(StoreError::OtherFormat { path: self.path.clone(), found }),
-            None => Err(foreign("it is a database of another program")),
+            Some(found) => Err(StoreError::OtherFormat { path: self.path().to_owned(), found }),
         }
     }
 
@@ -179,16 +184,19 @@ impl Store {
         Ok(())
     }
 
-    /// The desired state as last committed.
+    /// Returns the desired state as last committed.
     pub fn load(&self) -> Result<DesiredState, StoreError> {
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
+        self.opened.read(|read| self.load_by(read))
+    }
+
+    fn load_by(&self, read: &redb::ReadTransaction) -> Result<DesiredState, StoreError> {
         let meta = read.open_table(META).map_err(|e| self.failed(e))?;
         let version = meta.get("version").map_err(|e| self.failed(e))?;
         let version = version.ok_or_else(|| self.damaged("it has no version"))?.value();
         let objects = Change {
-            modules: self.load_objects::<proto::Module, _>(&read, MODULES)?,
-            chains: self.load_objects::<proto::Chain, _>(&read, CHAINS)?,
-            rules: self.load_objects::<proto::Rule, _>(&read, RULES)?,
+            modules: self.load_objects::<proto::Module, _>(read, MODULES)?,
+            chains: self.load_objects::<proto::Chain, _>(read, CHAINS)?,
+            rules: self.load_objects::<proto::Rule, _>(read, RULES)?,
             delete: Vec::new(),
         };
         DesiredState::restore(version, objects).map_err(|invalid| self.damaged(invalid))
@@ -213,26 +221,46 @@ impl Store {
         Ok(objects)
     }
 
-    /// Makes a change durable. Writes only what the change touched.
+    /// Makes a change durable. Writes only the objects that the change touched.
+    ///
+    /// After an error nothing of the change is durable, except for [`StoreError::Unknown`].
     pub fn commit(&self, applied: &Applied) -> Result<(), StoreError> {
-        let write = self.database.begin_write().map_err(|e| self.failed(e))?;
-        {
-            let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
-            meta.insert("version", applied.state.version()).map_err(|e| self.failed(e))?;
+        let not_written = match self.opened.write(0, |write| self.write_change(write, applied)) {
+            Ok(()) => return Ok(()),
+            Err(not_written) => not_written,
+        };
+        let StoreError::Disk(error) = not_written.error else { return Err(not_written.error) };
+        if !not_written.begun {
+            return Err(StoreError::Disk(error));
         }
-        {
-            let open = |table| write.open_table(table).map_err(|e| self.failed(e));
-            let (mut modules, mut chains, mut rules) = (open(MODULES)?, open(CHAINS)?, open(RULES)?);
-            for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
-                let table = match outcome.object {
-                    ObjectRef::Module { .. } => &mut modules,
-                    ObjectRef::Chain { .. } => &mut chains,
-                    ObjectRef::Rule { .. } => &mut rules,
-                };
-                self.write_object(table, &applied.state, &outcome.object)?;
+        // An error of the last step does not tell whether the steps before it reached the file. Reading the file does.
+        match self.load() {
+            Ok(durable) if durable == applied.state => {
+                tracing::warn!(
+                    version = durable.version(),
+                    "a change is durable though the disk reported an error: {error}"
+                );
+                Ok(())
             }
+            Ok(_) => Err(StoreError::Disk(error)),
+            Err(_) => Err(StoreError::Unknown(error)),
         }
-        write.commit().map_err(|e| self.failed(e))
+    }
+
+    fn write_change(&self, write: &WriteTransaction, applied: &Applied) -> Result<(), StoreError> {
+        let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
+        meta.insert("version", applied.state.version()).map_err(|e| self.failed(e))?;
+        let open = |table| write.open_table(table).map_err(|e| self.failed(e));
+        let (mut modules, mut chains, mut rules) = (open(MODULES)?, open(CHAINS)?, open(RULES)?);
+        for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
+            let table = match outcome.object {
+                ObjectRef::Module { .. } => &mut modules,
+                ObjectRef::Chain { .. } => &mut chains,
+                ObjectRef::Rule { .. } => &mut rules,
+            };
+            self.write_object(table, &applied.state, &outcome.object)?;
+        }
+        Ok(())
     }
 
     fn write_object(
@@ -263,7 +291,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps what was uploaded by this tenant at this time. Done again, it only renews the time.
+    /// Stores an upload of this tenant. If it is stored already, renews its time only.
     pub fn put_upload(
         &self,
         tenant: &TenantName,
@@ -271,89 +299,72 @@ impl Store {
         bytes: &[u8],
         now: SystemTime,
     ) -> Result<(), StoreError> {
-        let write = self.database.begin_write().map_err(|e| self.failed(e))?;
-        {
+        let key = (tenant.as_str(), digest.as_bytes());
+        let written = self.opened.write(bytes.len() as u64, |write| {
             let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-            let key = (tenant.as_str(), digest.as_bytes());
             let known = uploads.insert(key, seconds(now)).map_err(|e| self.failed(e))?.is_some();
             if !known && uploads.len().map_err(|e| self.failed(e))? > UPLOADS_MAX {
                 return Err(StoreError::Full);
             }
             let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;
-            if blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?.is_none() {
+            let there = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
+            // Damaged bytes are replaced by the sound ones.
+            let is_sound = there.is_some_and(|blob| Digest::of(blob.value()) == *digest);
+            if !is_sound {
                 blobs.insert(digest.as_bytes(), bytes).map_err(|e| self.failed(e))?;
             }
-        }
-        write.commit().map_err(|e| self.failed(e))
+            Ok(())
+        });
+        Ok(written?)
     }
 
-    /// How many bytes this tenant uploaded under the digest; none if it never did, or they are forgotten.
+    /// Returns how many bytes this tenant uploaded under the digest; none if it never did, or they were removed.
     pub fn upload_size_bytes(&self, tenant: &TenantName, digest: &Digest) -> Result<Option<u64>, StoreError> {
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
-        let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-        if uploads.get((tenant.as_str(), digest.as_bytes())).map_err(|e| self.failed(e))?.is_none() {
-            return Ok(None);
-        }
-        let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
-        let blob = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
-        Ok(blob.map(|blob| blob.value().len() as u64))
+        self.opened.read(|read| {
+            let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+            if uploads.get((tenant.as_str(), digest.as_bytes())).map_err(|e| self.failed(e))?.is_none() {
+                return Ok(None);
+            }
+            let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
+            let blob = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
+            Ok(blob.map(|blob| blob.value().len() as u64))
+        })
     }
 
-    /// The bytes of a module that the desired state names.
+    /// Returns the bytes of a module that the desired state names.
     pub fn wasm(&self, module: &Module) -> Result<Vec<u8>, StoreError> {
         self.blob(&module.digest, || ObjectRef::from(module).to_string())
     }
 
     fn blob(&self, digest: &Digest, whose: impl FnOnce() -> String) -> Result<Vec<u8>, StoreError> {
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
-        let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
-        let blob = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
-        let bytes = blob.map(|blob| blob.value().to_vec());
-        bytes
-            .filter(|bytes| Digest::of(bytes) == *digest)
-            .ok_or_else(|| self.damaged(format!("it has lost the bytes of {}", whose())))
+        let bytes = self.opened.read(|read| {
+            let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
+            let blob = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
+            Ok(blob.map(|blob| blob.value().to_vec()))
+        })?;
+        bytes.filter(|bytes| Digest::of(bytes) == *digest).ok_or_else(|| StoreError::Lost {
+            path: self.path().to_owned(),
+            whose: whose(),
+            digest: *digest,
+        })
     }
 
     fn damaged(&self, reason: impl ToString) -> StoreError {
-        StoreError::Damaged { path: self.path.clone(), reason: reason.to_string() }
+        self.opened.damaged(reason)
     }
 
     fn failed(&self, error: impl Into<redb::Error>) -> StoreError {
-        match error.into() {
-            redb::Error::Corrupted(reason) => self.damaged(reason),
-            redb::Error::TableDoesNotExist(table) => self.damaged(format!("the table {table} is missing")),
-            source => StoreError::Failed { path: self.path.clone(), source: Box::new(source) },
-        }
+        self.opened.failed(error)
     }
 }
 
-/// Opens the database and checks all of it.
-fn open_sound(path: &Path, file: File) -> Result<Database, StoreError> {
-    // Of some damage redb says nothing before it indexes out of bounds. Once its check has passed, it has rebuilt all
-    // that it goes by, so it is here or never.
-    let opened = panic::catch_unwind(|| {
-        let mut database = Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?;
-        let sound = database.check_integrity()?;
-        Ok((database, sound))
-    });
-    let broken = |_| StoreError::Damaged { path: path.to_owned(), reason: "its bookkeeping makes no sense".into() };
-    let (database, sound) = opened.map_err(broken)?.map_err(|error| open_failed(path, error))?;
-    if !sound {
-        tracing::warn!(store = %path.display(), "the store was not sound and has been repaired");
+impl UploadedBytes for Store {
+    fn wasm(&self, module: &Module) -> Result<Vec<u8>, String> {
+        Self::wasm(self, module).map_err(|error| error.to_string())
     }
-    Ok(database)
-}
 
-fn open_failed(path: &Path, error: DatabaseError) -> StoreError {
-    let path = path.to_owned();
-    match error {
-        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path },
-        DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            StoreError::Foreign { path, reason: error.to_string() }
-        }
-        DatabaseError::Storage(StorageError::Io(source)) => StoreError::Open { path, source },
-        DatabaseError::Storage(StorageError::Corrupted(reason)) => StoreError::Damaged { path, reason },
-        other => StoreError::Damaged { path, reason: other.to_string() },
+    fn files(&self, files: &Files) -> Result<Vec<u8>, String> {
+        self.blob(&files.digest, || "a stage's files".to_owned()).map_err(|error| error.to_string())
     }
 }
 

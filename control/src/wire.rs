@@ -1,8 +1,8 @@
-//! Between the messages of `pinion.v1` and the checked values of [`crate::model`] and [`crate::node`].
+//! Conversions between the messages of `pinion.v1` and the checked values of [`crate::model`] and [`crate::node`].
 //!
 //! Called by the API and its client at both ends of the socket, and by the store, which keeps objects as these same
-//! messages. What comes in is foreign: a message becomes a value only if every field of it is well-formed. Whether
-//! values fit each other is not decided here.
+//! messages. Incoming messages are untrusted: a message becomes a value only if every field of it is well-formed.
+//! Whether values are consistent with each other is not checked here.
 
 mod logs;
 mod metrics;
@@ -13,7 +13,7 @@ mod tests;
 
 use std::fmt::Display;
 
-/// A message with a field that is not what it has to be.
+/// A message with an invalid field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {problem}")]
 pub struct BadMessage {
@@ -26,18 +26,18 @@ impl BadMessage {
         Self { at: at.to_string(), problem: problem.to_string() }
     }
 
-    /// The same, seen from the message that holds this one.
+    /// Returns the error with its path as seen from the message that contains this one.
     fn within(self, at: impl Display) -> Self {
         Self { at: format!("{at}.{}", self.at), ..self }
     }
 }
 
-/// Puts the field's name to whatever may be wrong with it.
+/// Adds the field's name to the error of `result`.
 pub(crate) fn field<T, E: Display>(at: &str, result: Result<T, E>) -> Result<T, BadMessage> {
     result.map_err(|problem| BadMessage::new(at, problem))
 }
 
-/// Like [`field`], for one that may be absent.
+/// Like [`field`], for a field that may be absent.
 fn optional<S, T, E: Display>(
     at: &str,
     value: Option<S>,

@@ -1,4 +1,4 @@
-//! The control plane over a real Unix socket, with a data plane that only remembers.
+//! Tests of the control plane over a real Unix socket, with a fake data plane.
 
 mod support;
 
@@ -67,7 +67,6 @@ async fn ten_thousand_rules_go_from_a_manifest_to_the_store_and_back_in_seconds(
     assert_eq!(rules.len(), 10_001);
     let rules = rules.iter().filter(|rule| rule.name.as_str() != "ping").map(ObjectRef::from).collect::<Vec<_>>();
     assert_eq!(client.delete(&rules).await.unwrap().outcomes.len(), 10_000);
-    // About a second, seen.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
@@ -201,7 +200,7 @@ async fn the_desired_state_comes_back_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_chain_that_can_not_be_built_at_start_is_a_warning_until_it_can_and_no_other_changes_fault() {
+async fn a_chain_that_cannot_be_built_at_start_is_a_warning_and_fails_no_other_change() {
     let served = Served::start().await;
     apply_small(&mut Client::connect(&served.socket).await.unwrap()).await;
     let folder = served.stop().await;
@@ -211,13 +210,73 @@ async fn a_chain_that_can_not_be_built_at_start_is_a_warning_until_it_can_and_no
     let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
     let control = Control::open(store, node.clone()).unwrap();
     assert_eq!(node.take_calls(), ["build 1", "follow 1"]);
-    let warnings = ["not built when the node started: chain demo/echo: this node has lost its taste for it"];
+    let warnings = ["not built when the node started: chain demo/echo: this node does not accept it any more"];
     assert_eq!(control.status().warnings, warnings);
     control.apply(rules_only(vec![rule_to_echo("other", "10.77.0.3")])).unwrap();
     assert_eq!(control.status().warnings, warnings);
     node.refuses_chains.store(false, Ordering::Relaxed);
     control.apply(rules_only(vec![rule_to_echo("another", "10.77.0.4")])).unwrap();
     assert!(control.status().warnings.is_empty());
+}
+
+#[tokio::test]
+async fn applying_a_chain_again_rebuilds_a_template_that_the_node_has_lost() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.take_calls();
+    served.node.lacks.store(true, Ordering::Relaxed);
+    assert_eq!(apply_small(&mut client).await[1], "chain demo/echo unchanged");
+    assert_eq!(served.node.take_calls(), ["admit", "build 1", "follow 1"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_chain_that_is_held_back_is_tried_again_when_it_is_applied_again_and_for_no_other_change() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    *served.node.holds_back.lock().unwrap() = Some(ObjectRef::from(&echo_chain("m")));
+    client.apply(rules_only(vec![rule_to_echo("other", "10.77.0.3")])).await.unwrap();
+    assert!(served.node.holds_back.lock().unwrap().is_some());
+    served.node.take_calls();
+    apply_small(&mut client).await;
+    assert!(served.node.holds_back.lock().unwrap().is_none());
+    assert_eq!(served.node.take_calls(), ["admit", "follow 2"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_damaged_template_is_rebuilt_automatically() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.take_calls();
+    served.node.damaged.send_modify(|count| *count += 1);
+    let began = Instant::now();
+    while served.node.calls.lock().unwrap().len() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(30), "nothing is built again");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(served.node.take_calls(), ["build 1", "follow 1"]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_at_which_the_node_panics_is_answered_as_durable() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.panics.store(true, Ordering::Relaxed);
+    let error = client.apply(rules_only(vec![rule_to_echo("other", "10.77.0.3")])).await.unwrap_err();
+    let ClientError::Failed { code, message } = error else { panic!("{error:?}") };
+    assert_eq!(code, Code::Internal);
+    assert!(message.starts_with("the change is durable, as version 2, but the node failed"), "{message}");
+    served.node.panics.store(false, Ordering::Relaxed);
+    let served = Served::start_in(served.stop().await).await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    assert_eq!(client.rules(Filter::default()).await.unwrap().len(), 2);
+    served.stop().await;
 }
 
 #[tokio::test]
@@ -230,7 +289,7 @@ async fn a_chain_that_can_not_be_built_is_not_kept() {
     let request = ApplyRequest { chains: vec![chain], ..ApplyRequest::default() };
     let (code, message) = refused(client.apply(request).await.unwrap_err());
     assert_eq!(code, Code::InvalidArgument);
-    assert_eq!(message, "chain demo/echo: this node has lost its taste for it");
+    assert_eq!(message, "chain demo/echo: this node does not accept it any more");
     assert_eq!(client.chains(Filter::default()).await.unwrap(), [echo_chain("m")]);
     served.stop().await;
 }
@@ -375,7 +434,7 @@ async fn health_and_reflection_answer() {
 }
 
 #[tokio::test]
-async fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
+async fn the_socket_is_accessible_to_its_owner_only_and_removed_with_the_server() {
     let served = Served::start().await;
     let mode = std::fs::metadata(&served.socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -389,7 +448,7 @@ async fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_answered_on_is_left_alone() {
+async fn a_socket_on_which_a_server_answers_is_not_replaced() {
     let served = Served::start().await;
     let error = Server::bind(&served.socket).unwrap_err();
     assert!(matches!(error, ServeError::InUse { .. }));
@@ -439,7 +498,7 @@ async fn a_chain_or_a_module_is_called_by_its_name_and_its_answer_comes_back() {
     served.node.take_calls();
     assert_eq!(client.invoke(call("echo", b"one")).await.unwrap(), b"one for echo");
     assert_eq!(served.node.take_calls(), ["invoke demo/echo"]);
-    // The node is given a chain of the module once; what is durable stays as it is.
+    // The node gets a chain of the module once. The durable state does not change.
     for _ in 0..2 {
         assert_eq!(client.invoke(call("m", b"two")).await.unwrap(), b"two for m");
     }
@@ -453,7 +512,7 @@ async fn a_chain_or_a_module_is_called_by_its_name_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
-async fn a_call_without_an_answer_says_why_and_ends_when_its_time_is_over() {
+async fn a_call_without_an_answer_reports_why_and_ends_at_its_timeout() {
     let served = Served::start().await;
     let mut client = Client::connect(&served.socket).await.unwrap();
     apply_small(&mut client).await;

@@ -1,9 +1,9 @@
-//! Finds the system's DPDK, compiles the shim against it and generates the declarations of what the gateway uses.
+//! Finds the system's DPDK, compiles the shim against it and generates the declarations that the gateway uses.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The libraries whose functions are called. DPDK loads its drivers by itself, as plugins.
+/// The libraries whose functions are called. DPDK loads its drivers itself, as plugins.
 const LIBRARIES: [&str; 4] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool"];
 
 const FUNCTIONS: [&str; 36] = [
@@ -67,7 +67,7 @@ fn build() -> Result<(), String> {
     generate_bindings(&flags)
 }
 
-/// What Debian's pkg-config says to compile with, word by word: its `-march` is the one DPDK's inline functions need.
+/// Returns the compiler flags of pkg-config. On Debian they include `-march`, which DPDK's inline functions need.
 fn compiler_flags() -> Result<Vec<String>, String> {
     let dpdk = pkg_config::Config::new()
         .atleast_version("22.11")
@@ -115,7 +115,7 @@ fn generate_bindings(flags: &[String]) -> Result<(), String> {
     for name in OPAQUE {
         builder = builder.opaque_type(name);
     }
-    // Without libclang, bindgen panics; a person is better served by a sentence.
+    // Without libclang, bindgen panics; an error message is of more use.
     std::panic::set_hook(Box::new(|_| ()));
     let bindings = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.generate()));
     let _ = std::panic::take_hook();

@@ -1,70 +1,74 @@
-//! Decides which chain instance a flow goes to: memo, then flow cache, then rules, then bound instances, then ready ones.
+//! Decides which chain instance a flow goes to. It asks the memo, the flow cache, the rules, the bound instances and
+//! the ready ones, in this order.
 //!
-//! Owned by the gateway; knows neither ports nor buffers. [`Assigner::read`] and [`Assigner::assign`] are the fast path: they
-//! allocate nothing, take no lock, call no kernel. A flow that others were of right before costs a look at the memo; else a hit
-//! costs one keyed hash, one bucket and one entry of the cache, and one slot; a miss costs in addition a search through the
-//! rules and two more hashes. That no rule matches a flow is cached, too. A segment with which a TCP connection begins or ends costs one
-//! more look at the cache ([`Assigner::assign_milestone`]): it may have the flow's instance end, or another one take over.
+//! Owned by the gateway; knows neither ports nor buffers. [`Assigner::read`] and [`Assigner::assign`] are the fast
+//! path: they allocate nothing, take no lock and do not call the kernel. A flow that had frames just before costs one
+//! lookup in the memo. Otherwise a hit in the flow cache costs one keyed hash, one bucket, one entry and one slot. A
+//! miss also costs a search through the rules and two more hashes. That no rule matches a flow is cached, too. A
+//! segment that begins or ends a TCP connection costs one more lookup in the cache ([`Assigner::assign_milestone`]); it
+//! may end the flow's instance, or bind another one.
 //!
-//! A frame whose key waits for an instance can't overtake those that wait already: a chain has ready instances only
-//! while nobody waits for it, since [`Assigner::add_ready`] is followed by handing the instance to whoever waits.
+//! A frame whose key waits for an instance cannot overtake frames that wait already. A chain has ready instances only
+//! while no key waits for one: after [`Assigner::add_ready`], the gateway gives the instance to the key that has waited
+//! longest.
 
 use std::sync::Arc;
 
 use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::next_up::NextUp;
+use pinion_mma::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
+use crate::activation_clock::ActivationClock;
 use crate::drops::DropReason;
-use crate::flows::cache::{FlowCache, Lead, Verdict};
-use crate::flows::entrance::Entrance;
+use crate::flows::cache::{FlowCache, FlowLookup, Verdict};
+use crate::flows::entry_fwp::EntryFwp;
 use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{FlowState, Instances, KeyHash, Refused, Released, SlotRef};
-use crate::flows::memo::Memo;
+use crate::flows::recent_flows::RecentFlows;
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::plain::{self, PlainFlow};
-use crate::headers::{self, FlowKey, Headers, Milestone};
+use crate::headers::{self, FlowKey, Headers, TcpEvent};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
+use crate::keep_alive::KeepAlives;
 use crate::messages::Event;
-use crate::misses::FlowMisses;
 use crate::outbox::Outbox;
 use crate::rules::{Rule, RuleSet};
 
-/// A flow unseen for this long leaves the flow cache; should it go on, it is found again through the rules.
+/// A flow unseen for this long leaves the flow cache. If it goes on, it is found again through the rules.
 const FLOW_IDLE_NS: u64 = 60_000_000_000;
-/// All of the flow cache is looked at for such flows once in this time.
+/// The time in which the whole flow cache is swept once.
 const FLOW_SWEEP_PERIOD_NS: u64 = 15_000_000_000;
-/// For so many flows one datagram in fragments may be under way.
+/// For each so many flows, one datagram in fragments may be in progress.
 const FLOWS_PER_FRAGMENTED: usize = 16;
 const FRAGMENTED_MIN: usize = 64;
 
-/// What a frame is, by its headers and those of fragments before it.
+/// What a frame is, according to its headers and to earlier fragments of its datagram.
 #[derive(Clone, Copy)]
 pub(crate) enum Read {
-    /// Of a flow whose frames go there.
+    /// A frame of a flow whose frames go to `entry`.
     Known { plain: PlainFlow, entry: FwpId },
-    /// Of this flow.
-    Flow { flow: FlowKey, lead: Lead, plain: PlainFlow },
-    /// Of this flow, and its TCP connection begins or ends.
-    Milestone { flow: FlowKey, lead: Lead, milestone: Milestone },
+    /// A frame of this flow.
+    Flow { flow: FlowKey, lead: FlowLookup, plain: PlainFlow },
+    /// A frame of this flow that begins or ends its TCP connection.
+    TcpEvent { flow: FlowKey, lead: FlowLookup, milestone: TcpEvent },
     /// ARP.
     Arp,
     /// Router or neighbour discovery.
     NeighborDiscovery,
-    /// It is dropped.
+    /// The frame is dropped.
     Drop(DropReason),
 }
 
 impl Read {
-    /// Of no frame.
+    /// A placeholder, where there is no frame.
     pub(crate) const NOTHING: Self = Self::Arp;
 }
 
-/// What is to be done with a flow's frame.
+/// What happens to a flow's frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Assignment {
-    /// It goes to the instance with this entry.
+    /// It goes to the instance that is entered by this FWP.
     To(FwpId),
     /// It waits for an instance.
     Wait(InstanceKey),
@@ -75,38 +79,41 @@ pub(crate) enum Assignment {
 pub(crate) struct Assigner {
     rules: Arc<RuleSet>,
     rules_version: u32,
-    memo: Memo,
+    memo: RecentFlows,
     cache: FlowCache,
     fragments: Fragments,
     instances: Instances,
-    /// By chain: the launcher was told that an instance is wanted.
+    /// By chain: whether the launcher was asked for an instance.
     wanted: Box<[bool]>,
-    misses: Arc<FlowMisses>,
+    misses: Arc<ActivationClock>,
+    /// How long idle instances want to live; `None` if that does not count.
+    keep_alives: Option<Arc<KeepAlives>>,
     outbox: Outbox,
     /// Whether this poll may cause events.
     open: bool,
-    /// How many instances have been given.
+    /// How many instances have been bound.
     given: u64,
-    /// Since when those wait who are looked up, if not since just now.
+    /// Since when the clients have waited that are looked up; `None` for since now.
     waiting_since_ns: Option<u64>,
 }
 
 impl Assigner {
     #[cfg(test)]
     pub(crate) fn new(flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
-        Self::timed_by(FlowMisses::new(instances_max), flows_max, instances_max, outbox)
+        Self::timed_by(ActivationClock::new(instances_max), flows_max, instances_max, outbox)
     }
 
-    pub(crate) fn timed_by(misses: FlowMisses, flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
+    pub(crate) fn timed_by(misses: ActivationClock, flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
         Self {
             rules: Arc::default(),
             rules_version: 0,
-            memo: Memo::new(),
+            memo: RecentFlows::new(),
             cache: FlowCache::new(flows_max),
             fragments: Fragments::new((flows_max / FLOWS_PER_FRAGMENTED).max(FRAGMENTED_MIN)),
             instances: Instances::new(instances_max),
             wanted: vec![false; CHAINS_MAX as usize].into(),
             misses: Arc::new(misses),
+            keep_alives: None,
             outbox,
             open: true,
             given: 0,
@@ -114,57 +121,63 @@ impl Assigner {
         }
     }
 
-    /// Since when clients wait for the FWPs that they are given, and the clock for it.
-    pub(crate) fn misses(&self) -> &Arc<FlowMisses> {
+    /// Returns since when clients have waited for the FWPs that they were given, and the clock for it.
+    pub(crate) fn misses(&self) -> &Arc<ActivationClock> {
         &self.misses
     }
 
-    /// To be called at the start of each poll, unless what was kept is to be kept for longer, and can be: sends it. Returns how many events
-    /// that were.
+    /// Makes the release of idle instances depend on `keep_alives`.
+    pub(crate) fn keep_alive_by(&mut self, keep_alives: Arc<KeepAlives>) {
+        self.keep_alives = Some(keep_alives);
+    }
+
+    /// Starts a poll and sends the held events. Call it in each poll, unless events are to be held longer and there is
+    /// room for that. Returns how many events were sent.
     pub(crate) fn begin_poll(&mut self) -> usize {
         let sent = self.outbox.flush();
         self.open = self.outbox.is_clear();
         sent
     }
 
-    /// Whether what is kept, and what this poll causes, can be kept until the next one.
+    /// Returns whether the events held, and those of this poll, can be held until the next one.
     pub(crate) fn can_keep_events(&self) -> bool {
         self.open && self.outbox.has_room_for_poll()
     }
 
-    /// To be called when nothing was swept for longer than usual: what comes now is looked up, and noted as seen.
+    /// Forgets the memo. Call it when nothing was swept for longer than usual, so that the next frames are looked up
+    /// and noted as seen.
     pub(crate) fn forget_notes(&mut self) {
         self.memo.forget();
     }
 
-    /// Has whoever looks there know which instances clients will be given next.
-    pub(crate) fn announce_to(&mut self, next_up: Arc<NextUp>) {
-        self.instances.announce_to(next_up);
+    /// Publishes which instances the next clients will get to `upcoming`, so that other threads can prefetch them.
+    pub(crate) fn publish_upcoming_to(&mut self, upcoming: Arc<UpcomingInstances>) {
+        self.instances.publish_upcoming_to(upcoming);
     }
 
-    /// To be called when there is nothing else to do: has those who look there know one more of the instances that come after the next.
+    /// Publishes one more of the instances that follow the next one. Call it when idle.
     pub(crate) fn announce_later(&mut self) {
         self.instances.announce_later();
     }
 
-    /// Whether there are events to be sent.
+    /// Returns whether there are events to send.
     pub(crate) fn has_events(&self) -> bool {
         !self.outbox.is_clear()
     }
 
-    /// Whether this poll may cause events.
+    /// Returns whether this poll may cause events.
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// How many instances have been given, since the start.
+    /// Returns how many instances have been bound since the start.
     #[inline(always)]
     pub(crate) fn given(&self) -> u64 {
         self.given
     }
 
-    /// Has new clients counted as missed since then, or, with none, since they are looked up.
-    pub(crate) fn count_from(&mut self, waiting_since_ns: Option<u64>) {
+    /// Sets since when new clients count as missed; `None` for the time of their lookup.
+    pub(crate) fn set_arrival_time(&mut self, waiting_since_ns: Option<u64>) {
         self.waiting_since_ns = waiting_since_ns;
     }
 
@@ -180,12 +193,12 @@ impl Assigner {
         self.instances.ready_count()
     }
 
-    /// Reads a frame that came in by `port`, whose hardware address is `station`, and fetches the bucket of its flow. Says
-    /// in `into` what it is.
+    /// Reads a frame that came in by `port`, whose hardware address is `station`, and prefetches the bucket of its
+    /// flow. Writes what the frame is to `into`.
     ///
-    /// Best done for all frames of a burst, then [`Assigner::fetch`] for all, then [`Assigner::assign`]: with a million
-    /// flows each step would wait for memory, and so they wait for several at a time.
-    // Into its place: a key copied right after it was made, word by word, would have to wait until it is written.
+    /// Best called for all frames of a burst, then [`Assigner::fetch`] for all, then [`Assigner::assign`]. With a
+    /// million flows, each step waits for memory; this way, the waits of several frames overlap.
+    // Writes in place: a key that is copied, word by word, right after it was made would have to wait for the writes.
     #[inline(always)]
     pub(crate) fn read(
         &mut self,
@@ -198,7 +211,7 @@ impl Assigner {
         match plain::read(frame, port, station) {
             Some(plain) => match self.memo.entry(plain) {
                 Some(entry) => *into = Read::Known { plain, entry },
-                None => *into = self.look_ahead(plain.key(), plain),
+                None => *into = self.prefetch_upcoming(plain.key(), plain),
             },
             None => *into = self.read_other(frame, port, station, now_ns),
         }
@@ -207,10 +220,10 @@ impl Assigner {
     #[inline(never)]
     fn read_other(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, now_ns: u64) -> Read {
         match headers::parse(frame, port, station) {
-            Ok(Headers::Flow(flow, None)) => self.look_ahead(flow, PlainFlow::NONE),
+            Ok(Headers::Flow(flow, None)) => self.prefetch_upcoming(flow, PlainFlow::NONE),
             Ok(Headers::Flow(flow, Some(milestone))) => self.read_milestone(flow, milestone),
             Ok(Headers::Fragment(fragment)) => match self.fragments.flow_of(&fragment, now_ns) {
-                Ok(flow) => self.look_ahead(flow, PlainFlow::NONE),
+                Ok(flow) => self.prefetch_upcoming(flow, PlainFlow::NONE),
                 Err(reason) => Read::Drop(reason),
             },
             Ok(Headers::Arp) => Read::Arp,
@@ -219,39 +232,40 @@ impl Assigner {
         }
     }
 
-    fn read_milestone(&mut self, flow: FlowKey, milestone: Milestone) -> Read {
-        // If this begins another flow, it gets another instance when its turn comes; frames behind it are read before that.
-        if milestone == Milestone::Opens
+    fn read_milestone(&mut self, flow: FlowKey, milestone: TcpEvent) -> Read {
+        // If this begins another flow, that flow gets another instance in `assign`. Frames behind it are read before
+        // that.
+        if milestone == TcpEvent::Opens
             && let Some(plain) = PlainFlow::of(&flow)
         {
             self.memo.forget_flow(plain);
         }
-        Read::Milestone { flow, lead: self.cache.lead(self.cache.hash(&flow)), milestone }
+        Read::TcpEvent { flow, lead: self.cache.lead(self.cache.hash(&flow)), milestone }
     }
 
     #[inline(always)]
-    fn look_ahead(&self, flow: FlowKey, plain: PlainFlow) -> Read {
+    fn prefetch_upcoming(&self, flow: FlowKey, plain: PlainFlow) -> Read {
         let lead = self.cache.lead(self.cache.hash(&flow));
         Read::Flow { flow, lead, plain }
     }
 
-    /// As if nothing had been noted: what is noted holds for a poll.
+    /// Returns the reading as if the memo were empty: what the memo holds is valid for one poll only.
     pub(crate) fn long_way(&self, read: &Read) -> Read {
         match read {
-            Read::Known { plain, .. } => self.look_ahead(plain.key(), *plain),
+            Read::Known { plain, .. } => self.prefetch_upcoming(plain.key(), *plain),
             other => *other,
         }
     }
 
-    /// Fetches the entry of the frame's flow.
+    /// Prefetches the cache entry of the frame's flow.
     #[inline(always)]
     pub(crate) fn fetch(&self, read: &mut Read) {
-        if let Read::Flow { lead, .. } | Read::Milestone { lead, .. } = read {
+        if let Read::Flow { lead, .. } | Read::TcpEvent { lead, .. } = read {
             self.cache.go_on(lead);
         }
     }
 
-    /// Where a frame goes that was read, if it is of a flow, and its connection goes on: else it is for
+    /// Returns where a frame goes, or `None` if it is not of a flow, or begins or ends a connection. For the latter see
     /// [`Assigner::assign_milestone`].
     #[inline(always)]
     pub(crate) fn assign(&mut self, read: &Read, now_ns: u64) -> Option<Assignment> {
@@ -266,17 +280,17 @@ impl Assigner {
                 }
                 Some(assignment)
             }
-            Read::Milestone { .. } | Read::Arp | Read::NeighborDiscovery | Read::Drop(_) => None,
+            Read::TcpEvent { .. } | Read::Arp | Read::NeighborDiscovery | Read::Drop(_) => None,
         }
     }
 
-    /// Where a frame goes with which its flow's connection begins or ends. An instance may be given up for it: what was staged for
-    /// that one is to be handed over before.
+    /// Returns where a frame goes that begins or ends its flow's connection. This may release an instance, so frames
+    /// staged for that instance must be handed over before.
     pub(crate) fn assign_milestone(
         &mut self,
-        lead: Lead,
+        lead: FlowLookup,
         flow: &FlowKey,
-        milestone: Milestone,
+        milestone: TcpEvent,
         now_ns: u64,
     ) -> Assignment {
         let assignment = self.assign_flow(lead, flow, now_ns);
@@ -289,29 +303,29 @@ impl Assigner {
         if !self.open {
             return Assignment::Drop(DropReason::LauncherBusy);
         }
-        // Whoever has the ports now may be another one than who had them before.
+        // Another client may have the ports now.
         self.memo.forget();
         let released = self.instances.release(slot.index);
         self.give_up(released);
         self.assign_flow(lead, flow, now_ns)
     }
 
-    /// The instance bound to who sends this flow.
-    fn serving(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
+    /// Returns the instance that is bound to the sender of this flow.
+    fn serving(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => Some(slot),
             Some(Verdict::Dropped(_)) => None,
-            // There was no room in the cache.
+            // The cache had no room for the flow.
             None => self.bound_to(&self.key(self.rules.lookup(flow)?, flow)?),
         }
     }
 
-    /// Which instance serves a flow that this rule matches; none while the rule's chain is not in force.
+    /// Returns the key of a flow that this rule matches; `None` while the rule's chain is not in force.
     fn key(&self, rule: &Rule, flow: &FlowKey) -> Option<InstanceKey> {
         InstanceKey::new(rule, flow, self.rules.back(rule.chain))
     }
 
-    /// Tells the launcher of an instance that was let go of.
+    /// Tells the launcher that an instance was released.
     fn give_up(&mut self, Released { chain, instance, flow }: Released) {
         self.outbox.send(match flow {
             FlowState::Open => Event::Idle { chain, instance },
@@ -320,7 +334,7 @@ impl Assigner {
     }
 
     #[inline(always)]
-    fn assign_flow(&mut self, lead: Lead, flow: &FlowKey, now_ns: u64) -> Assignment {
+    fn assign_flow(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Assignment {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => match self.instances.entry(slot, flow.ingress().port, now_ns) {
                 Some(entry) => Assignment::To(entry),
@@ -331,7 +345,7 @@ impl Assigner {
         }
     }
 
-    // Apart from `assign`, so that the hit stays small.
+    // Apart from `assign_flow`, so that the code for a hit stays small.
     #[inline(never)]
     fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
         let missed_ns = self.waiting_since_ns.unwrap_or_else(|| self.misses.now_ns());
@@ -353,28 +367,28 @@ impl Assigner {
         }
     }
 
-    /// Where the message of a call goes that was made at `called_ns`. All calls of a chain share an instance with all others that share
-    /// one. As the fast path, if there is one.
+    /// Returns where the message of a call goes that was made at `called_ns`. All calls of a chain share the instance
+    /// that serves all clients. As fast as the fast path, if that instance exists.
     #[inline]
     pub(crate) fn assign_call(&mut self, function: FunctionRef, called_ns: u64, now_ns: u64) -> Assignment {
         if !self.rules.has(function) {
             return Assignment::Drop(DropReason::ChainNotInForce);
         }
-        if let Some(entry) = self.instances.everybodys(function.chain, now_ns) {
+        if let Some(entry) = self.instances.shared(function.chain, now_ns) {
             return Assignment::To(entry);
         }
-        let key = InstanceKey { chain: function.chain, client: ClientLabel::Everybody };
+        let key = InstanceKey { chain: function.chain, client: ClientLabel::All };
         match self.bind(&key, self.instances.hash(&key), called_ns, now_ns) {
             Some(slot) => Assignment::To(self.instances.entrance(slot).first),
             None => self.want(&key),
         }
     }
 
-    /// The chain that a frame is for which is dropped: as cheap as [`Assigner::assign`] is.
+    /// Returns the chain of a frame that is dropped. As cheap as [`Assigner::assign`].
     #[cold]
     pub(crate) fn chain_of(&mut self, read: &Read, now_ns: u64) -> Option<ChainIndex> {
         let (flow, lead) = match self.long_way(read) {
-            Read::Flow { flow, lead, .. } | Read::Milestone { flow, lead, .. } => (flow, lead),
+            Read::Flow { flow, lead, .. } | Read::TcpEvent { flow, lead, .. } => (flow, lead),
             _ => return None,
         };
         let flow = &flow;
@@ -390,7 +404,8 @@ impl Assigner {
         self.instances.bound_to(key, self.instances.hash(key))
     }
 
-    /// Gives the key, which waits since `missed_ns`, a ready instance of its chain, if there is one, and tells the launcher.
+    /// Binds a ready instance of the key's chain, if there is one, and tells the launcher. The key has waited since
+    /// `missed_ns`.
     fn bind(&mut self, key: &InstanceKey, hash: KeyHash, missed_ns: u64, now_ns: u64) -> Option<SlotRef> {
         if !self.open {
             return None;
@@ -414,21 +429,21 @@ impl Assigner {
         Assignment::Wait(*key)
     }
 
-    /// Other rules hold from now on. All that was cached under the old ones is looked up again.
+    /// Replaces the rules. Everything cached under the old ones is looked up again.
     pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>) {
         self.rules_version = self.rules_version.wrapping_add(1);
         self.memo.forget();
         let old = std::mem::replace(&mut self.rules, rules);
-        // The launcher may have forgotten what was wanted together with the chains that are gone.
+        // The launcher may have forgotten its requests, together with the chains that no longer exist.
         self.wanted.fill(false);
         self.outbox.send(Event::RulesReplaced { old });
     }
 
-    /// Takes a ready instance in; returns whether it is there now.
-    pub(crate) fn add_ready(&mut self, chain: ChainIndex, instance: InstanceId, entrance: Entrance) -> bool {
+    /// Adds a ready instance. Returns whether it was added.
+    pub(crate) fn add_ready(&mut self, chain: ChainIndex, instance: InstanceId, entrance: EntryFwp) -> bool {
         let added = self.instances.add(chain, instance, entrance);
         if let Some(wanted) = self.wanted.get_mut(chain.0 as usize) {
-            // Even if there was no room: else nobody would ask again once there is.
+            // Also if there was no room: otherwise no instance would be requested again once there is.
             *wanted = false;
         }
         match added {
@@ -437,49 +452,48 @@ impl Assigner {
                 self.outbox.send(Event::Withdrawn { chain, instance });
                 false
             }
-            // A slip of the launcher's. Giving it back would end an instance that serves somebody.
+            // A mistake of the launcher. To return the instance would end one that serves a client.
             Err(Refused::Known) => false,
         }
     }
 
-    /// Lets go of an instance that is ready still.
+    /// Releases an instance if it is still ready.
     pub(crate) fn reclaim(&mut self, instance: InstanceId) {
         if let Some(Released { chain, instance, .. }) = self.instances.reclaim(instance) {
             self.outbox.send(Event::Withdrawn { chain, instance });
         }
     }
 
-    /// Binds a ready instance to a key that waits since `missed_ns`; returns how it is entered.
-    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<Entrance> {
+    /// Binds a ready instance to a key that has waited since `missed_ns`. Returns how it is entered.
+    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<EntryFwp> {
         let slot = self.bind(key, self.instances.hash(key), missed_ns, now_ns)?;
         Some(self.instances.entrance(slot))
     }
 
-    /// Notes what frames that have waited say of the connection of whoever sent them, by this port.
-    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: Milestone, port: PortIndex) {
+    /// Notes a TCP event of frames that have waited, which came in by `port`.
+    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: TcpEvent, port: PortIndex) {
         if let Some(slot) = self.bound_to(key) {
             self.instances.note(slot, milestone, port);
         }
     }
 
-    /// Others wait for the chain still.
+    /// Requests another instance, because other keys still wait for the chain.
     pub(crate) fn want_more(&mut self, key: &InstanceKey) {
         self.want(key);
     }
 
-    /// Forgets an instance; its chain, if it served everybody.
+    /// Forgets an instance. Returns its chain if the instance served all clients.
     pub(crate) fn unbind(&mut self, instance: InstanceId) -> Option<ChainIndex> {
         self.memo.forget();
-        let was_everybodys = self.instances.serves_everybody(instance);
+        let was_shared = self.instances.is_shared(instance);
         let released = self.instances.unbind(instance);
         self.outbox.send(Event::Unbound { instance });
-        released.filter(|_| was_everybodys).map(|released| released.chain)
+        released.filter(|_| was_shared).map(|released| released.chain)
     }
 
-    /// Looks at a part of the tables, the greater the longer the last time is past, and gives up what is idle; returns
-    /// how many instances that were.
+    /// Sweeps a part of the tables, the larger the more time has passed, and releases idle instances. Returns how many.
     pub(crate) fn sweep(&mut self, now_ns: u64, share: SweepShare, idle_max: usize) -> usize {
-        // What was seen since the last sweep is to be noted as seen at least once before the next.
+        // Flows seen since the last sweep must be noted as seen at least once before the next.
         self.memo.forget();
         let slowly = SweepShare { period_ns: FLOW_SWEEP_PERIOD_NS, ..share };
         self.cache.sweep(slowly.of(self.cache.buckets()), now_ns, FLOW_IDLE_NS);
@@ -489,7 +503,10 @@ impl Assigner {
         }
         let (mut left, mut idle) = (share.of(self.instances.slots()), 0);
         while left > 0 && idle < idle_max {
-            let (looked_at, released) = self.instances.sweep(left, now_ns, |chain| self.rules.idle_timeout_ns(chain));
+            let may_end =
+                |first, unseen_ns| self.keep_alives.as_ref().is_none_or(|keep| keep.may_end(first, unseen_ns, now_ns));
+            let timeout_ns = |chain| self.rules.idle_timeout_ns(chain);
+            let (looked_at, released) = self.instances.sweep(left, now_ns, timeout_ns, may_end);
             left -= looked_at;
             if let Some(released) = released {
                 self.give_up(released);
@@ -505,9 +522,9 @@ impl Assigner {
 pub(crate) struct SweepShare {
     /// Time since the last sweep.
     pub(crate) elapsed_ns: u64,
-    /// Time in which all of the table is to be swept.
+    /// Time in which the whole table is swept once.
     pub(crate) period_ns: u64,
-    /// Places to be looked at in one sweep at most.
+    /// Places to look at in one sweep, at most.
     pub(crate) places_max: usize,
 }
 

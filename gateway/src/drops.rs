@@ -1,8 +1,8 @@
-//! Why the gateway drops frames, and how often it did: counted by the gateway's thread, read by anybody.
+//! Why the gateway drops frames, and how often. Only the gateway's thread counts; any thread may read.
 //!
-//! No received frame vanishes without one of these reasons; frames that a device does not take for transmission are
-//! counted with the port ([`crate::port::PortCounters`]). The names are stable: they are what operators see and alert
-//! on.
+//! No received frame vanishes without one of these reasons. Frames that a device does not accept for transmission are
+//! counted with the port ([`crate::port::PortCounters`]). The names are stable, because operators see them and alert on
+//! them.
 
 use std::fmt;
 
@@ -13,50 +13,53 @@ use crate::id::{CHAINS_MAX, ChainIndex};
 /// Why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// Some header promises more bytes than came.
+    /// A header claims more bytes than the frame has.
     Truncated,
-    /// An IP version that contradicts the Ethernet type.
+    /// The IP version contradicts the Ethernet type.
     BadVersion,
-    /// A length field that contradicts another one.
+    /// A length field contradicts another one.
     BadLength,
-    /// Wrong checksum of the IPv4 header, or of a neighbour discovery message.
+    /// The checksum of the IPv4 header, or of a neighbour discovery message, is wrong.
     BadChecksum,
-    /// A source address that no sender can have (multicast, broadcast).
+    /// The source address is multicast or broadcast, which no sender can have.
     BadSource,
-    /// Neither ARP, IPv4 nor IPv6.
+    /// The Ethernet type is neither ARP, IPv4 nor IPv6.
     UnknownEthertype,
     /// More than two VLAN tags.
     TooManyTags,
-    /// ARP or neighbour discovery in a VLAN: the node's addresses are on the untagged network, and an answer would join
-    /// networks kept apart on purpose.
+    /// ARP or neighbour discovery in a VLAN. The node's addresses are on the untagged network, and an answer would
+    /// connect networks that are separate on purpose.
     VlanNeighbor,
-    /// More IPv6 extension headers than anybody needs.
+    /// More IPv6 extension headers than [`crate::headers::EXTENSIONS_MAX`].
     TooManyExtensions,
-    /// To another station's hardware address, or about an address that isn't this port's.
+    /// The destination is another station's hardware address, or the message is about an address that is not this
+    /// port's.
     NotForUs,
     /// A malformed ARP or neighbour discovery message.
     BadNeighborMessage,
-    /// Another station claims an address of this port's.
+    /// Another station claims one of this port's addresses.
     AddressConflict,
-    /// A fragment of a datagram whose first fragment was not seen, or not lately: whose it is can't be told.
+    /// A fragment of a datagram whose first fragment was not seen, or not recently: its flow is unknown.
     FragmentWithoutFirst,
+    /// A fragment that would overwrite the headers by which its datagram was classified.
+    OverlappingFragment,
     /// No rule matches.
     NoRule,
-    /// The chain of the rule that matches cannot be in force.
+    /// The matching rule's chain is not in force.
     ChainNotInForce,
-    /// No chain instance came within the time a frame may wait for one.
+    /// No chain instance became ready within the time that a frame may wait for one.
     NoInstance,
-    /// Too many frames wait for chain instances, in all or of one client.
+    /// Too many frames wait for chain instances, in total or of one client.
     PendingFull,
-    /// The launcher doesn't keep up with the gateway's events, so nothing new can be started.
+    /// The launcher does not keep up with the gateway's events, so nothing new can start.
     LauncherBusy,
-    /// The MMA doesn't keep up: it holds as many frames as may be under way.
+    /// The MMA does not keep up: it holds as many of the gateway's buffers as it may.
     MmaBusy,
 }
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -70,6 +73,7 @@ impl DropReason {
         Self::BadNeighborMessage,
         Self::AddressConflict,
         Self::FragmentWithoutFirst,
+        Self::OverlappingFragment,
         Self::NoRule,
         Self::ChainNotInForce,
         Self::NoInstance,
@@ -78,7 +82,7 @@ impl DropReason {
         Self::MmaBusy,
     ];
 
-    /// The reason's name in status reports and metrics.
+    /// Returns the reason's name in status reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,6 +99,7 @@ impl DropReason {
             Self::BadNeighborMessage => "bad-neighbor-message",
             Self::AddressConflict => "address-conflict",
             Self::FragmentWithoutFirst => "fragment-without-first",
+            Self::OverlappingFragment => "overlapping-fragment",
             Self::NoRule => "no-rule",
             Self::ChainNotInForce => "chain-not-in-force",
             Self::NoInstance => "no-instance",
@@ -111,38 +116,37 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// One port's dropped frames by reason. Written by the gateway's thread alone.
+/// One port's dropped frames by reason. Only the gateway's thread writes it.
 #[derive(Debug, Default)]
 pub struct DropCounters {
     counts: [Counter; DropReason::ALL.len()],
 }
 
 impl DropCounters {
-    /// Counts frames; only for the gateway that owns the port.
+    /// Counts frames. Only the gateway that owns the port may call this.
     pub(crate) fn add(&self, reason: DropReason, count: u64) {
         self.counts[reason as usize].add(count);
     }
 
-    /// Frames dropped for this reason so far.
+    /// Returns how many frames were dropped for this reason so far.
     #[must_use]
     pub fn count(&self, reason: DropReason) -> u64 {
         self.counts[reason as usize].value()
     }
 
-    /// Every reason with its count.
+    /// Returns every reason with its count.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.into_iter().map(|reason| (reason, self.count(reason)))
     }
 
-    /// Frames dropped for any reason.
+    /// Returns how many frames were dropped for any reason.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
     }
 }
 
-/// What the gateway dropped of one chain's frames. They are among the port's drops, too. Written by the gateway's thread
-/// alone.
+/// Dropped frames of one chain, which are also among the port's drops. Only the gateway's thread writes it.
 #[derive(Debug, Default)]
 pub struct ChainDrops {
     /// [`DropReason::NoInstance`].
@@ -155,7 +159,7 @@ pub struct ChainDrops {
     pub mma_busy: Counter,
 }
 
-/// The drops of a chain as they stand, by reason.
+/// A snapshot of a chain's drops, by reason.
 pub type ChainDropCounts = [(DropReason, u64); 4];
 
 impl ChainDrops {
@@ -165,12 +169,12 @@ impl ChainDrops {
             DropReason::PendingFull => self.pending_full.add(count),
             DropReason::LauncherBusy => self.launcher_busy.add(count),
             DropReason::MmaBusy => self.mma_busy.add(count),
-            // No chain's: nothing was known of the frame's when it was dropped.
+            // For any other reason, the frame's chain was not known when it was dropped.
             _ => {}
         }
     }
 
-    /// Every reason with its count.
+    /// Returns every reason with its count.
     #[must_use]
     pub fn counts(&self) -> ChainDropCounts {
         [
@@ -182,7 +186,7 @@ impl ChainDrops {
     }
 }
 
-/// What the gateway dropped, by chain. A chain's place keeps its counts when another chain gets it.
+/// Dropped frames by chain. The counts of a chain's index stay when another chain gets that index.
 #[derive(Debug)]
 pub struct DropsByChain {
     chains: Box<[ChainDrops]>,
@@ -195,7 +199,7 @@ impl Default for DropsByChain {
 }
 
 impl DropsByChain {
-    /// One chain's.
+    /// Returns one chain's drops.
     ///
     /// # Panics
     /// If the index is not below [`CHAINS_MAX`].
@@ -204,7 +208,7 @@ impl DropsByChain {
         &self.chains[chain.0 as usize]
     }
 
-    /// Counts a frame; only for the gateway.
+    /// Counts a frame. Only the gateway may call this.
     pub(crate) fn add(&self, chain: Option<ChainIndex>, reason: DropReason) {
         if let Some(drops) = chain.and_then(|chain| self.chains.get(chain.0 as usize)) {
             drops.add(reason, 1);

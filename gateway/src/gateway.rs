@@ -2,25 +2,28 @@
 //!
 //! ```text
 //!             +--------------------------- Gateway::poll ---------------------------+
-//!   launcher ===commands==> [obey]                                                  |
+//!   launcher ===commands==> [apply_commands]                                                  |
 //!             |                |  ready instances, rules                            |
 //!   port ---receive---> [net_in: headers, Assigner] --To--> [Handover] ===inbound==> MMA
 //!             |           |        |        \--Wait--> [Pending] --Ready--^         |
 //!             |           |         \--Drop--> [Bin] --> pool  <------------spent== MMA
 //!             |        answer (ARP, ND)                                             |
-//!   port <--transmit--- [leaving] <---- [net_out] <------------------------outbound== MMA
+//!   port <--transmit--- [tx_batch] <---- [net_out] <------------------------outbound== MMA
 //!             +---------------------------------------------------------------------+
 //! ```
 //!
-//! The rules of the fast path, which all of `poll` is: after [`Gateway::new`] nothing is allocated or freed, no lock is
-//! taken and the kernel is not called, except by a port's device, by the launcher's channels (per command and event,
-//! not per packet) and to wake a sleeping MMA; `tests/no_allocation.rs` holds the first of these. Every call is
-//! bounded: a burst in, or a new client of it (`behind.rs`), and a burst out per port, a few commands, a slice of the tables.
+//! All of `poll` is the fast path. After [`Gateway::new`] it allocates and frees nothing (tested by
+//! `tests/no_allocation.rs`), takes no lock and does not call the kernel. Three things are exempt: a port's device, the
+//! launcher's channels (per command and event, not per packet), and the wake-up of a sleeping MMA.
+//!
+//! Every call is bounded. For each port it receives a burst, or continues with one new client of the last burst
+//! (`deferred_burst.rs`), and transmits a burst. It reads a few commands and sweeps a slice of the tables.
 
-mod behind;
-mod bin;
+mod buffer_return;
 mod config;
+mod deferred_burst;
 mod invocations;
+mod poll;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -28,23 +31,24 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::next_up::NextUp;
 use pinion_mma::stopwatch::Stopwatch;
+use pinion_mma::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
-use self::behind::Behind;
-use self::bin::{Bin, TAKEN_AT_ONCE};
+use self::buffer_return::{BufferReturn, TAKEN_AT_ONCE};
 use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PortSetup};
+use self::deferred_burst::DeferredBurst;
+use crate::activation_clock::ActivationClock;
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::pending::Pending;
 use crate::handover::Handover;
-use crate::headers::{self, Milestone};
+use crate::headers::{self, TcpEvent};
 use crate::id::ChainIndex;
 use crate::invoke::{INVOKE_PORT, InvokePort};
+use crate::keep_alive::KeepAlives;
 use crate::messages::Command;
-use crate::misses::FlowMisses;
 use crate::neighbor::Neighbors;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
@@ -56,39 +60,40 @@ pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
 const COMMANDS_PER_POLL: usize = 16;
 const IDLE_PER_POLL: usize = 32;
 const EXPIRED_PER_POLL: usize = 32;
-/// Asking a device may call the kernel: rarely enough not to matter.
+/// Time between two queries of the ports' facts, because a query may call the kernel. In nanoseconds.
 const FACTS_INTERVAL_NS: u64 = 1_000_000_000;
 const SWEEP_INTERVAL_NS: u64 = 1_000_000;
 const SWEEP_INTERVAL_MAX_NS: u64 = 4_000_000;
 const SWEEP_PERIOD_NS: u64 = 256_000_000;
 const SWEEP_PLACES_MAX: usize = 1024;
-/// Not polled for longer, the gateway has slept; and for how long the first frame then has it to itself. What is swept has left
-/// the caches meanwhile, and there is much of it.
+/// If the gateway was not polled for longer than this, it has slept. In nanoseconds.
 const PAUSE_NS: u64 = 1_000_000;
+/// For this long after a pause, neither sweeps nor queries of the ports delay the first frame. A sweep then costs most:
+/// its tables have left the CPU's caches, and much is due. In nanoseconds.
 const UNDIVIDED_NS: u64 = 200_000;
 
-/// A gateway. Made anywhere, then polled by one thread.
+/// A gateway. It can be made on any thread; one thread polls it.
 pub struct Gateway {
     ports: Box<[PortState]>,
     invoke: Option<InvokePort>,
     assigner: Assigner,
     pending: Pending,
     handover: Handover,
-    bin: Bin,
+    bin: BufferReturn,
     commands: Receiver<Command>,
     received: Vec<Frame>,
-    /// What the frames received are; means nothing between bursts.
+    /// What the received frames are. Valid only within a burst.
     reads: Box<[Read]>,
     burst: usize,
-    /// Whether a new client's first frame ends a burst.
+    /// Whether a burst is interrupted after the first frame of a new client.
     ends_bursts: bool,
-    /// The port that is polled first, so that none is always last.
+    /// The port that is polled first. It changes with each poll, so that no port is always last.
     first_port: usize,
     polled_ns: u64,
-    /// Until when sweeping and asking the ports wait.
-    undivided_ns: u64,
+    /// Sweeps and port queries wait until this time.
+    quiet_until_ns: u64,
     swept_ns: u64,
-    /// When the ports' facts were last asked for.
+    /// When the ports' facts were last queried.
     facts_ns: u64,
     stopwatch: Stopwatch,
 }
@@ -98,13 +103,14 @@ struct PortState {
     index: PortIndex,
     neighbors: Neighbors,
     promiscuous: Promiscuous,
-    behind: Behind,
+    behind: DeferredBurst,
     /// Frames to transmit; at most a burst.
-    leaving: Vec<Frame>,
+    tx_batch: Vec<Frame>,
 }
 
 impl PortState {
-    /// The station that a frame has to be for to be taken in: the port's own, or whichever it is for.
+    /// Returns the hardware address that a frame must have as its destination to be received: the port's own, or in
+    /// promiscuous mode whichever the frame has.
     fn receiver_of(&self, frame: &[u8]) -> EthernetAddress {
         match (self.promiscuous, frame.first_chunk()) {
             (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
@@ -113,21 +119,21 @@ impl PortState {
     }
 
     fn transmit(&mut self, pool: &mut dyn BufferPool) {
-        if !self.leaving.is_empty() {
-            self.port.transmit(&mut self.leaving, pool);
+        if !self.tx_batch.is_empty() {
+            self.port.transmit(&mut self.tx_batch, pool);
         }
     }
 
-    fn leave(&mut self, frame: Frame, pool: &mut dyn BufferPool) {
-        if self.leaving.len() == self.leaving.capacity() {
+    fn enqueue_tx(&mut self, frame: Frame, pool: &mut dyn BufferPool) {
+        if self.tx_batch.len() == self.tx_batch.capacity() {
             self.transmit(pool);
         }
-        self.leaving.push(frame);
+        self.tx_batch.push(frame);
     }
 }
 
 impl Gateway {
-    /// Makes a gateway and all memory that it will ever need.
+    /// Makes a gateway and allocates all memory that it will ever need.
     ///
     /// # Errors
     /// If a size is out of range or the pool is too small for the others.
@@ -151,14 +157,14 @@ impl Gateway {
         }
         let ports: Box<[_]> =
             (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
-        // A frame with which a flow begins anew gives an instance up and takes another.
+        // A frame that opens a flow anew may release one instance and bind another.
         let events_per_poll_max = 2 * burst * port_count + 2 * COMMANDS_PER_POLL + IDLE_PER_POLL;
-        // And a call may take or want an instance, or ask again for one when there are new rules.
+        // A call may bind or request an instance, and request one again when the rules change.
         let of_calls = invoke.as_ref().map_or(0, |port| burst + port.calls_max());
         let outbox = Outbox::new(config.events, events_per_poll_max + of_calls);
         let misses = match &invoke {
-            Some(port) => FlowMisses::by(port.stopwatch().clone(), instances_max),
-            None => FlowMisses::new(instances_max),
+            Some(port) => ActivationClock::by(port.stopwatch().clone(), instances_max),
+            None => ActivationClock::new(instances_max),
         };
         let assigner = Assigner::timed_by(misses, flows_max, instances_max, outbox);
         let invoke_name = invoke.as_mut().map(|port| {
@@ -174,7 +180,7 @@ impl Gateway {
             assigner,
             pending: Pending::new(pending_max),
             handover,
-            bin: Bin::new(pool, observer, 2 * burst),
+            bin: BufferReturn::new(pool, observer, 2 * burst),
             commands: config.commands,
             received: Vec::with_capacity(burst),
             reads: vec![Read::NOTHING; burst].into(),
@@ -182,90 +188,39 @@ impl Gateway {
             ends_bursts: false,
             first_port: 0,
             polled_ns: 0,
-            undivided_ns: 0,
+            quiet_until_ns: 0,
             swept_ns: 0,
             facts_ns: 0,
             stopwatch,
         })
     }
 
-    /// Has whoever looks there know which instances clients will be given next.
-    pub fn announce_to(&mut self, next_up: Arc<NextUp>) {
-        self.handover.announce_to(Arc::clone(&next_up));
-        self.assigner.announce_to(next_up);
+    /// Publishes which instances the next clients will get to `upcoming`, so that other threads can prefetch them.
+    pub fn publish_upcoming_to(&mut self, upcoming: Arc<UpcomingInstances>) {
+        self.handover.publish_upcoming_to(Arc::clone(&upcoming));
+        self.assigner.publish_upcoming_to(upcoming);
     }
 
-    /// Functions run on its thread, too: each new client's is to have run before the next client is looked at.
+    /// Makes the end of idle instances depend on `keep_alives`: an idle instance lives as long as it has asked for,
+    /// within the bounds set there.
+    pub fn keep_alive_by(&mut self, keep_alives: Arc<KeepAlives>) {
+        self.assigner.keep_alive_by(keep_alives);
+    }
+
+    /// Tells the gateway that functions run on its thread. It then stops a burst after each new client, so that the
+    /// client's function runs before the gateway looks up the next client.
     pub fn shares_thread_with_functions(&mut self) {
         self.ends_bursts = true;
     }
 
-    /// The gateway's state, for anybody to read.
+    /// Returns the gateway's state, which any thread may read.
     #[must_use]
     pub fn observer(&self) -> Arc<Observer> {
         Arc::clone(&self.bin.observer)
     }
 
-    /// Does what there is to do; returns how much that was, 0 if nothing.
-    pub fn poll(&mut self) -> usize {
-        let now_ns = self.stopwatch.elapsed_ns();
-        self.poll_at(now_ns)
-    }
-
-    /// [`Gateway::poll`] with a clock of the caller's, which starts at 0 and never goes back.
-    pub fn poll_at(&mut self, now_ns: u64) -> usize {
-        let batch = self.burst * self.ports.len();
-        let has_paused = now_ns.saturating_sub(self.polled_ns) > PAUSE_NS;
-        self.polled_ns = now_ns;
-        // The launcher may have to be woken for them, which takes longer than several clients do.
-        let keeps_events = self.has_clients_behind() && self.assigner.can_keep_events();
-        let mut done = if keeps_events { 0 } else { self.assigner.begin_poll() };
-        if has_paused {
-            self.assigner.forget_notes();
-        }
-        done += self.handover.take_spent(2 * batch, |buffer| self.bin.take(buffer));
-        done += self.give_up_waiting(now_ns);
-        done += self.net_out(batch);
-        self.handover.lend_empties(&mut *self.bin.pool);
-        // Last, so that as little as possible lies between a frame's arrival and the MMA, which may be this thread's next role.
-        let given = self.assigner.given();
-        for turn in 0..self.ports.len() {
-            done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
-        }
-        self.first_port = (self.first_port + 1) % self.ports.len();
-        // Who has just been given an instance does not wait for what the launcher says: once there are none to give, that is heard.
-        if self.assigner.given() == given && !self.has_clients_behind() {
-            done += self.obey(now_ns);
-        }
-        done += self.take_calls(now_ns);
-        self.handover.hand_over();
-        self.handover.ring();
-        if done > 0 && has_paused {
-            self.undivided_ns = now_ns + UNDIVIDED_NS;
-        }
-        // Who has just come waits for none of this, as long as it can wait itself.
-        let is_overdue = now_ns.saturating_sub(self.swept_ns) >= SWEEP_INTERVAL_MAX_NS;
-        if now_ns >= self.undivided_ns && (done == 0 || is_overdue) {
-            done += self.sweep(now_ns);
-            self.ask_ports(now_ns);
-        }
-        done += self.end_overdue_calls(now_ns);
-        if let Some(port) = &mut self.invoke {
-            port.hand_over();
-        }
-        // The gateway's own answers.
-        for state in &mut self.ports {
-            state.transmit(&mut *self.bin.pool);
-        }
-        self.bin.empty();
-        self.report();
-        if done == 0 {
-            self.assigner.announce_later();
-        }
-        done
-    }
-
-    /// Whether MMA or the launcher has something for the gateway. Ports can't be asked: see [`Gateway::arm`].
+    /// Returns whether MMA or the launcher has work for the gateway. Ports cannot be queried this way: see
+    /// [`Gateway::arm`].
     pub fn has_work(&mut self) -> bool {
         self.handover.has_work()
             || !self.commands.is_empty()
@@ -274,18 +229,18 @@ impl Gateway {
             || self.invoke.as_mut().is_some_and(InvokePort::has_work)
     }
 
-    /// Whether something is left of a burst.
+    /// Returns whether part of a burst is still deferred.
     fn has_clients_behind(&self) -> bool {
         self.ports.iter().any(|state| !state.behind.is_empty())
     }
 
-    /// Has the ports report frames to the calling thread, which is about to sleep; says on what it can rely. To be undone
-    /// by [`Gateway::disarm`] before the next poll.
+    /// Arms the ports to report frames to the calling thread, which is about to sleep. Returns what wake-up the thread
+    /// can rely on. [`Gateway::disarm`] must undo this before the next poll.
     pub fn arm(&mut self) -> Alarm {
         self.ports.iter_mut().map(|state| state.port.arm()).min().unwrap_or(Alarm::Set)
     }
 
-    /// What `poll(2)` finds readable when a frame has come, all ports together.
+    /// Returns the descriptors of all ports that `poll(2)` finds readable when a frame has arrived.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports.iter().flat_map(|state| state.port.descriptors()).map(AsFd::as_fd)
     }
@@ -295,8 +250,8 @@ impl Gateway {
         self.ports.iter_mut().for_each(|state| state.port.disarm());
     }
 
-    fn obey(&mut self, now_ns: u64) -> usize {
-        // To try in vain is a fence, which waits for all writes that are under way to other cores.
+    fn apply_commands(&mut self, now_ns: u64) -> usize {
+        // A failed attempt to receive costs a fence, which waits for all pending writes to other cores.
         if self.commands.is_empty() || !self.assigner.is_open() {
             return 0;
         }
@@ -317,7 +272,8 @@ impl Gateway {
                 }
                 Command::Reclaim { instance } => self.assigner.reclaim(instance),
                 Command::Unbind { instance } => {
-                    // What waited may just have been staged for it; after the answer nothing may name it any more.
+                    // Frames that waited may just have been staged for this instance. After the answer, the gateway
+                    // must not name it to MMA.
                     self.handover.hand_over();
                     let everybodys = self.assigner.unbind(instance);
                     if let (Some(chain), Some(port)) = (everybodys, &mut self.invoke) {
@@ -329,7 +285,7 @@ impl Gateway {
         done
     }
 
-    /// Gives the instance that has just become ready to whoever has waited longest for it.
+    /// Gives an instance that has just become ready to the client that has waited longest for it.
     fn serve_waiting(&mut self, chain: ChainIndex, now_ns: u64) {
         let Some(key) = self.pending.next_key(chain) else { return };
         let Some(since_ns) = self.pending.next_since_ns(chain) else { return };
@@ -339,7 +295,7 @@ impl Gateway {
         pending.release_next(chain, |frame| {
             let port = frame.port();
             match headers::milestone(frame.bytes()) {
-                Some(Milestone::Opens) => end = None,
+                Some(TcpEvent::Opens) => end = None,
                 Some(milestone) => end = Some((milestone, port)),
                 None => {}
             }
@@ -356,7 +312,7 @@ impl Gateway {
         }
     }
 
-    fn give_up_waiting(&mut self, now_ns: u64) -> usize {
+    fn expire_pending(&mut self, now_ns: u64) -> usize {
         let Some(until_ns) = now_ns.checked_sub(PENDING_TIMEOUT_NS) else { return 0 };
         let Self { pending, bin, .. } = self;
         let expire = |_: &usize| {
@@ -378,12 +334,13 @@ impl Gateway {
         count
     }
 
-    /// Takes in what the device has, up to the first frame of a new client if that ends a burst; returns how many frames were received,
-    /// and how many went to instances.
+    /// Takes in what the device has received, up to the first frame of a new client if that interrupts a burst. Returns
+    /// how many frames were received, and how many went to instances.
     fn take_in_burst(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
         let mut received = std::mem::take(&mut self.received);
         let count = self.ports[port].port.receive(&mut received, self.burst);
-        // Whoever came while the thread was in the poll, but not on its core, waits from now on.
+        // Frames may have arrived while the kernel had preempted this thread within the poll: their clients wait from
+        // now on.
         let received_ns = if self.ends_bursts && count > 1 { self.assigner.misses().now_ns() } else { now_ns };
         let mut reads = std::mem::take(&mut self.reads);
         self.read_burst(port, &mut received, &mut reads[..count], now_ns);
@@ -402,12 +359,12 @@ impl Gateway {
         (count, delivered)
     }
 
-    /// The same for what is left of a burst.
+    /// Takes in the deferred rest of a burst, under the same rules as [`Gateway::take_in_burst`].
     #[inline(never)]
     fn take_in_behind(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
         let can_wait = self.ports[port].behind.can_wait(now_ns);
-        // The clients have waited since then, whoever had the thread.
-        self.assigner.count_from(Some(self.ports[port].behind.received_ns()));
+        // The clients have waited since the burst was received, whatever the thread did meanwhile.
+        self.assigner.set_arrival_time(Some(self.ports[port].behind.received_ns()));
         let (mut count, mut delivered, given) = (0, 0, self.assigner.given());
         while let Some((frame, read)) = self.ports[port].behind.take() {
             delivered += self.take_in(port, frame, &read, now_ns);
@@ -416,7 +373,7 @@ impl Gateway {
                 break;
             }
         }
-        self.assigner.count_from(None);
+        self.assigner.set_arrival_time(None);
         (count, delivered)
     }
 
@@ -430,7 +387,8 @@ impl Gateway {
         reads.iter_mut().for_each(|read| self.assigner.fetch(read));
     }
 
-    /// Finds a frame its instance, or another end; returns how many went to an instance: 1, or 0.
+    /// Delivers a frame to its instance, holds, answers or drops it. Returns how many frames went to an instance: 1 or
+    /// 0.
     #[inline(always)]
     fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) -> u64 {
         let entry = match self.assigner.assign(read, now_ns) {
@@ -472,9 +430,10 @@ impl Gateway {
     #[inline(never)]
     fn take_in_other(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
         match read {
-            Read::Milestone { flow, lead, milestone } => {
-                // After the launcher is told of an instance that is given up, nothing may name it any more.
-                if *milestone == Milestone::Opens {
+            Read::TcpEvent { flow, lead, milestone } => {
+                // The gateway must not name an instance to MMA after it has told the launcher that the instance is
+                // released.
+                if *milestone == TcpEvent::Opens {
                     self.handover.hand_over();
                 }
                 match self.assigner.assign_milestone(*lead, flow, *milestone, now_ns) {
@@ -514,7 +473,7 @@ impl Gateway {
             Ok(len) => {
                 frame.set_len(len as u32);
                 self.bin.observer.port(state.index).neighbors_answered.add(1);
-                state.leave(frame, &mut *self.bin.pool);
+                state.enqueue_tx(frame, &mut *self.bin.pool);
             }
             Err(reason) => self.bin.drop_frame(frame, reason),
         }
@@ -525,7 +484,7 @@ impl Gateway {
         let count = handover.take_outbound(max, |frame| {
             let port = usize::from(frame.port().0);
             match (ports.get_mut(port), &mut *invoke) {
-                (Some(state), _) => state.leave(frame, &mut *bin.pool),
+                (Some(state), _) => state.enqueue_tx(frame, &mut *bin.pool),
                 (None, Some(invoke)) if invoke.index() == frame.port() => {
                     invoke.answer(frame.bytes());
                     bin.take(frame.into_buffer());
@@ -557,7 +516,7 @@ impl Gateway {
         bin.observer.set_gauges(assigner.flows(), assigner.bound(), assigner.ready(), pending.frames());
     }
 
-    fn ask_ports(&mut self, now_ns: u64) {
+    fn poll_link_state(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.facts_ns) >= FACTS_INTERVAL_NS {
             self.facts_ns = now_ns;
             for state in &self.ports {
@@ -568,13 +527,13 @@ impl Gateway {
 }
 
 impl Drop for Gateway {
-    // Frames that wait go back to the pool. Those at MMA are MMA's, which may use them still.
+    // Held frames go back to the pool. MMA keeps the frames that it has, and may still use them.
     fn drop(&mut self) {
         let Self { pending, bin, .. } = self;
         while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())) {}
-        for PortState { behind, leaving, .. } in &mut self.ports {
+        for PortState { behind, tx_batch, .. } in &mut self.ports {
             let behind = std::iter::from_fn(|| behind.take()).map(|(frame, _)| frame);
-            leaving.drain(..).chain(behind).for_each(|frame| bin.take(frame.into_buffer()));
+            tx_batch.drain(..).chain(behind).for_each(|frame| bin.take(frame.into_buffer()));
         }
         bin.close();
     }
@@ -584,8 +543,8 @@ fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let PortSetup { port, addresses } = setup;
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
     let promiscuous = port.promiscuous();
-    let behind = Behind::new(burst);
-    PortState { port, index, neighbors, promiscuous, behind, leaving: Vec::with_capacity(burst) }
+    let behind = DeferredBurst::new(burst);
+    PortState { port, index, neighbors, promiscuous, behind, tx_batch: Vec::with_capacity(burst) }
 }
 
 #[cfg(test)]

@@ -1,75 +1,78 @@
-//! The gateway's end of its links with the MMAs: frames handed over in batches, and account kept of every buffer on loan.
+//! The gateway's end of its links to the MMAs: hands frames over in batches, and counts the buffers that the MMAs hold.
 //!
-//! A buffer is lent with a received frame or empty, and comes back spent or with a frame to transmit; the MMA may send one
-//! frame out in the buffer that another came in, so what counts is the sum. It never exceeds what a link's rings hold, for
-//! MMA counts on room in the rings by which it gives buffers back. Received frames leave enough of it to empty buffers:
-//! frames that wait in the MMA for room can then never keep others from leaving, and so from making room.
+//! The gateway lends buffers with received frames, and empty ones. They come back spent, or with a frame to transmit.
+//! The MMA may transmit one frame in the buffer in which another was received, so only the sum counts. The sum never
+//! exceeds the capacity of the link's rings, because MMA relies on room in the rings by which it returns buffers.
+//! Received frames may not use the part of it that is reserved for empty buffers. So frames that wait in the MMA for
+//! room never keep other frames from leaving, which is what makes room.
 //!
-//! Allocates nothing after it was made; every operation is bounded by the batch it is given.
+//! Allocates nothing after it was made. Every operation is bounded by the batch that it is given.
 
 use std::sync::Arc;
 
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound};
-use pinion_mma::next_up::NextUp;
+use pinion_mma::upcoming::UpcomingInstances;
 
 use crate::port::BufferPool;
 
 /// All links of a gateway, by the MMA at their other end.
 pub(crate) struct Handover {
-    loans: Box<[Loan]>,
-    next_up: Arc<NextUp>,
-    /// Who was last said to have a frame on its way: to say so again would only take the line from those who look at it.
+    loans: Box<[BufferCredit]>,
+    upcoming: Arc<UpcomingInstances>,
+    /// The FWP that was last announced to have a frame on its way. To announce it again would only take the cache line
+    /// from the threads that poll it.
     expected: Option<FwpId>,
 }
 
-/// One link and what is lent by it.
-struct Loan {
+/// One link, and the buffers lent through it.
+struct BufferCredit {
     link: GatewayLink,
-    /// Buffers at MMA, the staged ones included.
+    /// Buffers at MMA, including the staged ones.
     lent: usize,
     lent_max: usize,
     empties: Vec<Buffer>,
-    /// Empty ones that MMA had not taken when it was last supplied.
+    /// Empty buffers that MMA had not taken when it was last supplied.
     empties_there: usize,
     empties_max: usize,
-    /// Whether something was staged since it was published and the bell rung.
+    /// Whether something was staged since the link was last published and the doorbell rung.
     staged: bool,
 }
 
 impl Handover {
-    /// Keeps each MMA supplied with `empties_max` empty buffers, or with half of what its link holds.
+    /// Makes the gateway's end. It keeps `empties_max` empty buffers lent to each MMA, at most half of what its link
+    /// holds.
     pub(crate) fn new(links: Vec<GatewayLink>, empties_max: usize) -> Self {
         Self {
-            loans: links.into_iter().map(|link| Loan::new(link, empties_max)).collect(),
-            next_up: Arc::default(),
+            loans: links.into_iter().map(|link| BufferCredit::new(link, empties_max)).collect(),
+            upcoming: Arc::default(),
             expected: None,
         }
     }
 
-    /// Whom to tell for which FWP the first frame of a batch is, ahead of the frame.
-    pub(crate) fn announce_to(&mut self, next_up: Arc<NextUp>) {
-        self.next_up = next_up;
+    /// Sets where the FWP is announced that the first frame of a batch goes to, ahead of the frame.
+    pub(crate) fn publish_upcoming_to(&mut self, upcoming: Arc<UpcomingInstances>) {
+        self.upcoming = upcoming;
     }
 
-    /// Buffers that the MMAs can hold at most.
+    /// Returns how many buffers the MMAs can hold at most.
     pub(crate) fn lent_max(&self) -> usize {
         self.loans.iter().map(|loan| loan.lent_max).sum()
     }
 
-    /// Says who has a frame on its way, if it is going to be the first of a batch. The sooner the better: with thousands of FWPs, all that a turn
-    /// touches has to be fetched from afar.
+    /// Announces that a frame is on its way to `target`, if it is going to be the first of a batch. The sooner the
+    /// better: with thousands of FWPs, all memory that a turn touches must be fetched.
     #[inline(always)]
     pub(crate) fn expect(&mut self, target: FwpId) {
         let mma = target.mma(self.loans.len());
         if !self.loans[mma.0].staged && self.expected.replace(target) != Some(target) {
-            self.next_up.expect(target);
+            self.upcoming.expect(target);
         }
     }
 
-    /// Puts a frame into the next batch, or gives it back when MMA holds as many as it may.
-    // Always inlined, with all that it calls: a frame that went over the stack would wait there for what was written before it.
+    /// Stages a frame for the next batch. Returns the frame if MMA holds as many buffers as it may.
+    // Always inlined, with all that it calls: a frame passed on the stack would have to wait for earlier writes to it.
     #[inline(always)]
     pub(crate) fn stage(&mut self, frame: Frame, target: FwpId) -> Result<(), Frame> {
         self.expect(target);
@@ -77,31 +80,31 @@ impl Handover {
         self.loans[mma.0].stage(frame, target)
     }
 
-    /// Publishes what was staged.
+    /// Publishes the staged frames.
     pub(crate) fn hand_over(&mut self) {
         for loan in self.loans.iter_mut().filter(|loan| loan.staged) {
             loan.link.inbound.publish();
         }
     }
 
-    /// Takes back buffers that are done with, up to `max` of each MMA's; returns how many.
+    /// Takes back spent buffers, up to `max` from each MMA. Returns how many.
     pub(crate) fn take_spent(&mut self, max: usize, mut take: impl FnMut(Buffer)) -> usize {
         self.loans.iter_mut().map(|loan| loan.take_spent(max, &mut take)).sum()
     }
 
-    /// Takes frames to transmit, up to `max` of each MMA's; returns how many.
+    /// Takes frames to transmit, up to `max` from each MMA. Returns how many.
     pub(crate) fn take_outbound(&mut self, max: usize, mut take: impl FnMut(Frame)) -> usize {
         self.loans.iter_mut().map(|loan| loan.take_outbound(max, &mut take)).sum()
     }
 
-    /// Supplies the MMAs with empty buffers, as far as the pool has some.
+    /// Lends empty buffers to the MMAs, as far as the pool has some.
     pub(crate) fn lend_empties(&mut self, pool: &mut dyn BufferPool) {
         for loan in &mut self.loans {
             loan.lend_empties(pool);
         }
     }
 
-    /// Wakes those MMAs that were given something since the last time.
+    /// Wakes the MMAs that were given something since the last call.
     pub(crate) fn ring(&mut self) {
         for loan in &mut self.loans {
             if std::mem::take(&mut loan.staged) {
@@ -110,13 +113,13 @@ impl Handover {
         }
     }
 
-    /// Whether an MMA has given something back.
+    /// Returns whether an MMA has returned something.
     pub(crate) fn has_work(&mut self) -> bool {
         self.loans.iter_mut().any(|loan| loan.link.outbound.ready(1) > 0 || loan.link.spent.ready(1) > 0)
     }
 }
 
-impl Loan {
+impl BufferCredit {
     fn new(mut link: GatewayLink, empties_max: usize) -> Self {
         let lent_max = link.inbound.room(usize::MAX);
         let empties_max = empties_max.min(lent_max / 2);
@@ -126,8 +129,8 @@ impl Loan {
 
     #[inline(always)]
     fn stage(&mut self, frame: Frame, target: FwpId) -> Result<(), Frame> {
-        // All that is lent but the empty ones that are there, which have their own part of the loan. MMA may have taken some
-        // of these meanwhile; they are on their way back then, with frames.
+        // Counts all buffers lent except the empty ones in the ring, which have their own part of the limit. MMA may
+        // have taken some of these meanwhile. Those then come back with frames.
         let is_full = self.lent + self.empties_max >= self.lent_max + self.empties_there;
         if is_full || self.lent >= self.lent_max {
             return Err(frame);

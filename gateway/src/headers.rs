@@ -1,4 +1,4 @@
-//! Reads a frame's headers, once: what it is and which flow it belongs to. Called by the gateway for each frame.
+//! Reads a frame's headers, once: what it is and which flow it belongs to. The gateway calls this for each frame.
 //!
 //! ```text
 //!   frame --> parse --> tags    up to two VLAN tags
@@ -6,18 +6,16 @@
 //!                   --> ipv6    header, extension headers    ---> transport   ports, ICMP type --> key
 //! ```
 //!
-//! Every byte here is foreign. A field is read from a slice or array whose length has been checked just before, never by
-//! an index that came in a frame; no input can make this panic, and each way to be malformed has its [`DropReason`]. Not
-//! done:
-//! * **TCP, UDP and ICMP checksums are not verified.** A virtual Ethernet pair or a TAP device hands over frames whose
-//!   transport checksum the sender's kernel left for hardware that isn't there; and whoever ends a connection checks
-//!   its own.
-//! * **Fragments are not put together.** Only a datagram's first fragment says which flow it is of; the others follow it
-//!   (`flows/fragments.rs`).
+//! No byte here is trusted. A field is read from a slice or array whose length has just been checked, never by an index
+//! that came in a frame. No input can cause a panic, and each kind of malformed frame has its [`DropReason`]. Not done:
+//! * **TCP, UDP and ICMP checksums are not verified.** On a virtual Ethernet pair or a TAP device, the sender's kernel
+//!   leaves the transport checksum to hardware that does not exist. The endpoint of a connection checks its own.
+//! * **Fragments are not reassembled.** Only a datagram's first fragment says which flow it belongs to; the others
+//!   follow it (`flows/fragments.rs`).
 //!
-//! Allocates nothing; the work is bounded by [`EXTENSIONS_MAX`] and [`TAGS_MAX`]. It is on the way of every packet, so
-//! the readers are plain loads and compares, and the usual frame (untagged, no IPv4 options, no extension headers) takes
-//! no loop. They are inlined where they are used, since a key that is handed on through memory costs more than making it.
+//! Allocates nothing; the work is bounded by [`EXTENSIONS_MAX`] and [`TAGS_MAX`]. Every packet passes through here, so
+//! the readers are plain loads and compares. The usual frame (untagged, no IPv4 options, no extension headers) takes no
+//! loop. The readers are inlined, because to pass a key through memory costs more than to make it.
 
 mod ipv4;
 mod ipv6;
@@ -36,7 +34,7 @@ pub(crate) use key::{Field, ICMP_TYPE_THERE};
 pub use key::{FiveTuple, FlowKey, Ingress, Vlan};
 pub use tags::TAGS_MAX;
 pub(crate) use tags::payload_offset;
-pub use transport::Milestone;
+pub use transport::TcpEvent;
 
 const ARP: u16 = 0x0806;
 const IPV4: u16 = 0x0800;
@@ -47,25 +45,29 @@ const IPV6: u16 = 0x86dd;
 pub enum Headers {
     /// An ARP message on the untagged network.
     Arp,
-    /// Router or neighbour discovery over IPv6 (ICMPv6 types 133 to 137) on the untagged network: the link's own
-    /// business, never an FWP's.
+    /// Router or neighbour discovery over IPv6 (ICMPv6 types 133 to 137) on the untagged network. It concerns the link
+    /// only, never an FWP.
     NeighborDiscovery,
-    /// A whole packet over IP, and what it says of the life of its TCP connection.
-    Flow(FlowKey, Option<Milestone>),
-    /// A piece of one.
+    /// A whole IP packet, and the TCP event that it carries, if any.
+    Flow(FlowKey, Option<TcpEvent>),
+    /// A fragment of an IP packet.
     Fragment(Fragment),
 }
 
 /// One fragment of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The datagram's flow if this is its first fragment, else as much of it as every fragment says: it lacks ports and
-    /// ICMP type.
+    /// The datagram's flow if this is its first fragment. Otherwise the part of it that every fragment has, without
+    /// ports and ICMP type.
     pub flow: FlowKey,
-    /// What the fragments of one datagram have in common, beside what [`Fragment::flow`] says.
+    /// What the fragments of one datagram share in addition to [`Fragment::flow`].
     pub identification: u32,
-    /// Which part it is.
+    /// Which part of the datagram it is.
     pub part: Part,
+    /// In bytes of the datagram. For the first fragment, the end of the headers that [`Fragment::flow`] was read from;
+    /// for any other, its own beginning. So a fragment that begins before that end would overwrite headers by which the
+    /// datagram was classified.
+    pub boundary: u16,
 }
 
 /// How much of a datagram a packet is.
@@ -75,18 +77,18 @@ pub enum Part {
     Whole,
     /// The fragment with the transport header.
     First,
-    /// Any other.
+    /// Any later fragment.
     Later,
 }
 
 impl Headers {
-    /// `portless` is the flow as far as the IP header tells it.
+    /// Combines the results of the readers. `portless` is the flow as far as the IP header tells it.
     #[inline(always)]
-    fn of(portless: FlowKey, told: transport::Told, part: Part, identification: u32) -> Self {
+    fn of(portless: FlowKey, told: transport::TransportInfo, part: Part, identification: u32, boundary: u16) -> Self {
         let flow = told.add_to(portless);
         match part {
             Part::Whole => Self::Flow(flow, told.milestone()),
-            Part::First | Part::Later => Self::Fragment(Fragment { flow, identification, part }),
+            Part::First | Part::Later => Self::Fragment(Fragment { flow, identification, part, boundary }),
         }
     }
 }
@@ -94,7 +96,7 @@ impl Headers {
 /// Reads a frame that came in by `port`, whose hardware address is `station`.
 ///
 /// # Errors
-/// Why the frame is to be dropped.
+/// The reason why the frame is dropped.
 pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<Headers, DropReason> {
     let (ethernet, rest) = frame.split_first_chunk::<14>().ok_or(DropReason::Truncated)?;
     if !is_for(ethernet, station) {
@@ -114,8 +116,8 @@ pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<
     }
 }
 
-/// What a frame that was read before says of its connection's life.
-pub(crate) fn milestone(frame: &[u8]) -> Option<Milestone> {
+/// Returns the TCP event of a frame that was read before, if any.
+pub(crate) fn milestone(frame: &[u8]) -> Option<TcpEvent> {
     let station = EthernetAddress(*frame.first_chunk()?);
     match parse(frame, PortIndex(0), station) {
         Ok(Headers::Flow(_, milestone)) => milestone,
@@ -123,7 +125,7 @@ pub(crate) fn milestone(frame: &[u8]) -> Option<Milestone> {
     }
 }
 
-/// Whether a station takes the frame. Multicast includes broadcast.
+/// Returns whether a station receives the frame. Multicast includes broadcast.
 #[inline(always)]
 fn is_for(ethernet: &[u8; 14], station: EthernetAddress) -> bool {
     ethernet[..6] == station.0 || ethernet[0] & 1 != 0

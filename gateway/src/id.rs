@@ -1,11 +1,11 @@
-//! Names of things that must not be mixed up, beside those of [`pinion_mma::id`].
+//! Types for identifiers that must not be mixed up, in addition to those of [`pinion_mma::id`].
 
 use std::fmt;
 
-/// Chains that a node can have: tables indexed by [`ChainIndex`] are made in this size at start.
+/// The most chains that a node can have. Tables indexed by [`ChainIndex`] have this size from the start.
 pub const CHAINS_MAX: u32 = 16_384;
 
-/// A chain's place in the node's tables, below [`CHAINS_MAX`].
+/// A chain's index in the node's tables, below [`CHAINS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainIndex(pub u32);
 
@@ -15,7 +15,7 @@ impl fmt::Display for ChainIndex {
     }
 }
 
-/// One running copy of a chain, named by the launcher; never used again for another.
+/// One running copy of a chain. The launcher assigns the number and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceId(pub u64);
 
@@ -25,15 +25,16 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// Which of the chains that have had the same place in the tables one after another; later ones are greater.
+/// The generation of a chain's index: it tells a chain from earlier ones that had the same index. Later ones are
+/// greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tenure(pub u32);
+pub struct ChainGeneration(pub u32);
 
-/// A chain as somebody invokes it. It never means another chain that later has the same place.
+/// A chain as a caller names it. The tenure protects against reuse of the index by another chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionRef {
-    /// Its place.
+    /// The chain's index.
     pub chain: ChainIndex,
-    /// Its time there.
-    pub tenure: Tenure,
+    /// The generation of that index.
+    pub tenure: ChainGeneration,
 }

@@ -5,39 +5,41 @@
 //!             Command |        ^ Event                    messages, outbox
 //!                     v        |
 //!   device --port--> gateway: Net-In --Inbound--> MMA
-//!                    |  headers   what is this frame, and whose? VLAN tags, fragments and ICMP types included
+//!                    |  headers   what the frame is, and its flow: VLAN tags, fragments and ICMP types included
 //!                    |  neighbor  ARP and neighbour discovery: answered at once
 //!                    |  assign    flow cache -> rules -> bound instance -> ready instance   (flows, rules)
 //!                    |  handover  batches to MMA, buffers on loan
 //!   device <-port--- gateway: Net-Out <---frames-- MMA
 //! ```
 //!
-//! | module | room |
+//! | module | content |
 //! |---|---|
 //! | [`gateway`] | the loop of the gateway's thread, which ties the others together |
 //! | [`port`] | devices and the buffers that frames travel in |
 //! | [`headers`], [`neighbor`] | foreign bytes are read here, and only here |
-//! | [`rules`] | what traffic goes to which chain, found without a walk through all; made elsewhere, swapped whole |
-//! | [`invoke`] | messages for chains, and who waits for their answers |
+//! | [`rules`] | which traffic goes to which chain, found without a walk through all rules; built by the launcher,
+//! replaced as a whole |
+//! | [`invoke`] | messages to chains, and the calls that wait for answers |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
-//! | [`messages`] | what launcher and gateway tell each other |
-//! | [`drops`], [`misses`], [`observer`] | what others can see |
+//! | [`messages`] | commands from the launcher to the gateway, and events back |
+//! | [`drops`], [`activation_clock`], [`observer`] | state that other threads can read |
+//! | [`keep_alive`] | how long functions want their idle instances to live |
 //!
-//! This crate copies no packet and runs no guest: it decides to whom a frame belongs and hands its buffer to MMA
-//! ([`pinion_mma::link`]). A gateway's thread never blocks and, once it is made, never allocates.
+//! This crate copies no packet and runs no guest. It decides which chain instance a frame belongs to and hands the
+//! frame's buffer to MMA ([`pinion_mma::link`]). A gateway's thread never blocks, and once the gateway is made, it
+//! never allocates.
 
+pub mod activation_clock;
 mod assign;
 pub mod drops;
-#[cfg(feature = "dpdk")]
-pub mod eal;
 pub mod flows;
 pub mod gateway;
 mod handover;
 pub mod headers;
 pub mod id;
 pub mod invoke;
+pub mod keep_alive;
 pub mod messages;
-pub mod misses;
 pub mod neighbor;
 pub mod observer;
 mod outbox;

@@ -1,4 +1,4 @@
-//! What the launcher and the gateway tell each other.
+//! Commands from the launcher to the gateway, and events from the gateway to the launcher.
 //!
 //! ```text
 //!   launcher (a thread that may wait)            gateway (a thread that must not)
@@ -9,43 +9,42 @@
 //!            <------------------------ Unbound    ... and never names it to MMA again
 //! ```
 //!
-//! Every instance that the gateway was given comes back in exactly one of `Idle`, `FlowEnded`, `Withdrawn` and `Unbound` (and
-//! an `Unbind` that crosses one of the others is answered all the same). No event is lost: see `outbox.rs`.
+//! Every instance that the gateway was given comes back in exactly one of `Idle`, `FlowEnded`, `Withdrawn` and
+//! `Unbound`. An `Unbind` that crosses one of the others is still answered. No event is lost: see `outbox.rs`.
 //!
-//! The gateway reads no commands while the launcher leaves events unread. So the launcher must not wait for room in
-//! the channel of commands without reading events meanwhile.
+//! The gateway reads no commands while the launcher leaves events unread. So the launcher must read events while it
+//! waits for room in the command channel.
 
 use std::sync::Arc;
 
 use crate::flows::ClientLabel;
-use crate::flows::entrance::Entrance;
+use crate::flows::entry_fwp::EntryFwp;
 use crate::id::{ChainIndex, InstanceId};
 use crate::rules::RuleSet;
 
 /// From the launcher to the gateway.
 #[derive(Debug)]
 pub enum Command {
-    /// These rules hold from now on. Instances keep serving the clients that they are bound to, as far as the rules
-    /// still lead these clients to the same chain under the same policy. Instances of chains that the set doesn't have
-    /// any more are given up as idle.
+    /// Replaces the rules. An instance keeps serving its client as long as the rules still lead this client to the same
+    /// chain under the same policy. Instances of chains that the new set lacks are released as idle.
     SetRules(Arc<RuleSet>),
-    /// An instance of the chain is ready to be taken.
+    /// An instance of the chain is ready to be bound.
     Ready {
         /// The chain.
         chain: ChainIndex,
-        /// The instance; not one that the gateway has already.
+        /// The instance. The gateway must not have it already.
         instance: InstanceId,
-        /// The FWPs that its frames go to first.
-        entrance: Entrance,
+        /// The FWPs by which frames enter the instance.
+        entrance: EntryFwp,
     },
-    /// The instance is wanted back if no client has it: if it is ready still, the gateway forgets it, and says so with
-    /// [`Event::Withdrawn`]; otherwise nothing is done.
+    /// Asks for an instance back if it is not bound. If it is still ready, the gateway forgets it and sends
+    /// [`Event::Withdrawn`]; otherwise it does nothing.
     Reclaim {
         /// The instance.
         instance: InstanceId,
     },
-    /// The instance has ended or is to end: the gateway forgets it, whether ready or bound, and answers with
-    /// [`Event::Unbound`] even if it didn't know it.
+    /// The instance has ended or is about to end. The gateway forgets it, whether ready or bound, and answers with
+    /// [`Event::Unbound`] even if it did not know it.
     Unbind {
         /// The instance.
         instance: InstanceId,
@@ -55,21 +54,21 @@ pub enum Command {
 /// From the gateway to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// New rules are in force; here are the old ones, so that they are not freed on the gateway's thread.
+    /// New rules are in force. The event carries the old ones, so that they are not freed on the gateway's thread.
     RulesReplaced {
-        /// What held before.
+        /// The rules that were in force before.
         old: Arc<RuleSet>,
     },
-    /// A ready instance now serves a client.
+    /// A ready instance was bound to a client.
     Taken {
         /// The chain.
         chain: ChainIndex,
         /// The instance.
         instance: InstanceId,
-        /// Whom it serves.
+        /// The client that it serves.
         client: ClientLabel,
     },
-    /// Somebody needs an instance of the chain and none is ready. Told once until one is offered.
+    /// A client needs an instance of the chain and none is ready. Sent once until an instance is offered.
     Wanted {
         /// The chain.
         chain: ChainIndex,
@@ -81,15 +80,15 @@ pub enum Event {
         /// The instance.
         instance: InstanceId,
     },
-    /// Nothing came for the instance during its chain's idle timeout. The gateway has unbound it: no frame goes there
-    /// any more.
+    /// No frame came for the instance during its chain's idle timeout. The gateway has unbound it: no more frames go
+    /// there.
     Idle {
         /// The chain.
         chain: ChainIndex,
         /// The instance.
         instance: InstanceId,
     },
-    /// The instance served one flow, and its client has closed or reset the connection. The gateway has unbound it, as with
+    /// The instance served one flow, whose connection was closed or reset. The gateway has unbound it, as with
     /// [`Event::Idle`].
     FlowEnded {
         /// The chain.

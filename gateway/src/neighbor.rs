@@ -1,10 +1,11 @@
-//! Answers who asks for a port's addresses: ARP for IPv4, neighbour discovery for IPv6 (RFC 4861).
+//! Answers requests for a port's addresses: ARP for IPv4, neighbour discovery for IPv6 (RFC 4861).
 //!
-//! The gateway does this itself, so that a chain is reached without any FWP knowing about links, and no tenant can
-//! answer for another's address. An answer is written over the question, in the question's own buffer. Called by the
-//! gateway for the frames that [`crate::headers`] recognised, which are none in a VLAN; a tag with a priority only is
-//! skipped, and not repeated in the answer. Allocates nothing. It never asks anybody: frames that leave are addressed
-//! by the FWPs, who reply to whom they heard from.
+//! The gateway does this itself. So no FWP has to know about links to make its chain reachable, and no tenant can
+//! answer for another's address. The answer is written over the request, in the request's own buffer.
+//!
+//! The gateway calls this for frames that [`crate::headers`] recognised, none of which are in a VLAN. A priority-only
+//! tag is skipped and not repeated in the answer. Allocates nothing. Never sends requests of its own: FWPs address the
+//! frames that leave, as replies to stations that they heard from.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -20,11 +21,11 @@ use crate::headers::payload_offset;
 
 const ETHERNET_HEADER: usize = 14;
 const IPV6_HEADER: usize = 40;
-/// Neighbour discovery is for the link itself: a message that any router has forwarded has a lower hop limit.
+/// Neighbour discovery stays on the link: a router that forwarded a message would have decreased the hop limit.
 const HOP_LIMIT: u8 = 255;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What one port answers for.
+/// The addresses that one port answers for.
 #[derive(Debug)]
 pub struct Neighbors {
     station: EthernetAddress,
@@ -33,30 +34,30 @@ pub struct Neighbors {
 }
 
 impl Neighbors {
-    /// Answers for these addresses (the addresses themselves, not the rest of their prefixes) with the hardware address
-    /// `station`.
+    /// Makes an answerer for these addresses (the addresses themselves, not the rest of their prefixes), with the
+    /// hardware address `station`.
     #[must_use]
     pub fn new(station: EthernetAddress, addresses: &[IpNet]) -> Self {
         let mut ipv4: Vec<_> = addresses.iter().filter_map(ipv4_of).collect();
         let mut ipv6: Vec<_> = addresses.iter().filter_map(ipv6_of).collect();
-        // Sorted, to be searched: somebody may declare hundreds.
+        // Sorted for binary search, as there may be hundreds.
         ipv4.sort_unstable();
         ipv6.sort_unstable();
         Self { station, ipv4: ipv4.into(), ipv6: ipv6.into() }
     }
 
-    /// The port's hardware address.
+    /// Returns the port's hardware address.
     #[must_use]
     pub fn station(&self) -> EthernetAddress {
         self.station
     }
 
-    /// Turns an ARP request of `len` bytes at the start of `space` into its answer; returns the answer's length.
+    /// Turns an ARP request of `len` bytes at the start of `space` into its answer. Returns the answer's length.
     ///
     /// Probes (from 0.0.0.0) are answered like any request, which is what defends the address.
     ///
     /// # Errors
-    /// Why there is no answer; `space` is as it was.
+    /// The reason why there is no answer. `space` is then unchanged.
     pub fn answer_arp(&self, space: &mut [u8], len: usize) -> Result<usize, DropReason> {
         let frame = space.get(..len).ok_or(DropReason::Truncated)?;
         let question = frame.get(payload_offset(frame)..).ok_or(DropReason::Truncated)?;
@@ -90,14 +91,14 @@ impl Neighbors {
         Ok(answer_len)
     }
 
-    /// Turns a neighbour solicitation of `len` bytes at the start of `space` into the advertisement it asks for;
-    /// returns that one's length, which can be greater.
+    /// Turns a neighbour solicitation of `len` bytes at the start of `space` into the advertisement that it asks for.
+    /// Returns the advertisement's length, which can be greater.
     ///
-    /// A probe for duplicate addresses (from `::`) is answered to everybody on the link, for its sender has no address
-    /// yet. Other messages of neighbour and router discovery have no answer.
+    /// The answer to a probe for duplicate addresses (from `::`) goes to all nodes on the link, because the prober has
+    /// no address yet. Other messages of neighbour and router discovery have no answer.
     ///
     /// # Errors
-    /// Why there is no answer; `space` is as it was.
+    /// The reason why there is no answer. `space` is then unchanged.
     pub fn answer_solicitation(&self, space: &mut [u8], len: usize) -> Result<usize, DropReason> {
         let Solicitation { asker, asker_station, target } = self.solicitation(space, len)?;
         let (to, to_station, solicited) = if asker.is_unspecified() {
@@ -127,13 +128,13 @@ impl Neighbors {
         Ok(answer_len)
     }
 
-    /// Reads and judges a solicitation as RFC 4861, section 7.1.1, wants it judged.
+    /// Reads and validates a solicitation as RFC 4861, section 7.1.1, requires.
     fn solicitation(&self, space: &[u8], len: usize) -> Result<Solicitation, DropReason> {
         let frame = space.get(..len).ok_or(DropReason::Truncated)?;
         let packet = frame.get(payload_offset(frame)..).ok_or(DropReason::Truncated)?;
         let frame = EthernetFrame::new_checked(frame).map_err(|_| DropReason::Truncated)?;
         let packet = Ipv6Packet::new_checked(packet).map_err(|_| DropReason::Truncated)?;
-        // Behind extension headers, fragments above all (RFC 6980), nobody honest sends these messages.
+        // No compliant sender puts these messages behind extension headers, least of all in fragments (RFC 6980).
         if packet.next_header() != IpProtocol::Icmpv6 || packet.hop_limit() != HOP_LIMIT {
             return Err(DropReason::BadNeighborMessage);
         }
@@ -181,7 +182,7 @@ impl Neighbors {
     }
 }
 
-/// A question that is well-formed and about an address of ours.
+/// A valid solicitation for one of the port's addresses.
 struct Solicitation {
     asker: Ipv6Addr,
     asker_station: EthernetAddress,

@@ -1,4 +1,4 @@
-//! What a gateway lets others see of itself, at any time and without waiting for it.
+//! The gateway's state as other threads can read it, at any time and without waiting for the gateway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,20 +7,20 @@ use crossbeam_utils::CachePadded;
 use pinion_mma::counters::Counter;
 use pinion_mma::id::PortIndex;
 
+use crate::activation_clock::ActivationClock;
 use crate::drops::{DropCounters, DropsByChain};
-use crate::misses::FlowMisses;
 use crate::port::{LinkState, PortFacts};
 
-/// A gateway's state as numbers, shared with whoever reports it. Written by the gateway's thread alone.
+/// A gateway's state as numbers, shared with the threads that report it. Only the gateway's thread writes it.
 #[derive(Debug)]
 pub struct Observer {
     ports: Box<[CachePadded<PortObserver>]>,
     gauges: CachePadded<Gauges>,
     chains: Arc<DropsByChain>,
-    misses: Arc<FlowMisses>,
+    misses: Arc<ActivationClock>,
 }
 
-/// What became of one port's frames. What the device itself counts is in [`crate::port::PortCounters`].
+/// What happened to one port's frames. The device's own counts are in [`crate::port::PortCounters`].
 #[derive(Debug)]
 pub struct PortObserver {
     name: String,
@@ -43,19 +43,21 @@ struct Gauges {
 }
 
 impl PortObserver {
-    /// The port's name.
+    /// Returns the port's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether frames could pass when the port was last asked, at most a second ago. A port that does not tell counts as up.
+    /// Returns whether the link was up when the port was last queried, at most a second ago. A link of unknown state
+    /// counts as up.
     #[must_use]
     pub fn link_up(&self) -> bool {
         self.link_up.load(Ordering::Relaxed)
     }
 
-    /// Frames that were lost before the gateway saw them, as far as the device counts them; likewise.
+    /// Returns how many frames were lost before the gateway saw them, as far as the device counts them. At most a
+    /// second old.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
@@ -68,7 +70,7 @@ impl PortObserver {
 }
 
 impl Observer {
-    pub(crate) fn new<'a>(port_names: impl Iterator<Item = &'a str>, misses: Arc<FlowMisses>) -> Self {
+    pub(crate) fn new<'a>(port_names: impl Iterator<Item = &'a str>, misses: Arc<ActivationClock>) -> Self {
         let observer = |name: &str| PortObserver {
             name: name.to_owned(),
             drops: DropCounters::default(),
@@ -81,42 +83,42 @@ impl Observer {
         Self { ports, gauges: CachePadded::default(), chains: Arc::default(), misses }
     }
 
-    /// The gateway's ports, in the order of the configuration.
+    /// Returns the gateway's ports, in the order of the configuration.
     pub fn ports(&self) -> impl ExactSizeIterator<Item = &PortObserver> {
         self.ports.iter().map(|port| &**port)
     }
 
-    /// What was dropped of each chain's frames.
+    /// Returns the drop counts of each chain.
     #[must_use]
     pub fn chain_drops(&self) -> &Arc<DropsByChain> {
         &self.chains
     }
 
-    /// Since when clients wait for the FWPs that they were given.
+    /// Returns since when clients have waited for the FWPs that they were given.
     #[must_use]
-    pub fn flow_misses(&self) -> &Arc<FlowMisses> {
+    pub fn flow_misses(&self) -> &Arc<ActivationClock> {
         &self.misses
     }
 
-    /// Flows in the flow cache; one that has ended is counted until it was unseen for a while.
+    /// Returns the number of flows in the flow cache. A flow that has ended counts until it was unseen for a while.
     #[must_use]
     pub fn flows(&self) -> usize {
         self.gauges.flows.load(Ordering::Relaxed)
     }
 
-    /// Chain instances that serve somebody.
+    /// Returns the number of chain instances that are bound to clients.
     #[must_use]
     pub fn instances_bound(&self) -> usize {
         self.gauges.bound.load(Ordering::Relaxed)
     }
 
-    /// Chain instances that wait to be taken.
+    /// Returns the number of chain instances that are ready and not yet bound.
     #[must_use]
     pub fn instances_ready(&self) -> usize {
         self.gauges.ready.load(Ordering::Relaxed)
     }
 
-    /// Frames that wait for a chain instance.
+    /// Returns the number of frames that wait for a chain instance.
     #[must_use]
     pub fn frames_pending(&self) -> usize {
         self.gauges.pending.load(Ordering::Relaxed)

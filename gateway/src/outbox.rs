@@ -1,14 +1,15 @@
 //! Events on their way to the launcher. Sending never blocks the gateway, and no event is lost.
 //!
-//! What a poll causes is kept, and sent at the start of the next: to wake a launcher that sleeps takes longer than all that
-//! a new client's packet needs to reach its function, and the launcher is in no hurry. While clients wait behind others of
-//! their burst, it is kept until the burst is over, or there may be no room for what another poll causes. What the channel has
-//! no room for when it is sent is kept further. As long as something is, the gateway does nothing that would cause another
-//! event (it reads no commands, starts nothing, gives up nothing), so no more can be kept than two polls cause, and that is
-//! known beforehand: the outbox is made in this size.
+//! Events of one poll are sent at the start of the next. To wake a sleeping launcher takes longer than a new client's
+//! packet needs to reach its function, and the launcher can wait. While clients of a burst are deferred, their events
+//! are held until the burst is over, or until there may be no room for the events of another poll. Events that find the
+//! channel full are held further.
 //!
-//! The channel takes a lock inside, for a moment, only to wake a launcher that sleeps; that is per event, never per
-//! packet.
+//! While events are held, the gateway does nothing that would cause more: it reads no commands, binds no instance and
+//! releases none. So at most the events of two polls are held. That number is known beforehand, and the outbox has this
+//! capacity.
+//!
+//! The channel takes a lock only to wake a sleeping launcher: per event, never per packet.
 
 use std::collections::VecDeque;
 
@@ -27,31 +28,28 @@ impl Outbox {
         Self { sender, kept: VecDeque::with_capacity(2 * events_per_poll_max), events_per_poll_max }
     }
 
-    /// Whether all that a poll causes can be kept besides what is kept already.
+    /// Returns whether there is room for all events of another poll.
     pub(crate) fn has_room_for_poll(&self) -> bool {
         self.kept.len() <= self.events_per_poll_max
     }
 
-    /// Whether everything so far has been sent.
+    /// Returns whether every event so far has been sent.
     pub(crate) fn is_clear(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Takes an event, to be sent at the next [`Outbox::flush`].
+    /// Accepts an event, to be sent by the next [`Outbox::flush`].
     pub(crate) fn send(&mut self, event: Event) {
-        debug_assert!(
-            self.kept.len() < 2 * self.events_per_poll_max,
-            "more events in a poll than were thought possible"
-        );
+        debug_assert!(self.kept.len() < 2 * self.events_per_poll_max, "a poll caused more events than the maximum");
         self.kept.push_back(event);
     }
 
-    /// Sends what is kept, as far as there is room; returns how many events that were.
+    /// Sends held events as long as the channel has room. Returns how many were sent.
     pub(crate) fn flush(&mut self) -> usize {
         let mut sent = 0;
         while let Some(event) = self.kept.pop_front() {
             match self.sender.try_send(event) {
-                // Without a launcher there is nobody to be told.
+                // Without a launcher, the event has no receiver and is discarded.
                 Ok(()) | Err(TrySendError::Disconnected(_)) => sent += 1,
                 Err(TrySendError::Full(event)) => {
                     self.kept.push_front(event);

@@ -1,5 +1,5 @@
-//! Frames for tests, put together byte by byte: on purpose without the library that the code under test reads and
-//! writes frames with.
+//! Frames for tests, built byte by byte, on purpose without the library with which the code under test reads and writes
+//! frames.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +23,7 @@ pub(crate) fn to_station(packet: &[u8]) -> Vec<u8> {
     ethernet(STATION, CLIENT, ethertype, packet)
 }
 
-/// The frame with these tags between addresses and type, each of a type and with fields.
+/// The frame with these tags between addresses and type. Each tag has a type and fields.
 pub(crate) fn tagged(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
     let tags = tags.iter().flat_map(|(tag, fields)| [tag.to_be_bytes(), fields.to_be_bytes()].concat());
     [&frame[..12], &tags.collect::<Vec<u8>>(), &frame[12..]].concat()
@@ -46,7 +46,7 @@ pub(crate) fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload: &[u8]) -
     ipv4_fragment(from, to, protocol, [0x40, 0], payload)
 }
 
-/// With these bytes as flags and fragment offset.
+/// A packet with these bytes as flags and fragment offset.
 pub(crate) fn ipv4_fragment(
     from: Ipv4Addr,
     to: Ipv4Addr,
@@ -77,7 +77,7 @@ pub(crate) fn ipv6(from: Ipv6Addr, to: Ipv6Addr, next: u8, hop_limit: u8, payloa
     packet
 }
 
-/// Without a checksum, as IPv4 allows.
+/// A datagram without a checksum, as IPv4 allows.
 pub(crate) fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     let len = 8 + payload.len() as u16;
     [&from.to_be_bytes()[..], &to.to_be_bytes(), &len.to_be_bytes(), &[0, 0], payload].concat()
@@ -88,12 +88,12 @@ pub(crate) const SYN: u8 = 0x02;
 pub(crate) const RST: u8 = 0x04;
 pub(crate) const ACK: u8 = 0x10;
 
-/// In the midst of a connection.
+/// A segment within a connection.
 pub(crate) fn tcp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     segment(from, to, ACK, payload)
 }
 
-/// With these flags.
+/// A segment with these flags.
 pub(crate) fn segment(from: u16, to: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
     let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
     [&from.to_be_bytes()[..], &to.to_be_bytes(), &rest, payload].concat()
@@ -106,7 +106,7 @@ pub(crate) fn icmp_echo(sequence: u16) -> Vec<u8> {
     message
 }
 
-/// With its checksum filled in.
+/// An ICMPv6 message with its checksum filled in.
 pub(crate) fn icmpv6(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> Vec<u8> {
     let mut message = message.to_vec();
     message[2..4].fill(0);
@@ -121,7 +121,7 @@ pub(crate) fn arp(operation: u8, from: ([u8; 6], Ipv4Addr), about: ([u8; 6], Ipv
     [&head[..], &from.0, &from.1.octets(), &about.0, &about.1.octets()].concat()
 }
 
-/// The broadcast question who has `address`.
+/// A broadcast request for the station that has `address`.
 pub(crate) fn arp_request(from: ([u8; 6], Ipv4Addr), address: Ipv4Addr) -> Vec<u8> {
     ethernet([0xff; 6], from.0, ARP, &arp(1, from, ([0; 6], address)))
 }
@@ -133,7 +133,7 @@ pub(crate) fn solicited_node(address: Ipv6Addr) -> ([u8; 6], Ipv6Addr) {
     ([0x33, 0x33, 0xff, a, b, c], group.into())
 }
 
-/// A neighbour solicitation; with a source link-layer address unless it is a probe from `::`.
+/// A neighbour solicitation, with a source link-layer address unless it is a probe from `::`.
 pub(crate) fn solicitation(from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let (station, group) = solicited_node(target);
     let mut message = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat();

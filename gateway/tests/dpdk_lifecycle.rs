@@ -1,4 +1,4 @@
-//! What DPDK leaves behind when it is stopped: nothing.
+//! Checks that DPDK leaves nothing behind when it is stopped.
 
 use std::fs;
 use std::path::Path;

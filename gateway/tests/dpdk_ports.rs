@@ -1,4 +1,4 @@
-//! Every kind of DPDK device that Pinion promises, with real frames, in whatever memory the machine offers.
+//! Every kind of DPDK device that Pinion supports, with real frames, in huge pages if the machine has enough of them.
 
 mod dpdk;
 

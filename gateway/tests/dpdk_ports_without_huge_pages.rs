@@ -1,4 +1,4 @@
-//! The same as `dpdk_ports`, as on a machine without huge pages.
+//! The tests of `dpdk_ports` as on a machine without huge pages.
 
 mod dpdk;
 

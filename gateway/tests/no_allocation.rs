@@ -1,6 +1,6 @@
-//! Holds the promise that a gateway, once it is made, allocates and frees nothing: a hundred thousand packets, fragments
-//! and flows without a rule among them, clients and connections that come and go, changes of the rules, ARP, and chain instances
-//! being given up included.
+//! Tests the promise that a gateway, once it is made, allocates and frees nothing. It handles a hundred thousand
+//! packets, including fragments and flows without a rule. Meanwhile clients and connections come and go, rules change,
+//! ARP is answered, and chain instances are released.
 #![allow(unsafe_code)] // A counting global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender};
 use pinion_gateway::drops::DropReason;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
-use pinion_gateway::id::{ChainIndex, InstanceId, Tenure};
+use pinion_gateway::id::{ChainGeneration, ChainIndex, InstanceId};
 use pinion_gateway::invoke::{Dispatcher, FunctionRef, InvokePort};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
@@ -26,11 +26,11 @@ use pinion_mma::link::{Inbound, MmaLink, link};
 
 struct CountingAllocator;
 
-/// Calls of the allocator by threads while they count.
+/// Calls of the allocator by threads with `COUNTING` set.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    // Constant and without a destructor, so that reading it does not allocate itself.
+    // Constant and without a destructor, so that reading it does not allocate.
     static COUNTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -40,7 +40,7 @@ fn note() {
     }
 }
 
-// SAFETY: hands everything to the system's allocator, unchanged.
+// SAFETY: passes everything unchanged to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
@@ -74,10 +74,10 @@ fn calls_during<T>(work: impl FnOnce() -> T) -> (u64, T) {
 
 const BURST: usize = 32;
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// The test's clock is faster than that of calls.
+/// The test's clock runs faster than that of calls.
 const CALL_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// A port on which the same frames come again and again, made without allocating, as a device's port would.
+/// A port that receives the same frames repeatedly and, like a device's port, allocates nothing.
 struct Fountain {
     templates: Vec<Vec<u8>>,
     next: usize,
@@ -124,14 +124,15 @@ impl Port for Fountain {
     }
 }
 
-/// Takes the answers there are, and calls one function that is there and one that is not; how many answers there were.
+/// Takes the answers, then calls one function that exists and one that does not. Returns how many answers were
+/// successful.
 fn invoke_and_collect(dispatcher: &mut Dispatcher, round: u64) -> u64 {
     let mut answered = 0;
     let (calls, ()) = calls_during(|| {
         dispatcher.poll(|_, outcome| answered += u64::from(outcome.is_ok()));
         for chain in [0, 1] {
-            let function = FunctionRef { chain: ChainIndex(chain), tenure: Tenure(0) };
-            // All may be under way for once.
+            let function = FunctionRef { chain: ChainIndex(chain), tenure: ChainGeneration(0) };
+            // All calls may be under way already.
             let _ = dispatcher.stage(function, round, CALL_TIMEOUT_NS, b"payload");
         }
         dispatcher.submit();
@@ -156,7 +157,7 @@ fn datagram(client: u8) -> Vec<u8> {
     [&ethernet[..], &header, &[0, 9, 0, 9, 0, 12, 0, 0], b"data"].concat()
 }
 
-/// Of a TCP connection, with these flags.
+/// A segment of a TCP connection with these flags.
 fn segment(client: u8, flags: u8) -> Vec<u8> {
     let mut frame = datagram(client);
     frame.truncate(34);
@@ -167,7 +168,7 @@ fn segment(client: u8, flags: u8) -> Vec<u8> {
     [&frame[..], &[0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0, 0, 0, 0, 0, 0]].concat()
 }
 
-/// One of the pieces of a datagram, by its flags and offset.
+/// A fragment of a datagram with these flags and offset.
 fn fragment(client: u8, flags_offset: [u8; 2]) -> Vec<u8> {
     let mut frame = datagram(client);
     frame[20..22].copy_from_slice(&flags_offset);
@@ -177,7 +178,7 @@ fn fragment(client: u8, flags_offset: [u8; 2]) -> Vec<u8> {
     frame
 }
 
-/// In a VLAN that no rule is for.
+/// A datagram in a VLAN that no rule matches.
 fn tagged(client: u8) -> Vec<u8> {
     let frame = datagram(client);
     [&frame[..12], &[0x81, 0, 0, 100], &frame[12..]].concat()
@@ -188,7 +189,8 @@ fn arp_request() -> Vec<u8> {
     [&head[..], &[2, 0, 0, 0, 1, 1, 10, 0, 0, 1], &[0; 6], &[10, 0, 1, 1]].concat()
 }
 
-/// Sends every frame back to where it came from, from another buffer.
+/// Sends every frame back by the port that it came in by, in another buffer. Returns how many frames of the first port
+/// it echoed.
 fn play_mma(mma: &mut MmaLink) -> usize {
     let mut echoed = 0;
     while let Some(Inbound { frame, .. }) = mma.inbound.pop() {
@@ -204,8 +206,12 @@ fn play_mma(mma: &mut MmaLink) -> usize {
 
 fn rules(policy: Policy) -> Arc<RuleSet> {
     let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
-    let chain =
-        ChainSettings { chain: ChainIndex(0), tenure: Tenure(0), idle_timeout_ns: 1_000_000_000, back: PortSet::EMPTY };
+    let chain = ChainSettings {
+        chain: ChainIndex(0),
+        tenure: ChainGeneration(0),
+        idle_timeout_ns: 1_000_000_000,
+        back: PortSet::EMPTY,
+    };
     let other = |number: u16| {
         let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };
         Rule { matches, priority: 1, ..rule.clone() }
@@ -214,8 +220,8 @@ fn rules(policy: Policy) -> Arc<RuleSet> {
     Arc::new(RuleSet::new(rules, &[chain]).unwrap())
 }
 
-/// Keeps instances ready and unbinds one of those that serve from time to time; returns how many were taken, and how many
-/// ended with a connection.
+/// Keeps instances ready and unbinds a bound one from time to time. Returns how many were bound, and how many ended
+/// with a connection.
 fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events: &Receiver<Event>) -> (u64, u64) {
     let (mut taken, mut wanted, mut ended) = (0, 0, 0);
     for event in events.try_iter() {

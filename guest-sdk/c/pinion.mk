@@ -1,29 +1,29 @@
-# What the Makefile of a function in C includes, after it has said
+# The Makefile of a function in C includes this file, after it has set
 #
-#   NAME     what the function is called: the module is build/NAME.wasm
+#   NAME     the function's name: the module is build/NAME.wasm
 #   SOURCES  its C files
-#   TESTS    C files of native tests, of which each has a main; none by default
+#   TESTS    C files of native tests, each with a main; none by default
 #
-# and from which it has:
+# and gets these targets:
 #
-#   make          the module
-#   make test     the tests, natively, on a fake node and with a sanitizer's eyes
+#   make          builds the module
+#   make test     runs the tests natively, on a fake node and with sanitizers
 #   make clean
 #
-# BUILD is the folder of all that is made, MODULE another name for the module; CFLAGS are options for both compilers. CLANG and CC are those.
+# BUILD is the folder of all results, MODULE another name for the module. CFLAGS are options for both compilers, CLANG and CC.
 
 PINION_C := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 BUILD ?= build
 MODULE ?= $(BUILD)/$(NAME).wasm
 CFLAGS ?= -O2
-# Debian's newest, or whatever the machine has.
+# Debian's newest, or else the machine's default.
 CLANG ?= $(or $(shell command -v clang-19),$(shell command -v clang),clang)
 
 pinion_headers := $(wildcard $(PINION_C)/include/*.h $(PINION_C)/include/pinion/*.h $(PINION_C)/src/*.h $(PINION_C)/test/*.h)
 pinion_sources := $(wildcard $(PINION_C)/src/*.c)
 pinion_fake_node := $(wildcard $(PINION_C)/test/*.c)
 pinion_warnings := -std=c11 -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes
-# The stack lies first: what overflows it traps, and does not overwrite what else there is.
+# The stack lies first, so that an overflow traps and does not overwrite other memory.
 pinion_module_flags := --target=wasm32-wasi -mexec-model=reactor -fno-exceptions -flto -fuse-ld=lld \
 	-Wl,--stack-first -Wl,-z,stack-size=65536 -Wl,--strip-debug -Wl,--gc-sections
 pinion_test_flags := -g -D_GNU_SOURCE -pthread -fsanitize=address,undefined -fno-sanitize-recover=all

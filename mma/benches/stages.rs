@@ -1,8 +1,8 @@
-//! What each stage of a packet's way through MMA and mailbox costs, in nanoseconds a packet, on one core with everything
-//! warm: `cargo bench -p pinion-mma`. The guest's own part is played natively and not counted. See ARCHITECTURE.md, "Where
-//! the nanoseconds go".
+//! Measures each stage of a packet's way through MMA and mailbox, in nanoseconds per packet, on one core with warm
+//! caches: `cargo bench -p pinion-mma`. The guest's part is done natively and is not counted. See docs/performance.md,
+//! "Where the nanoseconds go".
 #![allow(unsafe_code)] // The shared support owns memory that guests would.
-#![allow(dead_code)] // Of which not all is used here.
+#![allow(dead_code)] // The shared support has more than this benchmark uses.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -33,7 +33,7 @@ fn timed<R>(sum: &mut Duration, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Takes bursts of frames through a chain of two FWPs.
+/// Sends bursts of frames through a chain of two FWPs and measures the stages.
 fn measure(frame_bytes: usize, fwps: usize) -> Spent {
     let plan = Plan { fwps_max: 2 * fwps, buffers: 2048, buffer_bytes: 2176 };
     let mut house = House::new(&plan);

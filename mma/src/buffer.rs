@@ -1,7 +1,7 @@
-//! Packet buffers that belong to a gateway (an mbuf, a piece of an in-memory port) while MMA holds them, and the frames in
-//! them.
+//! Packet buffers that belong to a gateway (an mbuf, a piece of an in-memory port) while the MMA holds them, and the
+//! frames in them.
 //!
-//! A frame is passed on some ten times between its port and the MMA, so it is kept to three machine words.
+//! A frame is moved about ten times between its port and the MMA, so it takes only three machine words.
 #![allow(unsafe_code)] // Owns the boundary between a gateway's memory and the copier.
 
 use std::mem::offset_of;
@@ -9,10 +9,10 @@ use std::ptr::NonNull;
 
 use crate::id::PortIndex;
 
-/// A buffer of the gateway's: `capacity` bytes from `data` on, and the token by which its port knows it.
+/// A buffer of the gateway: `capacity` bytes from `data` on, and the token by which its port identifies it.
 ///
-/// Whoever holds the value holds the memory, exclusively: it is neither `Clone` nor `Copy`. Dropping it loses the
-/// buffer to its port's pool; it is to be handed back.
+/// The value is exclusive ownership of the memory: it is neither `Clone` nor `Copy`. Dropping it leaks the buffer from
+/// its port's pool, so return it to the gateway instead.
 #[derive(Debug)]
 pub struct Buffer {
     data: NonNull<u8>,
@@ -24,25 +24,25 @@ pub struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Takes charge of memory that the caller's port handed out.
+    /// Takes ownership of memory that the caller's port handed out.
     ///
     /// # Safety
-    /// `data` must be valid for reads and writes of `capacity` bytes from any thread, and nobody else may touch
-    /// them, until the buffer is taken apart by [`Buffer::into_token`].
+    /// `data` must be valid for reads and writes of `capacity` bytes from any thread, and nothing else may access them,
+    /// until [`Buffer::into_token`] consumes the buffer.
     #[must_use]
     #[inline]
     pub unsafe fn from_raw_parts(data: NonNull<u8>, capacity: u16, token: NonNull<()>) -> Self {
         Self { data, token, capacity }
     }
 
-    /// Bytes that fit.
+    /// Returns the capacity in bytes.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.capacity.into()
     }
 
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes.
     ///
     /// # Panics
     /// If `len` is over the capacity.
@@ -54,7 +54,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), len as usize) }
     }
 
-    /// The first `len` bytes, to be written.
+    /// Returns the first `len` bytes for writing.
     ///
     /// # Panics
     /// If `len` is over the capacity.
@@ -65,7 +65,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), len as usize) }
     }
 
-    /// Gives the memory back to whoever knows the token.
+    /// Gives up the memory and returns the token by which its port identifies it.
     #[must_use]
     #[inline]
     pub fn into_token(self) -> NonNull<()> {
@@ -73,24 +73,24 @@ impl Buffer {
     }
 }
 
-/// What a device has found out about a frame that it received: whether its checksums are right, as far as it tells. Bits as
-/// in a guest's descriptor.
+/// What a device reported about a frame that it received: whether its checksums are right, as far as the device checks
+/// them. The bits are those of a guest's descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct FrameFacts(u8);
 
 impl FrameFacts {
-    /// Nothing.
+    /// No reports.
     pub const NONE: Self = Self(0);
 
-    /// What these bits say: `RX_` of [`pinion_abi`].
+    /// Makes facts of these bits: `RX_` of [`pinion_abi`].
     #[must_use]
     #[inline]
     pub const fn of_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// As bits.
+    /// Returns the bits.
     #[must_use]
     #[inline]
     pub const fn bits(self) -> u8 {
@@ -98,13 +98,13 @@ impl FrameFacts {
     }
 }
 
-/// A frame in a buffer, from its first byte on: received, or to be transmitted.
+/// A frame in a buffer, starting at the buffer's first byte: received, or to be transmitted.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Frame {
     data: NonNull<u8>,
     token: NonNull<()>,
-    /// Bytes that fit into the buffer.
+    /// Capacity of the buffer, in bytes.
     capacity: u16,
     /// At most the capacity.
     len: u16,
@@ -118,8 +118,9 @@ unsafe impl Send for Frame {}
 const _: () = assert!(size_of::<Frame>() == 24);
 
 impl Frame {
-    /// Where a frame's parts lie, for drivers that write whole bursts of them: its first byte's address, the buffer's token,
-    /// how many bytes fit, how many there are, the port, the facts; two bytes each from the third on, one at last.
+    /// The offsets of a frame's fields, for drivers that write whole bursts of frames: the address of its first byte,
+    /// the buffer's token, the capacity, the length, the port, the facts. From the third on each takes two bytes, the
+    /// last one takes one.
     pub const OFFSETS: [usize; 6] = [
         offset_of!(Self, data),
         offset_of!(Self, token),
@@ -129,10 +130,10 @@ impl Frame {
         offset_of!(Self, facts),
     ];
 
-    /// The first `len` bytes of a buffer, of the gateway's first port, and nothing known of it.
+    /// Makes a frame of the first `len` bytes of a buffer, from the gateway's first port and without facts.
     ///
     /// # Panics
-    /// If they are more than fit.
+    /// If `len` exceeds the capacity.
     #[must_use]
     #[inline]
     pub fn new(buffer: Buffer, len: u32) -> Self {
@@ -141,21 +142,21 @@ impl Frame {
         Self { data, token, capacity, len: len as u16, port: PortIndex(0), facts: FrameFacts::NONE }
     }
 
-    /// The same of another port.
+    /// Returns the frame with this port.
     #[must_use]
     #[inline]
     pub fn of_port(self, port: PortIndex) -> Self {
         Self { port, ..self }
     }
 
-    /// The same of which this is known.
+    /// Returns the frame with these facts.
     #[must_use]
     #[inline]
     pub fn with_facts(self, facts: FrameFacts) -> Self {
         Self { facts, ..self }
     }
 
-    /// Its length in bytes, without the checksum at its end.
+    /// Returns the length in bytes, without the frame check sequence.
     #[must_use]
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "not a collection")]
@@ -163,34 +164,34 @@ impl Frame {
         self.len.into()
     }
 
-    /// The port it came in by, or is to leave by.
+    /// Returns the port it was received on or is to be transmitted on.
     #[must_use]
     #[inline]
     pub fn port(&self) -> PortIndex {
         self.port
     }
 
-    /// Notes the port.
+    /// Sets the port.
     #[inline]
     pub fn set_port(&mut self, port: PortIndex) {
         self.port = port;
     }
 
-    /// What the device has found out about it, if it was received.
+    /// Returns what the receiving device reported about the frame.
     #[must_use]
     #[inline]
     pub fn facts(&self) -> FrameFacts {
         self.facts
     }
 
-    /// Bytes that fit into its buffer.
+    /// Returns the capacity of its buffer, in bytes.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.capacity.into()
     }
 
-    /// All of it.
+    /// Returns the frame's bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -198,31 +199,31 @@ impl Frame {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len.into()) }
     }
 
-    /// All of it, to be written.
+    /// Returns the frame's bytes for writing.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `bytes`.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len.into()) }
     }
 
-    /// All of its buffer, to be written.
+    /// Returns the whole buffer for writing.
     #[inline]
     pub fn space_mut(&mut self) -> &mut [u8] {
         // SAFETY: valid and exclusive by the contract of `Buffer::from_raw_parts`.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.capacity.into()) }
     }
 
-    /// Has it end elsewhere in its buffer.
+    /// Sets the frame's length in bytes.
     ///
     /// # Panics
-    /// If so much does not fit.
+    /// If `len` exceeds the capacity.
     #[inline]
     pub fn set_len(&mut self, len: u32) {
         assert!(len <= self.capacity(), "a frame of {len} bytes in a buffer of {}", self.capacity);
         self.len = len as u16;
     }
 
-    /// The buffer, when the frame is done with.
+    /// Returns the frame's buffer and drops the frame.
     #[must_use]
     #[inline]
     pub fn into_buffer(self) -> Buffer {
@@ -230,7 +231,7 @@ impl Frame {
         Buffer { data, token, capacity }
     }
 
-    /// Has the processor bring the first bytes nearer.
+    /// Prefetches the frame's first bytes.
     #[inline]
     pub(crate) fn prefetch(&self) {
         crate::prefetch::to_read(self.data.as_ptr());

@@ -1,16 +1,16 @@
-//! The copy itself: exactly as many bytes as asked for, in as few instructions as the length allows.
+//! The copy itself: exactly as many bytes as requested, in as few instructions as the length allows.
 //!
-//! Packets are short, and a call of the C library's `memcpy` costs a good part of what copying 64 bytes does; so short
-//! lengths are moved in blocks of constant size, the last of which may overlap the one before. Never a byte more: what
-//! lies behind a frame may be another tenant's.
+//! Packets are short, and for 64 bytes a call of the C library's `memcpy` costs a good part of the copy itself. So
+//! short lengths are moved in blocks of constant size, the last of which may overlap the one before. Never a byte more:
+//! the bytes behind a frame may belong to another tenant.
 #![allow(unsafe_code)] // Moves bytes by raw pointer.
 
 use std::ptr;
 
-/// From this length on the C library's copy, which knows the machine's wide registers, is faster.
+/// From this length on the C library's copy is faster, as it uses the machine's wide registers.
 const LONG: usize = 256;
 
-/// Moves one block of a constant size.
+/// Copies one block of a constant size.
 ///
 /// # Safety
 /// As for [`exactly`], with `N` bytes from `at` on.
@@ -23,8 +23,8 @@ unsafe fn block<const N: usize>(from: *const u8, to: *mut u8, at: usize) {
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap. Others may write to `from`
-/// meanwhile if it is guest memory; what is copied then is any mixture of old and new bytes.
+/// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap. If `from` is guest memory,
+/// the guest may write to it during the copy; the result is then any mixture of old and new bytes.
 #[inline]
 pub(crate) unsafe fn exactly(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: every block lies within the `len` bytes.

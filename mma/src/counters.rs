@@ -1,4 +1,4 @@
-//! What is counted per FWP and per node, readable at any time by anybody, written by one thread each.
+//! Counters per FWP and per node. Each is written by one thread and can be read by any thread at any time.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -9,13 +9,13 @@ use crossbeam_utils::CachePadded;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds. A plain load and store, not an atomic addition: only one thread may add to a counter.
+    /// Adds `count`. A plain load and store, not an atomic addition: only one thread may add to a counter.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// The count so far.
+    /// Returns the count so far.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -31,60 +31,60 @@ pub struct FwpCounters {
     pub guest: CachePadded<GuestCounters>,
 }
 
-/// What the MMA did for an FWP.
+/// Traffic of one FWP, counted by the MMA.
 #[derive(Debug, Default)]
 pub struct MovedCounters {
     /// Frames copied into the pool.
     pub received: Counter,
-    /// Bytes of these.
+    /// Bytes of the frames received.
     pub received_bytes: Counter,
     /// Frames copied out of the pool and delivered onward.
     pub sent: Counter,
-    /// Bytes of these.
+    /// Bytes of the frames sent.
     pub sent_bytes: Counter,
     /// Frames that found no free slot: the FWP is slower than its traffic.
     pub dropped_no_slot: Counter,
     /// Frames longer than a slot.
     pub dropped_too_long: Counter,
-    /// Frames it sent that found no transmit buffer, or no room on the way to Net-Out.
+    /// Frames it sent that found no transmit buffer, or no room in the ring to Net-Out.
     pub dropped_egress: Counter,
     /// Frames it sent to a stage that has ended.
     pub dropped_gone: Counter,
 }
 
-/// What the guest asked for.
+/// Activity of one guest, counted by its worker.
 #[derive(Debug, Default)]
 pub struct GuestCounters {
     /// Frames the guest dropped.
     pub dropped: Counter,
-    /// Times it was resumed.
+    /// Times the guest was resumed.
     pub resumes: Counter,
-    /// Times it was preempted.
+    /// Times the guest was preempted.
     pub preemptions: Counter,
-    /// Time it ran, in nanoseconds.
+    /// Time the guest ran, in nanoseconds.
     pub cpu_ns: Counter,
-    /// Time it waited for its turns, from when it had something to do, in nanoseconds.
+    /// Time it waited for its turns, from when it had work to do, in nanoseconds.
     pub wait_ns: Counter,
-    /// The same, wait by wait.
+    /// A histogram of these waits.
     pub waits: WaitCounts,
 }
 
-/// How many waits were how long, told apart by powers of two of a microsecond. As small as it is it lies with an FWP's other counters, on
-/// lines that its worker writes after each turn anyway.
+/// A histogram of waits with power-of-two buckets, in microseconds. It is small enough to share the cache lines of an
+/// FWP's other counters, which its worker writes after each turn anyway.
 #[derive(Debug, Default)]
 pub struct WaitCounts([AtomicU32; WaitCounts::LEN]);
 
 impl WaitCounts {
-    /// How many lengths are told apart.
+    /// Number of buckets.
     pub const LEN: usize = 20;
 
-    /// The longest wait of each length but the last, which has all that are longer, in nanoseconds.
+    /// Returns the longest wait that a bucket counts, in nanoseconds. The last bucket also counts all longer ones.
     #[must_use]
     pub const fn longest_ns(length: usize) -> u64 {
         (1000 << length) - 1
     }
 
-    /// Counts one. Only one thread may.
+    /// Counts one wait. Only one thread may call it.
     #[inline]
     pub fn add(&self, wait_ns: u64) {
         let length = (u64::BITS - (wait_ns / 1000).leading_zeros()) as usize;
@@ -92,19 +92,19 @@ impl WaitCounts {
         count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The counts so far, the shortest first.
+    /// Returns the counts so far, the shortest waits first.
     #[must_use]
     pub fn values(&self) -> [u32; Self::LEN] {
         std::array::from_fn(|length| self.0[length].load(Ordering::Relaxed))
     }
 }
 
-/// What the MMA counts that belongs to no FWP.
+/// What the MMA counts and cannot assign to an FWP.
 #[derive(Debug, Default)]
 pub struct MmaCounters {
     /// Frames for an FWP that has ended.
     pub dropped_gone: Counter,
-    /// Bytes copied, in all.
+    /// Bytes copied in total.
     pub copied_bytes: Counter,
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_worker_counts_of_an_fwp_lies_together() {
+    fn all_counters_of_an_fwp_that_a_worker_writes_are_adjacent() {
         assert_eq!(size_of::<CachePadded<GuestCounters>>(), size_of::<CachePadded<u8>>());
     }
 }

@@ -1,11 +1,11 @@
-//! How one thread wakes another that has gone to sleep for want of work, without a system call while it is awake.
+//! Wakes a thread that sleeps because it had no work, without a system call while the thread is awake.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::sync::{Arc, AtomicBool, Ordering, Thread, current, fence, park_timeout};
 
-/// Rings at one sleeper; cheap to clone and to ring while the sleeper is awake (a fence and a load).
+/// Wakes one sleeping thread. Cheap to clone, and cheap to ring while the thread is awake (a fence and a load).
 ///
 /// Work must be made visible (pushed to a queue) before [`Doorbell::ring`]; the sleeper looks for work again between
 /// announcing its sleep and sleeping. Both put a sequentially consistent fence between their store and their load, so
@@ -15,7 +15,7 @@ use crate::sync::{Arc, AtomicBool, Ordering, Thread, current, fence, park_timeou
 /// the kernel for something else as well says how it is woken there ([`Doorbell::answer_by`], [`Doorbell::sleep_by`]).
 #[derive(Clone)]
 pub struct Doorbell {
-    /// None if nobody is behind it.
+    /// None if no thread sleeps at it.
     shared: Option<Arc<Shared>>,
 }
 
@@ -31,14 +31,15 @@ struct Shared {
     sleeper: OnceLock<Sleeper>,
 }
 
-/// Whom a ring wakes, and how.
+/// Which thread a ring wakes, and how.
 enum Sleeper {
     Parked(Thread),
     Elsewhere(Box<dyn Fn() + Send + Sync>),
 }
 
 impl Doorbell {
-    /// One for what a thread leaves for itself: it looks for that before it sleeps, so that ringing does nothing, and costs nothing.
+    /// Makes a doorbell for work that a thread leaves for itself. The thread looks for that work before it sleeps, so
+    /// ringing does nothing.
     #[must_use]
     pub const fn of_oneself() -> Self {
         Self { shared: None }
@@ -50,20 +51,20 @@ impl Doorbell {
         }
     }
 
-    /// Makes the calling thread the one that this doorbell wakes. To be called once, by the sleeper, before
+    /// Makes the calling thread the one that this doorbell wakes. To be called once, by the sleeping thread, before
     /// [`Doorbell::sleep`].
     pub fn answer_here(&self) {
         self.set_sleeper(Sleeper::Parked(current()));
     }
 
-    /// Makes `wake` what this doorbell does to a sleeper that is in [`Doorbell::sleep_by`]. To be called once, before
-    /// that. `wake` must end a sleep that has not begun yet, too; it may be called by several threads, more than once for
-    /// one sleep, and after that sleep has ended.
+    /// Sets `wake` as what ends a sleep in [`Doorbell::sleep_by`]. To be called once, before that. `wake` must also end
+    /// a sleep that has not begun yet. It may be called by several threads, more than once for one sleep, and after
+    /// that sleep has ended.
     pub fn answer_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.set_sleeper(Sleeper::Elsewhere(Box::new(wake)));
     }
 
-    /// Wakes the sleeper if it sleeps. Calls the kernel only then.
+    /// Wakes the thread if it sleeps; calls the kernel only then.
     pub fn ring(&self) {
         let Some(shared) = &self.shared else { return };
         fence(Ordering::SeqCst);
@@ -76,7 +77,7 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until rung at or until `timeout` has passed, unless `has_work` says there is something after all.
+    /// Sleeps until the doorbell rings or `timeout` has passed. Returns at once if `has_work` returns true.
     pub fn sleep(&self, timeout: Duration, has_work: impl FnOnce() -> bool) {
         self.sleep_by(|| {
             if !has_work() {
@@ -85,7 +86,7 @@ impl Doorbell {
         });
     }
 
-    /// Has rings wake the caller while `sleep` runs, which looks for work first and sleeps only if there is none.
+    /// Runs `sleep`, which rings end meanwhile. `sleep` must look for work first and sleep only if there is none.
     pub fn sleep_by(&self, sleep: impl FnOnce()) {
         let Some(shared) = &self.shared else { return };
         shared.sleeping.store(true, Ordering::Relaxed);
@@ -132,7 +133,7 @@ mod loom_tests {
     use crate::sync::{AtomicUsize, explore};
     use loom::thread;
 
-    /// Loom's park has no timeout: a wake-up that is lost is a deadlock.
+    /// Loom's park has no timeout, so a lost wake-up is a deadlock.
     const NEVER: Duration = Duration::MAX;
 
     #[test]
@@ -182,7 +183,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn a_sleeper_that_is_woken_in_its_own_way_misses_nothing_either() {
+    fn a_sleeper_with_its_own_wake_up_misses_nothing_either() {
         explore(|| {
             let (bell, work) = (Doorbell::default(), Arc::new(AtomicUsize::new(0)));
             let alarm = Arc::new(loom::sync::Notify::new());

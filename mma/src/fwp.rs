@@ -1,4 +1,4 @@
-//! Making an FWP's two sides: the worker's mailbox and the MMA's endpoint, joined by two rings.
+//! Makes the two sides of an FWP: the worker's mailbox and the MMA's endpoint, joined by two rings.
 #![allow(unsafe_code)] // Hands guest memory to the two modules that touch it.
 
 use std::ptr::NonNull;
@@ -11,12 +11,13 @@ use crate::phased;
 use crate::pool::{PoolLayout, PoolRegion};
 use crate::wiring::{Endpoint, EndpointParts, Wiring};
 
-/// Joins a new FWP, whose linear memory starts at `memory`, to a worker, which its MMA knows by this number, and the MMA.
+/// Makes the worker's and the MMA's side of a new FWP whose linear memory starts at `memory`. `worker` is the index by
+/// which its MMA knows the worker.
 ///
 /// # Safety
 /// * `layout` was checked against this memory.
-/// * The memory neither moves nor is unmapped until both sides are dropped. The MMA's side comes back, when detached, by
-///   [`crate::mover::MmaEvent::Detached`]: that is when the MMA has let go.
+/// * The memory neither moves nor is unmapped until both sides are dropped. When detached, the MMA's side comes back by
+///   [`crate::mover::MmaEvent::Detached`]: from then on the MMA no longer uses the memory.
 /// * The mailbox is used only while the guest is not running.
 #[must_use]
 pub unsafe fn connect(
@@ -26,7 +27,7 @@ pub unsafe fn connect(
     worker: WorkerIndex,
     wiring: Wiring,
 ) -> (Mailbox, Box<Endpoint>) {
-    // A slot is in each of them once at most.
+    // Each slot is in each of these rings at most once.
     let slot_count = layout.header().slot_count;
     let (deliver_tx, deliver_rx) = phased::ring(slot_count as usize);
     let (transmit_tx, transmit_rx) = phased::ring(slot_count as usize);

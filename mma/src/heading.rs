@@ -1,12 +1,15 @@
-//! Which way a frame goes through its chain: forth, as nearly all do, or back, where a chain has a way back.
+//! Which way a frame goes through its chain: forth, as nearly all do, or back, if the chain has a way back.
 //!
 //! ```text
 //!   frames of a port in `Sides::forth`   --> first stage --> ... --> last stage -->   Forth
 //!   frames of a port in `Sides::back`    <-- first stage <-- ... <-- last stage <--   Back
 //! ```
 //!
-//! A frame's heading follows from the port that it came in by. A reply of a stage's turns it, towards that port: once, as any
-//! further reply leads the same way. So no frame passes a stage more than twice, whatever guests ask for.
+//! A frame's heading follows from the port on which it was received. A reply from a stage turns it towards that port.
+//! It turns once only, as any further reply leads the same way. So no frame passes a stage more than twice, whatever
+//! guests ask for.
+
+use pinion_abi::{RX_BACKWARD, RX_FORWARD, RX_REPLY};
 
 use crate::id::PortIndex;
 
@@ -19,24 +22,24 @@ pub enum Heading {
     Back,
 }
 
-/// Some of the node's ports.
+/// A set of the node's ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortSet(u64);
 
 impl PortSet {
-    /// None.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
-    /// Ports from this one on can be in no set. DPDK has fewer.
+    /// Ports from this one on cannot be in a set. DPDK has fewer.
     pub const PORTS_MAX: u16 = u64::BITS as u16;
 
-    /// These ports; none, if one of them is [`PortSet::PORTS_MAX`] or more.
+    /// Makes a set of these ports; none, if one of them is [`PortSet::PORTS_MAX`] or more.
     #[must_use]
     pub fn of(ports: impl IntoIterator<Item = PortIndex>) -> Option<Self> {
         let add = |set: u64, port: PortIndex| Some(set | 1_u64.checked_shl(port.0.into())?);
         ports.into_iter().try_fold(0, add).map(Self)
     }
 
-    /// Whether a port is one of them.
+    /// Returns whether a port is in the set.
     #[must_use]
     #[inline]
     pub fn contains(self, port: PortIndex) -> bool {
@@ -44,8 +47,8 @@ impl PortSet {
     }
 }
 
-/// On which side of a chain with a way back the node's ports are. Frames that came by a port on neither side go forth, and replies
-/// to them leave at once: messages, which have no side.
+/// On which side of a chain with a way back the node's ports are. Frames received on a port on neither side go forth,
+/// and replies to them leave at once. Messages are such frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sides {
     /// Ports whose frames go forth.
@@ -55,14 +58,31 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Which way frames go that came in by this port.
+    /// Returns which way frames go that were received on this port.
     #[must_use]
     #[inline]
     pub fn heading_of(self, port: PortIndex) -> Heading {
         if self.back.contains(port) { Heading::Back } else { Heading::Forth }
     }
 
-    /// Which way replies go to frames that came in by this port; none, if they leave at once.
+    /// Returns what a guest is told about a frame that was received on this port and goes this way: `RX_` of
+    /// [`pinion_abi`]. A frame that goes towards its port is a reply. Returns 0 for a frame whose port is on neither
+    /// side.
+    #[must_use]
+    #[inline]
+    pub(crate) fn flags(self, port: PortIndex, heading: Heading) -> u8 {
+        let [forward, backward, reply] = [RX_FORWARD, RX_BACKWARD, RX_REPLY].map(|flag| flag as u8);
+        if self == Self::default() || !(self.forth.contains(port) || self.back.contains(port)) {
+            return 0;
+        }
+        let way = match heading {
+            Heading::Forth => forward,
+            Heading::Back => backward,
+        };
+        if heading == self.heading_of(port) { way } else { way | reply }
+    }
+
+    /// Returns which way replies go to frames that were received on this port; none, if they leave at once.
     #[must_use]
     #[inline]
     pub(crate) fn heading_of_reply(self, port: PortIndex) -> Option<Heading> {
@@ -99,5 +119,17 @@ mod tests {
         assert_eq!(of(2), (Heading::Back, Some(Heading::Forth)));
         assert_eq!(of(3), (Heading::Forth, None));
         assert_eq!(Sides::default().heading_of(PortIndex(0)), Heading::Forth);
+    }
+
+    #[test]
+    fn a_guest_is_told_which_way_a_frame_goes_and_whether_it_is_a_reply() {
+        let sides = Sides { forth: set(&[0, 1]).unwrap(), back: set(&[2]).unwrap() };
+        let told = |port, heading| u32::from(sides.flags(PortIndex(port), heading));
+        assert_eq!(told(1, Heading::Forth), RX_FORWARD);
+        assert_eq!(told(1, Heading::Back), RX_BACKWARD | RX_REPLY);
+        assert_eq!(told(2, Heading::Back), RX_BACKWARD);
+        assert_eq!(told(2, Heading::Forth), RX_FORWARD | RX_REPLY);
+        assert_eq!([told(3, Heading::Forth), told(u16::MAX, Heading::Forth)], [0; 2], "a message");
+        assert_eq!(Sides::default().flags(PortIndex(0), Heading::Forth), 0, "a chain without a way back");
     }
 }

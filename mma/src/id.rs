@@ -1,15 +1,15 @@
-//! Names of things that must not be mixed up.
+//! Identifiers, one type for each kind of thing.
 
 use std::fmt;
 
-/// An FWP of this node: a place in every table, and which of the FWPs that had this place over time.
+/// An FWP of this node: its index in every table, and a generation number.
 ///
-/// A holder of an old id never reaches the place's next tenant: tables compare generations.
+/// Tables compare generations. So a holder of an old id never reaches a later FWP at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FwpId {
-    /// The place, below the node's maximum of FWPs.
+    /// The index, below the node's maximum of FWPs.
     pub index: u32,
-    /// Counts the place's tenants.
+    /// Counts the FWPs that have had this index.
     pub generation: u32,
 }
 
@@ -28,11 +28,12 @@ pub struct MmaIndex(pub usize);
 pub struct WorkerIndex(pub usize);
 
 impl FwpId {
-    /// Which of the node's `mmas` MMAs moves this FWP's packets: its place tells, so that nobody has to look it up.
+    /// Returns which of the node's `mmas` MMAs moves this FWP's packets. It follows from the index, so that no look-up
+    /// is needed.
     #[must_use]
     #[inline]
     pub fn mma(self, mmas: usize) -> MmaIndex {
-        // One is what most nodes have, and a division what most packets can do without.
+        // Most nodes have one MMA, and for these the division is not needed.
         MmaIndex(if mmas == 1 { 0 } else { self.index as usize % mmas })
     }
 }
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_has_one_of_the_mmas_whoever_is_its_tenant_and_each_has_as_many_as_the_others() {
+    fn an_index_determines_the_mma_and_indices_are_spread_evenly() {
         for mmas in 1..=5 {
             let mut places = vec![0; mmas];
             for index in 0..60 {

@@ -1,4 +1,4 @@
-//! The link between a gateway and the MMA: four rings, frames and buffers both ways.
+//! The link between a gateway and an MMA: four rings that carry frames and buffers both ways.
 //!
 //! ```text
 //!   gateway                                         MMA
@@ -8,8 +8,9 @@
 //!     outbound <---- a frame to transmit -----------
 //! ```
 //!
-//! A buffer is always in exactly one place. The MMA may send a frame out in the buffer that another came in, so what is
-//! on loan is one sum; the gateway never lends more than `spent` and `outbound` hold each, so neither can be full.
+//! A buffer is always in exactly one ring or with one party. The MMA may transmit a frame in the buffer of a received
+//! one, so received frames and empty buffers on loan are counted together. The gateway never lends more than `spent`
+//! and `outbound` each have room for, so neither can be full.
 
 use crate::buffer::{Buffer, Frame};
 use crate::doorbell::Doorbell;
@@ -19,7 +20,7 @@ use crate::spsc::{self, Consumer, Producer};
 /// A frame that Net-In has assigned to an FWP.
 #[derive(Debug)]
 pub struct Inbound {
-    /// The frame, with the port it came in by.
+    /// The frame, with the port on which it was received.
     pub frame: Frame,
     /// The first FWP of the chain instance that serves its flow.
     pub target: FwpId,
@@ -30,15 +31,15 @@ const _: () = assert!(size_of::<Inbound>() == 32);
 
 /// The gateway's end.
 pub struct GatewayLink {
-    /// Received frames, to MMA.
+    /// Received frames, to the MMA.
     pub inbound: Producer<Inbound>,
-    /// Buffers that MMA is done with.
+    /// Buffers that the MMA no longer needs.
     pub spent: Consumer<Buffer>,
-    /// Empty buffers, to MMA. Any port's buffer serves for a frame to any port.
+    /// Empty buffers, to the MMA. A buffer of any port can carry a frame to any other port.
     pub empty: Producer<Buffer>,
-    /// Frames to transmit, each with the port it leaves by, from MMA.
+    /// Frames to transmit, each with its port, from the MMA.
     pub outbound: Consumer<Frame>,
-    /// Wakes the MMA's thread; to be rung after pushing to `inbound` or `empty`.
+    /// Wakes the MMA's thread; ring it after pushing to `inbound` or `empty`.
     pub mma: Doorbell,
 }
 
@@ -46,7 +47,7 @@ pub struct GatewayLink {
 pub struct MmaLink {
     /// Received frames.
     pub inbound: Consumer<Inbound>,
-    /// Buffers on the way back.
+    /// Buffers that go back to the gateway.
     pub spent: Producer<Buffer>,
     /// Empty buffers for transmission.
     pub empty: Consumer<Buffer>,
@@ -56,8 +57,8 @@ pub struct MmaLink {
     pub gateway: Doorbell,
 }
 
-/// Makes a link over which at most `buffers` buffers are on loan to the MMA, received frames and empty ones together. `gateway` and `mma`
-/// wake the two, if they have threads of their own.
+/// Makes a link over which at most `buffers` buffers are on loan to the MMA, received frames and empty ones together.
+/// `gateway` and `mma` wake the two sides' threads, if they have their own.
 #[must_use]
 pub fn link(buffers: usize, gateway: Doorbell, mma: Doorbell) -> (GatewayLink, MmaLink) {
     let (inbound_tx, inbound_rx) = spsc::ring(buffers);

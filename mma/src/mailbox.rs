@@ -1,4 +1,4 @@
-//! A worker's side of one FWP: the guest's rings, and who owns which slot.
+//! A worker's side of one FWP: the guest's rings, and which slots the guest owns.
 //!
 //! ```text
 //!        guest memory           |            host memory
@@ -7,10 +7,10 @@
 //!                               |   granted: the slots the guest owns
 //! ```
 //!
-//! A worker calls [`Mailbox::publish`] before a guest's turn and [`Mailbox::collect`] after it, never while the guest is
-//! running. Every value is read from guest memory once, then judged: indices against the mailbox's own, slots against what
-//! was granted. What does not hold is a [`Violation`], for which the FWP is stopped. No operation blocks or allocates; each
-//! is bounded by the ring's size.
+//! A worker calls [`Mailbox::publish`] before a guest's turn and [`Mailbox::collect`] after it, never while the guest
+//! is running. Every value is read from guest memory once, then validated: indices against the mailbox's own, slots
+//! against what was granted. An invalid value is a [`Violation`], for which the FWP is stopped. No operation blocks or
+//! allocates; each is bounded by the ring's size.
 #![allow(unsafe_code)] // Owns the boundary between the worker and the rings in guest memory.
 
 use std::ops::Range;
@@ -25,20 +25,21 @@ use crate::phased::{Consumer, Entry, Producer};
 use crate::pool::PoolLayout;
 use crate::prefetch;
 
-/// A frame that MMA has copied into a slot, which thereby becomes the guest's; or a slot of the guest's own that comes back.
+/// A frame that the MMA has copied into a slot, which thereby becomes the guest's; or one of the guest's own slots that
+/// comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// Which slot; it starts there after [`RX_HEADROOM`] bytes.
+    /// Which slot. The frame starts [`RX_HEADROOM`] bytes after the slot's start.
     pub slot: SlotIndex,
     /// Its length, in bytes; 0 for a slot that comes back.
     pub len: u16,
-    /// The node's port it came in by.
+    /// The node's port on which it was received.
     pub port: PortIndex,
-    /// What the device that received it has found out.
+    /// What the receiving device reported, and which way the frame goes: bits as in a guest's descriptor.
     pub facts: u8,
 }
 
-/// A slot that the guest has given up, and what becomes of the frame in it.
+/// A slot that the guest has given up, and where the frame in it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmission {
     /// Which slot; the guest owned it.
@@ -47,18 +48,18 @@ pub struct Transmission {
     pub offset: u16,
     /// Its length, in bytes; with `offset`, within the slot.
     pub len: u16,
-    /// Where to.
-    pub to: Outlet,
+    /// Where the frame goes.
+    pub to: TxTarget,
 }
 
 /// Where a guest sends a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outlet {
-    /// By one of the stage's outputs; the mailbox has seen that there is such a one.
+pub enum TxTarget {
+    /// To one of the stage's outputs; the mailbox has checked that it exists.
     Output(u8),
-    /// Back towards the port it came in by.
+    /// Back towards the port on which it was received.
     Reply,
-    /// Nowhere.
+    /// Dropped.
     Drop,
 }
 
@@ -80,7 +81,7 @@ impl Entry for Delivery {
     }
 }
 
-/// Beyond the numbers of outputs.
+/// Above all numbers of outputs.
 const OUTLET_REPLY: u16 = 256;
 const OUTLET_DROP: u16 = 257;
 
@@ -89,9 +90,9 @@ impl Entry for Transmission {
     fn to_bits(self) -> u64 {
         let Self { slot, offset, len, to } = self;
         let to = match to {
-            Outlet::Output(number) => number.into(),
-            Outlet::Reply => OUTLET_REPLY,
-            Outlet::Drop => OUTLET_DROP,
+            TxTarget::Output(number) => number.into(),
+            TxTarget::Reply => OUTLET_REPLY,
+            TxTarget::Drop => OUTLET_DROP,
         };
         u64::from(slot.0) | u64::from(offset) << 16 | u64::from(len) << 32 | u64::from(to) << 48
     }
@@ -99,32 +100,32 @@ impl Entry for Transmission {
     #[inline(always)]
     fn from_bits(bits: u64) -> Self {
         let to = match (bits >> 48) as u16 {
-            OUTLET_REPLY => Outlet::Reply,
-            OUTLET_DROP => Outlet::Drop,
-            number => Outlet::Output(number as u8),
+            OUTLET_REPLY => TxTarget::Reply,
+            OUTLET_DROP => TxTarget::Drop,
+            number => TxTarget::Output(number as u8),
         };
         Self { slot: SlotIndex(bits as u16), offset: (bits >> 16) as u16, len: (bits >> 32) as u16, to }
     }
 }
 
-/// What a guest did that no honest guest does.
+/// A guest's breach of the protocol of its rings. A correct guest makes none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The transmit ring's index moved further than the ring is long, or backwards.
+    /// The transmit ring's index moved by more than the ring's length, or backwards.
     #[error("its transmit index moved from {head} to {tail}, in a ring of {entries}")]
     IndexJump {
-        /// Where the host had read to.
+        /// Index up to which the host had read.
         head: u32,
-        /// What the guest wrote.
+        /// Index that the guest wrote.
         tail: u32,
-        /// The ring's size.
+        /// Number of the ring's entries.
         entries: u32,
     },
-    /// A descriptor for a slot that the guest does not own: another's, out of the pool, or given up before.
+    /// A descriptor for a slot that the guest does not own: not granted, outside the pool, or already given up.
     #[error("it sent slot {0}, which it does not own")]
     SlotNotOwned(u16),
-    /// A descriptor that reaches beyond its slot, or is empty.
+    /// A descriptor whose range reaches beyond its slot, or is empty.
     #[error("it sent {len} bytes at offset {offset} of a slot of {slot_size}")]
     Range {
         /// The frame's start.
@@ -143,10 +144,10 @@ pub enum Violation {
 pub struct Mailbox {
     rings: GuestRings,
     granted: Granted,
-    /// The guest's own slots, until its first packet: before, it is to have nothing to send.
+    /// The guest's own slots, until its first packet: before that it must have nothing to send.
     own: Option<Range<u16>>,
     slot_size: u32,
-    /// Outputs that its chain gives the FWP.
+    /// Number of outputs that its chain gives the FWP.
     outputs: u16,
     rx_tail: u32,
     tx_head: u32,
@@ -184,11 +185,11 @@ impl Mailbox {
         }
     }
 
-    /// Takes what the guest has put into its transmit ring, judges each descriptor, and hands the good ones to MMA, which is to
-    /// be told then; returns how many.
+    /// Takes the entries of the guest's transmit ring, validates each descriptor, and pushes the valid ones to the
+    /// MMA's ring. Returns how many; the caller then notifies the MMA.
     ///
     /// # Errors
-    /// The first violation; descriptors before it have been handed over, none after it will be.
+    /// The first violation. Descriptors before it have been pushed; none after it will be.
     #[inline]
     pub fn collect(&mut self) -> Result<u32, Violation> {
         let tail = self.rings.tx_tail();
@@ -217,25 +218,26 @@ impl Mailbox {
     fn judge(&mut self, descriptor: Descriptor) -> Result<Transmission, Violation> {
         let Descriptor { slot, offset, len, port, .. } = descriptor;
         let to = match port {
-            output if output < self.outputs => Outlet::Output(output as u8),
-            PORT_REPLY => Outlet::Reply,
-            PORT_DROP => Outlet::Drop,
+            output if output < self.outputs => TxTarget::Output(output as u8),
+            PORT_REPLY => TxTarget::Reply,
+            PORT_DROP => TxTarget::Drop,
             other => return Err(Violation::UnknownOutput(other)),
         };
         let within = u32::from(offset) + u32::from(len) <= self.slot_size;
-        if to != Outlet::Drop && (!within || len == 0) {
+        if to != TxTarget::Drop && (!within || len == 0) {
             return Err(Violation::Range { offset, len, slot_size: self.slot_size });
         }
         if !self.granted.revoke(SlotIndex(slot)) {
             return Err(Violation::SlotNotOwned(slot));
         }
-        if to == Outlet::Drop {
+        if to == TxTarget::Drop {
             self.counters.guest.dropped.add(1);
         }
         Ok(Transmission { slot: SlotIndex(slot), offset, len, to })
     }
 
-    /// Writes what MMA has delivered into the guest's receive ring; returns how many entries, slots that come back included.
+    /// Writes what the MMA has delivered into the guest's receive ring. Returns the number of entries, returned slots
+    /// included.
     pub fn publish(&mut self) -> u32 {
         let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
         let count = self.deliver.take_batch(rings.entries() as usize, |delivery| {
@@ -252,31 +254,32 @@ impl Mailbox {
             if let Some(own) = self.own.take() {
                 own.map(SlotIndex).for_each(|slot| granted.grant(slot));
             }
-            // Most guests send what they receive: by then the ring's places are here.
+            // Most guests send what they receive: by then the ring's entries are in the cache.
             self.transmit.prefetch_row(count);
         }
         count as u32
     }
 
-    /// Whether there is something to publish.
+    /// Returns whether there is something to publish.
     #[inline]
     pub fn has_input(&mut self) -> bool {
         self.deliver.ready(1) > 0
     }
 
-    /// Asks for what has been delivered, but the packets. While MMA is about to deliver, asking takes from it what it writes.
+    /// Prefetches what has been delivered, except the packets. Do not call it while the MMA may be delivering: that
+    /// would take the cache lines that it writes.
     #[inline]
     pub fn prefetch_delivered(&self) {
         self.deliver.prefetch();
     }
 
-    /// Has the processor find the page that the rings are on.
+    /// Prefetches one line of the page that the rings are on, so that its address translation is in the TLB.
     #[inline]
     pub fn prefetch_page(&self) {
         prefetch::to_read(self.rings.rx.as_ptr());
     }
 
-    /// Asks for all else that a turn of one packet touches.
+    /// Prefetches everything else that a turn of one packet touches.
     #[inline]
     pub fn prefetch(&self) {
         self.transmit.prefetch();
@@ -285,14 +288,14 @@ impl Mailbox {
         prefetch::all_to_write(&self.counters.guest);
     }
 
-    /// The FWP's counters.
+    /// Returns the FWP's counters.
     #[must_use]
     pub fn counters(&self) -> &Arc<FwpCounters> {
         &self.counters
     }
 }
 
-/// Which slots the guest owns.
+/// The set of slots that the guest owns.
 struct Granted {
     bits: Box<[u64]>,
 }
@@ -306,7 +309,7 @@ impl Granted {
         self.bits[usize::from(slot.0) / 64] |= 1 << (slot.0 % 64);
     }
 
-    /// Takes the slot from the guest; false if it did not own it.
+    /// Takes the slot from the guest; returns false if the guest did not own it.
     fn revoke(&mut self, slot: SlotIndex) -> bool {
         let (word, bit) = (usize::from(slot.0) / 64, 1 << (slot.0 % 64));
         match self.bits.get_mut(word) {
@@ -319,7 +322,7 @@ impl Granted {
     }
 }
 
-/// The two rings in guest memory, by raw pointer.
+/// The two rings in guest memory, accessed by raw pointer.
 struct GuestRings {
     rx: NonNull<RingHeader>,
     tx: NonNull<RingHeader>,
@@ -349,13 +352,13 @@ impl GuestRings {
         }
     }
 
-    /// Has the frame's first bytes brought to this core while the guest is still on its way to them.
+    /// Prefetches the frame's first bytes to this core while the guest has not reached them yet.
     fn prefetch_payload(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
         prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
     }
 
-    /// Asks for both rings' headers, and for the entries at these indices.
+    /// Prefetches both rings' headers, and the entries at these indices.
     #[inline]
     fn prefetch(&self, rx: u32, tx: u32) {
         prefetch::to_write(self.rx.as_ptr());
@@ -420,7 +423,7 @@ mod tests {
         own_slots: 0,
     };
 
-    /// Both sides of an FWP, and a guest that plays by the rules.
+    /// Both sides of an FWP, and a correct guest.
     struct Played {
         mailbox: Mailbox,
         endpoint: Box<Endpoint>,
@@ -430,7 +433,7 @@ mod tests {
     }
 
     impl Played {
-        /// All indices start at `start`, as if that many frames had gone before.
+        /// Starts all indices at `start`, as if that many frames had gone before.
         fn starting_at(start: u32) -> Self {
             let mut memory = vec![0_u128; 1024].into_boxed_slice();
             let bytes = size_of_val(&*memory);
@@ -487,7 +490,7 @@ mod tests {
             self.set_tx_tail(self.sent);
         }
 
-        /// Frees what was collected, as the MMA does.
+        /// Frees the slots that were collected, as the MMA does.
         fn move_output(&mut self) {
             while let Some(sent) = self.endpoint.transmit.taking(1).take() {
                 self.endpoint.inlet.free.push(sent.slot);
@@ -517,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_the_transmit_index_is_one_on_either_side_of_the_wrap() {
+    fn a_jump_of_the_transmit_index_is_detected_on_either_side_of_the_wrap() {
         for start in [u32::MAX - 20, u32::MAX - 8, u32::MAX - 7, u32::MAX - 3, u32::MAX, 0, 3] {
             for jump in [ENTRIES + 1, ENTRIES + 2, 1 << 16, 1 << 31, u32::MAX - ENTRIES, u32::MAX - 1, u32::MAX] {
                 let mut played = Played::starting_at(start);
@@ -533,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_delivered_over_the_wrap_while_the_guest_holds_slots_overwrites_no_entry() {
+    fn deliveries_over_the_wrap_while_the_guest_holds_slots_overwrite_no_entry() {
         let mut played = Played::starting_at(u32::MAX - 2);
         played.deliver(3);
         assert_eq!(played.mailbox.publish(), 3);

@@ -1,20 +1,20 @@
 //! The MMA's loop: takes frames from the gateway and from FWPs' outputs, copies each once, and passes the slot or
-//! buffer on. Allocates nothing, locks nothing, calls no kernel except to wake a sleeping thread, and does a bounded
-//! amount of work per poll.
+//! buffer on. It allocates nothing and takes no lock. It calls the kernel only to wake a sleeping thread, and does a
+//! bounded amount of work per poll.
 //!
 //! ```text
-//!   gateway --Inbound--> [Dock] --deliver--> slot of the target's pool --told at the end of a batch--> worker
-//!                          ^  \--held, if the target has no slot and its chain holds
+//!   gateway --Inbound--> [Dock] --deliver--> slot of the target's pool --notified per batch--> worker
+//!                          ^  \--held if the target has no free slot and its chain holds frames
 //!                          |
-//!                          +--send--- move_output <-- who has output <-- worker
+//!                          +--send--- move_output <-- FWPs with output <-- worker
 //!                                       \--copy--> slot of the next stage's pool
 //! ```
 //!
-//! A node may have several MMAs; each has a link of its own with the gateway, and all FWPs of a chain instance are with the
-//! same one ([`crate::id::MmaIndex`]).
+//! A node may have several MMAs. Each has its own link with the gateway, and one MMA moves the packets of all FWPs of a
+//! chain instance ([`crate::id::MmaIndex`]).
 
 mod ahead;
-mod warmth;
+mod prefetcher;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,34 +22,35 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use self::ahead::{AHEAD, Ahead, prefetch_payload, prefetch_payloads};
-use self::warmth::Warmth;
+use self::prefetcher::Prefetcher;
 use crate::buffer::Frame;
 use crate::counters::MmaCounters;
-use crate::dock::{Dock, Stuck};
+use crate::gateway_link::{GatewayLink, TxBlocked};
 use crate::id::{FwpId, PortIndex};
 use crate::link::{Inbound, MmaLink};
-use crate::mailbox::Outlet;
-use crate::next_up::NextUp;
+use crate::mailbox::TxTarget;
 use crate::notify::{Notifier, ReadyQueue};
-use crate::slots::Came;
-use crate::wiring::{Accepted, Course, Edge, Endpoint, EndpointTable, Inlet, Intake};
+use crate::slots::IngressInfo;
+use crate::tuning;
+use crate::upcoming::UpcomingInstances;
+use crate::wiring::{Accepted, Edge, Endpoint, EndpointTable, Route, RxBatch, RxPath};
 
 /// Frames taken from the gateway, and FWPs whose output is moved, per poll.
 const BATCH: usize = 128;
-/// Frames of outputs that are moved, of however many FWPs, before workers are told of them.
+/// Frames of outputs that are moved, over all FWPs, before their workers are notified.
 const TELL_AFTER: usize = 32;
 
 /// A change to the wiring.
 pub enum MmaCommand {
     /// Starts to move packets for an FWP. Its worker must know the FWP before.
     Attach(Box<Endpoint>),
-    /// Moves what the FWP has sent so far, then lets go of its pool.
+    /// Moves what the FWP has sent so far, then stops using its pool.
     Detach(FwpId),
 }
 
-/// What the MMA reports back.
+/// Events that the MMA reports to the launcher.
 pub enum MmaEvent {
-    /// The MMA has let go of this FWP's pool and will not touch it again.
+    /// The MMA has stopped using this FWP's pool and will not touch it again.
     Detached(Box<Endpoint>),
 }
 
@@ -57,27 +58,27 @@ pub enum MmaEvent {
 pub struct Mma {
     table: EndpointTable,
     outputs: ReadyQueue,
-    /// The node's workers, which are told who has got something.
+    /// The node's workers, each notified of its FWPs that got input.
     workers: Box<[Notifier]>,
-    dock: Dock,
+    dock: GatewayLink,
     commands: Receiver<MmaCommand>,
     events: Sender<MmaEvent>,
     /// FWPs whose output is being moved.
     senders: Vec<FwpId>,
-    /// FWPs that were delivered something in this batch, whose workers are to be told.
+    /// FWPs that got input in this batch and whose workers are not yet notified.
     untold: Vec<FwpId>,
-    /// FWPs whose output waited for a slot, and there is one now.
+    /// FWPs whose output waited for a slot that is now free.
     unblocked: VecDeque<FwpId>,
-    /// FWPs whose output waits for a buffer of the gateway's.
+    /// FWPs whose output waits for a buffer of the gateway.
     without_buffer: VecDeque<FwpId>,
-    /// Frames that all endpoints hold together, and how many that may be.
+    /// Frames that all endpoints hold together, and the limit of that.
     held: usize,
     held_max: usize,
     counters: Arc<MmaCounters>,
-    warmth: Warmth,
+    warmth: Prefetcher,
 }
 
-/// Frames copied into or out of one pool, to be counted together.
+/// Frames copied into or out of one pool, counted together.
 #[derive(Default)]
 struct Moved {
     frames: u64,
@@ -104,17 +105,18 @@ impl Moved {
     }
 }
 
-/// What stopped an FWP's output.
-enum Halt {
-    /// The next FWP has no slot.
+/// Why an FWP's output stopped.
+enum BlockedOn {
+    /// The next FWP has no free slot.
     Slot(FwpId),
-    /// There is no buffer.
+    /// No buffer is free.
     Buffer,
 }
 
 impl Mma {
-    /// An MMA for at most `fwps_max` FWPs, which notify it by `outputs`, and whose `workers` it notifies, in the order of the core plan. `events`
-    /// must have room for an event per FWP. Of the link's buffers, half may hold frames that wait for slots.
+    /// Makes an MMA for at most `fwps_max` FWPs, which notify it by `outputs`. It notifies `workers`, which are in the
+    /// order of the core plan. `events` must have room for an event per FWP. At most half of the link's buffers may
+    /// hold frames that wait for slots.
     #[must_use]
     pub fn new(
         fwps_max: usize,
@@ -129,7 +131,7 @@ impl Mma {
             table: EndpointTable::new(fwps_max),
             outputs,
             workers: workers.into(),
-            dock: Dock::new(link),
+            dock: GatewayLink::new(link),
             commands,
             events,
             senders: Vec::with_capacity(BATCH),
@@ -139,25 +141,25 @@ impl Mma {
             held: 0,
             held_max,
             counters: Arc::new(MmaCounters::default()),
-            warmth: Warmth::default(),
+            warmth: Prefetcher::default(),
         }
     }
 
-    /// Has it keep near what it will touch for the clients to come, while there is nothing else to do.
-    pub fn keep_warm(&mut self, next_up: Arc<NextUp>) {
-        self.warmth = Warmth::new(next_up);
+    /// Makes idle polls prefetch what the next clients' packets will touch.
+    pub fn keep_warm(&mut self, upcoming: Arc<UpcomingInstances>) {
+        self.warmth = Prefetcher::new(upcoming);
     }
 
-    /// What is counted that belongs to no FWP.
+    /// Returns the counters of events that cannot be assigned to an FWP.
     #[must_use]
     pub fn counters(&self) -> &Arc<MmaCounters> {
         &self.counters
     }
 
-    /// Does what there is to do, up to a batch of each kind; returns how much it did.
+    /// Does the pending work, up to a batch of each kind; returns how many items it handled.
     pub fn poll(&mut self) -> usize {
-        // Counted before commands are followed: an FWP is attached before the gateway learns of it, so whatever these
-        // frames are for is in the table by the time they are moved.
+        // Counted before commands are applied: an FWP is attached before the gateway learns of it, so the FWPs of these
+        // frames are in the table when the frames are moved.
         let inbound = self.dock.waiting(BATCH);
         let mut done = inbound + self.follow_commands();
         let (mut left, mut ahead) = (inbound, Ahead::new());
@@ -193,7 +195,7 @@ impl Mma {
         done
     }
 
-    /// Whether a poll would find something to do.
+    /// Returns whether a poll would find work.
     pub fn has_work(&mut self) -> bool {
         self.dock.has_work()
             || !self.outputs.is_empty()
@@ -203,7 +205,7 @@ impl Mma {
     }
 
     fn follow_commands(&mut self) -> usize {
-        // To try in vain is a fence, which waits for all writes that are under way to the other core.
+        // A vain attempt to receive is a fence, which waits until all earlier stores have reached the cache.
         if self.commands.is_empty() {
             return 0;
         }
@@ -223,7 +225,7 @@ impl Mma {
     }
 
     fn detach(&mut self, id: FwpId) {
-        // If it waits, there may be room by now.
+        // If its output waits, there may be room now.
         self.stop_waiting(id);
         self.move_output(id);
         self.tell_workers();
@@ -236,17 +238,17 @@ impl Mma {
             moved.dropped_gone.add(1);
             self.dock.keep(frame.into_buffer());
         }
-        // Sent, but there was no room for it. What the guest has dropped itself is counted already.
+        // Sent, but without room at the destination. What the guest dropped itself has been counted already.
         transmit.take_batch(usize::MAX, |sent| {
-            moved.dropped_gone.add(u64::from(sent.to != Outlet::Drop));
+            moved.dropped_gone.add(u64::from(sent.to != TxTarget::Drop));
             inlet.free.push(sent.slot);
         });
-        // Their frames for it are dropped as soon as it is seen to be gone.
+        // When these go on, they find that this FWP has ended and drop their frames for it.
         self.unblocked.extend(upstream.drain(..));
         self.report(MmaEvent::Detached(endpoint));
     }
 
-    /// Takes an FWP from wherever its output waits: who has left must not take up a place there.
+    /// Removes an FWP from the queue in which its output waits: an ended FWP must not take up an entry there.
     fn stop_waiting(&mut self, id: FwpId) {
         let Some(mut from) = self.table.take(id) else { return };
         if std::mem::take(&mut from.blocked) {
@@ -262,11 +264,12 @@ impl Mma {
     }
 
     fn report(&self, event: MmaEvent) {
-        // Room for an event per FWP, and an FWP is detached once: only a launcher that is gone does not take it.
+        // There is room for an event per FWP, and an FWP is detached once. So this fails only if the launcher has gone.
         let _ = self.events.try_send(event);
     }
 
-    /// Takes the first of `max` waiting frames and those right behind it for the same FWP into its pool; returns how many.
+    /// Delivers the first of `max` waiting frames, and the frames directly behind it for the same FWP, into its pool.
+    /// Returns how many.
     fn deliver_run(&mut self, max: usize) -> usize {
         let Self { table, dock, counters, untold, held, held_max, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
@@ -279,18 +282,22 @@ impl Mma {
         };
         let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
         let mut moved = Moved::default();
+        let ahead = if tuning::is_full() { AHEAD } else { usize::MAX };
         inlet.deliver.prefetch_row(run);
         let mut intake = inlet.open();
-        (0..AHEAD.min(run)).for_each(|ahead| intake.prefetch(ahead));
+        if tuning::is_full() {
+            (0..AHEAD.min(run)).for_each(|ahead| intake.prefetch(ahead));
+        }
         for at in 0..run {
-            if at + AHEAD < run {
+            if at.saturating_add(ahead) < run {
                 if let Some(ahead) = frames.peek(AHEAD) {
                     ahead.frame.prefetch();
                 }
                 intake.prefetch(AHEAD);
             }
-            // Copied from where it lies and only then taken: a frame that went over the stack would wait there for all writes
-            // before it, and those into slots take long. Behind those that wait already, a frame waits too.
+            // Copied from the ring and only then taken: a copy of the frame on the stack would wait for all earlier
+            // stores,
+            // and stores into slots are slow. If frames already wait for this FWP, this one queues behind them.
             let Some(next) = frames.peek(0) else { break };
             let accepted = if waiting.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
             let Some(Inbound { frame, .. }) = frames.take() else { break };
@@ -309,12 +316,12 @@ impl Mma {
         if moved.frames > 0 {
             counters.copied_bytes.add(moved.bytes);
             moved.count_received(endpoint);
-            note_untold(endpoint, untold);
+            mark_unnotified(endpoint, untold);
         }
         run
     }
 
-    /// Moves what an FWP has sent, as far as there is room; returns how many frames. Bounded by the FWP's slots.
+    /// Moves what an FWP has sent, as far as there is room; returns the number of frames. Bounded by the FWP's slots.
     fn move_output(&mut self, id: FwpId) -> usize {
         let Some(mut from) = self.table.take(id) else { return 0 };
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
@@ -344,8 +351,8 @@ impl Mma {
         moved
     }
 
-    /// Frees the slots of the next frames, up to `max`, that go nowhere; returns how many.
-    fn drop_run(&mut self, from: &mut Endpoint, to: Outlet, max: usize) -> usize {
+    /// Frees the slots of the next frames, up to `max`, that are to be dropped; returns how many.
+    fn drop_run(&mut self, from: &mut Endpoint, to: TxTarget, max: usize) -> usize {
         let mut sent = from.transmit.taking(max);
         let mut taken = 0;
         while let Some(next) = sent.peek(0)
@@ -358,17 +365,17 @@ impl Mma {
         taken
     }
 
-    /// Copies the next frames, up to `max`, that go one way into another FWP's pool; returns how many it took, and what
-    /// stopped it.
+    /// Copies the next frames, up to `max`, that take the same edge into another FWP's pool. Returns how many it took,
+    /// and why it stopped.
     fn run_to_fwp(
         &mut self,
         from: &mut Endpoint,
-        way: (Outlet, Course),
+        way: (TxTarget, Route),
         max: usize,
         id: FwpId,
-    ) -> (usize, Option<Halt>) {
+    ) -> (usize, Option<BlockedOn>) {
         let heading = way.1.heading;
-        let Inlet { pool, free, came_by, .. } = &mut from.inlet;
+        let RxPath { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(max);
         prefetch_payloads(&row, pool);
         let Some(next) = self.table.get_mut(id) else {
@@ -384,14 +391,14 @@ impl Mma {
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
-            let came = Came { heading, ..came_by.of(sent.slot) };
+            let came = IngressInfo { heading, ..came_by.of(sent.slot) };
             let accepted = intake.accept(u32::from(sent.len), came, 0, |into, slot, offset| {
                 pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
             });
             match accepted {
                 Accepted::Yes => moved.add(u32::from(sent.len)),
                 Accepted::NoSlot if may_halt => {
-                    halt = Some(Halt::Slot(id));
+                    halt = Some(BlockedOn::Slot(id));
                     break;
                 }
                 Accepted::NoSlot => next.counters.moved.dropped_no_slot.add(1),
@@ -405,21 +412,21 @@ impl Mma {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_received(next);
             moved.count_sent(from);
-            note_untold(next, &mut self.untold);
+            mark_unnotified(next, &mut self.untold);
         }
         (taken, halt)
     }
 
-    /// Copies the next frames, up to `max`, that go one way into buffers, to leave by `port`, or where they came in; returns
-    /// how many it took, and what stopped it.
+    /// Copies the next frames, up to `max`, that take the same edge into buffers, to leave on `port` or on the port
+    /// where they were received. Returns how many it took, and why it stopped.
     fn run_to_gateway(
         &mut self,
         from: &mut Endpoint,
-        way: (Outlet, Course),
+        way: (TxTarget, Route),
         max: usize,
         port: Option<PortIndex>,
-    ) -> (usize, Option<Halt>) {
-        let Inlet { pool, free, came_by, .. } = &mut from.inlet;
+    ) -> (usize, Option<BlockedOn>) {
+        let RxPath { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(max);
         prefetch_payloads(&row, pool);
         let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
@@ -432,12 +439,12 @@ impl Mma {
             let fill = |frame: &mut [u8]| pool.copy_out(sent.slot, sent.offset, frame);
             match exit.send(u32::from(sent.len), port, fill) {
                 Ok(()) => moved.add(u32::from(sent.len)),
-                Err(Stuck::NoBuffer) if from.holds => {
-                    halt = Some(Halt::Buffer);
+                Err(TxBlocked::NoBuffer) if from.holds => {
+                    halt = Some(BlockedOn::Buffer);
                     break;
                 }
-                Err(Stuck::NoBuffer) => from.counters.moved.dropped_egress.add(1),
-                Err(Stuck::TooLong) => from.counters.moved.dropped_too_long.add(1),
+                Err(TxBlocked::NoBuffer) => from.counters.moved.dropped_egress.add(1),
+                Err(TxBlocked::TooLong) => from.counters.moved.dropped_too_long.add(1),
             }
             row.take();
             free.push(sent.slot);
@@ -451,7 +458,7 @@ impl Mma {
         (taken, halt)
     }
 
-    /// Slots of an FWP have become free: for what is held for it, then for what its predecessors have.
+    /// Uses an FWP's freed slots: first for frames held for it, then for its predecessors' output.
     fn slots_freed(&mut self, endpoint: &mut Endpoint) {
         self.unblocked.extend(endpoint.upstream.drain(..));
         if endpoint.held.is_empty() {
@@ -475,23 +482,23 @@ impl Mma {
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_received(endpoint);
-            note_untold(endpoint, &mut self.untold);
+            mark_unnotified(endpoint, &mut self.untold);
         }
     }
 
-    /// Stops an FWP's output until there is room where it goes.
-    fn block(&mut self, from: &mut Endpoint, halt: Halt) {
+    /// Stops an FWP's output until there is room at its destination.
+    fn block(&mut self, from: &mut Endpoint, halt: BlockedOn) {
         from.blocked = true;
         match halt {
-            Halt::Slot(next) => match self.table.get_mut(next) {
+            BlockedOn::Slot(next) => match self.table.get_mut(next) {
                 Some(next) => next.upstream.push(from.id),
                 None => self.unblocked.push_back(from.id),
             },
-            Halt::Buffer => self.without_buffer.push_back(from.id),
+            BlockedOn::Buffer => self.without_buffer.push_back(from.id),
         }
     }
 
-    /// Goes on with outputs that were stopped and need not wait any longer; returns how many frames moved.
+    /// Resumes outputs that were stopped and need not wait any longer; returns how many frames moved.
     fn go_on(&mut self) -> usize {
         let mut moved = 0;
         if !self.without_buffer.is_empty() && self.dock.has_empty() {
@@ -508,7 +515,7 @@ impl Mma {
         moved
     }
 
-    /// Tells the workers of all that was delivered since the last time.
+    /// Notifies the workers of all that was delivered since the last call.
     #[inline]
     fn tell_workers(&mut self) {
         let Self { table, untold, workers, .. } = self;
@@ -526,14 +533,14 @@ impl Mma {
 }
 
 #[inline(always)]
-fn accept(intake: &mut Intake<'_>, frame: &Frame) -> Accepted {
+fn accept(intake: &mut RxBatch<'_>, frame: &Frame) -> Accepted {
     let came = intake.came_by.arriving(frame.port());
     intake
         .accept(frame.len(), came, frame.facts().bits(), |pool, slot, offset| pool.copy_in(slot, offset, frame.bytes()))
 }
 
 #[inline]
-fn note_untold(endpoint: &mut Endpoint, untold: &mut Vec<FwpId>) {
+fn mark_unnotified(endpoint: &mut Endpoint, untold: &mut Vec<FwpId>) {
     if !std::mem::replace(&mut endpoint.untold, true) {
         untold.push(endpoint.id);
     }

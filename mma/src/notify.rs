@@ -1,4 +1,5 @@
-//! Work is found by notification, never by scanning: who has new work is named to the thread that is to look.
+//! Work is found by notification, never by scanning: a thread that makes work for an FWP queues the FWP's id for the
+//! thread that will look.
 //!
 //! ```text
 //!   Notifier  --name-->  [ a lane for each notifier ]  --\
@@ -6,9 +7,11 @@
 //!         \--------------------------------------------------->  doorbell
 //! ```
 //!
-//! A name on a lane costs one write, to a line that goes from core to core once for eight of them (`lane.rs`). A thread that does not look for long, as a
-//! guest has its quantum, fills it; from then on there is a bit for each FWP, so that nothing is lost and all is bounded (`marks.rs`). An FWP may be
-//! named as often as its lane holds names before anybody looks: the looking thread takes that many at a time, and is quick about those that it has found already.
+//! An id on a lane costs one write, to a cache line that moves from core to core once for eight ids (`lane.rs`). A lane
+//! fills up if its thread does not look for long, as while a guest runs for its quantum. From then on there is a bit
+//! for each FWP, so that nothing is lost and everything is bounded (`marks.rs`). An FWP may be queued more than once,
+//! up to the length of its lane, before the thread looks. The thread takes that many at a time, and an id whose work is
+//! already done costs it little.
 
 mod lane;
 mod marks;
@@ -19,29 +22,30 @@ use crate::doorbell::Doorbell;
 use crate::id::FwpId;
 use crate::sync::Arc;
 
-/// Names that one notifier can have under way. A thread that takes so many at a time finds everybody soon, however often somebody is named.
+/// Ids that one notifier can have under way. A thread that takes so many at a time finds each FWP soon, however often
+/// others are queued.
 pub const NAMES_MAX: usize = if cfg!(all(test, loom)) { 2 } else { 1024 };
 
-/// The FWPs that one thread should look at, and that thread's end. Bounded and lock-free.
+/// The receiving end of notifications: the FWPs that its thread should look at. Bounded and lock-free.
 pub struct ReadyQueue {
     lanes: Vec<LaneOut>,
     marks: Arc<Marks>,
     marked: MarksTaken,
-    /// The lane that is looked at first, or the marks, so that none is always last.
+    /// Which lane, or the marks, is taken from first. It rotates, so that none is always last.
     first: usize,
     bell: Doorbell,
 }
 
-/// Names FWPs to a thread: one thread's end.
+/// The sending end: one thread queues FWPs for another.
 pub struct Notifier {
     lane: LaneIn,
     marks: Arc<Marks>,
     bell: Doorbell,
-    /// Somebody was named since the bell was rung.
+    /// Whether an FWP was queued since the doorbell was rung.
     named: bool,
 }
 
-/// For anybody to see whether a thread has been notified.
+/// A view by which any thread can see whether a thread has notifications.
 #[derive(Clone)]
 pub struct ReadyView {
     lanes: Box<[LaneView]>,
@@ -49,10 +53,10 @@ pub struct ReadyView {
 }
 
 impl ReadyQueue {
-    /// A queue for a thread that deals with FWPs in places below `fwps_max` and sleeps at `bell`.
+    /// Makes a queue for a thread that handles FWPs with an index below `fwps_max` and sleeps at `bell`.
     ///
     /// # Panics
-    /// If there are more places than names.
+    /// If `fwps_max` is more than the indices that an entry can hold.
     #[must_use]
     pub fn new(fwps_max: usize, bell: Doorbell) -> Self {
         assert!(fwps_max <= PLACES_MAX, "{fwps_max} places of FWPs");
@@ -61,13 +65,14 @@ impl ReadyQueue {
         Self { lanes: Vec::new(), marks, marked, first: 0, bell }
     }
 
-    /// The end of another thread that notifies.
+    /// Makes a sending end for another thread.
     #[must_use]
     pub fn notifier(&mut self) -> Notifier {
         self.notifier_with(self.bell.clone())
     }
 
-    /// The end of a role on the very thread that looks: it looks before it sleeps, and need not be woken.
+    /// Makes a sending end for the receiving thread itself. Its doorbell does nothing, as the thread looks before it
+    /// sleeps.
     #[must_use]
     pub fn notifier_of_oneself(&mut self) -> Notifier {
         self.notifier_with(Doorbell::of_oneself())
@@ -79,14 +84,14 @@ impl ReadyQueue {
         Notifier { lane, marks: Arc::clone(&self.marks), bell, named: false }
     }
 
-    /// To see from elsewhere whether it is empty, once it has all of its notifiers.
+    /// Returns a view of the queue. To be called once it has all of its notifiers.
     #[must_use]
     pub fn view(&self) -> ReadyView {
         ReadyView { lanes: self.lanes.iter().map(LaneOut::view).collect(), marks: Arc::clone(&self.marks) }
     }
 
-    /// Takes up to `max` FWPs that are to be looked at; how many. Whatever comes for them from now on is notified of again, so the thread
-    /// looks after this call, not before.
+    /// Takes up to `max` FWPs that are to be looked at; returns how many. Work that comes for them from now on is
+    /// notified again. So look at the FWPs after this call, not before.
     #[inline]
     pub fn take(&mut self, max: usize, mut take: impl FnMut(FwpId)) -> usize {
         let Self { lanes, marked, first, .. } = self;
@@ -102,14 +107,14 @@ impl ReadyQueue {
         max - left
     }
 
-    /// Takes one: see [`ReadyQueue::take`].
+    /// Takes one FWP: see [`ReadyQueue::take`].
     pub fn pop(&mut self) -> Option<FwpId> {
         let mut taken = None;
         self.take(1, |id| taken = Some(id));
         taken
     }
 
-    /// Whether nobody is to be looked at.
+    /// Returns whether the queue is empty.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -118,13 +123,13 @@ impl ReadyQueue {
 }
 
 impl Notifier {
-    /// Names an FWP and wakes the thread that is to look. What it should find must have been pushed before.
+    /// Queues an FWP and wakes the thread that is to look. Push the FWP's work before calling it.
     pub fn raise(&mut self, id: FwpId) {
         self.name(id);
         self.ring();
     }
 
-    /// The same without waking anybody: [`Notifier::ring`] is to be called then, once for many.
+    /// Queues an FWP without waking the thread: call [`Notifier::ring`] then, once for many.
     #[inline]
     pub fn name(&mut self, id: FwpId) {
         if !self.lane.push(id) {
@@ -133,7 +138,7 @@ impl Notifier {
         self.named = true;
     }
 
-    /// Wakes the thread if it sleeps and somebody was named.
+    /// Wakes the thread if it sleeps and an FWP was queued since the last call.
     #[inline]
     pub fn ring(&mut self) {
         if std::mem::take(&mut self.named) {
@@ -143,7 +148,7 @@ impl Notifier {
 }
 
 impl ReadyView {
-    /// Whether nobody was to be looked at a moment ago, but for those whom the thread has at hand.
+    /// Returns whether the queue was empty a moment ago. FWPs whose marks the thread has already taken do not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lanes.iter().all(LaneView::is_empty) && self.marks.is_empty()
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_tenant_takes_over_what_is_marked_of_the_last_one() {
+    fn a_new_fwp_takes_over_the_mark_of_the_last_one_at_its_index() {
         let mut queue = ReadyQueue::new(2, Doorbell::default());
         let mut notifier = queue.notifier();
         let other = FwpId { index: 1, generation: 0 };
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_all_generations_is_told_apart_from_nobody() {
+    fn the_last_generation_is_not_mistaken_for_an_empty_entry() {
         let mut queue = ReadyQueue::new(1, Doorbell::default());
         let mut notifier = queue.notifier();
         let id = FwpId { index: 0, generation: u32::MAX };
@@ -184,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_named_by_one_does_not_wait_for_all_whom_another_names() {
+    fn an_fwp_queued_by_one_notifier_does_not_wait_for_all_of_another() {
         let mut queue = ReadyQueue::new(2, Doorbell::default());
         let (mut busy, mut other) = (queue.notifier(), queue.notifier());
         let [many, one] = [0, 1].map(|index| FwpId { index, generation: 0 });
-        // All that the lane holds, and a mark.
+        // As many as the lane holds, and a mark.
         (0..=NAMES_MAX).for_each(|_| busy.raise(many));
         other.raise(one);
         let mut taken = Vec::new();
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_from_elsewhere_sees_names_and_marks() {
+    fn a_view_sees_queued_ids_and_marks() {
         let mut queue = ReadyQueue::new(1, Doorbell::default());
         let (mut notifier, id) = (queue.notifier(), FwpId { index: 0, generation: 1 });
         let view = queue.view();
@@ -212,11 +217,11 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// Something arrives for an FWP, from one of two threads, so many times.
+        /// A frame arrives for an FWP, from one of two threads, this many times.
         Send(u32, usize, usize),
-        /// Its thread takes the next id from the queue and looks.
+        /// The FWP's thread takes the next id from the queue and looks.
         Take,
-        /// Its thread looks without being told, as a running guest's wait does.
+        /// The FWP's thread looks without a notification, as a running guest's wait does.
         Help(u32),
     }
 
@@ -230,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn after_any_sequence_whoever_has_work_is_found(steps in proptest::collection::vec(step(), 0..30)) {
+        fn after_any_sequence_each_fwp_with_work_is_found(steps in proptest::collection::vec(step(), 0..30)) {
             let mut queue = ReadyQueue::new(FWPS as usize, Doorbell::default());
             let mut notifiers = [queue.notifier(), queue.notifier()];
             let mut work = [0; FWPS as usize];
@@ -250,7 +255,7 @@ mod tests {
             let taken = all(&mut queue);
             taken.iter().for_each(|id| look(&mut work, id.index));
             prop_assert_eq!(work, [0; FWPS as usize]);
-            // What the lanes hold, and a mark of each that was taken already and one of what came since.
+            // What the lanes hold, a mark of each that was taken already, and one of what came since.
             prop_assert!(taken.len() <= 2 * NAMES_MAX + 2 * FWPS as usize);
         }
     }
@@ -268,14 +273,14 @@ mod loom_tests {
     const OTHER: FwpId = FwpId { index: 1, generation: 0 };
     const NEXT_TENANT: FwpId = FwpId { index: 0, generation: 1 };
 
-    /// One FWP's input, and who sends it.
+    /// One FWP's input, and the thread that sends it.
     struct Input {
         rx: spsc::Consumer<u32>,
         sender: thread::JoinHandle<Notifier>,
     }
 
     impl Input {
-        /// A thread pushes `count` entries, telling the queue's thread of each.
+        /// Starts a thread that pushes `count` entries and notifies the queue's thread of each.
         fn sent(id: FwpId, count: u32, mut notifier: Notifier) -> Self {
             let (mut tx, rx) = spsc::ring(count as usize);
             let sender = thread::spawn(move || {
@@ -288,13 +293,13 @@ mod loom_tests {
             Self { rx, sender }
         }
 
-        /// Looks at the FWP as the MMA and the workers do; returns how much there was.
+        /// Looks at the FWP as the MMA and the workers do; returns how many entries there were.
         fn look(&mut self) -> u32 {
             self.rx.pop_batch(usize::MAX, |_| ()) as u32
         }
     }
 
-    /// A notifier whose lane is full, and a queue that has only the marks beyond it.
+    /// Makes a notifier whose lane is full, and leaves in the queue only the marks beyond the lane.
     fn overfull(id: FwpId, queue: &mut ReadyQueue) -> Notifier {
         let mut notifier = queue.notifier();
         (0..NAMES_MAX).for_each(|_| notifier.name(id));
@@ -314,7 +319,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn whoever_looks_only_when_told_sees_everything() {
+    fn a_thread_that_looks_only_when_notified_sees_everything() {
         explore(|| {
             let mut queue = ReadyQueue::new(1, Doorbell::default());
             let notifier = queue.notifier();
@@ -323,7 +328,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn whoever_looks_only_when_told_sees_everything_beyond_a_full_lane() {
+    fn a_thread_that_looks_only_when_notified_sees_everything_beyond_a_full_lane() {
         explore(|| {
             let mut queue = ReadyQueue::new(1, Doorbell::default());
             let notifier = overfull(FWP, &mut queue);
@@ -345,7 +350,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn whoever_sleeps_until_told_sees_everything() {
+    fn a_thread_that_sleeps_until_notified_sees_everything() {
         explore(|| {
             let bell = Doorbell::default();
             let mut queue = ReadyQueue::new(1, bell.clone());
@@ -355,7 +360,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn whoever_sleeps_until_told_sees_everything_beyond_a_full_lane() {
+    fn a_thread_that_sleeps_until_notified_sees_everything_beyond_a_full_lane() {
         explore(|| {
             let bell = Doorbell::default();
             let mut queue = ReadyQueue::new(1, bell.clone());
@@ -365,12 +370,12 @@ mod loom_tests {
     }
 
     #[test]
-    fn an_fwp_that_helps_itself_is_marked_at_most_once() {
+    fn an_fwp_that_looks_for_its_own_input_is_marked_at_most_once() {
         explore(|| {
             let mut queue = ReadyQueue::new(1, Doorbell::default());
             let notifier = overfull(FWP, &mut queue);
             let mut input = Input::sent(FWP, 2, notifier);
-            // Looks without having been told, as a running guest's wait does.
+            // Looks without a notification, as a running guest's wait does.
             let mut seen = input.look() + input.look();
             let Input { mut rx, sender } = input;
             sender.join().unwrap();
@@ -385,7 +390,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn two_fwps_told_of_by_two_at_once_are_each_found_once() {
+    fn two_fwps_notified_by_two_threads_at_once_are_each_found_once() {
         explore(|| {
             let mut queue = ReadyQueue::new(2, Doorbell::default());
             let mut inputs = [FWP, OTHER].map(|id| Input::sent(id, 1, queue.notifier()));
@@ -404,7 +409,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn a_next_tenant_is_found_though_the_last_one_may_be_marked_still() {
+    fn a_new_fwp_is_found_even_if_the_last_one_at_its_index_is_still_marked() {
         explore(|| {
             let mut queue = ReadyQueue::new(1, Doorbell::default());
             let mut notifier = overfull(FWP, &mut queue);
@@ -414,7 +419,7 @@ mod loom_tests {
             while seen < 1 {
                 match queue.pop() {
                     Some(NEXT_TENANT) => seen += input.look(),
-                    // Who ended is not looked for.
+                    // An FWP that has ended is skipped.
                     Some(_) => {}
                     None => yield_now(),
                 }

@@ -1,40 +1,42 @@
-//! The ring of descriptors between exactly two threads in which each entry says whether it is there, by a phase as NVMe's completion queues
-//! have one: single producer, single consumer, lock-free, and no index is shared.
+//! A ring of descriptors between exactly two threads: single producer, single consumer, lock-free, and no index is
+//! shared. A phase bit in each entry says whether the entry is valid, as in NVMe's completion queues.
 //!
 //! ```text
 //!   first lap    | 1 a | 1 b | 1 c | 1 d |
 //!   second lap   | 0 e | 0 f | 1 c | 1 d |     e and f are there; c and d are of the lap before
 //! ```
 //!
-//! An index that is shared, as in [`crate::spsc`], is a line of its own for each direction: it goes from core to core with each hand-over, and with
-//! thousands of rings it is in no cache when its turn comes. Here an entry's line is all that is touched.
+//! A shared index, as in [`crate::spsc`], takes a cache line for each direction. The line moves from core to core with
+//! each hand-over, and with thousands of rings it is in no cache when it is needed. Here only the entry's own line is
+//! touched.
 //!
-//! The ring is never full: who makes one sees to it that no more entries are under way than it has places. For an FWP's slots that is so,
-//! as each is in a ring once at most until it has gone round. Nothing blocks, and nothing allocates once the ring is made.
+//! The ring is never full: its owner ensures that no more entries are under way than it has room for. FWP slots fulfil
+//! this, as each slot is in a ring at most once. Nothing blocks, and nothing allocates once the ring is made.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::prefetch::{self, LINE};
 use crate::sync::{AtomicU64, Ordering};
+use crate::tuning;
 
-/// The bit of an entry that says in which lap it was written.
+/// The bit of an entry that tells in which lap it was written.
 const PHASE: u64 = 1 << 63;
 
-/// What an entry can be: something of at most 63 bits.
+/// A value that an entry can hold: at most 63 bits.
 pub(crate) trait Entry: Copy {
-    /// As a number, whose highest bit is zero.
+    /// Returns the value as a number whose highest bit is zero.
     fn to_bits(self) -> u64;
 
-    /// The one that is this number.
+    /// Returns the value of this number.
     fn from_bits(bits: u64) -> Self;
 }
 
-/// The places, a power of two of them.
+/// The ring's entries; their count is a power of two.
 #[derive(Clone)]
-struct Places(Arc<[AtomicU64]>);
+struct Entries(Arc<[AtomicU64]>);
 
-impl Places {
+impl Entries {
     fn count(&self) -> usize {
         self.0.len()
     }
@@ -44,13 +46,14 @@ impl Places {
         &self.0[index & (self.0.len() - 1)]
     }
 
-    /// Whether what is at an index was written in its lap, and with it all that was written before.
+    /// Returns whether the entry at an index was written in that index's lap. If so, all that was written before it is
+    /// visible.
     #[inline(always)]
     fn has(&self, index: usize) -> bool {
         self.at(index).load(Ordering::Acquire) & PHASE == self.phase(index)
     }
 
-    /// The phase of what is written at an index; at first nothing has it.
+    /// Returns the phase of what is written at an index; initially no entry has it.
     #[inline(always)]
     fn phase(&self, index: usize) -> u64 {
         if index & self.0.len() == 0 { PHASE } else { 0 }
@@ -59,7 +62,7 @@ impl Places {
 
 /// The writing side.
 pub(crate) struct Producer<T> {
-    places: Places,
+    places: Entries,
     /// Next index to be written.
     tail: usize,
     entries: PhantomData<T>,
@@ -67,17 +70,17 @@ pub(crate) struct Producer<T> {
 
 /// The reading side.
 pub(crate) struct Consumer<T> {
-    places: Places,
+    places: Entries,
     /// Next index to be read.
     head: usize,
-    /// All before this index are known to be there.
+    /// All entries before this index are known to be valid.
     known: usize,
     entries: PhantomData<T>,
 }
 
-/// For others to see what is there.
+/// A view by which other threads can see whether the ring has entries.
 pub(crate) struct View<T> {
-    places: Places,
+    places: Entries,
     entries: PhantomData<T>,
 }
 
@@ -87,19 +90,19 @@ impl<T> Clone for View<T> {
     }
 }
 
-/// Makes a ring in which up to `count` entries are under way.
+/// Makes a ring with up to `count` entries under way.
 ///
 /// # Panics
 /// If `count` is zero.
 pub(crate) fn ring<T: Entry>(count: usize) -> (Producer<T>, Consumer<T>) {
     assert!(count > 0, "a ring needs room for at least one entry");
-    let places = Places((0..count.next_power_of_two()).map(|_| AtomicU64::new(0)).collect());
+    let places = Entries((0..count.next_power_of_two()).map(|_| AtomicU64::new(0)).collect());
     let producer = Producer { places: places.clone(), tail: 0, entries: PhantomData };
     (producer, Consumer { places, head: 0, known: 0, entries: PhantomData })
 }
 
 impl<T: Entry> Producer<T> {
-    /// Hands an entry to the consumer, and with it all that was written before. There must be a place for it.
+    /// Pushes an entry to the consumer and makes all earlier writes visible to it. There must be room.
     #[inline(always)]
     pub(crate) fn push(&mut self, entry: T) {
         let bits = entry.to_bits();
@@ -108,21 +111,24 @@ impl<T: Entry> Producer<T> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// How many entries it has handed over so far, as far as a number goes.
+    /// Returns how many entries it has pushed so far; the number wraps around.
     #[inline(always)]
     pub(crate) fn pushed(&self) -> usize {
         self.tail
     }
 
-    /// Asks for the place of the next entry.
+    /// Prefetches the next entry to be written.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch::to_write(self.places.at(self.tail));
     }
 
-    /// Asks for the places of so many entries, which the consumer had last.
+    /// Prefetches the next `count` entries to be written, which the consumer had last.
     #[inline]
     pub(crate) fn prefetch_row(&self, count: usize) {
+        if !tuning::is_full() {
+            return;
+        }
         for at in (0..count.min(self.places.count())).step_by(LINE / size_of::<u64>()) {
             prefetch::to_write(self.places.at(self.tail.wrapping_add(at)));
         }
@@ -130,37 +136,37 @@ impl<T: Entry> Producer<T> {
 }
 
 impl<T: Entry> Consumer<T> {
-    /// Asks for the next entry.
+    /// Prefetches the next entry.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch::to_read(self.places.at(self.head));
     }
 
-    /// The oldest entry, if it is there.
+    /// Returns the oldest entry, if there is one.
     #[inline]
     pub(crate) fn first(&self) -> Option<T> {
         let is_there = self.places.has(self.head);
         is_there.then(|| T::from_bits(self.places.at(self.head).load(Ordering::Relaxed) & !PHASE))
     }
 
-    /// Whether none is there.
+    /// Returns whether the ring is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.known == self.head && !self.places.has(self.head)
     }
 
-    /// How many entries it has taken so far, as far as a number goes: the index of the next.
+    /// Returns how many entries it has taken so far, which is the index of the next; the number wraps around.
     #[inline(always)]
     pub(crate) fn taken(&self) -> usize {
         self.head
     }
 
-    /// To see from elsewhere what is there.
+    /// Returns a view for other threads.
     pub(crate) fn view(&self) -> View<T> {
         View { places: self.places.clone(), entries: PhantomData }
     }
 
-    /// Entries that can be taken now; those beyond `wanted` may not have been looked for.
+    /// Returns the number of entries that can be taken now. It may not have looked for those beyond `wanted`.
     #[inline]
     pub(crate) fn ready(&mut self, wanted: usize) -> usize {
         while self.known.wrapping_sub(self.head) < wanted {
@@ -172,23 +178,23 @@ impl<T: Entry> Consumer<T> {
         self.known.wrapping_sub(self.head)
     }
 
-    /// The entry that is `ahead` entries behind the oldest one, if it is known to be there.
+    /// Returns the entry `ahead` positions after the oldest one, if it is known to be valid.
     #[inline(always)]
     pub(crate) fn peek(&self, ahead: usize) -> Option<T> {
         (ahead < self.known.wrapping_sub(self.head)).then(|| {
-            // It was acquired when it became known, and stays until this side has gone past it.
+            // It was acquired when it became known, and stays until this side has taken it.
             T::from_bits(self.places.at(self.head.wrapping_add(ahead)).load(Ordering::Relaxed) & !PHASE)
         })
     }
 
-    /// To take up to `max` entries in a row of those that are there now.
+    /// Starts to take up to `max` of the entries that are there now.
     #[inline]
     pub(crate) fn taking(&mut self, max: usize) -> Taking<'_, T> {
         let left = self.ready(max).min(max);
         Taking { consumer: self, left }
     }
 
-    /// Takes up to `max` of the oldest entries; how many.
+    /// Takes up to `max` of the oldest entries; returns how many.
     #[inline]
     pub(crate) fn take_batch(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let mut row = self.taking(max);
@@ -199,7 +205,7 @@ impl<T: Entry> Consumer<T> {
 }
 
 impl<T> View<T> {
-    /// Whether there is an entry at an index that the reading side has come to, and no further.
+    /// Returns whether there is an entry at `index`. The reading side must have come to that index and no further.
     pub(crate) fn has(&self, index: usize) -> bool {
         self.places.has(index)
     }
@@ -212,7 +218,7 @@ pub(crate) struct Taking<'r, T> {
 }
 
 impl<T: Entry> Taking<'_, T> {
-    /// The entry that is `ahead` entries behind the next one, if the row is that long.
+    /// Returns the entry `ahead` positions after the next one, if the row is that long.
     #[inline(always)]
     pub(crate) fn peek(&self, ahead: usize) -> Option<T> {
         if ahead < self.left { self.consumer.peek(ahead) } else { None }
@@ -246,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_come_out_in_order_through_as_many_laps_as_there_are(
+        fn entries_come_out_in_order_through_any_number_of_laps(
             places in 1_usize..9, steps in proptest::collection::vec((0_usize..9, 0_usize..9), 0..200),
         ) {
             let (mut tx, mut rx) = ring::<u32>(places);
@@ -334,15 +340,15 @@ mod loom_tests {
         }
     }
 
-    /// Slots whose owner is who was handed them last: loom reports whoever is there at the same time.
+    /// Slots, each owned by the side that was handed it last: loom reports any concurrent access.
     struct Slots([UnsafeCell<u32>; 2]);
-    // SAFETY: what this test is about.
+    // SAFETY: what this test checks.
     #[allow(unsafe_code)]
     unsafe impl Sync for Slots {}
 
     #[allow(unsafe_code)]
     #[test]
-    fn what_was_written_into_a_slot_before_it_was_handed_over_is_there_through_several_laps() {
+    fn writes_to_a_slot_before_its_hand_over_are_visible_through_several_laps() {
         explore(|| {
             let slots = Arc::new(Slots([0, 1].map(UnsafeCell::new)));
             let ((mut there_tx, mut there_rx), (mut back_tx, mut back_rx)) = (ring::<Slot>(2), ring::<Slot>(2));

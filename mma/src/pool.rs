@@ -5,9 +5,9 @@
 //!                         ^ offset + len, checked before every copy
 //! ```
 //!
-//! A [`PoolRegion`] is used by the MMA thread alone. Guest memory is touched by raw pointer only, never through a
-//! reference or slice: the guest may be running and may even write what is being copied. A copy is a copy: who reads
-//! it decides on its own bytes.
+//! Only the MMA thread uses a [`PoolRegion`]. Guest memory is accessed by raw pointer only, never through a reference
+//! or slice: the guest may be running and may even write to the bytes being copied. The receiver of a copy validates
+//! its own copied bytes.
 #![allow(unsafe_code)] // Owns the boundary between the copier and guest memory.
 
 use std::ptr::NonNull;
@@ -42,7 +42,7 @@ pub enum PoolError {
         /// Slots of the pool.
         slots: u32,
     },
-    /// No slot is left to receive into.
+    /// No slot is left for receiving.
     #[error("{own} slots of a pool's {slots} are the guest's own; one at least must be left to receive into")]
     OwnSlots {
         /// Slots of the guest's own.
@@ -55,10 +55,10 @@ pub enum PoolError {
     Range {
         /// Which part.
         part: &'static str,
-        /// Where it was said to be.
+        /// The address that the header gives.
         address: u32,
     },
-    /// Two parts share bytes.
+    /// Two parts overlap.
     #[error("the {0} and the {1} overlap")]
     Overlap(&'static str, &'static str),
 }
@@ -69,14 +69,14 @@ pub struct PoolLayout {
     header: PoolHeader,
 }
 
-/// Largest ring a guest may declare; more would only waste its memory.
+/// Largest ring a guest may declare; a larger one would only waste its memory.
 const RING_ENTRIES_MAX: u32 = SLOT_COUNT_MAX.next_power_of_two();
 
 impl PoolLayout {
     /// Checks a header that a guest wrote.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first field that is wrong.
     pub fn check(header: PoolHeader, memory_bytes: usize) -> Result<Self, PoolError> {
         let PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots } = header;
         if magic != POOL_MAGIC {
@@ -117,7 +117,7 @@ impl PoolLayout {
         Ok(Self { header })
     }
 
-    /// The header as checked.
+    /// Returns the checked header.
     #[must_use]
     pub fn header(&self) -> &PoolHeader {
         &self.header
@@ -137,7 +137,7 @@ pub struct PoolRegion {
 unsafe impl Send for PoolRegion {}
 
 impl PoolRegion {
-    /// The pool of the guest whose linear memory starts at `memory`.
+    /// Makes the region of the guest whose linear memory starts at `memory`.
     ///
     /// # Safety
     /// `layout` was checked against this memory, which neither moves nor is unmapped while the region or a copy of it exists.
@@ -150,19 +150,19 @@ impl PoolRegion {
         Self { slots, slot_size, slot_count, own_slots }
     }
 
-    /// Number of slots that frames are received into, the first ones.
+    /// Returns the number of slots that frames are received into: the pool's first slots.
     #[must_use]
     pub fn lent_count(&self) -> u16 {
         (self.slot_count - self.own_slots) as u16
     }
 
-    /// Number of slots that are the guest's own, the last ones.
+    /// Returns the number of the guest's own slots: the pool's last slots.
     #[must_use]
     pub fn own_count(&self) -> u16 {
         self.own_slots as u16
     }
 
-    /// Longest frame that a slot takes when received into, in bytes.
+    /// Returns the longest frame that can be received into a slot, in bytes.
     #[must_use]
     pub fn frame_bytes_max(&self) -> u32 {
         self.slot_size - RX_HEADROOM
@@ -176,14 +176,14 @@ impl PoolRegion {
         unsafe { self.slots.as_ptr().add(slot as usize * self.slot_size as usize + offset) }
     }
 
-    /// Starts to bring the bytes from `offset` on nearer, as far as a copy is slow to begin without.
+    /// Prefetches the bytes from `offset` on that a copy reads first.
     #[inline]
     pub fn prefetch(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
         prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
     }
 
-    /// The same for bytes that are about to be written.
+    /// Prefetches bytes that are about to be written.
     #[inline(always)]
     pub(crate) fn prefetch_to_write(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
@@ -193,7 +193,7 @@ impl PoolRegion {
     /// Copies a frame into a slot.
     ///
     /// # Panics
-    /// If the range is not within the slot: ranges are validated before they get here.
+    /// If the range is not within the slot: ranges are validated before this call.
     #[inline(always)]
     pub fn copy_in(&self, slot: SlotIndex, offset: u16, frame: &[u8]) {
         let to = self.range(slot, offset, frame.len());

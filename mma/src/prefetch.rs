@@ -1,11 +1,11 @@
-//! Hints to the processor: what will be read or written soon. With thousands of FWPs and a packet each, nothing of an FWP is
-//! in a cache when its turn comes, so what it needs is asked for while others have theirs.
+//! Prefetch hints: what will be read or written soon. With thousands of FWPs and a packet each, no memory of an FWP is
+//! in a cache at its turn. So it is prefetched during the turns of others.
 #![allow(unsafe_code)] // Owns the two instructions, which touch nothing.
 
-/// Bytes that are asked for at a time.
+/// Bytes fetched at a time: a cache line.
 pub const LINE: usize = 64;
 
-/// Has the processor bring the cache line at `place` nearer, if it can. Any address will do: nothing is read.
+/// Prefetches the cache line at `place`, where the processor supports it. Any address is allowed: nothing is accessed.
 #[inline(always)]
 pub fn to_read<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -13,17 +13,22 @@ pub fn to_read<T>(place: *const T) {
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the instruction takes any address without accessing it, and changes no register or flag.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = place;
 }
 
-/// Has all lines of a value brought nearer.
+/// Prefetches all cache lines of a value.
 #[inline(always)]
 pub fn all_to_read<T>(value: &T) {
     lines(value).for_each(to_read);
 }
 
-/// The same for a value that is about to be written, which another core may hold.
+/// Prefetches all cache lines of a value that is about to be written and that another core may hold.
 #[inline(always)]
 pub fn all_to_write<T>(value: &T) {
     lines(value).for_each(to_write);
@@ -35,7 +40,7 @@ fn lines<T>(value: &T) -> impl Iterator<Item = *const u8> {
     (0..size_of::<T>()).step_by(LINE).map(move |at| start.wrapping_add(at))
 }
 
-/// As [`to_read`], for a line that is about to be written, which another core may hold.
+/// Prefetches the cache line at `place`, which is about to be written and which another core may hold.
 #[inline(always)]
 pub fn to_write<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]

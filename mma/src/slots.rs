@@ -1,42 +1,46 @@
-//! Which slots of a pool hold nothing, by which ports the frames in the others came in, and which way they go.
+//! The free slots of a pool, and for each other slot the port on which its frame was received and which way the frame
+//! goes.
 
 use crate::heading::{Heading, Sides};
 use crate::id::{PortIndex, SlotIndex};
 
-/// The slots that frames are received into and that hold nothing: a stack, so that few slots stay warm and few pages resident. The slot on top is
-/// at hand without another look into memory: of thousands of FWPs whose frames come one by one, each such look is waited for.
+/// The free list of the slots that frames are received into. It is a stack, so that few slots are in use, which keeps
+/// them in the cache and few pages resident. The top slot is stored in place: with thousands of FWPs whose frames come
+/// one by one, each further load would be a cache miss.
 ///
-/// The last slots of a pool may be the guest's own. They are never received into; given back here, they are kept apart until they are returned.
+/// The last slots of a pool may be the guest's own. Frames are never received into them. When freed, they are kept
+/// apart until they are returned to the guest.
 #[derive(Debug)]
 pub(crate) struct FreeSlots {
     top: Option<SlotIndex>,
     others: Vec<SlotIndex>,
-    /// How many slots are lent to the guest frame by frame, the first ones.
+    /// Number of slots that are lent to the guest frame by frame: the pool's first slots.
     lent: u16,
-    /// Of the guest's own: what was in them was taken out. Room for all of them was made with the pool.
+    /// Slots of the guest's own whose frames were taken out. Its capacity for all of them is allocated with the pool.
     own: Vec<SlotIndex>,
 }
 
 impl FreeSlots {
-    /// All of so many, the first on top, and none yet of so many behind them that are the guest's own.
+    /// Makes a list with slots 0 to `lent`-1 free, slot 0 on top. The `own` slots behind them are the guest's own, and
+    /// none of these is free yet.
     pub(crate) fn all(lent: u16, own: u16) -> Self {
         let mut others = Vec::with_capacity(lent.into());
         others.extend((0..lent).rev().map(SlotIndex));
         Self { top: others.pop(), others, lent, own: Vec::with_capacity(own.into()) }
     }
 
-    /// How many are somewhere else: frames are in them.
+    /// Returns the number of lent slots that are not free.
     pub(crate) fn missing(&self) -> usize {
         usize::from(self.lent) - self.others.len() - usize::from(self.top.is_some())
     }
 
-    /// Whether a slot is the guest's own.
+    /// Returns whether a slot is the guest's own.
     #[inline]
     pub(crate) fn is_own(&self, slot: SlotIndex) -> bool {
         slot.0 >= self.lent
     }
 
-    /// The one that comes after so many others.
+    /// Returns the free slot that `ahead` further calls of `pop` would come to.
     #[inline]
     pub(crate) fn peek(&self, ahead: usize) -> Option<SlotIndex> {
         match ahead {
@@ -61,60 +65,67 @@ impl FreeSlots {
         }
     }
 
-    /// One of the guest's own that is to be returned to it.
+    /// Takes one of the guest's own slots that is to be returned to it.
     #[inline]
     pub(crate) fn pop_own(&mut self) -> Option<SlotIndex> {
         self.own.pop()
     }
 }
 
-/// How a frame came.
+/// The port on which a frame was received, and its direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Came {
-    /// The port of the node that it came in by.
+pub(crate) struct IngressInfo {
+    /// The node's port on which it was received.
     pub(crate) port: PortIndex,
     /// Which way it goes through its chain.
     pub(crate) heading: Heading,
 }
 
-/// How the frame in each slot came. The host's own record; a guest cannot choose its way out.
+/// The origin of the frame in each slot. This is the host's own record, so a guest cannot choose its way out.
 #[derive(Debug)]
-pub(crate) struct CameBy {
-    by_slot: Box<[Came]>,
-    /// How the last frame of all came, as what the guest made itself has not come.
-    last: Came,
-    /// Which way frames go that come in.
+pub(crate) struct SlotIngress {
+    by_slot: Box<[IngressInfo]>,
+    /// The origin of the frame received last. It stands for frames that the guest made itself.
+    last: IngressInfo,
+    /// Which way frames go, by the port on which they were received.
     sides: Sides,
 }
 
-impl CameBy {
-    /// Nothing has come into so many slots.
+impl SlotIngress {
+    /// Makes a record for so many slots, none of which has held a frame.
     pub(crate) fn of_slots(lent: u16, sides: Sides) -> Self {
-        let nothing = Came { port: PortIndex(0), heading: Heading::Forth };
+        let nothing = IngressInfo { port: PortIndex(0), heading: Heading::Forth };
         Self { by_slot: vec![nothing; lent.into()].into(), last: nothing, sides }
     }
 
-    /// How a frame comes that has just come in by a port.
+    /// Returns the origin of a frame that was just received on a port.
     #[inline]
-    pub(crate) fn arriving(&self, port: PortIndex) -> Came {
-        Came { port, heading: self.sides.heading_of(port) }
+    pub(crate) fn arriving(&self, port: PortIndex) -> IngressInfo {
+        IngressInfo { port, heading: self.sides.heading_of(port) }
     }
 
-    /// Where what is known of a slot lies.
+    /// Returns the flags that tell the guest of a frame's origin.
     #[inline]
-    pub(crate) fn place(&self, slot: SlotIndex) -> *const Came {
+    pub(crate) fn flags(&self, came: IngressInfo) -> u8 {
+        self.sides.flags(came.port, came.heading)
+    }
+
+    /// Returns the address of a slot's record.
+    #[inline]
+    pub(crate) fn place(&self, slot: SlotIndex) -> *const IngressInfo {
         self.by_slot.as_ptr().wrapping_add(usize::from(slot.0))
     }
 
     #[inline]
-    pub(crate) fn set(&mut self, slot: SlotIndex, came: Came) {
+    pub(crate) fn set(&mut self, slot: SlotIndex, came: IngressInfo) {
         self.by_slot[usize::from(slot.0)] = came;
         self.last = came;
     }
 
-    /// How the frame in a slot came; of one that the guest has made, how the frame did that came last.
+    /// Returns the origin of the frame in a slot. For a frame that the guest made, it is that of the frame received
+    /// last.
     #[inline]
-    pub(crate) fn of(&self, slot: SlotIndex) -> Came {
+    pub(crate) fn of(&self, slot: SlotIndex) -> IngressInfo {
         self.by_slot.get(usize::from(slot.0)).copied().unwrap_or(self.last)
     }
 }
@@ -125,7 +136,7 @@ mod tests {
     use crate::heading::PortSet;
 
     #[test]
-    fn the_slot_freed_last_comes_first_and_what_comes_is_seen_ahead() {
+    fn the_slot_freed_last_is_used_first_and_later_ones_can_be_peeked() {
         let mut free = FreeSlots::all(4, 0);
         assert_eq!((free.pop(), free.pop()), (Some(SlotIndex(0)), Some(SlotIndex(1))));
         free.push(SlotIndex(1));
@@ -140,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_elsewhere_are_counted_until_all_are() {
+    fn missing_slots_are_counted_until_all_are_missing() {
         let mut free = FreeSlots::all(2, 0);
         let missing: Vec<_> = (0..3).map(|_| (free.missing(), free.pop()).0).collect();
         assert_eq!(missing, [0, 1, 2]);
@@ -158,9 +169,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_has_made_came_as_the_last_frame_did() {
+    fn a_frame_that_the_guest_made_has_the_origin_of_the_last_received_one() {
         let back = PortSet::of([PortIndex(8)]).unwrap();
-        let mut came_by = CameBy::of_slots(2, Sides { back, ..Sides::default() });
+        let mut came_by = SlotIngress::of_slots(2, Sides { back, ..Sides::default() });
         let [forth, back] = [7, 8].map(|port| came_by.arriving(PortIndex(port)));
         assert_eq!([forth.heading, back.heading], [Heading::Forth, Heading::Back]);
         came_by.set(SlotIndex(0), forth);

@@ -1,13 +1,13 @@
-//! The ring between exactly two threads: single producer, single consumer, bounded, lock-free.
+//! A ring between exactly two threads: single producer, single consumer, bounded, lock-free.
 //!
-//! Each side keeps its own index and a cached copy of the other's to itself, and publishes its own on a cache line that
-//! it alone writes; a side reads the other's line only when its cached copy says full or empty. Operations never
-//! block and never allocate.
+//! Each side keeps its own index and a cached copy of the other's. It publishes its index on a cache line that it alone
+//! writes. A side reads the other's line only if its cached copy says full or empty. Operations never block and never
+//! allocate.
 //!
 //! Every write to a published index costs the other side a transfer of its line, so batches publish once:
 //! [`Producer::stage`] any number of entries, then [`Producer::publish`]; [`Consumer::take`] any number, then
-//! [`Consumer::release`]. [`Producer::push`] and [`Consumer::pop`] are both in one, for what comes singly. Where there are thousands of rings
-//! the two lines are too many: see `phased`.
+//! [`Consumer::release`]. [`Producer::push`] and [`Consumer::pop`] combine both for single entries. For thousands of
+//! rings the two lines are too many: see `phased`.
 #![allow(unsafe_code)] // Owns the uninitialised storage that the two indices guard.
 
 use std::mem::MaybeUninit;
@@ -45,16 +45,16 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// Where the entries lie: known to each side without a look at what they share.
-struct Places<T> {
+/// Pointer to the entries: each side reaches them without loading from the shared part.
+struct Entries<T> {
     first: NonNull<Entry<T>>,
     mask: usize,
 }
 
-// SAFETY: a pointer into `Shared`, which each side keeps alive; who may touch what is said there.
-unsafe impl<T: Send> Send for Places<T> {}
+// SAFETY: a pointer into `Shared`, which each side keeps alive; `Shared` says which side may access an entry.
+unsafe impl<T: Send> Send for Entries<T> {}
 
-impl<T> Places<T> {
+impl<T> Entries<T> {
     fn of(entries: &[Entry<T>]) -> Self {
         Self { first: NonNull::from(entries).cast(), mask: entries.len() - 1 }
     }
@@ -72,18 +72,18 @@ impl<T> Places<T> {
     }
 }
 
-impl<T> Clone for Places<T> {
+impl<T> Clone for Entries<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Places<T> {}
+impl<T> Copy for Entries<T> {}
 
 /// The writing side.
 pub struct Producer<T> {
-    places: Places<T>,
-    /// Next index to be written; what lies between the published one and this was staged.
+    places: Entries<T>,
+    /// Next index to be written; entries between the published index and this one are staged.
     tail: usize,
     head_cached: usize,
     shared: Arc<Shared<T>>,
@@ -91,8 +91,8 @@ pub struct Producer<T> {
 
 /// The reading side.
 pub struct Consumer<T> {
-    places: Places<T>,
-    /// Next index to be read; what lies between the published one and this was taken.
+    places: Entries<T>,
+    /// Next index to be read; entries between the published index and this one are taken.
     head: usize,
     tail_cached: usize,
     shared: Arc<Shared<T>>,
@@ -111,7 +111,7 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         tail: CachePadded::new(AtomicUsize::new(0)),
         entries,
     });
-    let places = || Places::of(&shared.entries);
+    let places = || Entries::of(&shared.entries);
     (
         Producer { places: places(), tail: 0, head_cached: 0, shared: Arc::clone(&shared) },
         Consumer { places: places(), head: 0, tail_cached: 0, shared: Arc::clone(&shared) },
@@ -119,13 +119,14 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// Entries that the ring has places for, in all.
+    /// Returns the number of entries that the ring has room for.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.places.capacity()
     }
 
-    /// Entries that can be staged now. Looks at the consumer's index only if fewer than `wanted` seem free.
+    /// Returns the number of entries that can be staged now. Reads the consumer's index only if fewer than `wanted`
+    /// seem free.
     #[inline]
     pub fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.places.capacity();
@@ -137,7 +138,7 @@ impl<T> Producer<T> {
         room
     }
 
-    /// Appends one entry that the consumer will not see before [`Producer::publish`].
+    /// Appends one entry. The consumer sees it after [`Producer::publish`].
     ///
     /// # Errors
     /// The value, if there was no room for it.
@@ -152,23 +153,23 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// To stage many entries in a row, with the index in a register.
+    /// Starts to stage many entries in a row, with the index in a register.
     #[inline]
     pub fn staging(&mut self) -> Staging<'_, T> {
         let end = self.head_cached.wrapping_add(self.places.capacity());
         Staging { places: self.places, next: self.tail, end, producer: self }
     }
 
-    /// Hands all that was staged to the consumer.
+    /// Publishes all staged entries to the consumer.
     #[inline]
     pub fn publish(&mut self) {
         self.shared.tail.store(self.tail, Ordering::Release);
     }
 
-    /// Appends one entry and hands it to the consumer, or gives it back when the ring is full.
+    /// Appends one entry and publishes it.
     ///
     /// # Errors
-    /// The value, if there was no room for it.
+    /// The value, if the ring is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
         self.stage(value)?;
@@ -176,8 +177,8 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Appends as many entries as there is room for, publishing them together; returns how many. What found no
-    /// room stays in the iterator.
+    /// Appends as many entries as there is room for and publishes them together; returns how many. The others stay in
+    /// the iterator.
     pub fn push_batch(&mut self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let count = self.room(values.len()).min(values.len());
         for value in values.by_ref().take(count) {
@@ -191,14 +192,14 @@ impl<T> Producer<T> {
 
 /// A row of entries being staged.
 pub struct Staging<'r, T> {
-    places: Places<T>,
+    places: Entries<T>,
     next: usize,
     end: usize,
     producer: &'r mut Producer<T>,
 }
 
 impl<T> Staging<'_, T> {
-    /// As [`Producer::stage`].
+    /// Appends one entry: see [`Producer::stage`].
     ///
     /// # Errors
     /// The value, if there was no room for it.
@@ -214,7 +215,8 @@ impl<T> Staging<'_, T> {
         Ok(())
     }
 
-    /// Looks at the consumer's index again. Apart, as it is rare: once in a ring's length at most, unless it is full.
+    /// Reads the consumer's index again. In a function of its own, as it is rare: at most once in a ring's length,
+    /// unless the ring is full.
     #[cold]
     fn has_more_room(&mut self) -> bool {
         self.producer.head_cached = self.producer.shared.head.load(Ordering::Acquire);
@@ -232,19 +234,20 @@ impl<T> Drop for Staging<'_, T> {
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
-        // What was staged and never published is dropped with the ring.
+        // Entries that were staged and never published are dropped with the ring.
         self.publish();
     }
 }
 
 impl<T> Consumer<T> {
-    /// Entries that the ring has places for, in all.
+    /// Returns the number of entries that the ring has room for.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.places.capacity()
     }
 
-    /// Entries that can be taken now. Looks at the producer's index only if fewer than `wanted` seem there.
+    /// Returns the number of entries that can be taken now. Reads the producer's index only if fewer than `wanted` seem
+    /// there.
     #[inline]
     pub fn ready(&mut self, wanted: usize) -> usize {
         let mut ready = self.tail_cached.wrapping_sub(self.head);
@@ -255,7 +258,7 @@ impl<T> Consumer<T> {
         ready
     }
 
-    /// The entry that is `ahead` entries behind the oldest one, if it is known to be there.
+    /// Returns the entry `ahead` positions after the oldest one, if it is known to be there.
     #[inline]
     #[must_use]
     pub fn peek(&self, ahead: usize) -> Option<&T> {
@@ -266,7 +269,7 @@ impl<T> Consumer<T> {
         Some(unsafe { self.places.entry(self.head.wrapping_add(ahead)).with(|entry| (*entry).assume_init_ref()) })
     }
 
-    /// Takes the oldest entry; the producer gets its place back with [`Consumer::release`].
+    /// Takes the oldest entry. The producer can reuse its place after [`Consumer::release`].
     #[inline]
     pub fn take(&mut self) -> Option<T> {
         if self.ready(1) == 0 {
@@ -279,23 +282,23 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// To take many entries in a row, up to `max` and in order, with the index in a register.
+    /// Starts to take up to `max` entries, in order, with the index in a register.
     #[inline]
     pub fn taking(&mut self, max: usize) -> Taking<'_, T> {
         let count = self.ready(max).min(max);
         let (next, end) = (self.head, self.head.wrapping_add(count));
-        // Until the row says how far it came: were it leaked, nothing of it could be read a second time.
+        // Corrected when the row is dropped. If the row is leaked, none of its entries can be read a second time.
         self.head = end;
         Taking { places: self.places, next, end, consumer: self }
     }
 
-    /// Gives the places of all that was taken back to the producer.
+    /// Releases the places of all entries taken, for the producer to reuse.
     #[inline]
     pub fn release(&mut self) {
         self.shared.head.store(self.head, Ordering::Release);
     }
 
-    /// Takes the oldest entry and gives its place back.
+    /// Takes the oldest entry and releases its place.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
@@ -303,7 +306,7 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Takes up to `max` of the oldest entries, giving their places back together; returns how many.
+    /// Takes up to `max` of the oldest entries and releases their places together; returns how many.
     #[inline]
     pub fn pop_batch(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let count = self.ready(max).min(max);
@@ -319,14 +322,14 @@ impl<T> Consumer<T> {
 
 /// A row of entries being taken.
 pub struct Taking<'r, T> {
-    places: Places<T>,
+    places: Entries<T>,
     next: usize,
     end: usize,
     consumer: &'r mut Consumer<T>,
 }
 
 impl<T> Taking<'_, T> {
-    /// The entry that is `ahead` entries behind the next one, if the row is that long.
+    /// Returns the entry `ahead` positions after the next one, if the row is that long.
     #[inline(always)]
     pub fn peek(&self, ahead: usize) -> Option<&T> {
         if self.end.wrapping_sub(self.next) <= ahead {
@@ -358,7 +361,7 @@ impl<T> Drop for Taking<'_, T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // What was taken must not be dropped again with the ring.
+        // Taken entries must not be dropped again with the ring.
         self.release();
     }
 }

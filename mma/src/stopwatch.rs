@@ -1,11 +1,11 @@
-//! Time as loops that poll need it: monotonic nanoseconds that cost little to read.
+//! A clock for polling loops: monotonic nanoseconds that cost little to read.
 //!
-//! The processor's own counter is read, and converted by a rate that was compared with the system's clock once; where the
-//! counter cannot be relied on, it is the system's clock. Reading that takes as long as handling half a packet.
+//! It reads the time-stamp counter and converts it by a rate that was calibrated once against the system's clock. Where
+//! the counter is unreliable, it reads the system's clock, which takes as long as handling half a packet.
 
 use quanta::Clock;
 
-/// Time since it was started. Clones go on from the same start; all threads read the same.
+/// Time since its start. Clones share the start, and all threads read the same time.
 #[derive(Clone, Debug)]
 pub struct Stopwatch {
     clock: Clock,
@@ -13,7 +13,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts now. The first in a process takes some milliseconds, to learn the counter's rate.
+    /// Starts the stopwatch now. The first call in a process takes some milliseconds, to calibrate the counter's rate.
     #[must_use]
     pub fn start() -> Self {
         let clock = Clock::new();
@@ -21,7 +21,7 @@ impl Stopwatch {
         Self { clock, started }
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[inline]
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
@@ -40,7 +40,7 @@ mod tests {
         let (stopwatch, system) = (Stopwatch::start(), Instant::now());
         std::thread::sleep(Duration::from_millis(50));
         let (before, now_ns, after) = (system.elapsed(), stopwatch.elapsed_ns(), system.elapsed());
-        // A thousandth, and the two starts apart.
+        // A thousandth, and the time between the two starts.
         let slack = Duration::from_millis(1);
         let now = Duration::from_nanos(now_ns);
         assert!(now + slack >= before && now <= after + slack, "{before:?} {now:?} {after:?}");

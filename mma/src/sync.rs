@@ -1,8 +1,9 @@
-//! What the lock-free parts of this crate are built on: the standard library's, or loom's when they are being
+//! The synchronisation types of this crate's lock-free parts: the standard library's, or loom's when they are
 //! model-checked (`RUSTFLAGS="--cfg loom" cargo test -p pinion-mma --release --lib loom`).
 //!
-//! Only [`crate::spsc`], [`crate::phased`], [`crate::notify`] and [`crate::doorbell`] import from here. Loom's types work within a model
-//! only, so under loom the ordinary unit tests of these modules, and of those above them, are left out.
+//! Only [`crate::spsc`], [`crate::phased`], [`crate::notify`] and [`crate::doorbell`] import from here. Loom's types
+//! work only within a model. So under loom the ordinary unit tests of these modules, and of those that use them, are
+//! left out.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use self::real::*;
@@ -16,7 +17,7 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::thread::{Thread, current, park_timeout};
 
-    /// The standard library's cell with loom's way of getting at it.
+    /// The standard library's cell with the interface of loom's.
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
@@ -52,7 +53,8 @@ mod model {
         static WAKE_UP: Arc<Notify> = Arc::new(Notify::new());
     }
 
-    /// A thread that can be woken. Loom's own wakes a thread from whatever it waits for, a join or a lock included.
+    /// A thread that can be woken. Loom's own type would wake a thread from anything it waits for, a join or a lock
+    /// included.
     pub(crate) struct Thread(Arc<Notify>);
 
     impl Thread {
@@ -70,8 +72,8 @@ mod model {
         current().0.wait();
     }
 
-    /// Runs `model` in every interleaving that takes a thread off its core, where it could go on, at most three times:
-    /// nearly all bugs need two, and without a bound it takes hours.
+    /// Runs `model` in every interleaving with at most three preemptions. Nearly all bugs need two, and without a bound
+    /// it takes hours.
     pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);

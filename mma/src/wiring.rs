@@ -1,6 +1,6 @@
-//! Which pool's output goes where: the MMA's table of FWPs and the edges between them.
+//! Where each FWP's output goes: the MMA's table of FWPs and the edges between them.
 //!
-//! Changed by commands, between polls of the MMA's loop; so a chain's edges can never be seen half changed.
+//! Commands change it between polls of the MMA's loop. So a chain's edges are never seen half changed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use crate::buffer::Frame;
 use crate::counters::FwpCounters;
 use crate::heading::{Heading, Sides};
 use crate::id::{FwpId, PortIndex, SlotIndex, WorkerIndex};
-use crate::mailbox::{Delivery, Outlet, Transmission};
+use crate::mailbox::{Delivery, Transmission, TxTarget};
 use crate::phased::{Consumer, Producer};
 use crate::pool::PoolRegion;
 use crate::prefetch;
-use crate::slots::{Came, CameBy, FreeSlots};
+use crate::slots::{FreeSlots, IngressInfo, SlotIngress};
 
 /// Where an FWP's output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edge {
     /// Into the pool of another of the chain's stages.
     Fwp(FwpId),
-    /// Out of the node by this port.
+    /// Out of the node on this port.
     Egress(PortIndex),
-    /// Out of the node by the port the frame came in by.
+    /// Out of the node on the port where the frame was received.
     EgressWhereItCame,
 }
 
-/// What becomes of frames for an FWP that has no slot free.
+/// What happens to frames for an FWP that has no free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backpressure {
     /// They are dropped.
     #[default]
     Drop,
-    /// They stay where they are, upstream: in the slots of the stage before, and before the first stage in their
-    /// buffers, so many of them at most. What comes beyond that is dropped.
+    /// They stay upstream: in the slots of the stage before, or before the first stage in their buffers, up to a limit.
+    /// Further frames are dropped.
     Hold {
-        /// Frames that may wait before the first stage.
+        /// Most frames that may wait before the first stage.
         frames_max: usize,
     },
 }
 
-/// How an FWP is joined to the others of its chain.
+/// The edges of an FWP to the other stages of its chain, and its backpressure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wiring {
     outputs: Vec<Edge>,
@@ -50,7 +50,7 @@ pub struct Wiring {
     way_back: Option<WayBack>,
 }
 
-/// How an FWP is joined to the others of its chain for frames that go back.
+/// The edges of an FWP for frames that go back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WayBack {
     /// As many as there are outputs forth.
@@ -59,7 +59,7 @@ struct WayBack {
 }
 
 impl Wiring {
-    /// An FWP whose outputs go along these edges, the first of which is [`pinion_abi::PORT_NEXT`].
+    /// Makes the wiring of an FWP whose outputs take these edges. The first edge is that of [`pinion_abi::PORT_NEXT`].
     ///
     /// # Panics
     /// If there is no output, or more than [`OUTPUTS_MAX`].
@@ -70,37 +70,38 @@ impl Wiring {
         Self { outputs, backpressure, way_back: None }
     }
 
-    /// An FWP of a chain with a way back, whose outputs go along the first edges for frames that go forth, and along the second
-    /// ones for those that go back. A frame that finds no slot is dropped: FWPs that hold would wait for each other in a circle.
+    /// Makes the wiring of an FWP in a chain with a way back. Frames that go forth take the first edges, and frames
+    /// that go back take the second ones. A frame that finds no free slot is dropped: FWPs that hold frames could wait
+    /// for each other in a circle.
     ///
     /// # Panics
-    /// If there are not as many outputs back as forth, or as [`Wiring::new`].
+    /// If the numbers of outputs back and forth differ, or as for [`Wiring::new`].
     #[must_use]
     pub fn both_ways(forth: Vec<Edge>, back: Vec<Edge>, sides: Sides) -> Self {
         assert_eq!(forth.len(), back.len(), "outputs of an FWP forth and back");
         Self { way_back: Some(WayBack { outputs: back.into(), sides }), ..Self::new(forth, Backpressure::Drop) }
     }
 
-    /// One output, and frames that find no slot are dropped.
+    /// Makes a wiring with one output that drops frames that find no free slot.
     #[must_use]
     pub fn to(next: Edge) -> Self {
         Self::new(vec![next], Backpressure::Drop)
     }
 
-    /// Number of outputs.
+    /// Returns the number of outputs.
     pub(crate) fn outputs(&self) -> u16 {
         self.outputs.len() as u16
     }
 }
 
-/// Where a frame goes next, and which way through the chain from there.
+/// A frame's next hop, and its direction from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Course {
+pub(crate) struct Route {
     pub(crate) edge: Edge,
     pub(crate) heading: Heading,
 }
 
-/// The edges of one FWP. The first is at hand without another look into memory.
+/// The edges of one FWP. The first is stored in place, which saves a load.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     first: Edge,
@@ -114,52 +115,53 @@ impl Outputs {
         Self { first: outputs[0], others: outputs[1..].into(), way_back: way_back.map(Box::new) }
     }
 
-    /// On which side ports are; on none, if there is no way back.
+    /// Returns the sides of the ports; empty, if there is no way back.
     fn sides(&self) -> Sides {
         self.way_back.as_ref().map_or(Sides::default(), |way_back| way_back.sides)
     }
 
-    /// Where a frame goes that came like this and is sent there; none for nowhere.
+    /// Returns the next hop of a frame with this origin and outlet; none, if it is to be dropped.
     #[inline]
-    pub(crate) fn course(&self, to: Outlet, came: Came) -> Option<Course> {
+    pub(crate) fn course(&self, to: TxTarget, came: IngressInfo) -> Option<Route> {
         match &self.way_back {
-            None => Some(Course { edge: self.forth(to)?, heading: Heading::Forth }),
+            None => Some(Route { edge: self.forth(to)?, heading: Heading::Forth }),
             Some(way_back) => self.course_both_ways(way_back, to, came),
         }
     }
 
-    /// Whether a frame goes the same way as one before it that took this course there.
+    /// Returns whether a frame has the same next hop as an earlier one with this outlet and course.
     #[inline(always)]
-    pub(crate) fn is_same(&self, (to, course): (Outlet, Course), sent: &Transmission, came_by: &CameBy) -> bool {
+    pub(crate) fn is_same(&self, (to, course): (TxTarget, Route), sent: &Transmission, came_by: &SlotIngress) -> bool {
         sent.to == to && (self.way_back.is_none() || self.course(to, came_by.of(sent.slot)) == Some(course))
     }
 
     #[inline]
-    fn forth(&self, to: Outlet) -> Option<Edge> {
+    fn forth(&self, to: TxTarget) -> Option<Edge> {
         match to {
-            Outlet::Output(0) => Some(self.first),
-            // Judged by the mailbox, which knows how many there are.
-            Outlet::Output(number) => self.others.get(usize::from(number) - 1).copied(),
-            Outlet::Reply => Some(Edge::EgressWhereItCame),
-            Outlet::Drop => None,
+            TxTarget::Output(0) => Some(self.first),
+            // The mailbox, which knows how many there are, has validated the number.
+            TxTarget::Output(number) => self.others.get(usize::from(number) - 1).copied(),
+            TxTarget::Reply => Some(Edge::EgressWhereItCame),
+            TxTarget::Drop => None,
         }
     }
 
-    fn course_both_ways(&self, way_back: &WayBack, to: Outlet, came: Came) -> Option<Course> {
+    fn course_both_ways(&self, way_back: &WayBack, to: TxTarget, came: IngressInfo) -> Option<Route> {
         let along = |heading, to| {
             let edge = match (heading, to) {
-                (Heading::Back, Outlet::Output(number)) => way_back.outputs.get(usize::from(number)).copied()?,
+                (Heading::Back, TxTarget::Output(number)) => way_back.outputs.get(usize::from(number)).copied()?,
                 (_, to) => self.forth(to)?,
             };
-            Some(Course { edge, heading })
+            Some(Route { edge, heading })
         };
-        if to != Outlet::Reply {
+        if to != TxTarget::Reply {
             return along(came.heading, to);
         }
         // Through the stages on that side, if there are any.
-        let towards = way_back.sides.heading_of_reply(came.port).and_then(|heading| along(heading, Outlet::Output(0)));
+        let towards =
+            way_back.sides.heading_of_reply(came.port).and_then(|heading| along(heading, TxTarget::Output(0)));
         let through = towards.filter(|course| matches!(course.edge, Edge::Fwp(_)));
-        through.or(Some(Course { edge: Edge::EgressWhereItCame, heading: came.heading }))
+        through.or(Some(Route { edge: Edge::EgressWhereItCame, heading: came.heading }))
     }
 
     fn all(&self) -> impl Iterator<Item = &Edge> {
@@ -168,36 +170,36 @@ impl Outputs {
     }
 }
 
-/// What became of a frame for an FWP.
+/// The result of offering a frame to an FWP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accepted {
     /// It is in a slot.
     Yes,
-    /// No slot is free. Not counted yet: it may be held.
+    /// No slot is free. Not counted as a drop yet: the frame may be held.
     NoSlot,
     /// It is longer than a slot.
     TooLong,
 }
 
-/// How frames get into an FWP's pool.
-pub(crate) struct Inlet {
+/// The receiving half of an endpoint.
+pub(crate) struct RxPath {
     pub(crate) pool: PoolRegion,
-    /// Slots that hold nothing.
+    /// Free slots.
     pub(crate) free: FreeSlots,
-    pub(crate) came_by: CameBy,
+    pub(crate) came_by: SlotIngress,
     pub(crate) deliver: Producer<Delivery>,
 }
 
-/// An inlet while several frames go in.
-pub(crate) struct Intake<'e> {
+/// An inlet while several frames are delivered.
+pub(crate) struct RxBatch<'e> {
     pool: PoolRegion,
     free: &'e mut FreeSlots,
-    pub(crate) came_by: &'e mut CameBy,
+    pub(crate) came_by: &'e mut SlotIngress,
     deliver: &'e mut Producer<Delivery>,
 }
 
-impl Inlet {
-    /// Asks for what the next frame touches: its slot, which the guest had last, and all that is noted of it.
+impl RxPath {
+    /// Prefetches what the next frame touches: its slot, which the guest had last, and the slot's record.
     #[inline]
     fn prefetch(&self) {
         if let Some(slot) = self.free.peek(0) {
@@ -207,7 +209,7 @@ impl Inlet {
         self.deliver.prefetch();
     }
 
-    /// Returns to the guest what of its own slots was given back: it finds them at its next turn, for which nobody is woken.
+    /// Returns freed slots of the guest's own to it. The guest finds them at its next turn; it is not woken for them.
     #[inline]
     pub(crate) fn return_own(&mut self) {
         let Self { free, deliver, .. } = self;
@@ -217,14 +219,15 @@ impl Inlet {
     }
 
     #[inline]
-    pub(crate) fn open(&mut self) -> Intake<'_> {
+    pub(crate) fn open(&mut self) -> RxBatch<'_> {
         let Self { pool, free, came_by, deliver } = self;
-        Intake { pool: *pool, free, came_by, deliver }
+        RxBatch { pool: *pool, free, came_by, deliver }
     }
 }
 
-impl Intake<'_> {
-    /// Asks for the slot that the next frame but `ahead` will go into: its last owner was the guest, on another core.
+impl RxBatch<'_> {
+    /// Prefetches the slot that the frame `ahead` positions after the next one will get: its last owner was the guest,
+    /// on another core.
     #[inline(always)]
     pub(crate) fn prefetch(&self, ahead: usize) {
         if let Some(slot) = self.free.peek(ahead) {
@@ -232,13 +235,13 @@ impl Intake<'_> {
         }
     }
 
-    /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and hands it to the worker, which is to be told then. What comes
-    /// of it is for the caller to count.
+    /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and hands it to the worker. The caller
+    /// notifies the worker and counts the result.
     #[inline(always)]
     pub(crate) fn accept(
         &mut self,
         len: u32,
-        came: Came,
+        came: IngressInfo,
         facts: u8,
         copy: impl FnOnce(&PoolRegion, SlotIndex, u16),
     ) -> Accepted {
@@ -249,6 +252,7 @@ impl Intake<'_> {
         let offset = RX_HEADROOM as u16;
         copy(&self.pool, slot, offset);
         self.came_by.set(slot, came);
+        let facts = facts | self.came_by.flags(came);
         self.deliver.push(Delivery { slot, len: len as u16, port: came.port, facts });
         Accepted::Yes
     }
@@ -257,10 +261,10 @@ impl Intake<'_> {
 /// The MMA's side of one FWP.
 pub struct Endpoint {
     pub(crate) id: FwpId,
-    pub(crate) inlet: Inlet,
-    /// Something was delivered that its worker was not told of.
+    pub(crate) inlet: RxPath,
+    /// Something was delivered and its worker is not yet notified.
     pub(crate) untold: bool,
-    /// Its output waits for room elsewhere; it is not looked at before there is some.
+    /// Its output waits for room at its destination. It is not looked at before there is some.
     pub(crate) blocked: bool,
     /// Whether frames that find no room are held upstream.
     pub(crate) holds: bool,
@@ -268,17 +272,17 @@ pub struct Endpoint {
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
     pub(crate) worker: WorkerIndex,
-    /// Frames from the gateway that wait for a slot, in their order. Room for all of them was made with the FWP.
+    /// Frames from the gateway that wait for a slot, in order. The capacity for all of them is allocated with the FWP.
     pub(crate) held: VecDeque<Frame>,
     pub(crate) held_max: usize,
     /// FWPs whose output waits for a slot of this one.
     pub(crate) upstream: Vec<FwpId>,
 }
 
-/// FWPs that can wait for slots of another: no more stages than that come before one.
+/// Most FWPs that can wait for slots of another: a stage has no more predecessors.
 const UPSTREAM_MAX: usize = 64;
 
-/// What an endpoint is made of besides its wiring.
+/// The parts of an endpoint besides its wiring.
 pub(crate) struct EndpointParts {
     pub(crate) id: FwpId,
     pub(crate) pool: PoolRegion,
@@ -297,8 +301,8 @@ impl Endpoint {
             Backpressure::Hold { frames_max } => (true, frames_max),
         };
         let outputs = Outputs::new(wiring);
-        let came_by = CameBy::of_slots(lent, outputs.sides());
-        let inlet = Inlet { pool, free: FreeSlots::all(lent, own), came_by, deliver };
+        let came_by = SlotIngress::of_slots(lent, outputs.sides());
+        let inlet = RxPath { pool, free: FreeSlots::all(lent, own), came_by, deliver };
         Self {
             id,
             inlet,
@@ -315,19 +319,19 @@ impl Endpoint {
         }
     }
 
-    /// The FWP's id.
+    /// Returns the FWP's id.
     #[must_use]
     pub fn id(&self) -> FwpId {
         self.id
     }
 
-    /// Counts the frames that are lost with the FWP: those in its slots, but for what its guest had dropped. To be called once,
-    /// when MMA and worker have both let go of it.
+    /// Counts the frames that are lost with the FWP: those in its slots, except those that its guest dropped. To be
+    /// called once, when neither the MMA nor the worker uses the FWP any more.
     pub fn settle(&mut self) {
-        let Inlet { free, .. } = &mut self.inlet;
+        let RxPath { free, .. } = &mut self.inlet;
         let mut own = 0;
         self.transmit.take_batch(usize::MAX, |sent| {
-            if sent.to == Outlet::Drop {
+            if sent.to == TxTarget::Drop {
                 free.push(sent.slot);
             } else {
                 own += u64::from(free.is_own(sent.slot));
@@ -336,13 +340,13 @@ impl Endpoint {
         self.counters.moved.dropped_gone.add(free.missing() as u64 + own);
     }
 
-    /// Where a transmission goes; none for nowhere.
+    /// Returns the next hop of a transmission; none, if it is to be dropped.
     #[inline]
-    pub(crate) fn course(&self, sent: &Transmission) -> Option<Course> {
+    pub(crate) fn course(&self, sent: &Transmission) -> Option<Route> {
         self.outputs.course(sent.to, self.inlet.came_by.of(sent.slot))
     }
 
-    /// The FWPs that its outputs lead to.
+    /// Returns the FWPs that its outputs lead to.
     pub(crate) fn successors(&self) -> impl Iterator<Item = FwpId> {
         self.outputs.all().filter_map(|edge| match edge {
             Edge::Fwp(next) => Some(*next),
@@ -355,7 +359,7 @@ impl Endpoint {
     }
 }
 
-/// All FWPs the MMA moves packets for, by index.
+/// All FWPs whose packets the MMA moves, by index.
 pub(crate) struct EndpointTable {
     places: Vec<Option<Box<Endpoint>>>,
 }
@@ -365,7 +369,10 @@ impl EndpointTable {
         Self { places: (0..fwps_max).map(|_| None).collect() }
     }
 
-    /// Puts an endpoint into its place, unless that is taken, out of the table, or the FWP would feed itself.
+    /// Adds an endpoint.
+    ///
+    /// # Errors
+    /// The endpoint, if its index is taken or out of range, or if the FWP would feed itself.
     pub(crate) fn attach(&mut self, endpoint: Box<Endpoint>) -> Result<(), Box<Endpoint>> {
         match self.places.get_mut(endpoint.id.index as usize) {
             Some(place @ None) if !endpoint.feeds_itself() => {
@@ -381,7 +388,7 @@ impl EndpointTable {
         self.places.get_mut(id.index as usize)?.as_deref_mut().filter(|endpoint| endpoint.id == id)
     }
 
-    /// Asks for an endpoint: the first of two steps, and well before the second.
+    /// Prefetches an endpoint: the first of two steps, to be done well before the second.
     #[inline]
     pub(crate) fn prefetch(&self, id: FwpId) {
         if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
@@ -389,7 +396,7 @@ impl EndpointTable {
         }
     }
 
-    /// Asks for what delivering a frame to an endpoint touches, which should be at hand itself.
+    /// Prefetches what delivering a frame to an endpoint touches. The endpoint itself should be in the cache.
     #[inline]
     pub(crate) fn prefetch_inlet(&self, id: FwpId) {
         if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
@@ -398,7 +405,7 @@ impl EndpointTable {
         }
     }
 
-    /// Asks for what moving an endpoint's output touches, which should be at hand itself.
+    /// Prefetches what moving an endpoint's output touches. The endpoint itself should be in the cache.
     #[inline]
     pub(crate) fn prefetch_output(&self, id: FwpId) {
         if let Some(Some(endpoint)) = self.places.get(id.index as usize) {
@@ -406,7 +413,7 @@ impl EndpointTable {
         }
     }
 
-    /// Asks for the first frame that an endpoint's FWP has sent. The endpoint's output should be at hand.
+    /// Prefetches the first frame that an endpoint's FWP has sent. The endpoint's output should be in the cache.
     #[inline]
     pub(crate) fn prefetch_payload(&self, id: FwpId) {
         if let Some(Some(endpoint)) = self.places.get(id.index as usize)
@@ -416,13 +423,13 @@ impl EndpointTable {
         }
     }
 
-    /// Takes an endpoint out of its place, for as long as it is worked with or for good.
+    /// Takes an endpoint out of the table, temporarily or for good.
     #[inline]
     pub(crate) fn take(&mut self, id: FwpId) -> Option<Box<Endpoint>> {
         self.places.get_mut(id.index as usize)?.take_if(|endpoint| endpoint.id == id)
     }
 
-    /// Puts back what `take` took.
+    /// Puts back an endpoint that `take` returned.
     #[inline]
     pub(crate) fn put_back(&mut self, endpoint: Box<Endpoint>) {
         let place = &mut self.places[endpoint.id.index as usize];

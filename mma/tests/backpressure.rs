@@ -1,4 +1,4 @@
-//! Chains that hold: what finds no room stays upstream, in order and within bounds, and keeps nobody else from moving.
+//! Chains that hold: frames that find no room stay upstream, in order and within limits, and do not block other chains.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{House, Left, Plan, Shape, frame, id};
 
 const HOLD: Backpressure = Backpressure::Hold { frames_max: 8 };
 
-/// What leaves for frames `numbers`, by port 0.
+/// Returns frames `numbers` as they leave on port 0.
 fn left(numbers: impl IntoIterator<Item = u32>) -> Vec<Left> {
     numbers.into_iter().map(|number| Left { port: 0, bytes: frame(number, 64) }).collect()
 }
@@ -24,7 +24,7 @@ impl House {
         self.mma.poll();
     }
 
-    /// The frames that FWP `fwp` gets to see next; it sends them by `port`.
+    /// Returns the frames that FWP `fwp` receives next, and sends them by `port`.
     fn pass_and_poll(&mut self, fwp: usize, port: u16) -> Vec<Vec<u8>> {
         let received = self.fwps[fwp].publish_all();
         let frames = received.iter().map(|descriptor| self.fwps[fwp].guest.frame(descriptor)).collect();
@@ -91,7 +91,7 @@ fn all_chains_together_hold_half_of_the_links_buffers_at_most() {
     house.receive_for(id(1), 0..6);
     house.gateway.collect();
     assert_eq!([0, 1, 2].map(|fwp| house.no_slot(fwp)), [0, 2, 0]);
-    // Who has slots needs none of it, and who gives some back makes room for all.
+    // An FWP with free slots needs no held frame, and one that frees some makes room for all.
     for _ in 0..5 {
         house.receive_for(id(2), 0..2);
         assert_eq!(house.pass_and_poll(2, PORT_NEXT), frames(0..1));
@@ -126,10 +126,10 @@ fn between_stages_frames_stay_in_the_slots_of_the_stage_before_and_go_on_in_orde
 }
 
 #[test]
-fn a_last_stage_that_gives_back_a_slot_moves_the_whole_row_before_it() {
+fn a_slot_freed_by_the_last_stage_moves_all_stages_before_it() {
     const STAGES: usize = 6;
     let mut house = House::holding_chain(&Plan::default(), &[Shape::slots(1); STAGES], 4, Edge::EgressWhereItCame);
-    // In each stage one frame that it has sent and that is stuck behind the next one's, and two before the first.
+    // In each stage, one sent frame waits for a slot of the next stage. Two more wait before the first stage.
     for number in 0..STAGES {
         house.receive_for(id(0), number as u32..number as u32 + 1);
         for stage in 0..(STAGES - number).min(STAGES - 1) {
@@ -140,7 +140,7 @@ fn a_last_stage_that_gives_back_a_slot_moves_the_whole_row_before_it() {
     let received = |house: &House| house.fwps.iter().map(|fwp| fwp.moved().received.value()).collect::<Vec<_>>();
     let before = received(&house);
     assert_eq!(house.pass_and_poll(STAGES - 1, PORT_NEXT), frames(0..1));
-    // No other guest has done anything: the MMA alone says that there is more to do, and does it.
+    // No other guest does anything: the MMA alone reports further work, and does it.
     house.settle();
     assert_eq!(received(&house), before.iter().map(|count| count + 1).collect::<Vec<_>>());
     let mut seen = Vec::new();
@@ -158,7 +158,7 @@ fn a_last_stage_that_gives_back_a_slot_moves_the_whole_row_before_it() {
 
 #[test]
 fn without_a_buffer_frames_wait_in_their_slots_until_there_is_one_and_leave_in_order() {
-    // MMA keeps one buffer, and gives back the others.
+    // The MMA keeps one buffer, and gives back the others.
     let plan = Plan { buffers: 8, ..Plan::default() };
     let shape = Shape::slots(4);
     for port in [PORT_NEXT, PORT_REPLY] {
@@ -172,8 +172,8 @@ fn without_a_buffer_frames_wait_in_their_slots_until_there_is_one_and_leave_in_o
         assert!(house.mma.has_work());
         assert_eq!(house.mma.poll(), 1);
         assert_eq!(house.gateway.collect(), left(1..2));
-        // Where a buffer came from makes no difference.
-        house.gateway.inject(b"nobody's", 0, id(9));
+        // It makes no difference which frame a buffer was freed by.
+        house.gateway.inject(b"for none", 0, id(9));
         house.mma.poll();
         assert_eq!(house.gateway.collect(), left(2..3));
         house.gateway.lend_empties(1);
@@ -185,7 +185,7 @@ fn without_a_buffer_frames_wait_in_their_slots_until_there_is_one_and_leave_in_o
 }
 
 #[test]
-fn whoever_waits_for_a_buffer_has_its_turn() {
+fn fwps_that_wait_for_a_buffer_get_one_in_turn() {
     let plan = Plan { buffers: 8, ..Plan::default() };
     let mut house = House::new(&plan);
     for chain in 0..3 {
@@ -209,9 +209,9 @@ fn whoever_waits_for_a_buffer_has_its_turn() {
 }
 
 #[test]
-fn a_chain_that_is_stuck_in_every_place_keeps_no_other_from_moving() {
+fn a_chain_that_is_stuck_at_every_stage_does_not_block_another() {
     let mut house = House::new(&Plan::default());
-    // The first one's second stage takes nothing off; the second one goes its way.
+    // The second stage of the first chain takes no frames; the second chain goes on.
     house.attach_chain(0, &[Shape::slots(4), Shape::slots(1)], HOLD, Edge::EgressWhereItCame);
     house.attach_chain(2, &[Shape::slots(4), Shape::slots(4)], HOLD, Edge::Egress(PortIndex(7)));
     house.receive_for(id(0), 0..12);
@@ -257,7 +257,7 @@ fn the_stages_own_frames_behind_one_that_waits_keep_their_order_whichever_way_th
     house.assert_all_slots_free_before_any_is_held(0, Shape::slots(4));
 }
 
-/// A stage with four frames of which one has gone on and three wait for the next stage's only slot.
+/// Makes a stage with four frames, of which one has gone on and three wait for the next stage's only slot.
 fn stuck() -> House {
     let shapes = [Shape::slots(4), Shape::slots(1)];
     let mut house = House::holding_chain(&Plan::default(), &shapes, 4, Edge::EgressWhereItCame);
@@ -300,12 +300,12 @@ fn what_a_leaving_guest_has_dropped_itself_is_counted_once() {
 #[test]
 fn a_leaving_fwp_sends_what_there_is_room_for_since_it_was_stopped() {
     let mut house = stuck();
-    // The slot comes back in the same poll in which the command is followed.
+    // The slot comes back in the same poll in which the command is applied.
     house.fwps[1].pass_all(PORT_NEXT);
     house.command(MmaCommand::Detach(id(1)));
     house.mma.poll();
     assert_eq!(house.gateway.collect(), left(0..1));
-    // And here a buffer does.
+    // Here a buffer comes back in that poll.
     let plan = Plan { buffers: 8, ..Plan::default() };
     let mut house = House::holding_chain(&plan, &[Shape::slots(4)], 0, Edge::EgressWhereItCame);
     house.receive_for(id(0), 0..4);
@@ -321,7 +321,7 @@ fn a_leaving_fwp_sends_what_there_is_room_for_since_it_was_stopped() {
 }
 
 #[test]
-fn when_the_one_it_waits_for_leaves_an_fwp_goes_on() {
+fn an_fwp_goes_on_when_the_one_it_waits_for_is_detached() {
     let mut house = stuck();
     house.command(MmaCommand::Detach(id(1)));
     house.settle();
@@ -354,13 +354,13 @@ fn frames_that_wait_before_a_leaving_fwp_are_counted_and_give_back_their_buffers
         assert_eq!(house.gateway.lent(), house.gateway.kept_max);
         house.fwps.truncate(1);
     }
-    // All of the bound is there again.
+    // The whole limit is available again.
     house.receive_for(id(1), 0..9);
     assert_eq!(house.no_slot(0), 0);
 }
 
 #[test]
-fn who_has_left_while_it_waited_takes_no_place_from_those_who_come_after() {
+fn an_fwp_that_ended_while_waiting_takes_no_room_from_later_ones() {
     let mut house = House::new(&Plan::default());
     house.attach_chain(1, &[Shape::slots(1)], HOLD, Edge::EgressWhereItCame);
     house.receive_for(id(1), 0..1);
@@ -383,7 +383,7 @@ fn who_has_left_while_it_waited_takes_no_place_from_those_who_come_after() {
 }
 
 #[test]
-fn of_more_predecessors_than_can_wait_the_others_drop_and_count() {
+fn predecessors_beyond_those_that_can_wait_drop_and_count() {
     const PREDECESSORS: u32 = 70;
     let mut house = House::new(&Plan { fwps_max: 100, buffers: 256, ..Plan::default() });
     house.attach_chain(0, &[Shape::slots(1)], HOLD, Edge::EgressWhereItCame);

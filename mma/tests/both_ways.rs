@@ -1,8 +1,9 @@
-//! Chains with a way back: frames of some ports pass the stages in the opposite order, and replies go towards where their frames came in.
+//! Chains with a way back: frames of some ports pass the stages in the opposite order, and replies go towards the port
+//! of their frames.
 
 mod support;
 
-use pinion_abi::{PORT_NEXT, PORT_REPLY};
+use pinion_abi::{PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_REPLY};
 use pinion_mma::heading::{PortSet, Sides};
 use pinion_mma::id::PortIndex;
 use pinion_mma::mover::MmaCommand;
@@ -11,14 +12,14 @@ use support::{Guest, House, Left, Plan, Shape, frame, id};
 
 const INSIDE: u16 = 0;
 const OUTSIDE: u16 = 1;
-/// On no side, as that of messages.
+/// A port on neither side, as that of messages.
 const ASIDE: u16 = 2;
-/// Where the further output of each stage leads.
+/// Where the second output of each stage leads.
 const SPAN: u16 = 9;
 
 const STAGES: u32 = 3;
 
-/// What a stage is made with: output 0 on, output 1 out by [`SPAN`].
+/// Returns the wiring of a stage: output 0 to the next stage, output 1 out on [`SPAN`].
 fn wiring(stage: u32) -> Wiring {
     let span = Edge::Egress(PortIndex(SPAN));
     let on = if stage + 1 < STAGES { Edge::Fwp(id(stage + 1)) } else { Edge::Egress(PortIndex(OUTSIDE)) };
@@ -27,7 +28,7 @@ fn wiring(stage: u32) -> Wiring {
     Wiring::both_ways(vec![on, span], vec![back, span], Sides { forth: set(INSIDE), back: set(OUTSIDE) })
 }
 
-/// Three stages between an inside and an outside.
+/// Makes three stages between an inside and an outside.
 fn between() -> House {
     let mut house = House::new(&Plan::default());
     for stage in 0..STAGES {
@@ -38,7 +39,7 @@ fn between() -> House {
     house
 }
 
-/// Has a stage send all that it has got by this port; how many that were.
+/// Makes a stage send all its frames by this port; returns how many.
 fn send_all(house: &mut House, stage: u32, port: u16) -> usize {
     let count = house.fwps[stage as usize].pass_all(port);
     house.mma.poll();
@@ -50,7 +51,7 @@ fn left(port: u16, number: u32) -> Left {
 }
 
 #[test]
-fn what_comes_from_behind_passes_the_stages_in_the_opposite_order() {
+fn frames_that_go_back_pass_the_stages_in_the_opposite_order() {
     let mut house = between();
     house.gateway.inject(&frame(1, 64), INSIDE, id(0));
     house.gateway.inject(&frame(2, 64), OUTSIDE, id(2));
@@ -105,6 +106,39 @@ fn a_reply_passes_the_stages_between_it_and_where_its_frame_came_in() {
 }
 
 #[test]
+fn each_stage_is_told_which_way_a_frame_goes_and_whether_it_is_a_reply() {
+    const FORWARD_REPLY: u32 = RX_FORWARD | RX_REPLY;
+    const BACKWARD_REPLY: u32 = RX_BACKWARD | RX_REPLY;
+    // Per row: a frame's port and its first stage; by what each stage sends it on, and what each is told then.
+    type Way<'a> = (u16, u32, &'a [(u32, u16)], &'a [u32]);
+    let ways: [Way<'_>; 5] = [
+        (INSIDE, 0, &[(0, PORT_NEXT), (1, PORT_NEXT), (2, PORT_NEXT)], &[RX_FORWARD; 3]),
+        (OUTSIDE, 2, &[(2, PORT_NEXT), (1, PORT_NEXT), (0, PORT_NEXT)], &[RX_BACKWARD; 3]),
+        (INSIDE, 0, &[(0, PORT_NEXT), (1, PORT_REPLY), (0, PORT_NEXT)], &[RX_FORWARD, RX_FORWARD, BACKWARD_REPLY]),
+        (OUTSIDE, 2, &[(2, PORT_NEXT), (1, PORT_REPLY), (2, PORT_NEXT)], &[RX_BACKWARD, RX_BACKWARD, FORWARD_REPLY]),
+        (ASIDE, 0, &[(0, PORT_NEXT), (1, PORT_NEXT), (2, PORT_NEXT)], &[0; 3]),
+    ];
+    for (port, first, steps, told) in ways {
+        let mut house = between();
+        house.gateway.inject(&frame(1, 64), port, id(first));
+        house.mma.poll();
+        for (&(stage, to), &flags) in steps.iter().zip(told) {
+            let received = house.fwps[stage as usize].publish_all().remove(0);
+            assert_eq!((received.flags, received.port), (flags, port), "of port {port}, at stage {stage}");
+            house.fwps[stage as usize].guest.pass(received, to);
+            assert_eq!(house.collect_and_move(stage as usize), Ok(1));
+        }
+    }
+    // Without a way back, stages are told nothing of it.
+    let mut house = House::new(&Plan::default());
+    house.attach_wired(id(0), Shape::slots(8), Wiring::to(Edge::EgressWhereItCame));
+    house.mma.poll();
+    house.gateway.inject(&frame(1, 64), INSIDE, id(0));
+    house.mma.poll();
+    assert_eq!(house.fwps[0].publish_all()[0].flags, 0);
+}
+
+#[test]
 fn a_reply_to_a_reply_goes_on_towards_where_the_frame_came_in() {
     let mut house = between();
     house.gateway.inject(&frame(1, 64), INSIDE, id(2));
@@ -116,7 +150,7 @@ fn a_reply_to_a_reply_goes_on_towards_where_the_frame_came_in() {
 }
 
 #[test]
-fn what_came_on_no_side_goes_forth_and_its_replies_leave_at_once() {
+fn frames_of_no_side_go_forth_and_replies_to_them_leave_at_once() {
     let mut house = between();
     for number in [1, 2] {
         house.gateway.inject(&frame(number, 64), ASIDE, id(0));
@@ -134,7 +168,7 @@ fn what_came_on_no_side_goes_forth_and_its_replies_leave_at_once() {
 }
 
 #[test]
-fn what_a_stage_has_made_goes_the_way_of_the_last_frame_that_came() {
+fn a_frame_that_a_stage_made_takes_the_direction_of_the_last_received_one() {
     for (port, leaves_by) in [(INSIDE, OUTSIDE), (OUTSIDE, INSIDE)] {
         let mut house = House::new(&Plan::default());
         let set = |port| PortSet::of([PortIndex(port)]).unwrap();

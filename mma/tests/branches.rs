@@ -1,4 +1,5 @@
-//! FWPs with several outputs, and nodes with several MMAs: each frame goes the way that its descriptor says, and no other.
+//! FWPs with several outputs, and nodes with several MMAs: each frame goes to the output that its descriptor names, and
+//! to no other.
 
 mod support;
 
@@ -11,7 +12,7 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use support::{House, Left, Plan, Shape, frame, id};
 
-/// Stage 0 with these outputs, and behind it stages in places 1 to `stages` that send out by 101, 102 and so on.
+/// Makes stage 0 with these outputs, and stages 1 to `stages` behind it that send out on ports 101, 102 and so on.
 fn branching(outputs: Vec<Edge>, stages: u32, backpressure: Backpressure) -> House {
     let mut house = House::new(&Plan::default());
     house.attach_wired(id(0), Shape::slots(32), Wiring::new(outputs, backpressure));
@@ -23,7 +24,7 @@ fn branching(outputs: Vec<Edge>, stages: u32, backpressure: Backpressure) -> Hou
     house
 }
 
-/// Has stage 0 receive a frame per port, by port 3, and send each by its port; polls.
+/// Makes stage 0 receive a frame per entry of `ports`, on port 3, and send each by its entry; polls.
 fn send_by(house: &mut House, ports: &[u16]) {
     for number in 0..ports.len() as u32 {
         house.gateway.inject(&frame(number, 64), 3, id(0));
@@ -53,7 +54,7 @@ fn each_frame_goes_by_the_output_that_its_descriptor_names_and_in_order_there() 
         let outputs = vec![Edge::Fwp(id(1)), Edge::Fwp(id(2)), Edge::Egress(PortIndex(9)), Edge::EgressWhereItCame];
         let mut house = branching(outputs, 2, backpressure);
         house.gateway.lend_empties(16);
-        // Runs of all lengths, and changes of direction.
+        // Runs of all lengths, and changes of the output.
         send_by(&mut house, &[0, 0, 1, 2, 1, 1, 3, 0, PORT_REPLY, PORT_DROP, 2, 2, 0]);
         assert_eq!(seen_by(&mut house, 1), frames(&[0, 1, 7, 12]));
         assert_eq!(seen_by(&mut house, 2), frames(&[2, 4, 5]));
@@ -117,7 +118,7 @@ fn an_output_that_the_chain_does_not_have_is_a_violation_and_nothing_behind_it_m
             assert_eq!(house.collect_and_move(0), Err(Violation::UnknownOutput(unknown)), "{outputs} outputs");
             assert_eq!(house.gateway.collect(), [Left { port: outputs - 1, bytes: frame(0, 64) }]);
             assert_eq!(house.copied_bytes() - copied, 64);
-            // It is the guest's still: not taken from it by the refused descriptor.
+            // The refused descriptor did not take the slot from the guest.
             assert_eq!(house.fwps[0].moved().sent.value(), 1);
         }
     }
@@ -149,7 +150,7 @@ fn a_branch_that_has_ended_or_is_full_drops_its_own_frames_only() {
 }
 
 #[test]
-fn the_way_that_a_frame_came_by_is_known_on_every_branch() {
+fn the_port_of_a_frame_is_known_on_every_branch() {
     let mut house = House::new(&Plan::default());
     let shape = Shape::slots(4);
     house.attach_wired(id(0), shape, Wiring::new(vec![Edge::Fwp(id(1)), Edge::Fwp(id(2))], Backpressure::Drop));
@@ -177,7 +178,7 @@ fn two_mmas_move_the_packets_of_their_own_chains_and_notify_the_same_worker() {
     let mut worker = ReadyQueue::new(plan.fwps_max, Doorbell::default());
     let mut houses = [(); 2].map(|()| House::with_worker(&plan, worker.notifier()));
     let chain = |number: u32| {
-        // Both stages at places of the same MMA.
+        // Both stages have indices of the same MMA.
         let first = number / 2 * 4 + number % 2;
         [id(first), id(first + 2)]
     };

@@ -1,5 +1,5 @@
-//! What honest guests see: frames come whole, in order, by the way that the chain and the guest's verdict say, and slots and
-//! buffers come back.
+//! What correct guests see: frames arrive whole, in order, on the way that the chain and the guest's verdict say, and
+//! slots and buffers come back.
 
 mod support;
 
@@ -26,13 +26,13 @@ fn a_frame_is_received_published_replied_and_comes_out_unaltered() {
         assert_eq!(house.collect_and_move(0), Ok(1));
         assert_eq!(house.gateway.collect(), [Left { port: 3, bytes: sent }]);
     }
-    // Each left in the buffer that one came in.
+    // Each left in a received frame's buffer.
     assert_eq!(house.gateway.lent(), 8);
     house.assert_all_slots_free(0, shape);
 }
 
 #[test]
-fn nothing_to_publish_or_collect_is_nothing_done() {
+fn without_anything_to_publish_or_collect_nothing_is_done() {
     let mut house = House::chain(&Plan::default(), 1, Shape::slots(4), Edge::EgressWhereItCame);
     assert_eq!(house.fwps[0].mailbox.publish(), 0);
     assert_eq!(house.fwps[0].collect(), Ok(0));
@@ -54,7 +54,7 @@ fn work_is_announced_at_every_step() {
     assert!(!house.mma.has_work());
 }
 
-/// Sends `count` frames through a chain of `stages`, in bursts, and compares what comes out.
+/// Sends `count` frames through a chain of `stages`, in bursts, and compares the output.
 fn through_a_chain(stages: u32, count: u32) {
     let shape = Shape::slots(8);
     let mut house = House::chain(&Plan::default(), stages, shape, Edge::Egress(PortIndex(7)));
@@ -104,7 +104,7 @@ fn what_a_stage_changes_is_what_the_next_one_gets() {
     for (stage, header) in [b"three--", b"two----", b"one----"].into_iter().enumerate() {
         let fwp = &mut house.fwps[stage];
         let received = fwp.publish_all()[0];
-        // Prepended in the headroom, which every stage finds free again.
+        // Prepended in the headroom, which is free again at every stage.
         let (offset, len) = (received.offset - header.len() as u16, received.len + header.len() as u16);
         assert_eq!(received.offset, RX_HEADROOM as u16);
         fwp.guest.write_frame(received.slot, offset, header);
@@ -162,7 +162,7 @@ fn a_dropped_frame_gives_its_slot_back_and_goes_nowhere() {
     assert_eq!(house.fwps[0].moved().sent.value(), 0);
     assert!(house.fwps[1].publish_all().is_empty());
     assert_eq!(house.gateway.collect(), []);
-    // MMA keeps the buffers of the three for frames to come.
+    // The MMA keeps the buffers of the three for later frames.
     assert_eq!(house.gateway.lent(), 4 + 3);
     house.assert_all_slots_free(0, shape);
 }

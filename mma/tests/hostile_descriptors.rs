@@ -1,5 +1,5 @@
-//! What dishonest guests can write into their rings: each violation is named, nothing is copied for it, what was honest
-//! before it is delivered, and nobody else notices.
+//! What hostile guests can write into their rings. Each violation is reported, nothing is copied for it, valid entries
+//! before it are delivered, and no other FWP notices.
 
 mod support;
 
@@ -13,7 +13,7 @@ const FRAME_BYTES: usize = 100;
 /// Slots granted to the guest; its pool has twice as many.
 const GRANTED: u16 = 4;
 
-/// Two stages, with `GRANTED` frames in the first one's hands; the first one is the attacker.
+/// Makes two stages with `GRANTED` frames granted to the first one, which is the attacker.
 fn besieged(shape: Shape) -> (House, Vec<Descriptor>) {
     let mut house = House::chain(&Plan::default(), 2, shape, Edge::Egress(PortIndex(1)));
     house.gateway.lend_empties(16);
@@ -25,8 +25,8 @@ fn besieged(shape: Shape) -> (House, Vec<Descriptor>) {
     (house, received)
 }
 
-/// Has the attacker send `honest` frames to the next stage, then `evil`, then one more honest one; checks that `expected`
-/// is what it is stopped for, and that the honest frames before it, and nothing else, have moved.
+/// Makes the attacker send `honest` valid frames to the next stage, then `evil`, then one more valid frame. Checks that
+/// it is stopped for `expected`, and that the valid frames before `evil`, and nothing else, have moved.
 fn assert_stopped(shape: Shape, honest: usize, evil: Descriptor, expected: Violation) {
     let (mut house, received) = besieged(shape);
     for &descriptor in &received[..honest] {
@@ -52,7 +52,7 @@ fn every_edge_of(shape: Shape) {
     let size = shape.slot_size as u16;
     let places = [0, 1, 63, 64, 65, size / 2, size - 65, size - 64, size - 1, size, size + 1, u16::MAX - 1, u16::MAX];
     let slots = shape.slot_count as u16;
-    // Granted, of the pool but not granted, the first beyond it, of the last word of the owner's map, and far off.
+    // Granted, in the pool but not granted, the first beyond it, of the last word of the bitmap, and far off.
     let slots = [0, GRANTED - 1, GRANTED, slots - 1, slots, slots + 1, 63, 64, 127, 1023, 1024, u16::MAX];
     let ports = [PORT_NEXT, PORT_REPLY, PORT_DROP, 1, 2, 0x7fff, 0x8000, 0xfffd];
     let (mut accepted, mut refused) = (0, 0);
@@ -61,7 +61,7 @@ fn every_edge_of(shape: Shape) {
             for len in places {
                 for slot in slots {
                     let evil = Descriptor { slot, offset, len, port, flags: u32::MAX, reserved: u32::MAX };
-                    // Slots 0 and 1 are given up by the honest frames before it.
+                    // The valid frames before it give up slots 0 and 1.
                     match judged(shape.slot_size, 1, |slot| [2, 3].contains(&slot), evil) {
                         Err(violation) => {
                             refused += 1;
@@ -104,7 +104,7 @@ fn the_edges_of_the_largest_slots_do_not_overflow() {
 }
 
 #[test]
-fn a_violation_in_any_place_of_a_batch_lets_what_is_before_it_pass() {
+fn a_violation_anywhere_in_a_batch_lets_earlier_descriptors_pass() {
     let shape = Shape::slots(8);
     for honest in 0..usize::from(GRANTED) {
         let evil = Descriptor { slot: 8, offset: 64, len: 1, port: PORT_NEXT, flags: 0, reserved: 0 };
@@ -127,7 +127,7 @@ fn a_slot_sent_twice_in_one_batch_moves_once() {
 
 #[test]
 fn a_slot_sent_again_in_a_later_batch_does_not_move() {
-    // Before and after the MMA has moved it: the guest owns it in neither case.
+    // Before and after the MMA has moved it: in neither case does the guest own the slot.
     for move_between in [true, false] {
         let (mut house, received) = besieged(Shape::slots(8));
         house.fwps[0].guest.pass(received[0], PORT_REPLY);
@@ -155,7 +155,7 @@ fn a_dropped_slot_cannot_be_sent_nor_dropped_again() {
 }
 
 #[test]
-fn a_slot_that_mma_has_filled_but_nobody_published_is_not_the_guests_yet() {
+fn a_slot_that_the_mma_has_filled_is_not_the_guests_before_it_is_published() {
     let (mut house, received) = besieged(Shape::slots(8));
     house.receive(&frame(9, FRAME_BYTES), 3);
     house.fwps[0].guest.pass(Descriptor { slot: 4, ..received[0] }, PORT_REPLY);
@@ -174,7 +174,7 @@ fn a_slot_is_the_guests_again_once_it_is_received_into_again() {
 }
 
 #[test]
-fn a_transmit_index_that_jumps_is_named_and_nothing_moves() {
+fn a_jump_of_the_transmit_index_is_reported_and_nothing_moves() {
     // Rings longer than the pool, so that a jump within the ring is not one over the slots.
     let shape = Shape { slot_count: 8, slot_size: 1600, ring_entries: 16 };
     for progress in 0..u32::from(GRANTED) {
@@ -187,7 +187,7 @@ fn a_transmit_index_that_jumps_is_named_and_nothing_moves() {
             }
             assert_eq!(house.collect_and_move(0), Ok(progress));
             assert_eq!(house.gateway.collect().len(), progress as usize);
-            // What the ring holds is in order: only the index is not.
+            // The ring's contents are valid; only the index is not.
             house.fwps[0].guest.write_entry(progress, received[progress as usize]);
             house.fwps[0].guest.set_tx(Index::Tail, tail);
             let copied = house.copied_bytes();
@@ -211,7 +211,7 @@ fn a_full_transmit_ring_is_no_jump_but_must_hold_what_the_guest_owns() {
 }
 
 #[test]
-fn indices_that_belong_to_the_host_are_not_believed() {
+fn indices_that_belong_to_the_host_are_not_trusted() {
     let (mut house, received) = besieged(Shape::slots(8));
     for (round, value) in [0, 1, 7, 8, 9, 1 << 31, u32::MAX].into_iter().enumerate() {
         let guest = &mut house.fwps[0].guest;

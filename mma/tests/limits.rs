@@ -1,4 +1,4 @@
-//! What happens at the limits: every frame that cannot go on is dropped and counted by its reason, no slot or buffer is
+//! What happens at the limits: every frame that cannot go on is dropped and counted by reason, no slot or buffer is
 //! lost, and traffic goes on afterwards.
 
 mod support;
@@ -23,10 +23,10 @@ fn frames_without_a_free_slot_are_dropped_and_counted_until_slots_come_back() {
         assert_eq!((moved.received.value(), moved.dropped_no_slot.value()), (5 * round, 3 * round));
         assert_eq!(house.fwps[0].pass_all(PORT_NEXT), 5);
         house.mma.poll();
-        // The first five, whole: what was dropped overwrote nothing.
+        // The first five are intact: dropped frames overwrote nothing.
         let expected: Vec<Left> = (0..5).map(|number| Left { port: 0, bytes: frame(number, 64) }).collect();
         assert_eq!(house.gateway.collect(), expected);
-        // The buffers that MMA keeps, but for the five of them that have just left.
+        // The buffers that the MMA keeps, minus five that have just left.
         assert_eq!(house.gateway.lent(), 32 + house.gateway.kept_max - 5);
     }
 }
@@ -84,7 +84,7 @@ fn a_received_frame_longer_than_a_slot_is_counted_and_the_longest_one_passes() {
     let received = house.fwps[0].publish_all();
     assert_eq!(house.fwps[0].guest.frame(&received[0]), frame(1, longest));
     house.gateway.collect();
-    assert_eq!(house.gateway.lent(), 4, "MMA keeps each one's buffer");
+    assert_eq!(house.gateway.lent(), 4, "the MMA keeps each one's buffer");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_frame_that_grew_beyond_the_next_stages_slot_is_counted_there() {
 #[test]
 fn without_an_empty_buffer_frames_are_counted_and_traffic_resumes_with_one() {
     let shape = Shape::slots(4);
-    // MMA keeps one buffer, and gives back the others.
+    // The MMA keeps one buffer, and gives back the others.
     let mut house = House::chain(&Plan { buffers: 8, ..Plan::default() }, 1, shape, Edge::EgressWhereItCame);
     for (lent, left) in [(0, 1), (1, 2), (0, 1), (2, 3)] {
         for port in [PORT_NEXT, PORT_REPLY] {
@@ -126,7 +126,7 @@ fn without_an_empty_buffer_frames_are_counted_and_traffic_resumes_with_one() {
 
 #[test]
 fn frames_too_long_for_a_transmit_buffer_are_counted_and_cost_no_buffer() {
-    // A guest with large slots sends, for ever, what fits no buffer; the gateway lends no more than 16.
+    // A guest with large slots keeps sending frames that fit no buffer; the gateway lends no more than 16.
     let shape = Shape { slot_count: 8, slot_size: 4096, ring_entries: 8 };
     let plan = Plan { buffers: 16, buffer_bytes: 2048, ..Plan::default() };
     let mut house = House::new(&plan);
@@ -149,10 +149,10 @@ fn frames_too_long_for_a_transmit_buffer_are_counted_and_cost_no_buffer() {
             assert_eq!(house.gateway.collect(), []);
             assert_eq!(house.gateway.lent(), lent);
         };
-        // While MMA keeps buffers of received frames.
+        // While the MMA keeps buffers of received frames.
         too_long(&mut house, &received[..2]);
 
-        // Its neighbour has all that are left, those that MMA keeps included.
+        // Its neighbour can use all that are left, those that the MMA keeps included.
         for number in 0..4 {
             house.gateway.inject(&frame(number, 1000), 2, id(1));
         }
@@ -169,9 +169,9 @@ fn frames_too_long_for_a_transmit_buffer_are_counted_and_cost_no_buffer() {
 }
 
 #[test]
-fn frames_for_nobody_are_counted_and_their_buffers_come_back() {
+fn frames_for_unknown_fwps_are_counted_and_their_buffers_come_back() {
     let mut house = House::new(&Plan { fwps_max: 2, ..Plan::default() });
-    let nobody = [
+    let absent = [
         id(0),
         id(1),
         id(2),
@@ -180,14 +180,14 @@ fn frames_for_nobody_are_counted_and_their_buffers_come_back() {
         FwpId { index: 9, generation: u32::MAX },
     ];
     for round in 1..=4 {
-        for target in nobody {
+        for target in absent {
             house.gateway.inject(b"lost", 0, target);
         }
-        assert_eq!(house.mma.poll(), nobody.len());
-        assert_eq!(house.mma.counters().dropped_gone.value(), (round * nobody.len()) as u64);
+        assert_eq!(house.mma.poll(), absent.len());
+        assert_eq!(house.mma.counters().dropped_gone.value(), (round * absent.len()) as u64);
         assert_eq!(house.copied_bytes(), 0);
         house.gateway.collect();
-        assert_eq!(house.gateway.lent(), house.gateway.kept_max.min(round * nobody.len()));
+        assert_eq!(house.gateway.lent(), house.gateway.kept_max.min(round * absent.len()));
     }
 }
 
@@ -207,7 +207,7 @@ fn frames_for_a_detached_fwp_are_gone_from_both_directions() {
     assert_eq!(house.detached().unwrap().id(), id(1));
     assert!(house.fwps[1].guest.snapshot() == last);
     house.gateway.collect();
-    assert_eq!(house.gateway.lent(), 2, "MMA keeps each one's buffer");
+    assert_eq!(house.gateway.lent(), 2, "the MMA keeps each one's buffer");
     house.assert_all_slots_free(0, shape);
 }
 
@@ -243,8 +243,8 @@ fn more_fwps_with_output_than_a_batch_are_served_over_several_polls() {
 }
 
 #[test]
-fn however_often_a_guest_is_notified_of_meanwhile_its_neighbour_is_found_in_two_looks() {
-    // Its worker takes no id from the queue meanwhile, as some other guest has its quantum.
+fn an_fwp_is_found_within_two_looks_however_often_its_neighbour_was_notified() {
+    // Its worker takes no id from the queue meanwhile, as during another guest's quantum.
     let mut house = House::new(&Plan { fwps_max: 2, ..Plan::default() });
     house.attach(id(0), Shape::slots(4), Edge::EgressWhereItCame);
     house.attach(id(1), Shape::slots(4), Edge::EgressWhereItCame);
@@ -263,7 +263,7 @@ fn however_often_a_guest_is_notified_of_meanwhile_its_neighbour_is_found_in_two_
 }
 
 #[test]
-fn whoever_is_full_is_still_noticed_once_it_has_room() {
+fn a_full_fwp_is_still_notified_once_it_has_room() {
     let mut house = House::chain(&Plan::default(), 1, Shape::slots(1), Edge::EgressWhereItCame);
     for round in 0..10 {
         house.receive(&frame(round, 64), 0);

@@ -1,4 +1,4 @@
-//! The steady-state way of a packet allocates nothing: a binary of its own, for it counts what its allocator is asked for.
+//! A packet's steady-state path allocates nothing. It is a binary of its own, as it counts the calls of its allocator.
 #![allow(unsafe_code)] // Is the allocator.
 
 mod support;
@@ -23,8 +23,8 @@ fn count() {
     COUNTED.set(COUNTED.get().map(|count| count + 1));
 }
 
-// SAFETY: all is done by the system's allocator; counting neither allocates nor unwinds, as the cell needs no destructor
-// and no initialisation.
+// SAFETY: the system's allocator does all the work; counting neither allocates nor unwinds, as the cell needs no
+// destructor and no initialisation.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -56,7 +56,7 @@ fn counted<R>(total: &mut u64, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Takes `frames` frames through a chain of two, in bursts; returns what the code under test allocated or freed.
+/// Sends `frames` frames through a chain of two, in bursts; returns how often the code under test allocated or freed.
 fn allocations_of(house: &mut House, frames: u32) -> u64 {
     const BURST: u32 = 32;
     let mut total = 0;
@@ -96,7 +96,7 @@ fn frames_that_are_dropped_allocate_nothing_either() {
     let mut house = House::chain(&Plan { buffers: 8, ..Plan::default() }, 1, Shape::slots(2), Edge::EgressWhereItCame);
     let mut total = 0;
     for round in 0..1_000 {
-        // No slot, nobody there, too long; and one transmit buffer for the two that are received.
+        // No slot, no such FWP, too long; and one transmit buffer for the two that are received.
         for (len, target) in [(64, id(0)), (64, id(0)), (64, id(0)), (64, id(9)), (1_600, id(0))] {
             house.gateway.inject(&frame(round, len), 0, target);
         }
@@ -116,7 +116,7 @@ fn frames_that_are_dropped_allocate_nothing_either() {
     assert_eq!(total, 0);
 }
 
-/// Has an FWP take what there is and send it by `ports` in turn, and polls.
+/// Makes an FWP receive what there is and send it by `ports` in turn, and polls.
 fn pass_by(house: &mut House, fwp: usize, ports: &[u16], total: &mut u64) -> u32 {
     let fwp = &mut house.fwps[fwp];
     let received = counted(total, || fwp.mailbox.publish());
@@ -155,7 +155,7 @@ fn frames_that_branch_allocate_nothing() {
 
 #[test]
 fn frames_that_wait_before_between_and_behind_stages_allocate_nothing() {
-    // MMA keeps two buffers.
+    // The MMA keeps two buffers.
     let plan = Plan { buffers: 16, ..Plan::default() };
     let mut house = House::holding_chain(&plan, &[Shape::slots(3), Shape::slots(2)], 8, Edge::EgressWhereItCame);
     let (mut total, mut injected, mut left) = (0, 0, 0);
@@ -165,7 +165,7 @@ fn frames_that_wait_before_between_and_behind_stages_allocate_nothing() {
             injected += 1;
         }
         counted(&mut total, || house.mma.poll());
-        // Each of the three has its rounds in which it is the one that others wait for.
+        // Each of the three stops for some rounds, so that the others wait for it.
         if round % 3 != 0 {
             pass_by(&mut house, 0, &[PORT_NEXT], &mut total);
         }
@@ -189,11 +189,11 @@ fn frames_that_wait_before_between_and_behind_stages_allocate_nothing() {
 
 #[test]
 fn stuck_fwps_that_leave_allocate_and_free_nothing_in_the_mma() {
-    // A chain of two and one by itself take all places there are; MMA keeps one buffer.
+    // A chain of two and a single FWP take all indices; the MMA keeps one buffer.
     let plan = Plan { fwps_max: 3, buffers: 8, ..Plan::default() };
     let hold = Backpressure::Hold { frames_max: 4 };
     let mut total = 0;
-    // If the second stage leaves first, the first one's slots are free again for those that wait before it.
+    // If the second stage ends first, the first one's slots are free again for frames that wait before it.
     for (later, gone_first) in [([0, 1], 4), ([1, 0], 2)] {
         let mut house = House::new(&plan);
         for generation in 0..200 {
@@ -217,7 +217,7 @@ fn stuck_fwps_that_leave_allocate_and_free_nothing_in_the_mma() {
             let leaving = [2, later[0], later[1]];
             leaving.iter().for_each(|&index| house.command(MmaCommand::Detach(ids[index])));
             counted(&mut total, || house.mma.poll());
-            let left = leaving.map(|_| house.detached().expect("it has let go").id());
+            let left = leaving.map(|_| house.detached().expect("it was detached").id());
             assert_eq!(left, leaving.map(|index| ids[index]));
             let gone = [0, 2].map(|fwp| house.fwps[fwp].moved().dropped_gone.value());
             assert_eq!(gone, [gone_first, 2], "frames that were stuck");

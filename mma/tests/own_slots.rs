@@ -1,4 +1,4 @@
-//! Slots of a guest's own: what it makes itself leaves as what it has received does, and its slots come back to it.
+//! Slots of a guest's own: frames that it makes leave as received ones do, and their slots come back to it.
 
 mod support;
 
@@ -8,11 +8,11 @@ use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Edge, Wiring};
 use support::{Guest, House, Left, Plan, Shape, frame, id};
 
-/// Of four slots the last two.
+/// Of four slots, the last two are the guest's own.
 const SHAPE: Shape = Shape { slot_count: 4, slot_size: 1600, ring_entries: 4 };
 const OWN: [u16; 2] = [2, 3];
 
-/// A house whose one guest has slots of its own, and has received, by port 7, a packet that it keeps, unless it is a newcomer.
+/// Makes a house whose one guest has slots of its own. It has received a packet on port 7, which it keeps.
 fn house() -> House {
     let mut house = newcomer();
     house.receive(&frame(1, 60), 7);
@@ -31,7 +31,7 @@ fn newcomer() -> House {
     house
 }
 
-/// Has the guest make a frame in a slot and send it by a port.
+/// Makes the guest write a frame into a slot and send it by a port.
 fn make(house: &mut House, slot: u16, port: u16) -> Result<u32, Violation> {
     let guest = &mut house.fwps[0].guest;
     guest.write_frame(slot, 0, &frame(slot.into(), 100));
@@ -44,7 +44,7 @@ fn slots_and_lengths(house: &mut House) -> Vec<(u16, u16)> {
 }
 
 #[test]
-fn what_a_guest_makes_leaves_by_where_its_last_packet_came_in_and_its_slot_comes_back_empty() {
+fn a_packet_that_a_guest_made_leaves_where_its_last_one_came_in_and_its_slot_comes_back_empty() {
     let mut house = house();
     for port in [PORT_NEXT, PORT_REPLY, PORT_NEXT] {
         for slot in OWN {
@@ -88,7 +88,7 @@ fn a_slot_that_has_not_come_back_is_not_the_guests() {
 }
 
 #[test]
-fn what_a_guest_makes_and_drops_leaves_nothing_and_its_slot_comes_back() {
+fn a_made_and_dropped_packet_does_not_leave_and_its_slot_comes_back() {
     let mut house = house();
     assert_eq!(make(&mut house, OWN[1], PORT_DROP), Ok(1));
     assert!(house.gateway.collect().is_empty());
@@ -96,7 +96,7 @@ fn what_a_guest_makes_and_drops_leaves_nothing_and_its_slot_comes_back() {
 }
 
 #[test]
-fn what_a_guest_has_made_goes_on_to_the_next_stage_as_a_packet_of_the_port_its_last_one_came_in_by() {
+fn a_packet_that_a_guest_made_reaches_the_next_stage_with_the_port_of_its_last_received_one() {
     let mut house = House::new(&Plan::default());
     let (_, endpoint) = house.make_of(id(0), Guest::owning(SHAPE, 2), Wiring::to(Edge::Fwp(id(1))));
     house.command(MmaCommand::Attach(endpoint));
@@ -112,7 +112,7 @@ fn what_a_guest_has_made_goes_on_to_the_next_stage_as_a_packet_of_the_port_its_l
 }
 
 #[test]
-fn of_a_guest_that_ends_what_it_had_made_and_what_it_kept_is_counted_once() {
+fn frames_that_an_ending_guest_made_or_kept_are_counted_once() {
     let mut house = house();
     let guest = &mut house.fwps[0].guest;
     guest.write_frame(OWN[0], 0, &frame(2, 100));

@@ -1,5 +1,5 @@
-//! FWPs come and go while packets are under way: the MMA follows commands in order with traffic, lets go of a pool only
-//! when it is done with it, and takes nobody for the tenant before.
+//! FWPs come and go while packets are under way. The MMA applies commands in order with traffic, stops using a pool
+//! only when it is done with it, and never takes a later FWP for an earlier one with the same index.
 
 mod support;
 
@@ -11,7 +11,7 @@ use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use support::{House, Left, Plan, Shape, frame, id};
 
-/// The second tenant of place 0.
+/// The second FWP at index 0.
 const SECOND: FwpId = FwpId { index: 0, generation: 1 };
 
 #[test]
@@ -47,7 +47,7 @@ fn what_a_leaving_fwp_sent_last_wakes_a_sleeping_gateway() {
     let bell = house.bell();
     bell.answer_here();
     let started = Instant::now();
-    // Between announcing its sleep and sleeping: as a gateway that falls asleep while the MMA is at work.
+    // Between announcing its sleep and sleeping: like a gateway that falls asleep while the MMA works.
     bell.sleep(Duration::from_secs(20), || {
         house.mma.poll();
         false
@@ -67,13 +67,13 @@ fn a_detached_pool_is_not_touched_again() {
     house.mma.poll();
     let _endpoint = house.detached().unwrap();
     let before = house.fwps[1].guest.snapshot();
-    // Everything that could still lead there: input, an upstream edge, and its own output.
+    // Everything that could still refer to it: input, an upstream edge, and its own output.
     house.receive(b"frame", 0);
     house.fwps[0].pass_all(PORT_NEXT);
     house.gateway.inject(b"frame", 0, id(1));
     house.mma.poll();
     assert!(house.fwps[1].guest.snapshot() == before);
-    // The worker may not know yet.
+    // The worker may not know of it yet.
     house.fwps[1].pass_all(PORT_NEXT);
     house.mma.poll();
     assert_eq!(house.gateway.collect(), []);
@@ -105,7 +105,7 @@ fn an_fwp_is_detached_before_a_frame_that_followed_the_command() {
 }
 
 #[test]
-fn a_stale_id_never_reaches_the_next_tenant() {
+fn a_stale_id_never_reaches_a_new_fwp_at_the_same_index() {
     let shape = Shape::slots(4);
     let mut house = House::new(&Plan::default());
     let upstream = house.attach(id(1), shape, Edge::Fwp(id(0)));
@@ -114,7 +114,7 @@ fn a_stale_id_never_reaches_the_next_tenant() {
     house.gateway.inject(b"to the old one", 0, id(0));
     house.gateway.inject(b"on the way to the old one", 0, id(1));
     house.mma.poll();
-    // Output of the old tenant that is notified of but not moved, and input nobody has looked at yet.
+    // Output of the old FWP that is notified but not moved, and input that was not looked at yet.
     house.fwps[old].pass_all(PORT_NEXT);
     house.fwps[upstream].pass_all(PORT_NEXT);
     house.command(MmaCommand::Detach(id(0)));
@@ -143,7 +143,7 @@ fn a_stale_id_never_reaches_the_next_tenant() {
 }
 
 #[test]
-fn a_place_can_change_hands_a_thousand_times() {
+fn an_index_can_be_reused_a_thousand_times() {
     let shape = Shape::slots(2);
     let mut house = House::new(&Plan { fwps_max: 1, ..Plan::default() });
     house.gateway.lend_empties(4);
@@ -160,12 +160,12 @@ fn a_place_can_change_hands_a_thousand_times() {
         drop(house.detached().unwrap());
         house.fwps.clear();
     }
-    // The worker has not taken one id in all this time, and finds each, of which the last one's tenant is there.
+    // The worker has not taken one id in all this time. It finds each of them; only the last one's FWP still exists.
     assert!(house.noticed().iter().copied().eq((0..1000).map(|generation| FwpId { index: 0, generation })));
 }
 
 #[test]
-fn an_endpoint_that_has_no_place_comes_back_at_once() {
+fn an_endpoint_without_a_valid_index_comes_back_at_once() {
     let shape = Shape::slots(1);
     let mut house = House::new(&Plan { fwps_max: 2, ..Plan::default() });
     house.attach(id(0), shape, Edge::EgressWhereItCame);
@@ -191,10 +191,10 @@ fn an_endpoint_that_has_no_place_comes_back_at_once() {
 }
 
 #[test]
-fn detaching_nobody_is_nothing() {
+fn detaching_an_unknown_fwp_does_nothing() {
     let mut house = House::new(&Plan { fwps_max: 2, ..Plan::default() });
-    for nobody in [id(0), id(2), id(u32::MAX)] {
-        house.command(MmaCommand::Detach(nobody));
+    for absent in [id(0), id(2), id(u32::MAX)] {
+        house.command(MmaCommand::Detach(absent));
         house.mma.poll();
         assert!(house.detached().is_none());
     }
@@ -205,7 +205,7 @@ fn a_buffer_for_a_sleeping_gateway_rings_once_it_is_there() {
     let mut house = House::chain(&Plan::default(), 1, Shape::slots(4), Edge::EgressWhereItCame);
     let bell = house.bell();
     bell.answer_here();
-    // One more than MMA keeps the buffers of.
+    // One more than the number of buffers that the MMA keeps.
     for _ in 0..=house.gateway.kept_max {
         house.gateway.inject(b"frame", 0, id(0));
     }
@@ -232,7 +232,7 @@ fn what_an_fwp_has_when_it_ends_is_counted_as_gone() {
     house.command(MmaCommand::Detach(id(0)));
     house.mma.poll();
     let mut endpoint = house.detached().unwrap();
-    // Its worker lets go later than the MMA does.
+    // The worker stops using it later than the MMA does.
     house.fwps[0].guest.pass(received[1], PORT_DROP);
     house.fwps[0].guest.pass(received[2], PORT_NEXT);
     assert_eq!(house.fwps[0].collect(), Ok(2));

@@ -1,5 +1,5 @@
-//! What it costs to prepare an FWP up to its first wait, and to take it apart again, in nanoseconds:
-//! `cargo bench -p pinion-runtime --bench launch -- 64 2000` for that many alive at once.
+//! Cost of preparing an FWP up to its first wait, and of dismantling it, in nanoseconds: `cargo bench -p pinion-runtime --bench launch --
+//! 64 2000` for that many FWPs alive at once.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
-use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::clock::{Clock, Haste, RunSlot};
-use pinion_runtime::engine::Reset;
-use pinion_runtime::fwp::{Berth, Fwp};
-use pinion_runtime::log::{LogHub, Origin, hub};
-use pinion_runtime::spare::SparePages;
+use pinion_runtime::clock::{Clock, RunSlot, TickUrgency};
+use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::template::{Loaded, Template};
+use pinion_runtime::fwp::{Fwp, NewFwpSite};
+use pinion_runtime::instruments::log::{LogHub, Origin, hub};
+use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::state::Grants;
-use pinion_runtime::template::{Loaded, Template};
-use pinion_runtime::terms::Terms;
-use pinion_runtime::{engine, imports, template};
+use pinion_runtime::templates::engine::Reset;
+use pinion_runtime::templates::{engine, native_code};
+use pinion_runtime::tenants::accounts::MemoryAccounts;
+use pinion_runtime::tenants::scheduling_params::SchedulingParams;
 use wasmtime::Engine;
 
 const MEMORY_BYTES_MAX: usize = 16 << 20;
@@ -38,7 +39,7 @@ fn template(engine: &Engine, module: &str) -> Template {
     let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), artifact).expect("room for the artifact");
-    let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
+    let module = native_code::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
     let linker = imports::linker(engine).expect("the node's imports");
     Template::new(&linker, &Loaded::new((module, facts)), config, None, MEMORY_BYTES_MAX).expect("a template that fits")
 }
@@ -55,15 +56,16 @@ impl Launchpad<'_> {
         let log = self.log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
-        let berth = Berth {
+        let berth = NewFwpSite {
             id,
             worker: WorkerIndex(0),
             wiring,
             clock: self.clock,
             memory,
             activation: None,
-            terms: Terms::default(),
+            terms: SchedulingParams::default(),
             state: Grants::default(),
+            keep_alives: None,
             spare: &self.spare,
             between: &mut || {},
         };
@@ -89,7 +91,7 @@ fn main() {
         let engine = engine::engine(fwps + 1, Reset::Overwrite).expect("address space for the FWPs");
         let template = template(&engine, module);
         let mut clock = Clock::new(Duration::from_micros(100));
-        let slot = clock.slot(&engine, Haste::Others);
+        let slot = clock.slot(&engine, TickUrgency::Others);
         let (log, _drain) = hub(Arc::default());
         let spare = SparePages::new(Reset::Overwrite);
         let mut pad = Launchpad { template: &template, clock: &slot, log, spare };

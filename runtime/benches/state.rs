@@ -1,9 +1,9 @@
-//! What a call for state costs a guest, measured by the guest: `cargo bench -p pinion-runtime --bench state`.
+//! Cost of a guest's state calls, measured by the guest: `cargo bench -p pinion-runtime --bench state`.
 //!
-//! A guest makes batches of calls with keys of 38 bytes, as long as a flow's, and values of 64, and looks at its clock before and
-//! after each. Keys are drawn from so many entries, in an order that no cache foresees. The clock is coarse, so a batch is
-//! 500 calls: a row says the median and the 99th percentile of the batches' means, in nanoseconds for each call. The loop around a call, and
-//! the making of its key, are counted with it; `nothing` is a loop without a call, `clock` one with the least of calls.
+//! A guest makes batches of calls with keys of 38 bytes, as long as a flow's, and values of 64. It reads its clock before and after each
+//! batch. Keys are drawn from all entries in an order that no cache can predict. The clock is coarse, so a batch is 500 calls. A row shows
+//! the median and the 99th percentile of the batches' means, in nanoseconds per call. The loop around a call and the making of its key are
+//! included; `nothing` is a loop without a call, `clock` a loop with the cheapest call.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,16 +16,17 @@ use pinion_control::model::{Access, Chain, Field, Grant, Stage, WhenFull};
 use pinion_guest::calls::state::{Key, State};
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Wiring};
-use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::clock::{Clock, Haste, RunSlot};
-use pinion_runtime::engine::Reset;
-use pinion_runtime::fwp::{Berth, Fwp, Occasion, Turn};
-use pinion_runtime::log::{Origin, hub};
-use pinion_runtime::spare::SparePages;
+use pinion_runtime::clock::{Clock, RunSlot, TickUrgency};
+use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::template::{Loaded, Template};
+use pinion_runtime::fwp::{Fwp, NewFwpSite, Turn, TurnReason};
+use pinion_runtime::instruments::log::{Origin, hub};
+use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::state::{Grants, StateLimits, StateStore};
-use pinion_runtime::template::{Loaded, Template};
-use pinion_runtime::terms::Terms;
-use pinion_runtime::{engine, imports, template};
+use pinion_runtime::templates::engine::Reset;
+use pinion_runtime::templates::{engine, native_code};
+use pinion_runtime::tenants::accounts::MemoryAccounts;
+use pinion_runtime::tenants::scheduling_params::SchedulingParams;
 use wasmtime::Engine;
 
 const BATCHES: u32 = 10_000;
@@ -34,12 +35,12 @@ const MEMORY_BYTES_MAX: usize = 1 << 20;
 const KEY_BYTES: usize = 38;
 const VALUE_BYTES: usize = 64;
 
-/// Field 0 is the one that is called for; of field 1 the guest's batches are the keys, and how long they took the values.
+/// Field 0 is the one measured. Field 1 holds the times: its keys are the guest's batches, its values how long they took.
 const FIELDS: [&str; 2] = ["entries", "times"];
 
 const KEY: &str = "(i32.const 0) (i32.const 128) (i32.const 38)";
 
-/// The calls that are measured.
+/// Returns the calls that are measured.
 fn calls() -> [(&'static str, String); 6] {
     [
         ("nothing", String::new()),
@@ -54,7 +55,7 @@ fn calls() -> [(&'static str, String); 6] {
     ]
 }
 
-/// A guest that makes batches of a call for ever, one a turn.
+/// Returns a guest that makes batches of a call for ever, one a turn.
 fn guest(call: &str, entries: u32) -> String {
     format!(
         r#"(module
@@ -91,7 +92,7 @@ fn guest(call: &str, entries: u32) -> String {
     )
 }
 
-/// What a stage with both fields is granted.
+/// Returns the grants of a stage with both fields.
 fn grants(entries: u32, value_bytes: u32) -> Grants {
     let limits = StateLimits { default_bytes: 1 << 30, by_name: HashMap::new() };
     let field = |name: &str, value_bytes, entries| {
@@ -113,13 +114,13 @@ fn template(engine: &Engine, wat: &str) -> Template {
     let Built { facts, artifact } = build(&module, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), artifact).expect("room for the artifact");
-    let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
+    let module = native_code::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
     let linker = imports::linker(engine).expect("the node's imports");
     Template::new(&linker, &Loaded::new((module, facts)), Arc::new([]), None, MEMORY_BYTES_MAX)
         .expect("a template that fits")
 }
 
-/// Has a guest make its batches; how long each took, in nanoseconds for each call, in order.
+/// Runs a guest's batches; returns how long each took, in nanoseconds per call, sorted.
 fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     let grants = grants(entries, value_bytes as u32);
     for entry in 0..entries {
@@ -130,17 +131,18 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     }
     let engine = engine::engine(1, Reset::Overwrite).expect("address space for an FWP");
     let mut clock = Clock::new(Duration::from_millis(100));
-    let slot = clock.slot(&engine, Haste::Others);
+    let slot = clock.slot(&engine, TickUrgency::Others);
     let spare = SparePages::new(Reset::Overwrite);
-    let berth = Berth {
+    let berth = NewFwpSite {
         id: FwpId { index: 0, generation: 0 },
         worker: WorkerIndex(0),
         wiring: Wiring::to(Edge::EgressWhereItCame),
         clock: &slot,
         memory: MemoryAccounts::default(),
         activation: None,
-        terms: Terms::default(),
+        terms: SchedulingParams::default(),
         state: grants.clone(),
+        keep_alives: None,
         spare: &spare,
         between: &mut || {},
     };
@@ -154,10 +156,10 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     times
 }
 
-/// Nobody looks at the clock, so the turn lasts until the guest gives way.
+/// Gives the guest a turn. No thread checks the clock's slots, so it lasts until the guest yields.
 fn turn(fwp: &mut Fwp, clock: &RunSlot) {
     let started_ns = clock.begin();
-    let (turn, _) = fwp.turn(Occasion::Rehearsal, clock, started_ns);
+    let (turn, _) = fwp.turn(TurnReason::Rehearsal, clock, started_ns);
     clock.end();
     assert!(matches!(turn, Turn::Preempted), "it gives way after each batch");
 }

@@ -1,21 +1,21 @@
-//! What a worker's timers cost, in nanoseconds, by how many there are: `cargo bench -p pinion-runtime --bench timers`. Deadlines lie
-//! in the next ten seconds, at random.
+//! Cost of a worker's timers, in nanoseconds, by their number: `cargo bench -p pinion-runtime --bench timers`. Deadlines are random, within
+//! the next ten seconds.
 //!
-//! * `look`: what a poll takes while nothing is due, but for reading the clock;
-//! * `set+cancel`: of one FWP's beside the others;
-//! * `anew`: of one that is set again before it is due, as one that guards against silence is with every packet;
-//! * `set`: of one after the other;
-//! * `expire`: of one that is due, with all its steps down the levels and its part in a poll's reading the clock.
+//! * `look`: a poll while nothing is due, without reading the clock;
+//! * `set+cancel`: setting and cancelling one FWP's timer among the others;
+//! * `anew`: setting a timer again before it is due, as a function that guards against silence does with every packet;
+//! * `set`: setting one after the other;
+//! * `expire`: the expiry of one timer, with all its steps down the levels and its part of a poll's reading of the clock.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use pinion_mma::id::FwpId;
-use pinion_runtime::timers::Timers;
+use pinion_runtime::worker::timers::Timers;
 
 const ROUNDS: usize = 1_000_000;
 const WITHIN_NS: u64 = 10_000_000_000;
-/// Steps of a worker's poll.
+/// Timer steps of a worker's poll.
 const STEPS: usize = 128;
 /// Time between two polls.
 const POLL_NS: u64 = 10_000;
@@ -37,7 +37,7 @@ fn id(index: u64) -> FwpId {
     FwpId { index: index as u32, generation: 0 }
 }
 
-/// Of each of `count` calls.
+/// Returns the mean time of `count` calls.
 fn ns_of_each(count: usize, mut work: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
     (0..count).for_each(&mut work);
@@ -64,7 +64,7 @@ fn measure(armed: u64) {
         shuffled.swap(at, random.below(at as u64 + 1) as usize);
     }
     let set = ns_of_each(shuffled.len(), |at| timers.set(id(shuffled[at]), 1 + random.below(WITHIN_NS)));
-    // Polls that find nothing due are `look`'s.
+    // Polls that find nothing due belong to `look`.
     let (mut now_ns, mut told, mut spent_ns) = (0, 0, 0);
     while told < armed {
         now_ns += POLL_NS;

@@ -1,8 +1,7 @@
-//! What a packet costs MMA and worker when the next one is always for another FWP, by the number of FWPs, in nanoseconds,
-//! on one core: `cargo bench -p pinion-runtime --bench turns -- 1 64 2000`. The module is the sample packet-filter, or the
-//! file named by `--module`. The gateway's part is played, and not counted. See ARCHITECTURE.md, "Where the nanoseconds
-//! go".
-#![allow(unsafe_code)] // Plays the gateway, whose buffers are memory of its own.
+//! Cost of a packet for MMA and worker when each packet is for another FWP, by the number of FWPs, in nanoseconds, on one core: `cargo
+//! bench -p pinion-runtime --bench turns -- 1 64 2000`. The module is the sample packet-filter, or the file named by `--module`. The
+//! gateway is simulated, and not counted. See docs/performance.md, "Where the nanoseconds go".
+#![allow(unsafe_code)] // Simulates the gateway; its buffers are memory of its own.
 
 use std::fs::File;
 use std::ptr::NonNull;
@@ -18,20 +17,21 @@ use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
-use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::clock::{Clock, Haste, RunSlot};
-use pinion_runtime::engine::Reset;
-use pinion_runtime::fwp::{Berth, Fwp};
-use pinion_runtime::log::{Origin, hub};
-use pinion_runtime::spare::SparePages;
+use pinion_runtime::clock::{Clock, RunSlot, TickUrgency};
+use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::template::{Loaded, Template};
+use pinion_runtime::fwp::{Fwp, NewFwpSite};
+use pinion_runtime::instruments::log::{Origin, hub};
+use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::state::Grants;
-use pinion_runtime::template::{Loaded, Template};
-use pinion_runtime::terms::Terms;
+use pinion_runtime::templates::engine::Reset;
+use pinion_runtime::templates::{engine, native_code};
+use pinion_runtime::tenants::accounts::MemoryAccounts;
+use pinion_runtime::tenants::scheduling_params::SchedulingParams;
 use pinion_runtime::worker::{Worker, WorkerCommand};
-use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
 
-/// Frames under way at once, as a gateway's polls hand them over.
+/// Frames under way at once, as many as a gateway's polls pass on.
 const BURST: usize = 64;
 const BUFFERS: usize = 1024;
 const BUFFER_BYTES: usize = 2176;
@@ -40,7 +40,7 @@ const MEMORY_BYTES_MAX: usize = 16 << 20;
 const POLICY: &str = "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\n\
                       allow udp 4789 to 10.200.0.0/16\ndefault deny";
 
-/// A frame that the policy lets pass.
+/// Returns a frame that the policy accepts.
 fn frame() -> [u8; 64] {
     let mut frame = [0; 64];
     frame[12..14].copy_from_slice(&[0x08, 0]);
@@ -70,14 +70,14 @@ fn template(engine: &Engine, module: &str) -> Template {
     let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), artifact).expect("room for the artifact");
-    let module = template::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
+    let module = native_code::load(engine, File::open(file.path()).expect("just written")).expect("just compiled");
     let linker = imports::linker(engine).expect("the node's imports");
     Template::new(&linker, &Loaded::new((module, facts)), config, None, MEMORY_BYTES_MAX).expect("a template that fits")
 }
 
 fn buffer() -> Buffer {
     let bytes = Box::leak(vec![0_u8; BUFFER_BYTES].into_boxed_slice());
-    // SAFETY: leaked, and nobody else knows it.
+    // SAFETY: leaked, and not used elsewhere.
     unsafe { Buffer::from_raw_parts(NonNull::from(&mut bytes[0]), BUFFER_BYTES as u16, NonNull::dangling()) }
 }
 
@@ -86,7 +86,7 @@ impl House {
         let engine = engine::engine(fwps, Reset::Overwrite).expect("address space for the FWPs");
         let template = Arc::new(template(&engine, module));
         let mut clock = Clock::new(Duration::from_micros(100));
-        let (slot, launchers) = (clock.slot(&engine, Haste::Others), clock.slot(&engine, Haste::None));
+        let (slot, launchers) = (clock.slot(&engine, TickUrgency::Others), clock.slot(&engine, TickUrgency::None));
         let [mut inputs, mut outputs] = [(); 2].map(|()| ReadyQueue::new(fwps, Doorbell::default()));
         let (to_worker_queue, to_mma_queue) = (inputs.notifier_of_oneself(), outputs.notifier_of_oneself());
         let (gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
@@ -96,7 +96,7 @@ impl House {
         let (from_worker, _) = crossbeam_channel::unbounded();
         let mma = Mma::new(fwps, outputs, vec![to_worker_queue], mma_link, to_mma, from_mma);
         let worker = Worker::new(fwps, inputs, vec![to_mma_queue], to_worker, from_worker, slot);
-        // As in a node, by another thread.
+        // By another thread, as in a node.
         let launch = move || launch(fwps, &template, &launchers);
         for (fwp, endpoint) in std::thread::spawn(launch).join().expect("FWPs that come to their first wait") {
             adopt.send(WorkerCommand::Adopt(fwp)).expect("the worker is there");
@@ -114,7 +114,7 @@ impl House {
         assert!(self.gateway.inbound.stage(inbound).is_ok(), "the link has room");
     }
 
-    /// Takes back what came out; how many frames that were.
+    /// Takes back the frames that came out; returns their number.
     fn take_back(&mut self) -> usize {
         let spare = &mut self.spare;
         self.gateway.spent.pop_batch(usize::MAX, |buffer| spare.push(buffer));
@@ -131,15 +131,16 @@ fn launch(fwps: usize, template: &Template, clock: &RunSlot) -> Vec<Launched> {
         let log = log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let memory = MemoryAccounts::default();
-        let berth = Berth {
+        let berth = NewFwpSite {
             id: FwpId { index, generation: 0 },
             worker: WorkerIndex(0),
             wiring,
             clock,
             memory,
             activation: None,
-            terms: Terms::default(),
+            terms: SchedulingParams::default(),
             state: Grants::default(),
+            keep_alives: None,
             spare: &spare,
             between: &mut || {},
         };
@@ -149,7 +150,7 @@ fn launch(fwps: usize, template: &Template, clock: &RunSlot) -> Vec<Launched> {
     (0..fwps as u32).map(prepare).collect()
 }
 
-/// Time spent by stage.
+/// Time spent, by stage.
 #[derive(Default)]
 struct Spent {
     deliver: Duration,
@@ -164,7 +165,7 @@ fn timed<R>(sum: &mut Duration, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Takes packets through the FWPs in turn, a burst at a time.
+/// Sends packets through the FWPs in turn, a burst at a time.
 fn measure(house: &mut House, fwps: usize, packets: usize) -> Spent {
     let mut spent = Spent::default();
     let mut next = 0;
@@ -197,7 +198,7 @@ fn main() {
         let ns = |time: Duration| time.as_nanos() as f64 / PACKETS as f64;
         let all = ns(deliver + turns + leave);
         println!("{fwps:>6} {:>9.1} {:>9.1} {:>9.1} {all:>9.1}", ns(deliver), ns(turns), ns(leave));
-        // Its memory is never unmapped: that is the launcher's business.
+        // Its memory is never unmapped here: that is the launcher's task.
         std::mem::forget(house);
     }
 }

@@ -1,10 +1,10 @@
-//! Where the parts meet: engines, FWPs, workers, the launcher and the node.
+//! The runtime: engines, FWPs, workers, the launcher and the node.
 //!
 //! ```text
 //!   control threads   node  <-- gRPC API (pinion-control)
-//!        orders |      ^ board
+//!        orders |      ^ reports
 //!               v      |
-//!   launcher thread   launcher: catalogue -> instances      artifacts <- builder process
+//!   launcher thread   launcher: active chains -> instances    templates <- builder process
 //!      Ready |   Attach |  Adopt |       ^ events
 //!            v          v        v       |
 //!   data plane     gateway      mma    workers        roles on pinned threads, by the core plan
@@ -12,62 +12,40 @@
 //!   ticker thread                        clock
 //! ```
 //!
-//! | module | room |
-//! |---|---|
-//! | [`config`], [`plan`] | what the operator said; which role runs on which core |
-//! | [`assembly`], [`machine`] | puts a node together, and takes it apart; what of the machine does not suit it |
-//! | [`workshop`], [`artifacts`], [`bundles`], [`engine`], [`template`] | from a module to something FWPs are made of |
-//! | [`fwp`], [`imports`], [`log`], [`end`] | one guest: its life, what it may call, why it ended |
-//! | [`allocator`] | the process's heap |
-//! | `footprint`, `hot_pages`, [`spare`] | what of an FWP's memory is brought near, provided ahead, given back |
-//! | [`worker`], [`clock`], [`roles`] | who runs when, and for how long |
-//! | [`timers`] | until when FWPs wait |
-//! | [`launcher`], [`lifecycle`], [`lines`] | chain instances: prepared ahead, ended in order |
-//! | [`state`] | what functions keep outside their instances |
-//! | [`accounts`] | memory of chains and tenants, held to its limits |
-//! | [`pressure`] | whether the machine's memory is short |
-//! | [`activation`], [`latency`] | how long new clients wait |
-//! | [`board`], [`drops`], [`builds`], [`node`] | what the control plane sees and says |
-//! | [`metrics`] | counters and gauges that functions have |
-//! | [`ports`] | opening the gateway's devices |
-//! | [`invocations`] | functions called by name, and who waits for their answers |
+//! Rooms, from the top floor to the ground; each uses only rooms below it, which `tests/integration/architecture.rs` holds.
+//!
+//! | room | owns | runs on |
+//! |---|---|---|
+//! | [`node`] | a node as a whole: configuration, start and stop, what the control plane asks | control threads |
+//! | [`roles`] | the loops of pinned threads: which roles a thread polls, how it sleeps and wakes | data plane |
+//! | [`launcher`] | which chain gets an instance next; preparing, placing and ending instances | launcher thread, in steps |
+//! | [`reports`] | statuses of chains and instances, and the packets they lost | launcher, control threads |
+//! | [`worker`] | turns of FWPs, one after another; their timers | data plane |
+//! | [`fwp`] | one instance: its preparation, its turn, its imports, its limits, its end | data plane, launcher |
+//! | [`tuning`] | prefetches: code whose only reason is a cache | data plane |
+//! | [`memory`] | the heap, pages provided ahead, memory pressure | launcher, control threads |
+//! | [`tenants`] | memory accounts, scheduling parameters, meters | all |
+//! | [`state`] | what functions keep outside their instances | data plane |
+//! | [`scheduler`] | whose turn is next: classes, weights, budgets; knows no guest and no clock | data plane |
+//! | [`clock`] | time, and preemption by epochs | data plane, ticker |
+//! | [`templates`] | compiled modules: files, engines, builds under way | control threads, launcher |
+//! | [`cores`] | which role runs on which core; commands from thread to thread | all |
+//! | [`instruments`] | counters, histograms and log lines that the fast path writes | data plane |
+//! | [`ids`] | keys that several rooms share | all |
 
-pub mod accounts;
-pub mod activation;
-pub mod allocator;
-pub mod artifacts;
-pub mod assembly;
-pub mod board;
-pub mod builds;
-pub mod bundles;
 pub mod clock;
-pub mod config;
-pub mod drops;
-pub mod end;
-pub mod engine;
-mod footprint;
+pub mod cores;
 pub mod fwp;
-mod hot_pages;
-pub mod imports;
-pub mod invocations;
-pub mod latency;
+pub mod ids;
+pub mod instruments;
 pub mod launcher;
-pub mod lifecycle;
-pub mod lines;
-pub mod log;
-pub mod machine;
-pub mod meters;
-pub mod metrics;
+pub mod memory;
 pub mod node;
-pub mod plan;
-pub mod ports;
-pub mod pressure;
+pub mod reports;
 pub mod roles;
 pub mod scheduler;
-pub mod spare;
 pub mod state;
-pub mod template;
-pub mod terms;
-pub mod timers;
+pub mod templates;
+pub mod tenants;
+pub mod tuning;
 pub mod worker;
-pub mod workshop;

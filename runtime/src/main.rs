@@ -1,4 +1,4 @@
-//! `piniond`: a Pinion node. Reads one configuration file, runs until it is told to stop.
+//! `piniond`: a Pinion node. Reads one configuration file and runs until it gets a signal to stop.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -10,12 +10,15 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Parser;
+use pinion_control::causes::with_causes;
 use pinion_control::server::ServeError;
 use pinion_control::{Control, Server, Store};
-use pinion_runtime::allocator::Allocator;
-use pinion_runtime::assembly::{self, AssemblyError};
-use pinion_runtime::config::{ConfigError, NodeConfig};
-use pinion_runtime::plan::stay_on;
+use pinion_runtime::cores::plan::stay_on;
+use pinion_runtime::memory::allocator::Allocator;
+use pinion_runtime::node::assembly::{self, AssemblyError};
+use pinion_runtime::node::config::{ConfigError, NodeConfig};
+use pinion_runtime::node::node_log::NodeLog;
+use pinion_text::{TEXT_BYTES_MAX, indented};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -23,20 +26,20 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Exit status for what the operator can mend: configuration, devices, machine settings.
+/// Exit status for errors that the operator can fix: configuration, devices, machine settings.
 const EXIT_BAD_INPUT: u8 = 2;
 
-/// A Pinion node: runs tenants' network functions, each client's in an instance of its own.
+/// A Pinion node: runs tenants' network functions, with an instance of its own for each client.
 #[derive(Parser)]
 #[command(name = "piniond", version)]
 struct Arguments {
-    /// The configuration file; runtime/piniond.example.toml has every key.
+    /// Configuration file; runtime/piniond.example.toml has every key.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Checks the configuration file and exits.
     #[arg(long)]
     check: bool,
-    /// Stops when the process of this number ends, which has to be the one that starts this one.
+    /// Stops when the process with this number ends. It must be the process that starts this one.
     #[arg(long, value_name = "PID")]
     parent: Option<i32>,
 }
@@ -45,26 +48,29 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("PINION_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let is_terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal).with_writer(std::io::stderr).init();
-    match run(&arguments) {
+    let Ok(log) = NodeLog::start(filter, is_terminal) else { return ExitCode::FAILURE };
+    let status = match run(&arguments, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            log.line(&format!("error: {}", indented(with_causes(error.as_ref()), TEXT_BYTES_MAX)));
             let is_bad_input = error.is::<ConfigError>()
                 || matches!(error.downcast_ref(), Some(AssemblyError::Unfit(_)))
                 || matches!(error.downcast_ref(), Some(ServeError::InUse { .. } | ServeError::NotASocket { .. }));
             if is_bad_input { ExitCode::from(EXIT_BAD_INPUT) } else { ExitCode::FAILURE }
         }
-    }
+    };
+    log.finish();
+    status
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<()> {
+fn run(arguments: &Arguments, log: &NodeLog) -> anyhow::Result<()> {
     let config = NodeConfig::read(&arguments.config)?;
     if arguments.check {
         return Ok(());
     }
-    // Whoever tells the process to stop while it starts is heard once it has started, and it cleans up.
+    // Signals are caught from here on: one that comes during start-up takes effect once the node runs, so that it stops cleanly.
     let cores = assembly::control_cores(&config)?;
+    log.stay_on(cores.clone());
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let own = cores.clone();
     let threads = threads.worker_threads(2).on_thread_start(move || stay_on(&own)).enable_all().build()?;
@@ -72,7 +78,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(parent) = arguments.parent {
         end_with(parent)?;
     }
-    // The socket before the devices: it is what tells that another piniond runs here.
+    // The socket comes before the devices, because it shows whether another piniond runs here.
     let server = Server::bind(&config.socket)?;
     let state_dir = &config.state_dir;
     fs::DirBuilder::new()
@@ -82,7 +88,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| state_dir.display().to_string())?;
     let store = Arc::new(Store::open(&state_dir.join("pinion.redb"))?);
     let node = assembly::assemble(&config)?;
-    // Not before: which cores there are is told by where this thread may run.
+    // Not earlier: `assemble` reads the available cores from this thread's affinity.
     stay_on(&cores);
     let control = Arc::new(Control::open(store, Arc::clone(&node.data_plane) as _)?);
     threads.block_on(async {
@@ -90,22 +96,22 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         server.serve(control, shutdown).await?;
         anyhow::Ok(())
     })?;
-    // A change under way ends first: it needs the node.
+    // A change under way must end before the node does, because it needs the node.
     drop(threads);
     tracing::info!("piniond stops");
     Ok(())
 }
 
-/// Has the kernel tell this process to stop when its parent ends, whatever ends that.
+/// Makes the kernel send this process SIGTERM when its parent ends, for whatever reason.
 fn end_with(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("--parent")?;
-    // Whoever ended before that was said is heard of here.
+    // If the parent ended before the call above, the kernel sends no signal: the check finds that.
     let found = getppid().map_or(0, Pid::as_raw_pid);
     anyhow::ensure!(found == parent, "--parent {parent}: the process that started this one is {found}");
     Ok(())
 }
 
-/// Done when somebody tells the process to stop.
+/// Returns a future that completes at the first SIGINT, SIGTERM or SIGHUP.
 fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hangup = signal(SignalKind::hangup())?;

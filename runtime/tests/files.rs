@@ -1,21 +1,21 @@
-//! Files of real guests on a real engine: over turns, and over instances.
+//! Files of real guests on a real engine: across turns, and across instances.
 
 mod support;
 
 use std::sync::Arc;
 
 use pinion_guest::files::Bundle;
-use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::end::EndReason;
+use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::tenants::accounts::MemoryAccounts;
 use support::Bench;
 
 const MEMORY_BYTES_MAX: usize = 4 << 16;
-/// More than the calls of three turns may move.
+/// More than the host calls of three turns may move.
 const LARGE_BYTES: usize = 1 << 20;
 const RESTARTS: u32 = 2_000;
 
-/// A guest that does this when it runs, and then waits for ever. `$open` opens the file whose name of five bytes is at 1024, `$read` and `$write` take
-/// the vector at 1040, which is the 64 KiB of the second page; the number of bytes is at 1032.
+/// Returns a guest that does this when it runs, and then waits for ever. `$open` opens the file whose five-byte name is at 1024. `$read`
+/// and `$write` use the vector at 1040, which covers the 64 KiB of the second page. The number of bytes is at 1032.
 fn guest(run: &str) -> String {
     format!(
         r#"(module
@@ -73,15 +73,15 @@ fn a_large_file_is_read_over_several_turns() {
 }
 
 #[test]
-fn no_instance_finds_what_another_one_has_written() {
-    // The file begins as it was deployed, and is written over.
+fn no_instance_sees_what_another_one_has_written() {
+    // The file begins as it was deployed, and is overwritten.
     let write = "(call $expect (call $open (i32.const 0) (i64.const 66)) (i32.const 0))
          (call $expect (call $read) (i32.const 0))
          (call $expect (i32.load8_u (i32.const 0x20000)) (i32.const 1))
          (call $expect (call $open (i32.const 0) (i64.const 66)) (i32.const 0))
          (i32.store8 (i32.const 0x20000) (i32.const 7))
          (call $expect (call $write) (i32.const 0))
-         ;; Another name, too, which nobody has before.
+         ;; Another name, too, which is new.
          (i32.store8 (i32.const 1024) (i32.const 120))
          (call $expect (call $open (i32.const 0) (i64.const 2)) (i32.const 44))
          (call $expect (call $open (i32.const 1) (i64.const 66)) (i32.const 0))
@@ -126,7 +126,7 @@ fn without_files_nothing_is_open() {
     let template = bench.template_with(&guest(look), None, MEMORY_BYTES_MAX).unwrap();
     let fwp = bench.launch_from(&template, MemoryAccounts::default()).unwrap();
     bench.dismantle(fwp);
-    // The same guest where there are files does not find them closed.
+    // The same guest, where there are files, does not find them closed.
     let template = bench.template_with(&guest(look), Some(bundle()), MEMORY_BYTES_MAX).unwrap();
     let reason = bench.launch_from(&template, MemoryAccounts::default()).err();
     assert!(matches!(reason, Some(EndReason::Trapped { .. })), "{reason:?}");

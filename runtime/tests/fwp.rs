@@ -1,4 +1,4 @@
-//! One FWP's life: preparation, turns, and every way in which it can end.
+//! The life of one FWP: preparation, turns, and every way in which it can end.
 
 mod support;
 
@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinion_control::model::{Chain, Stage};
-use pinion_gateway::misses::FlowMisses;
-use pinion_runtime::accounts::{Accounts, TenantLimits};
-use pinion_runtime::activation::{Activations, InstanceActivation};
-use pinion_runtime::end::EndReason;
+use pinion_gateway::activation_clock::ActivationClock;
+use pinion_gateway::keep_alive::KeepAlives;
 use pinion_runtime::fwp::Turn;
+use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::instruments::activation::{Activations, InstanceActivation};
+use pinion_runtime::tenants::accounts::{Accounts, TenantLimits};
 use support::{Bench, ID, QUANTUM, buffer};
 
 const ECHO: &str = include_str!("support/echo.wat");
 const MEMORY_BYTES_MAX: usize = 1 << 20;
 
-/// A module like the echo, with other code in one of its functions.
+/// Returns a module like the echo, with other code in one of its functions.
 fn guest(init: &str, run: &str) -> String {
     format!(
         r#"(module
@@ -38,7 +39,7 @@ fn guest(init: &str, run: &str) -> String {
 const READY: &str = "(i32.const 0)";
 const WAIT_ONCE: &str = "(loop $again (br_if $again (i32.eqz (call $wait))))";
 
-/// Runs a guest past its first wait and says how it ends.
+/// Runs a guest past its first wait and returns the reason of its end.
 fn end_of(run: &str) -> EndReason {
     let mut bench = Bench::new();
     let mut fwp = bench.launch(&guest(READY, &format!("{WAIT_ONCE} {run}")), MEMORY_BYTES_MAX).unwrap();
@@ -69,13 +70,13 @@ fn a_packet_comes_back_as_it_went_in() {
     bench.dismantle(fwp);
 }
 
-/// The echo, but for that it returns after the first packets.
+/// Returns the echo, changed so that it returns after the first packets.
 fn echo_once() -> String {
     ECHO.replace("(br $for_ever)", "(br_if $for_ever (i32.eqz (global.get $next)))")
 }
 
 #[test]
-fn what_a_guest_has_sent_when_it_returns_goes_out_before_or_as_the_mma_lets_go_of_it() {
+fn packets_sent_before_a_guest_returns_go_out_before_or_when_the_mma_detaches_it() {
     for told_first in [false, true] {
         let mut bench = Bench::new();
         let mut fwp = bench.launch(&echo_once(), MEMORY_BYTES_MAX).unwrap();
@@ -88,7 +89,7 @@ fn what_a_guest_has_sent_when_it_returns_goes_out_before_or_as_the_mma_lets_go_o
         if told_first {
             bench.mma.poll();
         }
-        // For one that will never handle it.
+        // A packet that the guest will never handle.
         bench.send(buffer(), 60);
         bench.dismantle(fwp);
         assert_eq!(std::iter::from_fn(|| bench.gateway.outbound.pop()).count(), 3);
@@ -97,7 +98,7 @@ fn what_a_guest_has_sent_when_it_returns_goes_out_before_or_as_the_mma_lets_go_o
 }
 
 #[test]
-fn who_broke_a_rule_never_runs_again_whoever_resumes_it() {
+fn a_guest_that_broke_a_rule_never_runs_again() {
     let wild = "(i32.store (i32.const 2052) (i32.const 77))";
     for run in ["(drop (call $wait)) (loop $l (br $l))", ""] {
         let mut bench = Bench::new();
@@ -115,8 +116,8 @@ fn who_broke_a_rule_never_runs_again_whoever_resumes_it() {
 
 #[test]
 fn the_first_packets_of_a_client_are_timed_and_no_others() {
-    let misses = Arc::new(FlowMisses::new(2));
-    // The stages of an instance in the order in which the first packets come to them.
+    let misses = Arc::new(ActivationClock::new(2));
+    // The stages of an instance, in the order in which the first packets reach them.
     for stages in [vec![0], vec![0, 1], vec![1, 0]] {
         let activations = Arc::new(Activations::new(Arc::clone(&misses)));
         let instance = InstanceActivation::new(&activations, ID, stages.len());
@@ -127,7 +128,7 @@ fn the_first_packets_of_a_client_are_timed_and_no_others() {
             let mut bench = Bench::new();
             bench.activation = instance.of_stage(stage);
             let mut fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
-            assert_eq!(counts(), (u64::from(before > 0), 0), "it has served nobody");
+            assert_eq!(counts(), (u64::from(before > 0), 0), "it has served no client");
             for _ in 0..3 {
                 bench.send(buffer(), 60);
                 assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. }));
@@ -137,6 +138,49 @@ fn the_first_packets_of_a_client_are_timed_and_no_others() {
         }
         let longest_ns = activations.entry.snapshot().at_ns(100.0).max(activations.chain.snapshot().at_ns(100.0));
         assert!(u128::from(longest_ns) < 2 * start.elapsed().as_nanos(), "{longest_ns} ns");
+    }
+}
+
+#[test]
+fn a_guest_that_asks_to_be_kept_alive_is_told_the_granted_time() {
+    const ASK: &str = r#"(import "pinion" "wait" (func $wait (result i32)))
+        (import "pinion" "clock" (func $clock (result i64)))
+        (import "pinion" "keep_alive_until" (func $keep (param i64) (result i64)))"#;
+    const HOUR_NS: u64 = 3600 * 1_000_000_000;
+    // The guest exits with 7 if the result of the call is as expected: for `asked`, `granted`.
+    let exit_of = |max_ns: Option<u64>, asked: &str, granted: &str| {
+        let mut bench = Bench::new();
+        bench.keep_alives =
+            max_ns.map(|max_ns| Arc::new(KeepAlives::new(4, max_ns, Arc::new(ActivationClock::new(4)))));
+        let run = format!(
+            "(local $now i64) (local $told i64) {WAIT_ONCE}
+             (local.set $now (call $clock))
+             (local.set $told (call $keep {asked}))
+             (call $exit (select (i32.const 7) (i32.const 8) {granted}))"
+        );
+        let module = guest(READY, &run).replacen(r#"(import "pinion" "wait" (func $wait (result i32)))"#, ASK, 1);
+        let mut fwp = bench.launch(&module, MEMORY_BYTES_MAX).unwrap();
+        bench.send(buffer(), 60);
+        let Turn::Ended(reason) = bench.resume(&mut fwp) else { panic!("it goes on") };
+        bench.dismantle(fwp);
+        reason
+    };
+    let two_hours = "(i64.add (local.get $now) (i64.const 7200000000000))";
+    let as_asked = format!("(i64.eq (local.get $told) {two_hours})");
+    // Its clock may have advanced in between, by less than a minute.
+    let an_hour = "(i64.lt_u (i64.sub (i64.sub (local.get $told) (local.get $now)) (i64.const 3600000000000)) \
+                   (i64.const 60000000000))";
+    let not_kept = "(i64.eqz (local.get $told))";
+    for (max_ns, asked, granted) in [
+        (Some(3 * HOUR_NS), two_hours, &*as_asked),
+        (Some(HOUR_NS), two_hours, an_hour),
+        (Some(HOUR_NS), "(i64.const 0x7fffffffffffffff)", an_hour),
+        (Some(HOUR_NS), "(local.get $now)", not_kept),
+        (Some(HOUR_NS), "(i64.const -1)", not_kept),
+        (Some(0), two_hours, not_kept),
+        (None, two_hours, not_kept),
+    ] {
+        assert_eq!(exit_of(max_ns, asked, granted), EndReason::Exited(7), "{max_ns:?}, {asked}");
     }
 }
 
@@ -155,14 +199,14 @@ fn a_looping_guest_loses_the_core_when_its_quantum_is_over() {
         .collect();
     turns.sort_unstable();
     assert!(turns[0] >= QUANTUM / 2, "it was preempted after {:?} of {QUANTUM:?}", turns[0]);
-    // The median, as this machine may take the ticker's core away now and then.
+    // The median, because the machine may take the ticker's core away at times.
     assert!(turns[100] <= QUANTUM * 20, "it ran for {:?} of {QUANTUM:?}", turns[100]);
     bench.dismantle(fwp);
 }
 
 #[test]
 fn a_guest_loses_the_core_within_a_bulk_memory_operation() {
-    // Sixteen of them, each through nearly all of the largest memory there is; exits with a byte that the last one wrote.
+    // Sixteen operations, each over nearly all of the largest possible memory; exits with a byte that the last one wrote.
     let all = "(i32.const 65536) (i32.const 7) (i32.const 67043328)";
     let fills = format!("(memory.fill {all})").repeat(8);
     let copies = "(memory.copy (i32.const 65536) (i32.const 65537) (i32.const 67043327))".repeat(8);
@@ -179,7 +223,7 @@ fn a_guest_loses_the_core_within_a_bulk_memory_operation() {
         }
     };
     assert_eq!(reason, EndReason::Exited(7));
-    // It has neither loop nor call, so what is more than one for each was within one.
+    // There is neither loop nor call, so preemptions beyond one per operation happened within an operation.
     let preemptions = fwp.counters().guest.preemptions.value();
     assert!(preemptions > 32, "it was preempted {preemptions} times");
     bench.dismantle(fwp);
@@ -193,12 +237,12 @@ fn each_end_has_its_reason() {
     assert!(trapped.starts_with("it trapped: wasm trap: wasm `unreachable` instruction executed\n"), "{trapped}");
     let deep = end_of("(drop (call $deep (i32.const 0)))").to_string();
     assert_eq!(deep, "it trapped: wasm trap: call stack exhausted");
-    // A transmit index of its own invention.
+    // An invalid transmit index.
     let wild = end_of("(i32.store (i32.const 2052) (i32.const 77)) (drop (call $wait)) (loop)").to_string();
     assert_eq!(wild, "it was stopped: its transmit index moved from 0 to 77, in a ring of 4");
 }
 
-/// The same module in a form that no snapshot can be taken of.
+/// Returns the same module in a form of which no snapshot can be taken.
 fn without_snapshot(wat: &str) -> String {
     wat.replace("(func $deep", "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func))) (func $deep")
 }
@@ -209,23 +253,39 @@ fn refusal(wat: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_prepared_says_why() {
+fn a_failed_preparation_has_a_reason() {
     assert_eq!(refusal(&guest(READY, "(loop $l (br $l))")), "it did not reach its first wait within 500 ms");
     assert_eq!(refusal(&guest(READY, "")), "its run function returned");
     assert_eq!(refusal(&guest(READY, WAIT_ONCE)), "it was prepared");
 }
 
+/// Returns an initialisation that does this only where the clock advances. In the builder, which tries it, the module is ready.
+fn on_a_node(init: &str) -> String {
+    format!("(if (result i32) (i64.gt_s (call $clock) (i64.const 0)) (then {init}) (else (i32.const 0)))")
+}
+
 #[test]
-fn what_initialises_itself_in_each_instance_and_fails_says_why() {
-    let refusal = |wat: &str| refusal(&without_snapshot(wat));
-    assert_eq!(refusal(&guest("(i32.const 1)", "")), "its pinion_init refused with status 1; see its log");
-    let waits = guest("(drop (call $wait)) (i32.const 0)", "");
-    assert_eq!(refusal(&waits), "it called pinion.wait during its initialisation");
-    let loops = guest("(loop $l (br $l)) (i32.const 0)", "");
-    assert_eq!(refusal(&loops), "it did not reach its first wait within 500 ms");
-    let no_pool = refusal(&guest(READY, WAIT_ONCE).replace("PIN1", "NOPE"));
+fn a_failed_initialisation_in_an_instance_has_a_reason() {
+    let refusal = |wat: &str| {
+        let clock = "(import \"pinion\" \"clock\" (func $clock (result i64))) (memory (export";
+        refusal(&without_snapshot(&wat.replacen("(memory (export", clock, 1)))
+    };
+    let init = |init: &str| refusal(&guest(&on_a_node(init), WAIT_ONCE));
+    assert_eq!(init("(i32.const 1)"), "its pinion_init refused with status 1; see its log");
+    assert_eq!(init("(drop (call $wait)) (i32.const 0)"), "it called pinion.wait during its initialisation");
+    assert_eq!(init("(loop $l (br $l)) (i32.const 0)"), "it did not reach its first wait within 500 ms");
+    // Its header is gone.
+    let no_pool = init("(memory.fill (i32.const 0) (i32.const 0) (i32.const 1024)) (i32.const 0)");
     assert!(no_pool.starts_with("its packet pool is unusable: pinion_pool names"), "{no_pool}");
     assert_eq!(refusal(&guest(READY, WAIT_ONCE)), "it was prepared");
+}
+
+#[test]
+fn a_module_that_fails_in_each_instance_is_refused_by_the_builder() {
+    let refusal = |init: &str| refusal(&without_snapshot(&guest(init, "")));
+    assert_eq!(refusal("(i32.const 1)"), "it could not be instantiated: its pinion_init refused with status 1");
+    let waits = refusal("(drop (call $wait)) (i32.const 0)");
+    assert!(waits.ends_with("it called pinion.wait during its initialisation"), "{waits}");
 }
 
 #[test]
@@ -239,7 +299,7 @@ fn memory_grows_up_to_the_limit_and_no_further() {
 
 #[test]
 fn memory_of_all_fwps_of_a_chain_and_of_a_tenant_stays_within_their_limits() {
-    // Exits with the number of pages it has when memory.grow gives no more.
+    // Exits with the number of pages it has when `memory.grow` gives no more.
     let grow = "(block $full (loop $more
                   (br_if $full (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br $more)))
                 (call $exit (memory.size))";
@@ -272,7 +332,7 @@ fn memory_of_all_fwps_of_a_chain_and_of_a_tenant_stays_within_their_limits() {
 }
 
 #[test]
-fn what_a_module_itself_declares_as_its_most_is_not_charged_beyond() {
+fn memory_beyond_a_modules_declared_maximum_is_not_charged() {
     let accounts = Accounts::new(TenantLimits::default());
     let chain = Chain::new("t".parse().unwrap(), "c".parse().unwrap(), Vec::new());
     let memory = accounts.open(&chain);
@@ -287,7 +347,7 @@ fn what_a_module_itself_declares_as_its_most_is_not_charged_beyond() {
 }
 
 #[test]
-fn symbols_in_an_account_are_cut_and_forge_no_line() {
+fn symbols_in_an_account_are_truncated_and_forge_no_line() {
     let name = format!("evil\\n2026 ERROR forged\\1b[2J{}", "x".repeat(100_000));
     let run = format!("{WAIT_ONCE} unreachable) (func (@name \"{name}\")");
     let mut bench = Bench::new();
@@ -305,19 +365,19 @@ fn symbols_in_an_account_are_cut_and_forge_no_line() {
 
 #[test]
 fn a_long_straight_line_of_host_calls_is_interrupted_and_goes_on() {
-    // Most of the calls have nothing left of a turn's allowance and are refused, some nanoseconds each.
+    // Most calls find the turn's allowance used up and are refused, in some nanoseconds each.
     let line = "(drop (call $random (i32.const 8192) (i32.const 4096)))".repeat(10_000);
     assert!(preemptions_of(&"(call $line)".repeat(50), &line) >= 1, "500,000 calls fit into a quantum");
 }
 
 #[test]
-fn who_asks_again_when_a_turns_calls_have_moved_all_they_may_is_no_more_than_slow() {
-    // Of 256 KiB a turn, 4,096 bytes and the call's own 256 each.
+fn a_guest_that_retries_refused_calls_is_only_slowed_down() {
+    // Of 256 KiB a turn, each call takes 4,096 bytes and 256 for itself.
     let patient = "(loop $again (br_if $again (call $random (i32.const 8192) (i32.const 4096))))".repeat(600);
     assert!(preemptions_of(&patient, "") >= 600 * (4096 + 256) / (256 * 1024));
 }
 
-/// How often a guest is preempted that does this once and finishes; `line` is what its function `$line` does.
+/// Returns how often a guest that does this once and finishes is preempted; `line` is the body of its function `$line`.
 fn preemptions_of(what: &str, line: &str) -> usize {
     let mut bench = Bench::new();
     let run = format!("{WAIT_ONCE} {what} (call $exit (i32.const 0))) (func $line {line}");
@@ -340,7 +400,7 @@ fn preemptions_of(what: &str, line: &str) -> usize {
 
 #[test]
 fn a_guest_that_waits_sleeps_until_a_packet_arrives() {
-    // Two waits without a loop between them are one.
+    // Two waits without a loop between them count as one.
     let run = format!("{WAIT_ONCE} (drop (call $wait)) (drop (call $wait)) (loop $l (br $l))");
     let mut bench = Bench::new();
     let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
@@ -357,7 +417,7 @@ fn a_guest_that_waits_sleeps_until_a_packet_arrives() {
 }
 
 #[test]
-fn what_arrives_for_a_preempted_guest_is_seen_when_it_waits() {
+fn packets_for_a_preempted_guest_are_seen_when_it_waits() {
     let busy = "(local $left i32) (local.set $left (i32.const 100000000))";
     let count = "(loop $count (br_if $count (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))";
     let rest = "(loop $rest (drop (call $wait)) (br $rest))";

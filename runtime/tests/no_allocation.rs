@@ -1,4 +1,4 @@
-//! The steady state of an FWP allocates nothing: not the resume, not the wait, not the exchange of rings.
+//! The steady state of an FWP allocates nothing: neither resuming, nor waiting, nor exchanging the rings.
 #![allow(unsafe_code)] // A counting allocator.
 
 mod support;
@@ -20,17 +20,17 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: hands everything on to the system's allocator.
+// SAFETY: passes every call on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -61,7 +61,7 @@ fn as_many_calls_for_state_allocate_nothing_either() {
     let mut bench = Bench::new();
     bench.fields = Arc::new([field.name.to_string()]);
     bench.state = store.open(&Chain { fields: vec![field], ..chain }).unwrap().remove(0);
-    // Before each wait: another entry, until some have to go; a number; and what is there.
+    // Before each wait: a new entry, until some must be evicted; an addition; and a read.
     let wait = r#"(import "pinion" "wait" (func $wait_for (result i32)))
         (import "pinion" "state_get" (func $get (param i32 i32 i32 i32 i32) (result i32)))
         (import "pinion" "state_put" (func $put (param i32 i32 i32 i32 i32) (result i32)))
@@ -78,8 +78,8 @@ fn as_many_calls_for_state_allocate_nothing_either() {
 }
 
 #[test]
-fn as_many_deadlines_of_one_between_its_packets_allocate_nothing_either() {
-    // Its deadlines have always passed; no packets are none to it, whatever the reason.
+fn as_many_waits_with_deadlines_allocate_nothing_either() {
+    // Its deadlines have always passed. It treats each wait without packets alike, whatever the reason.
     let wait = r#"(import "pinion" "wait_until" (func $wait_until (param i64) (result i32)))
         (func $wait (result i32) (local $told i32)
             (local.set $told (call $wait_until (i64.const 0)))
@@ -92,7 +92,7 @@ fn as_many_deadlines_of_one_between_its_packets_allocate_nothing_either() {
 
 fn assert_allocates_nothing(mut bench: Bench, wat: &str) {
     let mut fwp = bench.launch(wat, 1 << 20).unwrap();
-    // Frames leave in the buffers that others came in; a few more than one, as a guest may be preempted in between.
+    // Frames leave in the buffers in which others arrived. A few more than one, because a guest may be preempted in between.
     let mut spare: Vec<Buffer> = (0..4).map(|_| buffer()).collect();
     let mut round = |bench: &mut Bench| {
         bench.send(spare.pop().unwrap(), 60);

@@ -1,4 +1,4 @@
-//! State as a guest meets it: what it may do, what it is told, and that nothing it does with these calls harms anybody else.
+//! State from a guest's point of view: what it may do, which results it gets, and that no call of it affects other guests.
 
 mod support;
 
@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pinion_control::model::{Access, Chain, Change, DesiredState, Field, Grant, Stage, WhenFull};
-use pinion_runtime::end::EndReason;
 use pinion_runtime::fwp::Turn;
+use pinion_runtime::fwp::end::EndReason;
 use pinion_runtime::state::{Grants, StateLimits, StateStore};
 use support::{Bench, buffer};
 
@@ -23,7 +23,7 @@ fn field(name: &str, entries: u32) -> Field {
     Field { name, value_bytes: 64, entries, ttl_seconds: None, when_full: WhenFull::Refuse }
 }
 
-/// A chain of one stage that is granted these fields.
+/// Returns a chain of one stage that is granted these fields.
 fn chain(tenant: &str, name: &str, fields: &[(Field, Access)]) -> Chain {
     let mut stage = Stage::new("m".parse().unwrap(), Vec::new());
     stage.state = fields.iter().map(|(field, access)| Grant { field: field.name.clone(), access: *access }).collect();
@@ -35,8 +35,8 @@ fn grants(store: &StateStore, chain: &Chain) -> Grants {
     store.open(chain).unwrap().remove(0)
 }
 
-/// A guest that runs `init` and, once it has got a packet, `run`. In its memory are the name "counters" at 64, the key "key" at 96,
-/// and the value "value" at 112; what it writes goes elsewhere.
+/// Returns a guest that runs `init` and, once it has got a packet, `run`. Its memory holds the name "counters" at 64, the key "key" at 96,
+/// and the value "value" at 112; it writes elsewhere.
 fn guest(init: &str, run: &str) -> String {
     format!(
         r#"(module
@@ -64,12 +64,12 @@ fn guest(init: &str, run: &str) -> String {
     )
 }
 
-/// An assertion of a guest's: a call, and what it returns.
+/// Returns an assertion in a guest: a call, and its expected result.
 fn is(call: &str, returned: i32) -> String {
     format!("(call $is (call {call}) (i32.const {returned}))\n")
 }
 
-/// How a guest ends that was granted this, and how many turns that took.
+/// Returns how a guest with these grants ends, and how many turns that took.
 fn end_of(grants: &Grants, init: &str, run: &str) -> (EndReason, u32) {
     let mut bench = Bench::new();
     (bench.state, bench.fields) = (grants.clone(), Arc::new(["counters".to_owned()]));
@@ -97,7 +97,7 @@ fn assert_returns(grants: &Grants, init: &str, run: &str) {
 const KEY: &str = "(i32.const 0) (i32.const 96) (i32.const 3)";
 
 #[test]
-fn each_call_does_what_it_is_for_and_says_so() {
+fn each_call_has_its_effect_and_result() {
     let store = store(MIB);
     let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
     let run = [
@@ -120,7 +120,7 @@ fn each_call_does_what_it_is_for_and_says_so() {
 }
 
 #[test]
-fn the_number_of_a_field_is_known_in_the_initialisation_and_no_more_than_that() {
+fn only_the_number_of_a_field_is_known_during_the_initialisation() {
     let store = store(MIB);
     let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
     let too_early = [
@@ -135,7 +135,7 @@ fn the_number_of_a_field_is_known_in_the_initialisation_and_no_more_than_that() 
 }
 
 #[test]
-fn who_may_only_read_is_denied_all_else_and_that_is_counted() {
+fn a_read_grant_denies_all_other_calls_and_counts_denials() {
     let store = store(MIB);
     let field = field("counters", 10);
     let write = grants(&store, &chain("t", "writer", &[(field.clone(), Access::Write)]));
@@ -155,11 +155,11 @@ fn who_may_only_read_is_denied_all_else_and_that_is_counted() {
 }
 
 #[test]
-fn addresses_outside_of_memory_fields_that_are_not_there_and_lengths_without_sense_are_told_and_harm_nobody() {
+fn invalid_addresses_fields_and_lengths_return_errors_and_do_no_harm() {
     let store = store(MIB);
     let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
     let mut run = Vec::new();
-    // A page of memory, whose end is at 65536.
+    // One page of memory, which ends at 65536.
     for (address, len) in [(65_535, 2), (65_536, 1), (-1, 1), (-1, 64), (i32::MIN, 64), (0x7fff_ffff, 3)] {
         let range = format!("(i32.const {address}) (i32.const {len})");
         run.push(is(&format!("$open {range}"), -1));
@@ -173,7 +173,7 @@ fn addresses_outside_of_memory_fields_that_are_not_there_and_lengths_without_sen
         run.push(is(&format!("$delete (i32.const 0) {range}"), -1));
     }
     for address in [65_529, -8, i32::MIN] {
-        // Nothing is added if the sum has nowhere to go.
+        // Nothing is added if the address for the sum is invalid.
         run.push(is(&format!("$add {KEY} (i64.const 1) (i32.const {address})"), -1));
     }
     for len in [65, 1 << 20, -1, i32::MIN] {
@@ -191,7 +191,7 @@ fn addresses_outside_of_memory_fields_that_are_not_there_and_lengths_without_sen
         run.push(is(&format!("$get {key} (i32.const 200) (i32.const 5)"), -6));
         run.push(is(&format!("$delete {key}"), -6));
     }
-    // Memory is 4 GiB at most, and all of it is too long for a value; for a buffer it is just outside.
+    // Memory is 4 GiB at most. All of it is too long for a value; as a buffer, it is just out of bounds.
     run.push(is(&format!("$get {KEY} (i32.const 0) (i32.const -1)"), -1));
     run.push(is(&format!("$get {KEY} (i32.const 0) (i32.const 65536)"), -7));
     assert_returns(&grants, "", &run.concat());
@@ -199,10 +199,10 @@ fn addresses_outside_of_memory_fields_that_are_not_there_and_lengths_without_sen
 }
 
 #[test]
-fn who_calls_without_end_is_preempted_and_who_has_called_enough_in_one_turn_goes_on_in_the_next() {
+fn endless_calls_are_preempted_and_calls_beyond_the_allowance_continue_in_the_next_turn() {
     let store = store(MIB);
     let grants = grants(&store, &chain("t", "c", &[(field("counters", 10), Access::Write)]));
-    // Counts up, and counts those calls alone that were told to come again.
+    // Counts up, and counts the calls that returned `Again` separately.
     let (reason, turns) = end_of(
         &grants,
         "",
@@ -215,7 +215,7 @@ fn who_calls_without_end_is_preempted_and_who_has_called_enough_in_one_turn_goes
         ),
     );
     assert_eq!(reason, EndReason::Returned);
-    // 256 KiB a turn, of which each call takes 256 bytes and 8.
+    // A turn has 256 KiB, of which each call takes 256 bytes and 8.
     assert!(turns >= 100_000 / (256 * 1024 / 264), "{turns}");
     let mut bench = Bench::new();
     (bench.state, bench.fields) = (grants, Arc::new(["counters".to_owned()]));
@@ -239,7 +239,7 @@ fn a_module_that_asks_for_state_is_refused_for_a_stage_without_any_naming_the_im
 }
 
 #[test]
-fn chains_of_a_tenant_share_a_field_by_its_name_and_another_tenants_is_another() {
+fn chains_of_one_tenant_share_a_field_by_name_and_tenants_do_not() {
     let store = store(MIB);
     let field = field("counters", 10);
     let of = |tenant, name| grants(&store, &chain(tenant, name, &[(field.clone(), Access::Write)]));
@@ -254,7 +254,7 @@ fn chains_of_a_tenant_share_a_field_by_its_name_and_another_tenants_is_another()
     count(&first, 1);
     count(&second, 2);
     count(&other, 1);
-    // Each is an instance of its own.
+    // Each is a separate instance.
     count(&first, 3);
 }
 
@@ -271,7 +271,7 @@ fn state(chains: &[Chain]) -> DesiredState {
 }
 
 #[test]
-fn a_field_lives_as_long_as_a_chain_declares_it_and_begins_anew_when_it_is_declared_otherwise() {
+fn a_field_lives_as_long_as_a_chain_declares_it_and_starts_empty_when_redeclared() {
     let store = store(MIB);
     let entries = || store.of_tenant(&"t".parse().unwrap()).0.iter().map(|field| field.entries).collect::<Vec<_>>();
     let (field, larger) = (field("counters", 10), field("counters", 20));
@@ -282,12 +282,12 @@ fn a_field_lives_as_long_as_a_chain_declares_it_and_begins_anew_when_it_is_decla
     let put = is(&format!("$put {KEY} (i32.const 112) (i32.const 5)"), 0);
     assert_returns(&old, "", &put);
     assert_eq!(entries(), [1]);
-    // One of the chains goes, and the other changes but for its field.
+    // One of the chains is deleted, and the other changes, except for its field.
     store.prepare(&state(&[Chain { cache_min: 9, ..of("second", &field) }]));
     assert_eq!(entries(), [1]);
     store.prepare(&state(&[of("second", &larger)]));
     assert_eq!(entries(), [0]);
-    // An instance that is left from before goes on with what it had.
+    // An instance from before keeps the field that it had.
     assert_returns(&old, "", &is(&format!("$get {KEY} (i32.const 200) (i32.const 64)"), 5));
     assert_eq!(entries(), [0]);
     store.prepare(&state(&[]));
@@ -295,20 +295,21 @@ fn a_field_lives_as_long_as_a_chain_declares_it_and_begins_anew_when_it_is_decla
 }
 
 #[test]
-fn a_tenant_has_no_more_than_it_is_granted_whoever_declares_it() {
+fn a_tenant_gets_no_more_state_than_granted_across_its_chains() {
     let by_name = HashMap::from([("big".parse().unwrap(), 4 * MIB)]);
     let store = StateStore::new(StateLimits { default_bytes: MIB, by_name });
-    // Of 154 bytes for each of the 8000 cells: 1.2 MiB.
+    // 154 bytes for each of the 8000 cells: 1.2 MiB.
     let (small, large) = (field("small", 1000), field("large", 4000));
     let of = |tenant, name, field: &Field| chain(tenant, name, &[(field.clone(), Access::Write)]);
-    store.check(&state(&[of("t", "a", &small), of("t", "b", &small), of("big", "a", &large)])).unwrap();
-    let refused = store.check(&state(&[of("t", "a", &small), of("t", "b", &large)])).unwrap_err();
+    let none = DesiredState::default();
+    store.check(&none, &state(&[of("t", "a", &small), of("t", "b", &small), of("big", "a", &large)])).unwrap();
+    let refused = store.check(&none, &state(&[of("t", "a", &small), of("t", "b", &large)])).unwrap_err();
     assert!(refused.starts_with("tenant t: the tenant's state would take 1507 KiB"), "{refused}");
     assert!(refused.contains("(large 1206 KiB, small 301 KiB), and the node grants the tenant 1024 KiB"), "{refused}");
     // As when the operator grants less than at the last start.
     assert!(store.open(&of("t", "b", &large)).is_err());
     assert!(store.open(&of("big", "b", &large)).is_ok());
-    // What goes makes room for what comes with the same change.
+    // Fields that the change removes make room for fields that it adds.
     let medium = |name| field(name, 2000);
     store.prepare(&state(&[of("t", "a", &medium("first"))]));
     store.prepare(&state(&[of("t", "a", &medium("second"))]));

@@ -1,4 +1,5 @@
-//! Takes the list of routes that `LPM_ROUTER_ROUTES` names into the module: a configuration has no room for a large one.
+//! Compiles the list of routes that `LPM_ROUTER_ROUTES` names into the module, as a configuration is too small for a
+//! large list.
 
 use std::path::Path;
 use std::{env, fs};
@@ -12,5 +13,5 @@ fn main() {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{ROUTES}={}: {error}", path.display()))
     });
     let out_dir = env::var_os("OUT_DIR").expect("cargo sets it");
-    fs::write(Path::new(&out_dir).join("routes.txt"), list).expect("it is cargo's place for this");
+    fs::write(Path::new(&out_dir).join("routes.txt"), list).expect("OUT_DIR is writable");
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The tour: a node on a TAP device, three clients that ping it, and the FWP that each of them gets. `make run` builds what
-# this needs and starts it; Ctrl-C takes everything away again.
+# this needs and starts it; Ctrl-C removes everything again.
 #
 #   HOST=1   the device is put on the host's own network instead of a network namespace of its own
 set -euo pipefail
@@ -8,7 +8,7 @@ set -euo pipefail
 pinion=target/release/pinion
 piniond=target/release/piniond
 manifest=samples/tour/tour.toml
-# Where `pinion` looks by itself, so that commands can be typed as the README has them.
+# The default socket of `pinion`, so that commands can be typed as in the README.
 socket=/run/pinion/pinion.sock
 device=pinion0
 namespace=pinion
@@ -17,7 +17,7 @@ client_v6=fd77::1
 node=10.77.0.2
 detour=10.77.0.3
 node_v6=fd77::2
-# The longest that anything may take that a healthy machine does in a second.
+# How long to wait for steps that take a second on a healthy machine.
 patience_s=30
 
 folder=
@@ -78,7 +78,7 @@ check_machine() {
         [ -z "$(ip route show root 10.77.0.0/24)" ] \
             || die "the host has a route for 10.77.0.0/24 already, which the tour uses: go without HOST=1"
     elif [ -e /run/netns/$namespace ]; then
-        die "there is a network namespace $namespace already: remove it with \`ip netns del $namespace\` if nobody needs it"
+        die "there is a network namespace $namespace already: remove it with \`ip netns del $namespace\` if it is no longer needed"
     fi
 }
 
@@ -102,19 +102,19 @@ device = "net_tap0,iface=$device"
 $where
 addresses = ["$node/24", "$detour/24", "$node_v6/64"]
 CONFIG
-    # In a group of its own, so that Ctrl-C reaches this script first; and gone with it, whatever ends it.
+    # In its own process group, so that Ctrl-C reaches this script first. It ends when this script does.
     setsid setpriv --pdeathsig TERM $piniond --config "$folder/piniond.toml" >"$folder/log" 2>&1 &
     daemon=$!
     wait_for "the node" $pinion status
 }
 
-# wait_for WHAT COMMAND...: until the command succeeds, as long as the node lives.
+# wait_for WHAT COMMAND...: waits until the command succeeds, while the node is alive.
 wait_for() {
     local what=$1 start=$SECONDS
     shift
     until "$@" >/dev/null 2>&1; do
         if ! kill -0 "$daemon" 2>/dev/null; then
-            # Its last line says why.
+            # The last line says why it ended.
             tail -n 1 "$folder/log" >&2
             exit 2
         fi
@@ -188,7 +188,7 @@ ping_as_each_client
 show "$pinion get fwps"
 $pinion get fwps
 say_what_next
-# Ends only if the node does.
+# Returns only if the node ends.
 status=0
 wait "$daemon" || status=$?
 tail -n 5 "$folder/log" >&2

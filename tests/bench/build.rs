@@ -1,4 +1,4 @@
-//! Compiles the native peers, and notes what figures depend on: `ZERO_COPY_CHAIN` and others named after their sources are the peers'
+//! Compiles the native peers, and passes on what figures depend on: `ZERO_COPY_CHAIN` and others named after their sources are the peers'
 //! paths, `DPDK_VERSION` and `RUSTC_VERSION` are for `env.rs`.
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// A program with DPDK.
 const ZERO_COPY_CHAIN: &str = "zero_copy_chain";
-/// Programs without any library but the C one, which is part of them.
+/// Statically linked programs that need only the C library.
 const STATIC: [&str; 5] =
     ["process_start", "started_process", "idle_process", "process_per_client", "resident_processes"];
 const NO_DPDK: &str = "DPDK 22.11 or later was not found by pkg-config: `make install` installs it on Debian";
@@ -23,12 +23,12 @@ fn build() -> Result<(), String> {
     let dpdk = pkg_config::Config::new().atleast_version("22.11").cargo_metadata(false).probe("libdpdk");
     println!("cargo::rustc-env=DPDK_VERSION={}", dpdk.map_err(|_| NO_DPDK)?.version);
     println!("cargo::rustc-env=RUSTC_VERSION={}", rustc_version()?);
-    // With the flags that Debian's testpmd was compiled with, as far as they matter: pkg-config's `-march`, and `-O3`.
+    // With the flags of Debian's testpmd that affect speed: pkg-config's `-march`, and `-O3`.
     compile(ZERO_COPY_CHAIN, &pkg_config("--cflags")?, &pkg_config("--libs")?)?;
     STATIC.iter().try_for_each(|name| compile(name, &["-static".to_owned()], &[]))
 }
 
-/// Compiles `native/NAME.c`, and notes the program's path by its name in capitals.
+/// Compiles `native/NAME.c`, and sets a variable, named after it in capitals, to the program's path.
 fn compile(name: &str, flags: &[String], libraries: &[String]) -> Result<(), String> {
     let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     let (source, program) = (format!("native/{name}.c"), Path::new(&out).join(name.replace('_', "-")));

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Measures figures and keeps their JSON in target/bench, for the report. Nothing but JSON goes to standard output.
+# Measures figures and keeps their JSON in target/bench, for the report. Only JSON goes to standard output.
 #
-#   run.sh "NAME..." [ARGUMENTS...]      each with the same arguments, the last failure's status at the end
+#   run.sh "NAME..." [ARGUMENTS...]      runs each with the same arguments; exits with the status of the last that failed
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -16,7 +16,7 @@ for name in $names; do
         mv "$kept/$name.part" "$kept/$name.json"
     else
         status=$?
-        # What failed is shown, and not kept.
+        # The output of a failed run is shown and not kept.
         cat "$kept/$name.part"
         rm "$kept/$name.part"
     fi

@@ -5,12 +5,12 @@
 #   run.sh SECONDS [TARGET]
 #   run.sh --input FILE TARGET
 #
-# What a run has found stays in target/fuzz/corpus, where the next one goes on.
+# The inputs that a run has found stay in target/fuzz/corpus, where the next run continues.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 targets=(headers descriptors)
-# Longest input of each, in bytes.
+# The longest input of each, in bytes.
 declare -A len_max=([headers]=400 [descriptors]=600)
 
 usage() {
@@ -30,8 +30,8 @@ for target in "${targets[@]}"; do
     [ -n "${len_max[$target]:-}" ] || usage
 done
 
-# What `cargo fuzz --sanitizer none` passes. The flags are for the targets and what they use, not for what runs at
-# build time: hence a named target.
+# The flags of `cargo fuzz --sanitizer none`. They are for the targets and their dependencies, not for build scripts, which is why the build
+# names a target.
 host=$(rustc -vV | sed -n 's/^host: //p')
 flags=(-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table

@@ -1,32 +1,35 @@
-//! The map of the house, held by a test: who may depend on whom, and where things lie.
+//! Checks the architecture: which package may depend on which, and which folders exist.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use pinion_tests::build::workspace;
 use pinion_tests::process::run;
 use serde_json::Value;
 
-/// Each package, from the bottom up, with the packages of the house that it may use.
-const HOUSE: [(&str, &[&str]); 31] = [
+/// Each package, from the bottom up, with the workspace packages that it may use.
+const HOUSE: [(&str, &[&str]); 33] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-c-header", &["pinion-abi", "pinion-sdk"]),
     ("pinion-mma", &["pinion-abi"]),
+    ("pinion-text", &[]),
     ("pinion-dpdk-sys", &[]),
     ("pinion-gateway", &["pinion-abi", "pinion-mma", "pinion-dpdk-sys"]),
-    ("pinion-control", &[]),
-    ("pinion-guest", &["pinion-abi"]),
-    ("pinion-builder-client", &["pinion-abi"]),
-    ("pinion-cli", &["pinion-control", "pinion-builder-client"]),
-    ("pinion-builder", &["pinion-abi", "pinion-guest", "pinion-builder-client"]),
+    ("pinion-control", &["pinion-text"]),
+    ("pinion-guest", &["pinion-abi", "pinion-text"]),
+    ("pinion-builder-client", &["pinion-abi", "pinion-text"]),
+    ("pinion-cli", &["pinion-text", "pinion-control", "pinion-builder-client"]),
+    ("pinion-builder", &["pinion-abi", "pinion-mma", "pinion-text", "pinion-guest", "pinion-builder-client"]),
     (
         "pinion-runtime",
         &[
             "pinion-abi",
             "pinion-mma",
+            "pinion-text",
             "pinion-gateway",
             "pinion-control",
             "pinion-guest",
@@ -52,12 +55,25 @@ const HOUSE: [(&str, &[&str]); 31] = [
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
     ("pinion-tests", &[]),
     ("pinion-fuzz", &["pinion-abi", "pinion-mma", "pinion-gateway"]),
+    (
+        "pinion-counts",
+        &[
+            "pinion-abi",
+            "pinion-mma",
+            "pinion-gateway",
+            "pinion-control",
+            "pinion-guest",
+            "pinion-builder-client",
+            "pinion-builder",
+            "pinion-runtime",
+        ],
+    ),
     ("pinion-bench", &["pinion-control", "pinion-gateway", "pinion-mma", "pinion-runtime", "pinion-tests"]),
 ];
 
-/// Libraries that only these packages may use, by what their names begin with.
+/// Libraries that only these packages may use, by the prefixes of their names.
 const RESERVED: [(&str, &[&str]); 6] = [
-    ("wasmtime", &["pinion-guest", "pinion-builder", "pinion-runtime"]),
+    ("wasmtime", &["pinion-guest", "pinion-builder", "pinion-runtime", "pinion-counts"]),
     ("tokio", &["pinion-control", "pinion-cli", "pinion-runtime", "pinion-bench"]),
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
@@ -65,10 +81,10 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-tests", "pinion-fuzz"]),
 ];
 
-/// The folders of the house.
-const FOLDERS: [&str; 7] = ["control", "gateway", "guest-sdk", "mma", "runtime", "samples", "tests"];
+/// The folders at the top level.
+const FOLDERS: [&str; 8] = ["control", "docs", "gateway", "guest-sdk", "mma", "runtime", "samples", "tests"];
 
-/// The dependencies of each package of the workspace, of whatever kind.
+/// Returns the dependencies of each package of the workspace, of every kind.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -81,34 +97,34 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn every_package_is_on_the_map() {
+fn every_package_is_listed() {
     let packages: BTreeSet<String> = dependencies().into_keys().collect();
     let mapped: BTreeSet<String> = HOUSE.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(packages, mapped);
 }
 
 #[test]
-fn the_map_has_no_way_back() {
+fn packages_may_use_only_those_listed_before_them() {
     for (place, (name, uses)) in HOUSE.iter().enumerate() {
         for used in *uses {
             let below = HOUSE[..place].iter().any(|(other, _)| other == used);
-            assert!(below, "{name} may use {used}, which is not below it");
+            assert!(below, "{name} may use {used}, which is not listed before it");
         }
     }
 }
 
 #[test]
-fn no_package_depends_on_another_against_the_map() {
+fn no_package_depends_on_one_that_it_may_not_use() {
     let dependencies = dependencies();
     for (name, allowed) in HOUSE {
         for used in dependencies.get(name).into_iter().flatten().filter(|used| dependencies.contains_key(*used)) {
-            assert!(allowed.contains(&used.as_str()), "{name} depends on {used}, against the map");
+            assert!(allowed.contains(&used.as_str()), "{name} depends on {used}, which is not listed for it");
         }
     }
 }
 
 #[test]
-fn engine_driver_and_control_libraries_stay_in_their_rooms() {
+fn engine_driver_and_control_libraries_are_used_by_their_packages_only() {
     for (name, uses) in dependencies() {
         for (library, rooms) in RESERVED {
             let used = uses.iter().find(|used| *used == library || used.starts_with(&format!("{library}-")));
@@ -124,4 +140,71 @@ fn the_top_level_has_these_folders_and_no_other() {
     let names = entries.filter(|entry| entry.path().is_dir()).filter_map(|entry| entry.file_name().into_string().ok());
     let folders: BTreeSet<String> = names.filter(|name| name != "target" && !name.starts_with('.')).collect();
     assert_eq!(folders, FOLDERS.map(str::to_owned).into());
+}
+
+#[test]
+fn the_specification_states_the_rust_that_the_workspace_builds_with() {
+    let read = |name: &str| fs::read_to_string(workspace().join(name)).expect("a file of the workspace");
+    let (manifest, specification) = (read("Cargo.toml"), read("SPECIFICATION.md"));
+    let value = |key: &str| {
+        let line = manifest.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        line.unwrap_or_else(|| panic!("Cargo.toml has {key}")).trim_matches('"').to_owned()
+    };
+    let row = format!("| Rust | {} or later, edition {} |", value("rust-version"), value("edition"));
+    assert!(specification.contains(&row), "section 10 has a row that begins {row:?}");
+}
+
+/// Appends the text of all Rust sources below a folder.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).expect("a folder of the workspace").flatten() {
+        let path = entry.path();
+        if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(path).expect("a file of the workspace"));
+        }
+    }
+}
+
+#[test]
+fn the_tests_and_files_that_the_specification_names_are_there() {
+    let specification = fs::read_to_string(workspace().join("SPECIFICATION.md")).expect("a file of the workspace");
+    let mut text = String::new();
+    FOLDERS.iter().for_each(|folder| sources(&workspace().join(folder), &mut text));
+    let name = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().map(str::to_owned);
+    let functions: BTreeSet<String> = text.split("fn ").filter_map(name).collect();
+    let mut named = 0;
+    // Every second piece is between backticks.
+    for reference in specification.split('`').skip(1).step_by(2) {
+        let Some((file, function)) = reference.split_once("::") else { continue };
+        // The specification itself explains what `::test` stands for.
+        if !(file.is_empty() || file.ends_with(".rs")) || function == "test" {
+            continue;
+        }
+        let function = function.rsplit("::").next().unwrap_or(function);
+        let path = match file.strip_prefix("it/") {
+            Some(file) => workspace().join("tests/integration").join(file),
+            None => workspace().join(file),
+        };
+        assert!(path.exists(), "{reference}");
+        assert!(functions.contains(function), "{reference}");
+        named += 1;
+    }
+    assert!(named > 300, "{named}");
+}
+
+#[test]
+fn each_number_of_the_specification_belongs_to_one_promise() {
+    let specification = fs::read_to_string(workspace().join("SPECIFICATION.md")).expect("a file of the workspace");
+    let number = |line: &str| {
+        let number = line.strip_prefix("| ")?.split_once(" | ")?.0;
+        let (letter, digits) = number.split_at_checked(1)?;
+        (letter.chars().all(|letter| letter.is_ascii_uppercase()) && digits.parse::<u32>().is_ok())
+            .then(|| number.to_owned())
+    };
+    let mut seen = BTreeSet::new();
+    for number in specification.lines().filter_map(number) {
+        assert!(seen.insert(number.clone()), "{number} is the number of two promises");
+    }
+    assert!(seen.len() > 100, "{seen:?}");
 }

@@ -1,5 +1,5 @@
-//! What a node or its operator's command can't use is answered by a sentence that names it, by exit status 2, and by
-//! nothing else: no part of it takes effect.
+//! Input that a node or the operator's command cannot use is answered with one sentence that names it and with exit status 2. No part of
+//! such input takes effect.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 const EXIT_BAD_INPUT: i32 = 2;
 
-/// The last line on standard error is the sentence: it says all that is expected, without a stack trace.
+/// Checks that the last line on standard error is one sentence with all expected parts, and that there is no stack trace.
 #[track_caller]
 fn assert_refused(case: &str, output: &Output, expected: &[&str]) {
     let errors = errors(output);
@@ -48,7 +48,7 @@ fn a_misspelt_key_of_the_configuration_is_named_with_file_and_line() {
 }
 
 #[test]
-fn a_value_that_cannot_be_is_named() {
+fn an_impossible_value_is_named() {
     assert_config_refused("no TOML", "[[port\n", &["piniond.toml, line 3: "]);
     assert_config_refused("quantum", &format!("quantum_us = 0\n{PORT}"), &["piniond.toml: ", "quantum_us = 0"]);
     assert_config_refused("no port", "", &["piniond.toml: ", "[[port]]"]);
@@ -59,7 +59,7 @@ fn a_value_that_cannot_be_is_named() {
 }
 
 #[test]
-fn a_configuration_that_is_not_there_is_named() {
+fn a_missing_configuration_is_named() {
     let output = refused(&PathBuf::from("/nowhere/piniond.toml"));
     assert_refused("no file", &output, &["/nowhere/piniond.toml"]);
 }
@@ -71,7 +71,7 @@ fn assert_device_refused(device: &str, namespace: &str, expected: &[&str]) {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_named() {
+fn a_missing_device_is_named() {
     let inside = Namespace::new("devices");
     assert_device_refused("net_nosuch0", inside.name(), &["no driver answers to"]);
     assert_device_refused("0000:ff:1f.7", inside.name(), &["was not found"]);
@@ -90,7 +90,7 @@ fn a_port_that_does_not_come_up_is_named_with_its_reason() {
 }
 
 #[test]
-fn a_namespace_that_is_not_there_is_named() {
+fn a_missing_namespace_is_named() {
     let config = "[[port]]\nname = \"lan\"\ndevice = \"net_tap0\"\nnamespace = \"nosuch\"\n";
     assert_config_refused("namespace", config, &["port lan: ", "/run/netns/nosuch"]);
 }
@@ -104,7 +104,7 @@ fn a_socket_that_another_node_answers_on_is_named() {
     assert!(node.cli().is_answered(), "the first node is gone");
 }
 
-/// A node that has something to lose.
+/// A node with an applied manifest, which a refused change must not alter.
 struct Applied {
     node: Node,
     before: [Vec<Value>; 3],
@@ -121,7 +121,7 @@ impl Applied {
         Self { node, before }
     }
 
-    /// A manifest of this text is refused, with its path and the rest of `expected` in the sentence.
+    /// Checks that a manifest of this text is refused, and that the sentence has its path and the rest of `expected`.
     #[track_caller]
     fn assert_refused(&self, case: &str, manifest: impl AsRef<str>, expected: &[&str]) {
         let path = self.node.path("bad.toml");
@@ -130,12 +130,12 @@ impl Applied {
         assert_eq!(desired(&self.node), self.before, "{case}");
     }
 
-    /// A manifest is refused because of the module in it, which consists of these bytes.
+    /// Checks that a manifest is refused because of its module, which consists of these bytes.
     #[track_caller]
     fn assert_module_refused(&self, case: &str, wasm: &[u8], expected: &[&str]) {
         let path = self.node.path("bad.wasm");
         fs::write(&path, wasm).expect("the node's folder is writable");
-        // A good rule comes along: it must not be applied either.
+        // The manifest also has a good rule, which must not be applied either.
         let manifest = good().module("bad", &path);
         self.assert_refused(case, manifest.text(), &[expected, &["bad"]].concat());
     }
@@ -145,7 +145,7 @@ fn desired(node: &Node) -> [Vec<Value>; 3] {
     ["modules", "chains", "rules"].map(|kind| node.cli().get(kind))
 }
 
-/// A change that would be taken if it were alone.
+/// A change that the node would accept on its own.
 fn good() -> Manifest {
     Manifest::of(TENANT).module("good", &build::sample("macswap")).chain("good", "good", "").ping_rule(
         "good",
@@ -156,7 +156,7 @@ fn good() -> Manifest {
 }
 
 #[test]
-fn what_is_no_module_of_this_abi_is_refused_with_its_reason() {
+fn a_file_that_is_no_module_of_this_abi_is_refused_with_the_reason() {
     let _turn = turn();
     let applied = Applied::new();
     applied.assert_module_refused("text", b"#!/bin/sh\n", &["not a WebAssembly module"]);
@@ -202,7 +202,7 @@ fn a_chain_of_more_stages_than_a_worker_has_places_is_refused() {
 }
 
 #[test]
-fn names_that_lead_nowhere_are_named() {
+fn references_to_unknown_objects_are_named() {
     let _turn = turn();
     let applied = Applied::new();
     let chain = good().chain("lost", "nosuch", "");
@@ -216,7 +216,7 @@ fn names_that_lead_nowhere_are_named() {
 }
 
 #[test]
-fn two_rules_alike_are_both_named() {
+fn two_rules_with_the_same_match_are_both_named() {
     let _turn = turn();
     let applied = Applied::new();
     let within =
@@ -249,7 +249,7 @@ fn a_manifest_that_cannot_be_read_is_named_with_key_and_line() {
 }
 
 #[test]
-fn a_manifest_that_is_not_there_is_named() {
+fn a_missing_manifest_is_named() {
     let _turn = turn();
     let applied = Applied::new();
     let output = applied.node.cli().try_apply(&PathBuf::from("/nowhere/demo.toml"));
@@ -258,7 +258,7 @@ fn a_manifest_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_command_names_the_socket_that_nobody_answers_on() {
+fn the_command_names_a_socket_that_no_node_answers_on() {
     let node = Node::new(PORT);
     let output = node.cli().output(&["get", "fwps"]);
     let errors = errors(&output);
@@ -267,7 +267,7 @@ fn the_command_names_the_socket_that_nobody_answers_on() {
 }
 
 #[test]
-fn what_the_command_does_not_know_is_named() {
+fn unknown_arguments_of_the_command_are_named() {
     let _turn = turn();
     let node = Node::without_devices();
     for words in [&["get", "nosuch"][..], &["nosuch"], &["status", "--nosuch"], &["get", "fwps", "-o", "nosuch"]] {

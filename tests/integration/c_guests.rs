@@ -1,4 +1,4 @@
-//! Functions in C: what goes wrong there goes wrong for the function alone, and the sample judges as the one in Rust does.
+//! Functions in C: a fault ends only the function that caused it, and the sample filter in C decides as the one in Rust does.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -18,19 +18,19 @@ use pinion_tests::until::{SOON, until};
 use serde_json::{Value, json};
 use smoltcp::wire::Ipv4Packet;
 
-/// Whose functions misbehave.
+/// The tenant with the misbehaving functions.
 const TENANT: &str = "mallory";
 const MEMORY_KIB: u64 = 4096;
-/// What is said of a value that no field has room for.
+/// The error for a value that is too long for its field.
 const TOO_LONG: &str = "the key is too long, or the value is longer than the state field is declared for";
 
-/// A bed where pings to [`NODE`] are answered for each client, and those to the address of each word go to a chain of that name, of the
-/// guest in C that does what the word says.
+/// Starts a bed where pings to [`NODE`] are answered for each client. Pings to the address of each word go to a chain of that name; its
+/// stage is the C guest that does what the word says.
 fn bed_of(words: &[&str]) -> Bed {
     bed_with(words, "")
 }
 
-/// The same with a further key of each stage.
+/// As [`bed_of`], with a further key of each stage.
 fn bed_with(words: &[&str], key: &str) -> Bed {
     let addresses: Vec<String> = (0..words.len()).map(address).collect();
     let bed = Bed::with_addresses(Device::AfPacket, &addresses.iter().map(String::as_str).collect::<Vec<_>>());
@@ -60,7 +60,7 @@ fn instances(bed: &Bed, chain: &str, state: &str) -> Vec<Value> {
     instances
 }
 
-/// What instances of a chain have said.
+/// Returns what instances of a chain logged, as pairs of level and text.
 fn lines(bed: &Bed, chain: &str) -> Vec<(String, String)> {
     let lines = bed.node.cli().run(&["logs", "-o", "json", "--tenant", TENANT, "--chain", chain]);
     let text = |value: &Value| value.as_str().expect("it is text").to_owned();
@@ -84,8 +84,8 @@ fn where_a_functions_own_stack_begins_is_known_in_c_as_in_rust() {
 }
 
 #[test]
-fn what_goes_wrong_in_c_ends_the_function_alone_and_says_what_it_was() {
-    // What the library finds out it says itself; of the rest the node knows why.
+fn a_fault_in_c_ends_only_its_function_and_is_reported() {
+    // The library reports what it detects itself; the node gives the reason for the rest.
     let cases = [
         ("memory", "it trapped: ", ""),
         ("stack", "it trapped: ", ""),
@@ -113,10 +113,10 @@ fn what_goes_wrong_in_c_ends_the_function_alone_and_says_what_it_was() {
 }
 
 #[test]
-fn who_writes_past_a_slot_into_his_own_others_hurts_nobody_else() {
+fn a_write_past_a_slot_damages_only_the_functions_own_memory() {
     let bed = bed_of(&["slot"]);
     poke(&bed.clients[0].namespace, &address(0));
-    // It goes on as well as it can with what it has left of itself.
+    // It continues as far as its remaining memory allows.
     until("second packet that it answers", SOON, || {
         poke(&bed.clients[0].namespace, &address(0));
         let fwps = bed.node.cli().serving_fwps();
@@ -140,7 +140,7 @@ fn malloc_gives_null_when_the_chains_memory_is_used_up() {
 }
 
 #[test]
-fn what_is_printed_reaches_the_tenant_line_by_line() {
+fn printed_text_reaches_the_tenant_line_by_line() {
     let bed = bed_of(&["print"]);
     poke(&bed.clients[0].namespace, &address(0));
     let said = until("all lines", SOON, || Some(lines(&bed, "print")).filter(|lines| lines.len() >= 6));
@@ -153,7 +153,7 @@ fn what_is_printed_reaches_the_tenant_line_by_line() {
         said("error"),
         ["what is written to stderr, text and 42 are one line, however long it is and of whatever parts"]
     );
-    // A line longer than any comes in pieces, and what does not fit into them is lost.
+    // A line longer than the maximum is split into pieces; what does not fit into them is lost.
     assert!(
         printed[3..].iter().all(|piece| (1..=1024).contains(&piece.len()) && piece.starts_with("00")),
         "{printed:?}"
@@ -174,21 +174,21 @@ fn a_function_in_c_reads_the_files_that_are_deployed_with_it() {
 }
 
 #[test]
-fn lines_above_the_level_that_a_function_in_c_says_are_left_out() {
+fn lines_above_a_c_functions_log_level_are_left_out() {
     let bed = bed_of(&["quiet"]);
     poke(&bed.clients[0].namespace, &address(0));
     let said = until("line that is said", SOON, || Some(lines(&bed, "quiet")).filter(|lines| !lines.is_empty()));
     assert_eq!(said, [("warn".to_owned(), "loud enough".to_owned())]);
 }
 
-/// What the FWPs of a chain have sent.
+/// Returns how many packets the FWPs of a chain have sent.
 fn sent(bed: &Bed, chain: &str) -> u64 {
     let fwps = bed.node.cli().serving_fwps();
     fwps.iter().filter(|fwp| fwp["chain"] == chain).filter_map(|fwp| fwp["counters"]["sent"].as_u64()).sum()
 }
 
 #[test]
-fn what_is_held_and_what_is_made_in_c_is_sent_as_often_as_slots_come_back() {
+fn packets_held_or_created_in_c_are_sent_as_often_as_slots_come_back() {
     const POKES: u64 = 20;
     let bed = bed_of(&["hold", "clone"]);
     for (number, word) in ["hold", "clone"].iter().enumerate() {
@@ -202,7 +202,7 @@ fn what_is_held_and_what_is_made_in_c_is_sent_as_often_as_slots_come_back() {
 }
 
 #[test]
-fn who_draws_more_random_bytes_in_c_than_a_turn_may_have_gets_the_rest_in_the_next() {
+fn random_bytes_beyond_a_turns_bound_come_in_the_next_turn_in_c() {
     let bed = bed_of(&["flood"]);
     poke(&bed.clients[0].namespace, &address(0));
     let said = until("line on the bytes", SOON, || lines(&bed, "flood").pop());
@@ -234,14 +234,14 @@ fn a_function_in_c_is_called_by_name() {
 }
 
 #[test]
-fn a_function_in_c_that_is_a_loop_of_its_own_waits_for_calls_and_for_times_and_ends_when_it_returns() {
+fn a_c_function_with_its_own_loop_waits_for_calls_and_times_and_ends_when_it_returns() {
     let node = Node::without_devices();
     let manifest = Manifest::of(TENANT).module("dialogue", &build::hostile("c_dialogue"));
     node.apply(manifest.configured_chain("talk", "dialogue", "200").text());
     assert_eq!(order(&node, "talk", "one"), "nothing");
     assert_eq!(order(&node, "talk", "two"), "one");
     until("line on the silence", SOON, || {
-        node.cli().run(&["logs", "--tenant", TENANT]).contains("nobody asks any more after two").then_some(())
+        node.cli().run(&["logs", "--tenant", TENANT]).contains("no more calls after two").then_some(())
     });
     let id = node.cli().serving_fwps()[0]["id"].clone();
     assert_eq!(order(&node, "talk", "end"), "two");
@@ -250,13 +250,13 @@ fn a_function_in_c_that_is_a_loop_of_its_own_waits_for_calls_and_for_times_and_e
     assert_eq!(node.cli().chain_status(TENANT, "talk")["failures"], 0);
 }
 
-/// A chain of the notebook in C, with a field of state to read or to write.
+/// A chain with the C notebook, with read or write access to a state field.
 fn notebook(name: &str, access: &str) -> String {
     let stage = format!("{{ module = \"notebook\", config = \"notes\", state = {{ notes = \"{access}\" }} }}");
     format!("[[chain]]\nname = \"{name}\"\nstage = [{stage}]\ncache_min = 0\n")
 }
 
-/// A node without devices, where a chain writes to a field of state and another one reads it.
+/// Starts a node without devices on which one chain writes to a state field and another one reads it.
 fn node_of_notebooks() -> Node {
     let node = Node::without_devices();
     let manifest = Manifest::of(TENANT)
@@ -268,12 +268,12 @@ fn node_of_notebooks() -> Node {
     node
 }
 
-/// What a notebook answers.
+/// Sends an order to a notebook; returns its answer.
 fn order(node: &Node, chain: &str, order: &str) -> String {
     node.cli().run(&["invoke", &format!("{TENANT}/{chain}"), "--data", order]).trim_end_matches('\n').to_owned()
 }
 
-/// Values of the series of this name that the chain `writer` has, each with the labels that are not the node's.
+/// Returns the values of the series of this name of the chain `writer`, each with the labels that are not the node's.
 fn series(node: &Node, name: &str) -> Vec<(Value, Value)> {
     let all = node.cli().run(&["metrics", "-o", "json", "--tenant", TENANT, "--chain", "writer"]);
     let all: Vec<Value> = serde_json::from_str(&all).expect("it is a list");
@@ -282,7 +282,7 @@ fn series(node: &Node, name: &str) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn a_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
+fn the_notebook_in_c_answers_orders_as_the_one_in_rust_does() {
     let node = node_of_notebooks();
     let orders = include_str!("../../samples/notebook/tests/orders.txt");
     for line in orders.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -298,7 +298,7 @@ fn a_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
 }
 
 #[test]
-fn what_a_function_in_c_keeps_and_counts_outlives_its_instance() {
+fn state_and_counters_of_a_c_function_outlive_its_instance() {
     let node = node_of_notebooks();
     assert_eq!(order(&node, "writer", "put colour blue"), "ok");
     assert_eq!(order(&node, "writer", "add visits 41"), "41");
@@ -325,7 +325,7 @@ fn what_a_function_in_c_keeps_and_counts_outlives_its_instance() {
 }
 
 #[test]
-fn a_chain_that_does_not_grant_what_a_function_in_c_opens_is_refused_by_name() {
+fn a_chain_without_a_grant_for_a_field_that_a_c_function_opens_is_refused_with_its_name() {
     let node = Node::without_devices();
     let chain = notebook("writer", "write").replace("config = \"notes\"", "config = \"nots\"");
     let manifest = Manifest::of(TENANT)
@@ -340,7 +340,7 @@ fn a_chain_that_does_not_grant_what_a_function_in_c_opens_is_refused_by_name() {
     assert!(said.contains("state field \"nots\": the stage is granted no state field of this name"), "{said}");
 }
 
-/// Frames from the left host to the right one, of many kinds, with a number each as the last bytes.
+/// Makes frames of many kinds from the left host to the right one. The last bytes of each are its number.
 fn frames(random: &mut Random, count: u32) -> Vec<Vec<u8>> {
     let addresses = [[10, 78, 0, 1], [10, 66, 1, 2], [192, 0, 2, 9], [10, 78, 0, 2]];
     let mut any = |of: &[u8]| of[random.below(of.len() as u64) as usize];
@@ -368,7 +368,7 @@ fn frames(random: &mut Random, count: u32) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// The addresses of a frame that the left host's port takes.
+/// Returns the MAC addresses, destination first, of a frame that the left host's port accepts.
 fn ethernet() -> Vec<u8> {
     let mac = LAN_MAC.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));
     mac.chain([2, 0, 0, 0, 0, 9]).collect()
@@ -379,7 +379,7 @@ fn ipv4(protocol: u8, source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> 
     packet.extend((20 + payload.len() as u16).to_be_bytes());
     packet.extend([0, 1, 0, 0, 64, protocol, 0, 0]);
     packet.extend([source, destination].concat());
-    // The node drops what has a wrong one.
+    // The node drops frames with a wrong checksum.
     Ipv4Packet::new_unchecked(&mut packet[2..]).fill_checksum();
     [&packet[..], payload].concat()
 }
@@ -404,13 +404,13 @@ const POLICY: &str = "# Of everything something.\n\
     allow 47 from fd78::/96\n\
     default deny";
 
-/// A frame that the policy lets pass, with a number that no other has.
+/// A frame that the policy passes, with a number that no other frame has.
 fn last_of(number: u32) -> Vec<u8> {
     let payload = [&[0, 9, 0, 9, 0, 12, 0, 0], &number.to_be_bytes()[..]].concat();
     [ethernet(), ipv4(17, [10, 78, 0, 1], [10, 78, 0, 2], &payload)].concat()
 }
 
-/// Which of the frames pass a sample with this policy, in the order in which they come out.
+/// Returns those frames that a sample with this policy passes, in the order in which they come out.
 fn passing(inline: &Inline, sample: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     inline.pass_through(sample, POLICY);
     let passed = coming_out(inline, frames);
@@ -421,7 +421,7 @@ fn passing(inline: &Inline, sample: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     passed
 }
 
-/// Which of the frames come out of the node at the other side, in their order there.
+/// Returns those frames that come out of the node at the other side, in their order there.
 fn coming_out(inline: &Inline, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     const AT_ONCE: usize = 32;
     const IN_TIME: Duration = Duration::from_secs(20);
@@ -431,7 +431,7 @@ fn coming_out(inline: &Inline, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
             let last = last_of(1_000_000 + number as u32);
             send(&inline.left.namespace, INTERFACE, &[some, std::slice::from_ref(&last)].concat());
             let is_last = |frame: &[u8]| {
-                // Behind what was sent there may be padding.
+                // A received frame may end in padding.
                 passed.borrow_mut().extend(some.iter().find(|sent| frame.starts_with(sent)).cloned());
                 frame.starts_with(&last)
             };
@@ -448,11 +448,11 @@ fn the_packet_filter_in_c_lets_the_same_frames_pass_as_the_one_in_rust() {
     let by_rust = passing(&inline, "packet-filter", &frames);
     let by_c = passing(&inline, "packet-filter-c", &frames);
     assert!(by_rust == by_c, "of {} frames {} pass in Rust and {} in C", frames.len(), by_rust.len(), by_c.len());
-    // Or they would have agreed on nothing.
+    // Otherwise the two samples would agree without a meaningful test.
     assert!((200..800).contains(&by_rust.len()), "{} frames pass", by_rust.len());
 }
 
-/// What the metrics of a module are that has counted in one stage: by name and labels of its own, in their order.
+/// Returns the metrics of a module that counted in one stage, by name and the module's own labels, in their order.
 fn metrics_of(inline: &Inline, module: &str) -> Vec<(String, f64)> {
     let text = inline.node.cli().run(&["metrics"]);
     let read = |line: &str| {
@@ -465,7 +465,7 @@ fn metrics_of(inline: &Inline, module: &str) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn the_monitor_in_c_says_the_same_of_the_same_frames_as_the_one_in_rust() {
+fn the_monitor_in_c_reports_the_same_metrics_for_the_same_frames_as_the_one_in_rust() {
     const TOP: usize = 8;
     let config = format!("every 3s top {TOP} flows 32");
     let samples = ["monitor", "monitor-c"];
@@ -483,7 +483,7 @@ fn the_monitor_in_c_says_the_same_of_the_same_frames_as_the_one_in_rust() {
     assert!(coming_out(&inline, &frames) == frames, "not all frames come out as they were");
 
     let is_rate = |name: &str| name.contains("top_bits_per_second");
-    // Each has an interval of its own, which a frame begins and a turn ends: so rates differ a little.
+    // Each sample has its own interval, which begins with a frame and ends with a turn. The rates therefore differ a little.
     let agrees = |(one, other): (&(String, f64), &(String, f64))| {
         let margin = if is_rate(&one.0) { 0.02 * one.1 } else { 0.0 };
         one.0 == other.0 && (one.1 - other.1).abs() <= margin
@@ -501,7 +501,7 @@ fn the_monitor_in_c_says_the_same_of_the_same_frames_as_the_one_in_rust() {
 }
 
 #[test]
-fn a_policy_that_is_no_policy_is_refused_in_the_same_words_in_c_and_in_rust() {
+fn an_invalid_policy_is_refused_in_the_same_words_in_c_and_in_rust() {
     let refusal = |sample: &str| {
         let module = build::sample(sample);
         let output = std::process::Command::new(build::program("pinion"))
@@ -520,7 +520,7 @@ fn a_policy_that_is_no_policy_is_refused_in_the_same_words_in_c_and_in_rust() {
 }
 
 #[test]
-fn who_is_not_allowed_reaches_nothing_behind_the_packet_filter_in_c() {
+fn clients_that_are_not_allowed_reach_nothing_behind_the_packet_filter_in_c() {
     let bed = Bed::new(Device::AfPacket);
     let policy = format!("allow icmp from {}\ndefault deny", bed.clients[0].address);
     let stages = format!("[{{ module = \"filter\", config = {policy:?} }}, {{ module = \"icmp-echo\" }}]");
@@ -532,7 +532,7 @@ fn who_is_not_allowed_reaches_nothing_behind_the_packet_filter_in_c() {
     bed.node.apply(manifest.text());
     flood(&bed.clients[0].namespace, NODE, 5_000).assert_all(5_000);
     assert_eq!(ping(&bed.clients[1].namespace, &format!("-c 3 -i 0.1 -W 0.5 {NODE}")).received, 0);
-    // What either instance has judged adds up.
+    // The counts of both instances are added up.
     let labels = format!("tenant=\"{TENANT}\",chain=\"guarded\",stage=\"0\",module=\"filter\"");
     let lines = [
         "# TYPE pinion_function_packet_filter_packets_denied_total counter\n".to_owned(),

@@ -7,7 +7,7 @@ use pinion_tests::bed::Device;
 use pinion_tests::frames::{send, watch};
 use pinion_tests::inline::{Host, INTERFACE, Inline, LAN_MAC, WAN_MAC};
 use pinion_tests::iperf::iperf;
-use pinion_tests::ping::{flood, ping};
+use pinion_tests::ping::{flood, ping, pings};
 use pinion_tests::transfer::both_ways;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
@@ -17,12 +17,12 @@ use smoltcp::wire::{
     Ipv6Repr,
 };
 
-/// An even number, so that each frame has its own addresses again in the end.
+/// An even number, so that in the end each frame has its original addresses again.
 const STAGES: usize = 6;
 const ETHERNET_HEADER: usize = 14;
-/// Fewer than a function has slots.
+/// Fewer frames than a function has slots.
 const BURST: usize = 16;
-/// For experiments (RFC 3692): no kernel answers it with more than an ICMP error.
+/// A protocol number for experiments (RFC 3692): a kernel answers it with an ICMP error at most.
 const PROTOCOL: IpProtocol = IpProtocol::Unknown(253);
 
 fn passing(device: Device) -> Inline {
@@ -31,7 +31,7 @@ fn passing(device: Device) -> Inline {
     inline
 }
 
-/// Frames of all sizes from one host to the other, no two alike.
+/// Makes frames of all sizes from one host to the other, no two alike.
 fn frames(from: (&Host, &str), to: (&Host, &str)) -> Vec<Vec<u8>> {
     let mac = |text: &str| text.parse::<EthernetAddress>().expect("a MAC address");
     let addresses = |ethertype| EthernetRepr { src_addr: mac(from.1), dst_addr: mac(to.1), ethertype };
@@ -86,9 +86,9 @@ fn every_frame_arrives_byte_for_byte_and_in_order(device: Device) {
     assert_each_stage_passed_all(&inline);
 }
 
-/// Each of the stages of both chains has sent on what it received, and none has dropped a frame.
+/// Checks that each stage of both chains has sent what it received, and that none has dropped a frame.
 fn assert_each_stage_passed_all(inline: &Inline) {
-    // Kernels send on their own, too, so a frame may be on its way.
+    // The kernels also send frames of their own, so one may be in flight.
     until("account of all stages", SOON, || {
         let fwps = inline.node.cli().serving_fwps();
         assert_eq!(fwps.len(), 2 * STAGES);
@@ -100,7 +100,8 @@ fn assert_each_stage_passed_all(inline: &Inline) {
     });
 }
 
-/// How long pings may take: with a limit they go on until all are answered, rather than lose the last one to a busy machine.
+/// Time limit of the pings, in seconds. With a limit `ping` continues until all are answered, so that a busy machine does not lose the last
+/// one.
 const PINGS_SECONDS: u64 = 60;
 
 fn no_ping_is_lost(device: Device) {
@@ -110,11 +111,11 @@ fn no_ping_is_lost(device: Device) {
         flood(&from.namespace, to, 2_000).assert_all(2_000);
         let is_v6 = to.contains(':');
         let full = if is_v6 { 1_452 } else { 1_472 };
-        ping(&from.namespace, &format!("-c 50 -i 0.03 -w {PINGS_SECONDS} -s {full} -M do {to}")).assert_all(50);
-        // In three fragments. DPDK's af_packet driver has the kernel put those of IPv4 together, then has no room for
-        // what that makes.
+        pings(&from.namespace, 50, &format!("-i 0.03 -s {full} -M do {to}")).assert_all(50);
+        // In three fragments. DPDK's af_packet driver lets the kernel reassemble IPv4 fragments, and then has no room for the reassembled
+        // datagram.
         if is_v6 || device != Device::AfPacket {
-            ping(&from.namespace, &format!("-c 50 -i 0.03 -w {PINGS_SECONDS} -s 4000 {to}")).assert_all(50);
+            pings(&from.namespace, 50, &format!("-i 0.03 -s 4000 {to}")).assert_all(50);
         }
     }
 }
@@ -164,7 +165,7 @@ fn iperf_over_tcp_moves_data_in_both_directions() {
 }
 
 #[test]
-fn what_iperf_over_udp_misses_is_counted() {
+fn datagrams_that_iperf_misses_over_udp_are_counted() {
     let inline = passing(Device::AfPacket);
     let Inline { left, right, .. } = &inline;
     for (words, address) in
@@ -174,13 +175,13 @@ fn what_iperf_over_udp_misses_is_counted() {
         let before = missing();
         let moved = iperf(&left.namespace, &right.namespace, address, words);
         assert!(moved.datagrams > 10_000, "{moved:?}");
-        // What the device has missed it is asked once a second.
+        // The device's count of missed frames is read once a second.
         until("count of all that is missing", SOON, || {
             let counted = missing() - before;
             println!("iperf3 {words} to {address}: {moved:?}, counted {counted}");
             (moved.lost <= counted).then_some(())
         });
-        // Few, even on a machine that stands still now and then.
+        // The loss stays small, even if the machine stands still at times.
         assert!(moved.lost * 5 < moved.datagrams, "{moved:?}");
         inline.assert_nothing_is_missing();
     }

@@ -1,5 +1,5 @@
-//! Whatever roles share a core, and whatever idle cores do, every ping goes through a chain of three and is answered, and
-//! the node says who runs where. A plan of roles is a line in [`on_each_plan`].
+//! Whichever roles share a core, and however idle cores behave, each ping passes a chain of three and is answered, and the node reports
+//! which role runs on which core. Each plan of roles is a line in [`on_each_plan`].
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +11,11 @@ use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::poke;
 use pinion_tests::until::{SOON, until};
 
-/// From each client. With a core that never sleeps beside it, a client's own turns are milliseconds apart.
+/// Pings of each client. Beside a core that never sleeps, a client's own turns are milliseconds apart.
 const PINGS: u64 = 2_000;
 const PINGS_BUSY: u64 = 500;
 
-/// Which of the machine's first two cores has which role. With one core only, it has them all.
+/// Which of the machine's first two cores has which role. A machine with one core has all roles on it.
 struct Plan {
     gateway: usize,
     mmas: &'static [usize],
@@ -29,7 +29,7 @@ enum Idle {
 }
 
 impl Plan {
-    /// The cores of a role on this machine.
+    /// Returns the cores of a role on this machine.
     fn cores(roles: &[usize]) -> Vec<usize> {
         let (first, second) = two_cores();
         let cores: BTreeSet<usize> = roles.iter().map(|&role| [first, second][role]).collect();
@@ -43,7 +43,7 @@ impl Plan {
         format!("idle = {idle:?}\n[cores]\ngateway = {gateway}\nmmas = {mmas:?}\nworkers = {workers:?}\n")
     }
 
-    /// The roles that each core should have.
+    /// Returns the roles that each core should have.
     fn roles(&self) -> BTreeMap<u64, BTreeSet<String>> {
         let mut roles = BTreeMap::<u64, BTreeSet<String>>::new();
         for (role, cores) in [("gateway", &[self.gateway][..]), ("mma", self.mmas), ("worker", self.workers)] {
@@ -73,7 +73,7 @@ fn every_ping_goes_through_a_chain_of_three(plan: &Plan, idle: Idle) {
     assert_eq!(serving, workers, "the clients' chains are not spread over the workers");
 }
 
-/// Two functions, after which a frame is as it came, then the one that answers.
+/// Two functions that together leave a frame unchanged, then the one that answers it.
 fn chain_of_three() -> Manifest {
     let stages = "{ module = \"macswap\" }, { module = \"macswap\" }, { module = \"icmp-echo\" }";
     Manifest::of(TENANT)
@@ -83,11 +83,11 @@ fn chain_of_three() -> Manifest {
         .ping_rule("ping", "three", "per-client", NODE)
 }
 
-/// An address whose clients get a function that loops for ever.
+/// An address whose clients get a function with an endless loop.
 const LOOPING: &str = "10.77.0.60";
-/// How long it has looped when others are placed: longer than the launcher rests between two looks.
+/// How long that function has looped when other instances are placed: longer than the launcher's interval between two checks.
 const LOOPED_US: u64 = 1_500_000;
-/// Instances that are then made at once.
+/// Instances that are then created at once.
 const OTHERS: usize = 8;
 
 #[test]
@@ -132,7 +132,9 @@ fn threads_without_a_role_keep_off_the_cores_of_roles() {
     let bed = Bed::with_settings(Device::AfPacket, &[], &plan.settings(Idle::Adaptive));
     let (first, second) = two_cores();
     let threads = threads(&bed);
-    for name in ["core-0", "ticker", "launcher", "guest-log", "invocations", "pressure", "tokio-rt-worker", "piniond"] {
+    for name in
+        ["core-0", "ticker", "launcher", "log", "guest-log", "invocations", "pressure", "tokio-rt-worker", "piniond"]
+    {
         let name = name.replace("core-0", &format!("core-{first}"));
         let expected = if name.starts_with("core-") { first } else { second };
         let allowed: Vec<&String> = threads.iter().filter(|thread| thread.0 == name).map(|thread| &thread.1).collect();
@@ -148,13 +150,13 @@ fn the_ticker_takes_no_core_from_guests_where_there_is_one_without() {
     assert_eq!(allowed_cores(&bed, "ticker"), two_cores().0.to_string());
 }
 
-/// Where the kernel lets the node's thread of this name run.
+/// Returns the cores on which the kernel may run the node's thread of this name.
 fn allowed_cores(bed: &Bed, thread: &str) -> String {
     let found = threads(bed).into_iter().find(|(name, _)| name == thread);
     found.unwrap_or_else(|| panic!("the node has no thread {thread}")).1
 }
 
-/// The node's threads by their names, each with the cores on which the kernel lets it run.
+/// Returns the names of the node's threads, each with the cores on which the kernel may run it.
 fn threads(bed: &Bed) -> Vec<(String, String)> {
     let tasks = format!("/proc/{}/task", bed.node.process().as_raw_nonzero());
     let statuses = fs::read_dir(tasks)

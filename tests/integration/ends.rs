@@ -1,5 +1,4 @@
-//! How chain instances come to their end without a fault: by the end of the connection that they serve, and by their function's own
-//! word.
+//! How chain instances end without a fault: when the connection that they serve ends, or when their function finishes.
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -16,11 +15,11 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::Value;
 
 const CLIENT: &str = "10.78.0.1";
-/// A chain's instances end sooner than this after their connections; its idle time is 300 s.
+/// A chain's instances end within this time after their connections; the chain's idle timeout is 300 s.
 const A_FEW_SECONDS: Duration = Duration::from_secs(4);
 const OF_CONNECTION: &str = "its TCP connection ended";
 
-/// Has every TCP flow pass through an instance of its own, which leaves frames as they are.
+/// Configures the node so that every TCP flow passes an instance of its own, which leaves frames unchanged.
 fn pass_each_flow(inline: &Inline) {
     let mut manifest = Manifest::of(TENANT).module("macswap", &build::sample("macswap"));
     for (from, to) in [("lan", "wan"), ("wan", "lan")] {
@@ -45,12 +44,12 @@ impl Connection {
         Self::from_port(inline, listener, 0)
     }
 
-    /// By this port of the client's, or by any.
+    /// Connects from this port of the client; with 0, from any.
     fn from_port(inline: &Inline, listener: &TcpListener, port: u16) -> Self {
         let client: IpAddr = CLIENT.parse().unwrap();
         let server = listener.local_addr().unwrap();
         let near = inline.left.namespace.inside(|| {
-            // Until the last word of a connection by the same port was answered, the port is not free.
+            // The port is not free until the last segment of an earlier connection from it was answered.
             until("connection through the node", SOON, || {
                 let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
                 set_socket_reuseaddr(&socket, true).unwrap();
@@ -76,12 +75,12 @@ impl Connection {
         }
     }
 
-    /// How the node names the flow from the client.
+    /// Returns the node's name for the flow from the client.
     fn flow(&self) -> String {
         format!("tcp {} -> {}", self.near.local_addr().unwrap(), self.near.peer_addr().unwrap())
     }
 
-    /// The client has its kernel send RST in place of FIN.
+    /// Makes the client's kernel send RST instead of FIN.
     fn reset(self) {
         set_socket_linger(&self.near, Some(Duration::ZERO)).unwrap();
         drop(self.near);
@@ -89,7 +88,7 @@ impl Connection {
         assert!(far.read(&mut [0]).is_err(), "it was not reset");
     }
 
-    /// The server closes first, so that the client's port is free at once.
+    /// Closes the server's end first, so that the client's port is free at once.
     fn close_far_end_first(self) {
         let Self { mut near, far } = self;
         drop(far);
@@ -101,7 +100,7 @@ fn instances_of(node: &pinion_tests::node::Node, client: &str) -> Vec<Value> {
     node.cli().get("instances").into_iter().filter(|instance| instance["client"] == client).collect()
 }
 
-/// All instances that the client of a flow has had, once the last of them is listed as its own.
+/// Returns all instances that the client of a flow has had, once the latest of them is listed with that client.
 fn known_instances_of(node: &pinion_tests::node::Node, client: &str, number: usize) -> Vec<Value> {
     until("instance of the connection", SOON, || {
         let instances = instances_of(node, client);
@@ -114,7 +113,7 @@ fn listener(inline: &Inline) -> TcpListener {
     inline.right.namespace.inside(|| TcpListener::bind((address, 0))).unwrap()
 }
 
-/// Waits until each of these flows' only instance has ended with its connection.
+/// Waits until the only instance of each of these flows has ended with its connection.
 fn assert_end_with_their_connections(inline: &Inline, flows: &[String]) {
     let is_over = |instance: &Value| instance["ended_because"] == OF_CONNECTION;
     until("end of all instances of connections that ended", A_FEW_SECONDS, || {
@@ -146,7 +145,7 @@ fn instances_of_closed_and_reset_connections_go_within_seconds_and_those_of_open
     let ways_back: Vec<_> = flows[..closed.len()].iter().map(way_back).collect();
     drop(closed);
     reset.into_iter().for_each(Connection::reset);
-    // Who is reset says nothing more, so of these connections only the client's way ends.
+    // The host that is reset sends nothing more, so of these connections only the client's direction ends.
     assert_end_with_their_connections(&inline, &[flows, ways_back].concat());
 
     open.assert_works();

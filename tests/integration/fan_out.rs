@@ -1,5 +1,5 @@
-//! Chains whose stages have several outputs, chains that hold what finds no room, and what chains lose, all with real
-//! frames on two ports.
+//! Chains whose stages have several outputs, chains that hold frames that find no free slot, and the counts of what chains drop; all with
+//! real frames on two ports.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const SENDER: EthernetAddress = EthernetAddress([0x02, 0, 0, 0, 0, 0x77]);
 /// The far ends of the ports' cables.
 const FAR_ENDS: [&str; 2] = ["lan-far", "wan-far"];
 
-/// A node with the ports `lan` and `wan`, and where their cables end.
+/// A node with the ports `lan` and `wan`, and the far ends of their cables.
 struct TwoPorts {
     node: Node,
     station: EthernetAddress,
@@ -54,7 +54,7 @@ impl TwoPorts {
         Self { node, station, outside, _inside: inside, _turn: turn }
     }
 
-    /// A datagram from one of the senders to the node, with this last byte.
+    /// Makes a datagram from one of the senders to the node, with this last byte.
     fn datagram(&self, sender: u8, last: u8) -> Vec<u8> {
         let source = Ipv4Address::new(10, 77, 0, sender);
         let destination: Ipv4Address = NODE.parse().expect("an address");
@@ -81,10 +81,10 @@ impl TwoPorts {
         frame
     }
 
-    /// Sends frames to `lan` until so many have come out of each port; the last bytes of those that did.
+    /// Sends frames to `lan` until so many have come out of each port; returns the last bytes of those.
     #[track_caller]
     fn send(&self, frames: &[Vec<u8>], wanted: [usize; 2]) -> [Vec<u8>; 2] {
-        // Behind a swap of addresses they are the sender's.
+        // After a swap of addresses the destination is the sender's.
         let back = |frame: &[u8]| frame.starts_with(SENDER.as_bytes());
         let last = |frame: Vec<u8>| frame.last().copied();
         watch_each(&self.outside, FAR_ENDS, |[mut lan, mut wan]| {
@@ -98,7 +98,7 @@ impl TwoPorts {
         self.node.cli().chain_status(TENANT, chain)["drops"].clone()
     }
 
-    /// What tenants and their chains dropped, by their meters: chains of no name are the tenant's own.
+    /// Returns what tenants and their chains dropped, by their meters; an empty chain name stands for the tenant itself.
     fn dropped(&self) -> BTreeMap<(String, String), u64> {
         let status = self.node.cli().status();
         let entries = ["tenants", "chains"].into_iter().flat_map(|list| status[list].as_array().expect("a list"));
@@ -115,7 +115,8 @@ fn udp_rule(manifest: Manifest, chain: &str) -> Manifest {
     ))
 }
 
-/// Packets go by their last byte: 0 to a stage that leads where they came in, 1 to one that leads out by this port.
+/// A chain that sends packets by their last byte: 0 to a stage that sends them back out of their port, 1 to one that sends them out of this
+/// port.
 #[track_caller]
 fn sorter(port: &str) -> Manifest {
     let manifest = Manifest::of(TENANT)
@@ -152,7 +153,7 @@ fn an_output_that_the_chain_does_not_have_ends_the_instance_and_says_why() {
         bed.node.cli().get("instances").into_iter().find(|instance| instance["state"] == "terminated")
     });
     assert_eq!(ended["ended_because"], "it was stopped: it sent to output 2, which its chain does not have");
-    // The sender gets another.
+    // The sender's next frame gets another instance.
     assert_eq!(bed.send(&[bed.datagram(11, 1)], [0, 1]), [vec![], vec![1]]);
 }
 
@@ -168,9 +169,9 @@ fn an_output_to_a_port_that_the_node_does_not_have_is_refused() {
 }
 
 #[test]
-fn what_a_chain_lost_stays_counted_when_its_instances_have_ended() {
+fn drops_of_a_chain_stay_counted_when_its_instances_have_ended() {
     let bed = TwoPorts::new();
-    // It answers pings and drops all else.
+    // The function answers pings and drops everything else.
     let manifest = Manifest::of(TENANT).module("icmp-echo", &build::sample("icmp-echo"));
     bed.node.apply(udp_rule(manifest.chain("echo", "icmp-echo", "idle_timeout_ms = 200"), "echo").text());
     for (round, sender) in [(1, 11), (2, 12), (3, 11)] {
@@ -186,7 +187,7 @@ fn what_a_chain_lost_stays_counted_when_its_instances_have_ended() {
     }
 }
 
-/// The sum of what each chain lists by place and reason, and what its FWPs have counted.
+/// Returns the sum of the drops that a chain lists by place and reason, and the sum of those that its FWPs have counted.
 fn listed(bed: &TwoPorts, tenant: &str, chain: &str) -> [u64; 2] {
     let number = |value: &Value| value.as_u64().expect("a number");
     let drops = bed.node.cli().chain_status(tenant, chain)["drops"].clone();
@@ -199,9 +200,9 @@ fn listed(bed: &TwoPorts, tenant: &str, chain: &str) -> [u64; 2] {
 }
 
 #[test]
-fn what_a_tenants_meter_says_was_dropped_is_what_its_chains_list_each_packet_once() {
+fn a_tenants_meter_counts_the_drops_that_its_chains_list_each_packet_once() {
     let bed = TwoPorts::new();
-    // Who sends what to whose chain, which drops all of it.
+    // Tenant, chain, sender and number of frames; each chain drops all of them.
     let lost = [("demo", "echo", 11, 5), ("demo", "other", 12, 7), ("guest", "echo", 13, 3)];
     for (tenant, chain, sender, _) in lost {
         let manifest = Manifest::of(tenant).module("icmp-echo", &build::sample("icmp-echo")).with(format_args!(
@@ -227,11 +228,11 @@ fn what_a_tenants_meter_says_was_dropped_is_what_its_chains_list_each_packet_onc
     }
 }
 
-/// A burst that is longer than a pool, for a function that is slower than any burst.
+/// A burst longer than a pool, for a function that is slower than any burst.
 const BURST: u64 = 400;
 
-/// Sends a burst through such a function, with these keys for its chain; how many came back, and what was lost. Each frame
-/// is one or the other. The node counts: a socket of the kernel's holds fewer.
+/// Sends a burst through such a function, with these keys for its chain. Returns how many frames came back, and the drops; each frame is
+/// one or the other. The node's counts are used, as a kernel socket's queue is too short.
 fn burst(hold: &str) -> (u64, Value) {
     let bed = TwoPorts::new();
     let stage = "{ module = \"log-flood\", config = \"5000\" }";
@@ -239,7 +240,7 @@ fn burst(hold: &str) -> (u64, Value) {
         .module("log-flood", &build::hostile("log_flood"))
         .with(format_args!("[[chain]]\nname = \"slow\"\nstage = [{stage}]\n{hold}\n"));
     bed.node.apply(udp_rule(manifest, "slow").text());
-    // One ahead: it takes the instance.
+    // One frame ahead of the burst activates the instance.
     assert_eq!(bed.send(&[bed.datagram(11, 0)], [1, 0]), [vec![0], vec![]]);
     send(&bed.outside, FAR_ENDS[0], &vec![bed.datagram(11, 0); BURST as usize]);
     until("end of the burst, each frame of it sent back or counted as lost", SOON, || {
@@ -254,7 +255,7 @@ fn burst(hold: &str) -> (u64, Value) {
 }
 
 #[test]
-fn a_chain_drops_what_finds_no_slot() {
+fn a_chain_drops_frames_that_find_no_slot() {
     let (sent, drops) = burst("");
     assert_eq!(drops, json!([{ "place": "0/log-flood", "reason": "no-slot", "count": BURST - sent }]));
 }

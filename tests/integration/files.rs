@@ -1,4 +1,4 @@
-//! Files that are deployed with a function: what it finds by the standard library, what it makes of them, and what is left of that.
+//! Files deployed with a function: what the function finds with the standard library, what it changes, and how long the changes last.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -15,7 +15,7 @@ use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder with some files to deploy.
+/// Makes a folder with some files to deploy.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder for files");
     let path = folder.path();
@@ -26,7 +26,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// A chain `site` of the guest `files`; `stage` are further keys of its stage, `chain` of the chain itself.
+/// A chain `site` of the guest `files`; `stage` has further keys of its stage, `chain` those of the chain itself.
 fn site(stage: &str, chain: &str) -> Manifest {
     let manifest = Manifest::of("default").module("files", &build::hostile("files"));
     manifest.with(format_args!("[[chain]]\nname = \"site\"\nstage = [{{ module = \"files\"{stage} }}]\n{chain}\n"))
@@ -83,7 +83,7 @@ fn a_function_finds_the_files_that_it_was_deployed_with() {
             ("stat /pages", "0 bytes, directory: true, times are zero: true"),
             ("read /none", "error: NotFound"),
             ("read /greeting/none", "error: NotADirectory"),
-            // As wherever WASI is spoken: the path is outside of what was opened.
+            // As in any WASI implementation, the path is outside of the preopened directory.
             ("read /../etc/passwd", "error: Uncategorized"),
             ("list /greeting", "error: NotADirectory"),
         ],
@@ -98,7 +98,7 @@ fn a_function_finds_the_files_that_it_was_deployed_with() {
 }
 
 #[test]
-fn what_an_instance_writes_it_finds_again() {
+fn an_instance_reads_back_what_it_wrote() {
     let node = deployed(&folder());
     assert_answers(
         &node,
@@ -125,7 +125,7 @@ fn what_an_instance_writes_it_finds_again() {
     );
 }
 
-/// What instances have said of their visits, by FWP.
+/// Returns what instances logged about their visits, by FWP.
 fn visits(bed: &Bed) -> Vec<Vec<String>> {
     let lines = bed.node.cli().run(&["logs", "-o", "json"]);
     let mut by_fwp = std::collections::BTreeMap::<String, Vec<String>>::new();
@@ -139,12 +139,12 @@ fn visits(bed: &Bed) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn what_one_client_leaves_no_other_one_finds() {
+fn files_written_for_one_client_are_invisible_to_another() {
     let bed = Bed::new(Device::AfPacket);
     let folder = folder();
     bed.node.apply(with_files(folder.path(), "").ping_rule("ping", "site", "per-client", NODE).text());
     for client in &bed.clients[..2] {
-        // What answers is no echo: what counts is that it came.
+        // The answer is not a ping reply; only the request's arrival counts.
         (0..2).for_each(|_| poke(&client.namespace, NODE));
     }
     let kept = |number: u32| format!("visit {number}, kept: Ok(())");
@@ -157,11 +157,11 @@ fn what_one_client_leaves_no_other_one_finds() {
 }
 
 #[test]
-fn files_are_there_after_a_restart_and_after_the_node_has_lost_what_it_made_of_them() {
+fn files_are_there_after_a_restart_and_after_the_node_has_lost_its_derived_files() {
     let folder = folder();
     let mut node = deployed(&folder);
     assert_answers(&node, &[("greeting", "hello"), ("write /greeting goodbye", "written")]);
-    // What was deployed is what counts from now on.
+    // Only the deployed files count from here on; the folder may go.
     fs::remove_dir_all(folder.path().join("pages")).unwrap();
     node.kill();
     node.start();
@@ -197,7 +197,7 @@ fn other_files_make_another_version_and_those_before_are_forgotten() {
 }
 
 #[test]
-fn what_is_no_file_or_too_much_is_refused_by_name_and_nothing_is_applied() {
+fn unsupported_or_too_large_files_are_refused_by_name_and_nothing_is_applied() {
     let node = Node::without_devices();
     let of = |folder: &TempDir| with_files(folder.path(), "");
     let linked = folder();
@@ -225,7 +225,7 @@ fn what_is_no_file_or_too_much_is_refused_by_name_and_nothing_is_applied() {
 }
 
 #[test]
-fn what_no_instance_would_have_is_refused_with_the_chain() {
+fn files_open_or_written_at_initialisation_get_the_chain_refused() {
     let folder = folder();
     let node = Node::without_devices();
     let configured = |config: &str| site(&format!(", files = {:?}, config = {config:?}", folder.path()), "");
@@ -234,7 +234,7 @@ fn what_no_instance_would_have_is_refused_with_the_chain() {
 }
 
 #[test]
-fn who_fills_the_memory_it_may_have_gets_an_error_and_nobody_else_notices() {
+fn a_function_that_fills_its_memory_gets_an_error_and_others_are_unaffected() {
     let folder = folder();
     let node = Node::without_devices();
     let word_count = Manifest::of("other").module("word-count", &build::sample("word-count"));
@@ -251,7 +251,7 @@ fn who_fills_the_memory_it_may_have_gets_an_error_and_nobody_else_notices() {
         &node,
         &[("read /greeting", "hello"), ("write /large little", "written"), ("read /large", "little")],
     );
-    // With what the chain may have in all, it is the same.
+    // With a limit on the whole chain's memory, the result is the same.
     node.apply(with_files(folder.path(), "cache_min = 0\nmemory_total_kib = 3072").text());
     let status = || node.cli().chain_status("default", "site")["memory_kib"].as_u64().expect("its memory is known");
     let said = until("an instance of the new version", SOON, || {

@@ -1,11 +1,13 @@
-//! Frames that are wrong are dropped and counted by reason, and the node lives.
+//! Malformed frames are dropped and counted by reason, and the node goes on.
 #![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
 
 use pinion_tests::bed::{Bed, Device, NODE};
+use pinion_tests::build;
 use pinion_tests::frames::send;
-use pinion_tests::ping::{flood, ping};
+use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::{flood, pings};
 use pinion_tests::until::{SOON, until};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet, Ipv4Repr};
@@ -19,8 +21,9 @@ const VERSION: usize = HEADER;
 const TOTAL_LENGTH: usize = HEADER + 2;
 const CHECKSUM: usize = HEADER + 10;
 const SOURCE: usize = HEADER + 12;
+const DESTINATION: usize = HEADER + 16;
 
-/// A frame that is right, to a station, carrying an echo request from a client's address.
+/// A valid frame to a station, with an echo request from a client's address.
 fn right(station: EthernetAddress, source: Ipv4Addr) -> Vec<u8> {
     let packet = Ipv4Repr {
         src_addr: source,
@@ -41,7 +44,7 @@ fn changed(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// In a VLAN, or in one within the one it was in.
+/// Adds a VLAN tag in front of any that the frame has.
 fn tagged(mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..12, [0x81, 0x00, 0x00, 0x64]);
     frame
@@ -57,7 +60,7 @@ fn cut(mut frame: Vec<u8>, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Each way to be wrong, with the reason it ought to be counted under.
+/// Each kind of malformed frame, with the reason under which it should be counted.
 fn wrong_frames(station: EthernetAddress, source: Ipv4Addr) -> Vec<(&'static str, Vec<u8>)> {
     let right = || right(station, source);
     vec![
@@ -80,13 +83,13 @@ fn wrong_frames_are_counted_by_reason(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     let client = &bed.clients[0];
-    ping(&client.namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    pings(&client.namespace, 1, NODE).assert_all(1);
     let cli = bed.node.cli();
     let mac = cli.status()["ports"][0]["mac"].as_str().expect("a port has an address").to_owned();
     let station: EthernetAddress = mac.parse().expect("an Ethernet address");
     for (reason, frame) in wrong_frames(station, client.address.parse().expect("an address")) {
         let before = cli.drops(reason);
-        // Past the switch, which would drop some itself.
+        // Sent behind the switch, which would drop some of them itself.
         send(bed.switch(), bed.wire(), &vec![frame; 10]);
         until(&format!("count of 10 more frames dropped as {reason}"), SOON, || {
             let more = cli.drops(reason) - before;
@@ -106,14 +109,52 @@ fn wrong_frames_are_counted_by_reason_on_tap() {
     wrong_frames_are_counted_by_reason(Device::Tap);
 }
 
+/// The address of the function that sends runts.
+const THEIRS: &str = "10.77.0.60";
+/// Frames per burst for that function.
+const BURST: usize = 200;
+const BURSTS: u64 = 20;
+
+fn runts_that_a_function_sends_cost_no_other_tenant_a_frame(device: Device) {
+    let bed = Bed::with_addresses(device, &[THEIRS]);
+    bed.apply_echo("per-client");
+    let cutter = Manifest::of("mallory").module("cutter", &build::hostile("cutter")).chain("cut", "cutter", "");
+    bed.node.apply(cutter.ping_rule("cut", "cut", "shared", THEIRS).text());
+    let cli = bed.node.cli();
+    let mac = cli.status()["ports"][0]["mac"].as_str().expect("a port has an address").to_owned();
+    let frame = right(mac.parse().expect("an Ethernet address"), bed.clients[0].address.parse().expect("an address"));
+    let theirs: Ipv4Addr = THEIRS.parse().expect("an address");
+    let mut frame = with_checksum(changed(frame, DESTINATION, &theirs.octets()));
+    // An echo request, as the rule matches only those.
+    frame[HEADER + 20] = 8;
+    let burst = vec![frame; BURST];
+    for sent in 1..=BURSTS {
+        // The bursts are in flight while the clients ping.
+        send(bed.switch(), bed.wire(), &burst);
+        flood(&bed.clients[1].namespace, NODE, 100).assert_all(100);
+        until("runts of most frames", SOON, || (cli.drops("transmit-runt") > sent * BURST as u64 / 2).then_some(()));
+    }
+    assert_eq!((cli.drops("transmit-full"), cli.drops("transmit-refused")), (0, 0));
+}
+
 #[test]
-fn ten_thousand_frames_of_noise_cost_nobody_a_ping() {
+fn runts_that_a_function_sends_cost_no_other_tenant_a_frame_on_tap() {
+    runts_that_a_function_sends_cost_no_other_tenant_a_frame(Device::Tap);
+}
+
+#[test]
+fn runts_that_a_function_sends_cost_no_other_tenant_a_frame_on_af_packet() {
+    runts_that_a_function_sends_cost_no_other_tenant_a_frame(Device::AfPacket);
+}
+
+#[test]
+fn ten_thousand_frames_of_noise_cost_no_client_a_ping() {
     let bed = Bed::new(Device::AfPacket);
     bed.apply_echo("per-client");
     let mac = bed.node.cli().status()["ports"][0]["mac"].as_str().expect("a port has an address").to_owned();
     let station: EthernetAddress = mac.parse().expect("an Ethernet address");
     let source = bed.clients[0].address.parse().expect("an address");
-    // Every byte after the MAC addresses differs from frame to frame, in a way that is the same in each run.
+    // Every byte after the MAC addresses differs from frame to frame; the sequence is the same in each run.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut noise = || {
         state ^= state << 13;

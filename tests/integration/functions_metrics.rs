@@ -1,4 +1,4 @@
-//! Counters and gauges of functions, as `pinion metrics` shows them of real traffic.
+//! Counters and gauges of functions, as `pinion metrics` shows them with real traffic.
 #![forbid(unsafe_code)]
 
 use std::process::Output;
@@ -7,7 +7,7 @@ use std::thread;
 use pinion_tests::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::build::sample;
 use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::ping;
+use pinion_tests::ping::pings;
 use pinion_tests::process::errors;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
@@ -15,14 +15,14 @@ use serde_json::Value;
 /// An address of another tenant's chain.
 const THEIRS: &str = "10.77.0.3";
 
-/// The series of this name, as JSON.
+/// Returns the series of this name, as JSON.
 fn series(bed: &Bed, words: &[&str], name: &str) -> Vec<Value> {
     let all = bed.node.cli().run(&[&["metrics", "-o", "json"], words].concat());
     let all: Vec<Value> = serde_json::from_str(&all).expect("it is a list");
     all.into_iter().filter(|metric| metric["name"] == name).collect()
 }
 
-/// The only counter of this name that a tenant has.
+/// Returns the value of the only counter of this name that a tenant has.
 fn counter(bed: &Bed, tenant: &str, name: &str) -> u64 {
     match &series(bed, &["--tenant", tenant], name)[..] {
         [one] => one["value"]["counter"].as_u64().expect("it is a counter"),
@@ -30,7 +30,7 @@ fn counter(bed: &Bed, tenant: &str, name: &str) -> u64 {
     }
 }
 
-/// `monitor` before `icmp-echo`, for pings to an address; `more` are further keys of the chain.
+/// A manifest with `monitor` before `icmp-echo`, for pings to an address; `more` has further keys of the chain.
 fn watched(tenant: &str, destination: &str, more: &str) -> Manifest {
     Manifest::of(tenant)
         .module("monitor", &sample("monitor"))
@@ -42,8 +42,11 @@ fn watched(tenant: &str, destination: &str, more: &str) -> Manifest {
         .ping_rule("ping", "watched", "per-client", destination)
 }
 
-fn pings(bed: &Bed, client: usize, count: u64, destination: &str) {
-    ping(&bed.clients[client].namespace, &format!("-c {count} -i 0.05 {destination}")).assert_all(count);
+/// Sends exactly so many requests, each after the answer to the one before.
+fn ping_one_by_one(bed: &Bed, client: usize, count: u64, destination: &str) {
+    for _ in 0..count {
+        pings(&bed.clients[client].namespace, 1, &format!("-i 60 {destination}")).assert_all(1);
+    }
 }
 
 #[test]
@@ -53,27 +56,29 @@ fn counters_add_up_over_instances_and_stay_when_these_have_ended() {
     thread::scope(|scope| {
         for (client, count) in [(0, 5), (1, 7), (2, 3)] {
             let bed = &bed;
-            scope.spawn(move || pings(bed, client, count, NODE));
+            scope.spawn(move || ping_one_by_one(bed, client, count, NODE));
         }
     });
     until("count of all pings", SOON, || (counter(&bed, TENANT, "monitor_packets") == 15).then_some(()));
     until("end of all instances that clients had", SOON, || bed.node.cli().serving_fwps().is_empty().then_some(()));
     assert_eq!(counter(&bed, TENANT, "monitor_packets"), 15);
     assert_eq!(counter(&bed, TENANT, "monitor_bytes"), 15 * 98);
-    // Who waits for a client has seen nothing.
+    // Instances in the cache have counted nothing.
     until("sum of those that live", SOON, || {
         (series(&bed, &[], "monitor_flows")[0]["value"]["gauge"] == 0).then_some(())
     });
-    pings(&bed, 0, 4, NODE);
+    ping_one_by_one(&bed, 0, 4, NODE);
     until("count of those that came later", SOON, || (counter(&bed, TENANT, "monitor_packets") == 19).then_some(()));
 }
 
 #[test]
-fn gauges_are_those_of_living_instances_and_whom_they_name_is_shown_until_it_is_over() {
+fn gauges_are_those_of_living_instances_and_name_a_flow_only_while_it_lasts() {
     let bed = Bed::new(Device::AfPacket);
     bed.node.apply(watched(TENANT, NODE, "").text());
-    pings(&bed, 0, 3, NODE);
-    pings(&bed, 1, 3, NODE);
+    // All requests of one `ping` are one flow.
+    for client in &bed.clients[..2] {
+        pings(&client.namespace, 3, &format!("-i 0.05 {NODE}")).assert_all(3);
+    }
     until("two flows in two instances", SOON, || {
         (series(&bed, &[], "monitor_flows")[0]["value"]["gauge"] == 2).then_some(())
     });
@@ -94,8 +99,8 @@ fn a_tenant_has_series_of_its_own_and_prometheus_can_read_them() {
     let bed = Bed::with_addresses(Device::AfPacket, &[THEIRS]);
     bed.node.apply(watched(TENANT, NODE, "").text());
     bed.node.apply(watched("other", THEIRS, "").text());
-    pings(&bed, 0, 3, NODE);
-    pings(&bed, 0, 5, THEIRS);
+    ping_one_by_one(&bed, 0, 3, NODE);
+    ping_one_by_one(&bed, 0, 5, THEIRS);
     until("count of either tenant's pings", SOON, || {
         let counts = [TENANT, "other"].map(|tenant| counter(&bed, tenant, "monitor_packets"));
         (counts == [3, 5]).then_some(())
@@ -108,7 +113,7 @@ fn a_tenant_has_series_of_its_own_and_prometheus_can_read_them() {
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
     assert!(!bed.node.cli().run(&["metrics", "--tenant", "other"]).contains(TENANT));
-    // With its chain a tenant's counts are gone.
+    // When its chain is deleted, a tenant's counts are gone.
     bed.node.cli().run(&["delete", "rule", "ping", "--tenant", "other"]);
     bed.node.cli().run(&["delete", "chain", "watched", "--tenant", "other"]);
     until("end of the chain's series", SOON, || {
@@ -116,7 +121,7 @@ fn a_tenant_has_series_of_its_own_and_prometheus_can_read_them() {
     });
 }
 
-/// A module of which no snapshot can be taken, with a gauge that its initialisation sets to 42. `entry` is the gauge as it lies in memory.
+/// A module that cannot be snapshotted, with a gauge that its initialisation sets to 42. `entry` is the gauge's entry as it lies in memory.
 fn initialises_itself(entry: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
@@ -148,7 +153,7 @@ fn apply_module(bed: &Bed, wasm: &[u8]) -> Output {
 }
 
 #[test]
-fn a_function_without_a_snapshot_has_metrics_as_well_and_what_is_wrong_with_them_is_said() {
+fn a_function_without_a_snapshot_has_metrics_as_well_and_faults_in_them_are_reported() {
     let bed = Bed::new(Device::AfPacket);
     let applied = apply_module(&bed, &initialises_itself(GAUGE));
     assert!(applied.status.success(), "{}", errors(&applied));
@@ -158,20 +163,17 @@ fn a_function_without_a_snapshot_has_metrics_as_well_and_what_is_wrong_with_them
             .is_some_and(|depth| depth["value"]["gauge"] == 3 * 42)
             .then_some(())
     });
-    // In a slot of the pool, where the node itself writes meanwhile.
+    // The gauge's value is in a slot of the pool, which the node itself writes.
     let in_slot = GAUGE.replacen("\\80\\02\\00\\00", "\\00\\18\\00\\00", 1);
-    let applied = apply_module(&bed, &initialises_itself(&in_slot));
-    let said = until("account of why no instance can be made", SOON, || {
-        let refused = errors(&applied);
-        let failure = bed.node.cli().chain_status(TENANT, "deep")["last_failure"].as_str().map(str::to_owned);
-        Some(failure.unwrap_or(refused)).filter(|said| said.contains("pinion_metrics"))
-    });
+    let refused = apply_module(&bed, &initialises_itself(&in_slot));
+    let said = errors(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("metric 0 (\"depth\"): its value at 0x1800 is in a slot of its pool"), "{said}");
-    until("end of those that had it", SOON, || series(&bed, &[], "depth").is_empty().then_some(()));
+    assert!(!series(&bed, &["--chain", "deep"], "depth").is_empty(), "what was refused has ended those before");
 }
 
 #[test]
-fn who_counts_all_the_time_is_read_all_the_same_and_holds_up_nobody() {
+fn a_function_that_counts_all_the_time_is_read_and_delays_no_other() {
     let bed = Bed::with_addresses(Device::AfPacket, &[THEIRS]);
     bed.node.apply(watched(TENANT, NODE, "").text());
     bed.assert_floods_are_answered(2_000);

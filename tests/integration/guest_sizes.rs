@@ -1,11 +1,12 @@
-//! What the samples' modules weigh: each is uploaded, judged, compiled and kept, and is what tenants take for the price of a function.
+//! Sizes of the samples' modules. Each module is uploaded, checked, compiled and stored, so its size is part of a function's cost for
+//! tenants.
 #![forbid(unsafe_code)]
 
 use std::fs;
 
 use pinion_tests::build::sample;
 
-/// Those that do one thing, in Rust and in C.
+/// The samples with a single purpose, in Rust and in C.
 const SIMPLE: [&str; 12] = [
     "balancer",
     "delay",

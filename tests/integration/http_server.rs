@@ -1,4 +1,4 @@
-//! `http-server` as the kernel's TCP and everybody's clients meet it.
+//! `http-server` with the kernel's TCP and with common HTTP clients.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const CONFIG: &str = "page / hello\nfill /big 5242880\nfill /some 10000\n";
 const BIG_BYTES: usize = 5 << 20;
 const CONNECTIONS: usize = 200;
 
-/// Has the node serve files at its addresses; `stage` and `more` are further keys of the stage and of the chain.
+/// Serves HTTP at the node's addresses; `stage` and `more` are further keys of the stage and of the chain.
 fn serve(bed: &Bed, policy: &str, stage: &str, more: &str) {
     let mut manifest = Manifest::of(TENANT)
         .module("http-server", &build::sample("http-server"))
@@ -49,20 +49,20 @@ fn the_files_of_a_folder_that_is_deployed_with_it_are_served() {
     assert_eq!((status("/none"), status("/big.txt")), ("404".into(), "200".into()));
 }
 
-/// What `curl` prints, told so much.
+/// Runs `curl` with these arguments; returns its output.
 fn curl(client: &Client, words: &[&str]) -> String {
     let mut command = client.namespace.command("curl");
     run(command.args(["--silent", "--show-error", "--globoff", "--max-time", "60"]).args(words))
 }
 
-/// What the server makes up for `fill`.
+/// Returns the content that the server generates for `fill`.
 fn filled(len: usize) -> String {
     let mut text: String = (0..len.div_ceil(64)).map(|number| format!("{number:016x}{}\n", ".".repeat(47))).collect();
     text.truncate(len);
     text
 }
 
-/// What a namespace's kernel has counted of TCP since it was made.
+/// Returns the TCP counters of a namespace's kernel.
 fn counters(client: &Client) -> BTreeMap<String, u64> {
     let text = run(client.namespace.command("nstat").args(["--ignore", "--zeros", "--noupdate"]));
     let pair = |line: &str| {
@@ -72,7 +72,7 @@ fn counters(client: &Client) -> BTreeMap<String, u64> {
     text.lines().filter_map(pair).collect()
 }
 
-/// Segments that were sent twice, by either side, as this client's kernel has noticed, are a few of all at most.
+/// Checks that at most a few of all segments were sent twice, by either side, according to this client's kernel.
 fn assert_hardly_anything_was_sent_twice(client: &Client) {
     let counters = counters(client);
     let count = |name: &str| counters.get(name).copied().unwrap_or(0);
@@ -112,10 +112,10 @@ fn files_come_whole_over_both_versions_of_ip_by_one_connection_for_several() {
         let words = ["--output", "/dev/null", "--write-out", "%{http_code}", "--header", &long, &url];
         assert_eq!(curl(client, &words), "431");
     }
-    // Nobody listens there.
+    // No function or program listens on that port.
     let mut command = client.namespace.command("curl");
     let refused = command.args(["--silent", "--max-time", "5", &format!("http://{NODE}:81/")]).output().unwrap();
-    assert_eq!(refused.status.code(), Some(7), "the connection is refused, and nobody waits");
+    assert_eq!(refused.status.code(), Some(7), "the connection is refused at once");
     assert_hardly_anything_was_sent_twice(client);
 }
 
@@ -169,7 +169,7 @@ fn two_hundred_connections_at_once_share_an_instance_and_load_loses_no_request()
     let serving = bed.node.cli().get("fwps").into_iter().filter(|fwp| fwp["chain"] == "web").count();
     println!("{CONNECTIONS} connections, {serving} instances with those in the cache");
     drop(streams);
-    // With connections kept, and with a new one for each request.
+    // First with connections kept, then with a new one for each request.
     for words in [&["-k", "-n", "5000", "-c", "20"][..], &["-n", "2000", "-c", "20"]] {
         let url = format!("http://{NODE}/");
         let report = run(client.namespace.command("ab").args(["-q", "-s", "10"]).args(words).arg(&url));
@@ -197,8 +197,8 @@ fn two_hundred_connections_at_once_share_an_instance_and_load_loses_no_request()
     assert_no_connection_is_left(client);
 }
 
-/// What `wrk` counts itself of what it was answered, in a line: answers, those that are not 200 with a body of so many bytes, and errors by its own
-/// account.
+/// A script with which `wrk` counts its answers. It prints one line: the answers, those that are not 200 with a body of the expected
+/// length, and `wrk`'s own count of errors.
 const WRK_SCRIPT: &str = r#"
 local threads = {}
 function setup(thread) table.insert(threads, thread) end
@@ -217,7 +217,7 @@ function done(summary)
 end
 "#;
 
-/// What is in a line of `wrk`'s summary, `  123 requests in 2.00s, 1.00MB read`, before this.
+/// Returns the number before this text in a line of `wrk`'s summary, such as `  123 requests in 2.00s, 1.00MB read`.
 fn wrk_counted(report: &str, what: &str) -> Option<u64> {
     report.lines().find_map(|line| line.split_once(what)?.0.trim().parse().ok())
 }
@@ -235,19 +235,19 @@ fn wrk_is_answered_over_all_its_connections_without_an_error() {
     let script = bed.node.path("count.lua");
     fs::write(&script, WRK_SCRIPT).expect("the node's folder is writable");
     let url = |path: &str| format!("http://{NODE}{path}");
-    // Nobody's promise is how soon an answer comes, on a machine that has other things to do.
+    // There is no promise about the answer's delay, as the machine may have other work.
     let wrk = |words: &[&str]| {
         run(client.namespace.command("wrk").args(["--duration", "2s", "--timeout", "30s"]).args(words))
     };
     for (path, body_bytes, connections) in [("/", "6", "20"), ("/some", "10000", "50")] {
         let script = script.to_str().expect("the folder's path is UTF-8");
         let (url, connections) = (url(path), format!("--connections={connections}"));
-        // As it is, and with each answer looked at.
+        // Once without the script, and once with a check of each answer.
         let plain = wrk(&["--threads", "2", &connections, &url]);
         let looked_at = wrk(&["--threads", "2", &connections, "--script", script, &url, "--", body_bytes]);
         for report in [&plain, &looked_at] {
             assert!(wrk_counted(report, " requests in ") > Some(0), "{report}");
-            // Lines that it writes only if there is something to say.
+            // `wrk` writes these lines only if there were such errors.
             assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{report}");
         }
         let counted = looked_at.lines().find_map(|line| line.strip_prefix("COUNTED "));

@@ -1,4 +1,4 @@
-//! A node with nothing to do leaves the machine's cores alone, and is there at once when something comes.
+//! A node without work leaves the machine's cores idle, and answers at once when a packet comes.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use pinion_tests::bed::{Bed, Device, NODE};
 use pinion_tests::echo::echoes;
 use pinion_tests::load::look;
-use pinion_tests::ping::ping;
+use pinion_tests::ping::pings;
 use pinion_tests::random::Random;
 use pinion_tests::until::until;
 
-/// What is measured at once.
+/// The length of one measurement.
 const WINDOW: Duration = Duration::from_millis(1500);
-/// How long clients may have things to say of themselves before there is such a quiet time.
+/// How long to wait for a quiet window: the clients' kernels may send packets of their own.
 const QUIET: Duration = Duration::from_secs(30);
-/// What all threads of an idle node together may have of one core.
+/// The most that all threads of an idle node together may use of one core.
 const CORE_PERCENT_MAX: f64 = 5.0;
-/// How often one thread may wake up.
+/// The most wake-ups per second of one thread.
 const WAKES_PER_SECOND_MAX: f64 = 30.0;
-/// Every timed sleep that would hide a lost wake-up is longer.
+/// Shorter than every timed sleep that could hide a lost wake-up.
 const ANSWER_MAX: Duration = Duration::from_millis(60);
-/// So many answers may take longer, of few and of many: now and then a machine that is shared stands still.
+/// So many answers, of few and of many, may take longer: a shared machine stands still at times.
 const SLOW_OF_FEW_MAX: usize = 1;
 const SLOW_OF_MANY_MAX: usize = 2;
 
@@ -28,7 +28,7 @@ fn an_idle_node_sleeps_and_answers_at_once(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     let client = &bed.clients[0].namespace;
-    ping(client, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
+    pings(client, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
     until("time in which the node is idle", QUIET, || {
         let load = look(&bed.node, WINDOW);
         println!("{device:?}: {load:?}");
@@ -40,14 +40,13 @@ fn an_idle_node_sleeps_and_answers_at_once(device: Device) {
     assert_nearly_all_are_quick(answers, SLOW_OF_FEW_MAX);
 }
 
-/// Thread by thread, the node falls asleep some 250 us after the last thing it did: around then it is most likely to
-/// miss something.
+/// Thread by thread, the node falls asleep some 250 us after its last work. Around that time it is most likely to miss an event.
 fn nothing_is_lost_while_the_node_falls_asleep(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     let client = &bed.clients[0].namespace;
-    ping(client, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
-    // Pauses of 0 to 400 us that are the same in each run, and now and then one of 2 ms.
+    pings(client, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
+    // Pauses of 0 to 400 us, and at times one of 2 ms; the sequence is the same in each run.
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let pauses = std::iter::repeat_with(|| {
         Duration::from_nanos(if random.below(50) == 0 { 2_000_000 } else { random.below(400_000) })

@@ -1,4 +1,4 @@
-//! Chains and modules called by their names: `pinion invoke`, as people and scripts use it, with a node that has no device.
+//! Chains and modules called by name: `pinion invoke`, as people and scripts use it, on a node without a device.
 #![forbid(unsafe_code)]
 
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use pinion_tests::process::errors;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
-/// As people write it; the tenant that others have nothing to do with.
+/// The tenant of the hostile functions; the other functions are in the tenant `default`.
 const TENANT: &str = "mallory";
 
 fn node(manifest: &Manifest) -> Node {
@@ -26,7 +26,7 @@ fn word_count() -> Manifest {
     Manifest::of("default").module("word-count", &build::sample("word-count"))
 }
 
-/// A chain of a hostile guest, of which nothing is kept ready.
+/// A chain of a hostile guest, with no instance kept ready.
 fn hostile(module: &str) -> Manifest {
     let manifest = Manifest::of(TENANT).module("guest", &build::hostile(module));
     manifest.chain("wild", "guest", "cache_min = 0")
@@ -45,7 +45,7 @@ fn assert_failed(output: &Output, status: i32, sentence: &str) {
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(status), &b""[..]), "{said}");
 }
 
-/// What the node says of frames that answered no call.
+/// Returns the node's count of frames, for one reason, that answered no call.
 fn unasked(node: &Node, reason: &str) -> u64 {
     let status = node.cli().status();
     let port = status["ports"].as_array().unwrap().iter().find(|port| port["name"] == "invoke").cloned().unwrap();
@@ -82,7 +82,7 @@ fn a_module_is_called_by_its_name_and_a_chain_of_that_name_comes_first() {
     assert_answer(&cli.output(&["invoke", "word-count", "-d", "one two"]), b"0 2 7\n");
     assert_eq!(cli.get("chains"), Vec::<Value>::new(), "it is no part of the desired state");
     assert_eq!(cli.chain_status("default", "word-count")["active"], 1);
-    // Sends back what it gets, but for the addresses.
+    // Sends its input back, with only the addresses swapped.
     let macswap = Manifest::of("default").module("macswap", &build::sample("macswap"));
     node.apply(macswap.chain("word-count", "macswap", "").text());
     until("the chain in the module's place", SOON, || {
@@ -105,7 +105,7 @@ fn the_longest_message_passes_and_a_longer_one_is_refused_with_the_bound() {
 }
 
 #[test]
-fn who_is_not_answered_in_time_is_told_so_and_when_his_time_is_over() {
+fn a_caller_without_an_answer_in_time_is_told_so_once_its_time_is_over() {
     let node = node(&hostile("forger"));
     let start = Instant::now();
     let output = node.cli().output(&["invoke", "mallory/wild", "-d", "silent", "--timeout", "300ms"]);
@@ -126,7 +126,7 @@ fn a_function_that_ends_before_it_answers_is_named_with_its_reason_and_the_next_
 }
 
 #[test]
-fn no_forged_answer_reaches_who_called_another_function() {
+fn no_forged_answer_reaches_the_caller_of_another_function() {
     let node = node(&hostile("forger"));
     node.apply(word_count().text());
     let cli = node.cli();
@@ -135,9 +135,9 @@ fn no_forged_answer_reaches_who_called_another_function() {
         let victims = [scope.spawn(victim), scope.spawn(victim)];
         let received = || cli.serving_fwps().first().and_then(|fwp| fwp["counters"]["received"].as_u64());
         until("calls that are not answered", SOON, || (received() >= Some(2)).then_some(()));
-        // Those calls have two of these numbers; the forger's own is the third.
+        // The two pending calls have numbers of these; the call of the forger itself has another one.
         for number in ["0", "1", "2", "3", "4", "1000", "4294967295"] {
-            // Its own call has that number by chance, or is not answered.
+            // The forger's own call may have that number by chance; otherwise it is not answered.
             let _ = cli.output(&["invoke", "mallory/wild", "-d", number, "--timeout", "100ms"]);
         }
         assert!(unasked(&node, "answer-unknown") >= 5, "{}", cli.run(&["status"]));
@@ -149,11 +149,11 @@ fn no_forged_answer_reaches_who_called_another_function() {
 }
 
 #[test]
-fn what_cannot_be_called_is_said_in_a_sentence() {
+fn a_call_that_is_impossible_is_refused_in_a_sentence() {
     let node = node(&word_count());
     for (words, sentence) in [
         (&["invoke", "default/nothing"][..], "there is no chain default/nothing, nor a module of that name"),
-        (&["invoke", "nobody/word-count"], "there is no chain nobody/word-count, nor a module of that name"),
+        (&["invoke", "unknown/word-count"], "there is no chain unknown/word-count, nor a module of that name"),
         (&["invoke", "A/b"], "\"A\" is not a tenant name"),
         (&["invoke", "a", "--timeout", "soon"], "a time is a number and a unit: 500ms, 10s, 2m"),
         (&["invoke", "a", "--timeout", "11m"], "timeout_ms: 660000: it must be from 1 to 600000"),

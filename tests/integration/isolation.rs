@@ -1,4 +1,4 @@
-//! What one tenant's function does to itself does nothing to another's clients. One worker serves all FWPs here.
+//! What one tenant's function does to itself does not affect another tenant's clients. One worker serves all FWPs here.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -12,13 +12,13 @@ use pinion_tests::process::errors;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
-/// Whose functions misbehave.
+/// The tenant with the misbehaving functions.
 const TENANT: &str = "mallory";
-/// What these answer for.
+/// The address of these functions.
 const THEIRS: &str = "10.77.0.66";
 
-/// A bed where pings to [`NODE`] are answered for each client, and those to [`THEIRS`] go to a chain `wild` of this
-/// module; `chain` are further keys of the chain's.
+/// Starts a bed where pings to [`NODE`] are answered for each client, and those to [`THEIRS`] go to a chain `wild` of this module. `chain`
+/// has further keys of that chain.
 fn bed_with(module: &str, chain: &str) -> Bed {
     bed_on(Device::AfPacket, module, chain)
 }
@@ -41,14 +41,14 @@ fn assert_others_are_served(bed: &Bed) {
     summary.assert_all(2_000);
 }
 
-/// Why instances of a chain of the tenant's ended.
+/// Returns the reasons for which instances of one of the tenant's chains ended.
 fn ended(bed: &Bed, chain: &str) -> Vec<String> {
     let mut instances = bed.node.cli().get("instances");
     instances.retain(|it| it["tenant"] == TENANT && it["chain"] == chain && it["state"] == "terminated");
     instances.iter().map(|it| it["ended_because"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Waits for as many instances of a chain to have ended; why they did, which must be the same for all.
+/// Waits until as many instances of a chain have ended; returns their reason, which must be the same for all.
 #[track_caller]
 fn end_of(bed: &Bed, chain: &str, count: usize) -> String {
     let ended = until("end of a chain instance", SOON, || Some(ended(bed, chain)).filter(|it| it.len() >= count));
@@ -108,14 +108,14 @@ fn a_function_whose_deadline_has_always_passed_costs_others_no_ping() {
     let manifest = manifest.configured_chain("wild", "wild", "past").with("cache_min = 16\n");
     bed.node.apply(manifest.ping_rule("wild", "wild", "per-client", THEIRS).text());
     poke(&bed.clients[0].namespace, THEIRS);
-    // What is for itself it gets, too.
+    // It also receives its own packets.
     until("FWP that answered", SOON, || serving(&bed).pop().filter(|fwp| fwp["counters"]["sent"].as_u64() >= Some(1)));
     assert_others_are_served(&bed);
     assert!(ended(&bed, "wild").is_empty());
 }
 
 #[test]
-fn a_function_that_panics_is_replaced_for_the_next_packet_and_nobody_else_notices() {
+fn a_function_that_panics_is_replaced_for_the_next_packet_and_others_are_unaffected() {
     let bed = bed_with("trapper", "");
     let (others, theirs) = (&bed.clients[1].namespace, &bed.clients[0].namespace);
     thread::scope(|scope| {
@@ -141,7 +141,7 @@ fn a_function_that_returns_ends_its_chain_instance() {
 }
 
 #[test]
-fn each_lie_in_a_transmit_ring_ends_its_function_with_its_name() {
+fn each_invalid_entry_in_a_transmit_ring_ends_its_function_with_the_reason() {
     let lies = [
         ("slot-range", "it sent slot 64, which it does not own"),
         ("not-owned", "which it does not own"),
@@ -183,7 +183,7 @@ fn a_function_that_wants_all_memory_gets_what_its_chain_allows() {
     assert_others_are_served(&bed);
 }
 
-/// A chain `wild` of this module is refused, with these words; the others are served as if nothing had been.
+/// Checks that a chain `wild` of this module is refused with these words, while other clients are served as before.
 fn assert_chain_refused(module: &str, expected: &[&str]) -> Bed {
     let bed = Bed::with_addresses(Device::AfPacket, &[THEIRS]);
     bed.apply_echo("per-client");
@@ -222,7 +222,7 @@ fn a_function_that_floods_the_log_neither_fills_it_nor_forges_a_line_of_it() {
     let bed = bed_with("log_flood", "");
     let theirs = &bed.clients[0].namespace;
     thread::scope(|scope| {
-        // Its answers are no replies, so this takes two seconds and gets none.
+        // The function's answers are not ping replies, so this `ping` takes two seconds and gets none.
         let noise = scope.spawn(|| ping(theirs, &format!("-q -c 200 -i 0.01 -W 0.1 {THEIRS}")));
         assert_others_are_served(&bed);
         assert_eq!(noise.join().expect("ping runs to its end").sent, 200);

@@ -1,5 +1,4 @@
-//! Memory of chains and tenants stays within its limits, and is given back when it is short, while those who behave notice
-//! nothing.
+//! Memory of chains and tenants stays within its limits, and is given back when memory is short; well-behaved functions are not affected.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -12,15 +11,15 @@ use pinion_tests::ping::{flood, poke};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
-/// Whose functions want all memory there is.
+/// The tenant whose functions allocate all memory that they can get.
 const TENANT: &str = "mallory";
-/// What these answer for.
+/// The address of these functions.
 const THEIRS: &str = "10.77.0.66";
-/// What an FWP of theirs may have; the clients of one chain are three.
+/// The memory limit of one FWP of that tenant. A chain has three clients.
 const FWP_KIB: u64 = 16 << 10;
 
-/// A bed where pings to [`NODE`] are answered for each client, and those to [`THEIRS`] go to functions that want all memory
-/// there is; `chain` are further keys of their chain's, and `settings` of the node's.
+/// Starts a bed where pings to [`NODE`] are answered for each client, and those to [`THEIRS`] go to functions that allocate all memory that
+/// they can get. `chain` has further keys of their chain, `settings` those of the node.
 fn bed_of_bombs(chain: &str, settings: &str) -> Bed {
     let bed = Bed::with_settings(Device::AfPacket, &[THEIRS], settings);
     bed.apply_echo("per-client");
@@ -33,7 +32,7 @@ fn bed_of_bombs(chain: &str, settings: &str) -> Bed {
     bed
 }
 
-/// Of the tenant, by the status: what its FWPs have, and may have.
+/// Returns the tenant's memory by the status: what its FWPs have, and the limit.
 fn tenant(bed: &Bed) -> (u64, Option<u64>) {
     let status = bed.node.cli().status();
     let tenants = status["tenants"].as_array().expect("a list of tenants");
@@ -41,7 +40,7 @@ fn tenant(bed: &Bed) -> (u64, Option<u64>) {
     (found["memory_kib"].as_u64().expect("a number"), found["memory_limit_kib"].as_u64())
 }
 
-/// The sum of what FWPs of the tenant's have that serve or wait for a client.
+/// Returns the memory of the tenant's FWPs that serve or wait for a client.
 fn in_fwps(bed: &Bed) -> u64 {
     let lives = |fwp: &&Value| {
         fwp["tenant"] == TENANT && matches!(fwp["state"].as_str(), Some("cached" | "active" | "blocked"))
@@ -49,13 +48,13 @@ fn in_fwps(bed: &Bed) -> u64 {
     bed.node.cli().get("fwps").iter().filter(lives).filter_map(|fwp| fwp["memory_kib"].as_u64()).sum()
 }
 
-/// Has every client set off a bomb; nothing may exceed the limit at any time.
+/// Pings from every client, so that each FWP allocates what it can; the limit must hold at all times.
 fn assert_the_limit_holds(bed: &Bed, limit_kib: u64) {
     for client in &bed.clients {
         poke(&client.namespace, THEIRS);
         assert!(in_fwps(bed) <= limit_kib, "{} KiB of {limit_kib}", in_fwps(bed));
     }
-    // The next page would be beyond.
+    // The next page would exceed the limit.
     until("bombs that have all they get", SOON, || (tenant(bed).0 + 64 > limit_kib).then_some(()));
     let failure = until("instance that finds no memory", SOON, || {
         bed.node.cli().chain_status(TENANT, "bombs")["last_failure"].as_str().map(str::to_owned)
@@ -105,16 +104,16 @@ fn states(node: &Node) -> Vec<String> {
     states
 }
 
-/// How many FWPs and templates are in a state.
+/// Returns how many FWPs and templates are in a state.
 fn count(node: &Node, state: &str) -> usize {
     states(node).iter().filter(|it| *it == state).count()
 }
 
 #[test]
-fn as_memory_gets_short_caches_go_first_then_templates_of_idle_chains_and_never_who_serves() {
+fn as_memory_gets_short_caches_go_first_then_templates_of_idle_chains_and_never_serving_instances() {
     let cgroup = tempfile::tempdir().expect("a folder");
     let fill = |per_cent: u64| {
-        // Whole or not at all, as the kernel's own file.
+        // The file is replaced atomically, as a reader never sees half of the kernel's own file.
         let partial = cgroup.path().join("partial");
         fs::write(&partial, format!("{}\n", per_cent * 10_000)).expect("the folder is writable");
         fs::rename(&partial, cgroup.path().join("memory.current")).expect("the folder is writable");
@@ -149,7 +148,7 @@ fn as_memory_gets_short_caches_go_first_then_templates_of_idle_chains_and_never_
     assert_eq!((count(node, "template"), &node.cli().serving_fwps()[0]["id"]), (1, &serving));
     flood(&bed.clients[0].namespace, NODE, 1_000).assert_all(1_000);
 
-    // A client of the chain whose templates are gone is served all the same.
+    // A client of the chain whose templates were unloaded is served all the same.
     poke(&bed.clients[1].namespace, THEIRS);
     until("FWP of the chain that was idle", SOON, || (node.cli().serving_fwps().len() == 2).then_some(()));
     assert_eq!((count(node, "template"), count(node, "object")), (2, 0));
@@ -157,7 +156,7 @@ fn as_memory_gets_short_caches_go_first_then_templates_of_idle_chains_and_never_
     fill(10);
     until("full caches, as memory is there again", SOON * 3, || (count(node, "cached") == 4 + 3).then_some(()));
     assert!(node.cli().serving_fwps().iter().any(|fwp| fwp["id"] == serving));
-    // The last step down takes a while longer.
+    // The last step down takes longer.
     until("end of the warning", SOON * 3, || {
         (!node.cli().status()["warnings"].to_string().contains("memory:")).then_some(())
     });

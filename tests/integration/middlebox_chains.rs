@@ -1,5 +1,5 @@
-//! Firewall, translator and router as one chain between two networks, with the kernel's own programs on both sides: what comes from
-//! outside passes the same instances in the opposite order.
+//! Firewall, translator and router as one chain between two networks, with the kernel's own programs on both sides. Packets from outside
+//! pass the same instances in the opposite order.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -8,16 +8,17 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use pinion_tests::bed::two_cores;
-use pinion_tests::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, OUTSIDE, ROUTER, SHARED};
+use pinion_tests::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, INTERFACE, OUTSIDE, ROUTER, SHARED};
 use pinion_tests::iperf::iperf;
 use pinion_tests::namespace::Namespace;
-use pinion_tests::ping::ping;
+use pinion_tests::ping::{ping, pings};
 use pinion_tests::process::{output, run};
+use pinion_tests::until::{SOON, until};
 
-/// Who is inside may begin anything, who is outside nothing.
+/// Hosts inside may begin any flow, hosts outside none.
 const FIREWALL: &str = "inside = [\"10.79.0.0/24\"]\n[[rule]]\naction = \"allow\"\ndirection = \"out\"\n";
 const HTTP_PORT: &str = "8080";
-/// What a second of TCP has to move for it to have worked at all, in bytes.
+/// The least bytes that a second of TCP must move for the path to count as working.
 const TCP_MIN: u64 = 4 << 20;
 
 fn nat() -> String {
@@ -26,14 +27,14 @@ fn nat() -> String {
     )
 }
 
-/// A border with all three.
+/// A border with all three middleboxes.
 fn guarded() -> Border {
     let border = Border::new();
     border.pass_both_ways(&[("firewall", FIREWALL), ("nat", &nat()), ("lpm-router", &Border::router())], "shared");
     border
 }
 
-/// A web server, and what it says of each request.
+/// A web server, and its log of requests.
 struct Server {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -43,7 +44,7 @@ impl Server {
     #[track_caller]
     fn new(at: &Namespace, folder: &std::path::Path) -> Self {
         let mut command = at.command("setpriv");
-        // Were the test killed, it would stay.
+        // Otherwise the server would outlive a test that is killed.
         command
             .args(["--pdeathsig", "KILL", "python3", "-u", "-m", "http.server", HTTP_PORT, "--directory"])
             .arg(folder);
@@ -57,7 +58,7 @@ impl Server {
         server
     }
 
-    /// Who made the next request.
+    /// Returns the address of the client that made the next request.
     #[track_caller]
     fn client(&mut self) -> String {
         let mut line = String::new();
@@ -79,7 +80,7 @@ fn curl(from: &Namespace, url: &str) -> Command {
     command
 }
 
-/// What the FWPs that serve somebody have received: of the first stage those that least came to first, then of the next.
+/// Returns what the serving FWPs have received: those of the first stage, the least first, then those of the next.
 fn received(border: &Border) -> Vec<u64> {
     let mut fwps = border.node.cli().serving_fwps();
     fwps.sort_by_key(|fwp| (fwp["stage"].as_u64(), fwp["counters"]["received"].as_u64()));
@@ -87,10 +88,10 @@ fn received(border: &Border) -> Vec<u64> {
 }
 
 #[test]
-fn pings_are_answered_through_the_same_instances_and_nobody_outside_gets_in() {
+fn pings_are_answered_through_the_same_instances_and_no_host_outside_gets_in() {
     let border = guarded();
-    ping(&border.inside, &format!("-c 5 -i 0.05 -W 2 {OUTSIDE}")).assert_all(5);
-    ping(&border.inside, &format!("-c 5 -i 0.05 -W 2 -I {INSIDE_TOO} {OUTSIDE}")).assert_all(5);
+    pings(&border.inside, 5, &format!("-i 0.05 {OUTSIDE}")).assert_all(5);
+    pings(&border.inside, 5, &format!("-i 0.05 -I {INSIDE_TOO} {OUTSIDE}")).assert_all(5);
     // Each request and each answer passes each of the three.
     assert_eq!(received(&border), [20, 20, 20]);
     for address in [SHARED, INSIDE] {
@@ -98,7 +99,7 @@ fn pings_are_answered_through_the_same_instances_and_nobody_outside_gets_in() {
         assert_eq!(summary.received, 0, "to {address}: {summary:?}");
     }
     let refused = output(&mut curl(&border.outside, &format!("http://{SHARED}:{HTTP_PORT}/")));
-    assert!(!refused.status.success(), "somebody outside has got in");
+    assert!(!refused.status.success(), "a connection from outside was accepted");
     assert!(received(&border).len() == 3, "the same instances serve still");
 }
 
@@ -134,10 +135,10 @@ fn tcp_flows_both_ways_and_a_slow_stream_of_datagrams_loses_nothing() {
 #[test]
 fn a_trace_of_the_route_shows_the_router_and_the_host_behind_it() {
     let border = guarded();
-    // The kernel puts an error into a socket's queue before it marks the socket. A traceroute that has emptied the queue by then reads
-    // from nothing else until its time is up, so it is not to run while the core that sends the errors delivers them.
+    // The kernel puts an error into a socket's queue before it marks the socket. A traceroute that has emptied the queue in between waits
+    // until its timeout. It therefore must not run while the core that sends the errors delivers them.
     let (gateway, _) = two_cores();
-    // By datagrams, by echo requests and by TCP: what expires on the way is told of through translator and firewall.
+    // With datagrams, echo requests and TCP: the error for a packet whose TTL expires comes back through translator and firewall.
     for kind in ["--udp", "--icmp", "--tcp"] {
         let mut command = border.inside.command("taskset");
         command.args(["-c", &gateway.to_string(), "traceroute"]);
@@ -148,7 +149,7 @@ fn a_trace_of_the_route_shows_the_router_and_the_host_behind_it() {
 }
 
 #[test]
-fn who_sends_to_a_port_where_nobody_listens_is_told() {
+fn a_sender_to_a_closed_port_gets_the_icmp_error() {
     let border = guarded();
     let told = border.inside.inside(|| {
         let socket = UdpSocket::bind((INSIDE, 0)).expect("a socket");
@@ -161,7 +162,7 @@ fn who_sends_to_a_port_where_nobody_listens_is_told() {
 }
 
 #[test]
-fn a_rule_for_who_comes_from_outside_lets_them_in_through_the_same_chain() {
+fn a_rule_for_hosts_outside_lets_them_in_through_the_same_chain() {
     let border = Border::new();
     let web = format!(
         "{FIREWALL}[[rule]]\naction = \"allow\"\ndirection = \"in\"\nprotocol = \"tcp\"\nports = [{HTTP_PORT}]\n"
@@ -173,9 +174,25 @@ fn a_rule_for_who_comes_from_outside_lets_them_in_through_the_same_chain() {
     assert_eq!(run(&mut curl(&border.outside, &format!("http://{INSIDE}:{HTTP_PORT}/page"))), "hello");
     assert_eq!(server.client(), OUTSIDE);
     assert_eq!(ping(&border.outside, &format!("-c 2 -i 0.05 -W 1 {INSIDE}")).received, 0);
-    // Whoever asks for more hops than there are is told by the router, which is the first to see it.
+    // A packet with too small a TTL is answered by the router, the first hop that it reaches.
     let expired = ping(&border.outside, &format!("-c 2 -i 0.05 -W 1 -t 1 {INSIDE}"));
     assert_eq!((expired.received, expired.errors), (0, 2), "{expired:?}");
+}
+
+#[test]
+fn addresses_of_the_inside_that_come_from_outside_are_known_to_be_forged() {
+    const FORGED: &str = "10.79.0.77";
+    let border = Border::new();
+    border.outside.ip(&format!("address add {FORGED}/32 dev {INTERFACE}"));
+    border.pass_both_ways(&[("firewall", FIREWALL), ("lpm-router", &Border::router())], "shared");
+    ping(&border.inside, &format!("-c 3 -i 0.05 -W 2 {OUTSIDE}")).assert_all(3);
+    let forged = ping(&border.outside, &format!("-c 3 -i 0.05 -W 1 -I {FORGED} {INSIDE}"));
+    assert_eq!(forged.received, 0, "{forged:?}");
+    until("count of forged packets", SOON, || {
+        let metrics = border.node.cli().run(&["metrics"]);
+        let of_spoofed = |line: &&str| line.contains("firewall_packets_denied_total{") && line.contains("\"spoofed\"");
+        metrics.lines().find(of_spoofed).filter(|line| !line.ends_with(" 0")).map(|_| ())
+    });
 }
 
 #[test]
@@ -183,10 +200,10 @@ fn each_client_inside_has_an_instance_of_its_own_that_its_answers_find() {
     let border = Border::new();
     border.pass_both_ways(&[("firewall", FIREWALL), ("lpm-router", &Border::router())], "per-client");
     for address in [INSIDE, INSIDE_TOO] {
-        ping(&border.inside, &format!("-c 4 -i 0.05 -W 2 -I {address} {OUTSIDE}")).assert_all(4);
+        pings(&border.inside, 4, &format!("-i 0.05 -I {address} {OUTSIDE}")).assert_all(4);
     }
     assert_eq!(received(&border), [8, 8, 8, 8], "two of each stage, for requests and answers");
-    // What somebody outside begins goes to the client's, too.
+    // A flow that a host outside begins also goes to the client's instance.
     assert_eq!(ping(&border.outside, &format!("-c 2 -i 0.05 -W 1 {INSIDE}")).received, 0);
     assert_eq!(received(&border), [8, 10, 8, 10]);
 }

@@ -1,21 +1,22 @@
-//! Samples that stand between two networks, with the kernel's own traffic from both sides.
+//! Samples between two networks, with the kernel's own traffic from both sides.
 #![forbid(unsafe_code)]
 
 use pinion_tests::bed::Device;
 use pinion_tests::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
 use pinion_tests::iperf::iperf;
-use pinion_tests::ping::ping;
+use pinion_tests::ping::{ping, pings};
+use pinion_tests::until::{SOON, until};
 
-/// What the translator has the left host become.
+/// The address to which the translator changes the left host's.
 const OUTSIDE: &str = "10.78.0.99";
-/// The router's own, from which it says what it could not do.
+/// The router's own address, the source of its ICMP errors.
 const ROUTER: &str = "10.78.0.254";
 
-/// What a second of TCP has to move for it to have worked at all.
+/// The least bytes that a second of TCP must move for the path to count as working.
 const BYTES_MIN: u64 = 1 << 20;
 
 #[test]
-fn a_firewall_lets_out_what_is_begun_inside_and_its_answers_in_and_nothing_that_is_begun_outside() {
+fn a_firewall_passes_flows_begun_inside_with_their_answers_and_none_begun_outside() {
     let inline = Inline::new(Device::AfPacket);
     let (left, right) = (&inline.left, &inline.right);
     inline.pass_through(
@@ -34,30 +35,60 @@ fn a_firewall_lets_out_what_is_begun_inside_and_its_answers_in_and_nothing_that_
         let summary = ping(&from.namespace, &format!("-c 3 -i 0.05 -W 1 {to}"));
         assert_eq!(summary.received, answered, "to {to}: {summary:?}");
     }
-    // The server sends: all that it sends is an answer.
+    // The server sends, so all its data arrives as answers.
     let moved = iperf(&left.namespace, &right.namespace, &right.address, "--time 1 --reverse");
     assert!(moved.received_bytes > BYTES_MIN, "{moved:?}");
 }
 
 #[test]
-fn behind_a_translator_a_host_speaks_with_others_that_know_nothing_of_its_address() {
+fn a_firewall_knows_forged_addresses_of_the_inside_by_the_port_that_they_come_in_by() {
+    /// An address of the inside, which here is also the right host's.
+    const FORGED: &str = "10.78.0.50";
+    let inline = Inline::new(Device::AfPacket);
+    let (left, right) = (&inline.left, &inline.right);
+    right.namespace.ip(&format!("address add {FORGED}/32 dev {INTERFACE}"));
+    // The node's port 0 is `lan`, on the left host's side.
+    inline.pass_through(
+        "firewall",
+        &format!(
+            "inside = [\"{}/32\", \"{FORGED}/32\"]\ninside_ports = [0]\noutputs = {{ out = 0, in = 1 }}\n\
+             [[rule]]\naction = \"allow\"\ndirection = \"out\"\n",
+            left.address
+        ),
+    );
+    ping(&left.namespace, &format!("-c 3 -i 0.05 -W 1 {}", right.address)).assert_all(3);
+    let forged = ping(&right.namespace, &format!("-c 3 -i 0.05 -W 1 -I {FORGED} {}", left.address));
+    assert_eq!(forged.received, 0, "{forged:?}");
+    until("count of forged packets", SOON, || {
+        let metrics = inline.node.cli().run(&["metrics"]);
+        let of_spoofed = |line: &&str| line.contains("firewall_packets_denied_total{") && line.contains("\"spoofed\"");
+        metrics.lines().find(of_spoofed).filter(|line| !line.ends_with(" 0")).map(|_| ())
+    });
+}
+
+#[test]
+fn behind_a_translator_a_host_reaches_others_that_do_not_know_its_address() {
     let inline = Inline::new(Device::AfPacket);
     let (left, right) = (&inline.left, &inline.right);
     let knows = |address: &str, station: &str| {
         right.namespace.ip(&format!("neighbor replace {address} {station} dev {INTERFACE} nud permanent"));
     };
     knows(OUTSIDE, &format!("lladdr {WAN_MAC}"));
-    // What came from there untranslated would be answered to nobody.
+    // The answer to an untranslated packet would reach no host.
     knows(&left.address, "lladdr 02:00:00:00:00:01");
     inline.pass_through(
         "nat",
         &format!(
-            "inside = [\"{}/32\"]\noutside = [{OUTSIDE:?}]\n[to_outside]\noutput = 0\n[to_inside]\noutput = 1\n",
+            "inside = [\"{}/32\"]\noutside = [{OUTSIDE:?}]\ninside_ports = [0]\n[to_outside]\noutput = 0\n[to_inside]\noutput = 1\n",
             left.address
         ),
     );
-    ping(&left.namespace, &format!("-c 3 -i 0.05 -W 1 {}", right.address)).assert_all(3);
-    assert_eq!(ping(&right.namespace, &format!("-c 2 -i 0.05 -W 1 {OUTSIDE}")).received, 0, "nobody asked");
+    pings(&left.namespace, 3, &format!("-i 0.05 {}", right.address)).assert_all(3);
+    assert_eq!(
+        ping(&right.namespace, &format!("-c 2 -i 0.05 -W 1 {OUTSIDE}")).received,
+        0,
+        "an unsolicited request was answered"
+    );
     for words in ["--time 1", "--time 1 --reverse", "--udp --bitrate 10M --time 1"] {
         let moved = iperf(&left.namespace, &right.namespace, &right.address, words);
         assert!(moved.received_bytes > BYTES_MIN / 2, "{words}: {moved:?}");
@@ -65,7 +96,7 @@ fn behind_a_translator_a_host_speaks_with_others_that_know_nothing_of_its_addres
 }
 
 #[test]
-fn a_router_forwards_by_its_table_and_says_what_may_go_no_further() {
+fn a_router_forwards_by_its_table_and_reports_an_expired_ttl() {
     let inline = Inline::new(Device::AfPacket);
     let (left, right) = (&inline.left, &inline.right);
     let hop = |name: &str, output: u32, mac: &str| {
@@ -81,10 +112,9 @@ fn a_router_forwards_by_its_table_and_says_what_may_go_no_further() {
             hop("left", 1, WAN_MAC)
         ),
     );
-    let to_right = |words: &str| ping(&left.namespace, &format!("{words} -i 0.05 -W 1 {}", right.address));
-    to_right("-c 3").assert_all(3);
-    to_right("-c 3 -t 2").assert_all(3);
-    let expired = to_right("-c 3 -t 1");
+    pings(&left.namespace, 3, &format!("-i 0.05 {}", right.address)).assert_all(3);
+    pings(&left.namespace, 3, &format!("-i 0.05 -t 2 {}", right.address)).assert_all(3);
+    let expired = ping(&left.namespace, &format!("-c 3 -i 0.05 -W 1 -t 1 {}", right.address));
     assert_eq!((expired.received, expired.errors), (0, 3), "{expired:?}");
     let moved = iperf(&left.namespace, &right.namespace, &right.address, "--time 1");
     assert!(moved.received_bytes > BYTES_MIN, "{moved:?}");

@@ -1,4 +1,4 @@
-//! The sample firewall before a service: who is allowed is served, who is not reaches nothing behind it.
+//! The sample firewall in front of a service: packets of an allowed client are served, those of any other never reach the service.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -6,12 +6,12 @@ use std::fs;
 use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{Summary, ping};
+use pinion_tests::ping::{ping, pings};
 use pinion_tests::process::errors;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
-/// A chain `guarded` of the firewall, with this policy, and of the function that answers pings.
+/// A chain `guarded` of the firewall with this policy, and of the function that answers pings.
 fn guarded(policy: &str) -> Manifest {
     let stages = format!("[{{ module = \"packet-filter\", config = {policy:?} }}, {{ module = \"icmp-echo\" }}]");
     Manifest::of(TENANT)
@@ -22,20 +22,16 @@ fn guarded(policy: &str) -> Manifest {
         .ping_rule("ping-v6", "guarded", "per-client", NODE_V6)
 }
 
-fn pings(bed: &Bed, client: usize, to: &str) -> Summary {
-    ping(&bed.clients[client].namespace, &format!("-c 3 -i 0.1 -W 0.5 {to}"))
-}
-
 #[test]
-fn who_is_allowed_is_served_and_who_is_not_reaches_nothing_behind_the_firewall() {
+fn allowed_clients_are_served_and_others_reach_nothing_behind_the_firewall() {
     let bed = Bed::new(Device::AfPacket);
     let (served, barred) = (&bed.clients[0], &bed.clients[1]);
     let (allowed, allowed_v6) = (&served.address, &served.address_v6);
     let policy = format!("allow icmp from {allowed}\nallow icmp from {allowed_v6}\ndefault deny");
     bed.node.apply(guarded(&policy).text());
     for to in [NODE, NODE_V6] {
-        pings(&bed, 0, to).assert_all(3);
-        assert_eq!(pings(&bed, 1, to).received, 0);
+        pings(&served.namespace, 3, &format!("-i 0.1 {to}")).assert_all(3);
+        assert_eq!(ping(&barred.namespace, &format!("-c 3 -i 0.1 -W 0.5 {to}")).received, 0);
     }
     let of_barred = |fwp: &Value| [&barred.address, &barred.address_v6].iter().any(|own| fwp["client"] == own.as_str());
     let behind = until("FWPs of the client that is barred, two by each address", SOON, || {
@@ -49,7 +45,7 @@ fn who_is_allowed_is_served_and_who_is_not_reaches_nothing_behind_the_firewall()
 }
 
 #[test]
-fn a_policy_that_is_no_policy_is_not_applied() {
+fn an_invalid_policy_is_not_applied() {
     let bed = Bed::new(Device::AfPacket);
     let path = bed.node.path("guarded.toml");
     fs::write(&path, guarded("allow everything\ndefault deny").text()).expect("the node's folder is writable");

@@ -1,4 +1,4 @@
-//! Real clients ping through the whole house, over each kind of device that needs no hardware.
+//! Real clients ping through the whole node, over each kind of device that needs no hardware.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use pinion_tests::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT, echo};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, ping};
+use pinion_tests::ping::{flood, ping, pings};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
 const FLOOD_PINGS: u64 = 20_000;
 
-/// Another address of the node, for policies that look at it.
+/// Another address of the node, for policies that depend on the destination.
 const OTHER: &str = "10.77.0.3";
 
 fn clients_served(bed: &Bed) -> Vec<String> {
@@ -24,7 +24,7 @@ fn each_client_is_served_by_an_fwp_of_its_own(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     for client in &bed.clients {
-        ping(&client.namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
+        pings(&client.namespace, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
     }
     let fwps = until("three FWPs that serve clients", SOON, || {
         let fwps = bed.node.cli().serving_fwps();
@@ -55,9 +55,9 @@ fn full_sized_and_ipv6_pings_are_answered(device: Device) {
     let bed = Bed::new(device);
     bed.apply_echo("per-client");
     let Client { namespace, address, address_v6 } = &bed.clients[0];
-    ping(namespace, &format!("-c 20 -i 0.05 -s 1472 -M do {NODE}")).assert_all(20);
-    ping(namespace, &format!("-c 20 -i 0.05 {NODE_V6}")).assert_all(20);
-    ping(namespace, &format!("-c 20 -i 0.05 -s 1452 -M do {NODE_V6}")).assert_all(20);
+    pings(namespace, 20, &format!("-i 0.05 -s 1472 -M do {NODE}")).assert_all(20);
+    pings(namespace, 20, &format!("-i 0.05 {NODE_V6}")).assert_all(20);
+    pings(namespace, 20, &format!("-i 0.05 -s 1452 -M do {NODE_V6}")).assert_all(20);
     flood(namespace, NODE_V6, 2_000).assert_all(2_000);
     let served = until("two clients, one by each address", SOON, || {
         let served: BTreeSet<_> = clients_served(&bed).into_iter().collect();
@@ -96,7 +96,7 @@ fn all_clients_share_one_fwp_if_the_rule_says_so() {
     let bed = Bed::new(Device::AfPacket);
     bed.apply_echo("shared");
     for client in &bed.clients {
-        ping(&client.namespace, &format!("-c 5 -i 0.1 {NODE}")).assert_all(5);
+        pings(&client.namespace, 5, &format!("-i 0.1 {NODE}")).assert_all(5);
     }
     let fwps = bed.node.cli().serving_fwps();
     assert_eq!(fwps.len(), 1, "{fwps:?}");
@@ -113,8 +113,8 @@ fn each_flow_of_a_client_has_an_fwp_of_its_own_if_the_rule_says_so() {
     bed.node.apply(manifest.text());
     let Client { namespace, address, .. } = &bed.clients[0];
     for _ in 0..2 {
-        ping(namespace, &format!("-c 2 -i 0.2 {NODE}")).assert_all(2);
-        ping(namespace, &format!("-c 2 -i 0.2 {OTHER}")).assert_all(2);
+        pings(namespace, 2, &format!("-i 0.2 {NODE}")).assert_all(2);
+        pings(namespace, 2, &format!("-i 0.2 {OTHER}")).assert_all(2);
     }
     let flow = |to| format!("icmp {address} -> {to}");
     let flows: BTreeSet<_> = clients_served(&bed).into_iter().collect();
@@ -130,19 +130,19 @@ fn a_chain_instance_that_sees_no_packet_for_its_idle_time_ends() {
         .chain("echo", "icmp-echo", "idle_timeout_ms = 200")
         .ping_rule("ping", "echo", "per-client", NODE);
     bed.node.apply(manifest.text());
-    ping(&bed.clients[0].namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    pings(&bed.clients[0].namespace, 1, NODE).assert_all(1);
     let ended = until("chain instance that ended", SOON, || {
         bed.node.cli().get("instances").into_iter().find(|instance| instance["state"] == "terminated")
     });
     assert_eq!(ended["client"], bed.clients[0].address.as_str());
     assert_eq!(ended["ended_because"], "nothing came for its chain's idle time");
-    ping(&bed.clients[0].namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    pings(&bed.clients[0].namespace, 1, NODE).assert_all(1);
 }
 
 #[test]
 fn a_chain_of_several_functions_passes_packets_from_one_to_the_next() {
     let bed = Bed::new(Device::AfPacket);
-    // An even number of swaps: the echo sees the frame as it came.
+    // An even number of swaps: the echo receives the frame unchanged.
     let stages = "{ module = \"macswap\" }, { module = \"macswap\" }, { module = \"icmp-echo\" }";
     let manifest = Manifest::of(TENANT)
         .module("icmp-echo", &build::sample("icmp-echo"))
@@ -150,19 +150,24 @@ fn a_chain_of_several_functions_passes_packets_from_one_to_the_next() {
         .with(format_args!("[[chain]]\nname = \"long\"\nstage = [{stages}]\n"))
         .ping_rule("ping", "long", "per-client", NODE);
     bed.node.apply(manifest.text());
-    flood(&bed.clients[0].namespace, NODE, 1_000).assert_all(1_000);
-    let fwps = bed.node.cli().serving_fwps();
-    let passed: Vec<_> = fwps.iter().map(|fwp| (&fwp["module"], &fwp["counters"]["sent"])).collect();
-    let thousand = serde_json::Value::from(1_000);
-    let expected = ["macswap", "macswap", "icmp-echo"].map(serde_json::Value::from);
-    assert_eq!(passed, expected.iter().map(|module| (module, &thousand)).collect::<Vec<_>>());
+    let summary = flood(&bed.clients[0].namespace, NODE, 1_000);
+    summary.assert_all(1_000);
+    let expected = ["macswap", "macswap", "icmp-echo"].map(|module| (module.to_owned(), Some(summary.sent)));
+    until("all requests, passed on by each function", SOON, || {
+        let fwps = bed.node.cli().serving_fwps();
+        let passed = fwps.iter().map(|fwp| {
+            let module = fwp["module"].as_str().expect("an FWP has a module").to_owned();
+            (module, fwp["counters"]["sent"].as_u64())
+        });
+        passed.eq(expected.iter().cloned()).then_some(())
+    });
 }
 
 #[test]
-fn a_rule_that_is_deleted_serves_nobody_any_more() {
+fn a_deleted_rule_serves_no_client() {
     let bed = Bed::new(Device::AfPacket);
     bed.node.apply(echo("per-client").text());
-    ping(&bed.clients[0].namespace, &format!("-c 2 -i 0.2 {NODE}")).assert_all(2);
+    pings(&bed.clients[0].namespace, 2, &format!("-i 0.2 {NODE}")).assert_all(2);
     bed.node.cli().run(&["delete", "rule", "ping", "--tenant", TENANT]);
     let unanswered = until("ping without an answer", SOON, || {
         Some(ping(&bed.clients[0].namespace, &format!("-c 1 -W 0.1 {NODE}"))).filter(|it| it.received == 0)
@@ -172,7 +177,7 @@ fn a_rule_that_is_deleted_serves_nobody_any_more() {
 }
 
 #[test]
-fn what_a_function_makes_itself_goes_on_like_what_came_in_as_often_as_its_slots_come_back() {
+fn packets_that_a_function_creates_go_on_like_received_ones_as_often_as_its_slots_come_back() {
     let bed = Bed::new(Device::AfPacket);
     let stages = "[{ module = \"doubler\" }, { module = \"icmp-echo\" }]";
     let doubled = Manifest::of(TENANT)
@@ -183,6 +188,6 @@ fn what_a_function_makes_itself_goes_on_like_what_came_in_as_often_as_its_slots_
     bed.node.apply(doubled.text());
     let count = 200;
     let summary = ping(&bed.clients[0].namespace, &format!("-q -c {count} -i 0.002 -W 2 {NODE}"));
-    // It waits for no second answer to the last one.
+    // `ping` does not wait for the second answer to its last request.
     assert!(summary.received == count && (count - 1..=count).contains(&summary.duplicates), "{summary:?}");
 }

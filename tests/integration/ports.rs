@@ -1,4 +1,4 @@
-//! Nodes with several ports: frames pass from one to the other, and what happens to one does not concern the other.
+//! Nodes with several ports: frames pass from one to the other, and a fault of one does not affect the other.
 #![forbid(unsafe_code)]
 
 use pinion_tests::bed::turn;
@@ -6,7 +6,7 @@ use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::namespace::Namespace;
 use pinion_tests::node::Node;
-use pinion_tests::ping::{flood, ping};
+use pinion_tests::ping::{flood, pings};
 use pinion_tests::until::{SOON, until};
 
 /// The node's own address, on the port `lan`.
@@ -14,7 +14,7 @@ const NODE: &str = "10.77.0.2";
 const LEFT: &str = "10.77.0.11";
 const RIGHT: &str = "10.77.0.12";
 
-/// Two hosts with nothing between them but a node, which is a wire for what they send each other.
+/// Two hosts connected only by a node, which forwards their frames unchanged.
 struct Wire {
     node: Node,
     left: Namespace,
@@ -34,7 +34,7 @@ fn address(namespace: &Namespace, own: &str, other: &str, other_mac: &str) {
 }
 
 impl Wire {
-    /// `driver` is one that sits on a kernel interface; `more` are further keys of both ports.
+    /// `driver` is a driver that uses a kernel interface; `more` are further keys of both ports.
     fn new(driver: &str, more: &str) -> Self {
         let [left, middle, right] = ["left", "middle", "right"].map(Namespace::new);
         left.connect("eth0", &middle, "port0");
@@ -83,7 +83,7 @@ impl Wire {
 fn frames_pass_between_two_ports_both_ways(driver: &str) {
     let _turn = turn();
     let wire = Wire::new(driver, "");
-    ping(&wire.left, &format!("-c 20 -i 0.05 {RIGHT}")).assert_all(20);
+    pings(&wire.left, 20, &format!("-i 0.05 {RIGHT}")).assert_all(20);
     flood(&wire.left, RIGHT, 2_000).assert_all(2_000);
     flood(&wire.right, LEFT, 2_000).assert_all(2_000);
     flood(&wire.left, NODE, 1_000).assert_all(1_000);
@@ -107,7 +107,7 @@ fn frames_of_many_flows_pass_between_ports_with_several_queues() {
         let own = format!("10.77.0.{number}");
         wire.left.ip(&format!("address add {own}/24 dev eth0"));
         wire.right.ip(&format!("neighbour replace {own} lladdr {} dev eth0 nud permanent", mac(&wire.left)));
-        ping(&wire.left, &format!("-c 5 -i 0.1 -I {own} {NODE}")).assert_all(5);
+        pings(&wire.left, 5, &format!("-i 0.1 -I {own} {NODE}")).assert_all(5);
     }
     flood(&wire.left, RIGHT, 2_000).assert_all(2_000);
 }
@@ -120,7 +120,7 @@ fn a_link_that_goes_down_disturbs_no_other_port(driver: &str) {
     until("sign of a link that is down", SOON, || (!wire.link_is_up(1)).then_some(()));
     assert!(wire.link_is_up(0));
     flood(&wire.left, NODE, 1_000).assert_all(1_000);
-    ping(&wire.left, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
+    pings(&wire.left, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
     wire.right.ip("link set eth0 up");
     until("sign of a link that is up again", SOON, || wire.link_is_up(1).then_some(()));
     wire.address_both();

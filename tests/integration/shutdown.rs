@@ -7,11 +7,11 @@ use pinion_tests::bed::{Bed, Device, NODE, turn};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::node::Node;
-use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::ping::{flood, ping, pings, poke};
 use pinion_tests::until::{SOON, until};
 use rustix::process::Pid;
 
-/// Processes of a group, by what the kernel says of each: `PID (NAME) STATE PARENT GROUP ...`.
+/// Returns the processes of a group, as the kernel describes each: `PID (NAME) STATE PARENT GROUP ...`.
 fn processes_of_group(group: Pid) -> Vec<String> {
     let stats = fs::read_dir("/proc").expect("there is /proc").filter_map(|entry| {
         let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
@@ -24,7 +24,7 @@ fn processes_of_group(group: Pid) -> Vec<String> {
 fn a_node_told_to_stop_leaves_nothing(device: Device, interfaces_left: &[&str]) {
     let mut bed = Bed::new(device);
     bed.apply_echo("per-client");
-    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
+    pings(&bed.clients[0].namespace, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
     let (socket, group) = (bed.node.socket(), bed.node.process());
     assert!(socket.exists());
     assert!(!processes_of_group(group).is_empty());
@@ -99,5 +99,5 @@ fn it_can_be_stopped_and_started_under_traffic() {
         });
         bed.start_node();
     }
-    ping(&bed.clients[0].namespace, &format!("-c 3 -i 0.2 {NODE}")).assert_all(3);
+    pings(&bed.clients[0].namespace, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
 }

@@ -1,5 +1,5 @@
-//! A node under load for as long as one likes: chains come and go, functions misbehave, the node crashes. Through all of it
-//! no ping of those who have nothing to do with that is lost, and in the end nothing has leaked. `make soak TIME=3600`.
+//! A node under load for a chosen time: chains come and go, functions misbehave, the node crashes. No ping of the other clients is lost,
+//! and in the end nothing has leaked. `make soak TIME=3600`.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -12,19 +12,19 @@ use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::{flood, ping, poke};
 use pinion_tests::until::SOON;
 
-/// Whose functions come, go and misbehave.
+/// The tenant whose chains come and go and whose functions misbehave.
 const TENANT: &str = "mallory";
 const ADDRESSES: [&str; 4] = ["10.77.0.61", "10.77.0.62", "10.77.0.63", "10.77.0.64"];
-/// Each answers for one of the addresses, and ends in its own way.
+/// Each module answers for one of the addresses, and ends in its own way.
 const MODULES: [&str; 4] = ["looper", "trapper", "wild_descriptor", "memory_bomb"];
-/// So few that a leak of some per round would starve the node within minutes.
+/// Limits so low that a leak of a few per round would starve the node within minutes.
 const LIMITS: &str = "[limits]\nbuffers = 1024\nfwps_max = 128\n";
 const PINGS: u64 = 3_000;
-/// Rounds from a start on in which a node may still grow to its working size.
+/// Rounds after a start in which a node may still grow to its working size.
 const ROUNDS_TO_GROW: u32 = 3;
 const ROUNDS_PER_CRASH: u32 = 20;
 
-/// All that misbehaves, each for an address of its own.
+/// A manifest with all misbehaving modules, each for an address of its own.
 fn wild(round: u32) -> Manifest {
     let mut manifest = Manifest::of(TENANT);
     for (module, address) in MODULES.iter().zip(ADDRESSES) {
@@ -42,7 +42,7 @@ fn wild(round: u32) -> Manifest {
     manifest
 }
 
-/// Lets chains come, misbehave and go while two clients flood the node.
+/// Applies chains that misbehave and deletes them while two clients flood the node.
 fn round(bed: &Bed, round: u32) {
     thread::scope(|scope| {
         let floods = [0, 1].map(|client| scope.spawn(move || flood(&bed.clients[client].namespace, NODE, PINGS)));
@@ -59,7 +59,7 @@ fn round(bed: &Bed, round: u32) {
     });
 }
 
-/// Waits until only those are there who have not misbehaved.
+/// Waits until only the FWPs of well-behaved functions are left.
 fn wait_for_the_end_of_others(bed: &Bed) {
     let start = Instant::now();
     loop {

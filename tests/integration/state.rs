@@ -1,5 +1,5 @@
-//! State that outlives instances: who may do what with it, for how long it is there, and what is refused. With the sample `notebook`, which
-//! is called by its name, on a node that has no device.
+//! State that outlives instances: access rights, lifetime, and what is refused. Uses the sample `notebook`, which is called by name, on a
+//! node without a device.
 #![forbid(unsafe_code)]
 
 use std::process::Output;
@@ -21,7 +21,7 @@ fn notebook(tenant: &str, field: &str) -> Manifest {
     Manifest::of(tenant).module("notebook", &build::sample("notebook")).with(field)
 }
 
-/// A chain of the notebook's, of which nothing is kept ready; `more` are further keys of it.
+/// A chain of the notebook, with no instance kept ready; `more` has further keys of the chain.
 fn chain(name: &str, access: &str, more: &str) -> String {
     let stage = format!("{{ module = \"notebook\", config = \"notes\", state = {{ notes = \"{access}\" }} }}");
     format!("[[chain]]\nname = \"{name}\"\nstage = [{stage}]\ncache_min = 0\n{more}\n")
@@ -44,7 +44,7 @@ fn assert_refused(output: &Output, sentence: &str) {
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
-/// What `pinion get state` says of a tenant's field.
+/// Returns what `pinion get state` reports about a tenant's field.
 fn status(cli: &Cli, tenant: &str) -> Value {
     let found = cli.get("state").into_iter().find(|field| field["tenant"] == tenant && field["name"] == "notes");
     found.unwrap_or_else(|| panic!("{tenant} has no field of notes"))
@@ -56,7 +56,7 @@ fn applied(node: &Node, manifest: &Manifest) -> Output {
     node.cli().try_apply(&path)
 }
 
-/// Without the node.
+/// Checks a manifest without the node.
 fn checked(node: &Node, manifest: &Manifest) -> Output {
     let path = node.path("checked.toml");
     std::fs::write(&path, manifest.text()).expect("the node's folder is writable");
@@ -71,7 +71,7 @@ fn end_instance(cli: &Cli, function: &str) {
 }
 
 #[test]
-fn a_node_obeys_the_orders_that_the_sdks_fake_obeys() {
+fn the_node_answers_orders_as_the_sdks_fake_does() {
     let node = Node::without_devices();
     node.apply(writer("default").text());
     let cli = node.cli();
@@ -89,7 +89,7 @@ fn a_node_obeys_the_orders_that_the_sdks_fake_obeys() {
 }
 
 #[test]
-fn what_one_chain_writes_another_may_only_read_and_another_tenant_never_sees() {
+fn state_of_one_chain_is_read_only_for_another_and_invisible_to_other_tenants() {
     let node = Node::without_devices();
     node.apply(writer("default").with(chain("reader", "read", "")).text());
     node.apply(writer("mallory").text());
@@ -108,14 +108,14 @@ fn what_one_chain_writes_another_may_only_read_and_another_tenant_never_sees() {
     assert_eq!(status(&cli, "mallory")["misses"], 1);
     let text = cli.run(&["status"]);
     assert!(text.lines().any(|line| line.starts_with("TENANT") && line.contains("DENIED")), "{text}");
-    // One that is granted to read for the first time, and one to write, do as they are told from then on.
+    // A chain whose grant changes from read to write may write from then on.
     node.apply(writer("default").with(chain("reader", "write", "")).text());
     until("grant", SOON, || (order(&cli, "default/reader", "put colour red") == "ok").then_some(()));
     assert_eq!(order(&cli, "default/writer", "get colour"), "red");
 }
 
 #[test]
-fn what_is_kept_outlives_instances_and_updates_but_not_the_last_chain_nor_the_node() {
+fn state_outlives_instances_and_updates_but_not_the_last_chain_nor_the_node() {
     let mut node = Node::without_devices();
     let version = |more: &str| notebook("default", NOTES).with(chain("writer", "write", more));
     node.apply(version("idle_timeout_ms = 100").text());
@@ -127,7 +127,7 @@ fn what_is_kept_outlives_instances_and_updates_but_not_the_last_chain_nor_the_no
     assert_eq!(order(&cli, "writer", "get colour"), "blue");
     node.apply(version("memory_limit_kib = 8192").text());
     assert_eq!(order(&cli, "writer", "get colour"), "blue");
-    // Declared otherwise it is another field.
+    // With another declaration it is another field.
     let larger = NOTES.replace("entries = 4", "entries = 5");
     node.apply(notebook("default", &larger).with(chain("writer", "write", "drain_timeout_ms = 0")).text());
     until("field that is empty", SOON, || (order(&cli, "writer", "get colour") == "none").then_some(()));
@@ -143,7 +143,7 @@ fn what_is_kept_outlives_instances_and_updates_but_not_the_last_chain_nor_the_no
 }
 
 #[test]
-fn a_field_that_is_full_says_so_and_goes_on_with_what_it_has() {
+fn a_full_field_refuses_new_entries_and_keeps_the_ones_that_it_has() {
     let node = Node::without_devices();
     node.apply(writer("default").text());
     let cli = node.cli();
@@ -176,17 +176,17 @@ fn a_module_that_asks_for_state_without_a_grant_is_refused_with_and_without_a_no
         assert_refused(&output, "its stage is granted no state: grant it the fields that it uses");
     }
     assert_eq!(node.cli().get("chains"), Vec::<Value>::new());
-    // By the module's own name there is no stage that could be granted any.
+    // A module that is called by its own name has no stage that could be granted state.
     node.apply(notebook("default", "").text());
     assert_refused(&node.cli().output(&["invoke", "notebook", "-d", "get x"]), "granted no state");
 }
 
 #[test]
-fn what_cannot_be_granted_is_refused_in_a_sentence_and_changes_nothing() {
+fn an_impossible_grant_is_refused_in_a_sentence_and_changes_nothing() {
     let node = Node::without_devices();
     node.apply(writer("default").text());
     let both = |output: Output, sentence: &str| assert_refused(&output, sentence);
-    // Granted under another name than the function wants.
+    // Granted under a name that the function does not use.
     let renamed = notebook("default", &NOTES.replace("notes", "other"))
         .with(chain("second", "read", "").replace("{ notes = ", "{ other = "));
     for output in [checked(&node, &renamed), applied(&node, &renamed)] {

@@ -1,4 +1,4 @@
-//! A tenant's way from an empty folder to a function on the wire, and what it sees of it.
+//! A tenant's way from an empty folder to a function that serves traffic, and what the tenant sees of it.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use pinion_tests::until::{SOON, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The port that the template `responder` answers at.
+/// The port at which the template `responder` answers.
 const PORT: u16 = 7777;
 
 fn test_natively(folder: &Path) {
@@ -28,7 +28,7 @@ fn test_natively(folder: &Path) {
         .env_remove("CARGO_TARGET_DIR"));
 }
 
-/// What answers a datagram, if something does.
+/// Sends a datagram; returns the answer, if there is one.
 fn answer(bed: &Bed, client: usize, text: &[u8]) -> Option<Vec<u8>> {
     bed.clients[client].namespace.inside(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a client has sockets");
@@ -40,7 +40,7 @@ fn answer(bed: &Bed, client: usize, text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// What is answered over TCP until the function closes the connection, after the client has said this and no more.
+/// Sends this text over TCP and closes the sending side; returns what the function answers until it closes the connection.
 fn asked(bed: &Bed, client: usize, text: &str) -> String {
     let mut stream = bed.clients[client]
         .namespace
@@ -91,7 +91,9 @@ fn a_new_responder_is_tested_built_checked_applied_and_answers_clients() {
 fn a_new_function_in_c_is_tested_built_applied_and_answers_clients() {
     let bed = Bed::new(Device::AfPacket);
     let (_folder, made) = new_crate("c");
-    let tested = run(Command::new("make").args(["--silent", "test"]).current_dir(&made).env_remove("MAKEFLAGS"));
+    let mut make = Command::new("make");
+    make.args(["--silent", "test"]).current_dir(&made).env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    let tested = run(&mut make);
     assert!(tested.contains("3 passed, 0 failed"), "{tested}");
     let built = run(&mut pinion(&made, &["build"]));
     assert!(built.contains("demo/my-function/0") && built.contains("from a snapshot"), "{built}");
@@ -103,7 +105,7 @@ fn a_new_function_in_c_is_tested_built_applied_and_answers_clients() {
 }
 
 #[test]
-fn what_does_not_compile_in_c_is_not_built_and_the_compiler_says_why() {
+fn a_c_source_that_does_not_compile_is_not_built_and_the_compiler_says_why() {
     let (_folder, made) = new_crate("c");
     std::fs::write(made.join("src/function.c"), "int answer(void) { return missing; }").expect("it can be changed");
     let error = refused(&output(&mut pinion(&made, &["build"])));
@@ -124,7 +126,7 @@ fn a_new_packet_filter_is_tested_built_and_checked() {
 
 #[test]
 fn a_new_endpoint_is_tested_built_and_applied_and_keeps_each_clients_notes_over_tcp() {
-    // By AF_PACKET segments would come as the kernel leaves them to a card, without a checksum.
+    // On AF_PACKET, segments would come without a checksum, as the kernel leaves checksums to a network card.
     let bed = Bed::new(Device::Tap);
     let (_folder, made) = new_crate("endpoint");
     test_natively(&made);
@@ -136,7 +138,7 @@ fn a_new_endpoint_is_tested_built_and_applied_and_keeps_each_clients_notes_over_
 }
 
 #[test]
-fn what_does_not_compile_is_not_built_and_cargo_says_why() {
+fn a_source_that_does_not_compile_is_not_built_and_cargo_says_why() {
     let (_folder, made) = new_crate("responder");
     std::fs::write(made.join("src/lib.rs"), "fn answer() -> u32 {}").expect("the crate can be changed");
     let error = refused(&output(&mut pinion(&made, &["build"])));
@@ -223,13 +225,13 @@ fn a_function_that_panics_tells_its_tenant_why_and_where_and_no_other() {
     let text = failure["text"].as_str().unwrap_or_default();
     let sentence = text.lines().next().unwrap_or_default();
     assert!(sentence.contains("examples/trapper.rs:13:9: trapper does not like its 1 packets"), "{text}");
-    // Which functions it was in, by their names.
+    // The functions on the stack, by name.
     assert!(text.lines().skip(1).any(|line| line.contains("pinion_run")), "{text}");
-    assert_eq!(logs(&bed, &["--tenant", "somebody-else"]), Vec::<Value>::new());
+    assert_eq!(logs(&bed, &["--tenant", "other-tenant"]), Vec::<Value>::new());
 }
 
 #[test]
-fn who_follows_sees_what_comes_until_interrupted() {
+fn followed_logs_show_new_lines_until_interrupted() {
     let bed = Bed::new(Device::AfPacket);
     let manifest = Manifest::of(TENANT).module("log-flood", &hostile("log_flood")).chain("loud", "log-flood", "");
     let cli = bed.node.cli();

@@ -11,10 +11,10 @@ use pinion_tests::load::look;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::until::until;
 
-/// How long each packet waits.
+/// How long each packet is delayed.
 const DELAY: Duration = Duration::from_millis(20);
-/// How much longer any but the slowest few may take: every timed sleep that would hide a deadline that was slept through is longer. Now and then
-/// a machine that is shared stands still.
+/// The most additional delay of all but the slowest few. It is shorter than every timed sleep that could hide a missed deadline. A shared
+/// machine stands still at times.
 const MORE_MAX: Duration = Duration::from_millis(60);
 const SLOW_MAX: usize = 2;
 
@@ -23,15 +23,15 @@ const FLOWS: usize = 2000;
 const CACHED: usize = 100;
 const FIRST_PORT: u16 = 20_000;
 const BETWEEN_FLOWS: Duration = Duration::from_micros(500);
-/// How often each of them has a deadline: some 33 in a second, all together.
+/// The period of each FWP's deadlines: all together have some 33 per second.
 const PERIOD_MS: u64 = 60_000;
-/// What is measured at once, and how long the node may be busy with other things before.
+/// The length of one measurement, and how long to wait until the node has no other work.
 const WINDOW: Duration = Duration::from_millis(1500);
 const QUIET: Duration = Duration::from_secs(60);
-/// What all threads of the node together may have of one core meanwhile.
+/// The most that all threads of the node together may use of one core meanwhile.
 const CORE_PERCENT_MAX: f64 = 5.0;
 
-/// Pings to the node pass a stage that has them wait, and one that answers.
+/// Applies a chain for pings with a stage that delays them, and one that answers.
 fn apply_delayed_echo(bed: &Bed) {
     let stages =
         format!("{{ module = \"delay\", config = \"{}ms\" }}, {{ module = \"icmp-echo\" }}", DELAY.as_millis());
@@ -46,7 +46,7 @@ fn apply_delayed_echo(bed: &Bed) {
 fn a_packet_waits_for_its_time_and_hardly_longer(device: Device, settings: &str) {
     let bed = Bed::with_settings(device, &[], settings);
     apply_delayed_echo(&bed);
-    // Longer than any thread polls before it sleeps, and the first ones of a client as well as those after a pause.
+    // Pauses longer than any thread polls before it sleeps, for a client's first packets and for those after a pause.
     let pauses = [0, 1, 10, 300].map(Duration::from_millis);
     let mut answers = echoes(&bed.clients[0].namespace, NODE, pauses.into_iter().cycle().take(40));
     answers.sort_unstable();
@@ -57,13 +57,13 @@ fn a_packet_waits_for_its_time_and_hardly_longer(device: Device, settings: &str)
     assert!(nearly_last < DELAY + MORE_MAX, "more than {SLOW_MAX} answers took {nearly_last:?}");
 }
 
-/// Gateway and MMA on the first core, the worker on the second.
+/// Returns a plan with gateway and MMA on the first core, the worker on the second.
 fn two_cores() -> String {
     let (first, second) = pinion_tests::bed::two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
 }
 
-/// All on the first.
+/// Returns a plan with all roles on the first core.
 fn one_core() -> String {
     let (first, _) = pinion_tests::bed::two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{first}]\n")
@@ -84,7 +84,7 @@ fn a_packet_waits_for_its_time_and_hardly_longer_on_a_worker_that_polls() {
     a_packet_waits_for_its_time_and_hardly_longer(Device::AfPacket, &format!("idle = \"busy\"\n{}", two_cores()));
 }
 
-/// Has so many FWPs serve a flow each, by datagrams from as many ports.
+/// Makes so many FWPs serve a flow each, with datagrams from as many ports.
 fn serve_flows(bed: &Bed, flows: usize) {
     let client = &bed.clients[0];
     let serving = || bed.node.cli().serving_fwps().len();
@@ -93,7 +93,7 @@ fn serve_flows(bed: &Bed, flows: usize) {
             for port in 0..flows {
                 let from = (client.address.as_str(), FIRST_PORT + port as u16);
                 UdpSocket::bind(from).and_then(|socket| socket.send_to(b"mine", (NODE, 7))).expect("a datagram leaves");
-                // No faster than instances are made.
+                // No faster than instances are created.
                 std::thread::sleep(BETWEEN_FLOWS);
             }
         });
@@ -124,7 +124,7 @@ fn thousands_of_fwps_that_wait_for_time_cost_an_idle_node_next_to_nothing() {
         println!("{FLOWS} FWPs with deadlines, {turns} turns: {load:?}");
         (load.core_percent <= CORE_PERCENT_MAX && turns > 0).then_some(())
     });
-    // Those that no client has yet wait for one, and for nothing else.
+    // FWPs without a client wait for one, and for nothing else.
     let cached = resumes(&["cached"]);
     std::thread::sleep(WINDOW);
     assert_eq!(resumes(&["cached"]), cached);

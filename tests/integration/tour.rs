@@ -1,76 +1,22 @@
-//! What `make run` starts, and what the README has people type beside it.
+//! What `make run` starts, and the commands that the README gives for it.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use pinion_tests::bed::turn;
-use pinion_tests::build::{program, workspace};
-use pinion_tests::process::{output, require_root};
+use pinion_tests::build::workspace;
+use pinion_tests::process::output;
+use pinion_tests::tour::Tour;
 use pinion_tests::until::{SOON, until};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 const TRACES: [&str; 3] = ["/run/netns/pinion", "/run/pinion/pinion.sock", "/sys/class/net/pinion0"];
-const LAST_WORDS: &str = "Its configuration is ";
-
-/// The tour, told to stop when dropped.
-struct Tour {
-    script: Child,
-    /// What it has shown.
-    shown: String,
-}
-
-impl Tour {
-    /// Starts it and waits until it has nothing more to show.
-    #[track_caller]
-    fn start() -> Self {
-        require_root();
-        // It runs what is in the workspace's own target folder.
-        assert!(program("piniond").exists());
-        // Who is run in the background is deaf to interrupts, and so are its children, unless told otherwise.
-        let mut command = Command::new("env");
-        command.arg("--default-signal=INT").arg(workspace().join("samples/tour/run.sh"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        let mut script = command.spawn().expect("the tour can be started");
-        let lines = BufReader::new(script.stdout.take().expect("it is a pipe")).lines();
-        let mut tour = Self { script, shown: String::new() };
-        for line in lines.map_while(Result::ok) {
-            let is_last = line.starts_with(LAST_WORDS);
-            tour.shown += &format!("{line}\n");
-            if is_last {
-                return tour;
-            }
-        }
-        panic!("the tour ended early; its last words are above, and this is what it showed:\n{}", tour.shown);
-    }
-
-    /// Where its node's configuration is.
-    fn folder(&self) -> &Path {
-        let line = self.shown.lines().last().and_then(|line| line.strip_prefix(LAST_WORDS));
-        let path = line.and_then(|line| line.split(',').next()).expect("it says where its configuration is");
-        Path::new(path).parent().expect("a file is in a folder")
-    }
-
-    fn ended(&mut self) -> Option<()> {
-        self.script.try_wait().expect("a child can be waited for").map(|_| ())
-    }
-}
-
-impl Drop for Tour {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.script), Signal::TERM);
-        let _ = self.script.wait();
-    }
-}
-
 fn traces() -> Vec<&'static str> {
     TRACES.into_iter().filter(|path| Path::new(path).exists()).collect()
 }
 
-/// What the README has people paste while the tour's node is up.
+/// Returns the commands that the README tells users to paste while the tour's node runs.
 fn pasted() -> String {
     let readme = fs::read_to_string(workspace().join("README.md")).expect("there is a README");
     let tour = readme.split("\n## ").find(|chapter| chapter.starts_with("A tour of five minutes"));
@@ -110,8 +56,8 @@ fn the_tour_shows_an_fwp_of_each_client_works_when_pasted_and_leaves_nothing() {
 
     let folder = tour.folder().to_owned();
     assert!(folder.join("piniond.toml").exists());
-    // What a terminal does on Ctrl-C.
-    kill_process_group(Pid::from_child(&tour.script), Signal::INT).expect("a child can be signalled");
+    // As a terminal does on Ctrl-C.
+    tour.interrupt();
     until("end of the tour", SOON, || tour.ended());
     assert_eq!(traces(), Vec::<&str>::new());
     assert!(!folder.exists(), "{} is still there", folder.display());
@@ -125,13 +71,13 @@ fn the_tour_shows_an_fwp_of_each_client_works_when_pasted_and_leaves_nothing() {
 fn a_tour_that_cannot_start_says_why_in_a_sentence_and_leaves_nothing() {
     let _turn = turn();
     assert_eq!(traces(), Vec::<&str>::new(), "the tour is running already");
-    // Nobody may not be allowed to open it.
+    // The unprivileged user may not be allowed to open the script by its path.
     let script = File::open(workspace().join("samples/tour/run.sh")).expect("the tour is there");
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--clear-groups", "bash", "-s"]).current_dir("/").stdin(script);
-    let nobody = output(&mut command);
-    let errors = String::from_utf8_lossy(&nobody.stderr);
-    assert_eq!(nobody.status.code(), Some(2), "{errors}");
+    let unprivileged = output(&mut command);
+    let errors = String::from_utf8_lossy(&unprivileged.stderr);
+    assert_eq!(unprivileged.status.code(), Some(2), "{errors}");
     assert!(errors.lines().count() == 1 && errors.contains("root"), "{errors}");
     assert_eq!(traces(), Vec::<&str>::new());
 }

@@ -1,4 +1,4 @@
-//! A chain's next version takes over while the one before it serves: nobody's packets are lost, whoever serves.
+//! A chain's next version takes over while the earlier one serves, and no client loses a packet.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::thread;
 use pinion_tests::bed::{Bed, Client, Device, NODE, TENANT};
 use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, ping};
+use pinion_tests::ping::{flood, pings};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const REPLACED: &str = "its chain was deleted or replaced";
 const LONG: &str = "drain_timeout_ms = 600000";
 const CACHED: usize = 4;
 
-/// Answers pings. Versions differ in how much memory they may have.
+/// A manifest whose chain answers pings. Versions differ in their memory limit.
 fn version(number: u32, policy: &str, more: &str) -> Manifest {
     Manifest::of(TENANT)
         .module("icmp-echo", &build::sample("icmp-echo"))
@@ -35,7 +35,7 @@ fn newest(bed: &Bed) -> u64 {
     instances(bed).iter().map(id).max().expect("there are instances")
 }
 
-/// Instances that the client has had, the oldest first.
+/// Returns the instances that the client has had, the oldest first.
 fn instances_of(bed: &Bed, client: &Client) -> Vec<Value> {
     let mut of_client: Vec<_> =
         instances(bed).into_iter().filter(|instance| instance["client"] == client.address.as_str()).collect();
@@ -43,7 +43,7 @@ fn instances_of(bed: &Bed, client: &Client) -> Vec<Value> {
     of_client
 }
 
-/// Has the first client ping for as long as `meanwhile` takes, and fails if a ping was lost.
+/// Pings from the first client for as long as `meanwhile` takes, and fails if a ping is lost.
 fn with_pings<T>(bed: &Bed, meanwhile: impl FnOnce() -> T) -> T {
     const PINGS: u64 = 500;
     let is_over = AtomicBool::new(false);
@@ -68,17 +68,17 @@ fn is_ready(bed: &Bed, count: usize) -> Option<()> {
 fn clients_keep_their_instances_through_an_update_and_new_ones_get_the_new_version() {
     let bed = Bed::new(Device::AfPacket);
     bed.node.apply(version(1, "per-client", LONG).text());
-    ping(&bed.clients[0].namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    pings(&bed.clients[0].namespace, 1, NODE).assert_all(1);
     until("cache that is full", SOON, || is_ready(&bed, CACHED));
     let newest_old = newest(&bed);
     with_pings(&bed, || bed.node.apply(version(2, "per-client", LONG).text()));
 
-    ping(&bed.clients[1].namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    pings(&bed.clients[1].namespace, 1, NODE).assert_all(1);
     let new = until("instance of the new client", SOON, || instances_of(&bed, &bed.clients[1]).pop());
     assert!(id(&new) > newest_old, "the new client has instance {} of the old version", id(&new));
     let kept = instances_of(&bed, &bed.clients[0]);
     assert_eq!((kept.len(), &kept[0]["ended_because"]), (1, &Value::Null), "{kept:?}");
-    until("end of the old version's instances that served nobody", SOON, || {
+    until("end of the old version's instances without a client", SOON, || {
         let (old, served) = (|it: &&Value| id(it) <= newest_old, |it: &Value| id(it) == id(&kept[0]));
         instances(&bed).iter().filter(old).all(|it| served(it) || it["ended_because"] == REPLACED).then_some(())
     });
@@ -101,7 +101,7 @@ fn clients_that_stay_get_the_new_version_after_the_time_to_drain_and_lose_nothin
 }
 
 #[test]
-fn an_instance_that_serves_everybody_is_replaced_at_once_and_nothing_is_lost() {
+fn a_shared_instance_is_replaced_at_once_and_no_packet_is_lost() {
     let bed = Bed::new(Device::AfPacket);
     bed.node.apply(version(1, "shared", LONG).text());
     with_pings(&bed, || {
@@ -122,7 +122,7 @@ fn an_instance_that_serves_everybody_is_replaced_at_once_and_nothing_is_lost() {
 fn no_instance_ends_when_only_times_and_the_cache_of_a_chain_change() {
     let bed = Bed::new(Device::AfPacket);
     bed.node.apply(version(1, "per-client", LONG).text());
-    ping(&bed.clients[0].namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    pings(&bed.clients[0].namespace, 1, NODE).assert_all(1);
     until("cache that is full", SOON, || is_ready(&bed, CACHED));
     let before: Vec<u64> = instances(&bed).iter().map(id).collect();
     let more = "cache_max = 100\nidle_timeout_ms = 400000\nmemory_total_kib = 1000000";
@@ -140,7 +140,7 @@ fn an_update_makes_its_own_room_on_a_node_that_is_full() {
     until("cache that is full", SOON, || is_ready(&bed, CACHED));
     let newest_old = newest(&bed);
     bed.node.apply(version(2, "per-client", LONG).text());
-    ping(&bed.clients[0].namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    pings(&bed.clients[0].namespace, 1, NODE).assert_all(1);
     let instance = until("instance of the client", SOON, || instances_of(&bed, &bed.clients[0]).pop());
     assert!(id(&instance) > newest_old);
 }

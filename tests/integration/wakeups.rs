@@ -1,6 +1,6 @@
-//! Whoever sleeps is woken: one thing at a time is asked of a node that falls asleep in between, after pauses that end in every state of
-//! that, so that nothing else wakes whom it should have woken. For some seconds here, and as long as one likes by
-//! `make wakeups TIME=3600`.
+//! Every thread that sleeps is woken when it has work. A node falls asleep between requests, which are made one at a time, after pauses
+//! that end in every phase of falling asleep, so that no other event replaces a lost wake-up. Runs for some seconds here, and for a chosen
+//! time by `make wakeups TIME=3600`.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use pinion_tests::random::Random;
 use pinion_tests::until::{SOON, until};
 use pinion_tests::witness::Witness;
 
-/// Roles on the first two cores, by their place: each thread sleeps for itself, and each bell is between two of them in some plan.
+/// Roles on the first two cores, by their index. Each thread sleeps independently, and each doorbell is between two threads in some plan.
 struct Plan {
     device: Device,
     gateway: usize,
@@ -40,38 +40,38 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A lost wake-up shows as the rest of a sleep of 100 or 200 ms, or of a second, less the pause before. No healthy answer takes as long as
-/// this, but where the machine stands still.
+/// A lost wake-up shows as the rest of a sleep of 100 or 200 ms, or of a second, less the pause before. No regular answer takes as long as
+/// this, unless the machine stands still.
 const STALL: Duration = Duration::from_millis(50);
-/// Whoever is asked has so long in all.
+/// The longest wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a packet waits in the function that delays it.
+/// How long a packet is held by the function that delays it.
 const DELAY: Duration = Duration::from_millis(1);
 const DELAYED: &str = "10.77.0.60";
 const ECHO_PORT: u16 = 7;
-/// Processes that are there before they are to call.
+/// Processes that are started before they have to call.
 const CALLERS: usize = 8;
 const FUNCTION: &str = "demo/word-count";
-/// Clients that come again and again, each to an instance of its own, which is gone when it comes again.
+/// Clients that come again and again, each to a new instance, as the former one has ended by then.
 const NEWCOMERS: usize = 64;
 
-/// What can be asked of the node.
+/// The kinds of request to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Through three functions: device, gateway, MMA, worker, and from stage to stage.
     Through,
-    /// Through one that holds it for a while: by a deadline, too.
+    /// Through a function that holds the packet until a deadline.
     Delayed,
-    /// By the API: by the gateway's bell and that of who waits for the answer.
+    /// By the API: with the gateway's doorbell and that of the thread that waits for the answer.
     Called,
-    /// As a client for whom there is no instance yet: by the launcher.
+    /// As a client that has no instance yet: with the launcher.
     New,
 }
 
-/// And how often each, of all times together.
+/// The weight of each kind among all requests.
 const WAYS: [(Way, usize); 4] = [(Way::Through, 8), (Way::Delayed, 4), (Way::Called, 1), (Way::New, 3)];
 
-/// A node, and whoever asks.
+/// A node and its clients.
 struct Clients {
     bed: Bed,
     through: Asker,
@@ -106,7 +106,7 @@ impl Clients {
         clients
     }
 
-    /// How long an answer took, without what it is to wait for, if there was one.
+    /// Returns how long an answer took, less its intended delay; none if there was no answer.
     fn ask(&mut self, way: Way) -> Option<Duration> {
         match way {
             Way::Through => self.through.ask(),
@@ -156,8 +156,8 @@ fn manifest() -> Manifest {
     )
 }
 
-/// One that ends while the node falls asleep, or any from a microsecond to some milliseconds, or now and then as long as threads sleep at
-/// most: they wake by themselves just then.
+/// A pause that ends while the node falls asleep, or any from a microsecond to some milliseconds, or at times the longest sleep of a
+/// thread, which then wakes up by itself.
 fn pause(random: &mut Random) -> Duration {
     Duration::from_nanos(match random.below(1000) {
         0..4 => (1 + random.below(2)) * 100_000_000 - 1_000_000 + random.below(2_000_000),
@@ -171,24 +171,24 @@ fn choose(random: &mut Random) -> Way {
     all().nth(random.below(all().count() as u64) as usize).expect("there are more")
 }
 
-/// What was asked, after which pause, and how long the answer took.
+/// A request's kind, the pause before it, and how long its answer took.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     way: Way,
     pause: Duration,
     took: Duration,
-    /// Meanwhile the machine stood still for so long.
+    /// How long the machine stood still meanwhile.
     standstill: Duration,
 }
 
 impl Answer {
-    /// Whether somebody slept on who had something to do, as far as can be told.
+    /// Returns whether a thread slept although it had work, as far as this can be determined.
     fn is_stall(&self) -> bool {
         self.took >= STALL && self.standstill < self.took / 2
     }
 }
 
-/// Asks for so long.
+/// Sends requests for so long.
 fn ask_for(plan: &Plan, time: Duration, random: &mut Random) -> Vec<Answer> {
     let (mut clients, (first, second)) = (Clients::new(plan), two_cores());
     let witness = Witness::on(&[first, second]);
@@ -219,7 +219,7 @@ fn print(plan: &Plan, answers: &[Answer]) {
     }
 }
 
-/// Asks in all plans, for so long together.
+/// Sends requests in all plans, for so long together.
 fn no_wake_up_is_lost(time: Duration, seed: u64) {
     println!("seed {seed}");
     let mut random = Random::new(seed);
@@ -236,7 +236,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
 }
 
-/// The one that is asked for, to see the same pauses again, or another each time.
+/// Returns the seed from the environment, which repeats a run's pauses, or else a new one.
 fn seed() -> u64 {
     let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
     number("PINION_WAKEUPS_SEED").unwrap_or_else(by_clock)

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Compiles guests into target/wasm32-wasip1/guest, with whatever toolchain install.sh has found.
+# Compiles guests into target/wasm32-wasip1/guest, with the toolchain that install.sh has found.
 #
 #   build-guests.sh                  the samples
-#   build-guests.sh --with-hostile   and the guests that tests misbehave with
+#   build-guests.sh --with-hostile   also the hostile guests of the tests
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
@@ -20,7 +20,7 @@ rustup)
     cargo "${arguments[@]}"
     ;;
 debian)
-    # Its compiler comes without the target's standard library, but with its source.
+    # Debian's compiler comes without the target's standard library, but with its source.
     # Flags in the environment count instead of those in .cargo/config.toml.
     flags="-L $debian_libc -C link-arg=--compress-relocations -C strip=debuginfo"
     RUSTC_BOOTSTRAP=1 RUSTC=$debian_rustc RUSTFLAGS="$flags" \
@@ -34,7 +34,7 @@ esac
 
 # make_c FOLDER MODULE [SETTING...]: a guest in C.
 make_c() {
-    # What was said to a make that runs this is not meant for them.
+    # The flags of the make that runs this script are not meant for these builds.
     MAKEFLAGS= make --no-print-directory --silent -C "$1" module MODULE="$PWD/target/$guest_target/guest/$2.wasm" "${@:3}"
 }
 for sample in "${samples_c[@]}"; do

@@ -1,4 +1,4 @@
-# Which toolchain compiles guests here. Sourced by install.sh and build-guests.sh.
+# Finds the toolchain that compiles guests on this machine. Sourced by install.sh and build-guests.sh.
 
 guest_target=wasm32-wasip1
 debian_cargo=/usr/bin/cargo
@@ -11,7 +11,7 @@ rust_version_min() {
     sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "${BASH_SOURCE[0]}")/../../Cargo.toml"
 }
 
-# rust_is_recent RUSTC: whether that compiler is new enough.
+# rust_is_recent RUSTC: succeeds if that compiler is new enough.
 rust_is_recent() {
     local version
     version=$("$1" --version 2>/dev/null | cut -d' ' -f2)

@@ -1,19 +1,21 @@
 #!/bin/bash
-# Installs what building, running, testing and measuring Pinion takes on Debian 12, and says what it does. If nothing is missing, it
-# does nothing, and needs no rights for that.
+# Installs what building, running, testing and measuring Pinion needs on Debian 12, and reports each step. If nothing is missing, it changes
+# nothing, and needs no privileges.
 set -euo pipefail
 . "$(dirname "$0")/guest-toolchain.sh"
 
-# What the kernel's and DPDK's side of the build needs, and the programs that tests and the tour run.
+# The packages for the kernel's and DPDK's side of the build, and the programs that tests and the tour run.
 packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping)
-# What compiles guests in C, with the compiler above.
+# The packages that compile guests in C, with the compiler above.
 packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
-# What the tests need besides: a compiler for the fuzzing engine, and programs that make traffic.
-[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 apache2-utils wrk)
-# What figures are measured beside: dpdk-testpmd, the kernel's filter, a generator.
+# Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, and what counts
+[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 python3-grpcio apache2-utils wrk tcpdump busybox valgrind)
+# The peers of the figures: dpdk-testpmd, the kernel's packet filter, a traffic generator.
 bench_packages=(dpdk-dev nftables iperf3 git)
-# Free memory in huge pages that a figure takes.
+# The free memory in huge pages that a figure needs.
 bench_huge_mib=384
+# The program that makes the book in docs.
+mdbook_version=0.5.4
 # Compiles guests where rustup cannot get its own target.
 guest_packages=(rustc-web cargo-web rust-web-src rust-web-llvm wasi-libc)
 
@@ -100,16 +102,29 @@ reserve_huge_pages() {
         "has no more memory in one piece: reserve them after a restart, or free some"
 }
 
-# Devices and network namespaces take root: better said now than after the build.
+install_mdbook() {
+    ! command -v mdbook >/dev/null || return 0
+    say "mdbook $mdbook_version, by cargo"
+    cargo install --quiet --locked --version $mdbook_version --no-default-features --features search mdbook \
+        || die "cargo could not install mdbook; its own words are above"
+}
+
+# Devices and network namespaces need root: better reported now than after the build.
 case "${1:-}" in
 run | test | bench) [ "$(id -u)" = 0 ] || die "make $1 makes network devices and namespaces, which takes root: run it as root" ;;
 esac
 if [ "${1:-}" = bench ]; then
-    # Figures have standard output to themselves.
+    # Figures use standard output for their JSON.
     exec >&2
     packages+=("${bench_packages[@]}")
 fi
 check_rust
+# The book needs these, and nothing of what follows.
+if [ "${1:-}" = book ]; then
+    command -v python3 >/dev/null || apt_install python3
+    install_mdbook
+    exit
+fi
 install_packages
 install_guest_toolchain
 # The tests need these, and nothing else does.

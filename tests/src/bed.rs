@@ -1,4 +1,4 @@
-//! A whole test bed: a node, a switch and clients; see the crate's picture.
+//! A complete test bed: a node, a switch and clients. See the picture in the crate's documentation.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,24 +16,24 @@ pub const NODE: &str = "10.77.0.2";
 pub const NODE_V6: &str = "fd77::2";
 /// The tenant whose chain answers pings to these.
 pub const TENANT: &str = "demo";
-/// The kernel's side of a tap device.
+/// The kernel's side of a TAP device.
 const TAP: &str = "pinion0";
-/// Clients remember the port's address, so that it has to be the same after a restart.
+/// Clients cache the port's address, so it must be the same after a restart.
 const TAP_MAC: &str = "02:70:69:6e:00:10";
-/// Where a device that sits on a kernel interface sits, and the far end of that interface's cable.
+/// The interface that the node's device uses on a virtual cable; the far end is the constant below.
 const PORT: &str = "port0";
 const PORT_FAR_END: &str = "port0-far";
 const BRIDGE: &str = "bridge0";
 
-/// One bed at a time: they compete for cores.
+/// Only one bed exists at a time, as beds compete for cores.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A turn at what only one test at a time should do; it ends when the value is dropped.
+/// Waits until no other test of this process has a turn. The turn ends when the value is dropped.
 pub fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What kind of port the node has.
+/// The kind of the node's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// `net_tap`.
@@ -54,7 +54,7 @@ impl Device {
     }
 }
 
-/// A node, running, and three clients that reach it.
+/// A running node, and three clients that reach it.
 #[derive(Debug)]
 pub struct Bed {
     /// The node.
@@ -66,7 +66,7 @@ pub struct Bed {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// A machine that knows nothing of Pinion.
+/// A client machine without any part of Pinion.
 #[derive(Debug)]
 pub struct Client {
     /// Its network namespace, with the interface `eth0`.
@@ -78,31 +78,31 @@ pub struct Client {
 }
 
 impl Bed {
-    /// A bed whose node answers ARP for [`NODE`] and [`NODE_V6`] only.
+    /// Makes a bed whose node answers ARP for [`NODE`] and [`NODE_V6`] only.
     ///
     /// # Panics
-    /// If it can't be had.
+    /// If it cannot be made.
     #[track_caller]
     #[must_use]
     pub fn new(device: Device) -> Self {
         Self::with_addresses(device, &[])
     }
 
-    /// A bed whose node has further addresses.
+    /// Makes a bed whose node has further addresses.
     ///
     /// # Panics
-    /// If it can't be had.
+    /// If it cannot be made.
     #[track_caller]
     #[must_use]
     pub fn with_addresses(device: Device, more: &[&str]) -> Self {
         Self::with_settings(device, more, &one_worker())
     }
 
-    /// A bed whose node has these roles on these cores: the lines of the configuration's `[cores]`, and any settings
+    /// Makes a bed whose node has these roles on these cores. `settings` are the lines of the configuration's `[cores]`, and any settings
     /// that go before it.
     ///
     /// # Panics
-    /// If it can't be had.
+    /// If it cannot be made.
     #[track_caller]
     #[must_use]
     pub fn with_settings(device: Device, more: &[&str], settings: &str) -> Self {
@@ -122,7 +122,7 @@ impl Bed {
         bed
     }
 
-    /// Starts the node, after it was stopped or killed.
+    /// Starts the node after it was stopped or killed.
     ///
     /// # Panics
     /// If it does not come up.
@@ -134,22 +134,22 @@ impl Bed {
         }
     }
 
-    /// The namespace that the node's device is in.
+    /// Returns the namespace that the node's device is in.
     #[must_use]
     pub fn switch(&self) -> &Namespace {
         &self.switch
     }
 
-    /// The interface in [`Self::switch`] that leads to the node's port and nowhere else.
+    /// Returns the interface in [`Self::switch`] that leads only to the node's port.
     #[must_use]
     pub fn wire(&self) -> &'static str {
         if self.device == Device::Tap { TAP } else { PORT_FAR_END }
     }
 
-    /// Floods the node with so many pings from each client at once.
+    /// Floods the node with so many pings from each client, all clients at once.
     ///
     /// # Panics
-    /// If one is lost.
+    /// If a ping is lost.
     #[track_caller]
     pub fn assert_floods_are_answered(&self, pings: u64) {
         thread::scope(|scope| {
@@ -163,20 +163,20 @@ impl Bed {
         });
     }
 
-    /// Has `icmp-echo` answer pings to the node's addresses.
+    /// Applies a chain in which `icmp-echo` answers pings to the node's addresses.
     ///
     /// # Panics
-    /// If the node does not take it.
+    /// If the node does not accept it.
     #[track_caller]
     pub fn apply_echo(&self, policy: &str) {
         self.node.apply(echo(policy).text());
     }
 }
 
-/// `icmp-echo` for pings to the node's addresses, as [`TENANT`]'s.
+/// Returns a manifest of [`TENANT`] with `icmp-echo` for pings to the node's addresses.
 ///
 /// # Panics
-/// If it has not been built.
+/// If the sample has not been built.
 #[track_caller]
 #[must_use]
 pub fn echo(policy: &str) -> Manifest {
@@ -211,16 +211,16 @@ fn config(device: Device, switch: &Namespace, more: &[&str], settings: &str) -> 
     )
 }
 
-/// One worker, whatever the machine has: what all FWPs have to share is then the same everywhere.
+/// Returns a plan with one worker on every machine, so that all FWPs share one core everywhere.
 fn one_worker() -> String {
     let (first, second) = two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
 }
 
-/// Two cores that this process may use; the same twice if there is but one.
+/// Returns two cores that this process may use; the same one twice if there is only one.
 ///
 /// # Panics
-/// If the kernel does not tell.
+/// If the kernel does not list them.
 #[must_use]
 pub fn two_cores() -> (usize, usize) {
     let allowed = rustix::thread::sched_getaffinity(None).expect("a process may ask for its cores");

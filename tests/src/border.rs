@@ -1,4 +1,4 @@
-//! A node as the border between two networks, whose hosts know it as their gateway and nothing of each other.
+//! A node as the border between two networks. Its hosts use it as their gateway and know nothing of each other.
 //!
 //! ```text
 //!   namespace "inside"           namespace "between"              namespace "outside"
@@ -28,18 +28,18 @@ pub const INSIDE_NET: &str = "10.79.0.0/24";
 pub const OUTSIDE: &str = "203.0.113.2";
 /// The node's own address outside.
 pub const ROUTER: &str = "203.0.113.1";
-/// What hosts inside are to become.
+/// The address to which those of hosts inside are translated.
 pub const SHARED: &str = "203.0.113.99";
-/// The stations of the hosts and of the node, inside and outside.
+/// The MAC addresses of the hosts and of the node, inside and outside.
 const HOST_MACS: [&str; 2] = ["02:70:69:6e:00:31", "02:70:69:6e:00:32"];
 const NODE_MACS: [&str; 2] = ["02:70:69:6e:00:33", "02:70:69:6e:00:34"];
 const GATEWAY: &str = "10.79.0.1";
 /// The hosts' interface.
 pub const INTERFACE: &str = "eth0";
-/// The tenant whose chains are between.
+/// The tenant whose chains are between the networks.
 pub const TENANT: &str = "demo";
 
-/// The node, running, and the hosts on either side.
+/// The running node, and the hosts on both sides.
 #[derive(Debug)]
 pub struct Border {
     /// The node.
@@ -53,10 +53,10 @@ pub struct Border {
 }
 
 impl Border {
-    /// A border that nothing passes yet.
+    /// Makes a border that no packet passes yet.
     ///
     /// # Panics
-    /// If it can't be had.
+    /// If it cannot be made.
     #[track_caller]
     #[must_use]
     pub fn new() -> Self {
@@ -83,21 +83,21 @@ impl Border {
         }
         inside.ip(&format!("address add {INSIDE_TOO}/24 dev {INTERFACE}"));
         inside.ip(&format!("route add default via {GATEWAY}"));
-        // What came from inside untranslated would be answered.
+        // So that the answer to an untranslated packet from inside would come back.
         outside.ip(&format!("route add {INSIDE_NET} via {ROUTER}"));
         Self { node: Node::started(&config), inside, outside, _between: between, _turn: turn }
     }
 
-    /// Has all frames from inside pass a chain of these samples, and all from outside the same backwards; each with its configuration.
+    /// Applies a chain of these samples, each with its configuration. All frames from inside pass it forwards, all from outside backwards.
     ///
     /// # Panics
-    /// If the node does not take it.
+    /// If the node does not accept it.
     #[track_caller]
     pub fn pass_both_ways(&self, stages: &[(&str, &str)], policy: &str) {
         self.node.apply(chain_both_ways(stages, policy, ["inside", "outside"]).text());
     }
 
-    /// A configuration of the sample `lpm-router` for this border.
+    /// Returns a configuration of the sample `lpm-router` for this border.
     #[must_use]
     pub fn router() -> String {
         let hop = |name: &str, side: usize| {
@@ -122,7 +122,8 @@ impl Default for Border {
     }
 }
 
-/// A chain of these samples, each with its configuration, for IPv4 between two ports: what comes in by the second passes it backwards.
+/// Returns a manifest with a chain of these samples, each with its configuration, for IPv4 between two ports. Frames that come in by the
+/// second port pass it backwards.
 #[must_use]
 pub fn chain_both_ways(stages: &[(&str, &str)], policy: &str, [inside, outside]: [&str; 2]) -> Manifest {
     let mut manifest = Manifest::of(TENANT);

@@ -1,14 +1,14 @@
-//! Where the programs and guests under test are. Never builds anything: `make` does, before it runs tests.
+//! Finds the programs and guests under test. Builds nothing: `make` does that before it runs tests.
 
 use std::path::{Path, PathBuf};
 
-/// The workspace's folder.
+/// Returns the workspace's folder.
 #[must_use]
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the workspace")
 }
 
-/// A program of the workspace.
+/// Returns the path of a program of the workspace.
 ///
 /// # Panics
 /// If it has not been built.
@@ -18,7 +18,7 @@ pub fn program(name: &str) -> PathBuf {
     artifact(&Path::new("release").join(name))
 }
 
-/// A sample's module, by its package's name.
+/// Returns the path of a sample's module, by its package's name.
 ///
 /// # Panics
 /// If it has not been built.
@@ -28,7 +28,7 @@ pub fn sample(name: &str) -> PathBuf {
     artifact(&guests().join(name.replace('-', "_")).with_extension("wasm"))
 }
 
-/// A hostile guest's module.
+/// Returns the path of a hostile guest's module.
 ///
 /// # Panics
 /// If it has not been built.
@@ -42,7 +42,7 @@ fn guests() -> &'static Path {
     Path::new("wasm32-wasip1/guest")
 }
 
-/// Looks where the running program was built, then in the workspace's own target folder.
+/// Looks in the folder where the running program was built, then in the workspace's own target folder.
 #[track_caller]
 fn artifact(within_target: &Path) -> PathBuf {
     let program = std::env::current_exe().expect("a running program has a path");

@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::build;
 use crate::process::{errors, output, run};
 
-/// `pinion`, talking to one node.
+/// The `pinion` command, connected to one node.
 #[derive(Clone, Debug)]
 pub struct Cli {
     socket: PathBuf,
 }
 
 impl Cli {
-    /// For the node whose API is at this socket.
+    /// Makes a command for the node whose API is at this socket.
     #[must_use]
     pub fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
@@ -28,27 +28,27 @@ impl Cli {
         command
     }
 
-    /// Whether the node answers at all.
+    /// Returns whether the node answers.
     ///
     /// # Panics
-    /// If the command can't be run.
+    /// If the command cannot be run.
     #[track_caller]
     #[must_use]
     pub fn is_answered(&self) -> bool {
         output(&mut self.command(&["status"])).status.success()
     }
 
-    /// Runs the command with these words to its end, whatever that is.
+    /// Runs the command with these words to its end, whether or not it succeeds.
     ///
     /// # Panics
-    /// If it can't be run.
+    /// If it cannot be run.
     #[track_caller]
     #[must_use]
     pub fn output(&self, words: &[&str]) -> Output {
         output(&mut self.command(words))
     }
 
-    /// Runs the command with these words; what it wrote.
+    /// Runs the command with these words; returns its output.
     ///
     /// # Panics
     /// If it fails.
@@ -57,10 +57,10 @@ impl Cli {
         run(&mut self.command(words))
     }
 
-    /// Somebody who is about to call a function.
+    /// Starts `pinion invoke`, which then waits for its payload.
     ///
     /// # Panics
-    /// If the command can't be run.
+    /// If the command cannot be run.
     #[track_caller]
     #[must_use]
     pub fn caller(&self, function: &str) -> Caller {
@@ -72,7 +72,7 @@ impl Cli {
     /// Applies a manifest.
     ///
     /// # Panics
-    /// If the node does not take it.
+    /// If the node does not accept it.
     #[track_caller]
     pub fn apply(&self, manifest: &Path) {
         let output = self.try_apply(manifest);
@@ -82,7 +82,7 @@ impl Cli {
     /// Applies a manifest that may be refused.
     ///
     /// # Panics
-    /// If the command can't be run.
+    /// If the command cannot be run.
     #[track_caller]
     #[must_use]
     pub fn try_apply(&self, manifest: &Path) -> Output {
@@ -90,10 +90,10 @@ impl Cli {
         output(command.arg(manifest))
     }
 
-    /// All there is of one kind: `modules`, `chains`, `rules`, `instances`, `fwps`.
+    /// Returns all objects of one kind: `modules`, `chains`, `rules`, `instances`, `fwps`.
     ///
     /// # Panics
-    /// If they can't be had, or are no list.
+    /// If they cannot be read, or are no list.
     #[track_caller]
     #[must_use]
     pub fn get(&self, kind: &str) -> Vec<Value> {
@@ -103,10 +103,10 @@ impl Cli {
         }
     }
 
-    /// FWPs that serve a client, or all that matches.
+    /// Returns the FWPs that serve a client, or all matching packets.
     ///
     /// # Panics
-    /// If they can't be had.
+    /// If they cannot be read.
     #[track_caller]
     #[must_use]
     pub fn serving_fwps(&self) -> Vec<Value> {
@@ -114,17 +114,17 @@ impl Cli {
         self.get("fwps").into_iter().filter(serves).collect()
     }
 
-    /// The node as a whole.
+    /// Returns the node's status.
     ///
     /// # Panics
-    /// If it can't be had.
+    /// If it cannot be read.
     #[track_caller]
     #[must_use]
     pub fn status(&self) -> Value {
         json(&self.run(&["status", "-o", "json"]))
     }
 
-    /// How a chain is doing.
+    /// Returns the status of a chain.
     ///
     /// # Panics
     /// If the node does not know it.
@@ -138,10 +138,10 @@ impl Cli {
         found.unwrap_or_else(|| panic!("the status has no chain {tenant}/{chain}: {status}"))
     }
 
-    /// Why frames were dropped at the node's first port, and how many for this reason.
+    /// Returns how many frames were dropped at the node's first port for this reason.
     ///
     /// # Panics
-    /// If the status can't be had.
+    /// If the status cannot be read.
     #[track_caller]
     #[must_use]
     pub fn drops(&self, reason: &str) -> u64 {
@@ -151,12 +151,12 @@ impl Cli {
     }
 }
 
-/// `pinion invoke`, started, waiting for what it is to send: nobody who has a call timed waits for a process to be made.
+/// `pinion invoke`, started, waiting for its payload. The start of a process is thus not part of a timed call.
 #[derive(Debug)]
 pub struct Caller(Child);
 
 impl Caller {
-    /// Calls with this payload; the answer, or as much as there is of one.
+    /// Calls with this payload; returns the answer, or as much of it as there is.
     ///
     /// # Panics
     /// If the command has ended.
@@ -175,7 +175,7 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        // Fails only for one that has ended.
+        // Fails only for a process that has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! Echo requests with pauses between them that are shorter than `ping` knows.
+//! Echo requests with shorter pauses between them than `ping` supports.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use rustix::net::{
 
 use crate::namespace::Namespace;
 
-/// The longest that an answer may take.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// What the kernel puts before a message.
+/// The longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The length of the header that the kernel puts before a message.
 const IPV4_HEADER: usize = 20;
 const IDENTIFIER: u16 = 0x7e57;
 
-/// A client that asks one address, again and again.
+/// A client that sends echo requests to one address.
 #[derive(Debug)]
 pub struct Asker {
     socket: OwnedFd,
@@ -25,10 +25,10 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// One in this namespace, of this address.
+    /// Makes a client in this namespace for this address.
     ///
     /// # Panics
-    /// If no socket can be had.
+    /// If no socket can be opened.
     #[track_caller]
     #[must_use]
     pub fn new(namespace: &Namespace, to: &str) -> Self {
@@ -42,10 +42,10 @@ impl Asker {
         Self { socket, sequence: 0 }
     }
 
-    /// Sends an echo request; how long its answer took, if there was one within two seconds.
+    /// Sends an echo request; returns how long its answer took, if one came within a minute.
     ///
     /// # Panics
-    /// If the request can't be sent.
+    /// If the request cannot be sent.
     #[track_caller]
     pub fn ask(&mut self) -> Option<Duration> {
         let request = request(self.sequence);
@@ -63,7 +63,7 @@ impl Asker {
     }
 }
 
-/// Lets so much time pass. A thread that is woken in time for a pause of microseconds has to stay awake.
+/// Waits for so long. For a pause of microseconds the thread stays awake, as a sleeping one would be woken too late.
 pub fn rest(pause: Duration) {
     let start = Instant::now();
     if pause > Duration::from_millis(1) {
@@ -74,10 +74,10 @@ pub fn rest(pause: Duration) {
     }
 }
 
-/// Sends an echo request after each of the pauses, each when the last was answered; how long the answers took.
+/// Sends an echo request after each of the pauses, each after the last answer; returns how long the answers took.
 ///
 /// # Panics
-/// If one is not answered, or no socket can be had.
+/// If a request is not answered, or no socket can be opened.
 #[track_caller]
 #[must_use]
 pub fn echoes(namespace: &Namespace, to: &str, pauses: impl Iterator<Item = Duration>) -> Vec<Duration> {
@@ -89,7 +89,7 @@ pub fn echoes(namespace: &Namespace, to: &str, pauses: impl Iterator<Item = Dura
     pauses.enumerate().map(echo).collect()
 }
 
-/// An echo request without a payload, which needs none to be told from others.
+/// Returns an echo request. It has no payload, as the sequence number identifies it.
 fn request(sequence: u16) -> [u8; 8] {
     let sum = u32::from(8_u16 << 8) + u32::from(IDENTIFIER) + u32::from(sequence);
     let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;

@@ -1,4 +1,4 @@
-//! Frames that no kernel would send, sent from inside a namespace, and what arrives in another one.
+//! Sends frames that no kernel would send, from inside a namespace, and captures the frames that arrive in another.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::namespace::Namespace;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Sends frames, from their first MAC address on, out of an interface of a namespace.
+/// Sends frames, beginning with their MAC addresses, out of an interface of a namespace.
 ///
 /// # Panics
-/// If one can't be sent.
+/// If one cannot be sent.
 #[track_caller]
 pub fn send(from: &Namespace, interface: &str, frames: &[Vec<u8>]) {
     from.inside(|| {
@@ -21,16 +21,16 @@ pub fn send(from: &Namespace, interface: &str, frames: &[Vec<u8>]) {
     });
 }
 
-/// Does something while what arrives at an interface of a namespace is kept for it to look at.
+/// Runs `work` with a capture of the frames that arrive at an interface of a namespace.
 ///
 /// # Panics
-/// If `work` does, or frames can't be had.
+/// If `work` panics, or the interface cannot be captured.
 #[track_caller]
 pub fn watch<T: Send>(at: &Namespace, interface: &str, work: impl FnOnce(&mut Arrivals) -> T + Send) -> T {
     at.inside(|| work(&mut Arrivals { socket: open(at, interface) }))
 }
 
-/// Does something while what arrives at several interfaces of a namespace is kept for it to look at.
+/// Runs `work` with captures of the frames that arrive at several interfaces of a namespace.
 ///
 /// # Panics
 /// As [`watch`].
@@ -43,14 +43,13 @@ pub fn watch_each<const N: usize, T: Send>(
     at.inside(|| work(interfaces.map(|interface| Arrivals { socket: open(at, interface) })))
 }
 
-/// What arrives at an interface.
+/// The frames that arrive at an interface.
 pub struct Arrivals {
     socket: RawSocket,
 }
 
 impl Arrivals {
-    /// The next `count` frames that `wanted` holds for, in the order in which they came; fewer if no more come within
-    /// `limit`.
+    /// Returns the next `count` frames that `wanted` accepts, in the order of their arrival; fewer if no more come within `limit`.
     pub fn take(&mut self, count: usize, limit: Duration, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let (start, mut frames) = (Instant::now(), Vec::new());
         while frames.len() < count && start.elapsed() < limit {
@@ -65,7 +64,7 @@ impl Arrivals {
     }
 }
 
-/// To be called inside the namespace.
+/// Must be called inside the namespace.
 #[track_caller]
 fn open(namespace: &Namespace, interface: &str) -> RawSocket {
     RawSocket::new(interface, Medium::Ethernet)

@@ -1,4 +1,4 @@
-//! What a process has of the machine, to find what it leaks.
+//! The machine's resources that a process holds, to find leaks.
 
 use std::fs;
 use std::thread;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// What a node may grow by: pages that allocators keep, in any order of events.
+/// The growth of a node that is no leak: pages that allocators keep, depending on the order of events.
 const GROWTH_MAX_KIB: u64 = 16 * 1024;
-/// Threads that the API's server keeps for a while for calls that block, and files that these have open. What leaks once in a
-/// round is soon more.
+/// Threads that the API's server keeps for a while for blocking calls, and the files that these have open. A leak of one per round soon
+/// exceeds this.
 const COUNT_GROWTH_MAX: usize = 4;
 
 const LOOKS: u32 = 5;
 const LOOK_INTERVAL: Duration = Duration::from_millis(40);
 
-/// What a process has that may leak.
+/// The resources of a process that may leak.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {
     resident_kib: u64,
@@ -25,10 +25,10 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Of a node at rest: the least of several looks, as one of them may meet the end of a call to the API.
+    /// Returns the holdings of a node at rest: the minimum of several samples, as one of them may coincide with the end of an API call.
     ///
     /// # Panics
-    /// If the process is gone.
+    /// If the process has ended.
     #[must_use]
     pub fn of(process: Pid) -> Self {
         let look = |_| {
@@ -52,13 +52,13 @@ impl Holdings {
         }
     }
 
-    /// The least of either.
+    /// Returns the minimum of each field.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         self.each(&other, Ord::min, Ord::min)
     }
 
-    /// The greatest of either.
+    /// Returns the maximum of each field.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         self.each(&other, Ord::max, Ord::max)
@@ -73,7 +73,7 @@ impl Holdings {
         }
     }
 
-    /// Fails if there is more than before, by more than comes and goes.
+    /// Fails if there is more than before, by more than the normal variation.
     ///
     /// # Panics
     /// If so.

@@ -1,4 +1,4 @@
-//! A node with two ports as a bump in the wire between two hosts that know nothing of it.
+//! A node with two ports as a bump in the wire between two hosts that are not configured for it.
 //!
 //! ```text
 //!   namespace "left"             namespace "between"             namespace "right"
@@ -9,9 +9,9 @@
 //!   +------------------+                                     +-------------------+
 //! ```
 //!
-//! A port takes frames to its own MAC address only, so the host behind the other port has that one; each host knows the
-//! other's by heart, as the node answers nobody's question for it. On [`Device::Tap`], `lan` is a TAP device whose kernel
-//! side is the left host's interface, and `wan` is `net_af_xdp`; else both are the same, on virtual cables.
+//! A port receives only frames to its own MAC address, so the host behind the other port has that address. Each host has a static neighbour
+//! entry for the other, as the node does not answer ARP for it. On [`Device::Tap`], `lan` is a TAP device whose kernel side is the left
+//! host's interface, and `wan` is `net_af_xdp`. On other devices both ports are of the same kind, on virtual cables.
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
@@ -30,13 +30,13 @@ use crate::until::{SOON, until};
 pub const LAN_MAC: &str = "02:70:69:6e:00:21";
 /// See [`LAN_MAC`].
 pub const WAN_MAC: &str = "02:70:69:6e:00:22";
-/// What a TAP device is given: the node's end of it has an address that differs in the last bit.
+/// The MAC address given to a TAP device: the address of the node's end differs in the last bit.
 const TAP_MAC: &str = "02:70:69:6e:00:20";
 /// The hosts' interface.
 pub const INTERFACE: &str = "eth0";
 const TENANT: &str = "demo";
 
-/// The node, running, and the hosts on either side.
+/// The running node, and the hosts on both sides.
 #[derive(Debug)]
 pub struct Inline {
     /// The node.
@@ -61,11 +61,11 @@ pub struct Host {
 }
 
 impl Inline {
-    /// A node whose ports are such devices, gateway and MMA on one core and the worker on another, and hosts that know
-    /// each other. Nothing passes yet.
+    /// Makes a node whose ports are such devices, with gateway and MMA on one core and the worker on another, and hosts that know each
+    /// other's address. No packet passes yet.
     ///
     /// # Panics
-    /// If it can't be had.
+    /// If it cannot be made.
     #[track_caller]
     #[must_use]
     pub fn new(device: Device) -> Self {
@@ -89,10 +89,10 @@ impl Inline {
         Self { node, left, right, between, _turn: turn }
     }
 
-    /// Has all that comes in by one port pass through so many swaps of its MAC addresses, then leave by the other.
+    /// Applies chains in which every frame passes so many swaps of its MAC addresses, then leaves by the other port.
     ///
     /// # Panics
-    /// If the node does not take it.
+    /// If the node does not accept them.
     #[track_caller]
     pub fn pass_through_swaps(&self, stages: usize) {
         assert!(stages.is_multiple_of(2), "an odd number of swaps changes frames");
@@ -108,10 +108,11 @@ impl Inline {
         self.node.apply(manifest.text());
     }
 
-    /// Has all that comes in by either port pass one instance of a sample of one stage, whose outputs are the ports `wan` and `lan`.
+    /// Applies a chain of one stage of this sample, whose outputs are the ports `wan` and `lan`. All frames of both ports pass one
+    /// instance.
     ///
     /// # Panics
-    /// If the node does not take it.
+    /// If the node does not accept it.
     #[track_caller]
     pub fn pass_through(&self, sample: &str, config: &str) {
         let stage = format!("{{ module = {sample:?}, config = {config:?}, outputs = [\"port:wan\", \"port:lan\"] }}");
@@ -126,10 +127,10 @@ impl Inline {
         self.node.apply(manifest.text());
     }
 
-    /// Frames that the node has dropped and counted, by place and reason.
+    /// Returns the frames that the node has dropped and counted, by place and reason.
     ///
     /// # Panics
-    /// If it does not say.
+    /// If the status cannot be read.
     #[track_caller]
     #[must_use]
     pub fn drops(&self) -> BTreeMap<String, u64> {
@@ -154,21 +155,21 @@ impl Inline {
         drops
     }
 
-    /// How many these are, but for what hosts say to all stations or to ones that are not there.
+    /// Returns how many these are, without frames of the hosts to multicast or unknown addresses.
     ///
     /// # Panics
-    /// If the node does not say.
+    /// If the status cannot be read.
     #[track_caller]
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops().iter().filter(|(place, _)| !place.contains("not-for-us")).map(|(_, count)| count).sum()
     }
 
-    /// What kernels have dropped beside the node: before it, where the driver does not tell (`net_af_packet` of DPDK 22.11), and
-    /// behind it, datagrams whose receiver had no time to read.
+    /// Returns how many frames kernels have dropped beside the node: before it, where the driver does not count them (`net_af_packet` of
+    /// DPDK 22.11), and behind it, datagrams whose receiver had no time to read.
     ///
     /// # Panics
-    /// If one does not say.
+    /// If one of the counts cannot be read.
     #[track_caller]
     #[must_use]
     pub fn dropped_by_kernels(&self) -> u64 {
@@ -182,7 +183,7 @@ impl Inline {
     /// Waits until every frame that the node has received was sent or counted as dropped.
     ///
     /// # Panics
-    /// If one is missing for long, or the node does not say.
+    /// If one is missing for long, or the status cannot be read.
     #[track_caller]
     pub fn assert_nothing_is_missing(&self) {
         let sum = |ports: &Value, name: &str| -> u64 {
@@ -192,7 +193,7 @@ impl Inline {
             let ports = &self.node.cli().status()["ports"];
             let (received, sent) = (sum(ports, "received"), sum(ports, "sent"));
             let drops = self.drops();
-            // What the device has missed was not received.
+            // Frames that the device has missed are not in its count of received ones.
             let dropped: u64 =
                 drops.iter().filter(|(place, _)| !place.contains("missed")).map(|(_, count)| count).sum();
             println!("the node has received {received}, sent {sent}, dropped {dropped}: {drops:?}");
@@ -202,7 +203,7 @@ impl Inline {
 }
 
 impl Host {
-    /// Gives its interface this MAC address and its addresses, and tells it the other host's.
+    /// Gives the interface this MAC address and the host's addresses, and adds neighbour entries for the other host.
     #[track_caller]
     fn settle(&self, mac: &str, other: &Self, other_mac: &str) {
         let namespace = &self.namespace;
@@ -226,7 +227,7 @@ fn host(role: &str, number: u32) -> Host {
     }
 }
 
-/// Lays a cable from a host to an interface of this name and MAC address; the device that sits on it.
+/// Connects a host by a virtual cable to an interface of this name and MAC address; returns the device that uses that interface.
 #[track_caller]
 fn on_cable(device: Device, interface: &str, mac: &str, between: &Namespace, host: &Host) -> String {
     between.connect(interface, &host.namespace, INTERFACE);

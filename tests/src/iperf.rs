@@ -1,4 +1,4 @@
-//! `iperf3`, which everybody measures networks with.
+//! Runs `iperf3`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::namespace::Namespace;
 use crate::process::run;
 
-/// What one run moved.
+/// The results of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes that arrived.
     pub received_bytes: u64,
     /// Datagrams that were sent; none over TCP.
     pub datagrams: u64,
-    /// Datagrams of these that did not arrive, or not in their order.
+    /// Those of the datagrams that did not arrive, or arrived out of order.
     pub lost: u64,
 }
 
@@ -32,7 +32,7 @@ impl Drop for Server {
 impl Server {
     #[track_caller]
     fn new(at: &Namespace, address: &str) -> Self {
-        // Were the test killed, it would stay.
+        // Otherwise the server would outlive a test that is killed.
         let mut command = at.command("setpriv");
         command.args(["--pdeathsig", "KILL", "iperf3", "--server", "--one-off", "--forceflush", "--bind", address]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -47,7 +47,7 @@ impl Server {
 /// Runs `iperf3` from one namespace to an address in another, with these words.
 ///
 /// # Panics
-/// If it does not come to its end.
+/// If it fails.
 #[track_caller]
 pub fn iperf(from: &Namespace, to: &Namespace, address: &str, words: &str) -> Moved {
     let _server = Server::new(to, address);

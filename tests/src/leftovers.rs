@@ -1,17 +1,17 @@
-//! What test runs that were killed left behind: namespaces and folders named after a process that is gone.
+//! Removes what killed test runs left behind: namespaces and folders named after a process that has ended.
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Once;
 
-/// Where `ip netns` keeps namespaces.
+/// The folder in which `ip netns` keeps namespaces.
 pub(crate) const NAMESPACES: &str = "/run/netns";
 
 const PREFIX: &str = "pinion-test-";
 
 static SWEEP: Once = Once::new();
 
-/// How the name of what this process makes has to begin; removes what others left, once.
+/// Returns the prefix for the names of all that this process makes. The first call removes what other runs left.
 pub(crate) fn prefix() -> String {
     SWEEP.call_once(sweep);
     format!("{PREFIX}{}-", std::process::id())

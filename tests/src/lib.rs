@@ -8,17 +8,19 @@
 //!   +---------------------------------------+     +---------------------------------------+
 //! ```
 //!
-//! A [`bed::Bed`] is all of that, an [`inline::Inline`] a node between two hosts, a [`border::Border`] one between two networks; their parts can be had alone. Whatever a value makes, namespace, process or file, goes
-//! when the value is dropped, on a panic too; what a killed run left behind, the next one removes.
+//! A [`bed::Bed`] is all of that, an [`inline::Inline`] is a node between two hosts, a [`border::Border`] one between two networks. Their
+//! parts can also be used alone. A namespace, process or file that a value makes goes when the value is dropped, also on a panic. The next
+//! run removes what a killed run left behind.
 //!
-//! For `integration/`, and nothing else. Everything here panics with a sentence rather than return an error, and
-//! nothing sends a packet anywhere but into namespaces made here.
+//! For `integration/`, and nothing else. All functions here panic with a sentence rather than return an error, and packets are sent only
+//! into namespaces made here.
 #![forbid(unsafe_code)]
 
 pub mod bed;
 pub mod border;
 pub mod build;
 pub mod cli;
+pub mod disk;
 pub mod echo;
 pub mod frames;
 pub mod holdings;
@@ -33,6 +35,7 @@ pub mod ping;
 pub mod process;
 pub mod random;
 pub mod tenant;
+pub mod tour;
 pub mod transfer;
 pub mod until;
 pub mod witness;

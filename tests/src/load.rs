@@ -1,4 +1,4 @@
-//! What the threads of a node use of the machine, as the kernel counts it.
+//! The processor time and wake-ups of a node's threads, as the kernel counts them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use crate::node::Node;
 
-/// What a thread has used so far.
+/// A thread's use so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     cpu_ns: u64,
     wakes: u64,
 }
 
-/// What a node's threads have used in the time of one look.
+/// The use by a node's threads during one measurement.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// All together, of one core.
+    /// The use of all threads together, in per cent of one core.
     pub core_percent: f64,
-    /// The one that woke up most often.
+    /// The thread that woke up most often.
     pub thread: String,
-    /// How often that did in a second.
+    /// Its wake-ups per second.
     pub wakes_per_second: f64,
 }
 
-/// Looks at a node's threads for so long.
+/// Measures a node's threads for so long.
 ///
 /// # Panics
 /// If the node does not run.
@@ -45,7 +45,7 @@ pub fn look(node: &Node, window: Duration) -> Load {
     }
 }
 
-/// By thread.
+/// Returns what each thread has used, by name.
 fn used(node: &Node) -> BTreeMap<String, Used> {
     let tasks = PathBuf::from(format!("/proc/{}/task", node.process()));
     let of = |task: PathBuf| {

@@ -1,4 +1,4 @@
-//! Manifests for tests, in the words a tenant would use.
+//! Builds manifests for tests, in the same text form that a tenant writes.
 
 use std::fmt::{Display, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// An empty one of a tenant's.
+    /// Makes an empty manifest of a tenant.
     #[must_use]
     pub fn of(tenant: &str) -> Self {
         Self { text: format!("version = \"pinion.v1\"\ntenant = \"{tenant}\"\n") }
@@ -22,13 +22,13 @@ impl Manifest {
         self.with(format_args!("[[module]]\nname = \"{name}\"\npath = {path:?}\n"))
     }
 
-    /// Adds a chain of one stage; `more` are further keys of the chain, one per line.
+    /// Adds a chain of one stage. `more` has further keys of the chain, one per line.
     #[must_use]
     pub fn chain(self, name: &str, module: &str, more: &str) -> Self {
         self.with(format_args!("[[chain]]\nname = \"{name}\"\nstage = [{{ module = \"{module}\" }}]\n{more}\n"))
     }
 
-    /// Adds a chain of one stage that is configured.
+    /// Adds a chain of one stage with a configuration.
     #[must_use]
     pub fn configured_chain(self, name: &str, module: &str, config: &str) -> Self {
         let stage = format!("{{ module = \"{module}\", config = \"{config}\" }}");
@@ -45,14 +45,14 @@ impl Manifest {
         ))
     }
 
-    /// Adds anything.
+    /// Adds this text.
     #[must_use]
     pub fn with(mut self, text: impl Display) -> Self {
         write!(self.text, "{text}").expect("memory takes all");
         self
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

@@ -13,17 +13,17 @@ use crate::process::{require_root, run};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A network namespace, removed when dropped, with all its interfaces.
+/// A network namespace. When dropped, it is removed with all its interfaces.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// An empty one, with its loopback up and no address made up by the kernel for any interface.
+    /// Makes an empty namespace, with its loopback up and no addresses that the kernel generates for interfaces.
     ///
     /// # Panics
-    /// If it can't be made; not being root is one reason.
+    /// If it cannot be made, for example without root's privileges.
     #[track_caller]
     #[must_use]
     pub fn new(role: &str) -> Self {
@@ -35,19 +35,19 @@ impl Namespace {
         namespace
     }
 
-    /// Its name for `ip netns`.
+    /// Returns its name for `ip netns`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file that stands for it.
+    /// Returns the path of the file that stands for it.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(NAMESPACES).join(&self.name)
     }
 
-    /// A program to be run inside.
+    /// Returns a command that runs a program inside.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
@@ -55,7 +55,7 @@ impl Namespace {
         command
     }
 
-    /// Runs `ip` on it, with these words; what it says.
+    /// Runs `ip` in it with these words; returns the output.
     ///
     /// # Panics
     /// If it fails.
@@ -64,11 +64,11 @@ impl Namespace {
         run(Command::new("ip").args(["-n", &self.name]).args(words.split_whitespace()))
     }
 
-    /// Does something inside, on a thread of its own, since no other may change its namespace. A socket opened there stays
-    /// there, whoever uses it.
+    /// Runs `work` inside the namespace, on a thread of its own, since only that thread changes its namespace. A socket opened there stays
+    /// in the namespace, whichever thread uses it.
     ///
     /// # Panics
-    /// If `work` does, or the namespace can't be entered.
+    /// If `work` panics, or the namespace cannot be entered.
     #[track_caller]
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(self.path()).expect("the namespace is there while its value is");
@@ -83,20 +83,21 @@ impl Namespace {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Has the kernel finish each frame before an interface here gets it: checksums right, none longer than the MTU. A
-    /// virtual cable's ends leave that to each other, and whatever is between them would see it undone.
+    /// Turns off the offloads of an interface, so that the kernel completes each frame before the interface gets it, with right checksums
+    /// and no more than the MTU. The ends of a virtual cable leave that work to each other, so anything between them would see incomplete
+    /// frames.
     ///
     /// # Panics
-    /// If the interface can't be told.
+    /// If the offloads cannot be changed.
     #[track_caller]
     pub fn finish_frames(&self, interface: &str) {
         run(self.command("ethtool").args(["--offload", interface, "tx", "off", "tso", "off", "gso", "off"]));
     }
 
-    /// Its interfaces' names, but for the loopback's.
+    /// Returns the names of its interfaces other than the loopback.
     ///
     /// # Panics
-    /// If they can't be listed.
+    /// If they cannot be listed.
     #[track_caller]
     #[must_use]
     pub fn interfaces(&self) -> Vec<String> {
@@ -104,10 +105,10 @@ impl Namespace {
         self.ip("-oneline link show").lines().filter_map(name).filter(|name| name != "lo").collect()
     }
 
-    /// Datagrams that its kernel had no room for in the socket that they were for.
+    /// Returns how many datagrams the kernel dropped because the receiving socket had no room.
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If the counters cannot be read.
     #[track_caller]
     #[must_use]
     pub fn datagrams_without_room(&self) -> u64 {
@@ -126,10 +127,10 @@ impl Namespace {
         })
     }
 
-    /// Lays a cable from an interface here to one in another namespace, both up.
+    /// Connects an interface here by a virtual cable to one in another namespace; sets both up.
     ///
     /// # Panics
-    /// If it can't be made.
+    /// If it cannot be made.
     #[track_caller]
     pub fn connect(&self, here: &str, other: &Self, there: &str) {
         self.ip(&format!("link add {here} type veth peer name {there} netns {}", other.name));

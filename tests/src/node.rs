@@ -14,12 +14,12 @@ use crate::cli::Cli;
 use crate::leftovers::prefix;
 use crate::until::{SOON, until};
 
-/// The longest that a start may take: without huge pages, memory for packets is cleared first.
-const START_MAX: Duration = Duration::from_secs(30);
-/// The last lines of a log that are shown when a test fails.
+/// The longest wait for a start: without huge pages, packet memory is cleared first.
+const START_MAX: Duration = Duration::from_secs(60);
+/// The number of log lines that are shown when a test fails.
 const LOG_LINES_SHOWN: usize = 60;
 
-/// A node, running or not; its folder, with all its state, goes when it is dropped.
+/// A node, running or not. When dropped, its folder is removed with all its state.
 #[derive(Debug)]
 pub struct Node {
     folder: TempDir,
@@ -27,21 +27,23 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that does not run yet. `config` is its configuration but for the paths, which are in its folder.
+    /// Makes a node without starting it. `config` is its configuration except for the paths, which are in its folder.
     ///
     /// # Panics
-    /// If its folder can't be made.
+    /// If its folder cannot be made.
     #[must_use]
     pub fn new(config: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(&prefix()).tempdir().expect("a folder for the node");
         let node = Self { folder, running: None };
         let (state, socket) = (node.path("state"), node.socket());
-        let text = format!("state_dir = {state:?}\nsocket = {socket:?}\n{config}");
+        // All tests hold without what is done for caches, too: `make test-integration TUNING=off`.
+        let tuning = std::env::var("PINION_TEST_TUNING").map(|tuning| format!("tuning = {tuning:?}\n"));
+        let text = format!("state_dir = {state:?}\nsocket = {socket:?}\n{}{config}", tuning.unwrap_or_default());
         fs::write(node.config(), text).expect("the node's folder is writable");
         node
     }
 
-    /// The same, started.
+    /// Makes and starts a node.
     ///
     /// # Panics
     /// If it does not come up.
@@ -53,7 +55,7 @@ impl Node {
         node
     }
 
-    /// A node whose only port, `lan`, leads nowhere.
+    /// Starts a node whose only port, `lan`, has no connection.
     ///
     /// # Panics
     /// If it does not come up.
@@ -63,25 +65,25 @@ impl Node {
         Self::started("[[port]]\nname = \"lan\"\ndevice = \"memory0\"\n")
     }
 
-    /// A file in its folder.
+    /// Returns the path of a file in its folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Its configuration file.
+    /// Returns the path of its configuration file.
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.path("piniond.toml")
     }
 
-    /// Where its API is.
+    /// Returns the path of its API's socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.path("pinion.sock")
     }
 
-    /// The `pinion` command, talking to it.
+    /// Returns the `pinion` command, connected to it.
     #[must_use]
     pub fn cli(&self) -> Cli {
         Cli::new(&self.socket())
@@ -90,7 +92,7 @@ impl Node {
     /// Applies a manifest of this text.
     ///
     /// # Panics
-    /// If the node does not take it.
+    /// If the node does not accept it.
     #[track_caller]
     pub fn apply(&self, manifest: &str) {
         let path = self.path("manifest.toml");
@@ -104,8 +106,18 @@ impl Node {
     /// If it ends, or takes too long.
     #[track_caller]
     pub fn start(&mut self) {
+        let log = File::options().create(true).append(true).open(self.path("log")).expect("a file for the node's log");
+        self.start_writing_to(log.into());
+    }
+
+    /// As [`Self::start`], but with another standard error than the file that [`Self::log`] reads.
+    ///
+    /// # Panics
+    /// If it ends, or takes too long.
+    #[track_caller]
+    pub fn start_writing_to(&mut self, stderr: Stdio) {
         assert!(self.running.is_none(), "the node runs already");
-        self.running = Some(self.spawn());
+        self.running = Some(self.spawn(stderr));
         let cli = self.cli();
         until("answer of the node's API", START_MAX, || {
             let child = self.running.as_mut().expect("started above");
@@ -117,16 +129,15 @@ impl Node {
         });
     }
 
-    fn spawn(&self) -> Child {
-        let log = File::options().create(true).append(true).open(self.path("log")).expect("a file for the node's log");
-        // Were the test killed, the node would stay.
+    fn spawn(&self, stderr: Stdio) -> Child {
+        // Otherwise the node would outlive a test that is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM"]).arg(build::program("piniond")).arg("--config").arg(self.config());
-        command.env("PINION_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
+        command.env("PINION_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
         command.spawn().expect("setpriv, of Debian's util-linux, can be run")
     }
 
-    /// The process, and of it the group that nothing else is in but what it starts.
+    /// Returns its process, which also leads a group of only this process and its children.
     ///
     /// # Panics
     /// If it does not run.
@@ -135,23 +146,33 @@ impl Node {
         Pid::from_child(self.running.as_ref().expect("the node runs"))
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks it to stop, and waits until it has ended.
     ///
     /// # Panics
-    /// If it does not, or not cleanly.
+    /// If it does not end, or fails.
     #[track_caller]
     pub fn stop(&mut self) {
         let status = self.end(Signal::TERM);
         assert!(status.success(), "told to stop, piniond ended with {status}:\n{}", self.log());
     }
 
-    /// Ends it without a word, as a crash would.
+    /// Kills it, as a crash would end it.
     ///
     /// # Panics
-    /// If it can't be ended.
+    /// If it cannot be ended.
     #[track_caller]
     pub fn kill(&mut self) {
         self.end(Signal::KILL);
+    }
+
+    /// Ends it by a signal that a fault of its own would raise.
+    ///
+    /// # Panics
+    /// If it cannot be ended.
+    #[track_caller]
+    pub fn crash(&mut self, signal: Signal) {
+        let status = self.end(signal);
+        assert!(!status.success(), "piniond ended with {status}");
     }
 
     #[track_caller]
@@ -163,7 +184,7 @@ impl Node {
         status
     }
 
-    /// All it has logged.
+    /// Returns all that it has logged.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read(self.path("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
@@ -178,6 +199,14 @@ impl Drop for Node {
             let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
             eprintln!("the end of piniond's log:\n{}", shown.join("\n"));
         }
+        if std::thread::panicking() && self.running.is_some() {
+            // The status says what was dropped and why. This must not panic or wait for long.
+            let mut command = Command::new("timeout");
+            command.arg("10").arg(build::program("pinion")).arg("--socket").arg(self.socket()).arg("status");
+            if let Ok(status) = command.output() {
+                eprintln!("its status:\n{}", String::from_utf8_lossy(&status.stdout));
+            }
+        }
         if let Some(mut child) = self.running.take() {
             let _ = kill_process(Pid::from_child(&child), Signal::TERM);
             if !ends_soon(&mut child) {
@@ -189,7 +218,7 @@ impl Drop for Node {
     }
 }
 
-/// Unlike [`until`], does not panic: for use while a panic is under way.
+/// Waits until the process ends. Unlike [`until`], it does not panic, so it can be used during a panic.
 fn ends_soon(child: &mut Child) -> bool {
     let start = std::time::Instant::now();
     while start.elapsed() < SOON {
@@ -201,7 +230,7 @@ fn ends_soon(child: &mut Child) -> bool {
     false
 }
 
-/// Runs `piniond` on a configuration that it ought to refuse; what it ends with.
+/// Runs `piniond` on a configuration that it should refuse; returns its output.
 ///
 /// # Panics
 /// If it does not end by itself.

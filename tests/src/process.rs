@@ -1,20 +1,20 @@
-//! Other programs: run to their end, with what they said in the message if that is a bad one.
+//! Runs other programs to their end. If one fails, the message contains its output.
 
 use std::process::{Command, Output};
 
-/// Fails unless this process is root's, in one sentence.
+/// Fails with one sentence unless this process runs as root.
 ///
 /// # Panics
-/// If it is not.
+/// If it does not.
 #[track_caller]
 pub fn require_root() {
     assert!(rustix::process::geteuid().is_root(), "these tests make network namespaces and devices: run them as root");
 }
 
-/// Runs a program to its end, whatever that is.
+/// Runs a program to its end, whether or not it succeeds.
 ///
 /// # Panics
-/// If it can't be started.
+/// If it cannot be started.
 #[track_caller]
 pub fn output(command: &mut Command) -> Output {
     match command.output() {
@@ -23,7 +23,7 @@ pub fn output(command: &mut Command) -> Output {
     }
 }
 
-/// Runs a program that has to succeed; what it wrote.
+/// Runs a program that must succeed; returns its output.
 ///
 /// # Panics
 /// If it fails.
@@ -34,7 +34,7 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a program wrote to its standard error.
+/// Returns what a program wrote to its standard error.
 #[must_use]
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()

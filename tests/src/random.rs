@@ -1,18 +1,18 @@
-//! Numbers that look random and are the same for the same seed.
+//! Pseudo-random numbers, which are the same for the same seed.
 
 /// A generator (xorshift).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The one of this seed.
+    /// Makes a generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        // It would stand still at zero.
+        // The state must not be zero, which xorshift never leaves.
         Self(seed.max(1))
     }
 
-    /// The next number, of all but zero.
+    /// Returns the next number, which is never zero.
     pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -20,7 +20,7 @@ impl Random {
         self.0
     }
 
-    /// The next number, below this one.
+    /// Returns the next number, below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end
     }

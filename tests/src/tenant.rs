@@ -1,4 +1,4 @@
-//! What a tenant does on its own machine: `pinion` in the folder of a function's crate.
+//! A tenant's work on its own machine: `pinion` in the folder of a function's crate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::build::{program, workspace};
 use crate::process::run;
 
-/// `pinion` in a folder, with the guests' toolchain of this machine, and the SDK of this workspace.
+/// Returns a command for `pinion` in a folder, with this machine's toolchain for guests and the SDK of this workspace.
 ///
 /// # Panics
 /// If it has not been built.
@@ -21,16 +21,16 @@ pub fn pinion(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Has a command that runs `pinion` find toolchain and SDK.
+/// Sets the environment in which a command that runs `pinion` finds toolchain and SDK.
 ///
 /// # Panics
-/// If the toolchain can't be looked for.
+/// If the toolchain cannot be looked for.
 pub fn set_up(command: &mut Command) {
     command.env("PINION_SDK", workspace()).env_remove("PINION_SOCKET");
     guest_toolchain(command);
 }
 
-/// As `tests/setup/build-guests.sh` does where cargo has the target's standard library as source only.
+/// As `tests/setup/build-guests.sh` does if cargo has the target's standard library only as source.
 fn guest_toolchain(command: &mut Command) {
     let script = ". tests/setup/guest-toolchain.sh; guest_toolchain; echo $debian_cargo $debian_rustc $debian_libc";
     let found = run(Command::new("bash").args(["-c", script]).current_dir(workspace()));
@@ -43,10 +43,10 @@ fn guest_toolchain(command: &mut Command) {
     }
 }
 
-/// A crate of this template, in a folder that goes when the first of the two does.
+/// Makes a crate from this template. Returns its temporary folder, which is removed when dropped, and the crate's path.
 ///
 /// # Panics
-/// If it can't be made.
+/// If it cannot be made.
 #[track_caller]
 #[must_use]
 pub fn new_crate(template: &str) -> (TempDir, PathBuf) {

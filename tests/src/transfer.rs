@@ -1,4 +1,4 @@
-//! Bytes over TCP, each of them looked at on arrival.
+//! Transfers bytes over TCP, each of which is checked on arrival.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::until::SOON;
 
 const CHUNK: usize = 1 << 16;
 
-/// Bytes that look random, the same ones each time.
+/// Pseudo-random bytes, the same ones each time.
 struct Pattern(Random);
 
 impl Pattern {
@@ -26,11 +26,10 @@ impl Pattern {
     }
 }
 
-/// Sends so many bytes from one namespace to an address in another and as many others back, both at once; how long it
-/// took.
+/// Sends so many bytes from one namespace to an address in another, and as many others back at the same time; returns how long it took.
 ///
 /// # Panics
-/// If a byte arrives changed, or nothing arrives for long.
+/// If a byte arrives changed, or no byte arrives for long.
 #[track_caller]
 pub fn both_ways(from: &Namespace, to: &Namespace, address: &str, bytes: u64) -> Duration {
     let address: IpAddr = address.parse().expect("an address");

@@ -1,5 +1,5 @@
-//! Whether the machine stood still for a moment, as one that is shared does: on each core a thread that only sleeps a little, again and
-//! again, notes when it was not run for far longer; and the kernel counts for how long somebody waited for a disk.
+//! Detects whether the machine stood still for a moment, as a shared machine does at times. On each core a thread sleeps briefly again and
+//! again, and records when it was not run for far longer. The kernel counts how long processes waited for a disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// How long it sleeps.
+/// The time of one sleep.
 const NAP: Duration = Duration::from_millis(2);
-/// What is noted.
+/// The shortest gap that is recorded.
 const GAP_MIN: Duration = Duration::from_millis(5);
 
-/// Notes gaps until it is dropped.
+/// Records gaps until it is dropped.
 #[derive(Debug)]
 pub struct Witness {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// From when on the witness on some core was not run, and how long.
+/// The start and the length of a gap in which the witness on some core was not run.
 #[derive(Debug)]
 struct Gap {
     start: Instant,
@@ -34,7 +34,7 @@ struct Gap {
 }
 
 impl Witness {
-    /// One on these cores.
+    /// Starts a witness on each of these cores.
     ///
     /// # Panics
     /// If this process may not run on one of them.
@@ -52,18 +52,18 @@ impl Witness {
         Self { threads: cores.iter().map(watch).collect(), shared }
     }
 
-    /// From when on something is looked at.
+    /// Returns the moment at which a measurement begins.
     #[must_use]
-    pub fn now(&self) -> Moment {
-        Moment { disk: waited_for_disks(), at: Instant::now() }
+    pub fn now(&self) -> Sample {
+        Sample { disk: waited_for_disks(), at: Instant::now() }
     }
 
-    /// For how long the machine stood still between then and now: cores had no time, one after the other perhaps, or somebody waited for
-    /// a disk.
+    /// Returns how long the machine stood still between then and now: the time in which cores did not run, possibly one after the other, or
+    /// in which processes waited for a disk.
     #[must_use]
-    pub fn standstill(&self, since: &Moment) -> Duration {
+    pub fn standstill(&self, since: &Sample) -> Duration {
         let disk = waited_for_disks().saturating_sub(since.disk);
-        // Whoever had no time either has it first.
+        // A witness that was not run either gets the time to record that.
         std::thread::sleep(3 * NAP);
         let gaps = self.shared.gaps.lock().unwrap_or_else(PoisonError::into_inner);
         let within = |gap: &Gap| (gap.start + gap.length).saturating_duration_since(since.at).min(gap.length);
@@ -71,14 +71,14 @@ impl Witness {
     }
 }
 
-/// A moment, by what the machine had counted until then.
+/// A moment, with what the machine had counted until then.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct Sample {
     at: Instant,
     disk: Duration,
 }
 
-/// For how long somebody has waited for a disk since the machine was started; nothing where the kernel does not count it.
+/// Returns how long processes have waited for a disk since the machine started; zero where the kernel does not count it.
 fn waited_for_disks() -> Duration {
     let text = std::fs::read_to_string("/proc/pressure/io").unwrap_or_default();
     let total_us = text.lines().find(|line| line.starts_with("some ")).and_then(|line| line.rsplit_once("total="));

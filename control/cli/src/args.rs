@@ -6,131 +6,145 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
-use pinion_control::model::{ChainName, FieldName, TenantName};
+use pinion_control::model::{self, ChainName, FieldName, TenantName};
 
-/// Talks to a Pinion node: brings modules, chains and rules to it, and shows what it does.
+/// Manages a Pinion node: brings modules, chains and rules to it, and shows its state
 #[derive(Debug, Parser)]
 #[command(name = "pinion", version, arg_required_else_help = true)]
 pub(crate) struct Args {
-    /// The socket that piniond answers on
+    /// The socket of piniond
     #[arg(long, global = true, env = "PINION_SOCKET", value_name = "PATH", default_value = "/run/pinion/pinion.sock")]
     pub(crate) socket: PathBuf,
-    /// How to print what was asked for
+    /// The output format
     #[arg(long, short, global = true, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// How to print.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Tables for people
     Table,
-    /// For programs
+    /// JSON for programs
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a crate of a function: its code, tests, and manifest
+    /// Create a new crate with a function: its code, tests, and manifest
     ///
-    /// The crate comes into a folder of its name, which must be empty or not there. `cargo test` tests it, `pinion build` builds it, and
-    /// `pinion apply` brings it to a node.
+    /// Creates the crate in a folder of its name, which must be empty or not exist yet. `cargo test` tests it, `pinion
+    /// build` builds it, and `pinion apply` brings it to a node.
     New {
-        /// The crate's name: small letters, digits and -, the first a letter
+        /// The crate's name: lower-case letters, digits and -; the first character is a letter
         name: CrateName,
-        /// What to begin with
+        /// The template to begin with
         #[arg(long, value_enum, default_value_t = Template::Responder)]
         template: Template,
-        /// A checkout of Pinion whose SDK to use; without it, the SDK of this version from the registry, which has none for C
+        /// A checkout of Pinion whose SDK to use. By default the SDK that came with this program: in the checkout that
+        /// it was built in, or in share/pinion beside its bin folder
         #[arg(long, env = "PINION_SDK", value_name = "PATH")]
         sdk: Option<PathBuf>,
     },
-    /// Build the function in this folder, and check it as a node would
+    /// Build the function in this folder, and validate it as a node would
     ///
-    /// Runs `cargo build --release --target wasm32-wasip1`, or `make` where there is a Makefile and no Cargo.toml, then `pinion check`.
-    /// PINION_CARGO says which cargo; that hears of RUSTFLAGS and the like as always.
+    /// Runs `cargo build --release --target wasm32-wasip1`, or `make` if there is a Makefile and no Cargo.toml, and
+    /// then `pinion check`. PINION_CARGO sets which cargo to run. That cargo reads RUSTFLAGS and similar variables as
+    /// usual.
     Build {
         #[command(flatten)]
         manifest: Manifest,
         #[command(flatten)]
         builder: Builder,
     },
-    /// Say what a node would say of modules and manifests, without one
+    /// Validate modules and manifests without a node
     ///
-    /// Judges modules, initialises them with their configurations and compiles them as a node does, in a process that limits itself. What a
-    /// node alone knows it cannot say: whether it has a port of that name, a module that no manifest given here brings, or room. The exit
-    /// status is 2 if something is refused.
+    /// Validates modules, initialises them with their configurations and compiles them as a node does, in a process
+    /// that limits itself. Cannot check what only a node knows: whether it has a port of that name, has a module that
+    /// none of the given manifests brings, or has room. The exit status is 2 if something is refused.
     Check {
-        /// Modules (.wasm), manifests, or folders of manifests. Without any, the pinion.toml of this folder, or of the nearest above
+        /// Modules and manifests, which are told apart by their content, or folders of manifests. By default the
+        /// pinion.toml of this folder, or of the nearest one above
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
         manifest: Manifest,
-        /// For modules: the configuration that they are initialised with
+        /// For modules: the configuration to initialise them with
         #[arg(long, value_name = "TEXT", default_value = "")]
         config: String,
-        /// For modules: how much memory an instance may have
-        #[arg(long, value_name = "KIB", default_value_t = pinion_control::model::Chain::MEMORY_LIMIT_KIB)]
+        /// For modules: the maximum memory of an instance
+        #[arg(
+            long,
+            value_name = "KIB",
+            default_value_t = model::Chain::MEMORY_LIMIT_KIB,
+            value_parser = clap::value_parser!(u32)
+                .range(i64::from(model::MEMORY_LIMIT_KIB_MIN)..=i64::from(model::MEMORY_LIMIT_KIB_MAX))
+        )]
         memory_limit_kib: u32,
-        /// For modules: a folder with the files that instances find
+        /// For modules: a folder with the files that instances can read
         #[arg(long = "files", value_name = "FOLDER")]
         folder: Option<PathBuf>,
-        /// For modules: a field of state that they are granted; may be given several times
+        /// For modules: a field of state to grant to them; may be given several times
         #[arg(long = "state", value_name = "FIELD")]
         fields: Vec<FieldName>,
         #[command(flatten)]
         builder: Builder,
     },
-    /// Make modules, chains and rules be there as manifests say, all of them or none
+    /// Create or update modules, chains and rules as manifests say: all of them or none
     Apply {
-        /// Manifests, or folders of them; all are one change. Without any, the pinion.toml of this folder, or of the nearest above
+        /// Manifests, or folders of them; all together are one change. By default the pinion.toml of this folder, or of
+        /// the nearest one above
         #[arg(long = "file", visible_alias = "manifest-path", short, num_args = 1.., value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Upload modules, and change nothing else
+    /// Upload modules without changing anything else
     ///
-    /// The node judges the bytes and keeps them for their tenant under their digest, which is printed. No chain runs them yet, and none that
-    /// runs changes: that takes `pinion apply` of a manifest whose `[[module]]` names them, by `digest = "sha256:..."`, or by the `path` of the
-    /// same file. (An apply by path uploads what is not there yet, so a push before is no need: it is for who builds in one place and applies
-    /// in another.) What nobody names within an hour is forgotten; `pinion get uploads` lists it until then.
+    /// The node validates the bytes, keeps them for their tenant, and identifies them by their digest, which is
+    /// printed. No chain runs them yet, and no running chain changes. That takes `pinion apply` of a manifest whose
+    /// `[[module]]` names them, by `digest = "sha256:..."`, or by the `path` of the same file. (An apply by path
+    /// uploads what is missing, so it needs no push before. Push is for building on one machine and applying on
+    /// another.) The node discards an upload that nothing names within an hour; until then `pinion get uploads` lists
+    /// it.
     Push {
-        /// A module; without it, those of the manifest
+        /// A module. By default the modules of the manifest
         #[arg(value_name = "FILE")]
         module: Option<PathBuf>,
-        /// Who is to own the module
+        /// The tenant that is to own the module
         #[arg(long, requires = "module", default_value = pinion_control::manifest::DEFAULT_TENANT)]
         tenant: TenantName,
         #[command(flatten)]
         manifest: Manifest,
     },
-    /// Run the function in this folder here, on a node of its own
+    /// Run the function in this folder on a temporary local node
     ///
-    /// Builds it, starts a node in a folder that goes again, and applies the manifest there: the same builder, limits and judging as on an
-    /// operator's. What its instances say is shown, and at the end what was received, sent, and dropped for which reason.
+    /// Builds the function, starts a node in a temporary folder, and applies the manifest there. The builder, the
+    /// limits and the validation are those of an operator's node. Shows the log lines of its instances, and at the end
+    /// how many frames were received, sent, and dropped for which reason.
     ///
-    /// With --read, the frames of a capture go through the function, one burst after the other, each when the one before has been answered for.
-    /// This takes neither root nor DPDK. A node hands no function ARP, neighbour discovery, or frames whose headers are wrong: those are
-    /// counted as dropped, as everywhere.
+    /// With --read, the frames of a capture go through the function in bursts. The next burst starts when every frame
+    /// of the one before was sent or dropped. This needs neither root nor DPDK. As on every node, functions do not get
+    /// ARP, neighbour discovery, or frames with wrong headers; those are counted as dropped.
     ///
-    /// With --tap, the node has a TAP device, which takes root: whatever runs on this machine is its client, until Ctrl-C. A change of a file
-    /// beside the manifest, or below, builds and applies again; what does not build is shown, and the version before goes on.
+    /// With --tap, the node has a TAP device, which needs root. Programs on this machine are its clients, until Ctrl-C.
+    /// When a file beside the manifest or below changes, the function is built and applied again. If the build fails,
+    /// the error is shown, and the previous version keeps running.
     Dev(Box<Dev>),
-    /// List things
+    /// List objects
     Get {
-        /// What to list
+        /// The kind of object
         #[arg(value_enum)]
         kind: Listed,
-        /// Only the one with this name, or this id
+        /// Only the object with this name or id
         name: Option<String>,
-        /// Only this tenant's; all tenants' when not given
+        /// Only this tenant's objects; by default those of all tenants
         #[arg(long)]
         tenant: Option<TenantName>,
     },
-    /// Show all there is to say of one thing
+    /// Show the details of one object
     Describe {
-        /// What kind of thing
+        /// The kind of object
         #[arg(value_enum)]
         kind: Described,
         /// Its name, or an FWP's id
@@ -138,71 +152,73 @@ pub(crate) enum Command {
         #[command(flatten)]
         owner: Owner,
     },
-    /// Delete things, all that are named or none
+    /// Delete objects: all that are named, or none
     Delete {
-        /// What kind of thing
+        /// The kind of object
         #[arg(value_enum, required_unless_present = "files")]
         kind: Option<Deletable>,
         /// Its name
         #[arg(required_unless_present = "files")]
         name: Option<String>,
-        /// Delete all that these manifests, or folders of them, speak of
+        /// Delete all objects that these manifests, or folders of them, define
         #[arg(long = "file", short, num_args = 1.., value_name = "FILE", conflicts_with_all = ["kind", "name", "tenant"])]
         files: Vec<PathBuf>,
         #[command(flatten)]
         owner: Owner,
     },
-    /// Call a chain, or a module, with a message, and print its answer
+    /// Call a chain or a module with a message, and print its answer
     ///
-    /// What is not given by --data or --file is read from the standard input, unless that is a terminal. The answer goes to the standard
-    /// output as it is. The exit status is 0 with an answer, 2 if there is nothing of this name or the call cannot be made, and 1 if there
-    /// was no answer.
+    /// Without --data or --file, reads the payload from standard input, unless that is a terminal. Writes the answer
+    /// unchanged to standard output. The exit status is 0 with an answer, 2 if nothing has this name or the call cannot
+    /// be made, and 1 if there was no answer.
     Invoke {
-        /// What to call: TENANT/CHAIN, or TENANT/MODULE; without a tenant, the default tenant's
+        /// What to call: TENANT/CHAIN or TENANT/MODULE. Without a tenant, the default tenant's
         #[arg(value_name = "TENANT/NAME")]
         function: Function,
-        /// The message's payload
+        /// The payload of the message
         #[arg(long, short, conflicts_with = "file", value_name = "TEXT")]
         data: Option<String>,
-        /// A file with the message's payload; - for the standard input
+        /// A file with the payload of the message; - for standard input
         #[arg(long, short, value_name = "FILE")]
         file: Option<PathBuf>,
         /// How long to wait for the answer: 500ms, 10s, 2m
         #[arg(long, default_value = "30s", value_name = "TIME", value_parser = time)]
         timeout: Duration,
     },
-    /// Show what functions say, and why they fail
+    /// Show the log lines of functions, and why functions fail
     ///
-    /// The node keeps the latest lines of each tenant. Each is shown as `TIME LEVEL CHAIN/STAGE[FWP] MESSAGE`, with the tenant before the chain
-    /// unless --tenant is given. A function may say so much at once, and the node keep so much: where lines were lost, a line says how many.
+    /// The node keeps the latest lines of each tenant. Each is shown as `TIME LEVEL CHAIN/STAGE[FWP] MESSAGE`, with the
+    /// tenant before the chain unless --tenant is given. There are limits to how fast a function may log and to how
+    /// much the node keeps. Where lines were lost, a line says how many.
     Logs {
-        /// Go on with what comes, until Ctrl-C
+        /// Continue with new lines until Ctrl-C
         #[arg(long, short)]
         follow: bool,
-        /// Only this tenant's; all tenants' when not given
+        /// Only this tenant's lines; by default those of all tenants
         #[arg(long)]
         tenant: Option<TenantName>,
-        /// Only what instances of this chain say
+        /// Only lines from instances of this chain
         #[arg(long)]
         chain: Option<ChainName>,
-        /// Of what is there already, only the latest lines
+        /// Of the existing lines, only this many of the latest
         #[arg(long, value_name = "LINES")]
         tail: Option<u64>,
     },
-    /// Show what functions count, as Prometheus reads it
+    /// Show the metrics of functions in Prometheus format
     ///
-    /// Writes Prometheus' text exposition format: each name begins with pinion_function_, and each series has the labels tenant, chain, stage
-    /// and module. Counters are of all instances that a chain has had since the node started, gauges of those that it has. To have them
-    /// scraped, write them to a file of node_exporter's textfile collector now and then.
+    /// Writes Prometheus' text exposition format. Each name begins with pinion_function_, and each series has the
+    /// labels tenant, chain, stage and module. A counter covers all instances that a chain has had since the node
+    /// started; a gauge covers its current instances. To have them scraped, write them periodically to a file of
+    /// node_exporter's textfile collector.
     Metrics {
-        /// Only this tenant's; all tenants' when not given
+        /// Only this tenant's metrics; by default those of all tenants
         #[arg(long)]
         tenant: Option<TenantName>,
-        /// Only those of chains of this name
+        /// Only metrics of chains of this name
         #[arg(long)]
         chain: Option<ChainName>,
     },
-    /// Show the node as a whole
+    /// Show the status of the whole node
     Status,
 }
 
@@ -212,47 +228,47 @@ pub(crate) enum Command {
 pub(crate) struct Dev {
     #[command(flatten)]
     pub(crate) manifest: Manifest,
-    /// A capture of Ethernet frames, pcap or pcapng, for the function
+    /// A capture of Ethernet frames for the function, as pcap or pcapng; - for standard input
     #[arg(long, group = "where", value_name = "CAPTURE")]
     pub(crate) read: Option<PathBuf>,
-    /// Where frames that come out go to, as pcap. Each has the time of the newest frame that went in before
+    /// Write sent frames to this pcap file. Each gets the time of the newest frame that was received before it
     #[arg(long, conflicts_with = "tap", value_name = "CAPTURE")]
     pub(crate) write: Option<PathBuf>,
-    /// Frames that go in at a time. With 1, a frame that comes out has the time of the one that it is the answer to
+    /// The number of frames in a burst. With 1, each sent frame gets the time of the frame that it answers
     #[arg(long, conflicts_with = "tap", value_name = "FRAMES", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) burst: u16,
-    /// Which frames the function gets is up to the manifest's rules; without this, it gets all
+    /// Let the manifest's rules decide which frames the function gets. By default it gets all
     #[arg(long, conflicts_with = "tap")]
     pub(crate) by_rules: bool,
-    /// Which chain gets the frames, if the manifest has several
+    /// The chain that gets the frames, if the manifest has several
     #[arg(long, conflicts_with_all = ["tap", "by_rules"])]
     pub(crate) chain: Option<ChainName>,
-    /// How long to wait for frames that functions keep, when nothing more comes out: 500ms, 2s
+    /// How long to wait for frames that functions hold back, when no more are sent: 500ms, 2s
     #[arg(long, conflicts_with = "tap", value_name = "TIME", default_value = "2s", value_parser = time)]
     pub(crate) linger: Duration,
-    /// The device to make
+    /// The name of the TAP device to create
     #[arg(long, group = "where", value_name = "NAME")]
     pub(crate) tap: Option<String>,
-    /// The address of this machine on the device; by default one beside the address that the manifest's rules name
+    /// The address of this machine on the device. By default an address beside the one that the manifest's rules name
     #[arg(long, conflicts_with = "read", value_name = "ADDRESS/LENGTH")]
     pub(crate) address: Option<IpNet>,
-    /// Begin again when a file changes. So it is with --tap anyway
+    /// Run again when a file changes. With --tap this is always so
     #[arg(long)]
     pub(crate) watch: bool,
-    /// Take the files as they are
+    /// Do not build; use the files as they are
     #[arg(long, conflicts_with = "watch")]
     pub(crate) no_watch: bool,
-    /// The node's program; by default the piniond beside this program
+    /// The piniond program; by default the piniond beside this program
     #[arg(long, env = "PINION_PINIOND", value_name = "PATH")]
     pub(crate) piniond: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) builder: Builder,
 }
 
-/// Which manifest it is about.
+/// Which manifest to use.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Manifest {
-    /// The manifest; by default the pinion.toml of this folder, or of the nearest above
+    /// The manifest; by default the pinion.toml of this folder, or of the nearest one above
     #[arg(long = "file", visible_alias = "manifest-path", short, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 }
@@ -260,25 +276,25 @@ pub(crate) struct Manifest {
 /// Where the builder is.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Builder {
-    /// The program that judges modules; by default the pinion-builder beside this program
+    /// The program that validates modules; by default the pinion-builder beside this program
     #[arg(long = "builder", env = "PINION_BUILDER", value_name = "PATH")]
     pub(crate) program: Option<PathBuf>,
 }
 
-/// What a new crate begins with.
+/// The templates of a new crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Template {
     /// Answers UDP datagrams, in C
     C,
     /// A service over TCP: answers requests
     Endpoint,
-    /// Lets packets to some ports pass, and drops others
+    /// Passes packets to some ports, and drops others
     PacketFilter,
     /// Answers UDP datagrams
     Responder,
 }
 
-/// A name that cargo takes for a crate and a node for a module.
+/// A name that is valid for both a crate and a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CrateName(pub(crate) String);
 
@@ -297,13 +313,13 @@ impl FromStr for CrateName {
     }
 }
 
-/// Names that cargo takes for no crate, as they mean something else in its code, or in its target folder.
+/// Names that cargo refuses for a crate, as they have another meaning in its code, or in its target folder.
 const RESERVED: &str = "abstract alloc as async await become box break build const continue core crate deps do dyn else enum \
     examples extern false final fn for gen if impl in incremental let loop macro match mod move mut override \
-    pinion-abi pinion-sdk priv proc-macro pub ref return self static std struct super test trait true try type \
+    panic-unwind pinion-abi pinion-sdk priv proc-macro pub ref return self static std struct super test trait true try type \
     unsafe use where while";
 
-/// What is called.
+/// The chain or module to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) tenant: TenantName,
@@ -321,7 +337,7 @@ impl FromStr for Function {
     }
 }
 
-/// A number with its unit.
+/// Parses a number with its unit.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number = text[..digits].parse::<u64>().ok();
@@ -337,7 +353,7 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Whose a named thing is.
+/// The tenant of a named object.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Owner {
     /// The tenant that owns it
@@ -349,7 +365,7 @@ pub(crate) struct Owner {
 pub(crate) enum Listed {
     #[value(alias = "module")]
     Modules,
-    /// What was pushed and no module names
+    /// Uploads that no module names
     #[value(alias = "upload")]
     Uploads,
     #[value(alias = "chain")]

@@ -1,4 +1,4 @@
-//! One file per command; what they share is here.
+//! One file per command, and what the commands share.
 
 mod apply;
 mod build;
@@ -24,83 +24,103 @@ use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::{Bundle, PackError, pack};
 use pinion_control::metrics::MetricFilter;
-use pinion_control::model::{FieldName, Invalid, TenantName};
+use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, TenantName};
 
 use crate::args::{Args, Command, Format};
 use crate::output;
 
-/// The manifest of a function, in its folder.
+/// The manifest's file name in a function's folder.
 const OWN_MANIFEST: &str = "pinion.toml";
 
-/// What somebody typed leads nowhere.
+/// An error in the user's input.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadInput {
-    /// There is no such thing.
+    /// No object of this tenant has the name.
     #[error("there is no {kind} {name:?} of tenant {tenant}")]
     NotFoundOf { kind: &'static str, name: String, tenant: TenantName },
-    /// There is no such thing of any tenant.
+    /// No object of any tenant has the name.
     #[error("there is no {kind} {name:?}")]
     NotFound { kind: &'static str, name: String },
-    /// Manifests with nothing in them.
+    /// Manifests that define nothing.
     #[error("{}: no module, chain or rule is in there", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Empty(Vec<PathBuf>),
     /// A file that can't be read.
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
+    /// A file of an unsupported kind.
+    #[error("{}: this is neither a WebAssembly module, which begins with \\0asm, nor a manifest, which is TOML (text in UTF-8)", .0.display())]
+    NeitherKind(PathBuf),
+    /// A module in text form, which has to be compiled first.
+    #[error("{}: this is a WebAssembly module as text: a node takes what wat2wasm or wasm-tools parse makes of it", .0.display())]
+    ModuleText(PathBuf),
+    /// A file that is too long for its kind.
+    #[error("{} is longer than the {bytes_max} bytes that {what} may have", path.display())]
+    TooLong { path: PathBuf, what: &'static str, bytes_max: u64 },
+    /// A configuration on the command line that is too long.
+    #[error("--config has {0} bytes, and a configuration may have {CONFIG_BYTES_MAX}")]
+    LongConfig(usize),
     /// A folder that can't be packed.
     #[error("--files: {0}")]
     Pack(PackError),
-    /// Nothing is said of what to take, and nothing is here.
+    /// No file was named, and there is no manifest in this folder.
     #[error(
         "there is no {OWN_MANIFEST} in this folder, nor in one above: name a file, or go to the folder of a function (pinion new \
          makes one)"
     )]
     NoManifest,
-    /// A node's program that is not there.
+    /// The piniond program does not exist.
     #[error("there is no piniond at {}: name it by --piniond or PINION_PINIOND", .0.display())]
     NoPiniond(PathBuf),
-    /// A capture that is none.
+    /// A file that is not a usable capture.
     #[error("{}: {problem}", path.display())]
     Capture { path: PathBuf, problem: String },
-    /// What the manifest leaves open.
+    /// A path that a text file has to name, and that is not UTF-8.
+    #[error("{}: this path is not UTF-8, as the file that is to name it has to be: take another place", .0.display())]
+    NotText(PathBuf),
+    /// Something that the manifest does not define clearly.
     #[error("{}: {problem}", manifest.display())]
     Unclear { manifest: PathBuf, problem: String },
-    /// What this machine does not let happen.
+    /// Something that this machine does not allow.
     #[error("{0}")]
     Machine(String),
-    /// A builder that is not there.
+    /// The builder does not exist.
     #[error("there is no builder at {}: name pinion-builder by --builder or PINION_BUILDER", .0.display())]
     NoBuilder(PathBuf),
-    /// What no node would take.
+    /// A change that every node would refuse.
     #[error(transparent)]
     Invalid(Invalid),
-    /// What a node would refuse.
+    /// A module or configuration that a node would refuse.
     #[error("{what}: {reason}")]
     Refused { what: String, reason: String },
-    /// A folder that somebody needs.
+    /// A folder that has to be empty, and is not.
     #[error("{} is not empty: a new crate takes an empty folder, or one that is not there", .0.display())]
     NotEmpty(PathBuf),
-    /// No SDK where somebody says.
+    /// There is no SDK at the given path.
     #[error("there is no {sdk} at {}: name the folder of a checkout of Pinion, or of its {folder}", path.display())]
     NoSdk { sdk: &'static str, folder: &'static str, path: PathBuf },
-    /// A template whose SDK no registry has.
-    #[error("the SDK for C comes with Pinion's source: name the folder of a checkout by --sdk or PINION_SDK")]
-    NoCSdk,
-    /// What would be several words, or none, in a Makefile.
-    #[error("{}: make does not take this path, for it has a space, or one of # $ % : \\: have the checkout elsewhere", .0.display())]
+    /// There is no SDK beside the program.
+    #[error(
+        "there is no {0} beside this program, where a checkout of Pinion or PREFIX/share/pinion would have it: name one by --sdk or PINION_SDK"
+    )]
+    NoOwnSdk(&'static str),
+    /// A path that make would split into several words, or not understand.
+    #[error(
+        "{}: make does not take this path, which has something else than letters, digits and / . _ - + , @: have the checkout elsewhere",
+        .0.display()
+    )]
     NotForMake(PathBuf),
-    /// Neither of what says how a function is built.
+    /// A folder that does not tell how a function is built.
     #[error("there is neither a Cargo.toml nor a Makefile in this folder, which would say how the function is built")]
     NothingToBuild,
-    /// The compiler has said why.
+    /// The compiler failed, and has printed why.
     #[error("{program} has not built the function ({status}): what it says above is why")]
     NotBuilt { program: String, status: std::process::ExitStatus },
-    /// Not the number of a chain instance.
+    /// Text that is not the number of a chain instance.
     #[error("{0:?} is not a chain instance: these have numbers, see pinion get instances")]
     InstanceId(String),
 }
 
-/// Does what the command line asks.
+/// Executes the command line.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let Args { socket, output, command } = args;
     match command {
@@ -109,6 +129,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         Command::Check { mut files, manifest, config, memory_limit_kib, folder, fields, builder } => {
             files.extend(manifest.file);
             let files = or_own_manifest(files)?;
+            if config.len() > CONFIG_BYTES_MAX {
+                return Err(BadInput::LongConfig(config.len()).into());
+            }
             let archive = folder.map(|folder| pack(&folder)).transpose().map_err(BadInput::Pack)?;
             let wishes = Wishes {
                 config: config.as_bytes(),
@@ -156,12 +179,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What was named; else the function's own manifest.
+/// Returns the named files, or else the function's own manifest.
 fn or_own_manifest(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, BadInput> {
     if files.is_empty() { Ok(vec![own_manifest(None)?]) } else { Ok(files) }
 }
 
-/// What was named, be it a function's folder; else the manifest of the folder that we are in, or of the nearest above.
+/// Returns the given manifest, or the manifest of the given folder. By default the manifest of the current folder, or
+/// of the nearest one above.
 fn own_manifest(given: Option<PathBuf>) -> Result<PathBuf, BadInput> {
     if let Some(path) = given {
         let within = path.join(OWN_MANIFEST);
@@ -175,12 +199,12 @@ fn own_manifest(given: Option<PathBuf>) -> Result<PathBuf, BadInput> {
     above.into_iter().find(|path| path.is_file()).ok_or(BadInput::NoManifest)
 }
 
-/// The folder that a manifest is in.
+/// Returns the folder that contains a manifest.
 fn folder_of(manifest: &Path) -> &Path {
     manifest.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Manifests that say something.
+/// Reads manifests, and refuses them if they define nothing.
 fn read_manifests(files: &[PathBuf]) -> anyhow::Result<Bundle> {
     let bundle = Bundle::read(files)?;
     if bundle.objects().is_empty() {
@@ -189,7 +213,7 @@ fn read_manifests(files: &[PathBuf]) -> anyhow::Result<Bundle> {
     Ok(bundle)
 }
 
-/// `chain/echo created`, one in a line.
+/// Prints `chain/echo created`, one line for each object.
 fn print_changed(changed: &Changed, format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
         return output::json(changed);

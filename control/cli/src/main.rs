@@ -1,4 +1,4 @@
-//! `pinion`: what tenants and operators type.
+//! `pinion`: the command line tool for tenants and operators.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -12,27 +12,44 @@ mod args;
 mod commands;
 mod output;
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use pinion_control::client::ClientError;
 use pinion_control::manifest::ManifestError;
 
-/// What somebody asked for is wrong; asking again does not help.
+/// The request is wrong; a retry does not help.
 const BAD_INPUT: u8 = 2;
-/// Anything else went wrong.
+/// Any other failure.
 const FAILURE: u8 = 1;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match commands::run(args::Args::parse()).await {
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return print_usage(&error),
+    };
+    match commands::run(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            output::say(&output::error(&error));
             ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+/// Prints help or the version on standard output, and errors of the command line on standard error.
+fn print_usage(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    match printed.and_then(|()| io::stdout().flush()) {
+        _ if error.use_stderr() => ExitCode::from(BAD_INPUT),
+        Err(problem) if problem.kind() != io::ErrorKind::BrokenPipe => {
+            output::say(&format!("error: {problem}"));
+            ExitCode::from(FAILURE)
+        }
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
     }
 }
 
@@ -45,7 +62,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if bad_input { BAD_INPUT } else { FAILURE }
 }
 
-/// `pinion get fwps | head` has seen enough, and that is no error.
+/// Returns whether standard output was closed by its reader, as by `pinion get fwps | head`, which is no error.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,15 +1,82 @@
-//! How things look on a terminal: tables and descriptions as people know them from kubectl, or JSON.
+//! Terminal output: tables and descriptions like kubectl's, or JSON.
 //!
-//! Text from elsewhere, such as why a tenant's function failed, is printed without control characters.
+//! Foreign text, such as why a tenant's function failed, is made printable by `pinion_text`. In JSON it stays
+//! unchanged, and characters that control a terminal are escaped in JSON's way.
 
 use std::io::{self, Write};
 
 use comfy_table::{Cell, Table, presets};
+use pinion_control::causes::with_causes;
+use pinion_text::{SENTENCE_BYTES_MAX, TEXT_BYTES_MAX};
 use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
 /// Prints values as indented JSON.
 pub(crate) fn json(value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
-    print(&serde_json::to_string_pretty(value)?)
+    print(&json_text(value, PrettyFormatter::new())?)
+}
+
+/// Prints a value as JSON on one line.
+pub(crate) fn json_line(value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
+    print(&json_text(value, CompactFormatter)?)
+}
+
+fn json_text(value: &(impl Serialize + ?Sized), formatter: impl Formatter) -> anyhow::Result<String> {
+    let mut json = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut json, Escaping(formatter)))?;
+    Ok(String::from_utf8(json)?)
+}
+
+/// Escapes unprintable characters in strings. JSON itself requires that for the first 32 characters only.
+struct Escaping<F>(F);
+
+impl<F: Formatter> Formatter for Escaping<F> {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(|c| !pinion_text::is_printable(c)) {
+            self.0.write_string_fragment(writer, &rest[..at])?;
+            let c = rest[at..].chars().next().unwrap_or_default();
+            c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?;
+            rest = &rest[at + c.len_utf8()..];
+        }
+        self.0.write_string_fragment(writer, rest)
+    }
+
+    fn begin_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_array(writer)
+    }
+
+    fn end_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array(writer)
+    }
+
+    fn begin_array_value<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(writer, first)
+    }
+
+    fn end_array_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array_value(writer)
+    }
+
+    fn begin_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object(writer)
+    }
+
+    fn end_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object(writer)
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(writer, first)
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(writer)
+    }
+
+    fn end_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object_value(writer)
+    }
 }
 
 /// Prints text and a line feed.
@@ -17,12 +84,18 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout().lock(), "{text}")?)
 }
 
-/// Prints text as it is.
+/// Prints text unchanged.
 pub(crate) fn write(text: &str) -> anyhow::Result<()> {
-    Ok(io::stdout().lock().write_all(text.as_bytes())?)
+    let mut stdout = io::stdout().lock();
+    Ok(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())?)
 }
 
-/// Columns under headings, without borders.
+/// Prints text and a line feed on standard error. An error here is ignored, as it could not be reported.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Formats columns under headings, without borders.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(headings);
@@ -33,7 +106,7 @@ pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator
     table.trim_fmt()
 }
 
-/// `Key:   value`, one in a line.
+/// Formats `Key:   value` lines.
 pub(crate) fn description<const N: usize>(lines: [(&str, String); N]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -44,12 +117,12 @@ pub(crate) fn description<const N: usize>(lines: [(&str, String); N]) -> String 
     table.trim_fmt()
 }
 
-/// What there is, or a dash.
+/// Returns the value as text, or a dash for none.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
-/// `42s`, `3m12s`, `5h2m`, `3d4h`.
+/// Formats an age as `42s`, `3m12s`, `5h2m`, `3d4h`.
 pub(crate) fn age(age_ms: u64) -> String {
     let seconds = age_ms / 1000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -61,10 +134,10 @@ pub(crate) fn age(age_ms: u64) -> String {
     }
 }
 
-/// A moment in UTC, as RFC 3339 has it: `2026-01-31T12:00:00.123Z`.
+/// Formats a time in UTC as in RFC 3339: `2026-01-31T12:00:00.123Z`.
 pub(crate) fn time_of_day(unix_ms: u64) -> String {
     let (days, ms) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
-    // Days since the first of March of the year 0, so that leap days are the last of their years.
+    // Days since the first of March of the year 0, so that leap days come last in their years.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -77,7 +150,7 @@ pub(crate) fn time_of_day(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 
-/// `512B`, `64.0KiB`, `1.1MiB`.
+/// Formats a size as `512B`, `64.0KiB`, `1.1MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes}B"),
@@ -86,7 +159,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// `900ns`, `1.2us`, `3.4ms`, `1.5s`.
+/// Formats a time as `900ns`, `1.2us`, `3.4ms`, `1.5s`.
 pub(crate) fn time(time_ns: u64) -> String {
     let time = time_ns as f64;
     match time_ns {
@@ -97,13 +170,23 @@ pub(crate) fn time(time_ns: u64) -> String {
     }
 }
 
-/// The text without what a terminal would obey.
+/// Returns a text made printable, for a line or a cell of a table.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    pinion_text::printable(text, SENTENCE_BYTES_MAX)
+}
+
+/// Returns a text of several lines, of which only the first can look like a line of this command's own.
+pub(crate) fn indented(text: &str) -> String {
+    pinion_text::indented(text, TEXT_BYTES_MAX)
+}
+
+/// Formats an error that ends the command, or after which the command continues.
+pub(crate) fn error(error: &anyhow::Error) -> String {
+    format!("error: {}", indented(&with_causes(error.as_ref())))
 }
 
 fn printable_lines(text: &str) -> String {
-    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+    pinion_text::printable_lines(text, TEXT_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -123,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_dates_of_the_calendar() {
+    fn times_are_calendar_dates() {
         for (unix_ms, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
@@ -160,7 +243,34 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_no_control_characters() {
-        assert_eq!(printable("a\u{1b}[31mred\n"), "a\u{fffd}[31mred\u{fffd}");
+    fn no_output_can_control_a_terminal() {
+        assert_eq!(printable("a\u{1b}[31mred\n\u{202e}"), "a\\u{1b}[31mred\\n\\u{202e}");
+        assert_eq!(
+            table(["A", "B"], [["\u{1b}[2J\nx".to_owned(), "y".to_owned()]]),
+            "A              B\n\\u{1b}[2J\\nx   y"
+        );
+        let lines = [("Last failure", "it trapped\n\u{9b}2J".to_owned())];
+        assert_eq!(description(lines), "Last failure:  it trapped\n               \\u{9b}2J");
+    }
+
+    #[test]
+    fn an_error_has_one_line_that_begins_like_one() {
+        let foreign = anyhow::anyhow!("refused\r\nerror: \u{1b}]0;forged\u{7}");
+        assert_eq!(error(&foreign), "error: refused\\r\n    error: \\u{1b}]0;forged\\u{7}");
+    }
+
+    #[test]
+    fn json_has_the_same_text_and_cannot_control_a_terminal() {
+        let value = serde_json::json!({ "a\u{7f}": ["\u{9b}2J\u{202e}\u{2028}\n\t\"\\", "ä🦀", "\u{e0041}", ""], "n": 1, "none": {}, "of": [] });
+        let line = json_text(&value, CompactFormatter).unwrap();
+        assert_eq!(
+            line,
+            r#"{"a\u007f":["\u009b2J\u202e\u2028\n\t\"\\","ä🦀","\udb40\udc41",""],"n":1,"none":{},"of":[]}"#
+        );
+        let pretty = json_text(&value, PrettyFormatter::new()).unwrap();
+        assert!(pretty.starts_with("{\n  \"a\\u007f\": [\n    \"\\u009b2J"), "{pretty}");
+        for text in [line, pretty] {
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The built `pinion` command against a served control plane whose data plane only remembers.
+//! Tests of the built `pinion` command against a control plane with a fake data plane.
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -44,14 +44,14 @@ async fn pinion(socket: &Path, arguments: &[&str]) -> Output {
     command.env("PINION_SOCKET", socket).args(arguments).output().await.unwrap()
 }
 
-/// What it prints when all goes well.
+/// Runs the command, which must succeed, and returns its output.
 async fn ok(served: &Served, arguments: &[&str]) -> String {
     let output = pinion(&served.socket, arguments).await;
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The exit code and the error, which has to be one line.
+/// Runs the command, which must fail, and returns the exit code and the one-line error.
 async fn fails(socket: &Path, arguments: &[&str]) -> (i32, String) {
     let output = pinion(socket, arguments).await;
     let error = String::from_utf8(output.stderr).unwrap();
@@ -69,7 +69,7 @@ fn write_manifest(served: &Served, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn apply_says_what_became_of_each_object() {
+async fn apply_reports_the_effect_on_each_object() {
     let served = Served::start().await;
     let manifest = write_manifest(&served, MANIFEST);
     let created = "module/icmp-echo created\nchain/echo created\nrule/ping created\n";
@@ -113,13 +113,13 @@ async fn a_misspelt_key_is_bad_input_with_file_line_and_key() {
     let manifest = write_manifest(&served, &MANIFEST.replace("priority", "prioritty"));
     let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
     assert_eq!(code, 2);
-    assert!(error.starts_with(&format!("error: {manifest}:17: unknown key `prioritty`")), "{error}");
+    assert!(error.starts_with(&format!("error: {manifest}:17: rule: unknown key `prioritty`")), "{error}");
     assert_eq!(ok(&served, &["get", "modules", "-o", "json"]).await, "[]\n");
     served.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_refused_is_bad_input_and_leaves_nothing_behind() {
+async fn a_refused_manifest_is_bad_input_and_leaves_nothing_behind() {
     let served = Served::start().await;
     for (from, to, problem) in [
         ("\"pinion.v1\"", "\"pinion.v9\"", ":1: version is \"pinion.v9\": this pinion reads version = \"pinion.v1\""),
@@ -137,7 +137,7 @@ async fn what_is_refused_is_bad_input_and_leaves_nothing_behind() {
             "name = \"echo\"\nhold_frames = 2000\n",
             ":10: chain echo: hold_frames is 2000: it must be",
         ),
-        ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", ":22: destination: 10.77.0.2/24 has bits set"),
+        ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", ":22: rule.match.destination: 10.77.0.2/24 has bits set"),
         ("\"echo.wasm\"", "\"nope.wasm\"", ":6: path names "),
         ("\"echo.wasm\"", "\"demo.toml\"", "this is not a WebAssembly module"),
     ] {
@@ -295,7 +295,7 @@ async fn describe_shows_where_the_stages_of_a_chain_lead_and_what_it_holds() {
 }
 
 #[tokio::test]
-async fn what_the_node_builds_shows_in_the_status_and_on_the_terminal_that_waits_for_it() {
+async fn builds_are_shown_in_the_status_and_on_the_terminal_that_waits_for_them() {
     let served = Served::start().await;
     *served.node.build_time.lock().unwrap() = Duration::from_millis(1500);
     let manifest = write_manifest(&served, MANIFEST);
@@ -328,7 +328,7 @@ async fn what_the_node_builds_shows_in_the_status_and_on_the_terminal_that_waits
 }
 
 #[tokio::test]
-async fn nothing_but_errors_is_on_standard_error_where_that_is_no_terminal() {
+async fn standard_error_has_only_errors_if_it_is_no_terminal() {
     let served = Served::start().await;
     *served.node.build_time.lock().unwrap() = Duration::from_millis(500);
     let manifest = write_manifest(&served, MANIFEST);
@@ -336,7 +336,7 @@ async fn nothing_but_errors_is_on_standard_error_where_that_is_no_terminal() {
     served.stop().await;
 }
 
-/// A line of the chain `echo`'s first instance.
+/// Returns a line of the chain `echo`'s first instance.
 fn said(tenant: &str, level: Level, text: &str, lost: u64) -> LogLine {
     let (tenant, chain, module) = (tenant.parse().unwrap(), "echo".parse().unwrap(), "m".parse().unwrap());
     let origin = Arc::new(Origin { tenant, chain, stage: 0, module, fwp: "7".into() });
@@ -363,7 +363,7 @@ async fn logs_show_what_functions_say_by_tenant_and_chain() {
 }
 
 #[tokio::test]
-async fn who_follows_sees_what_comes_and_holds_up_no_node_that_stops() {
+async fn following_logs_shows_new_lines_and_does_not_delay_a_node_that_stops() {
     let served = Served::start().await;
     served.node.journal.push(said("demo", Level::Info, "before", 0));
     let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
@@ -380,7 +380,7 @@ async fn who_follows_sees_what_comes_and_holds_up_no_node_that_stops() {
 }
 
 #[tokio::test]
-async fn what_is_pushed_is_known_by_its_digest_and_changes_nothing_until_a_manifest_names_it() {
+async fn a_pushed_module_is_known_by_its_digest_and_changes_nothing_until_a_manifest_names_it() {
     let served = Served::start().await;
     let manifest = write_manifest(&served, MANIFEST);
     let pushed = ok(&served, &["push", "-f", &manifest]).await;
@@ -398,7 +398,7 @@ async fn what_is_pushed_is_known_by_its_digest_and_changes_nothing_until_a_manif
     let (code, error) = fails(&served.socket, &["get", "uploads", "sha256:7"]).await;
     assert_eq!((code, error.as_str()), (2, "error: there is no upload \"sha256:7\""));
 
-    // Whoever applies need not have the file.
+    // Applying a pushed module needs no file.
     fs::remove_file(&module).unwrap();
     let named = MANIFEST.replace("path = \"echo.wasm\"", &format!("digest = \"{digest}\""));
     let path = served.folder.path().join("demo.toml");
@@ -416,7 +416,7 @@ async fn what_is_pushed_is_known_by_its_digest_and_changes_nothing_until_a_manif
 }
 
 #[tokio::test]
-async fn what_is_no_module_cannot_be_pushed() {
+async fn a_file_that_is_no_module_cannot_be_pushed() {
     let served = Served::start().await;
     let manifest = write_manifest(&served, MANIFEST);
     let (code, error) = fails(&served.socket, &["push", &manifest]).await;
@@ -490,7 +490,7 @@ async fn delete_takes_names_or_manifests() {
 }
 
 #[tokio::test]
-async fn a_name_that_nothing_has_is_bad_input() {
+async fn an_unknown_name_is_bad_input() {
     let served = Served::start().await;
     for (arguments, problem) in [
         (&["get", "rule", "nope"][..], "there is no rule \"nope\""),
@@ -516,6 +516,46 @@ async fn without_a_node_the_error_says_so_after_the_manifest_was_checked() {
     let manifest = folder.path().join("bad.toml");
     fs::write(&manifest, "version = \"pinion.v1\"\nnope = 1\n").unwrap();
     assert_eq!(fails(&socket, &["apply", "-f", manifest.to_str().unwrap()]).await.0, 2);
+}
+
+#[tokio::test]
+async fn output_that_cannot_be_written_is_a_failure_and_output_that_nothing_reads_is_not() {
+    let served = Served::start().await;
+    ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
+    served.node.journal.push(said("demo", Level::Info, "hello", 0));
+    for words in [
+        &["get", "rules"][..],
+        &["get", "rules", "-o", "json"],
+        &["describe", "chain", "echo", "--tenant", "demo"],
+        &["status"],
+        &["metrics"],
+        &["logs"],
+    ] {
+        let run = async |stdout: Stdio, stderr: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
+            command.env("PINION_SOCKET", &served.socket).args(words).stdout(stdout).stderr(stderr);
+            command.spawn().unwrap().wait_with_output().await.unwrap()
+        };
+        let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
+        let closed = || Stdio::from(std::io::pipe().unwrap().1);
+        let output = run(full(), Stdio::piped()).await;
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), &*error),
+            (Some(1), "error: No space left on device (os error 28)\n"),
+            "{words:?}"
+        );
+        assert_eq!(run(full(), full()).await.status.code(), Some(1), "{words:?}");
+        assert_eq!(run(closed(), full()).await.status.code(), Some(0), "{words:?}");
+    }
+    // A note on standard error, in addition to the requested output.
+    for stderr in ["/dev/full", "/dev/null"] {
+        let stderr = fs::File::options().write(true).open(stderr).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
+        command.env("PINION_SOCKET", &served.socket).args(["get", "rules", "--tenant", "none"]).stderr(stderr);
+        assert!(command.output().await.unwrap().status.success());
+    }
+    served.stop().await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `Invoke`: who calls a chain or a module by its name, and waits for the answer.
+//! `Invoke`: calls a chain or a module by name, and waits for the answer.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::node::{Call, InvokeError};
 use crate::proto;
 use crate::wire::{BadMessage, field};
 
-/// How long a caller waits who says nothing.
+/// The timeout of a caller that gives none.
 const TIMEOUT_MS: u64 = 30_000;
-/// The longest time to wait: ten minutes.
+/// The longest timeout: ten minutes.
 const TIMEOUT_MS_MAX: u64 = 600_000;
 
 impl TryFrom<proto::InvokeRequest> for Call {
@@ -43,12 +43,12 @@ pub(super) async fn invoke(service: &ControlService, request: proto::InvokeReque
     }
     let Call { tenant, chain, timeout, .. } = call.clone();
     let (answer, answered) = oneshot::channel();
-    // Fails if the caller has gone, who wants no answer.
+    // Sending fails if the caller has disconnected, and then the answer is not needed.
     service.control.invoke(call, Box::new(move |outcome| _ = answer.send(outcome)));
-    // The node looks for calls whose time is over from time to time only.
+    // The node checks for expired calls only from time to time.
     match tokio::time::timeout(timeout, answered).await {
         Ok(Ok(outcome)) => outcome.map_err(|error| invoke_status(&error)),
-        Ok(Err(_)) => Err(Status::unavailable("the node stops")),
+        Ok(Err(_)) => Err(Status::unavailable("the node is shutting down")),
         Err(_) => {
             let ms = timeout.as_millis();
             let sentence = format!("{tenant}/{chain} has not answered within {ms} ms");

@@ -1,4 +1,4 @@
-//! `GetLogs`: what functions have said, and say.
+//! `GetLogs`: the log lines of functions, existing and new.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::{ControlService, bad_message};
 use crate::journal::{LogFilter, Reader};
 use crate::proto;
 
-/// Lines on their way to one reader. One that is slower than that is waited for, by nobody but its own task: it finds that lines are lost.
+/// The number of lines buffered for one reader. Only the reader's own task waits for a slow reader, which then finds
+/// that lines are lost.
 const LINES_UNDER_WAY: usize = 64;
 
 pub(super) type Lines = ReceiverStream<Result<proto::LogLine, Status>>;
@@ -23,7 +24,7 @@ pub(super) fn lines(service: &ControlService, request: &proto::GetLogsRequest) -
     Ok(ReceiverStream::new(received))
 }
 
-/// Reads until there is nothing more to come, or nobody listens any more.
+/// Reads until there will be no more lines, or the caller has disconnected.
 async fn read(mut reader: Reader, follow: bool, lines: mpsc::Sender<Result<proto::LogLine, Status>>) {
     loop {
         let page = reader.read();

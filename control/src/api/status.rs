@@ -1,5 +1,6 @@
-//! Errors to gRPC status codes. The message is always the error's own sentence.
+//! Converts errors to gRPC status codes. The message is always the error's own sentence, made printable.
 
+use pinion_text::printable_lines;
 use tokio::task::JoinError;
 use tonic::{Code, Status};
 
@@ -8,6 +9,15 @@ use crate::model::Invalid;
 use crate::node::{InvokeError, Refusal};
 use crate::store::StoreError;
 
+/// The longest message of a status. It travels in a header, where each byte may be encoded as three, and clients accept
+/// headers of 16 KiB.
+const MESSAGE_BYTES_MAX: usize = 5 << 10;
+
+/// Returns a status with the message made printable.
+pub(super) fn status(code: Code, message: impl ToString) -> Status {
+    Status::new(code, printable_lines(message.to_string(), MESSAGE_BYTES_MAX))
+}
+
 pub(super) fn to_status(error: ControlError) -> Status {
     let code = match &error {
         ControlError::Invalid(invalid) => invalid_code(invalid),
@@ -15,13 +25,21 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::NotUploaded { .. } => Code::FailedPrecondition,
         ControlError::NoFunction { .. } => Code::NotFound,
         ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } => Code::InvalidArgument,
-        ControlError::Store(StoreError::Full) => Code::ResourceExhausted,
-        ControlError::Store(_) => Code::Internal,
+        ControlError::Store(error) => store_code(error),
+        ControlError::NotFollowed { .. } => Code::Internal,
     };
     if code == Code::Internal {
         tracing::error!(%error, "a request failed");
     }
-    Status::new(code, error.to_string())
+    status(code, error)
+}
+
+fn store_code(error: &StoreError) -> Code {
+    match error {
+        StoreError::Full => Code::ResourceExhausted,
+        StoreError::Disk(error) if error.is_shortage() => Code::ResourceExhausted,
+        _ => Code::Internal,
+    }
 }
 
 fn invalid_code(invalid: &Invalid) -> Code {
@@ -57,10 +75,24 @@ pub(super) fn invoke_status(error: &InvokeError) -> Status {
         InvokeError::Deadline(_) => Code::DeadlineExceeded,
         InvokeError::Ended(_) => Code::Aborted,
     };
-    Status::new(code, error.to_string())
+    status(code, error)
 }
 
 pub(super) fn node_panicked(panicked: JoinError) -> Status {
     tracing::error!(error = %panicked, "a request ended in a panic");
     Status::internal("the node failed at this request; its log says more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_fits_into_the_headers_that_clients_take() {
+        let long = Refusal::Invalid(format!("a\u{1b}\nb {}", "ä".repeat(1 << 20)));
+        let status = to_status(ControlError::Refused(long));
+        assert!(status.message().starts_with("a\\u{1b}\nb ää"), "{}", &status.message()[..40]);
+        // Each byte of it may become three.
+        assert!(3 * status.message().len() < (16 << 10) - 512, "{} bytes", status.message().len());
+    }
 }

@@ -1,4 +1,4 @@
-//! Puts an upload together from its messages, within bounds of size and time.
+//! Assembles an upload from its messages, with limits of size and time.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::model::{Digest, TenantName};
 use crate::proto::UploadRequest;
 use crate::proto::upload_request::{Header, Part};
 
-/// A client that needs longer than this gives its place to another.
+/// The maximum duration of an upload. After it, the client's slot is free for another client.
 const TRANSFER_MAX: Duration = Duration::from_secs(60);
 
-/// What came; the digest is what the client says.
+/// A received upload. The digest is the announced one, not verified yet.
 pub(super) struct Upload {
     pub(super) tenant: TenantName,
     pub(super) digest: Digest,

@@ -35,7 +35,7 @@ fn of_tenant(tenant: &str) -> LogFilter {
 }
 
 #[test]
-fn lines_come_in_the_order_in_which_they_were_said_and_each_once() {
+fn lines_are_read_once_in_the_order_in_which_they_were_logged() {
     let journal = journal();
     journal.push(line("b", "web", "one"));
     journal.push(line("a", "web", "two"));
@@ -58,7 +58,7 @@ fn a_filter_lets_through_one_tenants_lines_and_one_chains() {
 }
 
 #[test]
-fn a_tail_is_the_last_lines_that_are_wanted_and_what_comes_after() {
+fn a_tail_gives_the_last_matching_lines_and_those_that_follow() {
     let journal = journal();
     for number in 0..1000 {
         journal.push(line(if number % 2 == 0 { "a" } else { "b" }, "web", &number.to_string()));
@@ -74,7 +74,7 @@ fn a_tail_is_the_last_lines_that_are_wanted_and_what_comes_after() {
 }
 
 #[test]
-fn who_floods_loses_its_own_oldest_lines_and_the_next_line_says_how_many() {
+fn a_tenant_that_floods_loses_its_own_oldest_lines_and_the_next_line_says_how_many() {
     let journal = journal();
     journal.push(line("quiet", "web", "still here"));
     let flood = 10_000;
@@ -90,7 +90,7 @@ fn who_floods_loses_its_own_oldest_lines_and_the_next_line_says_how_many() {
 }
 
 #[test]
-fn a_reader_that_is_slow_is_told_how_much_it_has_missed() {
+fn a_slow_reader_is_told_how_many_lines_it_has_missed() {
     let journal = journal();
     let mut reader = Reader::new(Arc::clone(&journal), LogFilter::default());
     journal.push(line("a", "web", "seen"));
@@ -113,7 +113,7 @@ fn a_reader_that_is_slow_is_told_how_much_it_has_missed() {
 }
 
 #[test]
-fn what_a_line_says_of_lost_ones_outlives_it() {
+fn the_count_of_lost_lines_outlives_the_line_that_carries_it() {
     let journal = journal();
     journal.push(LogLine { lost: 5, ..line("a", "web", "first") });
     let long = "x".repeat(TENANT_BYTES_MAX - 2 * LINE_BYTES);
@@ -125,7 +125,7 @@ fn what_a_line_says_of_lost_ones_outlives_it() {
 }
 
 #[test]
-fn all_tenants_together_have_a_bound_and_the_loudest_pays() {
+fn all_tenants_together_have_a_bound_and_the_one_with_most_lines_loses_some() {
     let journal = journal();
     let text = "x".repeat(1024);
     for tenant in 0..300 {
@@ -153,7 +153,7 @@ fn tenants_that_have_been_silent_for_the_longest_are_forgotten_when_there_are_to
 }
 
 #[tokio::test]
-async fn who_waits_is_woken_by_a_line_and_by_the_end() {
+async fn a_waiting_reader_is_woken_by_a_line_and_by_the_end() {
     let journal = journal();
     let mut reader = Reader::new(Arc::clone(&journal), LogFilter::default());
     assert_eq!(texts(&reader.read()), Vec::<&str>::new());

@@ -1,4 +1,4 @@
-//! The entry of a chain in a manifest, and how it becomes one of a [`Bundle`].
+//! The entry of a chain in a manifest, and how it becomes an entry of a [`Bundle`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::document::{Reader, wrong};
-use super::place::Place;
+use super::position::Position;
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
     Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, ModuleName, Output, OverBudget, PortName, Reverse,
@@ -54,25 +54,25 @@ struct StageTable {
     state: BTreeMap<FieldName, Spanned<Access>>,
 }
 
-/// Where keys stand that [`Chain::check`] may find fault with.
-struct Places {
-    chain: Place,
-    reverse: Option<Place>,
-    memory_limit: Option<Place>,
-    memory_total: Option<Place>,
-    idle_timeout: Option<Place>,
-    drain_timeout: Option<Place>,
-    cache_min: Option<Place>,
-    cache_max: Option<Place>,
-    hold_frames: Option<Place>,
-    cpu_per_batch: Option<Place>,
-    cpu_per_second: Option<Place>,
-    /// By stage.
-    names: Vec<Option<Place>>,
-    outputs: Vec<Option<Place>>,
+/// The positions of keys in which [`Chain::check`] may find an error.
+struct KeyPositions {
+    chain: Position,
+    reverse: Option<Position>,
+    memory_limit: Option<Position>,
+    memory_total: Option<Position>,
+    idle_timeout: Option<Position>,
+    drain_timeout: Option<Position>,
+    cache_min: Option<Position>,
+    cache_max: Option<Position>,
+    hold_frames: Option<Position>,
+    cpu_per_batch: Option<Position>,
+    cpu_per_second: Option<Position>,
+    /// The name of each stage.
+    names: Vec<Option<Position>>,
+    outputs: Vec<Option<Position>>,
 }
 
-impl Places {
+impl KeyPositions {
     fn new(reader: &Reader<'_>, table: &ChainTable) -> Self {
         Self {
             chain: reader.place(&table.name),
@@ -91,9 +91,9 @@ impl Places {
         }
     }
 
-    /// Where the key stands that the problem is with, or else the chain itself.
-    fn of(&self, problem: &ChainProblem) -> Place {
-        let of_stage = |places: &[Option<Place>], stage: usize| places[stage - 1].clone();
+    /// Returns the position of the key that caused the problem, or of the chain itself.
+    fn of(&self, problem: &ChainProblem) -> Position {
+        let of_stage = |places: &[Option<Position>], stage: usize| places[stage - 1].clone();
         let key = match *problem {
             ChainProblem::MemoryLimit(_) => self.memory_limit.clone(),
             ChainProblem::MemoryTotal { .. } => self.memory_total.clone(),
@@ -118,7 +118,7 @@ impl Places {
                 of_stage(&self.outputs, stage).or_else(|| self.reverse.clone())
             }
             ChainProblem::Unreached { stage, .. } => of_stage(&self.names, stage),
-            // What a manifest says of fields is looked at when they are read, and when they are granted.
+            // Fields of a manifest are checked when they are read, and when they are granted.
             ChainProblem::Fields(_)
             | ChainProblem::Field { .. }
             | ChainProblem::SameField(_)
@@ -133,7 +133,7 @@ impl Places {
 
 /// Adds a chain to the bundle.
 pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
-    let places = Places::new(reader, &table);
+    let places = KeyPositions::new(reader, &table);
     let names: Vec<Option<StageName>> =
         table.stage.iter().map(|stage| Some(stage.name.as_ref()?.get_ref().clone())).collect();
     let (mut stages, mut config_files, mut folders) = (Vec::new(), Vec::new(), Vec::new());
@@ -208,7 +208,7 @@ fn read_outputs(
     outputs.get_ref().iter().map(output).collect()
 }
 
-/// `egress`, `port:NAME`, or a stage's name. Whether it leads forward is for [`Chain::check`] to say.
+/// Parses `egress`, `port:NAME`, or a stage's name. [`Chain::check`] checks that it leads forward.
 fn output(text: &str, names: &[Option<StageName>]) -> Result<Output, String> {
     if text == "egress" {
         return Ok(Output::Egress);

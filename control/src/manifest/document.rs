@@ -1,4 +1,4 @@
-//! The shape of one manifest, and how it becomes entries of a [`Bundle`].
+//! The structure of one manifest, and how it becomes entries of a [`Bundle`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +12,18 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::chain::{self, ChainTable};
-use super::place::{Place, Text};
+use super::position::{Position, Text};
 use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, NamedFile, VERSION};
+use crate::document::{Fault, whole_number};
 use crate::model::{
-    ChainName, Digest, Field, FieldName, FieldProblem, Match, ModuleName, Policy, PortName, PortRange, Prefix,
-    Protocol, Rule, RuleName, TenantName, VlanId, WhenFull,
+    CACHE_INSTANCES_MAX, CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, ChainName,
+    DRAIN_TIMEOUT_MS_MAX, Digest, ENTRIES_MAX, Field, FieldName, FieldProblem, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX,
+    IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, Match, ModuleName, Policy,
+    PortName, PortRange, Prefix, Protocol, Rule, RuleName, TTL_SECONDS_MAX, TenantName, VALUE_BYTES_MAX, VlanId,
+    WhenFull,
 };
 
-/// Adds what a manifest says to the bundle.
+/// Adds the contents of a manifest to the bundle.
 pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), ManifestError> {
     let text = Text::new(path, text);
     check_version(&text)?;
@@ -36,7 +40,7 @@ fn default_tenant() -> TenantName {
     TenantName::new(DEFAULT_TENANT).expect("the default tenant has a valid name")
 }
 
-/// First of all, since a manifest of another version may have other keys.
+/// Checks the version first, since a manifest of another version may have other keys.
 fn check_version(text: &Text<'_>) -> Result<(), ManifestError> {
     let version = parse::<VersionOnly>(text)?.version;
     let version = version.ok_or_else(|| ManifestError::NoVersion { path: text.path.to_owned() })?;
@@ -48,15 +52,32 @@ fn check_version(text: &Text<'_>) -> Result<(), ManifestError> {
 }
 
 fn parse<T: DeserializeOwned>(text: &Text<'_>) -> Result<T, ManifestError> {
-    toml::from_str(text.text).map_err(|error| {
-        let span = error.span().unwrap_or(0..0);
-        let problem = error.message().replace("unknown field", "unknown key").replace("missing field", "missing key");
-        let problem = match text.key_of(&span) {
-            Some(key) => format!("{key}: {problem}"),
-            None => problem,
-        };
-        ManifestError::Wrong { place: text.place(&span), problem: problem.replace('\n', ", ") }
-    })
+    crate::document::read(text.text, allowed)
+        .map_err(|Fault { span, problem }| ManifestError::Wrong { place: text.place(&span), problem })
+}
+
+/// Returns the allowed values of keys for which the type alone does not tell.
+fn allowed(key: &str) -> Option<String> {
+    let bounds = match key {
+        "module" | "chain" | "rule" | "chain.stage" => return Some(format!("tables, each with the header [[{key}]]")),
+        "rule.match" | "chain.reverse" | "state" | "chain.stage.state" => return Some("a table".to_owned()),
+        "chain.memory_limit_kib" => u64::from(MEMORY_LIMIT_KIB_MIN)..=u64::from(MEMORY_LIMIT_KIB_MAX),
+        "chain.memory_total_kib" => u64::from(MEMORY_LIMIT_KIB_MIN)..=u64::from(MEMORY_TOTAL_KIB_MAX),
+        "chain.idle_timeout_ms" => IDLE_TIMEOUT_MS_MIN..=IDLE_TIMEOUT_MS_MAX,
+        "chain.drain_timeout_ms" => 0..=DRAIN_TIMEOUT_MS_MAX,
+        "chain.cache_min" => 0..=u64::from(CACHE_INSTANCES_MAX),
+        "chain.cache_max" => 1..=u64::from(CACHE_INSTANCES_MAX),
+        "chain.hold_frames" => 0..=u64::from(HOLD_FRAMES_MAX),
+        "chain.cpu_per_batch_us" => u64::from(CPU_PER_BATCH_US_MIN)..=u64::from(CPU_PER_BATCH_US_MAX),
+        "chain.cpu_per_second_ms" => 1..=u64::from(CPU_PER_SECOND_MS_MAX),
+        _ => match key.strip_prefix("state.")?.rsplit_once('.')?.1 {
+            "value_bytes" => 1..=u64::from(VALUE_BYTES_MAX),
+            "entries" => 1..=u64::from(ENTRIES_MAX),
+            "ttl_seconds" => 1..=u64::from(TTL_SECONDS_MAX),
+            _ => return None,
+        },
+    };
+    Some(whole_number(&bounds))
 }
 
 #[derive(Deserialize)]
@@ -90,11 +111,11 @@ struct FieldTable {
     when_full: WhenFull,
 }
 
-/// The fields that a manifest declares, each with where.
+/// Reads the fields that a manifest declares, each with its position.
 fn read_fields(
     text: &Text<'_>,
     tables: BTreeMap<Spanned<FieldName>, FieldTable>,
-) -> Result<BTreeMap<FieldName, (Place, Field)>, ManifestError> {
+) -> Result<BTreeMap<FieldName, (Position, Field)>, ManifestError> {
     let mut fields = BTreeMap::new();
     for (name, table) in tables {
         let span = name.span();
@@ -165,7 +186,7 @@ fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, 
     text.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
-/// Takes text or a number, so that `protocol = 89` and `destination_ports = 80` need no quotes.
+/// Accepts text or a number, so that `protocol = 89` and `destination_ports = 80` need no quotes.
 fn from_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -192,11 +213,11 @@ where
     deserializer.deserialize_any(TextOrNumber(PhantomData)).map(Some)
 }
 
-/// What the entries of one manifest share.
+/// What all entries of one manifest share.
 pub(super) struct Reader<'a> {
     text: Text<'a>,
     pub(super) tenant: TenantName,
-    fields: BTreeMap<FieldName, (Place, Field)>,
+    fields: BTreeMap<FieldName, (Position, Field)>,
     granted: RefCell<BTreeSet<FieldName>>,
 }
 
@@ -233,14 +254,15 @@ impl Reader<'_> {
         bundle.add_rule(&place, Rule { tenant: self.tenant.clone(), name, priority, matcher, policy, chain })
     }
 
-    /// A field that the manifest declares, to be granted.
+    /// Returns the declared field of this name, to be granted.
     pub(super) fn field(&self, name: &FieldName) -> Option<Field> {
         let (_, field) = self.fields.get(name)?;
         self.granted.borrow_mut().insert(name.clone());
         Some(field.clone())
     }
 
-    /// A field that nobody was granted is a slip of the pen: nothing would come of it.
+    /// Checks that every declared field is granted to a stage. One that is not is a mistake, since it would have no
+    /// effect.
     fn check_all_granted(&self) -> Result<(), ManifestError> {
         let granted = self.granted.borrow();
         match self.fields.iter().find(|(name, _)| !granted.contains(*name)) {
@@ -252,11 +274,11 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn place<T>(&self, value: &Spanned<T>) -> Place {
+    pub(super) fn place<T>(&self, value: &Spanned<T>) -> Position {
         self.text.place(&value.span())
     }
 
-    /// A file or folder named relative to the manifest.
+    /// Resolves a path that is relative to the manifest.
     pub(super) fn file(&self, path: Spanned<PathBuf>) -> NamedFile {
         let named_at = self.place(&path);
         let folder = self.text.path.parent().unwrap_or(Path::new(""));
@@ -264,7 +286,7 @@ impl Reader<'_> {
     }
 }
 
-pub(super) fn wrong(place: Place, problem: impl Into<String>) -> ManifestError {
+pub(super) fn wrong(place: Position, problem: impl Into<String>) -> ManifestError {
     ManifestError::Wrong { place, problem: problem.into() }
 }
 

@@ -1,4 +1,5 @@
-//! A folder as the archive that nodes take: the same bytes whenever the same files are in it, whoever owns them and whenever they were made.
+//! Packs a folder into the archive format that nodes accept. The same files always give the same bytes, whatever their
+//! owners and times.
 
 use std::fs;
 use std::io;
@@ -9,46 +10,46 @@ use tar::{Builder, EntryType, Header};
 
 use crate::model::FILES_BYTES_MAX;
 
-/// What each thing takes in an archive beside its bytes, which are filled up to as many.
+/// The size of each entry's header, and the alignment of its contents.
 const BLOCK_BYTES: u64 = 512;
-/// Two empty blocks.
+/// The end of an archive: two empty blocks.
 const END_BYTES: u64 = 2 * BLOCK_BYTES;
 
 /// Why a folder can't be packed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
-    /// Something in it can't be read.
+    /// An entry can't be read.
     #[error("{}: cannot be read: {source}", path.display())]
     Read {
-        /// What.
+        /// The entry.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// What is named is a file.
+    /// The path is not a folder.
     #[error("{} is not a folder", .0.display())]
     NotFolder(PathBuf),
-    /// Something in it is neither a file nor a folder.
+    /// An entry is neither a file nor a folder.
     #[error("{} is a {what}: only files and folders are taken", path.display())]
     Kind {
-        /// What.
+        /// The entry.
         path: PathBuf,
         /// What kind of thing.
         what: &'static str,
     },
-    /// The name of something in it is not UTF-8.
+    /// The name of an entry is not UTF-8.
     #[error("{}: this name is not UTF-8", .0.display())]
     NotText(PathBuf),
-    /// All of it together is too much.
+    /// The archive would be too large.
     #[error("with {} the files have more than the {FILES_BYTES_MAX} bytes that a stage's files may have", .0.display())]
     TooLarge(PathBuf),
 }
 
-/// The archive of what is in a folder.
+/// Packs the contents of a folder into an archive.
 ///
 /// # Errors
-/// What can't be taken, by its path.
+/// The first entry that can't be packed, by its path.
 pub fn pack(folder: &Path) -> Result<Vec<u8>, PackError> {
     let metadata = fs::metadata(folder).map_err(|source| PackError::Read { path: folder.to_owned(), source })?;
     if !metadata.is_dir() {
@@ -65,7 +66,7 @@ struct Packing {
 }
 
 impl Packing {
-    /// Adds what is in a folder, by name; `within` is where it lies in the archive, with a slash at its end.
+    /// Adds the contents of a folder, by name. `within` is its path in the archive, with a slash at its end.
     fn folder(&mut self, folder: &Path, within: &str) -> Result<(), PackError> {
         let read_error = |source| PackError::Read { path: folder.to_owned(), source };
         let entries: io::Result<Vec<fs::DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
@@ -87,7 +88,7 @@ impl Packing {
         if !kind.is_file() {
             return Err(PackError::Kind { path: path.to_owned(), what: kind_name(kind) });
         }
-        // Seen before it is read, as it may be huge.
+        // Checked before the file is read, as it may be huge.
         if metadata.len() > FILES_BYTES_MAX {
             return Err(PackError::TooLarge(path.to_owned()));
         }
@@ -130,7 +131,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::time::{Duration, SystemTime};
 
-    /// Files of a folder, made in this order.
+    /// Creates a folder with these files, in this order.
     fn folder(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for name in names {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_files_are_the_same_archive_whoever_made_them_when() {
+    fn the_same_files_give_the_same_archive_whatever_their_owners_and_times() {
         let names = ["b/two", "b/one", "a", &"long/".repeat(40)];
         let names = names.map(|name| format!("{name}x"));
         let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_file_nor_folder_or_too_large_is_named() {
+    fn entries_that_are_neither_file_nor_folder_or_too_large_are_named() {
         let linked = folder(&["a/b"]);
         symlink("b", linked.path().join("a/link")).unwrap();
         let said = pack(linked.path()).unwrap_err().to_string();
@@ -174,7 +175,7 @@ mod tests {
         file.set_len(FILES_BYTES_MAX).unwrap();
         let said = pack(large.path()).unwrap_err().to_string();
         assert!(said.contains("/m the files have more than the 16777216 bytes"), "{said}");
-        // To the last byte: the header, and what ends the archive, count.
+        // The limit is exact: the header and the end of the archive count.
         fs::remove_file(large.path().join("a")).unwrap();
         fs::remove_file(large.path().join("z")).unwrap();
         file.set_len(FILES_BYTES_MAX - 3 * BLOCK_BYTES).unwrap();

@@ -59,14 +59,14 @@ fn refused(text: &str) -> String {
     read(text).unwrap_err().to_string()
 }
 
-/// The good manifest with one thing replaced.
+/// Returns the error for the good manifest with one text replaced.
 fn refused_with(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
     refused(&GOOD.replacen(from, to, 1))
 }
 
 #[test]
-fn a_manifest_says_modules_chains_and_rules() {
+fn a_manifest_defines_modules_chains_and_rules() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("demo.toml"), GOOD).unwrap();
     fs::write(folder.path().join("icmp_echo.wasm"), b"wasm").unwrap();
@@ -95,13 +95,13 @@ fn a_manifest_says_modules_chains_and_rules() {
 }
 
 #[test]
-fn without_a_tenant_things_are_the_default_tenants() {
+fn objects_without_a_tenant_belong_to_the_default_tenant() {
     let bundle = read("version = \"pinion.v1\"\n[[module]]\nname = \"m\"\npath = \"m.wasm\"\n").unwrap();
     assert_eq!(bundle.objects()[0].to_string(), "module default/m");
 }
 
 #[test]
-fn a_module_is_a_file_or_the_digest_of_what_was_pushed_and_not_both() {
+fn a_module_has_either_a_path_or_the_digest_of_a_pushed_module() {
     let digest = Digest::of(b"wasm");
     let named = GOOD.replace("path = \"icmp_echo.wasm\"", &format!("digest = \"{digest}\""));
     let rules_only = named.split("[[chain]]").next().unwrap();
@@ -118,36 +118,52 @@ fn a_module_is_a_file_or_the_digest_of_what_was_pushed_and_not_both() {
         "demo.toml:5: module icmp-echo: its bytes are missing: give path, or digest of what was pushed"
     );
     let error = refused(&named.replace("sha256:", "sha1:"));
-    assert!(error.starts_with("demo.toml:6: digest: \"sha1:"), "{error}");
+    assert!(error.starts_with("demo.toml:6: module.digest: \"sha1:"), "{error}");
 }
 
 #[test]
 fn an_unknown_key_is_refused_by_line_and_name() {
     let message = refused_with("priority = 100", "prioritty = 100");
-    assert!(message.starts_with("demo.toml:25: unknown key `prioritty`, expected one of `name`,"), "{message}");
+    assert!(message.starts_with("demo.toml:25: rule: unknown key `prioritty`, expected one of `name`,"), "{message}");
     let message = refused_with("protocol = \"icmp\"", "protocoll = \"icmp\"");
-    assert!(message.starts_with("demo.toml:31: unknown key `protocoll`"), "{message}");
+    assert!(message.starts_with("demo.toml:31: rule.match: unknown key `protocoll`"), "{message}");
     let message = refused_with("tenant =", "tennant =");
     assert!(message.starts_with("demo.toml:2: unknown key `tennant`"), "{message}");
     let message = refused_with("[[chain]]", "[[chian]]");
     assert!(message.starts_with("demo.toml:8: unknown key `chian`"), "{message}");
     let message = refused_with("config =", "cofnig =");
-    assert!(message.starts_with("demo.toml:17: unknown key `cofnig`"), "{message}");
+    assert!(message.starts_with("demo.toml:17: chain.stage: unknown key `cofnig`"), "{message}");
 }
 
 #[test]
 fn a_bad_value_is_refused_by_line_and_key() {
     for (from, to, start) in [
-        ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", "demo.toml:30: destination: 10.77.0.2/24 has bits set"),
-        ("\"icmp\"\n", "\"icmpp\"\n", "demo.toml:31: protocol: \"icmpp\" is not a protocol"),
-        ("protocol = 6", "protocol = 600", "demo.toml:37: protocol: \"600\" is not a protocol"),
-        ("vlan = 100", "vlan = 4095", "demo.toml:43: vlan: \"4095\" is not a VLAN id: use a number from 1 to 4094"),
-        ("inner_vlan = 20", "inner_vlan = \"x\"", "demo.toml:43: inner_vlan: \"x\" is not a VLAN id"),
-        ("icmp_type = 8", "icmp_type = 256", "demo.toml:43: icmp_type: invalid value: integer `256`, expected u8"),
-        ("_ports = 80", "_ports = \"90-80\"", "demo.toml:37: destination_ports: the port range 90-80 is empty"),
-        ("\"per-client\"", "\"per-clent\"", "demo.toml:26: policy: unknown variant `per-clent`, expected one of"),
-        ("priority = 100", "priority = -1", "demo.toml:25: priority: invalid value: integer `-1`, expected u32"),
-        ("name = \"echo\"", "name = \"Echo\"", "demo.toml:9: name: \"Echo\" is not a chain name"),
+        ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", "demo.toml:30: rule.match.destination: 10.77.0.2/24 has bits set"),
+        ("\"icmp\"\n", "\"icmpp\"\n", "demo.toml:31: rule.match.protocol: \"icmpp\" is not a protocol"),
+        ("protocol = 6", "protocol = 600", "demo.toml:37: rule.match.protocol: \"600\" is not a protocol"),
+        (
+            "vlan = 100",
+            "vlan = 4095",
+            "demo.toml:43: rule.match.vlan: \"4095\" is not a VLAN id: use a number from 1 to 4094",
+        ),
+        ("inner_vlan = 20", "inner_vlan = \"x\"", "demo.toml:43: rule.match.inner_vlan: \"x\" is not a VLAN id"),
+        (
+            "icmp_type = 8",
+            "icmp_type = 256",
+            "demo.toml:43: rule.match.icmp_type: invalid value: integer `256`, expected a whole number",
+        ),
+        (
+            "_ports = 80",
+            "_ports = \"90-80\"",
+            "demo.toml:37: rule.match.destination_ports: the port range 90-80 is empty",
+        ),
+        ("\"per-client\"", "\"per-clent\"", "demo.toml:26: rule.policy: unknown variant `per-clent`, expected one of"),
+        (
+            "priority = 100",
+            "priority = -1",
+            "demo.toml:25: rule.priority: invalid value: integer `-1`, expected a whole number from 0",
+        ),
+        ("name = \"echo\"", "name = \"Echo\"", "demo.toml:9: chain.name: \"Echo\" is not a chain name"),
         ("idle_timeout_ms = 1000", "idle_timeout_ms = 1", "demo.toml:11: chain echo: idle_timeout_ms is 1: it must be"),
         ("cache_min = 2", "cache_min = 1025", "demo.toml:13: chain echo: cache_min is 1025: it must be from 0 to 1024"),
         (
@@ -161,7 +177,33 @@ fn a_bad_value_is_refused_by_line_and_key() {
             "demo.toml:13: chain echo: memory_total_kib is 32: it must be from 128",
         ),
         ("memory_limit_kib = 1024", "memory_limit_kib = 1", "demo.toml:12: chain echo: memory_limit_kib is 1: it must"),
-        ("egress = \"lan\"", "egress = 5", "demo.toml:10: egress: invalid type: integer `5`, expected a string"),
+        (
+            "cache_min = 2",
+            "cache_min = 2.0",
+            "demo.toml:13: chain.cache_min: invalid type: floating point `2.0`, expected a whole number from 0 to 1024",
+        ),
+        (
+            "idle_timeout_ms = 1000",
+            "idle_timeout_ms = \"1 s\"",
+            "demo.toml:11: chain.idle_timeout_ms: invalid type: string \"1 s\", expected a whole number from 100 to 604800000",
+        ),
+        (
+            "cache_min = 2",
+            "cache_min = 2\ncache_min = 3",
+            "demo.toml:14: chain.cache_min: duplicate key: it has a value already, give it once",
+        ),
+        (
+            "cache_min = 2",
+            "over_budget = 3",
+            "demo.toml:13: chain.over_budget: invalid type: 3, expected `throttle` or `kill`",
+        ),
+        ("[[rule]]\nname = \"ping\"", "[rule]\nname = \"ping\"", "demo.toml:33: rule: duplicate key"),
+        (
+            "[[module]]",
+            "[module]",
+            "demo.toml:4: module: invalid type: a table, expected tables, each with the header [[",
+        ),
+        ("egress = \"lan\"", "egress = 5", "demo.toml:10: chain.egress: invalid type: integer `5`, expected a string"),
     ] {
         let message = refused_with(from, to);
         assert!(message.starts_with(start), "{to}: {message}");
@@ -170,7 +212,7 @@ fn a_bad_value_is_refused_by_line_and_key() {
 }
 
 #[test]
-fn what_is_wrong_between_keys_is_refused_by_line() {
+fn keys_that_contradict_each_other_are_refused_by_line() {
     let message = refused_with("protocol = 6, ", "");
     assert!(message.starts_with("demo.toml:37: rule web: match: it matches ports of any protocol"), "{message}");
     let message = refused_with("vlan = 100, ", "");
@@ -189,7 +231,7 @@ fn what_is_wrong_between_keys_is_refused_by_line() {
 #[test]
 fn a_missing_key_is_refused_by_line() {
     let message = refused_with("policy = \"per-flow\"\n", "");
-    assert!(message.starts_with("demo.toml:33: missing key `policy`"), "{message}");
+    assert!(message.starts_with("demo.toml:33: rule: missing key `policy`"), "{message}");
 }
 
 #[test]
@@ -208,7 +250,7 @@ fn a_manifest_of_another_version_is_refused_whatever_its_keys() {
 }
 
 #[test]
-fn a_folder_is_all_its_manifests_in_order() {
+fn a_folder_stands_for_all_its_manifests_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = |module: &str| format!("version = \"pinion.v1\"\n[[module]]\nname = \"{module}\"\npath = \"m\"\n");
     fs::write(folder.path().join("20.toml"), manifest("second")).unwrap();
@@ -223,7 +265,7 @@ fn a_folder_is_all_its_manifests_in_order() {
 }
 
 #[test]
-fn files_that_are_not_there_are_named() {
+fn missing_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.toml");
     let message = Bundle::read(std::slice::from_ref(&missing)).unwrap_err().to_string();
@@ -271,7 +313,7 @@ module = "macswap"
 "#;
 
 #[test]
-fn a_chain_says_where_each_output_leads_and_what_it_holds() {
+fn a_chain_defines_where_each_output_leads_and_how_many_frames_it_holds() {
     let chain = &read(FAN_OUT).unwrap().chains[0].chain;
     assert_eq!(chain.hold_frames, 32);
     let wan = Output::Port("wan".parse().unwrap());
@@ -300,7 +342,7 @@ module = "nat"
 "#;
 
 #[test]
-fn a_chain_says_whose_packets_pass_it_backwards() {
+fn a_chain_defines_by_port_which_packets_pass_it_in_reverse() {
     let chain = &read(BOTH_WAYS).unwrap().chains[0].chain;
     let port = |name: &str| name.parse().unwrap();
     assert_eq!(chain.reverse, Some(Reverse { from: vec![port("outside")], egress: port("inside") }));
@@ -308,7 +350,7 @@ fn a_chain_says_whose_packets_pass_it_backwards() {
 }
 
 #[test]
-fn a_way_back_that_can_not_be_is_refused_by_line() {
+fn an_invalid_reverse_is_refused_by_line() {
     for (from, to, start) in [
         ("[\"outside\"]", "[]", "demo.toml:6: chain border: reverse.from names no port"),
         ("\"outside\"]", "\"outside\", \"outside\"]", "demo.toml:6: chain border: reverse.from names outside twice"),
@@ -319,8 +361,13 @@ fn a_way_back_that_can_not_be_is_refused_by_line() {
         ),
         ("egress = \"outside\"", "", "demo.toml:6: chain border: there is a reverse and no egress"),
         (", \"port:inside\"", ", \"nat\"", "demo.toml:10: chain border: output 1 of stage 1 of 2 keeps the chain from"),
-        (", egress = \"inside\"", "", "demo.toml:6: reverse: missing key `egress`"),
-        ("from = ", "form = ", "demo.toml:6: unknown key `form`"),
+        (", egress = \"inside\"", "", "demo.toml:6: chain.reverse: missing key `egress`"),
+        (
+            "[\"outside\"]",
+            "[\n\"outside\",\n\"out side\"]",
+            "demo.toml:8: chain.reverse.from: \"out side\" is not a port name",
+        ),
+        ("from = ", "form = ", "demo.toml:6: chain.reverse: unknown key `form`"),
     ] {
         assert!(BOTH_WAYS.contains(from), "{from}");
         let message = refused(&BOTH_WAYS.replacen(from, to, 1));
@@ -353,7 +400,7 @@ fn outputs_that_lead_nowhere_or_back_are_refused_by_line() {
         ("name = \"slow\"", "name = \"fast\"", "demo.toml:10: outputs: \"slow\" is no stage's name"),
         ("name = \"sort\"", "name = \"fast\"", "demo.toml:13: chain sorter: stages 1 and 2 are both named fast"),
         ("name = \"sort\"", "name = \"egress\"", "demo.toml:8: chain sorter: stage 1 is named egress: that is what"),
-        ("name = \"sort\"", "name = \"Sort\"", "demo.toml:8: name: \"Sort\" is not a stage name"),
+        ("name = \"sort\"", "name = \"Sort\"", "demo.toml:8: chain.stage.name: \"Sort\" is not a stage name"),
         (
             "\"port:wan\"",
             ["\"egress\""; 14].join(", ").as_str(),
@@ -373,7 +420,7 @@ fn outputs_that_lead_nowhere_or_back_are_refused_by_line() {
 }
 
 #[test]
-fn the_files_of_a_stage_are_what_is_in_a_folder_beside_the_manifest() {
+fn the_files_of_a_stage_come_from_a_folder_beside_the_manifest() {
     const SITES: &str = "version = \"pinion.v1\"\ntenant = \"demo\"\n[[chain]]\nname = \"site\"\n\
         stage = [{ module = \"m\" }, { module = \"m\", files = \"pages\" }]\n\
         [[chain]]\nname = \"mirror\"\nstage = [{ module = \"m\", files = \"pages\" }]\n";
@@ -443,7 +490,7 @@ fn a_manifest_declares_fields_of_state_and_grants_them_to_stages() {
 }
 
 #[test]
-fn state_that_cannot_be_is_refused_by_line() {
+fn invalid_state_is_refused_by_line() {
     for (from, to, start) in [
         (
             "value_bytes = 64",
@@ -452,18 +499,30 @@ fn state_that_cannot_be_is_refused_by_line() {
         ),
         ("entries = 10000", "entries = 0", "demo.toml:5: state.counters: entries is 0: it must be from 1 to 1048576"),
         ("ttl_seconds = 60", "ttl_seconds = 0", "demo.toml:6: state.counters: ttl_seconds is 0: it must be from 1 to"),
-        ("\"evict\"", "\"forget\"", "demo.toml:7: when_full: unknown variant `forget`, expected"),
-        ("entries = 100\n", "", "demo.toml:9: missing key `entries`"),
-        ("entries = 100\n", "entries = 100\nkey_bytes = 8\n", "demo.toml:12: unknown key `key_bytes`"),
-        ("[state.blocked]", "[state.Blocked]", "demo.toml:9: \"Blocked\" is not a field name"),
-        ("[state.blocked]", "[state.counters]", "demo.toml:9: duplicate key"),
+        ("\"evict\"", "\"forget\"", "demo.toml:7: state.counters.when_full: unknown variant `forget`, expected"),
+        ("entries = 100\n", "", "demo.toml:9: state.blocked: missing key `entries`"),
+        ("entries = 100\n", "entries = 100\nkey_bytes = 8\n", "demo.toml:12: state.blocked: unknown key `key_bytes`"),
+        ("[state.blocked]", "[state.Blocked]", "demo.toml:9: state.Blocked: \"Blocked\" is not a field name"),
+        (
+            "[state.blocked]",
+            "[state.counters]",
+            "demo.toml:9: state.counters: duplicate key: it has a value already, give it once",
+        ),
         (
             "blocked = \"write\"",
             "blcked = \"write\"",
             "demo.toml:18: chain guard: stage 1 is granted the state field blcked",
         ),
-        ("blocked = \"read\"", "blocked = \"append\"", "demo.toml:23: blocked: unknown variant `append`, expected"),
-        ("blocked = \"write\"", "counters = \"read\"", "demo.toml:18: duplicate key"),
+        (
+            "blocked = \"read\"",
+            "blocked = \"append\"",
+            "demo.toml:23: chain.stage.state.blocked: unknown variant `append`, expected",
+        ),
+        (
+            "blocked = \"write\"",
+            "counters = \"read\"",
+            "demo.toml:18: chain.stage.state.counters: duplicate key: it has",
+        ),
         (
             "[state.blocked]",
             "[state.other]\nvalue_bytes = 1\nentries = 1\n\n[state.blocked]",
@@ -474,5 +533,49 @@ fn state_that_cannot_be_is_refused_by_line() {
         let message = refused(&STATE.replacen(from, to, 1));
         assert!(message.starts_with(start), "{to}: {message}");
         assert!(!message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn text_quoted_from_a_manifest_can_neither_control_nor_flood_a_terminal() {
+    let foreign = "\\u001b[2J\\nerror: forged\\u202e";
+    for text in [
+        GOOD.replace("priority = 100", &format!("\"prio{foreign}\" = 100")),
+        GOOD.replace("pinion.v1", foreign),
+        GOOD.replace("per-client", foreign),
+        GOOD.replace("10.77.0.2/32", foreign),
+        GOOD.replace("protocol = \"icmp\"\n\n", &format!("protocol = \"{}\"\n\n", foreign.repeat(10_000))),
+        GOOD.replace("priority = 100", &format!("\"{}\" = 100", "x".repeat(100_000))),
+    ] {
+        assert_ne!(text, GOOD);
+        let refused = refused(&text);
+        assert!(refused.chars().all(pinion_text::is_printable) && refused.len() < 4096, "{refused:?}");
+    }
+}
+
+#[test]
+fn the_kind_of_a_file_is_detected_by_its_content() {
+    use super::FileKind;
+    for (bytes, kind) in [
+        (&b"\0asm\x01\0\0\0"[..], FileKind::Module),
+        (b"\0asm\x0d\0\x01\0", FileKind::Module),
+        (b"\0asm", FileKind::Module),
+        (b"\0as", FileKind::Other),
+        (b"(module)", FileKind::ModuleText),
+        (b" \n;; a comment\n\t(; another ;) (module)", FileKind::ModuleText),
+        (b";; (module", FileKind::Text),
+        (b"", FileKind::Text),
+        (b"version = \"pinion.v1\"", FileKind::Text),
+        (b"\xef\xbb\xbfversion = 1", FileKind::Text),
+        ("# caf\u{e9}".as_bytes(), FileKind::Text),
+        // Cut within a character, as the beginning of a file may be; and invalid UTF-8.
+        (b"# caf\xc3", FileKind::Text),
+        (b"# caf\xc3 ", FileKind::Other),
+        (b"# caf\xe9 ", FileKind::Other),
+        (b"text\0", FileKind::Other),
+        (b"\x7fELF", FileKind::Text),
+        (b"\x7fELF\x02\x01\x01\0", FileKind::Other),
+    ] {
+        assert_eq!(FileKind::of(bytes), kind, "{:?}", bytes.escape_ascii().to_string());
     }
 }

@@ -11,11 +11,11 @@ use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, Scheduling, S
 
 /// The largest module that may be uploaded.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
-/// The most that a stage's files may have together, with what the archive says of each.
+/// The maximum size of a stage's files together, including the archive's headers.
 pub const FILES_BYTES_MAX: u64 = 16 << 20;
 /// The most stages of a chain; the least is 1.
 pub const STAGES_MAX: usize = 16;
-/// The longest configuration of one stage.
+/// The longest configuration of one stage, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
 /// The smallest memory limit of an FWP: one Wasm page.
 pub const MEMORY_LIMIT_KIB_MIN: u32 = 64;
@@ -25,110 +25,112 @@ pub const MEMORY_LIMIT_KIB_MAX: u32 = 64 << 10;
 pub const IDLE_TIMEOUT_MS_MIN: u64 = 100;
 /// The longest idle time after which a chain instance may be ended: a week.
 pub const IDLE_TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
-/// The longest time to drain: a week, too.
+/// The longest drain timeout: a week, too.
 pub const DRAIN_TIMEOUT_MS_MAX: u64 = IDLE_TIMEOUT_MS_MAX;
-/// The largest limit for all of a chain's FWPs together: 1 TiB. The least is what one FWP of each stage must have.
+/// The largest limit for all of a chain's FWPs together: 1 TiB. The smallest is what one FWP of each stage needs.
 pub const MEMORY_TOTAL_KIB_MAX: u32 = 1 << 30;
-/// The most chain instances to be kept ready. With none, the first client waits until there is one.
+/// The maximum number of chain instances to keep ready. With none, the first client waits until there is one.
 pub const CACHE_INSTANCES_MAX: u32 = 1024;
-/// The most frames that an instance may hold for a stage without a free slot.
+/// The maximum number of frames that an instance may hold for a stage without a free slot.
 pub const HOLD_FRAMES_MAX: u32 = 1024;
 
-/// What a tenant uploaded, under the tenant's name for it.
+/// A module: uploaded bytes under a name of their tenant's choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Module {
-    /// Who owns it.
+    /// The tenant that owns it.
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub name: ModuleName,
-    /// The bytes it stands for now.
+    /// The digest of its current bytes.
     pub digest: Digest,
-    /// How many bytes these are.
+    /// The number of bytes.
     pub size_bytes: u64,
 }
 
 /// The files of a stage: an archive that the chain's tenant uploaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Files {
-    /// The archive's bytes.
+    /// The digest of the archive.
     pub digest: Digest,
-    /// How many these are.
+    /// The size of the archive.
     pub size_bytes: u64,
 }
 
-/// Bytes that a tenant has uploaded, and that neither a module of its nor files of a stage are.
+/// Bytes that a tenant has uploaded, and that neither a module nor a stage's files use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Upload {
-    /// Who uploaded them.
+    /// The tenant that uploaded them.
     pub tenant: TenantName,
-    /// What they are known by.
+    /// Their digest.
     pub digest: Digest,
-    /// How many they are.
+    /// The number of bytes.
     pub size_bytes: u64,
-    /// For so long they are kept, unless something names them.
+    /// How long they are still kept, unless something names them.
     pub kept_ms: u64,
 }
 
-/// One place in a chain: a module, and the configuration it is pre-initialised with.
+/// One stage of a chain: a module, and the configuration it is pre-initialised with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stage {
     /// A module of the chain's tenant.
     pub module: ModuleName,
-    /// What the chain's manifest calls it, if anything.
+    /// Its name in the chain's manifest, if it has one.
     pub name: Option<StageName>,
-    /// Given to the function at initialisation, as it is.
+    /// Passed to the function at initialisation, unchanged.
     #[serde(serialize_with = "serialize_config")]
     pub config: Vec<u8>,
-    /// The files that its instances find; none, and they have no file system.
+    /// The files that its instances can read. With none, they have no file system.
     pub files: Option<Files>,
-    /// Where it sends to: 1 to [`super::OUTPUTS_MAX`], of which the function's plain `send` takes the first.
+    /// Where it sends packets to: 1 to [`super::OUTPUTS_MAX`] outputs. The function's plain `send` uses the first.
     pub outputs: Vec<Output>,
-    /// The fields of state that it was granted. The function knows them by their names and, underneath, by their places here.
+    /// The fields of state that it may use. The function identifies them by name, and in the ABI by their index here.
     pub state: Vec<Grant>,
 }
 
 impl Stage {
-    /// A stage without a name, whose outputs [`Chain::new`] fills in.
+    /// Creates a stage without a name, whose outputs [`Chain::new`] fills in.
     pub fn new(module: ModuleName, config: Vec<u8>) -> Self {
         Self { module, name: None, config, files: None, outputs: Vec::new(), state: Vec::new() }
     }
 
-    /// Its name, or its module's if it has none.
+    /// Returns its name, or its module's name if it has none.
     pub fn label(&self) -> &str {
         self.name.as_ref().map_or(self.module.as_str(), StageName::as_str)
     }
 }
 
-/// What serves a class of traffic: stages that a packet passes one after another, as their outputs lead it.
+/// The stages that serve a class of traffic. A packet passes them one after another, along their outputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Chain {
-    /// Who owns it.
+    /// The tenant that owns it.
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub name: ChainName,
-    /// 1 to [`STAGES_MAX`] of them, in the order packets pass them; the first is where they enter.
+    /// 1 to [`STAGES_MAX`] stages, in the order in which packets pass them. Packets enter at the first.
     pub stages: Vec<Stage>,
-    /// The port that packets leave by; none means the port that each came in by.
+    /// The port by which packets leave; none means the port by which each packet arrived.
     pub egress: Option<PortName>,
-    /// Which packets pass the stages backwards; none means that all pass them forwards.
+    /// Which packets pass the stages in reverse order; none means that all pass them forwards.
     pub reverse: Option<Reverse>,
-    /// The most linear memory of each FWP of the chain.
+    /// The maximum linear memory of each FWP of the chain.
     pub memory_limit_kib: u32,
-    /// The most linear memory of all FWPs of the chain together, those that wait for a client included; none for no limit
-    /// but the tenant's.
+    /// The maximum linear memory of all FWPs of the chain together, including those that wait for a client. None means
+    /// that only the tenant's limit applies.
     pub memory_total_kib: Option<u32>,
-    /// A chain instance that saw no packet for this long is ended.
+    /// A chain instance that received no packet for this long is ended.
     pub idle_timeout_ms: u64,
-    /// How long instances of an older version of the chain may go on to serve their clients; new clients get the new version at once.
+    /// How long instances of an older version of the chain may go on to serve their clients. New clients get the new
+    /// version at once.
     pub drain_timeout_ms: u64,
-    /// How many chain instances are kept ready for clients to come, at least. With 0 one is made when somebody comes.
+    /// The minimum number of chain instances that are kept ready for new clients. With 0, an instance is created when a
+    /// client arrives.
     pub cache_min: u32,
-    /// How many are kept ready at most, however fast clients come.
+    /// The maximum number of chain instances that are kept ready, however fast clients arrive.
     pub cache_max: u32,
-    /// How many frames an instance holds before its first stage when that has no slot free, and whether stages wait for
-    /// room in the next at all; with 0, what finds no room is dropped.
+    /// How many frames an instance holds before its first stage when that has no free slot. Unless it is 0, a stage
+    /// also waits for a free slot in the next stage. With 0, a frame that finds no free slot is dropped.
     pub hold_frames: u32,
-    /// The fields of state that its stages were granted. Chains of a tenant that declare one of the same name share it.
+    /// The fields of state that its stages may use. Chains of a tenant that declare a field of the same name share it.
     pub fields: Vec<Field>,
     /// How each FWP of the chain may use its core.
     #[serde(flatten)]
@@ -136,20 +138,21 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// [`Chain::memory_limit_kib`] when nothing else is said.
+    /// The default of [`Chain::memory_limit_kib`].
     pub const MEMORY_LIMIT_KIB: u32 = 16 << 10;
-    /// [`Chain::idle_timeout_ms`] when nothing else is said: five minutes.
+    /// The default of [`Chain::idle_timeout_ms`]: five minutes.
     pub const IDLE_TIMEOUT_MS: u64 = 300_000;
-    /// [`Chain::drain_timeout_ms`] when nothing else is said: half a minute.
+    /// The default of [`Chain::drain_timeout_ms`]: half a minute.
     pub const DRAIN_TIMEOUT_MS: u64 = 30_000;
-    /// [`Chain::cache_min`] when nothing else is said.
+    /// The default of [`Chain::cache_min`].
     pub const CACHE_MIN: u32 = 4;
-    /// [`Chain::cache_max`] when nothing else is said, unless [`Chain::cache_min`] is larger.
+    /// The default of [`Chain::cache_max`], unless [`Chain::cache_min`] is larger.
     pub const CACHE_MAX: u32 = 64;
-    /// [`Chain::hold_frames`] when nothing else is said: what finds no room is dropped.
+    /// The default of [`Chain::hold_frames`]: a frame that finds no free slot is dropped.
     pub const HOLD_FRAMES: u32 = 0;
 
-    /// A chain with the defaults for all that is not named here, and for the outputs of stages that have none.
+    /// Creates a chain with defaults for everything that is not a parameter, and for the outputs of stages that have
+    /// none.
     pub fn new(tenant: TenantName, name: ChainName, mut stages: Vec<Stage>) -> Self {
         let count = stages.len();
         for (at, stage) in stages.iter_mut().enumerate().filter(|(_, stage)| stage.outputs.is_empty()) {
@@ -173,19 +176,19 @@ impl Chain {
         }
     }
 
-    /// The chain that a module is invoked by, if there is no other of its name.
+    /// Returns the chain by which a module is invoked if there is no other chain of its name.
     pub fn of_module(tenant: TenantName, module: &ModuleName) -> Self {
         let chain = Self::new(tenant, ChainName::of_module(module), vec![Stage::new(module.clone(), Vec::new())]);
         Self { cache_min: 0, ..chain }
     }
 
-    /// [`Chain::cache_max`] of a chain for which nothing is said of it.
+    /// Returns the default of [`Chain::cache_max`] for a chain with this [`Chain::cache_min`].
     pub fn default_cache_max(cache_min: u32) -> u32 {
         Self::CACHE_MAX.max(cache_min)
     }
 
-    /// Whether every number is within its bounds, and the stages' outputs lead somewhere. Says nothing of the modules and
-    /// ports named.
+    /// Checks that every number is within its bounds, and that the stages' outputs lead to a stage or out of the chain.
+    /// Does not check the modules and ports that the chain names.
     pub fn check(&self) -> Result<(), ChainProblem> {
         if !(1..=STAGES_MAX).contains(&self.stages.len()) {
             return Err(ChainProblem::Stages(self.stages.len()));
@@ -211,7 +214,7 @@ impl Chain {
         if self.cache_min > CACHE_INSTANCES_MAX {
             return Err(ChainProblem::CacheMin(self.cache_min));
         }
-        // At least one, as that is what a client is given.
+        // At least one, since a client gets an instance from the cache.
         if !(self.cache_min.max(1)..=CACHE_INSTANCES_MAX).contains(&self.cache_max) {
             return Err(ChainProblem::CacheMax { instances: self.cache_max, cache_min: self.cache_min });
         }
@@ -225,7 +228,7 @@ impl Chain {
     }
 }
 
-/// Text stays readable, anything else becomes base64; the key says which.
+/// Serialises text as it is, and anything else as base64. The key tells which.
 fn serialize_config<S: Serializer>(config: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(1))?;
     match std::str::from_utf8(config) {

@@ -1,4 +1,4 @@
-//! The digest by which the bytes of modules and files are known everywhere.
+//! The digest that identifies the bytes of modules and files everywhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,32 +8,32 @@ use sha2::{Digest as _, Sha256};
 
 use super::quoted;
 
-/// SHA-256 of such bytes, printed as `sha256:<64 hex digits>`.
+/// The SHA-256 digest of such bytes, printed as `sha256:<64 hex digits>`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
-/// Text that was meant to be a digest and is not.
+/// Text that is not a valid digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} is not a digest: it is written sha256: and 64 hex digits, lower case", quoted(.0))]
 pub struct BadDigest(String);
 
 impl Digest {
-    /// The digest of these bytes.
+    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The 32 bytes of it.
+    /// Returns its 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// A digest from its 32 bytes.
+    /// Creates a digest from its 32 bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The 64 hex digits without the algorithm, fit for a file name.
+    /// Returns the 64 hex digits without the algorithm, fit for a file name.
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }

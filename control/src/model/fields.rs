@@ -1,26 +1,26 @@
-//! State that chains keep outside their instances: fields, and what stages may do with them.
+//! State that chains keep outside their instances: fields, and the stages' access to them.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ChainProblem, FieldName, Stage};
 
-/// The longest value of a field.
+/// The longest value of a field, in bytes.
 pub const VALUE_BYTES_MAX: u32 = 1024;
-/// The most entries that a field may be declared for.
+/// The maximum number of entries of a field.
 pub const ENTRIES_MAX: u32 = 1 << 20;
-/// The longest time to live of a field's entries: 30 days.
+/// The longest TTL of a field's entries: 30 days.
 pub const TTL_SECONDS_MAX: u32 = 30 * 24 * 3600;
-/// The most fields of a chain.
+/// The maximum number of fields of a chain.
 pub const FIELDS_MAX: usize = 32;
 
-/// What a field does with an entry that it has no room for.
+/// What happens to a new entry when the field is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// The function is told.
+    /// The function gets an error.
     #[default]
     Refuse,
-    /// Another entry goes, of those that could make room the one that was not written to for longest.
+    /// Another entry is evicted: of those that could make room, the one that was not written to for the longest time.
     Evict,
 }
 
@@ -29,13 +29,13 @@ pub enum WhenFull {
 pub struct Field {
     /// Its name within the tenant.
     pub name: FieldName,
-    /// The longest value, 1 to [`VALUE_BYTES_MAX`].
+    /// The maximum length of a value, 1 to [`VALUE_BYTES_MAX`].
     pub value_bytes: u32,
-    /// How many entries find room, 1 to [`ENTRIES_MAX`].
+    /// The maximum number of entries, 1 to [`ENTRIES_MAX`].
     pub entries: u32,
-    /// How long an entry is there after it was written, 1 to [`TTL_SECONDS_MAX`]; none for no end.
+    /// The TTL of an entry after it was written, 1 to [`TTL_SECONDS_MAX`]; none for unlimited.
     pub ttl_seconds: Option<u32>,
-    /// What becomes of an entry without room.
+    /// What happens to a new entry when the field is full.
     pub when_full: WhenFull,
 }
 
@@ -43,14 +43,14 @@ pub struct Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Look at entries.
+    /// Read entries.
     Read,
-    /// Whatever can be done.
+    /// Read and change entries.
     Write,
 }
 
 impl Access {
-    /// What it is called.
+    /// Returns its name in manifests.
     pub fn as_str(self) -> &'static str {
         match self {
             Access::Read => "read",
@@ -59,31 +59,31 @@ impl Access {
     }
 }
 
-/// A field that a stage was granted.
+/// A grant of a field to a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Grant {
-    /// Which.
+    /// The field.
     pub field: FieldName,
-    /// To do what.
+    /// The access that is granted.
     pub access: Access,
 }
 
 /// What is wrong with a field in itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldProblem {
-    /// Values out of bounds.
+    /// A value length that is out of bounds.
     #[error("value_bytes is {0}: it must be from 1 to {VALUE_BYTES_MAX}")]
     ValueBytes(u32),
-    /// Entries out of bounds.
+    /// A number of entries that is out of bounds.
     #[error("entries is {0}: it must be from 1 to {ENTRIES_MAX}")]
     Entries(u32),
-    /// A time to live out of bounds.
+    /// A TTL that is out of bounds.
     #[error("ttl_seconds is {0}: it must be from 1 to {TTL_SECONDS_MAX}, or be left out for entries that stay")]
     Ttl(u32),
 }
 
 impl Field {
-    /// Whether every number is within its bounds.
+    /// Checks that every number is within its bounds.
     pub fn check(&self) -> Result<(), FieldProblem> {
         if !(1..=VALUE_BYTES_MAX).contains(&self.value_bytes) {
             return Err(FieldProblem::ValueBytes(self.value_bytes));
@@ -98,7 +98,7 @@ impl Field {
     }
 }
 
-/// Whether a chain's fields are in order, and each grant is of one of them.
+/// Checks a chain's fields, and that each grant names one of them.
 pub(super) fn check(fields: &[Field], stages: &[Stage]) -> Result<(), ChainProblem> {
     if fields.len() > FIELDS_MAX {
         return Err(ChainProblem::Fields(fields.len()));
@@ -136,7 +136,7 @@ mod tests {
         Field { name, value_bytes: 8, entries: 10, ttl_seconds: None, when_full: WhenFull::Refuse }
     }
 
-    /// A chain of one stage with these fields and grants.
+    /// Returns a chain of one stage with these fields and grants.
     fn chain(tenant: &str, name: &str, fields: Vec<Field>, grants: &[&str]) -> Chain {
         let mut stage = Stage::new("m".parse().unwrap(), Vec::new());
         let grant = |name: &&str| Grant { field: name.parse().unwrap(), access: Access::Read };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_chains_fields_is_said_with_their_names() {
+    fn errors_in_a_chains_fields_name_the_field() {
         let many = (0..=FIELDS_MAX).map(|number| field(&format!("f{number}"))).collect();
         let cases = [
             (chain("t", "c", many, &[]), "it has 33 state fields: a chain has at most 32"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_a_tenant_declare_a_field_alike_and_change_it_together() {
+    fn chains_of_a_tenant_declare_a_field_identically_and_change_it_together() {
         let declared = |tenant, name, entries| chain(tenant, name, vec![Field { entries, ..field("a") }], &["a"]);
         let change = of(vec![declared("t", "first", 10), declared("t", "second", 10), declared("u", "third", 20)]);
         let state = DesiredState::default().apply(&change).unwrap().state;

@@ -1,4 +1,4 @@
-//! Why a change was not made.
+//! Why a change is refused.
 
 use super::chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, DRAIN_TIMEOUT_MS_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX,
@@ -9,11 +9,11 @@ use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
 use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, VlanId};
 
-/// A change that would leave the desired state wrong. Nothing of it was done.
+/// A change that would make the desired state invalid. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
-    /// A chain is wrong in itself.
+    /// A chain is invalid in itself.
     #[error("{chain}: {problem}")]
     Chain {
         /// The chain.
@@ -21,7 +21,7 @@ pub enum Invalid {
         /// What is wrong.
         problem: ChainProblem,
     },
-    /// A rule is wrong in itself.
+    /// A rule is invalid in itself.
     #[error("{rule}: {problem}")]
     Rule {
         /// The rule.
@@ -38,7 +38,7 @@ pub enum Invalid {
         chain: ObjectRef,
         /// Which stage, from 1.
         stage: usize,
-        /// The name that leads nowhere.
+        /// The name that was not found.
         module: ModuleName,
     },
     /// A rule names a chain that its tenant does not have.
@@ -46,10 +46,10 @@ pub enum Invalid {
     UnknownChain {
         /// The rule.
         rule: ObjectRef,
-        /// The chain that is not there.
+        /// The chain that does not exist.
         chain: ObjectRef,
     },
-    /// Two rules that nothing could choose between.
+    /// Two rules with the same match and priority.
     #[error("{first} and {second} are alike: both match {what} at priority {priority}; change one's match or priority")]
     Alike {
         /// One of them.
@@ -61,7 +61,7 @@ pub enum Invalid {
         /// The priority of both.
         priority: u32,
     },
-    /// Two chains of a tenant that mean different things by one field.
+    /// Two chains of a tenant declare one field differently.
     #[error(
         "{first} and {second} declare the state field {field} differently: declare it alike, and apply all chains that have it \
          together if it is to change"
@@ -74,31 +74,31 @@ pub enum Invalid {
         /// The field.
         field: FieldName,
     },
-    /// Something to be deleted that something else needs.
+    /// An object to be deleted is still in use.
     #[error("{object} is in use by {user}: delete or change that first, or both together")]
     InUse {
-        /// What was to be deleted.
+        /// The object to be deleted.
         object: ObjectRef,
-        /// Who needs it.
+        /// The object that uses it.
         user: ObjectRef,
     },
-    /// Something to be deleted that is not there.
+    /// An object to be deleted does not exist.
     #[error("there is no {0}")]
     NoSuch(ObjectRef),
-    /// One change that speaks of a thing twice.
+    /// A change names an object twice.
     #[error("the change names {0} twice")]
     Twice(ObjectRef),
-    /// More objects of a kind than the node takes.
+    /// The change would exceed the maximum number of objects of a kind.
     #[error("the node takes at most {max} {kind}, this change would make it {count}")]
     TooMany {
-        /// Of what.
+        /// Which kind.
         kind: &'static str,
         /// How many there would be.
         count: usize,
         /// How many there may be.
         max: usize,
     },
-    /// More configuration than the node takes.
+    /// The change would exceed the maximum of stage configuration.
     #[error("the node takes at most {max_kib} KiB of stage configuration in all, this change would make it {kib} KiB")]
     TooMuchConfig {
         /// How much there would be.
@@ -106,7 +106,7 @@ pub enum Invalid {
         /// How much there may be.
         max_kib: usize,
     },
-    /// More files than the node takes.
+    /// The change would exceed the maximum of stages' files.
     #[error("the node takes at most {max_kib} KiB of stages' files in all, this change would make it {kib} KiB")]
     TooManyFiles {
         /// How much there would be.
@@ -120,7 +120,7 @@ pub enum Invalid {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainProblem {
-    /// None, or too many stages.
+    /// No stages, or too many.
     #[error("it has {0} stages: a chain has 1 to {STAGES_MAX}")]
     Stages(usize),
     /// A stage's configuration is too long.
@@ -131,7 +131,7 @@ pub enum ChainProblem {
         /// How long its configuration is.
         bytes: usize,
     },
-    /// A memory limit out of bounds.
+    /// A memory limit that is out of bounds.
     #[error("memory_limit_kib is {0}: it must be from {MEMORY_LIMIT_KIB_MIN} to {MEMORY_LIMIT_KIB_MAX}")]
     MemoryLimit(u32),
     /// A memory limit for all FWPs together that is out of bounds.
@@ -142,39 +142,39 @@ pub enum ChainProblem {
     MemoryTotal {
         /// The limit as given.
         kib: u32,
-        /// The least that it can be.
+        /// The smallest allowed value.
         kib_min: u32,
     },
-    /// An idle time out of bounds.
+    /// An idle timeout that is out of bounds.
     #[error("idle_timeout_ms is {0}: it must be from {IDLE_TIMEOUT_MS_MIN} to {IDLE_TIMEOUT_MS_MAX}")]
     IdleTimeout(u64),
-    /// A time to drain out of bounds.
+    /// A drain timeout that is out of bounds.
     #[error("drain_timeout_ms is {0}: it must be from 0 to {DRAIN_TIMEOUT_MS_MAX}")]
     DrainTimeout(u64),
-    /// A time for a batch out of bounds.
+    /// A CPU time per batch that is out of bounds.
     #[error("cpu_per_batch_us is {0}: it must be from {CPU_PER_BATCH_US_MIN} to {CPU_PER_BATCH_US_MAX}")]
     CpuPerBatch(u32),
-    /// A time in a second out of bounds.
+    /// A CPU time per second that is out of bounds.
     #[error("cpu_per_second_ms is {0}: it must be from 1 to {CPU_PER_SECOND_MS_MAX}")]
     CpuPerSecond(u32),
-    /// A cache size out of bounds.
+    /// A minimum cache size that is out of bounds.
     #[error("cache_min is {0}: it must be from 0 to {CACHE_INSTANCES_MAX}")]
     CacheMin(u32),
-    /// A largest cache size that is out of bounds.
+    /// A maximum cache size that is out of bounds.
     #[error("cache_max is {instances}: it must be from cache_min, which is {cache_min}, to {CACHE_INSTANCES_MAX}")]
     CacheMax {
         /// The size as given.
         instances: u32,
-        /// The smallest cache size of the same chain.
+        /// The minimum cache size of the same chain.
         cache_min: u32,
     },
-    /// More frames to hold than an instance may.
+    /// A number of frames to hold that is out of bounds.
     #[error("hold_frames is {0}: it must be from 0 to {HOLD_FRAMES_MAX}")]
     HoldFrames(u32),
     /// Too many fields of state.
     #[error("it has {0} state fields: a chain has at most {FIELDS_MAX}")]
     Fields(usize),
-    /// A field that is wrong in itself.
+    /// A field that is invalid in itself.
     #[error("state field {field}: {problem}")]
     Field {
         /// Which.
@@ -185,10 +185,10 @@ pub enum ChainProblem {
     /// A field that is declared twice.
     #[error("the state field {0} is declared twice: leave one of them out")]
     SameField(FieldName),
-    /// A field that no stage was granted.
+    /// A field that is granted to no stage.
     #[error("the state field {0} is granted to none of its stages: grant it to one (state), or leave it out")]
     FieldWithoutGrant(FieldName),
-    /// A grant of a field that is not there.
+    /// A grant of a field that is not declared.
     #[error(
         "stage {stage} is granted the state field {field}, which is not declared: declare it, as [state.{field}] in a manifest"
     )]
@@ -198,7 +198,7 @@ pub enum ChainProblem {
         /// The field.
         field: FieldName,
     },
-    /// A field that a stage is granted twice.
+    /// A field that is granted to a stage twice.
     #[error("stage {stage} is granted the state field {field} twice: leave one of the grants out")]
     SameGrant {
         /// Which stage, from 1.
@@ -206,7 +206,7 @@ pub enum ChainProblem {
         /// The field.
         field: FieldName,
     },
-    /// None, or too many outputs.
+    /// No outputs, or too many.
     #[error("stage {stage} has {count} outputs: a stage has 1 to {OUTPUTS_MAX}")]
     Outputs {
         /// Which stage, from 1.
@@ -214,7 +214,7 @@ pub enum ChainProblem {
         /// How many outputs it has.
         count: usize,
     },
-    /// An output that leads back, to its own stage, or to none.
+    /// An output that leads to an earlier stage, to its own stage, or to a stage that does not exist.
     #[error(
         "output {output} of stage {stage} leads to stage {target} of {count}: it has to lead to a later stage, so that no \
          packet goes round in the chain"
@@ -229,7 +229,7 @@ pub enum ChainProblem {
         /// How many stages there are.
         count: usize,
     },
-    /// A stage that no packet comes to.
+    /// A stage to which no output leads.
     #[error("nothing leads to stage {stage} ({name}): name it in the outputs of an earlier stage, or leave it out")]
     Unreached {
         /// Which stage, from 1.
@@ -237,7 +237,7 @@ pub enum ChainProblem {
         /// Its name, or its module's.
         name: String,
     },
-    /// One name for two stages.
+    /// Two stages with one name.
     #[error("stages {first} and {second} are both named {name}: name one of them otherwise")]
     SameStageName {
         /// The first that has the name, from 1.
@@ -247,19 +247,19 @@ pub enum ChainProblem {
         /// The name of both.
         name: StageName,
     },
-    /// A way back for nobody.
+    /// A reverse direction without ports.
     #[error("reverse.from names no port: name those whose packets pass the stages backwards, or leave reverse out")]
     ReverseFromNone,
-    /// A way back for one port twice.
+    /// A reverse direction that names a port twice.
     #[error("reverse.from names {0} twice: once is enough")]
     ReverseFromTwice(PortName),
-    /// A way back through stages that wait for each other.
+    /// A reverse direction through stages that wait for each other.
     #[error(
         "hold_frames is {0} and there is a reverse: stages that wait for room both ways could wait for each other for ever, so \
          leave one of the two out"
     )]
     ReverseHolds(u32),
-    /// A way back through a graph, in which several stages may come before one.
+    /// A reverse direction through a graph, in which several stages may come before one.
     #[error(
         "output {output} of stage {stage} of {count} keeps the chain from having a reverse: the first output of a stage has to \
          lead to the next one, of the last stage out of the node, and all further outputs out of the node"
@@ -272,10 +272,10 @@ pub enum ChainProblem {
         /// How many stages there are.
         count: usize,
     },
-    /// A way back, and for the way forwards no end.
+    /// A reverse direction, but no egress for the forward direction.
     #[error("there is a reverse and no egress: say by which port packets leave that pass the stages forwards")]
     ReverseWithoutEgress,
-    /// A stage with a name that outputs use for something else.
+    /// A stage with the reserved name `egress`.
     #[error("stage {stage} is named egress: that is what outputs call the way out of the chain, so name it otherwise")]
     StageNamedEgress {
         /// Which stage, from 1.
@@ -295,10 +295,10 @@ pub enum RuleProblem {
         /// The destination as given.
         to: Prefix,
     },
-    /// Ports of a protocol that has none.
+    /// Ports with a protocol that has none.
     #[error("it matches ports of {}: ports need protocol tcp or udp", .0.map_or("any protocol".into(), |p| format!("protocol {p}")))]
     PortsWithoutProtocol(Option<Protocol>),
-    /// The other IP version's ICMP.
+    /// ICMP of the other IP version.
     #[error("no packet with {prefix} has protocol {protocol}: it is icmp with IPv4 and icmpv6 with IPv6")]
     WrongIcmp {
         /// The protocol as given.
@@ -306,10 +306,10 @@ pub enum RuleProblem {
         /// The prefix that does not go with it.
         prefix: Prefix,
     },
-    /// A type of message of a protocol that has none.
+    /// An ICMP type with a protocol that has none.
     #[error("it matches an ICMP type of {}: icmp_type needs protocol icmp or icmpv6", .0.map_or("any protocol".into(), |p| format!("protocol {p}")))]
     IcmpTypeWithoutProtocol(Option<Protocol>),
-    /// A VLAN within none.
+    /// An inner VLAN without an outer one.
     #[error("inner_vlan {0} is not within any VLAN: give vlan, too")]
     InnerVlanWithoutVlan(VlanId),
 }

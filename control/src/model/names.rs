@@ -1,17 +1,19 @@
-//! Names that tenants and operators give to things. All follow one rule, none can be taken for another.
+//! The names that tenants and operators give to objects. All follow one rule, and each kind has its own type.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quoted;
 
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// Text that was meant to be a name and is not.
+/// Text that is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} is not a {what} name: use 1 to {NAME_BYTES_MAX} of a-z, 0-9 and '-', with no '-' first or last",
@@ -29,11 +31,27 @@ fn is_name(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
+/// Deserialises a name from text. It uses a visitor, so that a document's error points to this name and not to the list
+/// that contains it.
+struct Text<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = BadName>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(into = "String")]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -43,7 +61,7 @@ macro_rules! name {
                 if is_name(&value) { Ok(Self(value.into())) } else { Err(BadName { what: $what, value }) }
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -62,10 +80,9 @@ macro_rules! name {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = BadName;
-            fn try_from(text: String) -> Result<Self, BadName> {
-                Self::new(text)
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(Text(PhantomData))
             }
         }
 
@@ -83,39 +100,39 @@ name!(
     "tenant"
 );
 name!(
-    /// A module, within its tenant.
+    /// The name of a module, within its tenant.
     ModuleName,
     "module"
 );
 name!(
-    /// A chain, within its tenant.
+    /// The name of a chain, within its tenant.
     ChainName,
     "chain"
 );
 impl ChainName {
-    /// The name of the chain that a module is invoked by.
+    /// Returns the name of the chain by which a module is invoked.
     pub fn of_module(module: &ModuleName) -> Self {
         Self(Arc::clone(&module.0))
     }
 }
 
 name!(
-    /// A stage, within its chain.
+    /// The name of a stage, within its chain.
     StageName,
     "stage"
 );
 name!(
-    /// A field of state, within its tenant.
+    /// The name of a field of state, within its tenant.
     FieldName,
     "field"
 );
 name!(
-    /// A flow rule, within its tenant.
+    /// The name of a flow rule, within its tenant.
     RuleName,
     "rule"
 );
 name!(
-    /// A gateway port of the node, as the operator's configuration calls it.
+    /// The name of a gateway port of the node, as in the operator's configuration.
     PortName,
     "port"
 );

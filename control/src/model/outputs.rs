@@ -1,32 +1,33 @@
-//! Where stages send to: a chain is a graph whose edges all lead forward, so no packet goes round in it.
+//! Where stages send packets to. A chain is a graph whose edges all lead forward, so no packet can loop.
 
 use serde::Serialize;
 
 use super::{ChainProblem, PortName, Stage};
 
-/// The most outputs of a stage; the least is 1.
+/// The maximum number of outputs of a stage; the minimum is 1.
 pub const OUTPUTS_MAX: usize = 16;
 
 /// Where one of a stage's outputs leads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Output {
-    /// To a later stage, by its place in the chain, from 0.
+    /// To a later stage, by its index in the chain, from 0.
     Stage(usize),
-    /// Out of the node where the chain's packets leave it: [`super::Chain::egress`].
+    /// To where packets leave the chain: [`super::Chain::egress`].
     Egress,
     /// Out of the node by this port.
     Port(PortName),
 }
 
 impl Output {
-    /// What a stage has if nothing is said: one output, to the next stage, or from the last to the egress.
+    /// Returns the default outputs of a stage: one, to the next stage, or from the last to the egress.
     pub fn default_of(stage: usize, stages: usize) -> Vec<Self> {
         vec![if stage + 1 < stages { Self::Stage(stage + 1) } else { Self::Egress }]
     }
 }
 
-/// Whether names are told apart, every output leads forward, and every stage but the first is led to.
+/// Checks that stages have distinct names, that every output leads forward, and that an output leads to every stage but
+/// the first.
 pub(super) fn check(stages: &[Stage]) -> Result<(), ChainProblem> {
     check_names(stages)?;
     let mut reached = vec![false; stages.len()];

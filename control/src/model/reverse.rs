@@ -1,28 +1,29 @@
-//! The way back through a chain: frames of some ports pass the same stages in the opposite order, as on a symmetric service
-//! function path (RFC 7665, section 2.2).
+//! The reverse direction of a chain: frames that arrive by some ports pass the same stages in the opposite order, as on
+//! a symmetric service function path (RFC 7665, section 2.2).
 //!
 //! ```text
-//!   inside --> firewall --> nat --> router --> egress           what comes in by any other port goes forwards
-//!   reverse.egress <-- firewall <-- nat <-- router <-- outside  what comes in by one of reverse.from goes backwards
+//!   inside --> firewall --> nat --> router --> egress           frames from any other port go forwards
+//!   reverse.egress <-- firewall <-- nat <-- router <-- outside  frames from one of reverse.from go backwards
 //! ```
 //!
-//! Such a chain is a line of stages, so that there is one stage before each. A stage's first output leads on, to the next
-//! stage or to the one before, whichever way the packet goes; its further outputs lead out of the node both ways.
+//! Such a chain is a line of stages, so that exactly one stage is before each. A stage's first output leads to the next
+//! stage or to the one before, depending on the packet's direction. Its further outputs lead out of the node in both
+//! directions.
 
 use serde::Serialize;
 
 use super::{Chain, ChainProblem, Output, PortName};
 
-/// Which packets go through a chain backwards, and where they leave it.
+/// Which packets pass a chain in reverse, and where they leave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reverse {
-    /// The ports that they come in by; one at least, each once.
+    /// The ports by which they arrive; at least one, each once.
     pub from: Vec<PortName>,
-    /// The port that they leave by behind the first stage.
+    /// The port by which they leave after the first stage.
     pub egress: PortName,
 }
 
-/// Whether the chain can have a way back, if it is to have one.
+/// Checks that the chain can have its reverse direction, if it declares one.
 pub(super) fn check(chain: &Chain) -> Result<(), ChainProblem> {
     let Some(Reverse { from, .. }) = &chain.reverse else { return Ok(()) };
     if from.is_empty() {

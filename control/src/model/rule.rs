@@ -1,4 +1,4 @@
-//! Flow rules: which packets go to which chain, and who shares an instance of it.
+//! Flow rules: which packets go to which chain, and which of them share an instance of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,49 +8,49 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{ChainName, PortName, RuleName, RuleProblem, TenantName, quoted};
 
-/// Sends what matches to a chain of the same tenant.
+/// Sends matching packets to a chain of the same tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {
-    /// Who owns it.
+    /// The tenant that owns it.
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub name: RuleName,
     /// The matching rule with the highest priority wins.
     pub priority: u32,
-    /// Which packets it is about.
+    /// The packets it applies to.
     #[serde(rename = "match")]
     pub matcher: Match,
-    /// Who shares a chain instance.
+    /// Which packets share a chain instance.
     pub policy: Policy,
-    /// Where matching packets go.
+    /// The chain that matching packets go to.
     pub chain: ChainName,
 }
 
-/// Conditions on a packet; all that are given must hold.
+/// Conditions on a packet. All given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Match {
-    /// The port it came in by.
+    /// The port by which it arrived.
     pub port: Option<PortName>,
-    /// The VLAN it is in; without, untagged packets only.
+    /// Its VLAN; if absent, untagged packets only.
     pub vlan: Option<VlanId>,
-    /// The VLAN within that VLAN; without, packets with one tag only.
+    /// Its inner VLAN; if absent, packets with one tag only.
     pub inner_vlan: Option<VlanId>,
-    /// Where it comes from.
+    /// Its source address.
     pub source: Option<Prefix>,
-    /// Where it goes to.
+    /// Its destination address.
     pub destination: Option<Prefix>,
-    /// What it carries.
+    /// Its IP protocol.
     pub protocol: Option<Protocol>,
-    /// The type of ICMP or ICMPv6 message it is.
+    /// Its ICMP or ICMPv6 message type.
     pub icmp_type: Option<u8>,
-    /// The TCP or UDP ports it may come from.
+    /// Its TCP or UDP source port.
     pub source_ports: Option<PortRange>,
-    /// The TCP or UDP ports it may go to.
+    /// Its TCP or UDP destination port.
     pub destination_ports: Option<PortRange>,
 }
 
 impl Match {
-    /// Whether any packet at all could match.
+    /// Checks that at least some packet could match.
     pub fn check(&self) -> Result<(), RuleProblem> {
         if let (Some(source), Some(destination)) = (self.source, self.destination)
             && source.is_ipv4() != destination.is_ipv4()
@@ -77,7 +77,7 @@ impl Match {
 }
 
 impl fmt::Display for Match {
-    /// `destination 10.77.0.2/32, protocol icmp`, or `everything`: all that is untagged.
+    /// Formats it as `destination 10.77.0.2/32, protocol icmp`, or `everything` for all untagged packets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let conditions: [(&str, Option<&dyn fmt::Display>); 9] = [
             ("port", self.port.as_ref().map(|v| v as _)),
@@ -101,15 +101,15 @@ impl fmt::Display for Match {
     }
 }
 
-/// Who shares a chain instance.
+/// Which packets share a chain instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// One instance for all that matches.
+    /// One instance for all matching packets.
     Shared,
-    /// One for each source address in each VLAN.
+    /// One instance for each source address in each VLAN.
     PerClient,
-    /// One for each 5-tuple in each VLAN.
+    /// One instance for each 5-tuple in each VLAN.
     PerFlow,
 }
 
@@ -123,14 +123,14 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Text that was meant to be a condition of a match and is not.
+/// Text that is not a valid condition of a match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadMatch {
     /// Neither an address nor a prefix.
     #[error("{} is not an IP prefix: write one like 10.77.0.0/24, 10.77.0.2 or fd00::/64", quoted(.0))]
     Prefix(String),
-    /// A prefix that says more than its length lets it.
+    /// A prefix with bits set beyond its length.
     #[error("{given} has bits set beyond its prefix length: write {given_trunc} if you mean all of these", given_trunc = .given.trunc())]
     HostBits {
         /// The prefix as given.
@@ -139,7 +139,7 @@ pub enum BadMatch {
     /// Neither a known name nor a number.
     #[error("{} is not a protocol: use tcp, udp, icmp, icmpv6 or a number from 0 to 255", quoted(.0))]
     Protocol(String),
-    /// Not the id of a VLAN.
+    /// Not a VLAN id.
     #[error("{} is not a VLAN id: use a number from 1 to 4094", quoted(.0))]
     VlanId(String),
     /// Neither a port nor a range of ports.
@@ -153,7 +153,7 @@ pub enum BadMatch {
         /// The upper end as given.
         last: u16,
     },
-    /// A range that excludes nothing, which is written by leaving it out.
+    /// A range of all ports, which is expressed by leaving the key out.
     #[error("0-65535 is every port: leave the key out")]
     EveryPort,
 }
@@ -168,12 +168,12 @@ impl Prefix {
         if net == net.trunc() { Ok(Self(net)) } else { Err(BadMatch::HostBits { given: net }) }
     }
 
-    /// The prefix as a network.
+    /// Returns the prefix as a network.
     pub fn net(self) -> IpNet {
         self.0
     }
 
-    /// Whether it is a prefix of IPv4 addresses.
+    /// Returns whether it is a prefix of IPv4 addresses.
     pub fn is_ipv4(self) -> bool {
         matches!(self.0, IpNet::V4(_))
     }
@@ -182,7 +182,7 @@ impl Prefix {
 impl FromStr for Prefix {
     type Err = BadMatch;
 
-    /// Takes a prefix, or an address for the prefix of that address alone.
+    /// Parses a prefix, or an address as the prefix of that address alone.
     fn from_str(text: &str) -> Result<Self, BadMatch> {
         let net =
             text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|address: std::net::IpAddr| address.into()));
@@ -196,17 +196,17 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The id of a VLAN, as its tag has it: from 1 to 4094. (0 stands for none, and 4095 is reserved.)
+/// The id of a VLAN, as in its tag: from 1 to 4094. (0 stands for no VLAN, and 4095 is reserved.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// Refuses what no VLAN has.
+    /// Refuses an id that no VLAN can have.
     pub fn new(id: u16) -> Result<Self, BadMatch> {
         if (1..=4094).contains(&id) { Ok(Self(id)) } else { Err(BadMatch::VlanId(id.to_string())) }
     }
 
-    /// As a number.
+    /// Returns the id as a number.
     pub fn number(self) -> u16 {
         self.0
     }
@@ -232,7 +232,7 @@ impl Serialize for VlanId {
     }
 }
 
-/// An IP protocol number; those that people know have names.
+/// An IP protocol number. Common ones have names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol(pub u8);
 
@@ -249,12 +249,12 @@ impl Protocol {
     const NAMES: [(&'static str, Protocol); 4] =
         [("icmp", Self::ICMP), ("tcp", Self::TCP), ("udp", Self::UDP), ("icmpv6", Self::ICMPV6)];
 
-    /// Whether packets of it have a source and a destination port that rules can speak of.
+    /// Returns whether its packets have source and destination ports that rules can match.
     pub fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP)
     }
 
-    /// Whether its messages have types that rules can speak of.
+    /// Returns whether its messages have types that rules can match.
     pub fn has_icmp_types(self) -> bool {
         matches!(self, Self::ICMP | Self::ICMPV6)
     }
@@ -278,7 +278,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// TCP or UDP ports from the first to the last, both included. Never empty, never all of them.
+/// A range of TCP or UDP ports, both ends included. Never empty, and never all ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortRange {
     first: u16,
@@ -286,7 +286,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The ports from `first` to `last`.
+    /// Creates the range from `first` to `last`.
     pub fn new(first: u16, last: u16) -> Result<Self, BadMatch> {
         match (first, last) {
             (0, u16::MAX) => Err(BadMatch::EveryPort),
@@ -295,17 +295,17 @@ impl PortRange {
         }
     }
 
-    /// The lowest port.
+    /// Returns the lowest port.
     pub fn first(self) -> u16 {
         self.first
     }
 
-    /// The highest port.
+    /// Returns the highest port.
     pub fn last(self) -> u16 {
         self.last
     }
 
-    /// Whether the port lies in the range.
+    /// Returns whether the port lies in the range.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

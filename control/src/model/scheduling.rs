@@ -1,4 +1,4 @@
-//! What chains may have of their cores.
+//! How chains may use their cores: scheduling class and CPU time limits.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use super::ChainProblem;
 
-/// The least time that a batch may be given.
+/// The smallest limit of CPU time per batch.
 pub const CPU_PER_BATCH_US_MIN: u32 = 10;
-/// The most: a minute.
+/// The largest limit of CPU time per batch: a minute.
 pub const CPU_PER_BATCH_US_MAX: u32 = 60_000_000;
-/// The most time of a second; the least is 1.
+/// The largest limit of CPU time per second; the smallest is 1.
 pub const CPU_PER_SECOND_MS_MAX: u32 = 1000;
 
-/// Who comes first on a core, the highest class first: a class has the core only while none above it wants it, but for a small part
-/// that is always its own.
+/// The scheduling class: which FWPs run first on a core. A class has the core only while no higher class needs it,
+/// except for a small share that is always its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// The operator's own functions.
     System,
-    /// Functions that somebody waits for.
+    /// Functions whose latency matters.
     Latency,
-    /// All others.
+    /// All other functions.
     Throughput,
 }
 
 impl Class {
-    /// All of them, the highest first.
+    /// All classes, the highest first.
     pub const ALL: [Class; 3] = [Class::System, Class::Latency, Class::Throughput];
 }
 
@@ -41,13 +41,13 @@ impl fmt::Display for Class {
     }
 }
 
-/// What becomes of an FWP that has had its time of a second.
+/// What happens to an FWP that has used its CPU time of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverBudget {
-    /// It waits until it has some again.
+    /// It waits until its budget is refilled.
     Throttle,
-    /// Its instance ends.
+    /// Its instance is ended.
     Kill,
 }
 
@@ -63,13 +63,13 @@ impl fmt::Display for OverBudget {
 /// How each FWP of a chain may use its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Scheduling {
-    /// Before whom it has the core.
+    /// The scheduling class.
     pub class: Class,
-    /// The most time from when it is given packets until it waits for more. Whoever takes longer is ended.
+    /// The maximum CPU time from when an FWP gets packets until it waits for more. An FWP that takes longer is ended.
     pub cpu_per_batch_us: Option<u32>,
-    /// The most time in a second.
+    /// The maximum CPU time in a second.
     pub cpu_per_second_ms: Option<u32>,
-    /// What becomes of one that takes more than that.
+    /// What happens to an FWP that takes more than that.
     pub over_budget: OverBudget,
 }
 
@@ -85,7 +85,7 @@ impl Default for Scheduling {
 }
 
 impl Scheduling {
-    /// Whether every number is within its bounds.
+    /// Checks that every number is within its bounds.
     pub(super) fn check(&self) -> Result<(), ChainProblem> {
         if let Some(us) = self.cpu_per_batch_us
             && !(CPU_PER_BATCH_US_MIN..=CPU_PER_BATCH_US_MAX).contains(&us)

@@ -1,4 +1,4 @@
-//! The desired state of a node, and how one change makes the next of it.
+//! The desired state of a node, and how one change produces the next state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -10,39 +10,39 @@ use super::{
     Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName,
 };
 
-/// The most modules of a node.
+/// The maximum number of modules of a node.
 pub const MODULES_MAX: usize = 8192;
-/// The most chains of a node.
+/// The maximum number of chains of a node.
 pub const CHAINS_MAX: usize = 8192;
-/// The most rules of a node.
+/// The maximum number of rules of a node.
 pub const RULES_MAX: usize = 16384;
-/// The most stage configuration of a node, all chains together.
+/// The maximum stage configuration of a node, all chains together, in bytes.
 pub const CONFIG_BYTES_TOTAL_MAX: usize = 64 << 20;
 
-/// The most bytes of stages' files of a node, each archive counted once: a node has them in memory.
+/// The maximum size of all stages' files of a node, each archive counted once. The node keeps them in memory.
 pub const FILES_BYTES_TOTAL_MAX: u64 = 256 << 20;
 
-/// Names one object of any kind.
+/// The name of one object of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ObjectRef {
     /// A module.
     Module {
-        /// Who owns it.
+        /// The tenant that owns it.
         tenant: TenantName,
         /// Its name within the tenant.
         name: ModuleName,
     },
     /// A chain.
     Chain {
-        /// Who owns it.
+        /// The tenant that owns it.
         tenant: TenantName,
         /// Its name within the tenant.
         name: ChainName,
     },
     /// A rule.
     Rule {
-        /// Who owns it.
+        /// The tenant that owns it.
         tenant: TenantName,
         /// Its name within the tenant.
         name: RuleName,
@@ -50,7 +50,7 @@ pub enum ObjectRef {
 }
 
 impl ObjectRef {
-    /// `module`, `chain` or `rule`.
+    /// Returns `module`, `chain` or `rule`.
     pub fn kind(&self) -> &'static str {
         match self {
             ObjectRef::Module { .. } => "module",
@@ -59,7 +59,7 @@ impl ObjectRef {
         }
     }
 
-    /// The name within the tenant.
+    /// Returns the name within the tenant.
     pub fn name(&self) -> &str {
         match self {
             ObjectRef::Module { name, .. } => name.as_str(),
@@ -68,7 +68,7 @@ impl ObjectRef {
         }
     }
 
-    /// The owner.
+    /// Returns the tenant that owns it.
     pub fn tenant(&self) -> &TenantName {
         match self {
             ObjectRef::Module { tenant, .. } | ObjectRef::Chain { tenant, .. } | ObjectRef::Rule { tenant, .. } => {
@@ -79,7 +79,7 @@ impl ObjectRef {
 }
 
 impl fmt::Display for ObjectRef {
-    /// `chain demo/echo`.
+    /// Formats it as `chain demo/echo`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind(), self.tenant(), self.name())
     }
@@ -103,16 +103,16 @@ impl From<&Rule> for ObjectRef {
     }
 }
 
-/// What somebody wants changed, all of it or nothing.
+/// A change of the desired state, made completely or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Modules to be there like this.
+    /// Modules to create or update.
     pub modules: Vec<Module>,
-    /// Chains to be there like this.
+    /// Chains to create or update.
     pub chains: Vec<Chain>,
-    /// Rules to be there like this.
+    /// Rules to create or update.
     pub rules: Vec<Rule>,
-    /// Objects not to be there any more.
+    /// Objects to delete.
     pub delete: Vec<ObjectRef>,
 }
 
@@ -132,17 +132,17 @@ impl Change {
     }
 }
 
-/// What a change did to one object.
+/// The effect of a change on one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// It was not there before.
+    /// It did not exist before.
     Created,
-    /// It was there and is different now.
+    /// It existed and has changed.
     Configured,
-    /// It was there just like this.
+    /// It existed and was identical.
     Unchanged,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
@@ -157,33 +157,33 @@ impl fmt::Display for Effect {
     }
 }
 
-/// One object of a change and what became of it.
+/// One object of a change, and the effect on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The object.
     #[serde(flatten)]
     pub object: ObjectRef,
-    /// What became of it.
+    /// The effect.
     pub effect: Effect,
 }
 
-/// The state after a change, and what the change did.
+/// The state after a change, and the effects of the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The state after it. Its version is the old one if nothing changed, else the next.
+    /// The state after the change. Its version is the old one if nothing changed, otherwise the next.
     pub state: DesiredState,
     /// One outcome for each object that the change names, in its order: modules, chains, rules, deletes.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Applied {
-    /// Whether the new state differs from the old.
+    /// Returns whether the new state differs from the old.
     pub fn changed(&self) -> bool {
         self.outcomes.iter().any(|outcome| outcome.effect != Effect::Unchanged)
     }
 }
 
-/// All modules, chains and rules that the node ought to have. Always consistent; cheap to clone.
+/// All modules, chains and rules that the node ought to have. Always consistent. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
     version: u64,
@@ -193,51 +193,52 @@ pub struct DesiredState {
 }
 
 impl DesiredState {
-    /// The state with this version and just these objects, checked as any change is.
+    /// Creates the state with this version and exactly these objects, checked as any change is.
     pub fn restore(version: u64, objects: Change) -> Result<Self, Invalid> {
         let applied = Self::default().apply(&objects)?;
         Ok(Self { version, ..applied.state })
     }
 
-    /// Counts the changes since the store was made.
+    /// Returns the number of changes since the store was created.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// All modules, by tenant and name.
+    /// Returns all modules, by tenant and name.
     pub fn modules(&self) -> &BTreeMap<(TenantName, ModuleName), Arc<Module>> {
         &self.modules
     }
 
-    /// All chains, by tenant and name.
+    /// Returns all chains, by tenant and name.
     pub fn chains(&self) -> &BTreeMap<(TenantName, ChainName), Arc<Chain>> {
         &self.chains
     }
 
-    /// All rules, by tenant and name.
+    /// Returns all rules, by tenant and name.
     pub fn rules(&self) -> &BTreeMap<(TenantName, RuleName), Arc<Rule>> {
         &self.rules
     }
 
-    /// The module that a stage of this tenant's chain names.
+    /// Returns the module of this tenant and name.
     pub fn module(&self, tenant: &TenantName, name: &ModuleName) -> Option<&Arc<Module>> {
         self.modules.get(&(tenant.clone(), name.clone()))
     }
 
-    /// The chain that a rule of this tenant names.
+    /// Returns the chain of this tenant and name.
     pub fn chain(&self, tenant: &TenantName, name: &ChainName) -> Option<&Arc<Chain>> {
         self.chains.get(&(tenant.clone(), name.clone()))
     }
 
-    /// The files of all stages, with the tenants whose they are.
+    /// Returns the files of all stages, with the tenants that own them.
     pub fn files(&self) -> impl Iterator<Item = (&TenantName, &Files)> {
         self.chains
             .values()
             .flat_map(|chain| chain.stages.iter().filter_map(|stage| Some((&chain.tenant, stage.files.as_ref()?))))
     }
 
-    /// This state, and for each of these modules that is there a chain of its own name, of it alone and with the defaults, unless there is
-    /// a chain of that name, or no room for another one. Nothing is kept ready of it.
+    /// Returns this state with an extra chain for each of these modules that exists. The chain has the module's name,
+    /// the module alone, and the defaults, and no instances of it are kept ready. A module gets no such chain if a
+    /// chain of that name exists, or if there is no room for another chain.
     #[must_use]
     pub fn with_chains_of(&self, modules: &BTreeSet<(TenantName, ModuleName)>) -> Self {
         let mut state = self.clone();
@@ -250,7 +251,7 @@ impl DesiredState {
         state
     }
 
-    /// The state after the change, or why it can't be made. The state itself stays as it is.
+    /// Returns the state after the change, or why it can't be made. Does not modify this state.
     pub fn apply(&self, change: &Change) -> Result<Applied, Invalid> {
         change.check_named_once()?;
         let mut state = self.clone();
@@ -287,7 +288,7 @@ impl DesiredState {
         }
     }
 
-    /// Whether everything fits together. `deleted` tells a thing that was taken away from one that never was.
+    /// Checks that the state is consistent. `deleted` tells a deleted object from one that never existed.
     fn check(&self, deleted: &[ObjectRef]) -> Result<(), Invalid> {
         self.check_sizes()?;
         self.chains.values().try_for_each(|chain| self.check_chain(chain, deleted))?;
@@ -356,7 +357,7 @@ impl DesiredState {
         })
     }
 
-    /// Whether chains mean the same by a field of one name.
+    /// Checks that chains which share a field declare it identically.
     fn check_fields(&self) -> Result<(), Invalid> {
         let mut seen: HashMap<(&TenantName, &FieldName), (&Chain, &Field)> = HashMap::new();
         for chain in self.chains.values() {

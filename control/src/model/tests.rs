@@ -31,7 +31,7 @@ fn rule_of(tenant_name: &str, name: &str, chain: &str, destination: &str) -> Rul
     }
 }
 
-/// Module `m`, chain `c` of it, rule `r` to that, all of tenant `t`.
+/// Returns module `m`, chain `c` of it, and rule `r` to the chain, all of tenant `t`.
 fn small() -> Change {
     Change {
         modules: vec![module_of("t", "m")],
@@ -93,7 +93,7 @@ fn a_rule_that_names_an_unknown_chain_is_refused() {
 }
 
 #[test]
-fn two_rules_alike_are_refused_by_both_names_whoever_owns_them() {
+fn two_identical_rules_are_refused_by_both_names_even_across_tenants() {
     let mut change = small();
     change.modules.push(module_of("u", "m"));
     change.chains.push(chain_of("u", "c", &["m"]));
@@ -191,7 +191,7 @@ fn stages_without_outputs_follow_each_other_and_the_last_leads_out() {
     assert_eq!(chain.check(), Ok(()));
 }
 
-/// A chain of as many stages as there are lists, with these outputs.
+/// Returns a chain with one stage for each list, with these outputs.
 fn graph(outputs: &[&[Output]]) -> Chain {
     let mut chain = chain_of("t", "c", &vec!["m"; outputs.len()]);
     for (stage, outputs) in chain.stages.iter_mut().zip(outputs) {
@@ -213,7 +213,7 @@ fn a_chain_may_fan_out_and_come_together_again() {
 }
 
 #[test]
-fn a_chain_that_is_no_graph_forward_is_refused() {
+fn a_chain_with_an_output_that_does_not_lead_forward_is_refused() {
     use Output::{Egress, Stage};
     let refused = |outputs: &[&[Output]]| graph(outputs).check().unwrap_err().to_string();
     let forward = "it has to lead to a later stage, so that no packet goes round in the chain";
@@ -230,14 +230,14 @@ fn a_chain_that_is_no_graph_forward_is_refused() {
     assert_eq!(refused(&[&[]]), "stage 1 has 0 outputs: a stage has 1 to 16");
 }
 
-/// A chain of as many stages as there are lists, with these outputs, and a way back from `wan` to `lan`.
+/// Returns a chain with one stage for each list, with these outputs, and a reverse direction from `wan` to `lan`.
 fn both_ways(outputs: &[&[Output]]) -> Chain {
     let reverse = Reverse { from: vec!["wan".parse().unwrap()], egress: "lan".parse().unwrap() };
     Chain { egress: Some("wan".parse().unwrap()), reverse: Some(reverse), ..graph(outputs) }
 }
 
 #[test]
-fn a_line_of_stages_may_have_a_way_back_with_further_outputs_out_of_the_node() {
+fn a_line_of_stages_may_have_a_reverse_with_further_outputs_out_of_the_node() {
     use Output::{Egress, Stage};
     let lan = || Output::Port("lan".parse().unwrap());
     assert_eq!(both_ways(&[&[Egress]]).check(), Ok(()));
@@ -245,7 +245,7 @@ fn a_line_of_stages_may_have_a_way_back_with_further_outputs_out_of_the_node() {
 }
 
 #[test]
-fn a_way_back_through_a_graph_or_without_ends_is_refused() {
+fn a_reverse_through_a_graph_or_without_ends_is_refused() {
     use Output::{Egress, Port, Stage};
     let refused = |chain: Chain| chain.check().unwrap_err().to_string();
     let no_line = |place: &str| {
@@ -285,7 +285,7 @@ fn a_way_back_through_a_graph_or_without_ends_is_refused() {
 }
 
 #[test]
-fn a_way_back_through_stages_that_wait_for_room_is_refused() {
+fn a_reverse_through_stages_that_hold_frames_is_refused() {
     let chain = Chain { hold_frames: 8, ..both_ways(&[&[Output::Egress]]) };
     assert_eq!(
         chain.check().unwrap_err().to_string(),
@@ -295,7 +295,7 @@ fn a_way_back_through_stages_that_wait_for_room_is_refused() {
 }
 
 #[test]
-fn stages_have_names_of_their_own() {
+fn the_names_of_a_chains_stages_are_distinct() {
     let named = |names: [&str; 2]| {
         let mut chain = chain_of("t", "c", &["m", "m"]);
         for (stage, name) in chain.stages.iter_mut().zip(names) {
@@ -413,7 +413,7 @@ fn a_bad_name_is_quoted_and_cut() {
 }
 
 #[test]
-fn protocols_have_names_where_people_know_them() {
+fn well_known_protocols_have_names() {
     assert_eq!("tcp".parse::<Protocol>().unwrap(), "6".parse().unwrap());
     assert_eq!(Protocol(89).to_string(), "89");
     assert_eq!(Protocol(58).to_string(), "icmpv6");
@@ -435,7 +435,7 @@ proptest! {
     }
 
     #[test]
-    fn names_are_exactly_what_they_are_said_to_be(text in "[-a-zA-Z0-9._]{0,66}") {
+    fn names_follow_exactly_the_stated_rule(text in "[-a-zA-Z0-9._]{0,66}") {
         let label = text.len() <= 63
             && text.split('-').next().is_some_and(|first| !first.is_empty())
             && text.rsplit('-').next().is_some_and(|last| !last.is_empty())
@@ -450,10 +450,10 @@ proptest! {
         prop_assert_eq!(prefix.to_string().parse::<Prefix>().unwrap(), prefix);
     }
 
-    /// Whatever is thrown at it: a refused change leaves no trace, a made one leaves a state that restores to itself
-    /// and that the same change leaves unchanged.
+    /// For any changes: a refused change has no effect. An accepted change leaves a state that can be restored, and
+    /// that the same change leaves unchanged.
     #[test]
-    fn any_row_of_changes_leaves_a_consistent_state(changes in prop::collection::vec(any_change(), 1..12)) {
+    fn any_sequence_of_changes_leaves_a_consistent_state(changes in prop::collection::vec(any_change(), 1..12)) {
         let mut state = DesiredState::default();
         for change in &changes {
             let before = state.clone();
@@ -475,7 +475,7 @@ proptest! {
     }
 }
 
-/// Changes over so few names that they meet each other.
+/// Changes over few names, so that they conflict often.
 fn any_change() -> impl Strategy<Value = Change> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let owner = || prop::sample::select(vec!["t", "u"]);
@@ -498,7 +498,7 @@ fn any_change() -> impl Strategy<Value = Change> {
 }
 
 #[test]
-fn files_that_are_the_same_count_once_and_all_together_have_a_bound() {
+fn identical_files_count_once_and_their_total_size_is_bounded() {
     const SIZE_BYTES: u64 = 16 << 20;
     let module = module_of("demo", "m");
     let chains = |count: u64, differ: bool| -> Vec<Chain> {

@@ -1,51 +1,51 @@
-//! Forgets uploads that no module and no stage names, and bytes that no upload stands for.
+//! Removes uploads that no module and no stage names, and bytes without an upload.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use redb::{ReadableDatabase, ReadableTable};
+use redb::ReadableTable;
 
 use super::{BLOBS, Store, StoreError, UPLOADS, seconds};
 use crate::model::{DesiredState, Digest, TenantName, Upload};
 
-/// For so long an upload waits for something to name it.
+/// How long an upload is kept while nothing names it.
 pub const UPLOAD_LIFETIME: Duration = Duration::from_secs(3600);
 
 impl Store {
-    /// What no module names, by tenant and digest, and for how long it is kept.
+    /// Returns the uploads that nothing names, by tenant and digest, and for how long each is kept.
     pub fn unnamed_uploads(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Upload>, StoreError> {
         let named = named(desired);
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
-        let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-        let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
-        let mut found = Vec::new();
-        for entry in uploads.iter().map_err(|e| self.failed(e))? {
-            let (key, time) = entry.map_err(|e| self.failed(e))?;
-            let (tenant, digest) = key.value();
-            let kept_s = (time.value() + UPLOAD_LIFETIME.as_secs()).saturating_sub(seconds(now));
-            if kept_s == 0 || named.contains(&(tenant, digest)) {
-                continue;
+        self.opened.read(|read| {
+            let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+            let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
+            let mut found = Vec::new();
+            for entry in uploads.iter().map_err(|e| self.failed(e))? {
+                let (key, time) = entry.map_err(|e| self.failed(e))?;
+                let (tenant, digest) = key.value();
+                let kept_s = (time.value() + UPLOAD_LIFETIME.as_secs()).saturating_sub(seconds(now));
+                if kept_s == 0 || named.contains(&(tenant, digest)) {
+                    continue;
+                }
+                let blob = blobs.get(digest).map_err(|e| self.failed(e))?;
+                let Some(size_bytes) = blob.map(|blob| blob.value().len() as u64) else { continue };
+                let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
+                let digest = Digest::from_bytes(*digest);
+                found.push(Upload { tenant, digest, size_bytes, kept_ms: kept_s * 1000 });
             }
-            let blob = blobs.get(digest).map_err(|e| self.failed(e))?;
-            let Some(size_bytes) = blob.map(|blob| blob.value().len() as u64) else { continue };
-            let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
-            let digest = Digest::from_bytes(*digest);
-            found.push(Upload { tenant, digest, size_bytes, kept_ms: kept_s * 1000 });
-        }
-        Ok(found)
+            Ok(found)
+        })
     }
 
-    /// Removes what nothing stands on, and returns the digests whose bytes are gone.
+    /// Removes what nothing depends on, and returns the digests whose bytes were removed.
     ///
-    /// Uploads of the last hour stay. So do those from the future, which a clock that was set back leaves, until
-    /// the clock has caught up.
+    /// Keeps uploads of the last hour. Keeps uploads with a time in the future too, which occur after the clock was set
+    /// back, until the clock has caught up.
     pub fn collect_garbage(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
         let named = named(desired);
         let spared_from = seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs());
 
-        let write = self.database.begin_write().map_err(|e| self.failed(e))?;
-        let mut gone = Vec::new();
-        {
+        let written = self.opened.write(0, |write| {
+            let mut gone = Vec::new();
             let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
             uploads.retain(|key, time| named.contains(&key) || time > spared_from).map_err(|e| self.failed(e))?;
             let mut kept = BTreeSet::new();
@@ -62,13 +62,13 @@ impl Store {
             for digest in &gone {
                 blobs.remove(digest.as_bytes()).map_err(|e| self.failed(e))?;
             }
-        }
-        write.commit().map_err(|e| self.failed(e))?;
-        Ok(gone)
+            Ok(gone)
+        });
+        Ok(written?)
     }
 }
 
-/// What modules and files of stages stand on.
+/// Returns the uploads that modules and stages' files depend on.
 fn named(desired: &DesiredState) -> BTreeSet<(&str, &[u8; 32])> {
     let modules = desired.modules().values().map(|module| (module.tenant.as_str(), module.digest.as_bytes()));
     let files = desired.files().map(|(tenant, files)| (tenant.as_str(), files.digest.as_bytes()));

@@ -1,8 +1,12 @@
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use redb::Database;
+use rustix::io::Errno;
+
+use super::faults::Faults;
 use super::*;
 use crate::model::{Chain, Match, Policy, Rule, Stage, Upload};
 
@@ -38,7 +42,7 @@ fn whole_change(name: &str) -> Change {
     Change { modules: vec![module(name)], chains: vec![chain], rules: vec![rule], delete: Vec::new() }
 }
 
-/// Commits the change on top of what is there, its modules uploaded at second 1000.
+/// Commits the change on top of the stored state, with its modules uploaded at second 1000.
 fn commit(store: &Store, change: &Change) -> DesiredState {
     for module in &change.modules {
         store.put_upload(&module.tenant, &module.digest, &wasm(module.name.as_str()), at(1000)).unwrap();
@@ -49,7 +53,7 @@ fn commit(store: &Store, change: &Change) -> DesiredState {
 }
 
 #[test]
-fn what_was_committed_is_there_when_the_store_is_opened_again() {
+fn committed_changes_are_there_when_the_store_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let store = Store::open(&path).unwrap();
@@ -105,7 +109,7 @@ fn an_upload_belongs_to_the_tenant_that_made_it() {
 }
 
 #[test]
-fn garbage_is_what_no_module_names_and_no_one_uploaded_of_late() {
+fn garbage_is_every_upload_that_no_module_names_and_that_is_old_enough() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("store")).unwrap();
     let state = commit(&store, &whole_change("m"));
@@ -146,7 +150,7 @@ fn uploading_again_renews_the_time() {
 }
 
 #[test]
-fn a_file_of_something_else_is_refused_and_left_alone() {
+fn a_file_that_is_no_store_is_refused_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     for content in [b"tiny".to_vec(), b"no database\n".repeat(10_000)] {
@@ -179,15 +183,17 @@ fn a_store_of_another_format_is_refused_with_both_formats() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let store = Store::open(&path).unwrap();
-    let write = store.database.begin_write().unwrap();
-    write.open_table(META).unwrap().insert("format", 2).unwrap();
-    write.commit().unwrap();
+    let written = store.opened.write(0, |write| {
+        write.open_table(META).unwrap().insert("format", 2).unwrap();
+        Ok(())
+    });
+    written.map_err(|not_written| not_written.error).unwrap();
     drop(store);
     let message = Store::open(&path).unwrap_err().to_string();
     assert!(message.contains("has format 2, this piniond reads format 1: run the version that wrote it"), "{message}");
 }
 
-/// Opens and reads everything, as a daemon does at its start.
+/// Opens the store and reads everything, as a daemon does at its start.
 fn read_all(path: &Path) -> Result<(DesiredState, Vec<Vec<u8>>), StoreError> {
     let store = Store::open(path)?;
     let state = store.load()?;
@@ -248,5 +254,147 @@ fn files_stay_as_long_as_a_stage_names_them() {
     let state = commit(&store, &Change { modules: Vec::new(), rules: Vec::new(), ..change });
     assert_eq!(store.collect_garbage(&state, at(100_000)).unwrap(), [files.digest]);
     let error = UploadedBytes::files(&store, &files).unwrap_err();
-    assert!(error.contains("it has lost the bytes of a stage's files"), "{error}");
+    assert!(error.contains("has lost the bytes of a stage's files"), "{error}");
+}
+
+/// Opens a store on a file system with injected faults.
+fn on_faulty_disk(folder: &Path) -> (Store, Faults) {
+    let faults = Faults::default();
+    let opened = Opened::open_with(&folder.join("store"), faults.clone()).unwrap();
+    let store = Store { opened };
+    store.check_format().unwrap();
+    (store, faults)
+}
+
+const ERRNOS: [Errno; 4] = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
+
+#[test]
+fn a_disk_error_at_any_step_of_a_change_tells_whether_it_is_durable_and_the_next_change_works() {
+    // Temporary and permanent faults. With a permanent one the store can't be opened for writing until the fault ends.
+    for count in [1, 2, u64::MAX] {
+        let (mut refused, mut durable) = (0, 0);
+        for after in 0.. {
+            let folder = tempfile::tempdir().unwrap();
+            let (store, faults) = on_faulty_disk(folder.path());
+            let before = commit(&store, &whole_change("m"));
+            let next = whole_change("n");
+            store.put_upload(&demo(), &module("n").digest, &wasm("n"), at(1000)).unwrap();
+            let applied = before.apply(&next).unwrap();
+
+            let errno = ERRNOS[after as usize % ERRNOS.len()];
+            faults.fail(after, count, errno);
+            let answer = store.commit(&applied);
+            assert_eq!(store.load().unwrap(), if answer.is_ok() { &applied.state } else { &before }.clone(), "{after}");
+            assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"), "what was stored can be read: {after}");
+            assert_eq!(store.unnamed_uploads(&before, at(1000)).unwrap().len(), 1, "{after}");
+            let steps = faults.heal();
+            match &answer {
+                Ok(()) => durable += 1,
+                Err(StoreError::Disk(error)) => {
+                    assert!(error.is_shortage() || matches!(errno, Errno::ROFS | Errno::IO), "{error}");
+                    refused += 1;
+                }
+                Err(other) => panic!("{after}: {other}"),
+            }
+            // The store reopens itself.
+            let state = store.load().unwrap();
+            let applied = state.apply(&Change { delete: vec![ObjectRef::from(&next.rules[0])], ..Change::default() });
+            store.commit(&applied.as_ref().unwrap().clone()).unwrap();
+            assert_eq!(store.warning(), None);
+            drop(store);
+            let restarted = Store::open(&folder.path().join("store")).unwrap();
+            assert_eq!(restarted.load().unwrap(), applied.unwrap().state, "{after}");
+            if steps <= after {
+                break;
+            }
+        }
+        assert!(refused > 0 && durable > 0, "{refused} refused, {durable} durable");
+    }
+}
+
+#[test]
+fn after_a_disk_error_at_any_step_of_an_upload_the_next_one_works() {
+    for count in [1, u64::MAX] {
+        for after in 0.. {
+            let folder = tempfile::tempdir().unwrap();
+            let (store, faults) = on_faulty_disk(folder.path());
+            let state = commit(&store, &whole_change("m"));
+            // Large, so that the file grows.
+            let bytes = vec![after as u8; 9 << 20];
+            let digest = Digest::of(&bytes);
+            faults.fail(after, count, Errno::NOSPC);
+            let answer = store.put_upload(&demo(), &digest, &bytes, at(1000));
+            if let Err(error) = &answer {
+                assert!(error.to_string().contains("has no space left: free some on its file system"), "{error}");
+                assert!(store.warning().unwrap().contains("has no space left"));
+            }
+            assert_eq!(store.load().unwrap(), state);
+            let _ = store.collect_garbage(&state, at(1000));
+            let steps = faults.heal();
+            store.put_upload(&demo(), &digest, &bytes, at(1000)).unwrap();
+            assert_eq!(store.upload_size_bytes(&demo(), &digest).unwrap(), Some(bytes.len() as u64));
+            assert_eq!(store.warning(), None);
+            assert_eq!(store.collect_garbage(&state, at(100_000)).unwrap(), [digest]);
+            if steps <= after {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_whose_file_was_removed_or_replaced_refuses_changes_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    let state = commit(&store, &whole_change("m"));
+    let aside = folder.path().join("aside");
+    fs::rename(&path, &aside).unwrap();
+    let put = || store.put_upload(&demo(), &module("n").digest, &wasm("n"), at(1000));
+    for replaced in [false, true] {
+        if replaced {
+            fs::copy(&aside, &path).unwrap();
+        }
+        let error = put().unwrap_err().to_string();
+        assert!(error.contains("was removed or replaced): put it back as it was, or restart piniond"), "{error}");
+        assert!(store.warning().unwrap().contains("was removed or replaced"));
+        assert_eq!(store.load().unwrap(), state, "what is durable can be read");
+    }
+    fs::rename(&aside, &path).unwrap();
+    put().unwrap();
+    assert_eq!(store.warning(), None);
+}
+
+#[test]
+fn damaged_bytes_are_named_and_another_upload_replaces_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    commit(&store, &whole_change("m"));
+    let digest = module("m").digest;
+    for damaged in [Some(b"not those".as_slice()), None] {
+        let written = store.opened.write(0, |write| {
+            let mut blobs = write.open_table(BLOBS).unwrap();
+            match damaged {
+                Some(bytes) => drop(blobs.insert(digest.as_bytes(), bytes).unwrap()),
+                None => drop(blobs.remove(digest.as_bytes()).unwrap()),
+            }
+            Ok(())
+        });
+        written.map_err(|not_written| not_written.error).unwrap();
+        let error = store.wasm(&module("m")).unwrap_err().to_string();
+        let said = format!("has lost the bytes of module demo/m ({digest}): upload them again, by `pinion push`");
+        assert!(error.contains(&said), "{error}");
+        store.put_upload(&demo(), &digest, &wasm("m"), at(1000)).unwrap();
+        assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"));
+    }
+}
+
+#[test]
+fn the_specification_states_the_versions_of_store_and_manifest() {
+    let specification = concat!(env!("CARGO_MANIFEST_DIR"), "/../SPECIFICATION.md");
+    let specification = fs::read_to_string(specification).unwrap();
+    let version = crate::manifest::VERSION;
+    for row in [format!("| store | format {FORMAT} |"), format!("| manifest | `version = \"{version}\"` |")] {
+        assert!(specification.contains(&row), "section 10 has a row that begins {row:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What functions have said.
+//! Conversions of log lines.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Counters and gauges that functions have.
+//! Conversions of counters and gauges of functions.
 
 use super::{BadMessage, field, optional};
 use crate::metrics::{MetricFilter, MetricStatus, MetricValue};

@@ -1,4 +1,4 @@
-//! Modules, chains, rules, and what a change did to them.
+//! Conversions of modules, chains, rules, and the outcomes of a change.
 
 use super::{BadMessage, field, optional};
 use crate::model::{
@@ -127,7 +127,7 @@ fn reverse(message: proto::Reverse) -> Result<Reverse, BadMessage> {
     })
 }
 
-/// What is not said takes its default.
+/// Converts the scheduling parameters. Absent ones get their defaults.
 fn scheduling(message: &proto::Chain) -> Result<Scheduling, BadMessage> {
     let default = Scheduling::default();
     let class = field("chain.class", proto::SchedulingClass::try_from(message.class))?;

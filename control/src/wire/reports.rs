@@ -1,4 +1,4 @@
-//! What a node reports of itself.
+//! Conversions of what a node reports of itself.
 
 use super::{BadMessage, field};
 use crate::model::{ChainName, FieldName, ModuleName, PortName, TenantName};
@@ -79,7 +79,7 @@ impl TryFrom<proto::Fwp> for FwpStatus {
     }
 }
 
-/// Two structs with the same fields, either way.
+/// Converts between two structs with the same fields, in both directions.
 macro_rules! same_fields {
     ($here:ident, $there:ident { $($field:ident),* $(,)? }) => {
         impl From<$here> for proto::$there {
@@ -155,7 +155,7 @@ impl TryFrom<proto::ChainInstance> for ChainInstanceStatus {
 }
 
 impl proto::Status {
-    /// The node's own report, beside the version of the desired state that it ought to follow.
+    /// Returns the node's own report with the version of the desired state that it ought to follow.
     pub(crate) fn new(desired_version: u64, node: NodeStatus) -> Self {
         Self {
             version: node.version,
@@ -168,6 +168,8 @@ impl proto::Status {
             warnings: node.warnings,
             copied_bytes: node.copied_bytes,
             dropped_gone: node.dropped_gone,
+            log_lines_lost: node.log_lines_lost,
+            guest_lines_left_out: node.guest_lines_left_out,
             builds: node.builds.into_iter().map(Into::into).collect(),
             tenants: node.tenants.into_iter().map(Into::into).collect(),
             activation: Some(node.activation.into()),
@@ -193,6 +195,8 @@ impl TryFrom<proto::Status> for NodeStatus {
             warnings: message.warnings,
             copied_bytes: message.copied_bytes,
             dropped_gone: message.dropped_gone,
+            log_lines_lost: message.log_lines_lost,
+            guest_lines_left_out: message.guest_lines_left_out,
             builds: message.builds.into_iter().map(BuildStatus::try_from).collect::<Result<_, _>>()?,
             tenants: message.tenants.into_iter().map(TenantStatus::try_from).collect::<Result<_, _>>()?,
             activation: message.activation.unwrap_or_default().into(),

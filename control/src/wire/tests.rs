@@ -91,7 +91,7 @@ fn stages_of_a_message_without_outputs_follow_each_other() {
 }
 
 #[test]
-fn a_way_back_of_a_message_is_refused_by_the_port_that_is_none() {
+fn an_invalid_port_in_the_reverse_of_a_message_is_named() {
     let refused = |from: &[&str], egress: &str| {
         let from = from.iter().map(|&port| port.to_owned()).collect();
         let reverse = Some(proto::Reverse { from, egress: egress.into() });
@@ -124,7 +124,7 @@ fn bad_stages_are_named_with_their_place_and_field() {
 }
 
 #[test]
-fn what_chains_and_tenants_did_and_have_comes_through_messages_as_it_was() {
+fn the_resource_use_of_chains_and_tenants_comes_through_messages_as_it_was() {
     let run_queue_wait = LatencyStatus { count: 15, p50_ns: 16, p90_ns: 17, p99_ns: 18, max_ns: 19 };
     let meter = MeterStatus {
         cpu_us: 10,
@@ -167,12 +167,20 @@ fn what_chains_and_tenants_did_and_have_comes_through_messages_as_it_was() {
         state: vec![field],
         state_limit_kib: 30,
     }];
-    let status = NodeStatus { chains: vec![chain], copied_bytes: 5, dropped_gone: 6, tenants, ..NodeStatus::default() };
+    let status = NodeStatus {
+        chains: vec![chain],
+        copied_bytes: 5,
+        dropped_gone: 6,
+        log_lines_lost: 7,
+        guest_lines_left_out: 8,
+        tenants,
+        ..NodeStatus::default()
+    };
     assert_eq!(NodeStatus::try_from(proto::Status::new(0, status.clone())).unwrap(), status);
 }
 
 #[test]
-fn what_is_being_built_comes_through_messages_as_it_was() {
+fn builds_come_through_messages_as_they_were() {
     let build = |phase| BuildStatus { tenant: "demo".parse().unwrap(), module: "echo/0 m".into(), phase, age_ms: 12 };
     let builds = BuildPhase::ALL.into_iter().map(build).collect();
     let status = NodeStatus { builds, ..NodeStatus::default() };

@@ -1,4 +1,4 @@
-//! A data plane that moves no packet and remembers what it was asked, for tests of what lies above the data plane.
+//! A fake data plane for tests of the layers above it: it moves no packet, and records its calls.
 
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
 
@@ -16,7 +16,7 @@ use pinion_control::node::{
     StateFieldStatus, TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// The only port of the test node.
@@ -24,23 +24,32 @@ pub const PORT: &str = "lan";
 /// A configuration that every function refuses.
 pub const REFUSED_CONFIG: &[u8] = b"refuse me";
 
-/// Knows one port, admits what begins like a Wasm module, and has a template and runs one FWP for each stage of each chain.
+/// A node with one port. It admits bytes that begin like a Wasm module, and reports a template and one FWP for each
+/// stage of each chain.
 #[derive(Default)]
 pub struct TestNode {
-    /// What it was asked, such as `admit`, `check 3`, `build 3`, `follow 3`.
+    /// The recorded calls, such as `admit`, `check 3`, `build 3`, `follow 3`.
     pub calls: Mutex<Vec<String>>,
-    /// Has it refuse to build any chain.
+    /// Makes it refuse to build any chain.
     pub refuses_chains: AtomicBool,
-    /// How long it takes to build what a state needs, if that has chains.
+    /// Makes it report that a template is missing.
+    pub lacks: AtomicBool,
+    /// The damage that it reports.
+    pub damaged: watch::Sender<u64>,
+    /// A chain that it holds back.
+    pub holds_back: Mutex<Option<ObjectRef>>,
+    /// Makes the node panic when it follows a state.
+    pub panics: AtomicBool,
+    /// How long a build takes, if the state has chains.
     pub build_time: Mutex<Duration>,
     building: Mutex<Vec<(TenantName, Instant)>>,
-    /// What its functions say.
+    /// The log lines of its functions.
     pub journal: Arc<Journal>,
     state: Mutex<Arc<DesiredState>>,
 }
 
 impl TestNode {
-    /// What it was asked since the last call of this.
+    /// Returns the calls recorded since the last call of this.
     pub fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
@@ -60,7 +69,7 @@ impl TestNode {
                 return Some(Refusal::Failed(format!("chain {tenant}/{name}: its files have no bytes")));
             }
             if self.refuses_chains.load(Ordering::Relaxed) || stage.config == REFUSED_CONFIG {
-                return Some(Refusal::Invalid(format!("chain {tenant}/{name}: this node has lost its taste for it")));
+                return Some(Refusal::Invalid(format!("chain {tenant}/{name}: this node does not accept it any more")));
             }
         }
         None
@@ -71,7 +80,7 @@ impl TestNode {
     }
 }
 
-/// Whether it ends like an archive.
+/// Returns whether the bytes end like an archive.
 fn is_archive(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0; 1024])
 }
@@ -90,7 +99,7 @@ impl Node for TestNode {
         if is_archive(archive) { Ok(()) } else { Err(Refusal::Invalid("these files are no archive".into())) }
     }
 
-    fn check(&self, state: &DesiredState) -> Result<(), Refusal> {
+    fn check(&self, _before: &DesiredState, state: &DesiredState) -> Result<(), Refusal> {
         self.note(format!("check {}", state.version()));
         for chain in state.chains().values() {
             let named = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(|output| match output {
@@ -121,12 +130,26 @@ impl Node for TestNode {
         state.chains().values().filter_map(refused).collect()
     }
 
+    fn lacks(&self, _: &DesiredState) -> bool {
+        self.lacks.load(Ordering::Relaxed)
+    }
+
+    fn damaged(&self) -> watch::Receiver<u64> {
+        self.damaged.subscribe()
+    }
+
+    fn retry(&self, _: &DesiredState, objects: &[&ObjectRef]) -> bool {
+        let held = self.holds_back.lock().unwrap().take_if(|held| objects.contains(&&*held)).is_some();
+        held || self.lacks.swap(false, Ordering::Relaxed)
+    }
+
     fn follow(&self, state: Arc<DesiredState>) {
+        assert!(!self.panics.load(Ordering::Relaxed), "the test node fails as it is told to");
         self.note(format!("follow {}", state.version()));
         *self.state.lock().unwrap() = state;
     }
 
-    /// Answers with the payload and the chain's name; too late, if the payload asks for that.
+    /// Answers with the payload and the chain's name, or too late if the payload asks for that.
     fn invoke(&self, call: Call, answered: Answered) {
         self.note(format!("invoke {}/{}", call.tenant, call.chain));
         match &call.payload[..] {
@@ -286,25 +309,25 @@ impl Node for TestNode {
     }
 }
 
-/// A served control plane in a folder of its own.
+/// A running control plane in a folder of its own.
 pub struct Served {
-    /// The data plane beneath.
+    /// Its data plane.
     pub node: Arc<TestNode>,
-    /// Where it is served.
+    /// Its socket.
     pub socket: PathBuf,
-    /// For files of the test; holds the store and the socket too.
+    /// The folder for files of the test, which also holds the store and the socket.
     pub folder: tempfile::TempDir,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
 
 impl Served {
-    /// Starts on an empty folder.
+    /// Starts with an empty folder.
     pub async fn start() -> Self {
         Self::start_in(tempfile::tempdir().unwrap()).await
     }
 
-    /// Starts on the folder of one that ended.
+    /// Starts with the folder of a previous one.
     pub async fn start_in(folder: tempfile::TempDir) -> Self {
         let node = Arc::new(TestNode::default());
         let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
@@ -327,18 +350,18 @@ impl Served {
     }
 }
 
-/// Bytes that the test node admits.
+/// Returns bytes that the test node admits.
 pub fn wasm(name: &str) -> Vec<u8> {
     format!("\0asm {name}").into_bytes()
 }
 
-/// A chain `demo/echo` of one stage with this module.
+/// Returns a chain `demo/echo` of one stage with this module.
 pub fn echo_chain(module: &str) -> Chain {
     let stage = Stage::new(module.parse().unwrap(), b"hello".to_vec());
     Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage])
 }
 
-/// A rule of tenant `demo` that sends what goes to the address to the chain `echo`.
+/// Returns a rule of tenant `demo` that sends packets to the address to the chain `echo`.
 pub fn rule_to_echo(name: &str, destination: &str) -> Rule {
     Rule {
         tenant: "demo".parse().unwrap(),

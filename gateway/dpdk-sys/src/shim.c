@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* A device that sets neither bit of a pair knows nothing; both mean that the frame was never on a wire and its checksum
- * not computed, which does not help who wants to check it. */
+/* A device that sets neither bit of a pair knows nothing. Both bits mean that the frame was never on a wire and has no
+ * computed checksum, which a receiver that verifies checksums cannot use. */
 static inline uint8_t fact(uint64_t flags, uint64_t good, uint64_t bad, uint8_t if_good, uint8_t if_bad)
 {
 	uint64_t found = flags & (good | bad);
@@ -72,7 +72,7 @@ uint32_t pinion_tx_prepare(const struct pinion_frame *frames, struct rte_mbuf **
 
 		mbuf->data_len = frames[i].len;
 		mbuf->pkt_len = frames[i].len;
-		/* What was noticed on receipt must not be taken for a wish on transmission. */
+		/* Receive flags must not be taken for requests on transmission. */
 		mbuf->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
 		bytes += frames[i].len;
 		mbufs[i] = mbuf;

@@ -1,10 +1,10 @@
-//! Tests of [`super`]: frames of all kinds, through reading, fragments, cache, rules and instances, against a naive model
-//! that knows what was sent and walks through the rules.
+//! Tests of [`super`]: frames of all kinds pass through reading, fragments, cache, rules and instances. The results are
+//! compared with a naive model that knows what was sent and walks through the rules.
 
 use super::*;
 use crate::flows::ClientLabel;
 use crate::headers::{Ingress, Part, Vlan};
-use crate::id::Tenure;
+use crate::id::ChainGeneration;
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::{self as frames, *};
@@ -30,12 +30,12 @@ fn assigner(flows_max: usize) -> Assigner {
     assigner
 }
 
-/// The chain that an instance's entry is of.
+/// The chain of the instance with this entry.
 fn chain_of(entry: FwpId) -> ChainIndex {
     ChainIndex(entry.index / INSTANCES_PER_CHAIN as u32)
 }
 
-/// A frame of the flow, put together byte by byte, with these flags if it is TCP.
+/// A frame of the flow, built byte by byte; with these flags if it is TCP.
 fn frame_of(flow: &FlowKey, part: Part, identification: u16, flags: u8) -> Vec<u8> {
     let protocol = flow.protocol();
     let transport = match (protocol, part) {
@@ -87,7 +87,7 @@ fn read(assigner: &mut Assigner, frame: &[u8], port: PortIndex, now_ns: u64) -> 
     read
 }
 
-/// What becomes of a frame of the flow.
+/// Assigns a frame of the flow and returns the result.
 fn send(assigner: &mut Assigner, flow: &FlowKey, part: Part, identification: u16, now_ns: u64) -> Assignment {
     send_frame(assigner, flow, &frame_of(flow, part, identification, ACK), now_ns)
 }
@@ -95,13 +95,13 @@ fn send(assigner: &mut Assigner, flow: &FlowKey, part: Part, identification: u16
 fn send_frame(assigner: &mut Assigner, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
     match read(assigner, frame, flow.ingress().port, now_ns) {
         read @ (Read::Known { .. } | Read::Flow { .. }) => assigner.assign(&read, now_ns).unwrap(),
-        Read::Milestone { flow, lead, milestone } => assigner.assign_milestone(lead, &flow, milestone, now_ns),
+        Read::TcpEvent { flow, lead, milestone } => assigner.assign_milestone(lead, &flow, milestone, now_ns),
         Read::Drop(reason) => Assignment::Drop(reason),
         Read::Arp | Read::NeighborDiscovery => panic!("{flow:?} was taken for link control"),
     }
 }
 
-/// What the fragments of a datagram have in common, by the sender's knowledge.
+/// What the fragments of a datagram share, as the sender knows it.
 type Datagram = (IpAddr, IpAddr, Option<u8>, u16, PortIndex, Vlan);
 
 fn datagram(flow: &FlowKey, identification: u16) -> Datagram {
@@ -115,7 +115,7 @@ struct Model {
     rules: Vec<Rule>,
     firsts: HashMap<Datagram, FlowKey>,
     instances: HashMap<InstanceKey, FwpId>,
-    /// Those whose flows' connections were closed or reset.
+    /// The flows whose connections were closed or reset.
     over: HashMap<InstanceKey, FwpId>,
 }
 
@@ -142,7 +142,7 @@ impl Model {
         assert_eq!(chain_of(entry), chain, "{flow:?}");
         let vlan = flow.ingress().vlan;
         let client = match rule.policy {
-            Policy::Shared => ClientLabel::Everybody,
+            Policy::Shared => ClientLabel::All,
             Policy::PerClient => ClientLabel::Address { address: flow.source(), vlan },
             Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan },
         };
@@ -175,7 +175,7 @@ fn rules() -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(rule, 0..40)
 }
 
-/// Of a TCP segment; all there are now and then.
+/// The flags of a TCP segment; sometimes all at once.
 fn flags() -> impl Strategy<Value = u8> {
     prop_oneof![4 => Just(ACK), 1 => Just(SYN), 1 => Just(FIN | ACK), 1 => Just(RST), 1 => any::<u8>()]
 }
@@ -183,7 +183,7 @@ fn flags() -> impl Strategy<Value = u8> {
 fn action() -> impl Strategy<Value = Action> {
     let part = prop::sample::select(vec![Part::Whole, Part::Whole, Part::First, Part::Later, Part::Later]);
     let send = (0_usize..40, part, 0_u16..2, flags()).prop_map(|(flow, part, identification, flags)| {
-        // No more datagrams in fragments than a bucket of theirs has places, so that none is forgotten.
+        // No more fragmented datagrams than one bucket has places, so that none is evicted.
         let flow = if part == Part::Whole { flow } else { flow % 4 };
         Action::Send { flow, part, identification, flags }
     });
@@ -207,7 +207,7 @@ proptest! {
         flows in prop::collection::vec(flow(), 40),
         first_rules in rules(),
         actions in prop::collection::vec(action(), 1..150),
-        // So few that flows drive each other out of the cache, or enough for all.
+        // Either so few that flows evict each other, or enough for all.
         flows_max in prop::sample::select(vec![1_usize, 16, 4096]),
     ) {
         let mut assigner = assigner(flows_max);
@@ -260,7 +260,7 @@ fn a_flood_of_one_flow_without_a_rule_is_looked_up_in_the_rules_once() {
     let flow = client_in(Vlan::UNTAGGED);
     assert_eq!(send(&mut assigner, &flow, Part::Whole, 0, 0), Assignment::Drop(DropReason::NoRule));
     assert_eq!(assigner.flows(), 1);
-    // Were these not from the cache, they would follow the rules that nobody announced.
+    // If these were not cached, they would match the new rules, which the assigner was not told of.
     assigner.rules = Arc::new(RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &chains(1)).unwrap());
     for now_ns in 1..1000 {
         assert_eq!(send(&mut assigner, &flow, Part::Whole, 0, now_ns), Assignment::Drop(DropReason::NoRule));
@@ -275,7 +275,7 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
     let mut assigner = assigner(FLOWS as usize);
     let settings = ChainSettings {
         chain: ChainIndex(0),
-        tenure: Tenure::default(),
+        tenure: ChainGeneration::default(),
         idle_timeout_ns: 1 << 40,
         back: PortSet::EMPTY,
     };

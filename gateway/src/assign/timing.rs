@@ -1,9 +1,9 @@
-//! What a frame costs, printed. Says nothing unless run alone on an idle machine:
+//! Prints what a frame costs. Meaningful only if run alone on an idle machine:
 //! `cargo test --release -p pinion-gateway --lib timing -- --ignored --nocapture --test-threads 1`
 
 use super::*;
 use crate::headers::{Ingress, Vlan};
-use crate::id::Tenure;
+use crate::id::ChainGeneration;
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::*;
 use pinion_mma::heading::PortSet;
@@ -23,7 +23,8 @@ fn rules(count: u32) -> RuleSet {
         let matches = Match { destination: Some(destination.into()), ..Match::default() };
         Rule { matches, priority: 1, ..fallback.clone() }
     };
-    let settings = ChainSettings { chain, tenure: Tenure::default(), idle_timeout_ns: 1 << 40, back: PortSet::EMPTY };
+    let settings =
+        ChainSettings { chain, tenure: ChainGeneration::default(), idle_timeout_ns: 1 << 40, back: PortSet::EMPTY };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }
 
@@ -35,7 +36,7 @@ fn assigner(flows_max: usize, rule_count: u32) -> Assigner {
     assigner
 }
 
-/// 64 bytes, from the client of this number.
+/// A frame of 64 bytes from the client of this number.
 fn frame(client: u32) -> [u8; 64] {
     let packet = ipv4(Ipv4Addr::from_bits(0x0a01_0000 + client), SERVER, UDP, &udp(client as u16, 53, &[0; 22]));
     to_station(&packet).try_into().unwrap()

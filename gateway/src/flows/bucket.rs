@@ -1,8 +1,8 @@
-//! Buckets of the tables that are searched per packet: eight places, each with a tag and the time it was last used, apart
-//! from what the places hold, so that a bucket is searched and aged within half a cache line.
+//! Buckets of the tables that are searched per packet. Each has eight places, with a tag and the time of last use for
+//! each. These lie apart from what the places hold, so that a bucket is searched and aged within half a cache line.
 //!
-//! Time is counted in ticks of 67 ms, in 15 bits that go round in 36 minutes. A table must be swept often enough that
-//! nothing gets as old as that.
+//! Time is counted in ticks of 67 ms, in 15 bits that wrap around after 36 minutes. A table must be swept often enough
+//! that no entry gets as old as that.
 
 use crate::flows::hash::FlowHash;
 
@@ -26,7 +26,8 @@ impl Tag {
         Self((hash.0 as u16).max(1))
     }
 
-    /// The other one of the two buckets that something with this tag may be in. Of that, this is the other one.
+    /// Returns the other one of the two buckets that an entry with this tag may be in. For that bucket, it returns this
+    /// one.
     #[inline]
     pub(crate) fn other_bucket(self, bucket: usize, buckets: usize) -> usize {
         let sum = reduce(u32::from(self.0).wrapping_mul(0x9e37_79b1), buckets);
@@ -34,19 +35,19 @@ impl Tag {
     }
 }
 
-/// The first one of the buckets that something with this hash may be in.
+/// Returns the first of the two buckets that an entry with this hash may be in.
 #[inline]
 pub(crate) fn first_bucket(hash: FlowHash, buckets: usize) -> usize {
     reduce(hash.0, buckets)
 }
 
-/// Maps a number to one below the limit, evenly.
+/// Maps a number evenly to one below the limit.
 #[inline]
 fn reduce(number: u32, limit: usize) -> usize {
     ((u64::from(number) * limit as u64) >> 32) as usize
 }
 
-/// A point in time.
+/// A point in time, in ticks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tick(u16);
 
@@ -57,7 +58,7 @@ impl Tick {
     }
 }
 
-/// How many ticks go into a time, at least.
+/// Returns how many ticks cover a time, rounded up.
 pub(crate) const fn ticks_in(time_ns: u64) -> u16 {
     time_ns.div_ceil(1 << TICK_SHIFT) as u16
 }
@@ -82,7 +83,7 @@ impl Seen {
         self.0 & MARK != 0
     }
 
-    /// In ticks.
+    /// Returns the age in ticks.
     #[inline]
     pub(crate) fn age(self, now: Tick) -> u16 {
         now.0.wrapping_sub(self.0) & TICK_MASK
@@ -92,12 +93,12 @@ impl Seen {
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 pub(crate) struct Bucket {
-    /// Four tags in each, so that they are compared four at a time; see [`lane`].
+    /// Four tags in each word, so that four are compared at a time; see [`lane`].
     tags: [u64; 2],
     pub(crate) seen: [Seen; WAYS],
 }
 
-/// The word with a place's tag, and how far the tag is shifted there.
+/// Returns the word that holds a place's tag, and the tag's shift in it.
 #[inline]
 fn lane(way: usize) -> (usize, u32) {
     (way & 1, (way as u32 >> 1) * 16)
@@ -127,11 +128,11 @@ impl Bucket {
         self.set(way, Tag::NONE, self.seen[way]);
     }
 
-    /// The places with this tag.
+    /// Returns the places with this tag.
     #[inline(always)]
     pub(crate) fn ways_with(&self, tag: Tag) -> Ways {
         let wanted = LANES * u64::from(tag.0);
-        // The lowest bit of each lane that is wanted: no sum below carries into the next lane.
+        // The lowest bit of each lane says whether the lane matches. No sum below carries into the next lane.
         let [even, odd] = self.tags.map(|tags| {
             let different = tags ^ wanted;
             !(((different & LANES_LOW) + LANES_LOW) | different | LANES_LOW) >> 15
@@ -139,7 +140,7 @@ impl Bucket {
         Ways(even | (odd << 1))
     }
 
-    /// Empties the places last used at least so many ticks ago; returns how many that were.
+    /// Empties the places that were last used at least `age_min` ticks ago. Returns how many that were.
     pub(crate) fn empty_older(&mut self, now: Tick, age_min: u16) -> usize {
         let mut emptied = 0;
         for way in 0..WAYS {
@@ -157,14 +158,14 @@ impl Bucket {
     }
 }
 
-/// Goes round a table's buckets, a few at a time.
+/// Iterates over a table's buckets, a few at a time, round after round.
 #[derive(Default)]
 pub(crate) struct Round {
     next: usize,
 }
 
 impl Round {
-    /// Calls `visit` for the next so many buckets, or for each once.
+    /// Calls `visit` for the next `count` buckets, but for each at most once.
     pub(crate) fn go_on(&mut self, buckets: &mut [Bucket], count: usize, mut visit: impl FnMut(&mut Bucket)) {
         for _ in 0..count.min(buckets.len()) {
             visit(&mut buckets[self.next]);
@@ -173,7 +174,7 @@ impl Round {
     }
 }
 
-/// Some places of a bucket: the lowest two bits of each lane of 16 stand for one each.
+/// Some places of a bucket. The lowest two bits of each lane of 16 bits stand for one place each.
 pub(crate) struct Ways(u64);
 
 impl Iterator for Ways {
@@ -197,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_two_buckets_each_is_the_others_other(hash: u32, buckets in 1_usize..100_000) {
+        fn the_other_bucket_of_the_other_bucket_is_the_first(hash: u32, buckets in 1_usize..100_000) {
             let (tag, first) = (Tag::of(FlowHash(hash)), first_bucket(FlowHash(hash), buckets));
             let other = tag.other_bucket(first, buckets);
             prop_assert!(first < buckets && other < buckets);
@@ -207,7 +208,7 @@ mod tests {
         #[test]
         fn the_places_with_a_tag_are_found_and_no_others(tags: [u16; WAYS], wanted in 0..WAYS, few: bool) {
             let mut bucket = Bucket::EMPTY;
-            // Few different ones, so that they meet, next to each other too.
+            // Few different tags, so that equal ones are frequent, also next to each other.
             let tags = tags.map(|tag| if few { tag % 3 } else { tag });
             for (way, tag) in tags.iter().enumerate() {
                 bucket.set(way, Tag(*tag), Seen::at(Tick(way as u16)));

@@ -1,4 +1,4 @@
-//! The exact-match flow cache: from a flow's key to what the rules say of it, in one or two buckets of eight entries.
+//! The exact-match flow cache: maps a flow's key to the rules' verdict, in one or two buckets of eight entries.
 //!
 //! ```text
 //!               hash --> bucket, and by its tag another one
@@ -11,29 +11,30 @@
 //!
 //! * **Bounded.** A lookup looks at the tags of two buckets and (nearly always) one entry. There is no chain that an
 //!   attacker could lengthen.
-//! * **Full.** A flow that finds both its buckets full has one of theirs move to that one's other bucket, if there is
-//!   room: the cache holds as many flows as it was made for, whatever their hashes.
-//! * **Established flows stay.** Where nothing can move, a flow is forgotten that was seen once only, as those of a flood
-//!   are, or that no rule matches; else the one unseen for longest. One seen twice and within the last second is never
-//!   forgotten: rather the newcomer goes uncached, which costs a search through the rules per packet, and nobody else
-//!   anything.
-//! * **Forgettable.** An entry says which generation of its slot and which version of the rules it was made under; one that
-//!   is out of date is a miss, so nothing is swept when an instance ends or the rules change.
+//! * **Full.** If both buckets of a new flow are full, one of their flows moves to its own other bucket, if there is
+//!   room. So the cache holds as many flows as it was made for, whatever their hashes.
+//! * **Established flows stay.** If no flow can move, one is evicted. Flows seen only once, like those of a flood, and
+//!   flows that no rule matches go first; then the flow unseen for longest. A flow seen twice and within the last
+//!   second is never evicted. The new flow then stays uncached: each of its packets costs a search through the rules,
+//!   and other flows lose nothing.
+//! * **Lossy.** An entry names the generation of its slot and the version of the rules. An outdated entry is a miss, so
+//!   nothing has to be swept when an instance ends or the rules change.
 //! * **Of fixed size.** 68 bytes per entry, 9 entries for 8 flows: [`BYTES_PER_FLOW_MAX`].
+
+use pinion_mma::{prefetch, tuning};
 
 use crate::drops::DropReason;
 use crate::flows::bucket::{Bucket, Round, Seen, Tag, Tick, WAYS, first_bucket, ticks_in};
 use crate::flows::hash::{FlowHash, FlowHasher};
 use crate::flows::instances::SlotRef;
-use crate::flows::prefetch::prefetch;
 use crate::headers::{FlowKey, Ingress, Vlan};
 
-/// What the cache takes per flow, if it is made for thousands at least.
+/// Bytes per flow, if the cache is made for thousands at least.
 #[cfg(test)]
 pub(crate) const BYTES_PER_FLOW_MAX: usize = 77;
 
 const ENTRIES_PER_8_FLOWS: usize = 9;
-/// An established flow seen within this time is not forgotten.
+/// An established flow seen within this time is not evicted.
 const PROTECTED_TICKS: u16 = ticks_in(1_000_000_000);
 
 /// What is known of a flow.
@@ -41,7 +42,7 @@ const PROTECTED_TICKS: u16 = ticks_in(1_000_000_000);
 pub(crate) enum Verdict {
     /// This instance serves it.
     Instance(SlotRef),
-    /// The rules have it dropped, and why.
+    /// The rules drop it, for this reason.
     Dropped(DropReason),
 }
 
@@ -53,9 +54,9 @@ struct Entry {
     rules_version: u32,
 }
 
-/// A flow's hash, and where the flow most likely is.
+/// A flow's hash, and the entry where the flow most likely is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lead {
+pub(crate) struct FlowLookup {
     pub(crate) hash: FlowHash,
     /// A bucket and a way, or [`NOWHERE`].
     place: u32,
@@ -64,14 +65,14 @@ pub(crate) struct Lead {
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Way {
     bucket: usize,
     way: usize,
 }
 
 pub(crate) struct FlowCache {
     hasher: FlowHasher,
-    /// The mark of a place says that its flow is established.
+    /// The mark of a place means that its flow is established.
     buckets: Box<[Bucket]>,
     entries: Box<[[Entry; WAYS]]>,
     used: usize,
@@ -79,12 +80,12 @@ pub(crate) struct FlowCache {
 }
 
 impl FlowCache {
-    /// Room for so many flows.
+    /// Makes room for `flows` flows.
     pub(crate) fn new(flows: usize) -> Self {
         let buckets = (flows * ENTRIES_PER_8_FLOWS).div_ceil(8 * WAYS);
         let nowhere = Ingress { port: pinion_mma::id::PortIndex(0), vlan: Vlan::UNTAGGED };
-        let nobody = FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere);
-        let entry = Entry { flow: nobody, verdict: Verdict::Dropped(DropReason::NoRule), rules_version: 0 };
+        let no_flow = FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere);
+        let entry = Entry { flow: no_flow, verdict: Verdict::Dropped(DropReason::NoRule), rules_version: 0 };
         Self {
             hasher: FlowHasher::new(),
             buckets: vec![Bucket::EMPTY; buckets].into(),
@@ -94,12 +95,12 @@ impl FlowCache {
         }
     }
 
-    /// Entries in use, those included that are out of date and not yet swept.
+    /// Returns the number of entries in use, including outdated ones that are not yet swept.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// What it takes of memory, once and for all.
+    /// Returns the bytes of memory that it takes, which never change.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets) + size_of_val(&*self.entries)
@@ -109,37 +110,48 @@ impl FlowCache {
         self.buckets.len()
     }
 
-    /// The flow's hash, for the other operations.
+    /// Returns the flow's hash, for the other operations.
     #[inline]
     pub(crate) fn hash(&self, flow: &FlowKey) -> FlowHash {
         self.hasher.hash(flow)
     }
 
-    /// Fetches the bucket that something with this hash is most likely in.
+    /// Prefetches the bucket that an entry with this hash is most likely in.
     #[inline(always)]
-    pub(crate) fn lead(&self, hash: FlowHash) -> Lead {
-        prefetch(&self.buckets[first_bucket(hash, self.buckets.len())]);
-        Lead { hash, place: NOWHERE }
+    pub(crate) fn lead(&self, hash: FlowHash) -> FlowLookup {
+        if tuning::is_full() {
+            prefetch::to_read(&raw const self.buckets[first_bucket(hash, self.buckets.len())]);
+        }
+        FlowLookup { hash, place: NOWHERE }
     }
 
-    /// Fetches the entry that it is most likely in, once its bucket is there.
+    /// Prefetches the entry that the flow is most likely in, once its bucket has arrived.
     #[inline(always)]
-    pub(crate) fn go_on(&self, lead: &mut Lead) {
+    pub(crate) fn go_on(&self, lead: &mut FlowLookup) {
+        if !tuning::is_full() {
+            return;
+        }
         let (bucket, tag) = (first_bucket(lead.hash, self.buckets.len()), Tag::of(lead.hash));
         match self.buckets[bucket].ways_with(tag).next() {
             Some(way) => {
                 lead.place = (bucket * WAYS + way) as u32;
-                prefetch(&self.entries[bucket][way]);
+                prefetch::to_read(&raw const self.entries[bucket][way]);
             }
-            None => prefetch(&self.buckets[tag.other_bucket(bucket, self.buckets.len())]),
+            None => prefetch::to_read(&raw const self.buckets[tag.other_bucket(bucket, self.buckets.len())]),
         }
     }
 
-    /// What was noted of the flow under these rules, if it is known, which notes that the flow was seen. Whether a slot is
-    /// still the same one's is for the caller to see.
+    /// Returns the flow's verdict under these rules, if it is cached, and notes that the flow was seen. The caller must
+    /// check the slot's generation.
     #[inline(always)]
-    pub(crate) fn lookup(&mut self, lead: Lead, flow: &FlowKey, rules_version: u32, now_ns: u64) -> Option<Verdict> {
-        let Place { bucket, way } = match self.at_end_of(lead, flow) {
+    pub(crate) fn lookup(
+        &mut self,
+        lead: FlowLookup,
+        flow: &FlowKey,
+        rules_version: u32,
+        now_ns: u64,
+    ) -> Option<Verdict> {
+        let Way { bucket, way } = match self.at_end_of(lead, flow) {
             Some(place) => place,
             None => self.find(lead.hash, flow)?,
         };
@@ -152,14 +164,14 @@ impl FlowCache {
             Verdict::Dropped(_) => Seen::at(Tick::at(now_ns)),
         };
         let noted = &mut self.buckets[bucket].seen[way];
-        // Most often it is the same tick still: then the line need not be written back.
+        // Mostly the tick is still the same; then the cache line is not written.
         if *noted != seen {
             *noted = seen;
         }
         Some(entry.verdict)
     }
 
-    /// Notes what the rules say of a flow, in place of what was known of it or of another flow; unless there is no room.
+    /// Caches a verdict for a flow, in place of the flow's old entry or of another flow, unless there is no room.
     pub(crate) fn insert(&mut self, hash: FlowHash, flow: &FlowKey, verdict: Verdict, rules_version: u32, now_ns: u64) {
         let now = Tick::at(now_ns);
         let mut seen = Seen::at(now);
@@ -182,7 +194,7 @@ impl FlowCache {
         self.entries[place.bucket][place.way] = Entry { flow: *flow, verdict, rules_version };
     }
 
-    /// Forgets flows unseen for so long in the next few buckets.
+    /// Evicts flows unseen for `idle_ns` from the next few buckets.
     pub(crate) fn sweep(&mut self, buckets: usize, now_ns: u64, idle_ns: u64) {
         let (now, idle) = (Tick::at(now_ns), ticks_in(idle_ns));
         let Self { round, used, .. } = self;
@@ -194,15 +206,15 @@ impl FlowCache {
         [first, Tag::of(hash).other_bucket(first, self.buckets.len())]
     }
 
-    /// Where the lead leads, if the flow is there: since it was found, entries may have moved.
+    /// Returns the place that the lead points to, if the flow is there: entries may have moved since.
     #[inline(always)]
-    fn at_end_of(&self, lead: Lead, flow: &FlowKey) -> Option<Place> {
+    fn at_end_of(&self, lead: FlowLookup, flow: &FlowKey) -> Option<Way> {
         let (bucket, way) = (lead.place as usize / WAYS, lead.place as usize % WAYS);
         let is_taken = self.buckets.get(bucket)?.tag(way) == Tag::of(lead.hash);
-        (is_taken && self.entries[bucket][way].flow == *flow).then_some(Place { bucket, way })
+        (is_taken && self.entries[bucket][way].flow == *flow).then_some(Way { bucket, way })
     }
 
-    fn find(&self, hash: FlowHash, flow: &FlowKey) -> Option<Place> {
+    fn find(&self, hash: FlowHash, flow: &FlowKey) -> Option<Way> {
         let (bucket, tag) = (first_bucket(hash, self.buckets.len()), Tag::of(hash));
         if let Some(place) = self.find_in(bucket, tag, flow) {
             return Some(place);
@@ -211,20 +223,20 @@ impl FlowCache {
     }
 
     #[inline(always)]
-    fn find_in(&self, bucket: usize, tag: Tag, flow: &FlowKey) -> Option<Place> {
+    fn find_in(&self, bucket: usize, tag: Tag, flow: &FlowKey) -> Option<Way> {
         let entries = &self.entries[bucket];
         let way = self.buckets[bucket].ways_with(tag).find(|way| entries[*way].flow == *flow)?;
-        Some(Place { bucket, way })
+        Some(Way { bucket, way })
     }
 
-    /// A place for something new with this hash: an empty one, or another flow's that moves or is forgotten.
-    fn make_room(&mut self, hash: FlowHash, now: Tick) -> Option<Place> {
+    /// Returns a place for a new entry with this hash: an empty one, or that of a flow that moves or is evicted.
+    fn make_room(&mut self, hash: FlowHash, now: Tick) -> Option<Way> {
         let both = self.both_buckets(hash);
-        let empty = |bucket: usize| Some(Place { bucket, way: self.buckets[bucket].empty_way()? });
+        let empty = |bucket: usize| Some(Way { bucket, way: self.buckets[bucket].empty_way()? });
         if let Some(place) = both.into_iter().find_map(empty) {
             return Some(place);
         }
-        // Where nearly everything is full, as in a flood, nothing can move, and looking for it is in vain.
+        // If nearly everything is full, as in a flood, no flow can move, and a search for one is wasted.
         let room = self.buckets.len() * WAYS - self.used;
         if room * 32 >= self.buckets.len()
             && let Some(place) = self.move_one_of(both)
@@ -234,8 +246,8 @@ impl FlowCache {
         self.least_worth(both, now)
     }
 
-    /// Moves a flow from one of these full buckets to its other bucket, if any of them can; returns where it was.
-    fn move_one_of(&mut self, both: [usize; 2]) -> Option<Place> {
+    /// Moves a flow from one of these full buckets to its other bucket, if any can move. Returns the place it had.
+    fn move_one_of(&mut self, both: [usize; 2]) -> Option<Way> {
         for bucket in both {
             for way in 0..WAYS {
                 let (tag, seen) = (self.buckets[bucket].tag(way), self.buckets[bucket].seen[way]);
@@ -244,15 +256,16 @@ impl FlowCache {
                     self.buckets[other].set(free, tag, seen);
                     self.entries[other][free] = self.entries[bucket][way];
                     self.buckets[bucket].set_empty(way);
-                    return Some(Place { bucket, way });
+                    return Some(Way { bucket, way });
                 }
             }
         }
         None
     }
 
-    /// The flow in these full buckets that is least of a loss; none if all are established and were seen lately.
-    fn least_worth(&self, both: [usize; 2], now: Tick) -> Option<Place> {
+    /// Returns the place in these full buckets whose eviction costs least; `None` if all flows are established and
+    /// recently seen.
+    fn least_worth(&self, both: [usize; 2], now: Tick) -> Option<Way> {
         let mut least = (0, None);
         for bucket in both {
             for (way, seen) in self.buckets[bucket].seen.iter().enumerate() {
@@ -263,7 +276,7 @@ impl FlowCache {
                 }
                 let loss = 1 + u32::from(age) + if established { 0 } else { 1 << 16 };
                 if loss > least.0 {
-                    least = (loss, Some(Place { bucket, way }));
+                    least = (loss, Some(Way { bucket, way }));
                 }
             }
         }

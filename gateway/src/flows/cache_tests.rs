@@ -15,13 +15,13 @@ fn slot(index: u32) -> Verdict {
     Verdict::Instance(SlotRef { index, generation: 1 })
 }
 
-/// Notes that the flow's instance is the one of its number.
+/// Caches that the flow's instance is the one with the flow's number.
 fn insert(cache: &mut FlowCache, number: u32, now_ns: u64) {
     let hash = cache.hash(&flow(number));
     cache.insert(hash, &flow(number), slot(number), 0, now_ns);
 }
 
-/// What is known of the flow, looked for with and without going ahead.
+/// Looks the flow up with and without a prefetched entry, and returns its verdict.
 fn lookup(cache: &mut FlowCache, hash: FlowHash, flow: &FlowKey, rules_version: u32, now_ns: u64) -> Option<Verdict> {
     let mut lead = cache.lead(hash);
     let verdict = cache.lookup(lead, flow, rules_version, now_ns);
@@ -30,7 +30,7 @@ fn lookup(cache: &mut FlowCache, hash: FlowHash, flow: &FlowKey, rules_version: 
     verdict
 }
 
-/// Whether the flow is known, and then rightly.
+/// Returns whether the flow is cached, and checks its verdict.
 fn is_known(cache: &mut FlowCache, number: u32, now_ns: u64) -> bool {
     let hash = cache.hash(&flow(number));
     match lookup(cache, hash, &flow(number), 0, now_ns) {
@@ -58,7 +58,7 @@ fn a_flow_is_found_under_its_own_rules_only() {
 }
 
 #[test]
-fn a_lead_to_where_the_flow_is_no_more_misleads_nobody() {
+fn a_stale_lead_finds_no_other_flows_entry() {
     let mut cache = FlowCache::new(WAYS);
     insert(&mut cache, 0, 0);
     let mut lead = cache.lead(cache.hash(&flow(0)));
@@ -101,7 +101,7 @@ fn flows_that_differ_in_one_field_are_different_flows() {
 }
 
 #[test]
-fn it_takes_no_more_memory_than_it_says_and_holds_as_many_flows_as_it_was_made_for() {
+fn the_cache_takes_no_more_memory_than_documented_and_holds_as_many_flows_as_it_was_made_for() {
     assert_eq!((size_of::<Bucket>(), size_of::<Entry>()), (32, 64));
     const FLOWS: u32 = 100_000;
     let mut cache = FlowCache::new(FLOWS as usize);
@@ -113,7 +113,7 @@ fn it_takes_no_more_memory_than_it_says_and_holds_as_many_flows_as_it_was_made_f
 }
 
 #[test]
-fn a_flood_of_ten_times_its_size_takes_no_established_flow_and_no_memory() {
+fn a_flood_of_ten_times_its_size_evicts_no_established_flow_and_takes_no_memory() {
     const FLOWS: u32 = 20_000;
     const ESTABLISHED: u32 = FLOWS / 2;
     let mut cache = FlowCache::new(FLOWS as usize);
@@ -139,7 +139,7 @@ fn a_flood_of_ten_times_its_size_takes_no_established_flow_and_no_memory() {
 }
 
 #[test]
-fn what_no_rule_matches_makes_room_before_what_one_does() {
+fn flows_without_a_rule_are_evicted_before_flows_with_one() {
     let mut cache = FlowCache::new(WAYS);
     let entries = cache.buckets() * WAYS;
     for number in 0..10_000 {

@@ -1,16 +1,19 @@
-//! Which flow the fragments of a datagram belong to: the first one says it, the others are looked up.
+//! Which flow a datagram's fragments belong to: the first fragment has the ports, later ones are looked up.
 //!
-//! Fragments have source, destination, protocol, identification and the network they came in by in common. Of fixed size
-//! and searched within one bucket; what is unseen for [`FRAGMENTS_IDLE_NS`] is forgotten, and in a full bucket what is
-//! unseen for longest. So whoever floods the node with first fragments costs others some of their fragments, which are
-//! dropped and counted, and never sends one to somebody else's flow.
+//! A later fragment that overlaps the headers by which the flow was classified ends its datagram (RFC 5722, RFC 3128).
+//! Otherwise a receiver could reassemble another packet than the one that was classified here.
+//!
+//! Fragments of a datagram share source, destination, protocol, identification and the network that they came in by.
+//! The table has a fixed size, and a lookup searches one bucket. A datagram that is unseen for [`FRAGMENTS_IDLE_NS`] is
+//! forgotten; in a full bucket, the one unseen for longest. So a flood of first fragments can make other clients lose
+//! some of theirs, which are dropped and counted, but it never directs a fragment to another client's flow.
 
 use crate::drops::DropReason;
 use crate::flows::bucket::{Bucket, Round, Seen, Tag, Tick, WAYS, first_bucket, ticks_in};
 use crate::flows::hash::FlowHasher;
 use crate::headers::{FlowKey, Fragment, Ingress, Part, Vlan};
 
-/// A datagram's fragments come close together; one that comes later than this after the one before is dropped.
+/// How long after the previous fragment of its datagram a later one may come. In nanoseconds.
 const FRAGMENTS_IDLE_NS: u64 = 3_000_000_000;
 const IDLE_TICKS: u16 = ticks_in(FRAGMENTS_IDLE_NS);
 
@@ -24,34 +27,37 @@ pub(crate) struct Fragments {
     hasher: FlowHasher,
     buckets: Box<[Bucket]>,
     entries: Box<[[Entry; WAYS]]>,
+    /// For each entry, where the headers of its first fragment end.
+    boundaries: Box<[[u16; WAYS]]>,
     round: Round,
 }
 
 impl Fragments {
-    /// Room for so many datagrams at a time.
+    /// Makes room for `datagrams` datagrams at a time.
     pub(crate) fn new(datagrams: usize) -> Self {
         let buckets = datagrams.div_ceil(WAYS);
         let nowhere = Ingress { port: pinion_mma::id::PortIndex(0), vlan: Vlan::UNTAGGED };
-        let nobody = FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere);
+        let no_flow = FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere);
         Self {
             hasher: FlowHasher::new(),
             buckets: vec![Bucket::EMPTY; buckets].into(),
-            entries: vec![[Entry { datagram: nobody, flow: nobody }; WAYS]; buckets].into(),
+            entries: vec![[Entry { datagram: no_flow, flow: no_flow }; WAYS]; buckets].into(),
+            boundaries: vec![[0; WAYS]; buckets].into(),
             round: Round::default(),
         }
     }
 
-    /// What it takes of memory, once and for all.
+    /// Returns the bytes of memory that it takes, which never change.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets) + size_of_val(&*self.entries)
+        size_of_val(&*self.buckets) + size_of_val(&*self.entries) + size_of_val(&*self.boundaries)
     }
 
     pub(crate) fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// The flow that a fragment belongs to.
+    /// Returns the flow that a fragment belongs to.
     pub(crate) fn flow_of(&mut self, fragment: &Fragment, now_ns: u64) -> Result<FlowKey, DropReason> {
         let datagram = fragment.flow.datagram(fragment.identification);
         let hash = self.hasher.hash(&datagram);
@@ -64,17 +70,24 @@ impl Fragments {
                 let way = known.or_else(|| bucket.empty_way()).unwrap_or_else(|| oldest_way(bucket, now));
                 bucket.set(way, tag, Seen::at(now));
                 entries[way] = Entry { datagram, flow: fragment.flow };
+                self.boundaries[index][way] = fragment.boundary;
                 way
             }
             Part::Later => {
-                known.filter(|way| bucket.seen[*way].age(now) <= IDLE_TICKS).ok_or(DropReason::FragmentWithoutFirst)?
+                let way = known.filter(|way| bucket.seen[*way].age(now) <= IDLE_TICKS);
+                let way = way.ok_or(DropReason::FragmentWithoutFirst)?;
+                if fragment.boundary < self.boundaries[index][way] {
+                    bucket.set_empty(way);
+                    return Err(DropReason::OverlappingFragment);
+                }
+                way
             }
         };
         bucket.seen[way] = Seen::at(now);
         Ok(entries[way].flow)
     }
 
-    /// Forgets datagrams of which nothing came lately in the next few buckets.
+    /// Forgets idle datagrams in the next few buckets.
     pub(crate) fn sweep(&mut self, buckets: usize, now_ns: u64) {
         let now = Tick::at(now_ns);
         self.round.go_on(&mut self.buckets, buckets, |bucket| {
@@ -100,11 +113,12 @@ mod tests {
     }
 
     fn first(client: u32, port: u16, identification: u32) -> Fragment {
-        Fragment { flow: portless(client, INGRESS).with_ports(port, 53), identification, part: Part::First }
+        let flow = portless(client, INGRESS).with_ports(port, 53);
+        Fragment { flow, identification, part: Part::First, boundary: 8 }
     }
 
     fn later(client: u32, identification: u32) -> Fragment {
-        Fragment { flow: portless(client, INGRESS), identification, part: Part::Later }
+        Fragment { flow: portless(client, INGRESS), identification, part: Part::Later, boundary: 8 }
     }
 
     const UNKNOWN: Result<FlowKey, DropReason> = Err(DropReason::FragmentWithoutFirst);
@@ -128,9 +142,25 @@ mod tests {
             let strange = Fragment { flow: portless(1, elsewhere), ..later(1, 7) };
             assert_eq!(fragments.flow_of(&strange, 1), UNKNOWN);
         }
-        // The identification is used again.
+        // The identification is reused.
         fragments.flow_of(&first(1, 2000, 7), 2).unwrap();
         assert_eq!(fragments.flow_of(&later(1, 7), 2), Ok(portless(1, INGRESS).with_ports(2000, 53)));
+    }
+
+    #[test]
+    fn a_fragment_that_overlaps_the_headers_of_its_datagram_ends_the_datagram() {
+        let mut fragments = Fragments::new(64);
+        for identification in [7, 8] {
+            fragments.flow_of(&Fragment { boundary: 28, ..first(1, 1000, identification) }, 0).unwrap();
+        }
+        let at = |boundary, identification| Fragment { boundary, ..later(1, identification) };
+        assert!(fragments.flow_of(&at(32, 7), 0).is_ok());
+        assert_eq!(fragments.flow_of(&at(24, 7), 0), Err(DropReason::OverlappingFragment));
+        assert_eq!(fragments.flow_of(&at(32, 7), 0), UNKNOWN);
+        assert!(fragments.flow_of(&at(32, 8), 0).is_ok(), "no other datagram");
+        // Its identification may be reused.
+        fragments.flow_of(&first(1, 1000, 7), 0).unwrap();
+        assert!(fragments.flow_of(&at(8, 7), 0).is_ok());
     }
 
     #[test]
@@ -149,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_first_fragments_takes_no_memory_and_misleads_nobody() {
+    fn a_flood_of_first_fragments_takes_no_memory_and_misdirects_no_fragment() {
         let mut fragments = Fragments::new(64);
         let places = fragments.buckets() * WAYS;
         for client in 0..10_000 {

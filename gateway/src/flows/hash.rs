@@ -1,36 +1,37 @@
 //! The keyed hash of flows.
 //!
-//! Two steps. First the key's twelve halves of words, each with a random number added, are multiplied in pairs and summed
-//! up (MULTILINEAR-HM of Lemire and Kaser, "Strongly universal string hashing is fast"): over the choice of the random
-//! numbers, any two different flows have the same sum with a probability of at most 2^-33. But sums of flows in a row are
-//! in a row themselves, which buckets would show. So a shift, which breaks the row, and a multiplication with another random
-//! number spread them.
+//! It has two steps. First, a random number is added to each of the key's twelve half words; these are multiplied in
+//! pairs and summed up (MULTILINEAR-HM of Lemire and Kaser, "Strongly universal string hashing is fast"). Over the
+//! choice of the random numbers, any two different flows have the same sum with a probability of at most 2^-33. But
+//! consecutive flows have sums in arithmetic progression, which would fill buckets unevenly. So, second, a shift breaks
+//! the progression, and a multiplication by another random number spreads the sums.
 //!
-//! Clients choose addresses and ports, but see neither the random numbers nor a hash, so they can't aim at each other's
-//! buckets. Where a whole chain of colliding entries would be walked that would not do, since somebody who did learn of
-//! one collision could make more; such tables use SipHash. The tables that use this hash look at sixteen entries at most,
-//! so that even a known collision gains nothing but the eviction of an entry that is found again through the rules. For
-//! that it takes seven multiplications, six of which don't wait for each other, where SipHash takes ten rounds that do.
+//! Clients choose addresses and ports, but see neither the random numbers nor a hash, so they cannot aim at each
+//! other's buckets. This does not suffice for tables that walk whole chains of colliding entries: an attacker who
+//! learned of one collision could make more. Such tables use SipHash. Tables with this hash look at sixteen entries at
+//! most. A known collision then gains nothing but the eviction of an entry that is found again through the rules. In
+//! return, the hash takes seven multiplications, six of which are independent, where SipHash takes ten dependent
+//! rounds.
 
 use std::hash::{BuildHasher, RandomState};
 
 use crate::headers::FlowKey;
 
-/// Hashes flows with random numbers of its own.
+/// Hashes flows with its own random numbers.
 pub(crate) struct FlowHasher {
-    /// One for the sum, then one for each half of a word.
+    /// One for the sum, then one for each half word.
     keys: [u64; 13],
-    /// Odd.
+    /// The multiplier of the second step; odd.
     spread: u64,
 }
 
-/// A flow's hash. Means nothing to any other hasher than the one that made it.
+/// A flow's hash. Only valid for the hasher that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowHash(pub(crate) u32);
 
 impl FlowHasher {
     pub(crate) fn new() -> Self {
-        // As random as the keys that the standard library gives its hash maps.
+        // As random as the keys of the standard library's hash maps.
         let random = RandomState::new();
         Self { keys: std::array::from_fn(|number| random.hash_one(number)), spread: random.hash_one("spread") | 1 }
     }
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn flows_in_a_row_fill_all_buckets_alike() {
-        // By addresses, by ports, and by both.
+        // Consecutive by addresses, by ports, and by both.
         let rows: [fn(u32) -> FlowKey; 3] = [
             flow,
             |number| {

@@ -1,27 +1,27 @@
-//! Two ways to find places in a table of fixed size: by hash and in order of arrival. Neither allocates after it was
+//! Two ways to find places in a table of fixed size: by hash, and in order of arrival. Neither allocates after it was
 //! made.
 //!
-//! Both keep their links beside the table, so that an entry can be in several of them and be taken out from the
-//! middle: nothing is ever swept or rehashed.
+//! Both keep their links beside the table. So an entry can be in several of them and be removed from the middle, and
+//! nothing is ever swept or rehashed.
 
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// Finds places by the hash of what they hold. Chained: an operation walks those places whose hashes fall together,
-/// which with keyed hashes are one or two.
+/// Finds places by the hash of what they hold. Chained: an operation walks the places of one bucket, with keyed hashes
+/// one or two.
 pub(crate) struct HashIndex {
     heads: Box<[u32]>,
     next: Box<[u32]>,
 }
 
 impl HashIndex {
-    /// For a table of `places`.
+    /// Makes an index for a table of `places`.
     pub(crate) fn new(places: usize) -> Self {
         let buckets = places.next_power_of_two();
         Self { heads: vec![NONE; buckets].into(), next: vec![NONE; places].into() }
     }
 
-    /// The place with this hash that `is_it`.
+    /// Returns the place with this hash for which `is_it` holds.
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut place = self.heads[self.bucket(hash)];
         while place != NONE {
@@ -33,14 +33,14 @@ impl HashIndex {
         None
     }
 
-    /// Adds a place that isn't in here.
+    /// Inserts a place that is not in the index.
     pub(crate) fn insert(&mut self, hash: u64, place: u32) {
         let bucket = self.bucket(hash);
         self.next[place as usize] = self.heads[bucket];
         self.heads[bucket] = place;
     }
 
-    /// Takes a place out that was inserted with this hash.
+    /// Removes a place that was inserted with this hash.
     pub(crate) fn remove(&mut self, hash: u64, place: u32) {
         let bucket = self.bucket(hash);
         let after = self.next[place as usize];
@@ -64,14 +64,14 @@ impl HashIndex {
     }
 }
 
-/// The links of any number of [`List`]s over one table; a place is in at most one of them at a time.
-pub(crate) struct Links {
+/// The links of any number of [`List`]s over one table. A place is in at most one of these lists at a time.
+pub(crate) struct ListLinks {
     before: Box<[u32]>,
     after: Box<[u32]>,
 }
 
-impl Links {
-    /// For a table of `places`.
+impl ListLinks {
+    /// Makes the links for a table of `places`.
     pub(crate) fn new(places: usize) -> Self {
         Self { before: vec![NONE; places].into(), after: vec![NONE; places].into() }
     }
@@ -85,13 +85,13 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Nothing.
+    /// Makes an empty list.
     pub(crate) const fn new() -> Self {
         Self { first: NONE, last: NONE }
     }
 
-    /// All places of a table, in order.
-    pub(crate) fn all(links: &mut Links) -> Self {
+    /// Makes a list of all places of a table, in order.
+    pub(crate) fn all(links: &mut ListLinks) -> Self {
         let mut list = Self::new();
         for place in 0..links.before.len() as u32 {
             list.push_back(links, place);
@@ -99,12 +99,12 @@ impl List {
         list
     }
 
-    /// The place that has been here longest.
+    /// Returns the place that has been in the list longest.
     pub(crate) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }
 
-    pub(crate) fn push_back(&mut self, links: &mut Links, place: u32) {
+    pub(crate) fn push_back(&mut self, links: &mut ListLinks, place: u32) {
         links.before[place as usize] = self.last;
         links.after[place as usize] = NONE;
         match self.last {
@@ -114,30 +114,30 @@ impl List {
         self.last = place;
     }
 
-    /// The place that came last.
+    /// Returns the place that was added last.
     pub(crate) fn last(&self) -> Option<u32> {
         (self.last != NONE).then_some(self.last)
     }
 
-    /// The place that came right before this one, which is in this list.
-    pub(crate) fn before(links: &Links, place: u32) -> Option<u32> {
+    /// Returns the place that was added right before this one, which must be in the list.
+    pub(crate) fn before(links: &ListLinks, place: u32) -> Option<u32> {
         Some(links.before[place as usize]).filter(|before| *before != NONE)
     }
 
-    pub(crate) fn pop_front(&mut self, links: &mut Links) -> Option<u32> {
+    pub(crate) fn pop_front(&mut self, links: &mut ListLinks) -> Option<u32> {
         let place = self.first()?;
         self.remove(links, place);
         Some(place)
     }
 
-    pub(crate) fn pop_back(&mut self, links: &mut Links) -> Option<u32> {
+    pub(crate) fn pop_back(&mut self, links: &mut ListLinks) -> Option<u32> {
         let place = self.last()?;
         self.remove(links, place);
         Some(place)
     }
 
-    /// Takes out a place that is in this list.
-    pub(crate) fn remove(&mut self, links: &mut Links, place: u32) {
+    /// Removes a place that is in this list.
+    pub(crate) fn remove(&mut self, links: &mut ListLinks, place: u32) {
         let (before, after) = (links.before[place as usize], links.after[place as usize]);
         match before {
             NONE => self.first = after,
@@ -188,7 +188,7 @@ mod tests {
         fn lists_over_the_same_links_keep_their_order(
             operations in proptest::collection::vec((0_usize..3, 0_u32..16), 0..200),
         ) {
-            let mut links = Links::new(16);
+            let mut links = ListLinks::new(16);
             let mut lists = [List::all(&mut links), List::new(), List::new()];
             let mut models: [VecDeque<u32>; 3] = [(0..16).collect(), VecDeque::new(), VecDeque::new()];
             for (to, place) in operations {

@@ -1,35 +1,34 @@
-//! Which instance serves which flow: fixed tables, made at start, that never allocate again.
+//! Which instance serves which flow: tables of fixed size, allocated at start.
 //!
 //! ```text
 //!   PlainFlow -> memo     the entry FWP; forgotten every millisecond
 //!      |
 //!      v
-//!   FlowKey --> cache     (slot, generation), or that no rule matches; forgettable: found again through rules and key
+//!   FlowKey --> cache     (slot, generation), or that no rule matches; may evict: found again through rules and key
 //!      ^           |
 //!      |           |
 //!   fragments      |      which flow a datagram's fragments belong to
 //!                  |
 //!                  v
-//!              instances  slot: entry FWP, last seen   <-- by key (chain + whom it serves)
+//!              instances  slot: entry FWP, last seen   <-- by key (chain + client that it serves)
 //!                  ^                                   <-- by instance id
 //!                  |
 //!               [ready instances of each chain]        pending: frames that wait for one, by key
 //! ```
 //!
-//! Owned by the gateway's thread. Clients choose addresses and ports, so every hash but the memo's, where a collision costs
-//! no more than the memo saves, is keyed with random keys of this process: nobody can aim at one bucket. All operations are
-//! bounded, or in the case of `HashIndex` bounded but for luck.
+//! Owned by the gateway's thread. Clients choose addresses and ports. So every hash is keyed with random keys of this
+//! process, and no client can aim at a bucket. The memo's is not keyed, because a collision there costs no more than
+//! the memo saves. All operations are bounded; those of `HashIndex` only in expectation.
 
 mod bucket;
 pub(crate) mod cache;
-pub mod entrance;
+pub mod entry_fwp;
 pub(crate) mod fragments;
 pub(crate) mod hash;
 pub(crate) mod index;
 pub(crate) mod instances;
-pub(crate) mod memo;
 pub(crate) mod pending;
-mod prefetch;
+pub(crate) mod recent_flows;
 
 use std::net::IpAddr;
 
@@ -39,23 +38,23 @@ use crate::headers::{FiveTuple, FlowKey, Vlan};
 use crate::id::ChainIndex;
 use crate::rules::{Policy, Rule};
 
-/// Whom an instance serves. The same address in two VLANs is two clients.
+/// The client that an instance serves. The same address in two VLANs is two clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientLabel {
-    /// Everybody.
-    Everybody,
+    /// All clients.
+    All,
     /// The client with this address.
     Address {
         /// Its address.
         address: IpAddr,
-        /// The network it has it in.
+        /// The network in which the client has the address.
         vlan: Vlan,
     },
-    /// This flow.
+    /// One flow.
     Flow {
-        /// Between whom.
+        /// Its addresses, protocol and ports.
         flow: FiveTuple,
-        /// The network it is in.
+        /// The network that the flow is in.
         vlan: Vlan,
     },
 }
@@ -63,7 +62,7 @@ pub enum ClientLabel {
 impl std::fmt::Display for ClientLabel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let vlan = match self {
-            Self::Everybody => return f.write_str("everybody"),
+            Self::All => return f.write_str("all clients"),
             Self::Address { address, vlan } => {
                 address.fmt(f)?;
                 vlan
@@ -77,7 +76,7 @@ impl std::fmt::Display for ClientLabel {
     }
 }
 
-/// What an instance is bound to: two flows with equal keys share an instance.
+/// What an instance is bound to. Two flows with equal keys share an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InstanceKey {
     pub(crate) chain: ChainIndex,
@@ -85,13 +84,13 @@ pub(crate) struct InstanceKey {
 }
 
 impl InstanceKey {
-    /// None while the rule's chain is not in force. Frames of the ports in `back` go through it backwards: the client is their
-    /// receiver, and their flow that of the frames that they answer.
+    /// Returns `None` while the rule's chain is not in force. Frames of the ports in `back` pass the chain backwards.
+    /// Their client is their receiver, and their flow is the one that they answer.
     pub(crate) fn new(rule: &Rule, flow: &FlowKey, back: PortSet) -> Option<Self> {
         let ingress = flow.ingress();
         let (goes_back, vlan) = (back.contains(ingress.port), ingress.vlan);
         let client = match rule.policy {
-            Policy::Shared => ClientLabel::Everybody,
+            Policy::Shared => ClientLabel::All,
             Policy::PerClient => {
                 ClientLabel::Address { address: if goes_back { flow.destination() } else { flow.source() }, vlan }
             }

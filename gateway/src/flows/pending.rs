@@ -1,25 +1,25 @@
-//! Frames that wait for a chain instance: the first of a client for whom none was ready.
+//! Frames that wait for a chain instance: the first frames of clients for which none was ready.
 //!
-//! Frames with the same key wait behind each other, so that a flow keeps its order; keys of the same chain are served
-//! in the order of their first frames. A key waits at most as long as [`Pending::expire`] is told, counted from its
-//! first frame. Owned by the gateway's thread; allocates nothing after it was made.
+//! Frames with the same key wait in one queue, so that a flow keeps its order. Keys of the same chain are served in the
+//! order of their first frames. How long a key waits, counted from its first frame, is the caller's choice
+//! ([`Pending::expire`]). Owned by the gateway's thread; allocates nothing after it was made.
 
 use std::hash::{BuildHasher, RandomState};
 
 use pinion_mma::buffer::Frame;
 
 use crate::flows::InstanceKey;
-use crate::flows::index::{HashIndex, Links, List};
+use crate::flows::index::{HashIndex, List, ListLinks};
 use crate::id::{CHAINS_MAX, ChainIndex};
 
-/// Frames that may wait with one key: a client's first packet, and what it sends before it is answered.
+/// Frames that may wait with one key: a client's first packet, and what it sends before it gets an answer.
 pub(crate) const FRAMES_PER_KEY: usize = 4;
 
 /// One key and its frames.
 struct Waiter {
     key: Option<InstanceKey>,
     since_ns: u64,
-    /// In order of arrival, from the first place on.
+    /// In order of arrival, from the start.
     frames: [Option<Frame>; FRAMES_PER_KEY],
 }
 
@@ -27,43 +27,43 @@ pub(crate) struct Pending {
     hasher: RandomState,
     waiters: Box<[Waiter]>,
     by_key: HashIndex,
-    /// Of the list of free places, and of the chains' lists of waiters.
-    links: Links,
+    /// Links of the list of free places, and of the chains' lists of waiters.
+    links: ListLinks,
     free: List,
     chains: Box<[List]>,
-    /// Of the list of all waiters.
-    order_links: Links,
+    /// Links of the list of all waiters.
+    order_links: ListLinks,
     order: List,
     frames_max: usize,
     frames: usize,
 }
 
 impl Pending {
-    /// Room for so many frames.
+    /// Makes room for `frames_max` frames.
     pub(crate) fn new(frames_max: usize) -> Self {
-        let mut links = Links::new(frames_max);
+        let mut links = ListLinks::new(frames_max);
         let free = List::all(&mut links);
-        let nobody = || Waiter { key: None, since_ns: 0, frames: [const { None }; FRAMES_PER_KEY] };
+        let unused = || Waiter { key: None, since_ns: 0, frames: [const { None }; FRAMES_PER_KEY] };
         Self {
             hasher: RandomState::new(),
-            waiters: (0..frames_max).map(|_| nobody()).collect(),
+            waiters: (0..frames_max).map(|_| unused()).collect(),
             by_key: HashIndex::new(frames_max.max(1)),
             links,
             free,
             chains: vec![List::new(); CHAINS_MAX as usize].into(),
-            order_links: Links::new(frames_max),
+            order_links: ListLinks::new(frames_max),
             order: List::new(),
             frames_max,
             frames: 0,
         }
     }
 
-    /// Frames that wait.
+    /// Returns the number of frames that wait.
     pub(crate) fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Keeps a frame until there is an instance, or gives it back when too many wait.
+    /// Holds a frame until there is an instance. Returns the frame if too many wait.
     pub(crate) fn hold(&mut self, key: &InstanceKey, frame: Frame, now_ns: u64) -> Result<(), Frame> {
         if self.frames == self.frames_max {
             return Err(frame);
@@ -79,33 +79,33 @@ impl Pending {
         Ok(())
     }
 
-    /// The key that has waited longest for an instance of the chain.
+    /// Returns the key that has waited longest for an instance of the chain.
     pub(crate) fn next_key(&self, chain: ChainIndex) -> Option<InstanceKey> {
         let waiter = self.chains.get(chain.0 as usize)?.first()?;
         self.waiters[waiter as usize].key
     }
 
-    /// Since when that key waits.
+    /// Returns since when that key has waited.
     pub(crate) fn next_since_ns(&self, chain: ChainIndex) -> Option<u64> {
         let waiter = self.chains.get(chain.0 as usize)?.first()?;
         Some(self.waiters[waiter as usize].since_ns)
     }
 
-    /// Hands out the frames of the key that [`Pending::next_key`] named, in order.
+    /// Releases the frames of the key that [`Pending::next_key`] returns, in order.
     pub(crate) fn release_next(&mut self, chain: ChainIndex, deliver: impl FnMut(Frame)) {
         if let Some(waiter) = self.chains.get(chain.0 as usize).and_then(List::first) {
             self.end(waiter, deliver);
         }
     }
 
-    /// The chain of the key that has waited longest of all.
+    /// Returns the chain of the key that has waited longest of all.
     pub(crate) fn oldest_chain(&self) -> Option<ChainIndex> {
         let waiter = self.order.first()?;
         self.waiters[waiter as usize].key.map(|key| key.chain)
     }
 
-    /// Gives up the key that has waited longest of all if it waits since `until_ns` or before, handing out its
-    /// frames; returns whether there was one.
+    /// Ends the wait of the key that has waited longest of all, if it has waited since `until_ns` or longer, and
+    /// releases its frames. Returns whether there was such a key.
     pub(crate) fn expire(&mut self, until_ns: u64, give_up: impl FnMut(Frame)) -> bool {
         match self.order.first() {
             Some(waiter) if self.waiters[waiter as usize].since_ns <= until_ns => {

@@ -1,4 +1,4 @@
-//! What a gateway is made of, and why one can't be made.
+//! What a gateway is made from, and why it cannot be made.
 
 use crossbeam_channel::{Receiver, Sender};
 use ipnet::IpNet;
@@ -8,7 +8,7 @@ use crate::invoke::InvokePort;
 use crate::messages::{Command, Event};
 use crate::port::{BufferPool, Port};
 
-/// A port, and what it answers for.
+/// A port, and the addresses that it answers for.
 pub struct PortSetup {
     /// The port.
     pub port: Box<dyn Port>,
@@ -17,43 +17,43 @@ pub struct PortSetup {
     pub addresses: Vec<IpNet>,
 }
 
-/// What a gateway is made of.
+/// What a gateway is made from.
 pub struct GatewayConfig {
     /// Its ports; the first one is `PortIndex(0)`.
     pub ports: Vec<PortSetup>,
-    /// The port of those who invoke chains, if there is to be one; its place is behind the others'.
+    /// The port through which programs invoke chains, if there is one. Its index follows those of the other ports.
     pub invoke: Option<InvokePort>,
     /// The pool from which all its ports take their buffers.
     pub pool: Box<dyn BufferPool>,
-    /// Flows to remember, in 84 bytes each. More of them can be under way; looking up those that were forgotten takes
-    /// longer.
+    /// Size of the flow cache, in flows; each takes 84 bytes. More flows can be active, but flows that were evicted
+    /// take longer to look up.
     pub flows_max: usize,
-    /// Chain instances that may be ready or serving somebody, all chains together.
+    /// Chain instances that may be ready or bound, for all chains together.
     pub instances_max: usize,
     /// Frames that may wait for a chain instance.
     pub pending_max: usize,
-    /// Frames to be received from and transmitted by each port in one poll.
+    /// Frames to receive from and to transmit by each port in one poll.
     pub burst: usize,
-    /// Empty buffers that each MMA is kept supplied with, as far as its link holds them.
+    /// Empty buffers that the gateway keeps lent to each MMA, as far as its link holds them.
     pub empties_max: usize,
-    /// The gateway's ends of its links with the MMAs, in their order.
+    /// The gateway's ends of the links to the MMAs, in the MMAs' order.
     pub links: Vec<GatewayLink>,
-    /// From the launcher.
+    /// Commands from the launcher.
     pub commands: Receiver<Command>,
-    /// To the launcher. Best with room for as many events as there may be instances.
+    /// Events to the launcher. Best with room for as many events as there may be instances.
     pub events: Sender<Event>,
 }
 
-/// Why a gateway can't be made.
+/// Why a gateway cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
-    /// No port at all, or more than can be told apart.
+    /// There is no port, or more than an index can number.
     #[error("a gateway has 1 to {} ports, not {count}", u16::MAX)]
     PortCount {
         /// Ports given.
         count: usize,
     },
-    /// A size that makes no sense.
+    /// A size out of range.
     #[error("{setting} is {value}: it must be from 1 to {max}")]
     Setting {
         /// The field of [`GatewayConfig`].
@@ -63,7 +63,7 @@ pub enum GatewayError {
         /// What it may be.
         max: usize,
     },
-    /// Frames at MMA and waiting could leave the ports without buffers to receive into.
+    /// Frames held by MMA and frames that wait could leave the ports without buffers to receive into.
     #[error(
         "the buffer pool has {have} buffers, but {need} can be under way at once: enlarge the pool, or lower \
          pending_max, empties_max, burst or the size of the link with MMA"

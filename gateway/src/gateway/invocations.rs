@@ -1,17 +1,17 @@
-//! Messages of those who invoke chains, on their way in: as frames are taken in, but for their chain, which their callers have named.
+//! Takes in messages to chains. They follow the path of received frames, except that the caller names the chain.
 
 use super::{Gateway, PENDING_TIMEOUT_NS};
+use crate::activation_clock::ActivationClock;
 use crate::assign::Assignment;
 use crate::drops::DropReason;
-use crate::gateway::bin::Bin;
+use crate::gateway::buffer_return::BufferReturn;
 use crate::handover::Handover;
 use crate::id::ChainIndex;
 use crate::invoke::{Failure, InvokePort};
-use crate::misses::FlowMisses;
 use pinion_mma::id::FwpId;
 
 impl Gateway {
-    /// Finds the instance of each call's chain; returns how many calls there were.
+    /// Finds the instance for each call. Returns how many calls there were.
     pub(super) fn take_calls(&mut self, now_ns: u64) -> usize {
         let Self { invoke, assigner, handover, bin, burst, .. } = self;
         let Some(port) = invoke else { return 0 };
@@ -25,7 +25,7 @@ impl Gateway {
         })
     }
 
-    /// An instance of the chain is ready: for all calls that wait for it, unless somebody else has just got it.
+    /// Serves the calls that wait for a chain, once one of its instances is ready and no frame has bound it first.
     pub(super) fn serve_calls(&mut self, chain: ChainIndex, now_ns: u64) {
         let Self { invoke, assigner, handover, bin, .. } = self;
         let Some(port) = invoke else { return };
@@ -40,11 +40,11 @@ impl Gateway {
         }
     }
 
-    /// There are other rules: whoever prepares instances may have forgotten which are waited for.
+    /// Requests instances again after the rules changed: the launcher may have forgotten which ones were requested.
     pub(super) fn ask_again_for_calls(&mut self, now_ns: u64) {
         let Self { invoke: Some(port), assigner, .. } = self else { return };
         for function in port.chains_waited_for() {
-            // Those whose chain is gone end with their time.
+            // Calls whose chain no longer exists end at their deadline.
             let _ = assigner.assign_call(function, now_ns, now_ns);
         }
     }
@@ -61,9 +61,9 @@ fn send_message(
     port: &mut InvokePort,
     place: u32,
     entry: FwpId,
-    misses: &FlowMisses,
+    misses: &ActivationClock,
     handover: &mut Handover,
-    bin: &mut Bin,
+    bin: &mut BufferReturn,
 ) {
     handover.expect(entry);
     let Some(message) =
@@ -74,7 +74,7 @@ fn send_message(
     let called_ns = port.function(place).map(|(_, called_ns)| called_ns);
     match handover.stage(message, entry) {
         Ok(()) => {
-            // It is seen with the message, which is not published yet.
+            // The worker sees this together with the message, which is not published yet.
             called_ns.into_iter().for_each(|called_ns| misses.note_call(entry, called_ns));
             port.delivered(place);
             bin.observer.port(port.index()).delivered.add(1);
@@ -87,7 +87,7 @@ fn send_message(
 }
 
 #[cold]
-fn fail(port: &mut InvokePort, place: u32, reason: DropReason, bin: &Bin) {
+fn fail(port: &mut InvokePort, place: u32, reason: DropReason, bin: &BufferReturn) {
     let chain = port.function(place).map(|(function, _)| function.chain);
     bin.count_of_chain(port.index(), chain, reason);
     port.fail(place, Failure::of(reason));

@@ -3,8 +3,9 @@
 use super::*;
 use crate::flows::ClientLabel;
 use crate::headers::Vlan;
-use crate::id::{InstanceId, Tenure};
+use crate::id::{ChainGeneration, InstanceId};
 use crate::invoke::Dispatcher;
+use crate::keep_alive::KeepAlives;
 use crate::messages::Event;
 use crate::observer::PortObserver;
 use crate::port::LinkState;
@@ -20,9 +21,9 @@ use pinion_mma::id::FwpId;
 use pinion_mma::link::{Inbound, MmaLink, link};
 use std::net::{IpAddr, Ipv4Addr};
 
-mod behind;
 mod both_ways;
 mod connections;
+mod deferred_burst;
 mod invocations;
 mod loans;
 mod ports;
@@ -43,20 +44,20 @@ struct Rig {
     dispatchers: Vec<Dispatcher>,
 }
 
-/// Sizes that some test wants to be small.
+/// Sizes that a test may want to be small.
 struct Sizes {
     mmas: usize,
     link: usize,
     instances: usize,
     pending: usize,
     events: usize,
-    /// None: there is no port to invoke chains by.
+    /// `None`: there is no port to invoke chains by.
     calls: Option<usize>,
 }
 
 const AMPLE: Sizes = Sizes { mmas: 1, link: 256, instances: 64, pending: 64, events: 256, calls: None };
 
-/// What MMA was given: the frame's target, where it came in, and itself.
+/// What MMA was given: the frame's target, the port that it came in by, and its bytes.
 type Delivered = (FwpId, PortIndex, Vec<u8>);
 
 impl Rig {
@@ -89,14 +90,14 @@ impl Rig {
         Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0, dispatchers }
     }
 
-    /// The same for a first port that takes frames for all stations in.
+    /// A gateway whose first port is promiscuous.
     fn promiscuous() -> Self {
         let mut rig = Self::with_policy(Policy::Shared);
         rig.gateway.ports[0].promiscuous = Promiscuous::Yes;
         rig
     }
 
-    /// One chain for everything, under this policy.
+    /// A gateway with one chain for all traffic, under this policy.
     fn with_policy(policy: Policy) -> Self {
         let mut rig = Self::new(1);
         rig.set_rules(vec![rule(policy, 0)]);
@@ -107,11 +108,11 @@ impl Rig {
         self.set_rules_both_ways(rules, PortSet::EMPTY);
     }
 
-    /// For chains that frames of these ports go back through.
+    /// Sets rules for chains whose way back begins at the ports in `back`.
     fn set_rules_both_ways(&mut self, rules: Vec<Rule>, back: PortSet) {
         let chains = [0, 1].map(|chain| ChainSettings {
             chain: ChainIndex(chain),
-            tenure: Tenure(0),
+            tenure: ChainGeneration(0),
             idle_timeout_ns: IDLE_TIMEOUT_NS,
             back,
         });
@@ -154,7 +155,7 @@ impl Rig {
         self.poll();
     }
 
-    /// What MMA `mma` was given.
+    /// Takes the frames that MMA `mma` was given.
     fn delivered_to(&mut self, mma: usize) -> Vec<Delivered> {
         let mma = &mut self.mmas[mma];
         std::iter::from_fn(|| {
@@ -170,17 +171,17 @@ impl Rig {
         (0..self.mmas.len()).flat_map(|mma| self.delivered_to(mma)).collect()
     }
 
-    /// All empty buffers that MMA `mma` was given.
+    /// Takes all empty buffers that MMA `mma` was given.
     fn empties_of(&mut self, mma: usize) -> Vec<Buffer> {
         std::iter::from_fn(|| self.mmas[mma].empty.pop()).collect()
     }
 
-    /// The instances that frames were delivered to, by the number of their entry.
+    /// Takes the delivered frames and returns the instances they went to, by the number of their entry.
     fn targets(&mut self) -> Vec<u32> {
         self.delivered().into_iter().map(|(target, ..)| target.index).collect()
     }
 
-    /// What the launcher has been told by the start of the next poll.
+    /// Returns the events that the launcher has received by the start of the next poll.
     fn events(&mut self) -> Vec<Event> {
         self.gateway.assigner.begin_poll();
         self.events.try_iter().collect()
@@ -195,7 +196,7 @@ impl Rig {
         counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Ends everything and counts the buffers.
+    /// Ends everything and checks that all buffers are back.
     fn assert_no_buffer_leaked(mut self) {
         self.delivered();
         self.poll();
@@ -230,7 +231,7 @@ fn client(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, 100 + number)
 }
 
-/// A datagram of a client's, told from its others by `from_port` and `mark`.
+/// A datagram of a client. `from_port` and `mark` distinguish it from the client's other datagrams.
 fn datagram(number: u8, from_port: u16, mark: u8) -> Vec<u8> {
     to_station(&ipv4(client(number), SERVER, UDP, &udp(from_port, 7, &[mark])))
 }
@@ -276,12 +277,12 @@ fn per_flow_gives_each_flow_an_instance_of_its_own() {
 }
 
 #[test]
-fn shared_gives_everybody_the_same_instance() {
+fn shared_gives_all_clients_the_same_instance() {
     let mut rig = Rig::with_policy(Policy::Shared);
     (10..12).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1), ping(2, 1), datagram(3, 1, 1)]);
     assert_eq!(rig.targets(), [10, 10, 10]);
-    assert_eq!(rig.events(), [taken(10, ClientLabel::Everybody)]);
+    assert_eq!(rig.events(), [taken(10, ClientLabel::All)]);
     rig.assert_no_buffer_leaked();
 }
 
@@ -321,7 +322,7 @@ fn frames_that_find_no_instance_wait_and_are_delivered_in_order() {
 fn a_client_waits_from_its_first_frame_on_whether_or_not_an_instance_was_ready() {
     let mut rig = Rig::with_policy(Policy::PerClient);
     rig.ready(0, 1);
-    // From here on by the gateway's own clock.
+    // From here on, time is the gateway's own clock.
     let pause = std::time::Duration::from_millis(5);
     std::thread::sleep(pause);
     let start = std::time::Instant::now();
@@ -372,7 +373,7 @@ fn an_unbound_instance_is_never_named_again() {
     (10..13).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1), datagram(1, 5, 1)]);
     assert_eq!((rig.targets(), rig.events().len()), (vec![10, 10], 1));
-    // One that serves, one that was ready, one that nobody knows.
+    // One is bound, one was ready, one is unknown.
     for instance in [10, 11, 99] {
         rig.command(Command::Unbind { instance: InstanceId(instance) });
         assert_eq!(rig.events(), [Event::Unbound { instance: InstanceId(instance) }]);
@@ -388,7 +389,7 @@ fn an_instance_that_is_reclaimed_comes_back_only_if_no_client_has_it() {
     (10..13).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1)]);
     assert_eq!((rig.targets(), rig.events()), (vec![10], vec![taken(10, address(1))]));
-    // One that serves, one that was ready, the same again, one that nobody knows.
+    // One is bound, one was ready, the same again, one is unknown.
     for (instance, comes_back) in [(10, false), (12, true), (12, false), (99, false)] {
         rig.command(Command::Reclaim { instance: InstanceId(instance) });
         let withdrawn = Event::Withdrawn { chain: ChainIndex(0), instance: InstanceId(instance) };
@@ -400,7 +401,7 @@ fn an_instance_that_is_reclaimed_comes_back_only_if_no_client_has_it() {
 }
 
 #[test]
-fn an_instance_that_sees_nothing_is_unbound_and_told_idle_and_one_that_sees_something_is_not() {
+fn an_instance_without_frames_is_unbound_as_idle_and_one_with_frames_is_not() {
     let mut rig = Rig::with_policy(Policy::PerClient);
     (10..13).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[ping(1, 1), ping(2, 1)]);
@@ -416,11 +417,43 @@ fn an_instance_that_sees_nothing_is_unbound_and_told_idle_and_one_that_sees_some
 }
 
 #[test]
+fn an_instance_whose_function_keeps_it_alive_stays_until_that_is_withdrawn_or_expires() {
+    const MAX_NS: u64 = 20 * IDLE_TIMEOUT_NS;
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    let keep = Arc::new(KeepAlives::new(64, MAX_NS, Arc::clone(rig.gateway.observer().flow_misses())));
+    rig.gateway.keep_alive_by(Arc::clone(&keep));
+    for instance in [12, 11, 10] {
+        keep.begin(&[entry(instance)]);
+        rig.ready(0, instance);
+    }
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1), ping(3, 1)]);
+    assert_eq!((rig.targets(), rig.events().len()), (vec![10, 11, 12], 3));
+    // For the maximum from now: by the gateway's own clock, which has hardly begun, like the test's.
+    keep.set(entry(10), u64::MAX);
+    keep.set(entry(11), u64::MAX);
+    let idle = |instance| Event::Idle { chain: ChainIndex(0), instance: InstanceId(instance) };
+    rig.sweep(IDLE_TIMEOUT_NS);
+    assert_eq!(rig.events(), [idle(12)], "it has not said that it wants to live");
+    keep.set(entry(11), 0);
+    rig.sweep(IDLE_TIMEOUT_NS);
+    assert_eq!(rig.events(), [idle(11)], "it has let go");
+    rig.sweep(IDLE_TIMEOUT_NS);
+    assert_eq!(rig.events(), []);
+    rig.send_and_poll(&[ping(1, 2)]);
+    assert_eq!((rig.targets(), rig.events().len()), (vec![10], 0), "it serves its client still");
+    rig.sweep(MAX_NS / 2);
+    assert_eq!(rig.events(), []);
+    rig.sweep(MAX_NS / 2);
+    assert_eq!(rig.events(), [idle(10)], "its time is over");
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn a_frame_that_ends_a_pause_counts_as_seen() {
     let mut rig = Rig::with_policy(Policy::Shared);
     rig.ready(0, 10);
     rig.send_and_poll(&[datagram(1, 5000, 1)]);
-    // Nothing polls meanwhile, and so nothing is swept.
+    // Nothing polls meanwhile, so nothing is swept.
     for _ in 0..3 {
         rig.now_ns += IDLE_TIMEOUT_NS - 1_000_000_000;
         rig.send_and_poll(&[datagram(1, 5000, 2)]);
@@ -430,7 +463,7 @@ fn a_frame_that_ends_a_pause_counts_as_seen() {
         rig.poll();
     }
     assert_eq!(rig.targets(), [10; 4]);
-    assert_eq!(rig.events(), [taken(10, ClientLabel::Everybody)]);
+    assert_eq!(rig.events(), [taken(10, ClientLabel::All)]);
 }
 
 #[test]
@@ -500,7 +533,42 @@ fn fragments_are_delivered_with_the_first_of_their_datagram_and_without_it_dropp
 }
 
 #[test]
-fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
+fn no_fragment_overwrites_the_ports_that_its_datagram_was_classified_by() {
+    let mut rig = Rig::new(1);
+    let to_web = Match { protocol: Some(TCP), destination_ports: Some(80..=80), ..Match::default() };
+    rig.set_rules(vec![Rule { matches: to_web, ..rule(Policy::Shared, 0) }]);
+    rig.ready(0, 10);
+    let (web, ssh) = (segment(5000, 80, SYN, &[0; 12]), segment(5000, 22, SYN, &[0; 12]));
+    let v4 = |protocol, flags_offset, payload: &[u8]| {
+        to_station(&ipv4_fragment(client(1), SERVER, protocol, flags_offset, payload))
+    };
+    let v6 = |next_header, offset_more: u16, payload: &[u8]| {
+        let [high, low] = offset_more.to_be_bytes();
+        let part = [&[next_header, 0, high, low, 0, 0, 0, 9], payload].concat();
+        to_station(&ipv6("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap(), 44, 64, &part))
+    };
+    for (number, offset) in (1_u8..).zip([8_u8, 16]) {
+        rig.send_and_poll(&[
+            v4(TCP, [0x20, 0], &web),
+            v4(TCP, [0, offset / 8], &ssh[usize::from(offset)..]),
+            v4(TCP, [0, 4], &[7; 16]),
+        ]);
+        assert_eq!(rig.targets(), [10]);
+        // Whatever protocol it claims to carry.
+        for next_header in [TCP, UDP, 59, 44, 0, 60] {
+            rig.send_and_poll(&[v6(TCP, 1, &web), v6(next_header, offset.into(), &ssh[usize::from(offset)..])]);
+            assert_eq!(rig.targets(), [10]);
+        }
+        assert_eq!(rig.drops(DropReason::OverlappingFragment), 7 * u64::from(number));
+        assert_eq!(rig.drops(DropReason::FragmentWithoutFirst), u64::from(number));
+    }
+    rig.send_and_poll(&[v6(TCP, 1, &web), v6(59, 32, &[7; 16]), v4(TCP, [0x20, 0], &web), v4(TCP, [0, 4], &[7; 16])]);
+    assert_eq!(rig.targets(), [10; 4]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn dropped_frames_of_a_chain_are_counted_with_that_chain_too() {
     use DropReason::{LauncherBusy, MmaBusy, NoInstance, PendingFull};
     let other = |rule: Rule| {
         let source = Some(IpAddr::V4(client(2)).into());
@@ -516,7 +584,7 @@ fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
     rig.ready(1, 10);
     rig.send_and_poll(&vec![ping(2, 1); 20]);
     assert_eq!((rig.targets().len(), rig.chain_drops(1)), (8, vec![(NoInstance, 3), (PendingFull, 2), (MmaBusy, 12)]));
-    // Events fill the channel until one is kept; then the first frame of a chain that nobody asked for yet is turned away.
+    // Events fill the channel until one is held. Then the first frame of a chain that was not requested yet is dropped.
     for instance in [11, 11, 12, 13] {
         rig.commands.send(Command::Unbind { instance: InstanceId(instance) }).unwrap();
     }
@@ -529,13 +597,13 @@ fn what_is_dropped_of_a_chains_frames_is_counted_with_that_chain_too() {
 }
 
 #[test]
-fn no_event_is_lost_and_nothing_new_begins_while_the_launcher_does_not_listen() {
+fn no_event_is_lost_and_nothing_new_begins_while_the_launcher_reads_no_events() {
     let mut rig = Rig::with(1, Sizes { events: 4, ..AMPLE });
     rig.set_rules(vec![rule(Policy::PerClient, 0)]);
     (10..30).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&(0..10).map(|number| ping(number, 1)).collect::<Vec<_>>());
     assert_eq!(rig.targets().len(), 10);
-    // Old clients are served, new ones turned away, commands left in their channel, and nobody given up.
+    // Existing clients are served, new ones dropped, commands left in their channel, and no instance is released.
     rig.commands.send(Command::Unbind { instance: InstanceId(10) }).unwrap();
     rig.send_and_poll(&[ping(3, 2), ping(50, 1)]);
     assert_eq!((rig.targets(), rig.drops(DropReason::LauncherBusy)), (vec![13], 1));

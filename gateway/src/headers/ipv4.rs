@@ -6,7 +6,7 @@ use super::key::{FlowKey, ICMP, Ingress};
 use super::{Headers, Part, be16, transport};
 use crate::drops::DropReason;
 
-/// Without options.
+/// Length of a header without options.
 const HEADER_MIN: usize = 20;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
@@ -39,7 +39,11 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReaso
     };
     let told = transport::read(header[9], ICMP, payload, part)?;
     let flow = FlowKey::ipv4(source, address(header, 16), header[9], ingress);
-    Ok(Headers::of(flow, told, part, u32::from(be16(header[4], header[5]))))
+    let boundary = match part {
+        Part::Later => (fragmentation & FRAGMENT_OFFSET) * 8,
+        Part::First | Part::Whole => told.header_bytes(),
+    };
+    Ok(Headers::of(flow, told, part, u32::from(be16(header[4], header[5])), boundary))
 }
 
 #[inline(always)]
@@ -58,7 +62,7 @@ fn checksum_holds(header: &[u8; HEADER_MIN], options: &[u8]) -> bool {
     if !options.is_empty() {
         sum += sum_of(options);
     }
-    // At most 15 words: two rounds leave 17 bits, the third 16.
+    // At most 15 words: two rounds leave 17 bits, the third leaves 16.
     sum = (sum & 0xffff_ffff) + (sum >> 32);
     sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
     sum = (sum & 0xffff) + (sum >> 16);

@@ -6,7 +6,8 @@ use super::key::{FlowKey, ICMPV6, Ingress};
 use super::{Headers, Part, be16, transport};
 use crate::drops::DropReason;
 
-/// IPv6 extension headers read before a frame is given up; all that RFC 8200 defines, once each, are fewer.
+/// The most IPv6 extension headers that are read; a packet with more is dropped. All that RFC 8200 defines, once each,
+/// are fewer.
 pub const EXTENSIONS_MAX: usize = 8;
 
 const HEADER: usize = 40;
@@ -29,9 +30,9 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReaso
     if source.is_multicast() {
         return Err(DropReason::BadSource);
     }
-    let Transport { protocol, payload, part, identification } = match header[6] {
+    let Transport { protocol, payload, part, identification, boundary } = match header[6] {
         HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS => skip_extensions(header[6], payload)?,
-        protocol => Transport { protocol, payload, part: Part::Whole, identification: 0 },
+        protocol => Transport { protocol, payload, part: Part::Whole, identification: 0, boundary: 0 },
     };
     if protocol == ICMPV6 && part != Part::Later {
         let message_type = payload.first().ok_or(DropReason::Truncated)?;
@@ -41,7 +42,11 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress) -> Result<Headers, DropReaso
     }
     let told = transport::read(protocol, ICMPV6, payload, part)?;
     let flow = FlowKey::ipv6(source, address(header, 24), protocol, ingress);
-    Ok(Headers::of(flow, told, part, identification))
+    let boundary = match part {
+        Part::First => boundary.saturating_add(told.header_bytes()),
+        Part::Later | Part::Whole => boundary,
+    };
+    Ok(Headers::of(flow, told, part, identification, boundary))
 }
 
 #[inline(always)]
@@ -57,11 +62,14 @@ struct Transport<'a> {
     payload: &'a [u8],
     part: Part,
     identification: u32,
+    /// For a first fragment, the bytes of its datagram before the payload; for a later one, the bytes before its part.
+    boundary: u16,
 }
 
 #[inline(never)]
 fn skip_extensions(first: u8, bytes: &[u8]) -> Result<Transport<'_>, DropReason> {
-    let mut at = Transport { protocol: first, payload: bytes, part: Part::Whole, identification: 0 };
+    let mut at = Transport { protocol: first, payload: bytes, part: Part::Whole, identification: 0, boundary: 0 };
+    let mut fragmented_len = 0;
     for _ in 0..=EXTENSIONS_MAX {
         match at.protocol {
             HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {
@@ -83,12 +91,18 @@ fn skip_extensions(first: u8, bytes: &[u8]) -> Result<Transport<'_>, DropReason>
                 };
                 let [.., a, b, c, d] = *header;
                 (at.part, at.identification) = (part, u32::from_be_bytes([a, b, c, d]));
-                // What follows is a piece from the middle of something: no header to be read there.
+                (at.boundary, fragmented_len) = (offset_more & 0xfff8, rest.len());
+                // What follows is from the middle of the datagram: there is no header to read.
                 if part == Part::Later {
                     return Ok(at);
                 }
             }
-            _ => return Ok(at),
+            _ => {
+                if at.part == Part::First {
+                    at.boundary = (fragmented_len - at.payload.len()) as u16;
+                }
+                return Ok(at);
+            }
         }
     }
     Err(DropReason::TooManyExtensions)

@@ -1,4 +1,4 @@
-//! What tells flows apart, in six machine words: cheap to make, to hash and to compare.
+//! The fields that distinguish flows, in six machine words: cheap to make, to hash and to compare.
 //!
 //! ```text
 //!   word 0, 1   source address, as a number of 128 bits; IPv4 in the lowest 32
@@ -6,8 +6,8 @@
 //!   word 4, 5   see `Field`
 //! ```
 //!
-//! Equal flows have equal words, and the other way round: fields that a packet lacks are 0, and where 0 could be a value
-//! another bit tells.
+//! Equal flows have equal words, and vice versa. Fields that a packet lacks are 0; where 0 is a valid value, another
+//! bit tells the two apart.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -35,47 +35,47 @@ impl Field {
     pub(crate) const VLAN: Self = Self { word: 4, shift: 0, bits: 16 };
     pub(crate) const INNER_VLAN: Self = Self { word: 5, shift: 48, bits: 16 };
     pub(crate) const PROTOCOL: Self = Self { word: 5, shift: 40, bits: 8 };
-    /// 0 where there is none, else [`ICMP_TYPE_THERE`] and the type.
+    /// 0 if there is none, else [`ICMP_TYPE_THERE`] and the type.
     pub(crate) const ICMP_TYPE: Self = Self { word: 5, shift: 16, bits: 9 };
     /// 1 for IPv6.
     pub(crate) const IP_VERSION: Self = Self { word: 5, shift: 8, bits: 1 };
-    /// 1 for what is not a flow, but a datagram in fragments, with its identification in place of ports.
+    /// 1 if the key is not of a flow but of a datagram in fragments, with its identification in place of the ports.
     const DATAGRAM: Self = Self { word: 5, shift: 0, bits: 1 };
     const IDENTIFICATION: Self = Self { word: 4, shift: 32, bits: 32 };
 
-    /// The highest value it can have.
+    /// Returns the highest value of the field.
     pub(crate) const fn max(self) -> u64 {
         (1 << self.bits) - 1
     }
 
-    /// Its bits in its word.
+    /// Returns the field's bits in its word.
     pub(crate) const fn mask(self) -> u64 {
         self.max() << self.shift
     }
 
-    /// Its word if it has this value and all else is 0.
+    /// Returns the word in which the field has this value and all else is 0.
     #[inline]
     pub(crate) const fn with(self, value: u64) -> u64 {
         value << self.shift
     }
 
-    /// Its value in a key.
+    /// Returns the field's value in a key.
     #[inline]
     pub(crate) fn of(self, flow: &FlowKey) -> u64 {
         (flow.words[self.word] >> self.shift) & self.max()
     }
 }
 
-/// See [`Field::ICMP_TYPE`].
+/// The bit that says that there is an ICMP type: see [`Field::ICMP_TYPE`].
 pub(crate) const ICMP_TYPE_THERE: u64 = 0x100;
 
-/// The VLAN that a frame belongs to, by the ids of its tags; an id is 0 where there is no tag, or one that only carries a
-/// priority.
+/// The VLAN that a frame belongs to, by the ids of its tags. An id is 0 if there is no such tag, or if the tag only
+/// carries a priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vlan {
-    /// Of the tag, or of the outer one of two.
+    /// The id of the tag, or of the outer one of two.
     pub id: u16,
-    /// Of the inner one of two.
+    /// The id of the inner one of two.
     pub inner_id: u16,
 }
 
@@ -104,7 +104,7 @@ pub struct Ingress {
     pub vlan: Vlan,
 }
 
-/// What tells one flow from another: addresses, protocol, ports, ICMP type, and where it came in.
+/// What distinguishes a flow: addresses, protocol, ports, ICMP type, and where it came in.
 ///
 /// Ports are 0 where there are none.
 #[derive(Clone, Copy, Eq)]
@@ -123,7 +123,7 @@ impl PartialEq for FlowKey {
 }
 
 impl FlowKey {
-    /// Of a protocol between two IPv4 addresses, without ports.
+    /// Makes the key of a protocol between two IPv4 addresses, without ports.
     #[inline(always)]
     #[must_use]
     pub fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, ingress: Ingress) -> Self {
@@ -132,7 +132,7 @@ impl FlowKey {
         Self { words: [0, source, 0, destination, at, rest] }
     }
 
-    /// Of a protocol between two IPv6 addresses, without ports.
+    /// Makes the key of a protocol between two IPv6 addresses, without ports.
     #[inline(always)]
     #[must_use]
     pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, protocol: u8, ingress: Ingress) -> Self {
@@ -141,7 +141,7 @@ impl FlowKey {
         Self { words: [source_high, source_low, high, low, at, rest | Field::IP_VERSION.with(1)] }
     }
 
-    /// The same flow with these ports, if it had none.
+    /// Returns the key with these ports. It must have had none.
     #[inline(always)]
     #[must_use]
     pub fn with_ports(mut self, source: u16, destination: u16) -> Self {
@@ -149,7 +149,7 @@ impl FlowKey {
         self
     }
 
-    /// The same flow with this ICMP type, if it had none.
+    /// Returns the key with this ICMP type. It must have had none.
     #[inline(always)]
     #[must_use]
     pub fn with_icmp_type(mut self, icmp_type: u8) -> Self {
@@ -157,7 +157,7 @@ impl FlowKey {
         self
     }
 
-    /// The name that all fragments of a datagram of this flow have in common: never equal to a flow.
+    /// Returns the key that all fragments of a datagram of this flow share. It never equals a flow's key.
     pub(crate) fn datagram(&self, identification: u32) -> Self {
         let mut words = self.words;
         words[4] &= Field::INGRESS_PORT.mask() | Field::VLAN.mask();
@@ -171,7 +171,7 @@ impl FlowKey {
         Self { words }
     }
 
-    /// All there is.
+    /// Returns all words of the key.
     #[inline]
     pub(crate) fn words(&self) -> &[u64; 6] {
         &self.words
@@ -182,23 +182,23 @@ impl FlowKey {
         Field::IP_VERSION.of(self) == 1
     }
 
-    /// The source address as a number.
+    /// Returns the source address as a number.
     pub(crate) fn source_bits(&self) -> u128 {
         (u128::from(self.words[0]) << 64) | u128::from(self.words[1])
     }
 
-    /// The destination address as a number.
+    /// Returns the destination address as a number.
     pub(crate) fn destination_bits(&self) -> u128 {
         (u128::from(self.words[2]) << 64) | u128::from(self.words[3])
     }
 
-    /// Who sent it.
+    /// Returns the sender's address.
     #[must_use]
     pub fn source(&self) -> IpAddr {
         self.address(self.source_bits())
     }
 
-    /// Whom it is for.
+    /// Returns the receiver's address.
     #[must_use]
     pub fn destination(&self) -> IpAddr {
         self.address(self.destination_bits())
@@ -208,40 +208,40 @@ impl FlowKey {
         if self.is_ipv6() { Ipv6Addr::from_bits(bits).into() } else { Ipv4Addr::from_bits(bits as u32).into() }
     }
 
-    /// The IP protocol's number.
+    /// Returns the IP protocol's number.
     #[inline]
     #[must_use]
     pub fn protocol(&self) -> u8 {
         Field::PROTOCOL.of(self) as u8
     }
 
-    /// The sender's port.
+    /// Returns the sender's port.
     #[must_use]
     pub fn source_port(&self) -> u16 {
         Field::SOURCE_PORT.of(self) as u16
     }
 
-    /// The receiver's port.
+    /// Returns the receiver's port.
     #[must_use]
     pub fn destination_port(&self) -> u16 {
         Field::DESTINATION_PORT.of(self) as u16
     }
 
-    /// The type of message, in ICMP over IPv4 and ICMPv6 over IPv6.
+    /// Returns the message type, if the protocol is ICMP over IPv4 or ICMPv6 over IPv6.
     #[must_use]
     pub fn icmp_type(&self) -> Option<u8> {
         let icmp_type = Field::ICMP_TYPE.of(self);
         (icmp_type & ICMP_TYPE_THERE != 0).then_some(icmp_type as u8)
     }
 
-    /// Where it came in.
+    /// Returns where the flow came in.
     #[must_use]
     pub fn ingress(&self) -> Ingress {
         let vlan = Vlan { id: Field::VLAN.of(self) as u16, inner_id: Field::INNER_VLAN.of(self) as u16 };
         Ingress { port: PortIndex(Field::INGRESS_PORT.of(self) as u16), vlan }
     }
 
-    /// The flow, wherever it came in.
+    /// Returns the flow without where it came in.
     #[must_use]
     pub fn five_tuple(&self) -> FiveTuple {
         FiveTuple {
@@ -282,9 +282,9 @@ impl fmt::Debug for FlowKey {
 /// Addresses, protocol and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FiveTuple {
-    /// Who sent it.
+    /// The sender's address.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// The receiver's address.
     pub destination: IpAddr,
     /// The IP protocol's number.
     pub protocol: u8,
@@ -295,7 +295,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// The flow of answers.
+    /// Returns the flow in the opposite direction.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self {
@@ -309,7 +309,7 @@ impl FiveTuple {
 }
 
 impl Hash for FiveTuple {
-    // One write of all fields: several times cheaper than the derived implementation's many small ones.
+    // One write of all fields is several times cheaper than the many small writes of the derived implementation.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut bytes = [0; 40];
         bytes[..16].copy_from_slice(&wide(self.source).octets());

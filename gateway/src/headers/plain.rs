@@ -1,8 +1,8 @@
-//! The short way through the headers of what most packets are: whole UDP and TCP over IPv4, untagged, without IP options, and of TCP
-//! what is in the midst of a connection.
+//! The short way through the headers of most packets: whole UDP and TCP over untagged IPv4 without options, and for TCP
+//! only segments within a connection.
 //!
-//! Everything lies at a fixed place, so it takes a dozen loads and compares, and what tells flows apart fits into two words.
-//! [`read`] accepts only what [`super::parse`] takes for the same flow; all else is for that to judge.
+//! All fields have fixed positions, so a dozen loads and compares suffice, and a flow's key fits into two words.
+//! [`read`] accepts only packets for which [`super::parse`] finds the same flow; it leaves all others to that function.
 
 use std::net::Ipv4Addr;
 
@@ -13,15 +13,15 @@ use super::is_for;
 use super::key::{FlowKey, Ingress, TCP, UDP, Vlan};
 use super::transport::MILESTONE_FLAGS;
 
-/// As far as UDP's header goes.
+/// Length of the headers up to the end of UDP's.
 const HEADERS: usize = 14 + IP_HEADER + UDP_HEADER;
 const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const TCP_HEADER: usize = 20;
-/// EtherType of IPv4, and its version and header length in the byte behind.
+/// The EtherType of IPv4, and the following byte: version and header length.
 const START: [u8; 3] = [0x08, 0x00, 0x45];
 
-/// A flow of such packets. Equal flows have equal words, and the other way round.
+/// The flow of such a packet. Equal flows have equal words, and vice versa.
 ///
 /// ```text
 ///   word 0   source address, destination address    as they lie in the packet
@@ -33,7 +33,7 @@ pub(crate) struct PlainFlow {
 }
 
 impl PlainFlow {
-    /// Of no packet: its protocol is 0.
+    /// The flow of no packet: its protocol is 0.
     pub(crate) const NONE: Self = Self { words: [0; 2] };
 
     #[inline(always)]
@@ -41,7 +41,7 @@ impl PlainFlow {
         self.words
     }
 
-    /// A flow among those of such packets, if it is one.
+    /// Returns the plain form of a flow, if it has one.
     pub(crate) fn of(flow: &FlowKey) -> Option<Self> {
         let ([_, source, _, destination, ..], Ingress { port, vlan }) = (flow.words(), flow.ingress());
         if flow.is_ipv6() || vlan != Vlan::UNTAGGED || !matches!(flow.protocol(), TCP | UDP) {
@@ -53,7 +53,7 @@ impl PlainFlow {
         Some(Self { words: [as_it_lies(*source) | as_it_lies(*destination) << 32, rest] })
     }
 
-    /// The same flow among all flows.
+    /// Returns the general form of the flow.
     #[inline(always)]
     pub(crate) fn key(&self) -> FlowKey {
         let [addresses, rest] = self.words;
@@ -66,7 +66,7 @@ impl PlainFlow {
     }
 }
 
-/// The flow of a frame that came in by `port`, whose hardware address is `station`, if it is such a packet, and in order.
+/// Returns the flow of a valid frame of this kind, which came in by `port`, whose hardware address is `station`.
 #[inline(always)]
 pub(crate) fn read(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Option<PlainFlow> {
     let head = frame.first_chunk::<HEADERS>()?;
@@ -84,7 +84,7 @@ pub(crate) fn read(frame: &[u8], port: PortIndex, station: EthernetAddress) -> O
     if !is_zero_in_ones_complement(sum) || source.is_multicast() || source.is_broadcast() {
         return None;
     }
-    // One comparison for lengths that are too small for the headers: they wrap around.
+    // One comparison also covers lengths too small for the headers, because they wrap around.
     let payload_len = total_len.wrapping_sub(IP_HEADER);
     let protocol = packet[9];
     let fits = match protocol {
@@ -102,10 +102,11 @@ pub(crate) fn read(frame: &[u8], port: PortIndex, station: EthernetAddress) -> O
     fits.then_some(PlainFlow { words: [addresses, rest] })
 }
 
-/// Whether 16-bit words come to nothing when they are added up as RFC 1071 has it; given their sum, taken two at a time and in
-/// any byte order.
+/// Returns whether the one's complement sum of 16-bit words (RFC 1071) is zero. `sum` is their plain sum, taken two
+/// words at a time and in any byte order.
 #[inline(always)]
 fn is_zero_in_ones_complement(sum: u64) -> bool {
-    // 0xffff divides what is nothing there, and the sum of a header, which starts with 0x45, is not 0.
+    // A one's complement zero is a multiple of 0xffff. The sum of a header is not 0, because the header starts with
+    // 0x45.
     sum.is_multiple_of(0xffff)
 }

@@ -1,10 +1,10 @@
-//! VLAN tags: IEEE 802.1Q, and two of them as 802.1ad (QinQ) or as two of 802.1Q.
+//! VLAN tags: IEEE 802.1Q, and two tags as in 802.1ad (QinQ) or both of 802.1Q.
 
 use super::be16;
 use super::key::Vlan;
 use crate::drops::DropReason;
 
-/// Tags read before a frame is given up.
+/// The most tags that are read. A frame with more is dropped.
 pub const TAGS_MAX: usize = 2;
 
 /// The types of a customer's tag (802.1Q) and a provider's (802.1ad).
@@ -18,10 +18,11 @@ pub(super) fn is_tag(ethertype: u16) -> bool {
     TYPES.contains(&ethertype)
 }
 
-/// Reads the tags of a frame, whose first has this type; returns the VLAN, the type of what is behind the tags, and that.
+/// Reads the tags of a frame, whose first has this type. Returns the VLAN, the type of what follows the tags, and the
+/// rest.
 ///
-/// A tag with the id 0 carries a priority only. As the outer tag of two it is not skipped: what comes on the untagged
-/// network must not get into a VLAN by naming it in an inner tag.
+/// A tag with the id 0 only carries a priority. As the outer one of two tags it is not skipped: a frame of the untagged
+/// network must not enter a VLAN by naming it in an inner tag.
 pub(super) fn read(tag: u16, bytes: &[u8]) -> Result<(Vlan, u16, &[u8]), DropReason> {
     let (mut ids, mut ethertype, mut rest) = ([0; TAGS_MAX], tag, bytes);
     for id in &mut ids {
@@ -39,7 +40,7 @@ pub(super) fn read(tag: u16, bytes: &[u8]) -> Result<(Vlan, u16, &[u8]), DropRea
     Ok((Vlan { id: ids[0], inner_id: ids[1] }, ethertype, rest))
 }
 
-/// Where the payload of a frame that [`super::parse`] has read begins.
+/// Returns where the payload begins, for a frame that [`super::parse`] has read.
 pub(crate) fn payload_offset(frame: &[u8]) -> usize {
     let mut offset = ETHERNET_HEADER;
     for _ in 0..TAGS_MAX {

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: each header and each way to be malformed, then any bytes at all.
+//! Tests of [`super`]: each header and each way to be malformed, then arbitrary bytes.
 
 use super::*;
 use crate::test_frames::{self as frames, IPV4, IPV6, *};
@@ -43,12 +43,14 @@ fn flow(source: impl Into<IpAddr>, destination: impl Into<IpAddr>, protocol: u8,
     Headers::Flow(key(source, destination, protocol, ports), None)
 }
 
-fn first(flow: FlowKey, identification: u32) -> Headers {
-    Headers::Fragment(Fragment { flow, identification, part: Part::First })
+/// A first fragment whose headers end at `boundary`.
+fn first(flow: FlowKey, identification: u32, boundary: u16) -> Headers {
+    Headers::Fragment(Fragment { flow, identification, part: Part::First, boundary })
 }
 
-fn later(flow: FlowKey, identification: u32) -> Headers {
-    Headers::Fragment(Fragment { flow, identification, part: Part::Later })
+/// A later fragment that begins at `boundary`.
+fn later(flow: FlowKey, identification: u32, boundary: u16) -> Headers {
+    Headers::Fragment(Fragment { flow, identification, part: Part::Later, boundary })
 }
 
 fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
@@ -59,7 +61,7 @@ fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
     ipv6(CLIENT_V6, SERVER_V6, next, 64, payload)
 }
 
-/// An IPv4 packet whose header was changed and whose checksum is right again.
+/// An IPv4 packet with a changed header and a corrected checksum.
 fn changed_v4(payload: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut packet = v4(UDP, payload);
     change(&mut packet);
@@ -97,7 +99,7 @@ fn messages_of_icmp_have_their_type_and_others_have_none() {
     let reply = key(CLIENT_V4, SERVER_V4, ICMP, (0, 0)).with_icmp_type(0);
     assert_eq!(read_v4(&v4(ICMP, &[0; 8])), Ok(Headers::Flow(reply, None)));
     assert_eq!((reply.icmp_type(), echo_v6.icmp_type()), (Some(0), Some(128)));
-    // The other version's ICMP is a protocol like any other.
+    // The other IP version's ICMP is a protocol like any other.
     let (odd_v4, odd_v6) = (read_v4(&v4(ICMPV6, &[128; 8])), read_v6(&v6(ICMP, &[8; 8])));
     assert_eq!(odd_v4, Ok(flow(CLIENT_V4, SERVER_V4, ICMPV6, (0, 0))));
     assert_eq!(odd_v6, Ok(flow(CLIENT_V6, SERVER_V6, ICMP, (0, 0))));
@@ -115,7 +117,7 @@ fn frames_to_the_station_and_to_groups_are_taken_and_others_are_not() {
 }
 
 #[test]
-fn link_control_is_told_from_flows() {
+fn link_control_is_distinguished_from_flows() {
     assert_eq!(read(&arp_request((CLIENT, CLIENT_V4), SERVER_V4)), Ok(Headers::Arp));
     assert_eq!(read(&frames::solicitation(CLIENT_V6, SERVER_V6)), Ok(Headers::NeighborDiscovery));
     for message in 133..=137 {
@@ -233,24 +235,45 @@ fn only_the_first_fragment_has_ports() {
     let (whole, portless) = (key(CLIENT_V4, SERVER_V4, UDP, (68, 67)), key(CLIENT_V4, SERVER_V4, UDP, (0, 0)));
     let piece =
         |flags_offset, payload: &[u8]| read_v4(&ipv4_fragment(CLIENT_V4, SERVER_V4, UDP, flags_offset, payload));
-    assert_eq!(piece([0x20, 0], &datagram[..64]), Ok(first(whole, 0x1234)));
-    assert_eq!(piece([0x20, 8], &datagram[64..80]), Ok(later(portless, 0x1234)));
-    assert_eq!(piece([0x00, 10], &datagram[80..]), Ok(later(portless, 0x1234)));
+    assert_eq!(piece([0x20, 0], &datagram[..64]), Ok(first(whole, 0x1234, 8)));
+    assert_eq!(piece([0x20, 8], &datagram[64..80]), Ok(later(portless, 0x1234, 64)));
+    assert_eq!(piece([0x00, 10], &datagram[80..]), Ok(later(portless, 0x1234, 80)));
     assert_eq!(piece([0x20, 0], &datagram[..7]), Err(DropReason::Truncated), "a first one that hides its ports");
     let (whole, portless) = (key(CLIENT_V6, SERVER_V6, UDP, (68, 67)), key(CLIENT_V6, SERVER_V6, UDP, (0, 0)));
     let piece = |offset_more: [u8; 2], payload: &[u8]| {
         let header = [UDP, 0xaa, offset_more[0], offset_more[1], 9, 8, 7, 6];
         read_v6(&v6(44, &[&header, payload].concat()))
     };
-    assert_eq!(piece([0, 1], &datagram[..64]), Ok(first(whole, 0x0908_0706)));
-    assert_eq!(piece([0, 64 | 1], &datagram[64..80]), Ok(later(portless, 0x0908_0706)));
-    assert_eq!(piece([0, 80], &datagram[80..]), Ok(later(portless, 0x0908_0706)));
+    assert_eq!(piece([0, 1], &datagram[..64]), Ok(first(whole, 0x0908_0706, 8)));
+    assert_eq!(piece([0, 64 | 1], &datagram[64..80]), Ok(later(portless, 0x0908_0706, 64)));
+    assert_eq!(piece([0, 80], &datagram[80..]), Ok(later(portless, 0x0908_0706, 80)));
     assert_eq!(piece([0, 0], &datagram), Ok(Headers::Flow(whole, None)));
     assert_eq!(piece([0, 0], &datagram[..64]), Err(DropReason::BadLength), "whole, but for the datagram's length");
 }
 
 #[test]
-fn all_fragments_of_a_datagram_have_one_name_and_no_flow_has_it() {
+fn a_first_fragments_headers_end_behind_its_extension_headers_and_those_of_its_transport() {
+    let flow_of = |from: IpAddr, to: IpAddr, protocol, ports| key(from, to, protocol, ports);
+    let tcp = segment(4000, 80, SYN, &[0; 12]);
+    let part = read_v4(&ipv4_fragment(CLIENT_V4, SERVER_V4, TCP, [0x20, 0], &tcp));
+    assert_eq!(part, Ok(first(flow_of(CLIENT_V4.into(), SERVER_V4.into(), TCP, (4000, 80)), 0x1234, 20)));
+    let expected = flow_of(CLIENT_V6.into(), SERVER_V6.into(), TCP, (4000, 80));
+    for options in [0, 8, 16, 64] {
+        let mut header = vec![0; options];
+        if options > 0 {
+            (header[0], header[1]) = (TCP, (options / 8 - 1) as u8);
+        }
+        let next = if options > 0 { 60 } else { TCP };
+        // Headers before the fragment header are not part of the datagram.
+        let hop_by_hop = [44, 0, 1, 4, 0, 0, 0, 0];
+        let fragment = [next, 0, 0, 1, 0, 0, 0, 9];
+        let packet = v6(0, &[&hop_by_hop[..], &fragment, &header, &tcp].concat());
+        assert_eq!(read_v6(&packet), Ok(first(expected, 9, options as u16 + 20)));
+    }
+}
+
+#[test]
+fn all_fragments_of_a_datagram_share_one_key_that_no_flow_has() {
     let name = |flow: FlowKey| flow.datagram(7);
     let v4 = key(CLIENT_V4, SERVER_V4, UDP, (0, 0));
     assert_eq!(name(v4.with_ports(68, 67)), name(v4));
@@ -259,7 +282,7 @@ fn all_fragments_of_a_datagram_have_one_name_and_no_flow_has_it() {
     assert_ne!(name(icmp), name(v4));
     assert_ne!(v4.datagram(7), v4.datagram(8));
     assert_ne!(v4.datagram(7), v4.with_ports(0, 7));
-    // Of IPv6, fragments may name different headers behind theirs.
+    // Fragments of an IPv6 packet may name different next headers.
     let v6 = |protocol| key(CLIENT_V6, SERVER_V6, protocol, (0, 0));
     assert_eq!(name(v6(UDP).with_ports(68, 67)), name(v6(60)));
 }
@@ -310,10 +333,10 @@ fn flows_are_shown_as_an_operator_would_write_them() {
 }
 
 #[test]
-fn whole_tcp_segments_tell_of_their_connections_beginning_and_end_and_never_go_the_short_way_then() {
+fn segments_that_begin_or_end_a_connection_are_recognised_and_never_take_the_short_way() {
     const PSH: u8 = 0x08;
     const ECE: u8 = 0x40;
-    use Milestone::{Closes, Opens, Resets};
+    use TcpEvent::{Closes, Opens, Resets};
     let told = [
         (ACK, None),
         (ACK | PSH, None),
@@ -325,7 +348,7 @@ fn whole_tcp_segments_tell_of_their_connections_beginning_and_end_and_never_go_t
         (FIN | ACK | PSH, Some(Closes)),
         (RST, Some(Resets)),
         (RST | ACK, Some(Resets)),
-        // No honest sender's.
+        // No compliant sender sends these.
         (SYN | FIN, Some(Opens)),
         (SYN | FIN | ACK, Some(Closes)),
         (SYN | FIN | RST | ACK, Some(Resets)),
@@ -376,7 +399,7 @@ fn every_truncation_of_a_valid_frame_is_dropped_as_truncated() {
     for frame in valid_frames() {
         let whole = read(&frame);
         assert!(whole.is_ok());
-        // What ARP carries is read by who answers it.
+        // The contents of ARP are read only when it is answered.
         let len_min = if whole == Ok(Headers::Arp) { payload_offset(&frame) } else { frame.len() };
         for len in 0..len_min {
             assert_eq!(read(&frame[..len]), Err(DropReason::Truncated), "{len} bytes of {frame:02x?}");
@@ -406,7 +429,7 @@ proptest! {
             let place = place.index(frame.len());
             frame[place] = value;
         }
-        // Else the checksum would stop most of what was changed.
+        // Otherwise the checksum would reject most of the changes.
         if reseal && frame[12..14] == [0x08, 0x00] {
             reseal_ipv4(&mut frame[14..]);
         }

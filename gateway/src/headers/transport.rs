@@ -1,4 +1,4 @@
-//! What the headers behind IP's tell of a flow: ports, ICMP types, and how TCP connections begin and end.
+//! What the headers after IP's say about a flow: ports, ICMP types, and the begin and end of TCP connections.
 
 use super::key::{FlowKey, TCP, UDP};
 use super::{Part, be16};
@@ -11,23 +11,24 @@ const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
-/// A segment without any of these flags is no [`Milestone`].
+/// A segment without any of these flags carries no [`TcpEvent`].
 pub(super) const MILESTONE_FLAGS: u8 = FIN | SYN | RST;
 
-/// What a TCP segment says of its connection's life. Whether the connection believes it, its sequence number decides, which
-/// nobody here looks at.
+/// A TCP segment's event in the life of its connection. The sequence number decides whether the endpoint accepts it;
+/// the gateway does not check that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Milestone {
+pub enum TcpEvent {
     /// The sender asks for a new connection.
     Opens,
-    /// The sender has nothing more to say.
+    /// The sender has nothing more to send.
     Closes,
-    /// The sender knows of no such connection, or any longer.
+    /// The sender does not know the connection, or no longer.
     Resets,
 }
 
-impl Milestone {
-    /// What a header's flags say. The answer to an opening is none: the connection is the other side's.
+impl TcpEvent {
+    /// Returns the event of a header's flags. The answer to an opening segment is none, because the connection is the
+    /// other side's.
     #[inline]
     fn of(flags: u8) -> Option<Self> {
         match flags & (MILESTONE_FLAGS | ACK) {
@@ -39,16 +40,16 @@ impl Milestone {
     }
 }
 
-/// What a transport header tells.
+/// The fields read from a transport header.
 #[derive(Clone, Copy)]
-pub(super) enum Told {
+pub(super) enum TransportInfo {
     Nothing,
     Ports(u16, u16),
-    Segment { ports: (u16, u16), milestone: Option<Milestone> },
+    Segment { ports: (u16, u16), milestone: Option<TcpEvent> },
     IcmpType(u8),
 }
 
-impl Told {
+impl TransportInfo {
     #[inline(always)]
     pub(super) fn add_to(self, flow: FlowKey) -> FlowKey {
         match self {
@@ -60,8 +61,19 @@ impl Told {
         }
     }
 
+    /// Returns how many bytes of the header the fields were read from.
     #[inline(always)]
-    pub(super) fn milestone(self) -> Option<Milestone> {
+    pub(super) fn header_bytes(self) -> u16 {
+        match self {
+            Self::Nothing => 0,
+            Self::Ports(..) => UDP_HEADER as u16,
+            Self::Segment { .. } => TCP_HEADER_MIN as u16,
+            Self::IcmpType(_) => 1,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn milestone(self) -> Option<TcpEvent> {
         match self {
             Self::Segment { milestone, .. } => milestone,
             Self::Nothing | Self::Ports(..) | Self::IcmpType(_) => None,
@@ -69,22 +81,22 @@ impl Told {
     }
 }
 
-/// Reads the header of this protocol at the start of this part of a packet; `icmp` is the protocol that is ICMP in its
-/// version of IP.
+/// Reads the header of this protocol at the start of this part of a packet. `icmp` is the number of ICMP in the
+/// packet's version of IP.
 #[inline(always)]
-pub(super) fn read(protocol: u8, icmp: u8, payload: &[u8], part: Part) -> Result<Told, DropReason> {
+pub(super) fn read(protocol: u8, icmp: u8, payload: &[u8], part: Part) -> Result<TransportInfo, DropReason> {
     if part == Part::Later {
-        return Ok(Told::Nothing);
+        return Ok(TransportInfo::Nothing);
     }
     match protocol {
         UDP => {
             let header = payload.first_chunk::<UDP_HEADER>().ok_or(DropReason::Truncated)?;
             let len = usize::from(be16(header[4], header[5]));
-            // The length of a datagram in fragments is over that of the first one.
+            // In a first fragment, this length is that of the whole datagram, and so exceeds the payload.
             if part == Part::Whole && (len < UDP_HEADER || len > payload.len()) {
                 return Err(DropReason::BadLength);
             }
-            Ok(Told::Ports(be16(header[0], header[1]), be16(header[2], header[3])))
+            Ok(TransportInfo::Ports(be16(header[0], header[1]), be16(header[2], header[3])))
         }
         TCP => {
             let header = payload.first_chunk::<TCP_HEADER_MIN>().ok_or(DropReason::Truncated)?;
@@ -93,11 +105,11 @@ pub(super) fn read(protocol: u8, icmp: u8, payload: &[u8], part: Part) -> Result
                 return Err(DropReason::BadLength);
             }
             let ports = (be16(header[0], header[1]), be16(header[2], header[3]));
-            Ok(Told::Segment { ports, milestone: Milestone::of(header[13]) })
+            Ok(TransportInfo::Segment { ports, milestone: TcpEvent::of(header[13]) })
         }
         _ if protocol == icmp => {
-            payload.first().map(|icmp_type| Told::IcmpType(*icmp_type)).ok_or(DropReason::Truncated)
+            payload.first().map(|icmp_type| TransportInfo::IcmpType(*icmp_type)).ok_or(DropReason::Truncated)
         }
-        _ => Ok(Told::Nothing),
+        _ => Ok(TransportInfo::Nothing),
     }
 }

@@ -1,4 +1,4 @@
-//! The calls under way: who waits for which answer, until when, and those whose chain has no instance yet.
+//! The calls under way: which answers are awaited, until when, and which calls wait for an instance of their chain.
 //!
 //! ```text
 //!            enter                 deliver                 end
@@ -7,17 +7,17 @@
 //!                          `-- wait --> waiting --'-----------'
 //! ```
 //!
-//! Fixed tables, by place. What every sweep looks at lies together.
+//! Fixed tables, by place. The fields that every sweep reads lie together.
 
 use std::hash::{BuildHasher, RandomState};
 
 use super::dispatcher::Invocation;
 use super::message::CallRef;
 use super::{Failure, FunctionRef};
-use crate::flows::index::{Links, List};
+use crate::flows::index::{List, ListLinks};
 use crate::id::{CHAINS_MAX, ChainIndex};
 
-/// Of a place without a call.
+/// The deadline of a place without a call.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -29,46 +29,46 @@ enum State {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct CallSlot {
     state: State,
     chain: ChainIndex,
-    /// Of the call that is here, or was the last one here.
+    /// The token of the call in this place, or of the last one there.
     token: u64,
-    /// What it ends with, should its time be over.
+    /// The failure that the call ends with if its time runs out.
     failure: Failure,
 }
 
-/// What an answer is to a call.
+/// How an answer relates to the calls.
 #[derive(Debug, PartialEq)]
-pub(super) enum Fit {
-    /// It is awaited.
+pub(super) enum AnswerMatch {
+    /// It answers a call that awaits it.
     Awaited,
-    /// It was, or has been given already.
+    /// Its call is over: answered, or timed out.
     Late,
-    /// Nobody has asked for it.
+    /// It answers no call.
     Unknown,
 }
 
 pub(super) struct Calls {
-    /// When each gives up.
+    /// When each call times out, in nanoseconds.
     ends_ns: Box<[u64]>,
-    places: Box<[Place]>,
+    places: Box<[CallSlot]>,
     invocations: Box<[Option<Box<Invocation>>]>,
-    /// Of the free list and of the chains' lists of those that wait.
-    links: Links,
+    /// ListLinks of the free list, and of the chains' lists of waiting calls.
+    links: ListLinks,
     free: List,
     waiting: Box<[List]>,
     under_way: usize,
-    /// Makes tokens: with keys of this process, of a number that is never used twice.
+    /// Makes tokens: keyed hashes, with keys of this process, of a number that is never used twice.
     tokens: RandomState,
     next_number: u64,
 }
 
 impl Calls {
     pub(super) fn new(calls_max: usize) -> Self {
-        let mut links = Links::new(calls_max);
+        let mut links = ListLinks::new(calls_max);
         let free = List::all(&mut links);
-        let place = Place { state: State::Free, chain: ChainIndex(0), token: 0, failure: Failure::Deadline };
+        let place = CallSlot { state: State::Free, chain: ChainIndex(0), token: 0, failure: Failure::Deadline };
         Self {
             ends_ns: vec![NEVER; calls_max].into(),
             places: vec![place; calls_max].into(),
@@ -86,25 +86,25 @@ impl Calls {
         self.places.len()
     }
 
-    /// Calls under way.
+    /// Returns the number of calls under way.
     pub(super) fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Enters a call; gives it back if there is no place.
+    /// Enters a call. Returns the invocation if there is no place.
     pub(super) fn enter(&mut self, invocation: Box<Invocation>) -> Result<u32, Box<Invocation>> {
         let Some(place) = self.free.pop_front(&mut self.links) else { return Err(invocation) };
         let token = self.tokens.hash_one(self.next_number);
         self.next_number += 1;
         let chain = invocation.function.chain;
-        self.places[place as usize] = Place { state: State::Entered, chain, token, failure: Failure::Deadline };
+        self.places[place as usize] = CallSlot { state: State::Entered, chain, token, failure: Failure::Deadline };
         self.ends_ns[place as usize] = invocation.deadline_ns;
         self.invocations[place as usize] = Some(invocation);
         self.under_way += 1;
         Ok(place)
     }
 
-    /// What its message and its answer carry.
+    /// Returns what the call's message and its answer carry.
     pub(super) fn call_ref(&self, place: u32) -> CallRef {
         CallRef { place, token: self.places[place as usize].token }
     }
@@ -117,9 +117,9 @@ impl Calls {
         Some(self.invocation(place)?.function)
     }
 
-    /// Has a call wait for an instance of its chain, no longer than until then.
+    /// Makes a call wait for an instance of its chain, until `until_ns` at most.
     pub(super) fn wait(&mut self, place: u32, until_ns: u64) {
-        let Place { state, chain, failure, .. } = &mut self.places[place as usize];
+        let CallSlot { state, chain, failure, .. } = &mut self.places[place as usize];
         let Some(list) = self.waiting.get_mut(chain.0 as usize) else { return };
         list.push_back(&mut self.links, place);
         *state = State::Waiting;
@@ -128,18 +128,18 @@ impl Calls {
         }
     }
 
-    /// The call that waits longest for the chain.
+    /// Returns the call that has waited longest for the chain.
     pub(super) fn first_waiting(&self, chain: ChainIndex) -> Option<u32> {
         self.waiting.get(chain.0 as usize)?.first()
     }
 
-    /// All that wait, of all chains.
+    /// Returns all calls that wait, of all chains.
     pub(super) fn all_waiting(&self) -> impl Iterator<Item = u32> {
         let is_waiting = |place: &u32| self.places[*place as usize].state == State::Waiting;
         (0..self.places.len() as u32).filter(is_waiting)
     }
 
-    /// Its message is on its way.
+    /// Notes that the call's message has been handed over.
     pub(super) fn delivered(&mut self, place: u32) {
         self.stop_waiting(place);
         let deadline_ns = self.invocation(place).map_or(NEVER, |invocation| invocation.deadline_ns);
@@ -148,7 +148,8 @@ impl Calls {
             (State::Delivered, Failure::Deadline);
     }
 
-    /// The instance of a chain that has messages is no more: calls whose answers do not come until then have none.
+    /// Notes that the instance of a chain has ended. Calls delivered to it fail unless their answers come before
+    /// `until_ns`.
     pub(super) fn abandon(&mut self, chain: ChainIndex, until_ns: u64) {
         if self.under_way == 0 {
             return;
@@ -160,17 +161,17 @@ impl Calls {
         }
     }
 
-    /// What an answer is to the call that it names.
-    pub(super) fn judge(&self, call: CallRef) -> Fit {
+    /// Returns how an answer relates to the call that it names.
+    pub(super) fn judge(&self, call: CallRef) -> AnswerMatch {
         match self.places.get(call.place as usize) {
-            Some(place) if place.token != call.token => Fit::Unknown,
-            Some(place) if place.state == State::Delivered => Fit::Awaited,
-            Some(_) => Fit::Late,
-            None => Fit::Unknown,
+            Some(place) if place.token != call.token => AnswerMatch::Unknown,
+            Some(place) if place.state == State::Delivered => AnswerMatch::Awaited,
+            Some(_) => AnswerMatch::Late,
+            None => AnswerMatch::Unknown,
         }
     }
 
-    /// Ends a call.
+    /// Ends a call and frees its place.
     pub(super) fn end(&mut self, place: u32) -> Option<Box<Invocation>> {
         self.stop_waiting(place);
         let invocation = self.invocations.get_mut(place as usize)?.take()?;
@@ -182,14 +183,14 @@ impl Calls {
     }
 
     fn stop_waiting(&mut self, place: u32) {
-        let Place { state, chain, .. } = &mut self.places[place as usize];
+        let CallSlot { state, chain, .. } = &mut self.places[place as usize];
         if *state == State::Waiting {
             *state = State::Entered;
             self.waiting[chain.0 as usize].remove(&mut self.links, place);
         }
     }
 
-    /// A call, from this place on, whose time is over, and what it ends with.
+    /// Returns the first call from this place on whose time is over, and the failure that it ends with.
     pub(super) fn overdue(&self, from: u32, now_ns: u64) -> Option<(u32, Failure)> {
         let found = self.ends_ns.get(from as usize..)?.iter().position(|end_ns| *end_ns <= now_ns)?;
         let place = from + found as u32;

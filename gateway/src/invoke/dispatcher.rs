@@ -6,16 +6,16 @@ use pinion_mma::spsc::{self, Consumer, Producer};
 use pinion_mma::stopwatch::Stopwatch;
 
 use super::{Failure, FunctionRef};
-use crate::id::{ChainIndex, Tenure};
+use crate::id::{ChainGeneration, ChainIndex};
 
-/// A call, and the memory for its payload and its answer's. Goes round between a dispatcher and the port.
+/// A call, with memory for its payload or its answer's. Circulates between a dispatcher and the port.
 pub struct Invocation {
     pub(super) function: FunctionRef,
     pub(super) ticket: u64,
     pub(super) called_ns: u64,
     pub(super) deadline_ns: u64,
     pub(super) outcome: Result<(), Failure>,
-    /// Of the payload, or the answer's.
+    /// Length of the payload, or of the answer's.
     len: u16,
     line: u8,
     bytes: [u8; MESSAGE_PAYLOAD_BYTES_MAX],
@@ -24,7 +24,7 @@ pub struct Invocation {
 impl Invocation {
     fn of_line(line: u8) -> Box<Self> {
         Box::new(Self {
-            function: FunctionRef { chain: ChainIndex(0), tenure: Tenure(0) },
+            function: FunctionRef { chain: ChainIndex(0), tenure: ChainGeneration(0) },
             ticket: 0,
             called_ns: 0,
             deadline_ns: 0,
@@ -53,28 +53,28 @@ impl Invocation {
     }
 }
 
-/// Why a call was not taken.
+/// Why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A message holds no more.
+    /// The payload is longer than a message can carry.
     #[error("a payload of {bytes} bytes: a message holds at most {MESSAGE_PAYLOAD_BYTES_MAX}")]
     TooLong {
         /// The payload's length.
         bytes: usize,
     },
-    /// As many calls of this dispatcher are under way as may be.
-    #[error("{calls} calls are under way, and no more may be: wait for answers")]
+    /// This dispatcher has as many calls under way as it may.
+    #[error("{calls} calls are under way, the most that are allowed: wait for answers")]
     Full {
-        /// How many there are.
+        /// The number of calls under way.
         calls: usize,
     },
 }
 
-/// Who calls functions, from one thread at a time, and collects their answers. Neither blocks nor allocates.
+/// Calls functions, from one thread at a time, and collects their answers. Neither blocks nor allocates.
 pub struct Dispatcher {
     submitted: Producer<Box<Invocation>>,
     answered: Consumer<Box<Invocation>>,
-    /// Those that are not under way; the last used is the next.
+    /// Invocations that are not under way; the last one used is the next.
     #[expect(clippy::vec_box, reason = "they go round as boxes")]
     spare: Vec<Box<Invocation>>,
     calls_max: usize,
@@ -93,7 +93,7 @@ pub(super) struct LineEnd {
     pub(super) has_staged: bool,
 }
 
-/// Makes a line for so many calls at once.
+/// Makes a line for `calls_max` calls at a time.
 pub(super) fn line(number: u8, calls_max: usize, gateway: &Doorbell, stopwatch: &Stopwatch) -> (Dispatcher, LineEnd) {
     let ((submitted_tx, submitted_rx), (answered_tx, answered_rx)) = (spsc::ring(calls_max), spsc::ring(calls_max));
     let bell = Doorbell::default();
@@ -111,10 +111,11 @@ pub(super) fn line(number: u8, calls_max: usize, gateway: &Doorbell, stopwatch: 
 }
 
 impl Dispatcher {
-    /// Calls a function with the next [`Dispatcher::submit`]: its answer, or why there is none, comes with this ticket.
+    /// Stages a call of a function for the next [`Dispatcher::submit`]. Its answer, or the reason why there is none,
+    /// comes with this ticket.
     ///
     /// # Errors
-    /// Why it was not taken.
+    /// The reason why the call was refused.
     #[inline]
     pub fn stage(
         &mut self,
@@ -137,7 +138,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Hands over what was staged.
+    /// Hands over the staged calls and wakes the gateway.
     #[inline]
     pub fn submit(&mut self) {
         if std::mem::take(&mut self.has_staged) {
@@ -146,7 +147,8 @@ impl Dispatcher {
         }
     }
 
-    /// Takes the answers that are there: the ticket of each call and its answer's payload, or why there is none. Returns how many.
+    /// Takes the answers that have come: for each call its ticket, and its answer's payload or why there is none.
+    /// Returns how many.
     #[inline]
     pub fn poll(&mut self, mut take: impl FnMut(u64, Result<&[u8], Failure>)) -> usize {
         let Self { answered, spare, .. } = self;
@@ -156,24 +158,24 @@ impl Dispatcher {
         })
     }
 
-    /// Whether there are answers.
+    /// Returns whether there are answers.
     pub fn has_answers(&mut self) -> bool {
         self.answered.ready(1) > 0
     }
 
-    /// Calls that are under way.
+    /// Returns the number of calls under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.calls_max - self.spare.len()
     }
 
-    /// Rung when there are answers: a thread that waits for them may sleep at it.
+    /// Returns the doorbell that is rung when there are answers. A thread that waits for answers may sleep on it.
     #[must_use]
     pub fn bell(&self) -> &Doorbell {
         &self.bell
     }
 
-    /// The clock that calls are timed by.
+    /// Returns the clock by which calls are timed.
     #[must_use]
     pub fn stopwatch(&self) -> &Stopwatch {
         &self.stopwatch

@@ -1,24 +1,24 @@
-//! Messages and answers as frames: the one place that writes and reads their header.
+//! Messages and answers as frames: the only place that writes and reads their header.
 
 use pinion_abi::{
     MESSAGE_CALL_AT, MESSAGE_ETHERTYPE, MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_TOKEN_AT,
     MESSAGE_VERSION, MESSAGE_VERSION_AT,
 };
 
-/// Stations that there are not, for functions that look at addresses: locally administered ones.
+/// Addresses of stations that do not exist, for functions that look at addresses. Locally administered.
 const TO: [u8; 6] = [0x02, b'P', b'I', b'N', 0, 1];
 const FROM: [u8; 6] = [0x02, b'P', b'I', b'N', 0, 0];
 
-/// What tells a call from all others, as its message and its answer carry it.
+/// Identifies a call. Its message and its answer carry this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallRef {
-    /// Its place in the table.
+    /// The call's place in the table.
     pub(super) place: u32,
-    /// Not to be guessed.
+    /// A secret of this call, which cannot be guessed.
     pub(super) token: u64,
 }
 
-/// Writes a message into a buffer; how long it is. None if the buffer is too small.
+/// Writes a message into a buffer. Returns its length, or `None` if the buffer is too small.
 pub(super) fn write(space: &mut [u8], call: CallRef, payload: &[u8]) -> Option<u32> {
     let len = MESSAGE_HEADER_BYTES + payload.len();
     let (header, rest) = space.get_mut(..len)?.split_first_chunk_mut::<MESSAGE_HEADER_BYTES>()?;
@@ -33,7 +33,7 @@ pub(super) fn write(space: &mut [u8], call: CallRef, payload: &[u8]) -> Option<u
     Some(len as u32)
 }
 
-/// Which call a frame answers, and the payload; none if it is too short or too long for an answer.
+/// Returns which call a frame answers, and the payload; `None` if the frame is too short or too long for an answer.
 pub(super) fn read(frame: &[u8]) -> Option<(CallRef, &[u8])> {
     let (header, payload) = frame.split_first_chunk::<MESSAGE_HEADER_BYTES>()?;
     let token = u64::from_le_bytes(*header[MESSAGE_TOKEN_AT..].first_chunk()?);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_too_long_is_no_answer() {
+    fn a_frame_too_short_or_too_long_is_no_answer() {
         assert_eq!(read(&[0; MESSAGE_HEADER_BYTES - 1]), None);
         assert!(read(&[0; MESSAGE_HEADER_BYTES]).is_some());
         let longest = MESSAGE_HEADER_BYTES + MESSAGE_PAYLOAD_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! The gateway's end of all lines. See [`super`].
+//! The gateway's end of all lines to dispatchers. See [`super`].
 
 use std::sync::Arc;
 
@@ -8,25 +8,26 @@ use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::PortIndex;
 use pinion_mma::stopwatch::Stopwatch;
 
-use super::calls::{Calls, Fit};
+use super::calls::{AnswerMatch, Calls};
 use super::dispatcher::{Dispatcher, Invocation, LineEnd, line};
 use super::{Failure, FunctionRef, message};
 use crate::id::ChainIndex;
 use crate::port::PortCounters;
 
-/// How often it is looked whose time is over.
+/// How often calls are checked for deadlines that have passed. In nanoseconds.
 const SWEEP_INTERVAL_NS: u64 = 1_000_000;
-/// How long answers of an instance that the gateway has forgotten may take to come: longer than one that is replaced keeps its place.
+/// How long answers of an instance may still come after the gateway has forgotten it. Longer than a replaced instance
+/// keeps its place. In nanoseconds.
 const ABANDONED_NS: u64 = 50_000_000;
 
-/// What becomes of messages and answers. Written by the gateway's thread.
+/// Counts of messages and answers. Only the gateway's thread writes them.
 #[derive(Debug, Default)]
 pub struct InvokeCounters {
-    /// Messages as received frames, and answers as sent ones.
+    /// Messages, counted as received frames, and answers, counted as sent ones.
     pub traffic: Arc<PortCounters>,
-    /// Answers to calls that were over: answered already, or given up.
+    /// Answers to calls that were over: already answered, or timed out.
     pub late: Counter,
-    /// Frames that answer no call there was: a token that was made up, or none.
+    /// Frames that answer no call: without a token, or with a made-up one.
     pub unknown: Counter,
     /// Calls that ended without an answer.
     pub failed: Counter,
@@ -35,7 +36,7 @@ pub struct InvokeCounters {
 /// See [`super`].
 pub struct InvokePort {
     lines: Box<[LineEnd]>,
-    /// The line that is looked at first, so that none is always last.
+    /// The line that is polled first. It changes with each poll, so that no line is always last.
     first_line: usize,
     calls: Calls,
     index: PortIndex,
@@ -45,11 +46,11 @@ pub struct InvokePort {
 }
 
 impl InvokePort {
-    /// Makes a port of a gateway that sleeps at this bell, and a dispatcher for each of its lines, on each of which so many calls may be
-    /// under way.
+    /// Makes the port of a gateway that sleeps on the doorbell `gateway`, and a dispatcher for each of its lines. Each
+    /// line can have `calls_per_line` calls under way.
     ///
     /// # Panics
-    /// If there are more than 255 lines, or none has room.
+    /// If a line has no room for a call.
     #[must_use]
     pub fn new(lines: u8, calls_per_line: usize, gateway: &Doorbell) -> (Self, Vec<Dispatcher>) {
         let stopwatch = Stopwatch::start();
@@ -67,12 +68,12 @@ impl InvokePort {
         (port, dispatchers)
     }
 
-    /// Calls that may be under way, on all lines together.
+    /// Returns how many calls may be under way on all lines together.
     pub(crate) fn calls_max(&self) -> usize {
         self.calls.places()
     }
 
-    /// What others can see of it.
+    /// Returns the port's counters, which any thread may read.
     #[must_use]
     pub fn counters(&self) -> &Arc<InvokeCounters> {
         &self.counters
@@ -90,12 +91,13 @@ impl InvokePort {
         self.index
     }
 
-    /// Whether a dispatcher has submitted something.
+    /// Returns whether a dispatcher has submitted something.
     pub(crate) fn has_work(&mut self) -> bool {
         self.lines.iter_mut().any(|line| line.submitted.ready(1) > 0)
     }
 
-    /// Takes up to `max` calls, each to be answered, failed, delivered or made to wait by `take`, who is given its place. Returns how many.
+    /// Takes up to `max` calls. `take` is given the place of each, and must answer it, fail it, deliver it or make it
+    /// wait. Returns how many.
     #[inline]
     pub(crate) fn receive(&mut self, max: usize, mut take: impl FnMut(&mut Self, u32)) -> usize {
         let (count, mut left) = (self.lines.len(), max);
@@ -117,12 +119,12 @@ impl InvokePort {
         max - left
     }
 
-    /// What the call in this place is of, and since when.
+    /// Returns the function that the call in this place is for, and when it was made.
     pub(crate) fn function(&self, place: u32) -> Option<(FunctionRef, u64)> {
         self.calls.invocation(place).map(|invocation| (invocation.function, invocation.called_ns))
     }
 
-    /// Makes the message of a call; gives the buffer back if it does not hold it.
+    /// Makes the message of a call. Returns the buffer if the message does not fit.
     #[inline]
     pub(crate) fn message(&mut self, place: u32, mut buffer: Buffer) -> Result<Frame, Buffer> {
         let Some(invocation) = self.calls.invocation(place) else { return Err(buffer) };
@@ -134,40 +136,40 @@ impl InvokePort {
         }
     }
 
-    /// The message has been handed over.
+    /// Notes that the call's message has been handed over.
     #[inline]
     pub(crate) fn delivered(&mut self, place: u32) {
         self.calls.delivered(place);
     }
 
-    /// A call waits for an instance of its chain, no longer than until then.
+    /// Makes a call wait for an instance of its chain, until `until_ns` at most.
     pub(crate) fn wait(&mut self, place: u32, until_ns: u64) {
         self.calls.wait(place, until_ns);
     }
 
-    /// The call that waits longest for the chain.
+    /// Returns the call that has waited longest for the chain.
     pub(crate) fn first_waiting(&self, chain: ChainIndex) -> Option<u32> {
         self.calls.first_waiting(chain)
     }
 
-    /// Each chain that calls wait for, some more than once.
+    /// Returns each chain that calls wait for, some more than once.
     pub(crate) fn chains_waited_for(&self) -> impl Iterator<Item = FunctionRef> {
         self.calls.all_waiting().filter_map(|place| self.calls.function(place))
     }
 
-    /// The gateway has forgotten the instance that had the messages of all who invoke this chain.
+    /// Notes that the gateway has forgotten the instance that got the messages of this chain's callers.
     pub(crate) fn abandon(&mut self, chain: ChainIndex, now_ns: u64) {
         self.calls.abandon(chain, now_ns + ABANDONED_NS);
     }
 
-    /// A frame that a function has sent: the answer to a call, or nothing.
+    /// Takes a frame that a function has sent. If it answers a call, ends the call with it; else counts and ignores it.
     #[inline]
     pub(crate) fn answer(&mut self, frame: &[u8]) {
         let Some((call, payload)) = message::read(frame) else { return self.counters.unknown.add(1) };
         match self.calls.judge(call) {
-            Fit::Awaited => {}
-            Fit::Late => return self.counters.late.add(1),
-            Fit::Unknown => return self.counters.unknown.add(1),
+            AnswerMatch::Awaited => {}
+            AnswerMatch::Late => return self.counters.late.add(1),
+            AnswerMatch::Unknown => return self.counters.unknown.add(1),
         }
         if let Some(mut invocation) = self.calls.end(call.place) {
             invocation.set_payload(payload);
@@ -177,7 +179,7 @@ impl InvokePort {
         }
     }
 
-    /// A call has no answer.
+    /// Ends a call without an answer.
     pub(crate) fn fail(&mut self, place: u32, failure: Failure) {
         if let Some(invocation) = self.calls.end(place) {
             self.give_back(invocation, Err(failure));
@@ -195,7 +197,8 @@ impl InvokePort {
         line.has_staged = true;
     }
 
-    /// Ends calls whose time is over, if it is time to look; returns how many. `over` is told of those that had waited for an instance.
+    /// Ends calls whose time is over, if it is time to check. Returns how many. Calls `over` for those that had waited
+    /// for an instance.
     pub(crate) fn sweep(&mut self, now_ns: u64, mut over: impl FnMut(ChainIndex)) -> usize {
         if self.calls.under_way() == 0 || now_ns.saturating_sub(self.swept_ns) < SWEEP_INTERVAL_NS {
             return 0;
@@ -214,7 +217,7 @@ impl InvokePort {
         ended
     }
 
-    /// Hands over what was answered, and wakes those who wait for it.
+    /// Hands over the answers and wakes the threads that wait for them.
     #[inline]
     pub(crate) fn hand_over(&mut self) {
         for line in self.lines.iter_mut().filter(|line| line.has_staged) {

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: answers compared byte for byte with such as were put together by hand.
+//! Tests of [`super`]: compares answers byte for byte with hand-made ones.
 
 use super::*;
 use crate::test_frames::{self as frames, *};
@@ -46,7 +46,7 @@ fn advertisement(to: Ipv6Addr, to_station: [u8; 6], flags: u8) -> Vec<u8> {
     ethernet(to_station, STATION, IPV6, &ipv6(OURS_V6, to, ICMPV6, 255, &icmpv6(OURS_V6, to, &message)))
 }
 
-/// A solicitation with this message, sealed, in a packet changed at will.
+/// A solicitation with this message and a correct checksum, in a packet that `change` may alter.
 fn custom(from: Ipv6Addr, message: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let (station, group) = frames::solicited_node(OURS_V6);
     let mut packet = ipv6(from, group, ICMPV6, 255, &icmpv6(from, group, message));
@@ -59,13 +59,13 @@ fn question(options: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn who_asks_for_an_ipv4_address_of_the_port_is_told_its_station() {
+fn an_arp_request_for_an_address_of_the_port_is_answered_with_its_station() {
     let expected = ethernet(CLIENT, STATION, ARP, &arp(2, (STATION, OURS_V4), (CLIENT, CLIENT_V4)));
     assert_eq!(arp_answer(&arp_request((CLIENT, CLIENT_V4), OURS_V4)), Ok(expected));
 }
 
 #[test]
-fn who_asks_with_a_priority_tag_is_answered_without() {
+fn a_request_with_a_priority_tag_is_answered_without_the_tag() {
     let expected = ethernet(CLIENT, STATION, ARP, &arp(2, (STATION, OURS_V4), (CLIENT, CLIENT_V4)));
     let question = arp_request((CLIENT, CLIENT_V4), OURS_V4);
     assert_eq!(arp_answer(&tagged(&question, &[(0x8100, 0xe000)])), Ok(expected));
@@ -75,10 +75,10 @@ fn who_asks_with_a_priority_tag_is_answered_without() {
 }
 
 #[test]
-fn an_arp_probe_is_answered_so_that_nobody_takes_the_address() {
-    let nobody = Ipv4Addr::UNSPECIFIED;
-    let expected = ethernet(CLIENT, STATION, ARP, &arp(2, (STATION, OURS_V4), (CLIENT, nobody)));
-    assert_eq!(arp_answer(&arp_request((CLIENT, nobody), OURS_V4)), Ok(expected));
+fn an_arp_probe_is_answered_so_that_no_other_station_takes_the_address() {
+    let unspecified = Ipv4Addr::UNSPECIFIED;
+    let expected = ethernet(CLIENT, STATION, ARP, &arp(2, (STATION, OURS_V4), (CLIENT, unspecified)));
+    assert_eq!(arp_answer(&arp_request((CLIENT, unspecified), OURS_V4)), Ok(expected));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn arp_that_asks_nothing_of_us_is_not_answered() {
 }
 
 #[test]
-fn who_asks_for_an_ipv6_address_of_the_port_is_told_its_station() {
+fn a_solicitation_for_an_address_of_the_port_is_answered_with_its_station() {
     let expected = advertisement(CLIENT_V6, CLIENT, 0x60);
     assert_eq!(nd_answer(&frames::solicitation(CLIENT_V6, OURS_V6)), Ok(expected.clone()));
     let without_option = custom(CLIENT_V6, &question(&[]), |_| ());
@@ -109,7 +109,7 @@ fn who_asks_for_an_ipv6_address_of_the_port_is_told_its_station() {
 }
 
 #[test]
-fn the_stated_link_layer_address_is_answered_rather_than_the_frames() {
+fn the_answer_goes_to_the_stated_link_layer_address_rather_than_the_frames_source() {
     let stated = [0x02, 0, 0, 0, 0xab, 0xcd];
     let frame = custom(CLIENT_V6, &question(&[&[14, 1, 1, 2, 3, 4, 5, 6, 1, 1], &stated[..]].concat()), |_| ());
     assert_eq!(nd_answer(&frame), Ok(advertisement(CLIENT_V6, stated, 0x60)));
@@ -122,7 +122,7 @@ fn a_probe_for_duplicates_is_answered_to_all_nodes_and_not_as_solicited() {
 }
 
 #[test]
-fn solicitations_that_nobody_honest_sends_are_dropped() {
+fn solicitations_that_violate_the_standards_are_dropped() {
     let option = [&[1, 1][..], &CLIENT].concat();
     let valid = question(&option);
     let malformed = Err(DropReason::BadNeighborMessage);
@@ -163,7 +163,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn no_question_makes_the_answering_panic(
+    fn no_request_makes_the_answering_panic(
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..8),
         len in 0_usize..120,
         options in proptest::collection::vec(any::<u8>(), 0..40),

@@ -6,8 +6,8 @@
 //!   slab  |  buffer 0  |  buffer 1  | ... |      free  [ Buffer, Buffer, ... ]
 //! ```
 //!
-//! The slab is given back to the heap when the last handle goes, unless buffers are still out: then it stays, since
-//! whoever has them may use them.
+//! The slab is freed when the last handle is dropped. If buffers are still out, the slab stays, because their owners
+//! may use them.
 #![allow(unsafe_code)] // Cuts one allocation into buffers that own their piece of it.
 
 use std::ptr::NonNull;
@@ -40,7 +40,7 @@ impl HeapPool {
     /// Makes a pool of `count` buffers of `buffer_len` bytes each.
     ///
     /// # Panics
-    /// If either is zero, or the memory cannot be had.
+    /// If either is zero, or the allocation fails.
     #[must_use]
     pub fn new(count: usize, buffer_len: u16) -> Self {
         assert!(count > 0 && buffer_len > 0, "a pool of {count} buffers of {buffer_len} bytes holds nothing");
@@ -57,7 +57,7 @@ impl HeapPool {
         Self { shared: Arc::new(Shared { slab, buffer_len, free }) }
     }
 
-    /// Buffers that are in the pool now.
+    /// Returns how many buffers are in the pool now.
     #[must_use]
     pub fn available(&self) -> usize {
         self.shared.free.len()
@@ -75,7 +75,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.free.is_full() {
-            // SAFETY: leaked from a box by `new`; all its buffers are back, so nobody else reaches it.
+            // SAFETY: leaked from a box by `new`; all its buffers are back, so nothing else reaches it.
             drop(unsafe { Box::from_raw(self.slab.as_ptr()) });
         }
     }

@@ -5,8 +5,8 @@
 //!   MemoryPeer::receive <--[queue]-- MemoryPort::transmit
 //! ```
 //!
-//! For tests, simulation and machines without DPDK. Frames cross the queues as vectors of their own, so this port
-//! allocates per frame, which no other port does.
+//! For tests, simulation and machines without DPDK. Frames cross the queues as vectors, so this port allocates per
+//! frame. No other port does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::ArrayQueue;
 use pinion_mma::buffer::{Buffer, Frame};
 
-use super::{BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous};
+use super::{BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous, Unfit, unfit_for};
 
-/// How a [`MemoryPort`] is made.
+/// The settings of a [`MemoryPort`].
 #[derive(Clone, Debug)]
 pub struct MemoryPortConfig {
     /// The port's name.
@@ -27,12 +27,13 @@ pub struct MemoryPortConfig {
     pub mtu: u16,
     /// Whether frames for other stations are taken in.
     pub promiscuous: Promiscuous,
-    /// Frames that each direction holds before it is full.
+    /// Frames that each direction can queue.
     pub queue_frames: usize,
 }
 
 impl MemoryPortConfig {
-    /// A port of the usual MTU, with queues of 1,024 frames and an address made of the name's length and letters.
+    /// Returns the settings of a port with an MTU of 1500, queues of 1,024 frames, and an address derived from the
+    /// name's length and letters.
     #[must_use]
     pub fn named(name: &str) -> Self {
         let sum = name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
@@ -57,7 +58,7 @@ pub struct MemoryPort {
     counters: Arc<PortCounters>,
 }
 
-/// The far end, to be used from any thread.
+/// The far end. Any thread may use it.
 #[derive(Clone)]
 pub struct MemoryPeer {
     wire: Arc<Wire>,
@@ -69,10 +70,10 @@ pub struct MemoryPeer {
 pub struct QueueFull;
 
 impl MemoryPort {
-    /// Makes a port, receiving into buffers of `pool`, and its far end.
+    /// Makes a port that receives into buffers of `pool`, and its far end.
     ///
     /// # Panics
-    /// If the configuration asks for queues without room.
+    /// If the configuration has queues without room.
     #[must_use]
     pub fn pair(config: MemoryPortConfig, pool: impl BufferPool + 'static) -> (Self, MemoryPeer) {
         let wire = Arc::new(Wire {
@@ -84,28 +85,27 @@ impl MemoryPort {
         (Self { config, wire, pool: Box::new(pool), spare: Vec::new(), counters: Arc::default() }, peer)
     }
 
-    fn is_fit(&self, frame: &Frame) -> bool {
-        let len_max = u32::from(self.config.mtu) + FRAME_OVERHEAD;
-        (1..=len_max).contains(&frame.len())
+    fn unfit(&self, frame: &Frame) -> Option<Unfit> {
+        unfit_for(frame.len(), u32::from(self.config.mtu) + FRAME_OVERHEAD)
     }
 }
 
 impl MemoryPeer {
     /// Queues a frame for the port to receive.
     ///
-    /// # Errors
+    /// If the queue is full because the port has not received yet.
     /// If the port has not received as many frames as its queue holds.
     pub fn send(&self, frame: &[u8]) -> Result<(), QueueFull> {
         self.wire.to_port.push(frame.to_vec()).map_err(|_| QueueFull)
     }
 
-    /// The oldest frame that the port has transmitted, if any.
+    /// Takes the oldest frame that the port has transmitted, if any.
     #[must_use]
     pub fn receive(&self) -> Option<Vec<u8>> {
         self.wire.from_port.pop()
     }
 
-    /// Makes the port report this link state. Frames pass all the same.
+    /// Makes the port report this link state. Frames still pass.
     pub fn set_link(&self, link: LinkState) {
         self.wire.up.store(link == LinkState::Up, Ordering::Relaxed);
     }
@@ -158,8 +158,8 @@ impl Port for MemoryPort {
         let sent = &self.counters.sent;
         let before = sent.frames.value();
         for frame in frames.iter() {
-            if !self.is_fit(frame) {
-                sent.dropped_unfit.add(1);
+            if let Some(why) = self.unfit(frame) {
+                sent.count_unfit(why);
             } else if self.wire.from_port.push(frame.bytes().to_vec()).is_err() {
                 sent.dropped_full.add(1);
             } else {
@@ -220,12 +220,12 @@ mod tests {
     #[test]
     fn what_was_received_can_be_transmitted_and_its_buffer_returns_to_the_pool() {
         let (mut port, peer, mut pool) = port(8, 4);
-        peer.send(b"a frame").unwrap();
+        peer.send(b"a frame of some length").unwrap();
         let mut frames = Vec::new();
         port.receive(&mut frames, 8);
         assert_eq!(port.transmit(&mut frames, &mut pool), 1);
         assert!(frames.is_empty());
-        assert_eq!(peer.receive().unwrap(), b"a frame");
+        assert_eq!(peer.receive().unwrap(), b"a frame of some length");
         drop(port);
         assert_eq!(pool.available(), 4);
     }
@@ -263,12 +263,15 @@ mod tests {
     fn frames_that_cannot_be_carried_are_dropped_and_counted() {
         let (mut port, peer, mut pool) = port(8, 8);
         let mut buffers = Vec::new();
-        pool.take(&mut buffers, 4);
-        let lengths = [0, 1518, 1519, 2048];
+        pool.take(&mut buffers, 8);
+        let lengths = [0, 1, 13, 14, 60, 1518, 1519, 2048];
         let mut frames = buffers.into_iter().zip(lengths).map(|(buffer, len)| Frame::new(buffer, len)).collect();
-        assert_eq!(port.transmit(&mut frames, &mut pool), 1);
-        assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
-        assert_eq!(peer.receive().unwrap().len(), 1518);
+        assert_eq!(port.transmit(&mut frames, &mut pool), 3);
+        let sent = &port.counters().sent;
+        assert_eq!((sent.dropped_runt.value(), sent.dropped_unfit.value(), sent.dropped_full.value()), (3, 2, 0));
+        let carried: Vec<usize> = std::iter::from_fn(|| peer.receive()).map(|frame| frame.len()).collect();
+        assert_eq!(carried, [14, 60, 1518]);
+        assert_eq!(pool.available(), 8);
         peer.send(&[0; 3000]).unwrap();
         assert_eq!(port.receive(&mut frames, 8), 0);
         assert_eq!(port.counters().received.dropped_malformed.value(), 1);
@@ -280,13 +283,13 @@ mod tests {
         let far = std::thread::spawn(move || {
             let (mut sent, mut seen) = (0_u32, 0_u32);
             while seen < 10_000 {
-                // No more under way than the queues hold, so that none may be dropped.
-                if sent < 10_000 && sent - seen < 16 && peer.send(&sent.to_be_bytes()).is_ok() {
+                // No more frames are under way than the queues hold, so that none may be dropped.
+                if sent < 10_000 && sent - seen < 16 && peer.send(&[sent.to_be_bytes(); 4].concat()).is_ok() {
                     sent += 1;
                 }
                 match peer.receive() {
                     Some(frame) => {
-                        assert_eq!(frame, seen.to_be_bytes());
+                        assert_eq!(frame, [seen.to_be_bytes(); 4].concat());
                         seen += 1;
                     }
                     None => std::thread::yield_now(),

@@ -1,7 +1,7 @@
-//! Ports: where frames enter and leave the node, and the buffers they travel in.
+//! Ports: where frames enter and leave the node, and the buffers that hold them.
 //!
-//! A gateway thread owns its ports and one [`BufferPool`]; all of its ports take buffers from that pool and give them
-//! back to it, so a buffer that was filled by one port can be transmitted by any other without another copy.
+//! A gateway's thread owns its ports and one [`BufferPool`]. All its ports take buffers from that pool and return them
+//! to it, so a buffer that one port filled can be transmitted by any other without another copy.
 //!
 //! ```text
 //!   device --receive--> Frame (Buffer + length) --> Net-In ...
@@ -10,12 +10,12 @@
 //!        BufferPool  <----+  spent, dropped
 //! ```
 //!
-//! * [`dpdk`] drives any device DPDK 22.11 knows, in buffers of a [`dpdk::DpdkPool`] (cargo feature `dpdk`);
-//! * [`memory`] has no device: another thread of the process injects and collects the frames. For tests, and for
-//!   machines without DPDK, together with [`heap::HeapPool`];
-//! * [`socket`] has none either: another program injects and collects them.
+//! * [`dpdk`] drives any device that DPDK 22.11 knows, with buffers of a [`dpdk::DpdkPool`] (cargo feature `dpdk`);
+//! * [`memory`] has no device: another thread of the process sends and receives the frames. For tests, and for machines
+//!   without DPDK, together with [`heap::HeapPool`];
+//! * [`socket`] has no device either: another program sends and receives the frames.
 //!
-//! Nothing here looks into a frame.
+//! Nothing here reads a frame's contents.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,66 +30,92 @@ pub mod heap;
 pub mod memory;
 pub mod socket;
 
-/// What surrounds the MTU in a frame: the Ethernet header and one VLAN tag.
+/// Bytes of a frame in addition to the MTU: the Ethernet header and one VLAN tag.
 pub const FRAME_OVERHEAD: u32 = 18;
 
-/// Where buffers come from and go back to.
+/// The shortest frame that may leave, in bytes: an Ethernet header. A shorter frame has no receiver. No device is asked
+/// to send it, because the kernel refuses it and some cards stop.
+pub const FRAME_LEN_MIN: u32 = 14;
+
+/// Why a port cannot send a frame, however much room there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It is empty, or shorter than [`FRAME_LEN_MIN`].
+    Runt,
+    /// It is longer than the port's MTU allows, or in a buffer that is not of the port's pool.
+    Other,
+}
+
+/// Returns why a frame of `len` bytes cannot be sent by a port whose longest frame has `len_max` bytes, if it cannot.
+#[inline]
+#[must_use]
+pub fn unfit_for(len: u32, len_max: u32) -> Option<Unfit> {
+    match len {
+        0..FRAME_LEN_MIN => Some(Unfit::Runt),
+        _ if len > len_max => Some(Unfit::Other),
+        _ => None,
+    }
+}
+
+/// A pool that buffers are taken from and returned to.
 ///
-/// Taking and giving is for the fast path: it neither blocks nor allocates (into vectors with room enough).
+/// Taking and giving are for the fast path: they neither block nor allocate (if the vector has room).
 pub trait BufferPool: Send {
-    /// Appends up to `count` empty buffers to `buffers`; returns how many there were.
+    /// Appends up to `count` empty buffers to `buffers`. Returns how many there were.
     fn take(&mut self, buffers: &mut Vec<Buffer>, count: usize) -> usize;
 
-    /// Takes all of `buffers` back, leaving the vector empty.
+    /// Takes all of `buffers` back and leaves the vector empty.
     ///
     /// # Panics
-    /// If one of them is not of this pool: ports of different pools were mixed in one gateway.
+    /// If one of them is not of this pool: then ports of different pools were mixed in one gateway.
     fn give(&mut self, buffers: &mut Vec<Buffer>);
 
-    /// Buffers in all, whether in the pool or out.
+    /// Returns the number of all buffers, whether in the pool or out.
     fn capacity(&self) -> usize;
 
-    /// Bytes that fit into each buffer.
+    /// Returns how many bytes fit into each buffer.
     fn buffer_len_max(&self) -> u32;
 }
 
-/// Something that receives and transmits Ethernet frames.
+/// A device that receives and transmits Ethernet frames.
 ///
 /// A port belongs to one thread at a time; that thread calls everything here.
 pub trait Port: Send {
-    /// The name by which the configuration and the operator know the port.
+    /// Returns the port's name in the configuration and in reports.
     fn name(&self) -> &str;
 
-    /// The device behind it, as the configuration names it.
+    /// Returns the device behind the port, as the configuration names it.
     fn device(&self) -> &str;
 
-    /// The port's present facts. Asks the device, maybe with a system call: not for the fast path.
+    /// Returns the port's present state. Queries the device, possibly with a system call: not for the fast path.
     fn facts(&self) -> PortFacts;
 
-    /// Whether frames for other stations than [`PortFacts::mac`] are to be taken in.
+    /// Returns whether the port receives frames for other stations than [`PortFacts::mac`].
     fn promiscuous(&self) -> Promiscuous {
         Promiscuous::No
     }
 
-    /// Appends up to `max` received frames to `frames` and returns how many.
+    /// Appends up to `max` received frames to `frames`. Returns how many.
     ///
-    /// Does not block and, if `frames` has room for `max` more, does not allocate. Which of a gateway's ports they came in by is
-    /// for the gateway to note in them.
+    /// Does not block and, if `frames` has room for `max` more, does not allocate. The gateway notes in the frames
+    /// which of its ports they came in by.
     fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize;
 
-    /// Transmits `frames` in their order, leaving the vector empty, and returns how many the device took.
+    /// Transmits `frames` in order and leaves the vector empty. Returns how many the device took.
     ///
-    /// What the device does not take after a bounded number of tries, or cannot carry (empty, longer than the MTU
-    /// allows), is given back to the pool and counted as dropped. Neither blocks nor allocates.
+    /// Some frames are returned to the pool and counted as dropped: those that the device does not take after a bounded
+    /// number of attempts, and those that it cannot carry (shorter than [`FRAME_LEN_MIN`], longer than the MTU allows).
+    /// Only these are dropped, because the frames of a burst belong to different tenants. Neither blocks nor allocates.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize;
 
-    /// Has the port's device report the frames that come from now on to a thread that is about to sleep; says how. To be
-    /// undone by [`Port::disarm`] before the port is used again. May call the kernel.
+    /// Makes the port's device report the frames that come from now on to a thread that is about to sleep. Returns how
+    /// it does. [`Port::disarm`] must undo this before the port is used again. May call the kernel.
     fn arm(&mut self) -> Alarm {
         Alarm::None
     }
 
-    /// What `poll(2)` finds readable while a frame waits and the port is armed with [`Alarm::Set`].
+    /// Returns the descriptors that `poll(2)` finds readable while a frame waits and the port is armed with
+    /// [`Alarm::Set`].
     fn descriptors(&self) -> &[OwnedFd] {
         &[]
     }
@@ -97,20 +123,21 @@ pub trait Port: Send {
     /// Undoes [`Port::arm`].
     fn disarm(&mut self) {}
 
-    /// The port's counters, for any thread to read.
+    /// Returns the port's counters, which any thread may read.
     fn counters(&self) -> &Arc<PortCounters>;
 }
 
-/// What a port is like at the moment.
+/// A port's present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortFacts {
-    /// The address the port's own station uses: what neighbours are to send to, and the source of what it originates.
+    /// The address of the port's own station: where neighbours send to, and the source of frames that the gateway
+    /// originates.
     pub mac: [u8; 6],
-    /// The longest payload of a frame in bytes.
+    /// The longest payload of a frame, in bytes.
     pub mtu: u16,
-    /// Whether frames can pass.
+    /// Whether the link is up.
     pub link: LinkState,
-    /// Frames that were lost before [`Port::receive`] saw them: no buffer, a full queue, a damaged frame. As far as the
+    /// Frames lost before [`Port::receive`] saw them, for want of a buffer, in a full queue, or damaged. As far as the
     /// device counts them.
     pub missed: u64,
 }
@@ -118,41 +145,41 @@ pub struct PortFacts {
 /// Whether a port receives frames for other stations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Promiscuous {
-    /// It does not.
+    /// Only frames for its own station and for groups.
     #[default]
     No,
-    /// It does.
+    /// Frames for all stations.
     Yes,
 }
 
 /// How a sleeping thread learns that a port has received a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Alarm {
-    /// Frames wait already.
+    /// Frames already wait.
     Ringing,
-    /// Not at all: the thread has to look from time to time.
+    /// It does not learn it: the thread has to poll from time to time.
     None,
     /// One of [`Port::descriptors`] becomes readable.
     Set,
 }
 
-/// Whether frames can pass a port.
+/// Whether frames can pass through a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// They can.
     Up,
     /// They cannot.
     Down,
-    /// The device does not tell: its interface was moved out of the network namespace in which the port was opened.
+    /// Unknown: the interface was moved out of the network namespace in which the port was opened.
     Unknown,
 }
 
-/// A port's traffic. Written by the thread that owns the port.
+/// A port's traffic. Only the thread that owns the port writes it.
 #[derive(Debug, Default)]
 pub struct PortCounters {
-    /// What came in.
+    /// What was received.
     pub received: CachePadded<ReceiveCounters>,
-    /// What went out.
+    /// What was transmitted.
     pub sent: CachePadded<TransmitCounters>,
 }
 
@@ -161,21 +188,35 @@ pub struct PortCounters {
 pub struct ReceiveCounters {
     /// Frames received.
     pub frames: Counter,
-    /// Bytes of these.
+    /// Bytes of these frames.
     pub bytes: Counter,
-    /// Frames that did not lie in one buffer of the pool, and were dropped.
+    /// Frames that were dropped because they did not lie in one buffer of the pool.
     pub dropped_malformed: Counter,
 }
 
 /// The transmitting half of [`PortCounters`].
 #[derive(Debug, Default)]
 pub struct TransmitCounters {
-    /// Frames the device took.
+    /// Frames that the device took.
     pub frames: Counter,
-    /// Bytes of these.
+    /// Bytes of these frames.
     pub bytes: Counter,
-    /// Frames the device had no room for.
+    /// Frames that were dropped because the device had no room.
     pub dropped_full: Counter,
-    /// Frames that were empty, longer than the port's MTU allows, or in a buffer that is not of the port's pool.
+    /// Frames that were dropped because the device refused them repeatedly, and then took the frames behind them.
+    pub dropped_refused: Counter,
+    /// Frames that were dropped as [`Unfit::Runt`].
+    pub dropped_runt: Counter,
+    /// Frames that were dropped as [`Unfit::Other`].
     pub dropped_unfit: Counter,
+}
+
+impl TransmitCounters {
+    /// Counts a frame that cannot be sent.
+    pub(crate) fn count_unfit(&self, why: Unfit) {
+        match why {
+            Unfit::Runt => self.dropped_runt.add(1),
+            Unfit::Other => self.dropped_unfit.add(1),
+        }
+    }
 }

@@ -1,14 +1,17 @@
-//! A port whose far end is another program on the same machine: each frame is a packet of a Unix socket (`SOCK_SEQPACKET`).
+//! A port whose far end is another program on the same machine. Each frame is a packet of a Unix socket
+//! (`SOCK_SEQPACKET`).
 //!
 //! ```text
 //!   the program, which listens  --send--> socket --> SocketPort::receive
 //!                               <--recv-- socket <-- SocketPort::transmit
 //! ```
 //!
-//! For tools that feed a node, such as `pinion dev`: it takes no device, no DPDK and no rights but those to the socket's file.
-//! The program is there before the port is opened. A packet of no bytes, or the connection's end, takes the link down for good.
+//! For tools that feed a node, such as `pinion dev`. It needs no device, no DPDK and no privileges except access to the
+//! socket's file. The program must listen before the port is opened. An empty packet, or the end of the connection,
+//! takes the link down for good.
 //!
-//! Each frame is one system call, as with the kernel's other sockets; what finds no room in the socket is dropped and counted.
+//! Each frame is one system call, as with the kernel's other sockets. A frame that finds no room in the socket is
+//! dropped and counted.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,15 +26,17 @@ use rustix::net::{
 };
 
 use super::memory::MemoryPortConfig;
-use super::{Alarm, BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous};
+use super::{
+    Alarm, BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous, Unfit, unfit_for,
+};
 
-/// What is asked for frames that the program has not read yet; the kernel may give less.
+/// The send buffer to request, for frames that the program has not read yet. The kernel may grant less.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// Why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("no program exchanges frames at {}: {error}: start the one that listens there first", path.display())]
-pub struct NobodyThere {
+#[error("no program exchanges frames at {}: {error}: start the program that listens there first", path.display())]
+pub struct NoListener {
     path: PathBuf,
     error: io::Error,
 }
@@ -43,18 +48,18 @@ pub struct SocketPort {
     mac: [u8; 6],
     mtu: u16,
     promiscuous: Promiscuous,
-    /// None when the far end has hung up.
+    /// `None` after the far end has closed the connection.
     socket: Option<OwnedFd>,
     pool: Box<dyn BufferPool>,
     spare: Vec<Buffer>,
-    /// On their way back to a pool; empty between calls.
+    /// Buffers on their way back to a pool; empty between calls.
     spent: Vec<Buffer>,
     counters: Arc<PortCounters>,
 }
 
 impl SocketPort {
-    /// Connects to the program that listens at `path`. Of the configuration, the queues' length means nothing here. `device` is what
-    /// the port calls itself.
+    /// Connects to the program that listens at `path`. The queue length of the configuration is not used. `device` is
+    /// the device name that the port reports.
     ///
     /// # Errors
     /// If no program listens there.
@@ -63,25 +68,25 @@ impl SocketPort {
         device: &str,
         path: &Path,
         pool: impl BufferPool + 'static,
-    ) -> Result<Self, NobodyThere> {
-        let nobody = |error: Errno| NobodyThere { path: path.to_owned(), error: error.into() };
+    ) -> Result<Self, NoListener> {
+        let no_program = |error: Errno| NoListener { path: path.to_owned(), error: error.into() };
         let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(nobody)?;
-        // Less room is no failure: what does not fit is counted.
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(no_program)?;
+        // A smaller buffer is no failure: frames that do not fit are dropped and counted.
         let _ = set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
-        let address = SocketAddrUnix::new(path).map_err(nobody)?;
-        connect(&socket, &address).map_err(nobody)?;
+        let address = SocketAddrUnix::new(path).map_err(no_program)?;
+        connect(&socket, &address).map_err(no_program)?;
         let MemoryPortConfig { name, mac, mtu, promiscuous, .. } = config;
         let (socket, pool) = (Some(socket), Box::new(pool));
         let (spare, spent, counters) = (Vec::new(), Vec::new(), Arc::default());
         Ok(Self { name, device: device.to_owned(), mac, mtu, promiscuous, socket, pool, spare, spent, counters })
     }
 
-    fn is_fit(&self, frame: &Frame) -> bool {
-        (1..=u32::from(self.mtu) + FRAME_OVERHEAD).contains(&frame.len())
+    fn unfit(&self, frame: &Frame) -> Option<Unfit> {
+        unfit_for(frame.len(), u32::from(self.mtu) + FRAME_OVERHEAD)
     }
 
-    /// The next frame, in one of the spare buffers; none if none waits.
+    /// Receives the next frame into one of the spare buffers. Returns `None` if no frame waits.
     fn next(&mut self) -> Option<Frame> {
         loop {
             let socket = self.socket.as_ref()?;
@@ -123,7 +128,7 @@ impl Port for SocketPort {
 
     fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize {
         let before = frames.len();
-        // Buffers that were taken for frames that have not come are kept for those to come.
+        // Buffers taken for frames that did not come are kept for the next call.
         let missing = max.saturating_sub(self.spare.len());
         self.pool.take(&mut self.spare, missing);
         while frames.len() - before < max
@@ -141,8 +146,8 @@ impl Port for SocketPort {
         let before = sent.frames.value();
         for frame in frames.iter() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            if !self.is_fit(frame) {
-                sent.dropped_unfit.add(1);
+            if let Some(why) = self.unfit(frame) {
+                sent.count_unfit(why);
             } else if self.socket.as_ref().is_some_and(|socket| send(socket, frame.bytes(), flags).is_ok()) {
                 sent.frames.add(1);
                 sent.bytes.add(frame.len().into());
@@ -156,7 +161,7 @@ impl Port for SocketPort {
     }
 
     fn arm(&mut self) -> Alarm {
-        // What has hung up has nothing to report.
+        // A closed connection has nothing to report.
         Alarm::Set
     }
 
@@ -185,7 +190,7 @@ mod tests {
 
     const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-    /// A port, its far end, and its pool of this many buffers of 2 KiB.
+    /// A port, its far end, and its pool of `buffers` buffers of 2 KiB.
     fn port(buffers: usize) -> (SocketPort, OwnedFd, HeapPool) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("frames.sock");
@@ -242,12 +247,16 @@ mod tests {
     fn a_frame_that_no_buffer_holds_or_no_port_may_send_is_dropped_and_counted() {
         let (mut port, far, mut pool) = port(4);
         put(&far, &[1; 3000]);
-        put(&far, &[2; 1600]);
+        for len in [1600, 1, 13, 14] {
+            put(&far, &[2; 1600][..len]);
+        }
         let mut frames = Vec::new();
-        assert_eq!(port.receive(&mut frames, 8), 1);
+        while port.receive(&mut frames, 8) > 0 {}
+        assert_eq!(frames.len(), 4);
         assert_eq!(port.counters().received.dropped_malformed.value(), 1);
-        assert_eq!(port.transmit(&mut frames, &mut pool), 0);
-        assert_eq!(port.counters().sent.dropped_unfit.value(), 1);
+        assert_eq!(port.transmit(&mut frames, &mut pool), 1);
+        let sent = &port.counters().sent;
+        assert_eq!((sent.dropped_runt.value(), sent.dropped_unfit.value(), sent.dropped_full.value()), (2, 1, 0));
     }
 
     #[test]
@@ -266,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_is_told_of_frames_and_of_the_end_once() {
+    fn a_sleeping_thread_is_woken_by_frames_and_once_by_the_end() {
         let (mut port, far, _pool) = port(4);
         assert_eq!(port.facts().link, LinkState::Up);
         assert!(!is_readable(&port));

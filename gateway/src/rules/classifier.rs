@@ -1,8 +1,8 @@
-//! Finds the first of many rules that fits a flow, without walking through all of them.
+//! Finds the first of many rules that matches a flow, without walking through all of them.
 //!
-//! Each rule is a box: in each dimension of a flow (addresses, ports, protocol and so on) it takes everything from one
-//! value to another. A node of the tree cuts one dimension in two. Boxes on either side of the cut go to the children on
-//! that side, and those across it, to a third child:
+//! Each rule is a box: in each dimension of a flow (addresses, ports, protocol and so on) it covers a range of values.
+//! A node of the tree cuts one dimension in two. Boxes on one side of the cut go to the child of that side. Boxes that
+//! the cut crosses go to a third child:
 //!
 //! ```text
 //!                 cut: destination below 10.0.128.0?
@@ -10,12 +10,11 @@
 //!        all below            across              all above        leaf: up to 8 rules in order
 //! ```
 //!
-//! A lookup goes to one side, and to those across. So there is one copy of each rule, and the tree is no larger than the
-//! rules, whatever they are; which is what prefix tries and cutting trees that copy rules to both sides can't say, nor
-//! tuple spaces of port ranges. Each subtree knows its first rule, and is left out once an earlier one was found.
+//! A lookup visits one side, and the boxes across. So each rule has one copy, and the tree is no larger than the rules,
+//! whatever they are. Prefix tries and cutting trees, which copy rules to both sides, cannot guarantee this, nor can
+//! tuple spaces with port ranges. Each subtree knows its first rule, and is skipped once an earlier one was found.
 //!
-//! Rules that overlap in every dimension can't be told apart by any cut and stay together in a leaf: these are walked
-//! through, in order.
+//! No cut can separate rules that overlap in every dimension. They stay together in a leaf, which is searched in order.
 
 use std::collections::HashSet;
 use std::ops::{Range, RangeInclusive};
@@ -26,9 +25,9 @@ use super::Match;
 use super::pattern::{Pattern, bits};
 use crate::headers::{Field, FlowKey, ICMP_TYPE_THERE};
 
-/// So many rules need not be told apart.
+/// A node with at most this many rules becomes a leaf.
 const LEAF_RULES: usize = 8;
-/// Each child of a node has this share of its parent's rules at most, which bounds the depth.
+/// Each child of a node has at most this share of its parent's rules, which bounds the depth.
 const CHILD_SHARE: (usize, usize) = (31, 32);
 
 const DIMENSIONS: usize = 10;
@@ -49,30 +48,30 @@ const NONE: u32 = u32::MAX;
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Classifier {
-    /// The root is the last one; empty if there are no rules.
+    /// The root is the last node. Empty if there are no rules.
     nodes: Box<[Node]>,
-    /// Of the leaves, one after another; within a leaf in the order of rank.
+    /// The patterns of the leaves, one leaf after another; within a leaf in order of rank.
     patterns: Box<[Pattern]>,
-    /// The rules that the patterns are of.
+    /// For each pattern, the rank of its rule.
     ranks: Box<[u32]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
-    /// The first rule beneath.
+    /// The rank of the first rule in the subtree.
     rank: u32,
     step: Step,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Of the nodes.
+    /// The children, as indices of nodes.
     Cut { cut: Cut, below: u32, above: u32, across: u32 },
-    /// Of the patterns.
+    /// A range of patterns.
     Leaf { first: u32, end: u32 },
 }
 
-/// Divides what is less than a value from what is not.
+/// Separates values below `value` from the rest, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     dimension: u8,
@@ -80,7 +79,7 @@ struct Cut {
 }
 
 impl Classifier {
-    /// Of rules from the first to the last in rank.
+    /// Builds the tree for rules in order of rank.
     pub(super) fn new<'a>(rules: impl Iterator<Item = &'a Match>) -> Self {
         let mut builder = Builder::default();
         builder.node((0..).zip(rules).filter_map(|(rank, matches)| Extent::of(rank, matches)).collect());
@@ -88,7 +87,7 @@ impl Classifier {
         Self { nodes: nodes.into(), patterns: patterns.into(), ranks: ranks.into() }
     }
 
-    /// How deep it is, and how many patterns it has.
+    /// Returns the depth of the tree and the number of its patterns.
     #[cfg(test)]
     pub(super) fn shape(&self) -> (usize, usize) {
         // Children come before their parents.
@@ -105,16 +104,16 @@ impl Classifier {
         (depths.last().copied().unwrap_or(0), self.patterns.len())
     }
 
-    /// The rank of the first rule that fits the flow.
+    /// Returns the rank of the first rule that matches the flow.
     pub(super) fn first_match(&self, flow: &FlowKey) -> Option<usize> {
         let root = self.nodes.len().checked_sub(1)?;
         let best = self.search(root as u32, flow, NONE);
         (best != NONE).then_some(best as usize)
     }
 
-    /// The first rule beneath this node that fits the flow and is before `best`, else `best`.
+    /// Returns the first rule in this subtree that matches the flow and precedes `best`, else `best`.
     fn search(&self, mut node: u32, flow: &FlowKey, mut best: u32) -> u32 {
-        // The sides are recursed into, at most as deep as the tree is; what is across, gone on with.
+        // Recurses into the sides, at most as deep as the tree is, and iterates over the boxes across.
         while let Some(Node { rank, step }) = self.nodes.get(node as usize)
             && *rank < best
         {
@@ -153,7 +152,7 @@ impl Cut {
     }
 }
 
-/// What a rule takes in each dimension, both ends included.
+/// The range that a rule covers in each dimension, both ends included.
 #[derive(Clone)]
 struct Extent {
     rank: u32,
@@ -162,7 +161,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// `None` if that is nothing.
+    /// Returns `None` if the rule matches nothing.
     fn of(rank: u32, matches: &Match) -> Option<Self> {
         let pattern = Pattern::new(matches)?;
         let address = |net: Option<IpNet>| net.map(|net| [bits(net.network()), bits(net.broadcast())]);
@@ -196,8 +195,8 @@ struct Builder {
 }
 
 impl Builder {
-    /// Makes the tree of these rules, which are in the order of rank; returns its root, or a place that no node has if
-    /// there are none.
+    /// Builds the subtree of these rules, which are in order of rank. Returns its root, or [`NONE`] if there are no
+    /// rules.
     fn node(&mut self, boxes: Vec<Extent>) -> u32 {
         let Some(rank) = boxes.first().map(|first| first.rank) else { return NONE };
         let step = match best_cut(&boxes) {
@@ -214,7 +213,7 @@ impl Builder {
     fn leaf(&mut self, boxes: Vec<Extent>) -> Step {
         let first = self.patterns.len() as u32;
         let mut seen = HashSet::new();
-        // Of rules that say the same, only the first one is ever found.
+        // Among rules with the same conditions, only the first is ever found.
         for extent in boxes.into_iter().filter(|extent| seen.insert(extent.pattern)) {
             self.patterns.push(extent.pattern);
             self.ranks.push(extent.rank);
@@ -223,7 +222,7 @@ impl Builder {
     }
 }
 
-/// Below, above and across the cut; each in order.
+/// Splits boxes into those below, above and across the cut, each in order.
 fn divide(boxes: Vec<Extent>, cut: Cut) -> [Vec<Extent>; 3] {
     let mut parts = [const { Vec::new() }; 3];
     for extent in boxes {
@@ -234,7 +233,7 @@ fn divide(boxes: Vec<Extent>, cut: Cut) -> [Vec<Extent>; 3] {
     parts
 }
 
-/// The cut after which the fewest rules are left to search, if there is one that is worth it.
+/// Returns the cut that leaves the fewest rules to search, if any cut is worthwhile.
 fn best_cut(boxes: &[Extent]) -> Option<Cut> {
     if boxes.len() <= LEAF_RULES {
         return None;
@@ -243,7 +242,7 @@ fn best_cut(boxes: &[Extent]) -> Option<Cut> {
     cuts.max_by_key(|(worth, _)| *worth).map(|(_, cut)| cut)
 }
 
-/// The best cut of one dimension, with what it is worth.
+/// Returns the best cut in one dimension, and its worth.
 fn best_cut_in(dimension: usize, boxes: &[Extent]) -> Option<(usize, Cut)> {
     let (mut firsts, mut lasts): (Vec<u128>, Vec<u128>) =
         boxes.iter().map(|extent| (extent.ranges[dimension][0], extent.ranges[dimension][1])).unzip();
@@ -264,7 +263,7 @@ fn best_cut_in(dimension: usize, boxes: &[Extent]) -> Option<(usize, Cut)> {
         if below.max(above).max(across) > child_max {
             continue;
         }
-        // What is left in the worse case counts double; then, how much is left out on average.
+        // The rules left to search in the worse case count double; then the number excluded on average.
         let (less, more) = (below.min(above), below.max(above));
         let worth = 2 * less + more.min(boxes.len() - more);
         if best.is_none_or(|(best, _)| worth > best) {

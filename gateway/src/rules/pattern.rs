@@ -1,4 +1,4 @@
-//! A rule's conditions in the form in which a flow is checked against them: masks and values of the key's words, and port
+//! A rule's conditions in the form in which a flow is compared with them: masks and values of the key's words, and port
 //! ranges.
 
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::headers::{Field, FlowKey, ICMP_TYPE_THERE};
 /// What a flow must look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pattern {
-    /// A flow fits if its words, under these masks, are these values.
+    /// A flow matches if its words, under these masks, equal the values.
     masks: [u64; 6],
     values: [u64; 6],
     /// First and last.
@@ -21,7 +21,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// `None` if no flow at all looks like that.
+    /// Compiles a rule's conditions. Returns `None` if no flow can match them.
     pub(super) fn new(matches: &Match) -> Option<Self> {
         let versions = [matches.source, matches.destination].map(|net| net.map(|net| matches!(net, IpNet::V6(_))));
         let mixed = matches!(versions, [Some(source), Some(destination)] if source != destination);
@@ -61,7 +61,7 @@ impl Pattern {
         self.values[field.word] |= field.with(value);
     }
 
-    /// An address, beginning with this word, that lies in the net.
+    /// Requires that the address that begins with this word lies in the network.
     fn demand_address(&mut self, net: &IpNet, word: usize) {
         self.demand(Field::IP_VERSION, matches!(net, IpNet::V6(_)).into());
         let (network, netmask) = (bits(net.network()), bits(net.netmask()));
@@ -82,7 +82,7 @@ impl Pattern {
     }
 }
 
-/// An address as a number, as a [`FlowKey`] has it.
+/// Returns an address as a number, in the same form as in a [`FlowKey`].
 pub(super) fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_bits().into(),

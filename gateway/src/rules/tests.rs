@@ -1,4 +1,4 @@
-//! Tests of [`super`]: against a naive search that shares no code with it.
+//! Tests of [`super`] against a naive search that shares no code with it.
 
 use super::*;
 use crate::headers::Ingress;
@@ -15,14 +15,14 @@ pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
     (0..count)
         .map(|chain| ChainSettings {
             chain: ChainIndex(chain),
-            tenure: Tenure::default(),
+            tenure: ChainGeneration::default(),
             idle_timeout_ns: u64::from(chain),
             back: PortSet::EMPTY,
         })
         .collect()
 }
 
-// Few values, so that rules and flows meet often.
+// Few values, so that rules and flows often match.
 fn ipv4() -> impl Strategy<Value = Ipv4Addr> {
     (0_u8..2, 0_u8..4).prop_map(|(c, d)| Ipv4Addr::new(10, 0, c, d))
 }
@@ -45,7 +45,7 @@ fn vlan() -> impl Strategy<Value = Vlan> {
         .prop_map(|(id, inner_id)| Vlan { id, inner_id })
 }
 
-/// ICMP, TCP, UDP, ICMPv6 and one that nobody knows.
+/// ICMP, TCP, UDP, ICMPv6 and an unassigned protocol.
 fn protocol() -> impl Strategy<Value = u8> {
     prop::sample::select(vec![1_u8, 6, 17, 58, 99])
 }
@@ -164,7 +164,7 @@ fn rules_to_chains_that_are_not_there_are_refused_by_name() {
     assert_eq!(leads_nowhere, Err(RuleSetError::UnknownChain { rule: 1, chain: ChainIndex(3) }));
     let settings = ChainSettings {
         chain: ChainIndex(CHAINS_MAX),
-        tenure: Tenure::default(),
+        tenure: ChainGeneration::default(),
         idle_timeout_ns: 1,
         back: PortSet::EMPTY,
     };
@@ -254,16 +254,16 @@ fn a_search_through_a_thousand_times_the_rules_takes_a_fraction_of_a_thousand_ti
             assert!(flows.iter().filter(|flow| set.lookup(std::hint::black_box(flow)).is_some()).count() < flows.len());
             started.elapsed()
         };
-        // The best of many: whatever else the machine does makes a round longer, never shorter.
+        // The best of many rounds: other load on the machine only makes a round longer.
         (0..20).map(|_| round()).min().unwrap()
     };
     let (few, many) = (time_of(10), time_of(10_000));
-    // About 10 times as long, seen; a walk through the rules takes some 500 times as long.
+    // A walk through all rules takes far longer than this bound.
     assert!(many < 60 * few, "{few:?} with 10 rules, {many:?} with 10,000");
 }
 
 #[test]
-fn rules_that_no_flow_can_match_are_no_trouble() {
+fn rules_that_no_flow_can_match_are_accepted_and_never_found() {
     let mixed = Match {
         source: Some("10.0.0.0/8".parse().unwrap()),
         destination: Some("fd00::/8".parse().unwrap()),

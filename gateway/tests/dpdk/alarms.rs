@@ -1,4 +1,4 @@
-//! Whether a thread may sleep at what a device reports frames by: it must be woken by each, and by nothing else.
+//! Whether a device wakes a sleeping thread: each frame must wake it, and nothing else.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, ip, unique};
 
 const SOON: Duration = Duration::from_secs(10);
-/// Long enough for whatever would wake a sleeper wrongly.
+/// Long enough for a wrong wake-up to happen.
 const A_WHILE: Duration = Duration::from_millis(50);
 
-/// Arms the port and sleeps at its descriptors; whether something was reported before the time was over.
+/// Arms the port and sleeps on its descriptors. Returns whether one became readable within the time.
 fn sleep(port: &mut DpdkPort, timeout: Duration) -> bool {
     assert_eq!(port.arm(), Alarm::Set);
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
@@ -25,14 +25,14 @@ fn sleep(port: &mut DpdkPort, timeout: Duration) -> bool {
     found > 0
 }
 
-/// Receives what has come until nothing is left.
+/// Receives until no frame is left.
 fn receive_all(lab: &mut Lab, port: &mut DpdkPort) -> usize {
     let mut frames = Vec::new();
     while port.receive(&mut frames, 32) > 0 {}
     lab.contents(frames).len()
 }
 
-/// Waits until nothing comes any more: what the kernel says of itself on an interface that has just come up.
+/// Waits until no frame comes any more: the kernel itself sends some on an interface that has just come up.
 fn settle(lab: &mut Lab, port: &mut DpdkPort) {
     let started = Instant::now();
     while sleep(port, A_WHILE) {
@@ -41,14 +41,14 @@ fn settle(lab: &mut Lab, port: &mut DpdkPort) {
     }
 }
 
-fn a_sleeper_is_woken_by_frames_alone(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
+fn a_sleeping_thread_is_woken_by_frames_alone(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
     settle(lab, port);
     for _ in 0..3 {
-        // While nobody sleeps: the frame came after the last look at the device, and before the sleep.
+        // While no thread sleeps: the frame came after the last poll of the device, and before the sleep.
         namespace.ping_once();
-        assert!(sleep(port, Duration::ZERO), "a frame that waits lets nobody sleep");
+        assert!(sleep(port, Duration::ZERO), "a waiting frame must end the sleep at once");
         assert_eq!(receive_all(lab, port), 1);
-        assert!(!sleep(port, A_WHILE), "what was received wakes nobody");
+        assert!(!sleep(port, A_WHILE), "a received frame must not wake the thread");
     }
     let mut pinger = namespace.ping(1, 56);
     assert!(sleep(port, SOON), "a frame wakes a sleeper");
@@ -58,13 +58,13 @@ fn a_sleeper_is_woken_by_frames_alone(lab: &mut Lab, port: &mut DpdkPort, namesp
 }
 
 #[test]
-fn a_tap_wakes_a_sleeper() {
+fn a_tap_wakes_a_sleeping_thread() {
     let mut lab = Lab::enter();
     let (namespace, interface) = (NetworkNamespace::new("w"), unique("w"));
     let mut port = lab.open(&format!("net_tap0,iface={interface}"));
     ip(&format!("link set {interface} netns {}", namespace.name));
     namespace.address(&interface, port.facts().mac);
-    a_sleeper_is_woken_by_frames_alone(&mut lab, &mut port, &namespace);
+    a_sleeping_thread_is_woken_by_frames_alone(&mut lab, &mut port, &namespace);
 }
 
 fn kernel_device_wakes_a_sleeper(driver: &str) {
@@ -73,27 +73,27 @@ fn kernel_device_wakes_a_sleeper(driver: &str) {
     veth.set_up();
     let mut port = lab.open(&format!("{driver},iface={}", veth.near));
     veth.namespace.address(&veth.far, port.facts().mac);
-    a_sleeper_is_woken_by_frames_alone(&mut lab, &mut port, &veth.namespace);
-    // An interface that goes down and up again is no frame; and afterwards frames wake as before.
+    a_sleeping_thread_is_woken_by_frames_alone(&mut lab, &mut port, &veth.namespace);
+    // An interface that goes down and up again is no frame. Afterwards, frames wake the thread as before.
     ip(&format!("link set {} down", veth.near));
     settle(&mut lab, &mut port);
     ip(&format!("link set {} up", veth.near));
     veth.namespace.address_again(&veth.far, port.facts().mac);
-    a_sleeper_is_woken_by_frames_alone(&mut lab, &mut port, &veth.namespace);
+    a_sleeping_thread_is_woken_by_frames_alone(&mut lab, &mut port, &veth.namespace);
 }
 
 #[test]
-fn af_packet_wakes_a_sleeper() {
+fn af_packet_wakes_a_sleeping_thread() {
     kernel_device_wakes_a_sleeper("net_af_packet0");
 }
 
 #[test]
-fn af_xdp_wakes_a_sleeper() {
+fn af_xdp_wakes_a_sleeping_thread() {
     kernel_device_wakes_a_sleeper("net_af_xdp0");
 }
 
 #[test]
-fn a_ring_does_not_pretend_to_wake_anybody() {
+fn a_ring_reports_that_it_cannot_wake_a_thread() {
     let lab = Lab::enter();
     let mut port = lab.open("net_ring0");
     assert_eq!(port.arm(), Alarm::None);

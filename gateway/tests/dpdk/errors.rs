@@ -1,4 +1,4 @@
-//! Devices that cannot be opened: the error names them and says what to do.
+//! Devices that cannot be opened: the error names the device and the remedy.
 
 use std::time::Duration;
 

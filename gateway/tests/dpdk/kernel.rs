@@ -1,4 +1,4 @@
-//! Devices whose far side is a kernel: real pings in a namespace.
+//! Devices whose far side is a kernel: answers real pings from a namespace.
 
 use pinion_abi::{RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD};
 use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
@@ -8,7 +8,7 @@ use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, ip, ip_succeeds, unique};
 
 const PINGS: u32 = 100;
 
-/// Pings with small and with full frames, all of which must be answered, and the counters agree.
+/// Pings with small and with full frames. All must be answered, and the counters must agree.
 fn pings_pass(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
     for payload_len in [56, 1472] {
         let before = (port.counters().received.bytes.value(), port.counters().sent.frames.value());
@@ -23,7 +23,7 @@ fn pings_pass(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) 
     assert_eq!(port.facts().missed, 0);
 }
 
-/// The signals from 34 on for which the process has handlers, as a bit mask.
+/// The real-time signals (from 34 on) that the process handles, as a bit mask.
 fn caught_real_time_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
@@ -98,7 +98,7 @@ fn af_xdp_carries_frames_both_ways_and_takes_its_program_away() {
     assert_eq!(port.facts().link, LinkState::Up);
 }
 
-/// Whether the interface receives everything, and whether it receives what is for groups of stations.
+/// Returns whether the interface is promiscuous, and whether it receives all multicast frames.
 fn receives(interface: &str) -> (bool, bool) {
     let flags = std::fs::read_to_string(format!("/sys/class/net/{interface}/flags")).unwrap();
     let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap();
@@ -143,6 +143,81 @@ fn a_port_carries_frames_up_to_its_mtu_and_drops_longer_ones() {
     }
 }
 
+/// Frames that an interface of the test's own namespace has received from its other end.
+fn received_by(interface: &str) -> u64 {
+    let path = format!("/sys/class/net/{interface}/statistics/rx_packets");
+    std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+}
+
+/// A burst of broadcast frames of these lengths, of a type that no kernel answers; with a tag of this type, if any.
+fn burst(lengths: impl IntoIterator<Item = usize>, tag: Option<[u8; 2]>) -> Vec<Vec<u8>> {
+    let frame = |len: usize| {
+        let mut frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &[0x88, 0xb6], &[0; 2000]].concat();
+        if let Some(tag) = tag {
+            frame[12..14].copy_from_slice(&tag);
+            frame[16..18].copy_from_slice(&[0x88, 0xb6]);
+        }
+        frame.truncate(len);
+        frame
+    };
+    lengths.into_iter().map(frame).collect()
+}
+
+#[test]
+fn a_frame_without_an_ethernet_header_costs_none_of_those_behind_it_on_a_tap() {
+    let mut lab = Lab::enter();
+    let interface = unique("r");
+    let mut port = lab.open(&format!("net_tap0,iface={interface}"));
+    let before = lab.pool.available();
+    // All lengths that the kernel refuses, first in their bursts and in the middle.
+    for short in 1..=13 {
+        let received = received_by(&interface);
+        let lengths = [short, 60, 100, short, 14, 1514].into_iter().chain([60; 58]);
+        let mut frames = lab.frames(&burst(lengths, None));
+        assert_eq!(port.transmit(&mut frames, &mut lab.pool), 62);
+        assert_eq!(received_by(&interface) - received, 62, "beside frames of {short} bytes");
+    }
+    let sent = &port.counters().sent;
+    assert_eq!((sent.dropped_runt.value(), sent.dropped_full.value(), sent.dropped_refused.value()), (26, 0, 0));
+    assert_eq!(lab.pool.available(), before);
+}
+
+#[test]
+fn a_frame_that_the_kernel_refuses_is_lost_alone() {
+    let mut lab = Lab::enter();
+    let veth = Veth::new("h");
+    veth.set_up();
+    let mut port = lab.open(&format!("net_pcap0,iface={}", veth.near));
+    let before = lab.pool.available();
+    // Without the port's knowledge: it still accepts frames of 1500 bytes.
+    ip(&format!("link set {} mtu 600", veth.near));
+    let received = veth.namespace.received_by(&veth.far);
+    let mut frames = lab.frames(&burst([1000, 60, 61, 1001, 1002, 62].into_iter().chain([63; 58]), None));
+    assert_eq!(port.transmit(&mut frames, &mut lab.pool), 61);
+    assert_eq!(veth.namespace.received_by(&veth.far) - received, 61);
+    let sent = &port.counters().sent;
+    assert_eq!((sent.dropped_refused.value(), sent.dropped_full.value(), sent.frames.value()), (3, 0, 61));
+    assert_eq!(sent.bytes.value(), 60 + 61 + 62 + 58 * 63);
+    assert_eq!(lab.pool.available(), before);
+}
+
+#[test]
+fn of_a_packet_socket_only_tagged_frames_may_be_four_bytes_longer_than_its_mtu() {
+    let mut lab = Lab::enter();
+    let veth = Veth::new("g");
+    veth.set_up();
+    let mut port = lab.open(&format!("net_af_packet0,iface={}", veth.near));
+    for (tag, fit) in [(None, 1), (Some([0x81, 0x00]), 5), (Some([0x88, 0xa8]), 1)] {
+        let received = veth.namespace.received_by(&veth.far);
+        let mut frames = lab.frames(&burst([1514, 1515, 1516, 1517, 1518, 1519], tag));
+        let unfit = port.counters().sent.dropped_unfit.value();
+        assert_eq!(port.transmit(&mut frames, &mut lab.pool), fit, "{tag:02x?}");
+        assert_eq!(port.counters().sent.dropped_unfit.value() - unfit, 6 - fit as u64);
+        // Frames that count as sent have left.
+        assert_eq!(veth.namespace.received_by(&veth.far) - received, fit as u64, "{tag:02x?}");
+    }
+}
+
 fn interface_mtu(interface: &str) -> u16 {
     std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).unwrap().trim().parse().unwrap()
 }
@@ -161,7 +236,7 @@ fn a_device_that_checks_checksums_tells_what_it_found() {
     assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_GOOD);
     namespace.send_wrong_datagram();
     assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_BAD);
-    // A ring checks nothing.
+    // A ring checks no checksums.
     let mut ring = lab.open("net_ring0");
     let mut frames = lab.frames(&[vec![0; 60]]);
     ring.transmit(&mut frames, &mut lab.pool);

@@ -1,4 +1,4 @@
-//! DPDK, started once for all tests of the process, and namespaces and veth pairs that vanish with the test.
+//! DPDK, started once for all tests of the process; and namespaces and veth pairs that are deleted with the test.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,7 +8,7 @@ use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, Eal, EalConfig, PortConfig}
 use pinion_gateway::port::{BufferPool, Port};
 use pinion_mma::buffer::Frame;
 
-/// How long anything here may take before it counts as lost.
+/// How long anything here may take before it counts as failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const BUFFERS: u32 = 16_383;
@@ -46,7 +46,7 @@ impl Lab {
         DpdkPort::open(&PortConfig::new("port", device), &self.pool).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Frames made of these bytes, in buffers of the pool.
+    /// Makes frames of these bytes, in buffers of the pool.
     pub(crate) fn frames(&mut self, contents: &[Vec<u8>]) -> Vec<Frame> {
         let mut buffers = Vec::new();
         assert_eq!(self.pool.take(&mut buffers, contents.len()), contents.len());
@@ -58,7 +58,7 @@ impl Lab {
         buffers.into_iter().zip(contents).map(fill).collect()
     }
 
-    /// The bytes of the frames, whose buffers go back to the pool.
+    /// Returns the bytes of the frames, and their buffers to the pool.
     pub(crate) fn contents(&mut self, frames: Vec<Frame>) -> Vec<Vec<u8>> {
         let contents = frames.iter().map(|frame| frame.bytes().to_vec()).collect();
         let mut buffers = frames.into_iter().map(Frame::into_buffer).collect();
@@ -76,7 +76,7 @@ impl Lab {
         self.contents(frames)
     }
 
-    /// What the device says of the next frame.
+    /// Returns the device's checksum findings for the next frame.
     pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u32 {
         let (mut frames, started) = (Vec::new(), Instant::now());
         while port.receive(&mut frames, 32) == 0 {
@@ -87,7 +87,7 @@ impl Lab {
         facts.bits().into()
     }
 
-    /// Answers echo requests until the process that sends them ends; returns whether it was content.
+    /// Answers echo requests until the process that sends them ends. Returns whether that process succeeded.
     pub(crate) fn answer_pings(&mut self, port: &mut DpdkPort, mut pinger: Child) -> bool {
         let (mut frames, started) = (Vec::with_capacity(64), Instant::now());
         loop {
@@ -114,7 +114,7 @@ impl Lab {
     }
 }
 
-/// Makes an echo reply out of an IPv4 echo request; leaves anything else alone.
+/// Turns an IPv4 echo request into its reply; leaves anything else unchanged.
 fn turn_into_reply(frame: &mut [u8]) -> bool {
     let is_request =
         frame.len() >= 42 && frame[12..14] == [8, 0] && frame[14] == 0x45 && frame[23] == 1 && frame[34] == 8;
@@ -138,7 +138,7 @@ pub(crate) fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Whether `ip` with these arguments succeeds.
+/// Returns whether `ip` with these arguments succeeds.
 pub(crate) fn ip_succeeds(arguments: &str) -> bool {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2 is installed");
     output.status.success()
@@ -153,7 +153,7 @@ impl NetworkNamespace {
     pub(crate) fn new(label: &str) -> Self {
         let namespace = Self { name: unique(label) };
         ip(&format!("netns add {}", namespace.name));
-        // No frames but those of the test.
+        // No frames except those of the test.
         namespace.exec("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         namespace
     }
@@ -175,13 +175,13 @@ impl NetworkNamespace {
         ip(&format!("-n {name} neigh replace 10.201.0.2 lladdr {mac} dev {interface} nud permanent"));
     }
 
-    /// The same once more, after the interface was set down.
+    /// Does the same again after the interface was set down.
     pub(crate) fn address_again(&self, interface: &str, mac: [u8; 6]) {
         ip_succeeds(&format!("-n {} addr del 10.201.0.1/24 dev {interface}", self.name));
         self.address(interface, mac);
     }
 
-    /// Pings 10.201.0.2 once, and does not wait for an answer.
+    /// Pings 10.201.0.2 once, without waiting for an answer.
     pub(crate) fn ping_once(&self) {
         ip_succeeds(&format!("netns exec {} ping -n -q -c 1 -W 0.01 10.201.0.2", self.name));
     }
@@ -211,7 +211,18 @@ impl NetworkNamespace {
         });
     }
 
-    /// Does something inside the namespace, on a thread of its own.
+    /// Returns how many frames an interface in the namespace has received.
+    pub(crate) fn received_by(&self, interface: &str) -> u64 {
+        let arguments = format!("-n {} -s -j link show {interface}", self.name);
+        let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2 is installed");
+        let shown = String::from_utf8(output.stdout).expect("JSON is text");
+        // {"stats64":{"rx":{"bytes":0,"packets":0,...
+        let count = shown.split_once("\"rx\":{").and_then(|(_, rx)| rx.split_once("\"packets\":"));
+        let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
+        count.and_then(|(_, rest)| digits(rest).parse().ok()).unwrap_or_else(|| panic!("no count in {shown}"))
+    }
+
+    /// Runs `work` inside the namespace, on a thread of its own.
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
         use std::os::fd::AsFd;
@@ -223,7 +234,7 @@ impl NetworkNamespace {
         std::thread::scope(|scope| scope.spawn(inside).join().expect("nothing panics inside"))
     }
 
-    /// Starts pinging 10.201.0.2 with this much payload.
+    /// Starts to ping 10.201.0.2 with a payload of this size.
     pub(crate) fn ping(&self, count: u32, payload_len: u32) -> Child {
         let arguments =
             format!("netns exec {} ping -n -q -c {count} -i 0.005 -W 5 -s {payload_len} 10.201.0.2", self.name);
@@ -265,7 +276,7 @@ impl Drop for Veth {
     }
 }
 
-/// A name that no other process, and no other call, uses. Fits an interface.
+/// Returns a name that no other process or call uses, short enough for an interface.
 pub(crate) fn unique(label: &str) -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);

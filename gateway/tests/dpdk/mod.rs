@@ -1,4 +1,4 @@
-//! Tests of ports, shared by two processes that differ in the memory DPDK lies in.
+//! Tests of ports, shared by two processes that differ in the memory that DPDK uses.
 
 mod alarms;
 mod errors;

@@ -1,4 +1,4 @@
-//! Ports with several queues: the device spreads flows over them, and the port polls them all.
+//! Ports with several queues: the device spreads flows over them, and the port polls all queues.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, unique};
 
 const FLOWS: u16 = 64;
 const FRAMES_PER_FLOW: u8 = 10;
-/// The first flow's UDP port, and where the frame has it and its payload.
+/// The UDP port of the first flow, and the offsets of the port and of the payload in a frame.
 const FIRST_FLOW: u16 = 9000;
 const UDP_PORT_AT: usize = 36;
 const PAYLOAD_AT: usize = 42;
@@ -19,7 +19,7 @@ fn open(lab: &Lab, device: &str, queues: u16) -> DpdkPort {
     DpdkPort::open(&config, &lab.pool).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Sends numbered frames of many flows; each arrives, and each flow's in order.
+/// Sends numbered frames of many flows and checks that all arrive, in order within each flow.
 fn all_flows_arrive_in_order(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
     namespace.send_datagrams(FIRST_FLOW..FIRST_FLOW + FLOWS, FRAMES_PER_FLOW);
     let mut flows = BTreeMap::<u16, Vec<u8>>::new();
@@ -70,7 +70,7 @@ fn more_queues_than_a_device_has_are_refused_with_the_number_it_has() {
     let cases = [
         (tap.as_str(), 17, "cannot have 17 queues: it has at most 16"),
         ("net_ring0", 17, "cannot have 17 queues: it has at most 16"),
-        (&packet, 2, "says qpairs=4, its port queues = 2"),
+        (&packet, 2, "has qpairs=4, but its port has queues = 2"),
         (&xdp, 2, "Specified queue count 2 is larger than combined queue count 1"),
     ];
     for (device, queues, expected) in cases {

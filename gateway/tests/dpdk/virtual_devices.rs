@@ -104,13 +104,30 @@ fn frames_that_no_device_could_carry_are_dropped_one_by_one() {
     frames[3].set_len(0);
     let mut foreign_pool = pinion_gateway::port::heap::HeapPool::new(1, 2048);
     assert_eq!(port.transmit(&mut frames, &mut lab.pool), 2);
-    assert_eq!(port.counters().sent.dropped_unfit.value(), 2);
+    assert_eq!((port.counters().sent.dropped_unfit.value(), port.counters().sent.dropped_runt.value()), (1, 1));
     let mut buffers = Vec::new();
     foreign_pool.take(&mut buffers, 1);
     frames.extend(buffers.drain(..).map(|buffer| Frame::new(buffer, 60)));
     assert_eq!(port.transmit(&mut frames, &mut foreign_pool), 0);
-    assert_eq!(port.counters().sent.dropped_unfit.value(), 3);
+    assert_eq!(port.counters().sent.dropped_unfit.value(), 2);
     assert_eq!(lab.receive(&mut port, 2).len(), 2);
+    assert_eq!(lab.pool.available(), before);
+}
+
+#[test]
+fn a_short_frame_leaves_as_it_is_and_one_without_an_ethernet_header_is_dropped() {
+    let mut lab = Lab::enter();
+    let mut port = lab.open("net_ring0");
+    let before = lab.pool.available();
+    let mut frames = lab.frames(&vec![vec![0xaa; 2000]; 64]);
+    (0..).zip(&mut frames).for_each(|(len, frame)| frame.set_len(len));
+    assert_eq!(port.transmit(&mut frames, &mut lab.pool), 64 - 14);
+    let sent = &port.counters().sent;
+    assert_eq!((sent.dropped_runt.value(), sent.dropped_unfit.value(), sent.dropped_full.value()), (14, 0, 0));
+    for (len, frame) in (14..64).zip(lab.receive(&mut port, 64 - 14)) {
+        assert_eq!(frame, vec![0xaa; len]);
+    }
+    assert_eq!(port.counters().sent.bytes.value(), (14..64).sum::<u64>());
     assert_eq!(lab.pool.available(), before);
 }
 

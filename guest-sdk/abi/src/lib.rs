@@ -1,7 +1,7 @@
 //! The contract between a guest module and the node that runs it, version 2.
 //!
-//! This crate owns the layout of everything both sides touch and the names both sides call; it has no code
-//! beyond that, and no dependency, so that guests, the MMA and the runtime can all stand on it.
+//! This crate defines the memory layouts that both sides use and the names of the functions that both sides call. It contains no other code
+//! and has no dependencies, so that guests, the MMA and the runtime can all depend on it.
 //!
 //! ```text
 //!   guest linear memory
@@ -13,38 +13,41 @@
 //!   +---------------------------------------------------------------+
 //! ```
 //!
-//! **Who may touch what, when.** The host reads and writes the rings only while the guest is suspended after an
-//! [`IMPORT_WAIT`] or [`IMPORT_WAIT_UNTIL`] that returned zero, and when [`EXPORT_RUN`] has returned. A slot belongs to the host until the host names it in a receive descriptor; from then on
-//! it belongs to the guest, until the guest names it in a transmit descriptor. The host keeps its own copy of
-//! every index and of who owns each slot: what a guest writes here is a request, never a fact.
+//! **Ownership.** The host reads and writes the rings only while the guest is suspended after an [`IMPORT_WAIT`] or [`IMPORT_WAIT_UNTIL`]
+//! that returned zero, and when [`EXPORT_RUN`] has returned. A slot belongs to the host until the host names it in a receive descriptor.
+//! From then on it belongs to the guest, until the guest names it in a transmit descriptor. The host keeps its own copy of every index and
+//! of the owner of each slot: the host treats what a guest writes here as a request, never as a fact.
 //!
-//! **Slots of the guest's own.** The last [`PoolHeader::own_slots`] slots are the guest's from when its first packet is published: what it makes itself it
-//! writes there, and names them in transmit descriptors as it does others. The host receives nothing into them. Once a frame was taken out of one, the
-//! host gives it back by a receive descriptor of length 0, which is no packet. A [`PORT_REPLY`] from there leaves by the port that the
-//! guest's last packet came in by.
+//! **The guest's own slots.** The last [`PoolHeader::own_slots`] slots belong to the guest as soon as its first packet is published. The
+//! guest writes packets that it makes itself into these slots, and names them in transmit descriptors like others. The host never receives
+//! packets into them. Once the host has taken a frame out of such a slot, it returns the slot by a receive descriptor of length 0, which is
+//! not a packet. A [`PORT_REPLY`] from such a slot leaves by the ingress port of the guest's last packet.
 //!
-//! **Waiting.** [`IMPORT_WAIT`] returns how many receive descriptors there are that it has not told of. On zero the guest
-//! is suspended at its next loop or function boundary. The host then takes what is in the transmit ring, and, when
-//! something has arrived and it is the guest's turn, publishes that, and the guest calls again. [`IMPORT_WAIT_UNTIL`] is the same with a
-//! deadline: once that has passed the guest has its turn even if nothing has arrived, and is told so by [`DEADLINE_PASSED`]. As the rings
-//! are exchanged before each answer but zero, who waits for a time that has passed already gives up its turn like others, and
-//! neither keeps the core nor misses what arrives. Before its first packet a guest waits for that only, whatever its deadline.
+//! **Waiting.** [`IMPORT_WAIT`] returns the number of receive descriptors that it has not reported before. On zero the guest is suspended
+//! at its next loop or function boundary. The host then takes the contents of the transmit ring. When packets have arrived and it is the
+//! guest's turn, the host publishes them, and the guest calls again. [`IMPORT_WAIT_UNTIL`] does the same with a deadline: once that has
+//! passed, the guest gets its turn even if nothing has arrived, and the call returns [`DEADLINE_PASSED`]. The rings are exchanged before
+//! every answer except zero. So a guest that waits for a time already past still gives up its turn: it neither keeps the core nor misses
+//! packets that arrive. Before its first packet a guest waits only for that packet, whatever its deadline.
 //!
-//! **State.** What outlives an instance, or is shared with others, lies with the host: in fields that the stage was granted, by key. A field is
-//! called by the number that [`IMPORT_STATE_OPEN`] says, which is the same in all instances and may be kept in a snapshot. All these calls
-//! return at least zero, or the negative of an [`Errno`].
+//! **Staying alive.** The host ends an instance that got no packet for its chain's idle time; its memory is lost. An instance that still
+//! needs its memory says so by [`IMPORT_KEEP_ALIVE_UNTIL`]. The operator's maximum bounds how long an instance stays without a packet.
 //!
-//! **Metrics.** A module that exports [`EXPORT_METRICS`] has counters and gauges ([`MetricsHeader`]). Their definitions are read once, after
-//! `pinion_init`; the guest then writes their values as it likes, each a word of its memory, and the host looks at those now and then
-//! while the guest is suspended, and when it has ended.
+//! **State.** Data that outlives an instance, or that instances share, is stored by the host: in the fields that the stage was granted, by
+//! key. A call names a field by the number that [`IMPORT_STATE_OPEN`] returns. The number is the same in all instances and may be kept in a
+//! snapshot. All these calls return zero or more, or the negative of an [`Errno`].
+//!
+//! **Metrics.** A module that exports [`EXPORT_METRICS`] has counters and gauges ([`MetricsHeader`]). The host reads their definitions
+//! once, after `pinion_init`. The guest then writes their values at any time, each a word of its memory. The host reads the values from
+//! time to time while the guest is suspended, and when it has ended.
 //!
 //! All integers are little-endian, as WebAssembly's own memory is.
 
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// The version of this contract. A module declares it by exporting a function named [`EXPORT_ABI_PREFIX`] followed
-/// by the number, so that it can be read without running the module.
+/// The version of this contract. A module declares it by exporting a function named [`EXPORT_ABI_PREFIX`] followed by the number, so that
+/// the version can be read without running the module.
 pub const ABI_VERSION: u32 = 2;
 
 /// Prefix of the marker export: `pinion_abi_v2` takes nothing, returns nothing and is never called.
@@ -53,8 +56,8 @@ pub const EXPORT_ABI_PREFIX: &str = "pinion_abi_v";
 pub const EXPORT_INIT: &str = "pinion_init";
 /// `pinion_pool() -> i32`: the address of the guest's [`PoolHeader`]. Called once, after `pinion_init`.
 pub const EXPORT_POOL: &str = "pinion_pool";
-/// `pinion_run()`: the function itself, one call that lasts as long as the instance. When it returns, what is in the transmit ring is
-/// taken, and the instance ends.
+/// `pinion_run()`: the function itself, one call that lasts as long as the instance. When it returns, the host takes the contents of the
+/// transmit ring, and the instance ends.
 pub const EXPORT_RUN: &str = "pinion_run";
 /// `pinion_metrics() -> i32`: the address of the guest's [`MetricsHeader`]. Optional; called once, after [`EXPORT_POOL`].
 pub const EXPORT_METRICS: &str = "pinion_metrics";
@@ -63,70 +66,74 @@ pub const EXPORT_MEMORY: &str = "memory";
 /// `_initialize()`: the reactor constructor of WASI modules, called first where it exists.
 pub const EXPORT_INITIALIZE: &str = "_initialize";
 
-/// The import module of everything Pinion offers itself.
+/// The import module of everything that Pinion itself provides.
 pub const IMPORT_MODULE: &str = "pinion";
 /// `wait() -> i32`: the number of new receive descriptors; on zero the rings are exchanged at the next boundary.
 pub const IMPORT_WAIT: &str = "wait";
-/// `wait_until(deadline_ns: i64) -> i32`: as [`IMPORT_WAIT`], but [`DEADLINE_PASSED`] if the rings were exchanged since the last
-/// call that did not return zero, nothing has arrived, and [`IMPORT_CLOCK`] says `deadline_ns` or later. On zero the
-/// guest is to call again, with the same deadline or another.
+/// `wait_until(deadline_ns: i64) -> i32`: as [`IMPORT_WAIT`], but returns [`DEADLINE_PASSED`] if the rings were exchanged since the last
+/// call that did not return zero, nothing has arrived, and [`IMPORT_CLOCK`] says `deadline_ns` or later. On zero the guest must call again,
+/// with the same deadline or another.
 pub const IMPORT_WAIT_UNTIL: &str = "wait_until";
-/// `yield()`: let others run; returns at this instance's next turn, without exchanging rings.
+/// `yield()`: lets other instances run; returns at this instance's next turn, without exchanging rings.
 pub const IMPORT_YIELD: &str = "yield";
-/// `log(level: i32, ptr: i32, len: i32)`: one line of UTF-8 for the tenant's log, see [`LogLevel`]. Bounded by
-/// [`LOG_LINE_BYTES_MAX`]; what is longer is cut.
+/// `log(level: i32, ptr: i32, len: i32)`: writes one line of UTF-8 to the tenant's log, see [`LogLevel`]. A line longer than
+/// [`LOG_LINE_BYTES_MAX`] is cut.
 pub const IMPORT_LOG: &str = "log";
-/// `clock() -> i64`: nanoseconds of a monotonic clock, in steps of [`CLOCK_STEP_NS`].
+/// `clock() -> i64`: returns the nanoseconds of a monotonic clock, in steps of [`CLOCK_STEP_NS`].
 pub const IMPORT_CLOCK: &str = "clock";
-/// `random(ptr: i32, len: i32) -> i32`: fills memory with random bytes, at most [`RANDOM_BYTES_MAX`] a call; an
-/// [`Errno`].
+/// `random(ptr: i32, len: i32) -> i32`: fills memory with random bytes, at most [`RANDOM_BYTES_MAX`] a call; returns an [`Errno`].
 pub const IMPORT_RANDOM: &str = "random";
-/// `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; its full
-/// length.
+/// `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; returns its full length.
 pub const IMPORT_CONFIG: &str = "config";
 
-/// `panic(ptr: i32, len: i32)`: ends the instance, and says why in UTF-8: its tenant finds the sentence in the account of the end. Does not
-/// return. Bounded by [`LOG_LINE_BYTES_MAX`]; what is longer is cut.
+/// `keep_alive_until(until_ns: i64) -> i64`: asks the node not to end the instance for lack of packets before [`IMPORT_CLOCK`] says
+/// `until_ns`. Returns the time until which the instance is kept, which the operator's maximum may shorten, or 0 if it is not kept. The
+/// latest call counts. Each stage of an instance calls for itself, and the latest time of all stages holds. A time that has passed ends the
+/// request. In `pinion_init` the call has no effect.
+pub const IMPORT_KEEP_ALIVE_UNTIL: &str = "keep_alive_until";
+
+/// `panic(ptr: i32, len: i32)`: ends the instance and gives the reason in UTF-8. The tenant finds the reason in the report of the
+/// instance's end. Does not return. A text longer than [`LOG_LINE_BYTES_MAX`] is cut.
 pub const IMPORT_PANIC: &str = "panic";
-/// Imports of [`IMPORT_MODULE`] whose names begin like this are for stages that were granted state.
+/// Prefix of those imports of [`IMPORT_MODULE`] that are for stages with granted state.
 pub const IMPORT_STATE_PREFIX: &str = "state_";
-/// `state_open(name: i32, len: i32) -> i32`: the number of the stage's field of that name. Good in `pinion_init`, too, as no other call
-/// for state is.
+/// `state_open(name: i32, len: i32) -> i32`: returns the number of the stage's field of that name. The only state call that is allowed in
+/// `pinion_init`.
 pub const IMPORT_STATE_OPEN: &str = "state_open";
 /// `state_get(field: i32, key: i32, key_len: i32, value: i32, capacity: i32) -> i32`: copies the start of the value, as much as fits;
-/// its full length.
+/// returns its full length.
 pub const IMPORT_STATE_GET: &str = "state_get";
 /// `state_put(field: i32, key: i32, key_len: i32, value: i32, len: i32) -> i32`: stores a value, whether or not there was one.
 pub const IMPORT_STATE_PUT: &str = "state_put";
-/// `state_cas(field: i32, key: i32, key_len: i32, expected: i32, expected_len: i32, value: i32, len: i32) -> i32`: stores a value if
-/// what is there is what is expected; if nothing is, with [`STATE_EXPECT_NONE`] as its length.
+/// `state_cas(field: i32, key: i32, key_len: i32, expected: i32, expected_len: i32, value: i32, len: i32) -> i32`: stores a value if the
+/// stored value equals the expected one. An `expected_len` of [`STATE_EXPECT_NONE`] expects that there is no entry.
 pub const IMPORT_STATE_CAS: &str = "state_cas";
-/// `state_add(field: i32, key: i32, key_len: i32, delta: i64, sum: i32) -> i32`: adds to a number of 8 bytes, which is zero if it is not
-/// there, and wraps around; writes the sum to memory.
+/// `state_add(field: i32, key: i32, key_len: i32, delta: i64, sum: i32) -> i32`: adds to a number of 8 bytes, which counts as zero if there
+/// is none, and wraps around; writes the sum to memory.
 pub const IMPORT_STATE_ADD: &str = "state_add";
-/// `state_expire(field: i32, key: i32, key_len: i32, ttl_ms: i64) -> i32`: has an entry end after so many milliseconds, at once with
-/// zero, and never with less.
+/// `state_expire(field: i32, key: i32, key_len: i32, ttl_ms: i64) -> i32`: sets the entry's time to live in milliseconds. Zero ends the
+/// entry at once; a negative value keeps it without limit.
 pub const IMPORT_STATE_EXPIRE: &str = "state_expire";
 /// `state_delete(field: i32, key: i32, key_len: i32) -> i32`: removes an entry.
 pub const IMPORT_STATE_DELETE: &str = "state_delete";
 
 /// Longest key of an entry, in bytes.
 pub const STATE_KEY_BYTES_MAX: usize = 64;
-/// Longest value that a field may be declared for, in bytes.
+/// Longest value that a field may be declared with, in bytes.
 pub const STATE_VALUE_BYTES_MAX: usize = 1024;
-/// Length of the value that [`IMPORT_STATE_CAS`] expects when it expects none.
+/// The `expected_len` by which [`IMPORT_STATE_CAS`] expects that there is no entry.
 pub const STATE_EXPECT_NONE: i32 = -1;
 
-/// What [`IMPORT_WAIT_UNTIL`] returns when its deadline has passed and nothing has arrived.
+/// The result of [`IMPORT_WAIT_UNTIL`] when its deadline has passed and nothing has arrived.
 pub const DEADLINE_PASSED: i32 = -1;
 
 /// Longest log line kept, in bytes.
 pub const LOG_LINE_BYTES_MAX: u32 = 1024;
-/// Most random bytes one call gives.
+/// Most random bytes that one call returns.
 pub const RANDOM_BYTES_MAX: u32 = 4096;
 /// Longest configuration a stage may have, in bytes.
 pub const CONFIG_BYTES_MAX: u32 = 64 * 1024;
-/// Granularity of [`IMPORT_CLOCK`]: coarse, so that it is of little use as a side channel's stop-watch.
+/// Granularity of [`IMPORT_CLOCK`]: coarse, so that the clock is of little use for timing side channels.
 pub const CLOCK_STEP_NS: u64 = 1_000;
 
 /// First word of a [`PoolHeader`]: `PIN1` in memory order.
@@ -135,55 +142,63 @@ pub const POOL_MAGIC: u32 = u32::from_le_bytes(*b"PIN1");
 pub const SLOT_COUNT_MAX: u32 = 1024;
 /// Smallest slot, in bytes: a full Ethernet frame (1,518) and the headroom, rounded up to cache lines.
 pub const SLOT_SIZE_MIN: u32 = 1600;
-/// Largest slot, in bytes: what a descriptor's 16-bit offsets can name.
+/// Largest slot, in bytes: the limit of a descriptor's 16-bit offsets.
 pub const SLOT_SIZE_MAX: u32 = 32 * 1024;
-/// Slots start on, and are sized in, multiples of this: a cache line.
+/// The address and the size of a slot are multiples of this: a cache line.
 pub const SLOT_ALIGN: u32 = 64;
 /// Bytes the host leaves free before a received frame, for a guest that prepends a header.
 pub const RX_HEADROOM: u32 = 64;
 
-/// Received: the device has found the IPv4 header's checksum right.
+/// Received: the device found the IPv4 header's checksum correct.
 pub const RX_IP_CHECKSUM_GOOD: u32 = 1 << 0;
-/// Received: the device has found the IPv4 header's checksum wrong.
+/// Received: the device found the IPv4 header's checksum wrong.
 pub const RX_IP_CHECKSUM_BAD: u32 = 1 << 1;
-/// Received: the device has found the TCP or UDP checksum right.
+/// Received: the device found the TCP or UDP checksum correct.
 pub const RX_L4_CHECKSUM_GOOD: u32 = 1 << 2;
-/// Received: the device has found the TCP or UDP checksum wrong.
+/// Received: the device found the TCP or UDP checksum wrong.
 pub const RX_L4_CHECKSUM_BAD: u32 = 1 << 3;
+/// Received: the chain has a way back, and the frame passes its stages forwards, from the first to the last.
+pub const RX_FORWARD: u32 = 1 << 4;
+/// Received: the chain has a way back, and the frame passes its stages backwards, from the last to the first. If neither of the two bits is
+/// set, the chain has no way back, or the frame is a message.
+pub const RX_BACKWARD: u32 = 1 << 5;
+/// Received, in a chain with a way back: the frame is another stage's reply ([`PORT_REPLY`]) to a frame that came in by this port, and goes
+/// towards that port.
+pub const RX_REPLY: u32 = 1 << 6;
 
-/// Transmit port: the stage's first output, by default the next stage of the chain, or out of the node after the last
-/// one. Further outputs, where the chain gives the stage any, are the numbers from 1 on, below [`OUTPUTS_MAX`].
+/// Transmit port: the stage's first output. By default it leads to the next stage of the chain, or out of the node after the last stage. If
+/// the chain gives the stage further outputs, these have the numbers from 1 on, below [`OUTPUTS_MAX`].
 pub const PORT_NEXT: u16 = 0;
-/// Outputs that a stage may have.
+/// Most outputs that a stage may have.
 pub const OUTPUTS_MAX: u16 = 16;
-/// Transmit port: back out of the port the packet came in by, past the rest of the chain. In a chain with a way back, through the
-/// stages between here and that port.
+/// Transmit port: back out of the packet's ingress port, past the rest of the chain. In a chain with a way back, through the stages between
+/// this stage and that port.
 pub const PORT_REPLY: u16 = 0xfffe;
-/// Transmit port: nowhere; the slot is given back.
+/// Transmit port: drops the packet; the slot is returned.
 pub const PORT_DROP: u16 = 0xffff;
 
-/// EtherType of a message, of those that IEEE 802 leaves to local experiments. A message is a frame that no device has received:
-/// somebody invokes the chain ([`MESSAGE_HEADER_BYTES`]).
+/// EtherType of a message, one of those that IEEE 802 reserves for local experiments. A message is a frame that no device has received: it
+/// carries a call of the chain ([`MESSAGE_HEADER_BYTES`]).
 ///
 /// ```text
 ///    0          12     14        15     16      24     28        32
 ///    | addresses | type | version | zero | token | call | zero ... | payload, to the frame's end
 /// ```
 ///
-/// Its answer is a frame that has the same token and call, and another payload; what else is in its header is not looked at. Type is in
-/// network order, all else little-endian.
+/// Its answer is a frame with the same token and call, and another payload. The rest of the answer's header is ignored. The type is in
+/// network order, everything else little-endian.
 pub const MESSAGE_ETHERTYPE: u16 = 0x88b5;
 /// The version of a message's header.
 pub const MESSAGE_VERSION: u8 = 1;
-/// Where in a message the version is.
+/// Offset of the version in a message.
 pub const MESSAGE_VERSION_AT: usize = 14;
-/// Where in a message the token is, 8 bytes: good for one answer to this one message, and not to be guessed.
+/// Offset of the token in a message. The token has 8 bytes, is good for one answer to this one message, and cannot be guessed.
 pub const MESSAGE_TOKEN_AT: usize = 16;
-/// Where in a message the call's number is, 4 bytes, by which the node finds who waits.
+/// Offset of the call's number in a message. The number has 4 bytes; by it the node finds the waiting caller.
 pub const MESSAGE_CALL_AT: usize = 24;
 /// Bytes of a message before its payload.
 pub const MESSAGE_HEADER_BYTES: usize = 32;
-/// The longest payload of a message or an answer: what a frame of 1,518 bytes holds, which fits into the smallest slot.
+/// The longest payload of a message or an answer: what fits into a frame of 1,518 bytes, which fits into the smallest slot.
 pub const MESSAGE_PAYLOAD_BYTES_MAX: usize = 1518 - MESSAGE_HEADER_BYTES;
 
 /// Describes a guest's packet memory. `pinion_pool` returns its address; the host reads it once.
@@ -204,13 +219,13 @@ pub struct PoolHeader {
     pub rx_ring: u32,
     /// Address of the transmit ring, of the same shape.
     pub tx_ring: u32,
-    /// How many slots are the guest's own, the last ones: fewer than `slot_count`.
+    /// The number of the guest's own slots, which are the last ones: fewer than `slot_count`.
     pub own_slots: u32,
 }
 
 /// First word of a [`MetricsHeader`]: `PMT1` in memory order.
 pub const METRICS_MAGIC: u32 = u32::from_le_bytes(*b"PMT1");
-/// Metrics that a module may have at most, and how many of them may have a [`MetricText`].
+/// Most metrics that a module may have, and most of these that may have a [`MetricText`].
 pub const METRICS_MAX: u32 = 128;
 /// See [`METRICS_MAX`].
 pub const METRIC_TEXTS_MAX: u32 = 32;
@@ -218,22 +233,22 @@ pub const METRIC_TEXTS_MAX: u32 = 32;
 pub const METRIC_NAME_BYTES_MAX: u32 = 64;
 /// Longest help of a metric, in bytes.
 pub const METRIC_HELP_BYTES_MAX: u32 = 256;
-/// Labels that a metric may have at most, and the longest text of all of them, in bytes.
+/// Most labels that a metric may have, and the longest text of all of them together, in bytes.
 pub const METRIC_LABELS_MAX: u32 = 8;
 /// See [`METRIC_LABELS_MAX`].
 pub const METRIC_LABELS_BYTES_MAX: u32 = 512;
-/// Longest label that changes, in bytes.
+/// Longest value of a label that changes, in bytes.
 pub const METRIC_TEXT_BYTES_MAX: u32 = 124;
-/// Labels that the node gives every series itself, so that no metric may have them.
+/// Labels that the node itself adds to every series. A metric must not have them.
 pub const METRIC_LABELS_RESERVED: [&str; 4] = ["tenant", "chain", "stage", "module"];
 
-/// Describes a guest's metrics. `pinion_metrics` returns its address; the host reads it, and all that it leads to, once.
+/// Describes a guest's metrics. `pinion_metrics` returns its address; the host reads it, and everything that it points to, once.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsHeader {
     /// [`METRICS_MAGIC`].
     pub magic: u32,
-    /// How many there are, up to [`METRICS_MAX`].
+    /// Number of metrics, up to [`METRICS_MAX`].
     pub count: u32,
     /// Address of the first [`MetricEntry`]; the others follow it.
     pub entries: u32,
@@ -241,58 +256,58 @@ pub struct MetricsHeader {
     pub reserved: u32,
 }
 
-/// A counter, or a gauge. No two of a guest have the same name and the same labels, and none of what is described here may lie in the
-/// pool's slots.
+/// A counter or a gauge. No two metrics of a guest may have both the same name and the same labels. Nothing that is described here may lie
+/// in the pool's slots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricEntry {
     /// A [`MetricKind`].
     pub kind: u32,
-    /// Address of its value, a multiple of 8: of a counter a `u64` that only grows, of a gauge an `i64`.
+    /// Address of its value, a multiple of 8: for a counter a `u64` that only grows, for a gauge an `i64`.
     pub value: u32,
-    /// Address of its name, which Prometheus' rules are for: `[a-zA-Z_:][a-zA-Z0-9_:]*`. A gauge's does not end in `_total`, which
-    /// counters' names are given.
+    /// Address of its name, in the form that Prometheus requires: `[a-zA-Z_:][a-zA-Z0-9_:]*`. A gauge's name must not end in `_total`,
+    /// which the node appends to the names of counters.
     pub name: u32,
     /// Bytes of its name, up to [`METRIC_NAME_BYTES_MAX`].
     pub name_len: u32,
-    /// Address of a sentence on what it counts, in one line of UTF-8.
+    /// Address of its help text, a sentence on what it counts, in one line of UTF-8.
     pub help: u32,
-    /// Bytes of the sentence, up to [`METRIC_HELP_BYTES_MAX`].
+    /// Bytes of the help text, up to [`METRIC_HELP_BYTES_MAX`].
     pub help_len: u32,
-    /// Address of its labels, a line each: `name=value`, in UTF-8, with a line feed between two of them. Names are
-    /// `[a-zA-Z_][a-zA-Z0-9_]*`, do not begin with `__`, and are not of [`METRIC_LABELS_RESERVED`].
+    /// Address of its labels, one per line: `name=value`, in UTF-8, with a line feed between two of them. Names match
+    /// `[a-zA-Z_][a-zA-Z0-9_]*`, do not begin with `__`, and are not in [`METRIC_LABELS_RESERVED`].
     pub labels: u32,
     /// Bytes of its labels, up to [`METRIC_LABELS_BYTES_MAX`]; 0 for none.
     pub labels_len: u32,
-    /// Of a gauge: address of a [`MetricText`], a multiple of 4, that is the value of the last of its labels, whose line is the name
-    /// alone. While that is empty there is no such series. Else 0.
+    /// For a gauge with a label that changes: address of a [`MetricText`], a multiple of 4, that holds the value of the last label. That
+    /// label's line is the name alone. While the text is empty, the series does not exist. Otherwise 0.
     pub text: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// A label's value that changes as the guest likes.
+/// A label's value, which the guest may change at any time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricText {
-    /// How long it is, in bytes; what is over [`METRIC_TEXT_BYTES_MAX`] counts as that.
+    /// Its length in bytes. A length over [`METRIC_TEXT_BYTES_MAX`] counts as [`METRIC_TEXT_BYTES_MAX`].
     pub len: u32,
     /// UTF-8.
     pub bytes: [u8; METRIC_TEXT_BYTES_MAX as usize],
 }
 
-/// What a metric is.
+/// The kind of a metric.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Grows: those of all instances are added up, and stay so when instances end.
+    /// Only grows. The node shows the sum over all instances, and the values of instances that have ended stay in the sum.
     Counter = 1,
-    /// Goes up and down: those of the instances that there are, are added up.
+    /// Goes up and down. The node shows the sum over all instances that exist.
     Gauge = 2,
 }
 
-/// The start of a ring. Indices count up for ever and wrap at 2^32; an entry's place is its index modulo
-/// `ring_entries`. The producer owns `tail`, the consumer owns `head`.
+/// The start of a ring. Indices count up forever and wrap at 2^32; an entry's position is its index modulo `ring_entries`. The producer
+/// owns `tail`, the consumer owns `head`.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingHeader {
@@ -308,17 +323,18 @@ pub struct RingHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Which slot.
+    /// Index of the slot.
     pub slot: u16,
-    /// Where in the slot the frame starts, in bytes.
+    /// Offset of the frame in the slot, in bytes.
     pub offset: u16,
-    /// The frame's length, in bytes. Received: 0 for a slot of the guest's own that comes back.
+    /// The frame's length, in bytes. Received: 0 if this returns one of the guest's own slots.
     pub len: u16,
-    /// Received: index of the node's port it came in by. To send: [`PORT_NEXT`] or another of the
-    /// stage's outputs, [`PORT_REPLY`] or [`PORT_DROP`].
+    /// Received: index of the node's ingress port. To send: [`PORT_NEXT`] or another of the stage's outputs, [`PORT_REPLY`] or
+    /// [`PORT_DROP`].
     pub port: u16,
-    /// Received: what the device that received the frame has found out, [`RX_IP_CHECKSUM_GOOD`] and the others; nothing of
-    /// what it does not tell, nor of frames that another stage sent. To send: zero.
+    /// Received: the results of the device that received the frame, [`RX_IP_CHECKSUM_GOOD`] and the others. A bit is clear if the device
+    /// does not report it, or if another stage sent the frame. In a chain with a way back also the frame's direction, [`RX_FORWARD`] or
+    /// [`RX_BACKWARD`], by the host's own record, whichever stage sent it. To send: zero.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
@@ -332,14 +348,14 @@ pub enum LogLevel {
     Error = 1,
     /// Something the tenant should know.
     Warn = 2,
-    /// What happens in the normal course.
+    /// An event of normal operation.
     Info = 3,
-    /// What helps to find a fault.
+    /// Details that help to find a fault.
     Debug = 4,
 }
 
 impl LogLevel {
-    /// The level of a guest's number; what is out of range counts as the nearest level.
+    /// Returns the level for a guest's number; a number out of range counts as the nearest level.
     #[must_use]
     pub const fn from_guest(level: i32) -> Self {
         match level {
@@ -351,7 +367,7 @@ impl LogLevel {
     }
 }
 
-/// What `pinion_init` returns.
+/// The result of `pinion_init`.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitStatus {
@@ -361,7 +377,7 @@ pub enum InitStatus {
     ConfigRefused = 1,
 }
 
-/// What host calls that can be refused return.
+/// The result of host calls that can be refused.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
@@ -369,14 +385,15 @@ pub enum Errno {
     Ok = 0,
     /// An address range lies outside the guest's memory.
     Fault = 1,
-    /// A length is over the call's bound, or over what all calls of one turn may move together: a loop may try again.
+    /// A length exceeds the call's limit, or the limit on what all calls of one turn may move together. In the latter case a loop may try
+    /// again.
     TooLong = 2,
-    /// State: not now, as somebody else is at the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop
-    /// or function boundary; a loop is to try again.
+    /// State: another instance is using the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop or
+    /// function boundary, and the caller must try again in a loop.
     Again = 3,
-    /// State: not in `pinion_init`, of which all instances have what it leaves behind.
+    /// State: not allowed in `pinion_init`: all instances share its result.
     NotNow = 4,
-    /// State: the stage was granted this field to read only.
+    /// State: the stage may only read this field.
     Denied = 5,
     /// State: the stage was granted no field of this name or number.
     NoField = 6,
@@ -384,12 +401,12 @@ pub enum Errno {
     NoEntry = 7,
     /// State: the field has no room for another entry.
     Full = 8,
-    /// State: what is stored is not what was expected, or is no number of 8 bytes.
+    /// State: the stored value is not the expected one, or is not a number of 8 bytes.
     Mismatch = 9,
 }
 
 impl Errno {
-    /// All of them, in the order of their numbers.
+    /// All variants, in the order of their numbers.
     pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::Fault,
@@ -403,13 +420,13 @@ impl Errno {
         Self::Mismatch,
     ];
 
-    /// What a call for state returns that comes to this.
+    /// Returns the result by which a state call reports this error.
     #[must_use]
     pub const fn negated(self) -> i32 {
         -(self as i32)
     }
 
-    /// What a call for state came to that has returned this, if it is less than zero. A number that nobody knows counts as
+    /// Returns the error of a state call that returned `returned`, or `None` if that is zero or more. An unknown number counts as
     /// [`Errno::NotNow`].
     #[must_use]
     pub const fn of_returned(returned: i32) -> Option<Self> {

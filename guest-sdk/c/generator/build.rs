@@ -1,5 +1,5 @@
-//! Reads the ABI crate's source for names, types and documentation, and writes Rust that has the compiler fill in values, sizes and
-//! offsets: so nothing here evaluates Rust, and nothing has to be listed by hand.
+//! Reads names, types and documentation from the ABI crate's source, and generates Rust code by which the compiler fills in values, sizes
+//! and offsets. So this script evaluates no Rust, and no item has to be listed by hand.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn main() {
     fs::write(out, text).expect("cargo's folder can be written to");
 }
 
-/// Appends what a file of the crate offers under `path`. With `only`, no more than these names.
+/// Appends a file's public items under `path`; with `only`, just the items with these names.
 fn read(file: &Path, path: &str, only: Option<&[String]>, items: &mut String) {
     let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -38,7 +38,7 @@ fn read(file: &Path, path: &str, only: Option<&[String]>, items: &mut String) {
     }
 }
 
-/// A module in a file of its own. Of a private one there is what its parent offers.
+/// Reads a module in a file of its own. Of a private module, reads only what its parent re-exports.
 fn module(it: &ItemMod, parent: &Path, path: &str, offered: &[(String, String)], items: &mut String) {
     let name = it.ident.to_string();
     let folder = parent.parent().expect("a file is in a folder");
@@ -52,7 +52,7 @@ fn module(it: &ItemMod, parent: &Path, path: &str, offered: &[(String, String)],
     read(file, path, Some(&of_it), items);
 }
 
-/// What `pub use module::name` lines name, `*` for all.
+/// Returns the modules and names in `pub use module::name` lines, with the name `*` for all.
 fn offered(items: &[Item]) -> Vec<(String, String)> {
     fn names(tree: &UseTree, module: &str, found: &mut Vec<(String, String)>) {
         match tree {
@@ -127,13 +127,14 @@ fn enumeration(it: &ItemEnum, path: &str, items: &mut String) {
         .expect("memory takes all");
 }
 
-/// What C has no words for is at least named.
+/// Lists an item that C cannot express, with its name only.
 fn other(name: &str, docs: &str, items: &mut String) {
     writeln!(items, "    Item::Constant {{ name: {name:?}, docs: {docs:?}, value: Value::Other }},")
         .expect("memory takes all");
 }
 
-/// `u32`, `u32;2` for an array of them, `u32;COUNT` if a constant says how many, `str` for a text, or the name of a type of the crate's.
+/// Returns a type's text: `u32`, `u32;2` for an array, `u32;COUNT` if a constant gives the length, `str` for a text, or the name of a type
+/// of the crate.
 fn c_type(ty: &Type) -> Option<String> {
     match ty {
         Type::Path(path) => path.path.get_ident().map(ToString::to_string),
@@ -143,7 +144,7 @@ fn c_type(ty: &Type) -> Option<String> {
     }
 }
 
-/// How many an array has: a number, or a constant's name, of whatever type of integer.
+/// Returns an array's length: a number, or the name of a constant of any integer type.
 fn count(len: &Expr) -> Option<String> {
     match len {
         Expr::Lit(literal) => match &literal.lit {

@@ -1,4 +1,4 @@
-/* What a module's exported entry points do. */
+/* The module's exported entry points. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ int32_t pinion_prepare(void)
 
 #if defined(__wasm__)
 
-/* Nobody but the node calls these. */
+/* Only the node calls these. */
 #define EXPORT(name, declaration) __attribute__((export_name(name))) declaration; declaration
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
@@ -49,7 +49,7 @@ EXPORT(PINION_EXPORT_INIT, int32_t pinion_exported_init(void))
 {
     pinion_log_open();
     const int32_t status = pinion_prepare();
-    /* Or every instance would say again what `init` has begun to say. */
+    /* Otherwise every instance would output again what `init` has left in the buffers. */
     fflush(NULL);
     return status;
 }

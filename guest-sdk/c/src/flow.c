@@ -1,10 +1,10 @@
-/* Which flow a packet belongs to, in the bytes that the SDK for Rust has for it: functions of either may share a field of state. */
+/* Flow keys. Their bytes equal those of the SDK for Rust, so that functions of both SDKs can share a field of state. */
 #include <string.h>
 
 #include "internal.h"
 
-_Static_assert(sizeof(struct pinion_flow_key) == 38, "a flow's key is of bytes, and nothing between them");
-_Static_assert(sizeof(struct pinion_flow_key) <= PINION_STATE_KEY_BYTES_MAX, "a flow's key is one of state as well");
+_Static_assert(sizeof(struct pinion_flow_key) == 38, "a flow key has no padding");
+_Static_assert(sizeof(struct pinion_flow_key) <= PINION_STATE_KEY_BYTES_MAX, "a flow key must fit a key of state");
 
 bool pinion_flow_of(const struct pinion_headers *headers, struct pinion_flow_key *flow)
 {

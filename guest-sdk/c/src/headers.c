@@ -1,18 +1,24 @@
-/* All of a frame's headers, read once, and addresses and ports changed in place. Nothing here reads beyond the frame. */
+/* Reads all of a frame's headers once. Nothing here reads beyond the frame. */
 #include <string.h>
 
 #include "internal.h"
 
 enum {
     VLAN_TAGS_MAX = 2,
-    /* All that RFC 8200 defines, once each, are fewer. */
+    /* More than if each extension header of RFC 8200 occurred once. */
     EXTENSIONS_MAX = 8,
     MAC_ADDRESSES = 12,
     IPV4_HEADER_MIN = 20,
     IPV6_HEADER = 40,
     TCP_HEADER_MIN = 20,
+    /* Up to and including the flags. */
+    TCP_HEADER_JUDGED = 14,
     UDP_HEADER = 8,
     ICMP_HEADER = 8,
+    /* The first bytes of an IPv6 datagram, which must hold the fields that its first fragment is judged by, including extension headers
+     * after the fragment header. No later fragment may begin there: its own Next Header does not count, only that of the first fragment
+     * (RFC 8200, 4.5). */
+    JUDGED_MAX_V6 = 24,
 };
 
 enum {
@@ -27,7 +33,7 @@ static bool is_later_fragment(const struct pinion_headers *headers)
     return headers->is_fragment && headers->fragment_offset > 0;
 }
 
-/* A fragment that is all of its datagram is none. */
+/* Records a fragment, unless it is the whole datagram. */
 static void note_fragment(struct pinion_headers *headers, uint32_t id, uint16_t offset, bool more)
 {
     if (!more && offset == 0)
@@ -36,6 +42,21 @@ static void note_fragment(struct pinion_headers *headers, uint32_t id, uint16_t 
     headers->fragment_id = id;
     headers->fragment_offset = offset;
     headers->more_fragments = more;
+}
+
+/* Returns how many bytes of a protocol's header contain the fields that are read here. */
+static size_t judged_bytes(uint8_t protocol)
+{
+    switch (protocol) {
+    case PINION_TCP:
+        return TCP_HEADER_JUDGED;
+    case PINION_UDP:
+        return UDP_HEADER;
+    case PINION_ICMPV6:
+        return ICMP_HEADER;
+    default:
+        return 0;
+    }
 }
 
 static void read_icmp(struct pinion_headers *headers, const uint8_t *header)
@@ -48,7 +69,7 @@ static void read_icmp(struct pinion_headers *headers, const uint8_t *header)
     headers->is_echo = v4 ? type == 8 || type == 0 : type == 128 || type == 129;
     if (headers->is_echo)
         headers->echo_id = pinion_load16(header + 4);
-    /* Redirects as well: they quote, too. */
+    /* Includes redirects, which quote a packet as well. */
     headers->is_icmp_error = v4 ? type == 3 || type == 4 || type == 5 || type == 11 || type == 12 : type >= 1 && type < 128;
 }
 
@@ -74,7 +95,7 @@ static enum pinion_unreadable read_transport(struct pinion_headers *headers, con
         headers->payload = headers->transport + UDP_HEADER;
         break;
     default:
-        /* The ICMP of the other version of IP means nothing. */
+        /* The ICMP of the other version of IP has no meaning. */
         if (headers->protocol == (headers->version == 4 ? PINION_ICMP : PINION_ICMPV6) && rest >= ICMP_HEADER) {
             read_icmp(headers, header);
             headers->payload = headers->transport + ICMP_HEADER;
@@ -85,15 +106,6 @@ static enum pinion_unreadable read_transport(struct pinion_headers *headers, con
     headers->source_port = pinion_load16(header);
     headers->destination_port = pinion_load16(header + 2);
     return PINION_READABLE;
-}
-
-static enum pinion_unreadable read_behind(struct pinion_headers *headers, const uint8_t *frame)
-{
-    headers->payload = headers->transport;
-    if (!is_later_fragment(headers))
-        return read_transport(headers, frame);
-    const bool overlaps = headers->protocol == PINION_TCP && headers->fragment_offset < TCP_HEADER_MIN;
-    return overlaps ? PINION_OVERLAPPING_FRAGMENT : PINION_READABLE;
 }
 
 static enum pinion_unreadable read_ipv4(struct pinion_headers *headers, const uint8_t *frame, size_t len)
@@ -114,13 +126,19 @@ static enum pinion_unreadable read_ipv4(struct pinion_headers *headers, const ui
     memcpy(headers->destination, header + 16, 4);
     headers->transport = network + header_len;
     headers->end = network + total_len;
-    return read_behind(headers, frame);
+    headers->payload = headers->transport;
+    if (!is_later_fragment(headers))
+        return read_transport(headers, frame);
+    /* All fragments of a datagram share the protocol. */
+    const bool overlaps = headers->protocol == PINION_TCP && headers->fragment_offset < TCP_HEADER_MIN;
+    return overlaps ? PINION_OVERLAPPING_FRAGMENT : PINION_READABLE;
 }
 
-/* Finds the protocol behind the extension headers, and where it begins. */
-static enum pinion_unreadable skip_extensions(struct pinion_headers *headers, const uint8_t *frame, uint8_t protocol)
+/* Finds the protocol after the extension headers, and its offset. For a fragment, also finds the offset of its part of the datagram. */
+static enum pinion_unreadable skip_extensions(struct pinion_headers *headers, const uint8_t *frame, uint8_t protocol, size_t *part)
 {
     size_t at = headers->network + IPV6_HEADER;
+    bool had_fragment_header = false;
     for (int count = 0; count <= EXTENSIONS_MAX; count++) {
         const bool is_extension = protocol == HOP_BY_HOP || protocol == ROUTING || protocol == DESTINATION_OPTIONS || protocol == FRAGMENT;
         if (is_extension && (at > headers->end || headers->end - at < 8))
@@ -132,14 +150,19 @@ static enum pinion_unreadable skip_extensions(struct pinion_headers *headers, co
             continue;
         }
         if (is_extension) {
+            /* A fragment of a fragment: no host sends one, and a careful host refuses it. */
+            if (had_fragment_header)
+                return PINION_TOO_MANY_HEADERS;
+            had_fragment_header = true;
             const uint16_t offset = pinion_load16(header + 2);
             protocol = header[0];
             at += 8;
+            *part = at;
             note_fragment(headers, pinion_load32(header + 4), offset & 0xfff8, offset & 1);
         } else if (at > headers->end) {
             return PINION_MALFORMED;
         }
-        /* Behind another fragment's start there is no header to be read, nor is one to be trusted. */
+        /* A later fragment contains no header, and nothing that looks like one can be trusted. */
         if (!is_extension || is_later_fragment(headers)) {
             headers->protocol = protocol;
             headers->transport = at;
@@ -162,8 +185,17 @@ static enum pinion_unreadable read_ipv6(struct pinion_headers *headers, const ui
     memcpy(headers->source, header + 8, 16);
     memcpy(headers->destination, header + 24, 16);
     headers->end = network + packet_len;
-    const enum pinion_unreadable error = skip_extensions(headers, frame, header[6]);
-    return error ? error : read_behind(headers, frame);
+    size_t part = 0;
+    const enum pinion_unreadable error = skip_extensions(headers, frame, header[6], &part);
+    if (error)
+        return error;
+    headers->payload = headers->transport;
+    if (is_later_fragment(headers))
+        return headers->fragment_offset < JUDGED_MAX_V6 ? PINION_OVERLAPPING_FRAGMENT : PINION_READABLE;
+    /* Otherwise a later fragment could overwrite the rest. */
+    if (headers->is_fragment && headers->transport - part + judged_bytes(headers->protocol) > JUDGED_MAX_V6)
+        return PINION_TOO_MANY_HEADERS;
+    return read_transport(headers, frame);
 }
 
 enum pinion_unreadable pinion_headers_of(const uint8_t *frame, size_t len, struct pinion_headers *headers)

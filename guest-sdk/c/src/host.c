@@ -1,9 +1,9 @@
-/* A real node's calls. */
+/* The calls of a real node. */
 #if defined(__wasm__)
 
 #include "internal.h"
 
-/* An address as the contract has it, and a length. */
+/* An address and a length in the contract's types. */
 #define AT(place) (int32_t)(uintptr_t)(place)
 #define LEN(len) (int32_t)(len)
 
@@ -17,6 +17,12 @@ uint64_t pinion_host_clock(void)
     return (uint64_t)pinion_import_clock();
 }
 
+uint64_t pinion_host_keep_alive_until(uint64_t until_ns)
+{
+    const int64_t kept_ns = pinion_import_keep_alive_until(until_ns > INT64_MAX ? INT64_MAX : (int64_t)until_ns);
+    return kept_ns > 0 ? (uint64_t)kept_ns : 0;
+}
+
 uint32_t pinion_host_wait(uint64_t deadline_ns)
 {
     int32_t told;
@@ -28,7 +34,7 @@ uint32_t pinion_host_wait(uint64_t deadline_ns)
             told = pinion_import_wait_until(until_ns);
         while (told == 0);
     }
-    /* The node has written to rings and slots meanwhile. */
+    /* The node has written to the rings and slots during the call. */
     __asm__ volatile("" ::: "memory");
     return told > 0 ? (uint32_t)told : 0;
 }

@@ -1,95 +1,97 @@
-/* What the library's files know of each other, and what they need of whoever runs the function: a node, or the fake one of tests. */
+/* Declarations that the library's files share, and the calls that they need from a node or from the fake node of tests. */
 #ifndef PINION_INTERNAL_H
 #define PINION_INTERNAL_H
 
 #include <pinion.h>
 
-/* Whose a packet's slot is: from PINION_FRESH on it is the function's. */
+/* Owner of a packet's slot: from PINION_FRESH on it is the function. */
 enum {
-    /* The node's. */
+    /* The node owns the slot. */
     PINION_NODES = 0,
-    /* One of the function's own, in which no packet is. */
+    /* One of the function's own slots, without a packet. */
     PINION_FREE = 1,
-    /* The function's, until its callback returns. */
+    /* The function owns the packet until its callback returns. */
     PINION_FRESH = 2,
-    /* The function's, until it says what becomes of it. */
+    /* The function owns the packet until it sends or drops it. */
     PINION_KEPT = 3,
 };
 
-/* pool.c: as a module begins, and after each wait. */
+/* pool.c: called when a module starts, and after each wait. */
 
-/* Takes the pool into use, and forgets deadline and finish: what was said before a snapshot was taken would be said by every instance. */
+/* Initialises the pool and clears deadline and finish, as requests from before the snapshot would count in every instance. */
 void pinion_pool_open(void);
-/* Hands the packets among `fresh` newly published descriptors to the function, and tells it if its time has come, unless it finishes
- * before; how many descriptors are left. */
+/* Hands the packets among `fresh` newly published descriptors to the function, and calls `expire` if its time has come, unless the
+ * function finishes before that. Returns how many descriptors are left. */
 uint32_t pinion_serve(uint32_t fresh);
-/* Makes a batch of the next `count` descriptors, at most as many as one has; how many packets are among them. */
+/* Makes a batch of the next `count` descriptors, at most PINION_BATCH_PACKETS_MAX. Returns how many packets are among them. */
 size_t pinion_receive(pinion_packet *packets[PINION_BATCH_PACKETS_MAX], uint32_t count);
-/* Drops those of a batch of which nothing was said. */
+/* Drops the packets of a batch that were neither sent nor held. */
 void pinion_drop_rest(pinion_packet *const *packets, size_t count);
-/* When the function wants to be woken. */
+/* Returns the time of the function's pinion_wake_at. */
 uint64_t pinion_wake_time(void);
-/* Whether the function has finished. */
+/* Returns whether the function has called pinion_finish. */
 bool pinion_is_finished(void);
 
-/* loop.c: runs a function that is a loop of its own, until it returns; how many descriptors it has left. */
+/* loop.c: runs a function with a loop of its own until it returns. Returns how many descriptors it has left. */
 uint32_t pinion_loop(void);
 
-/* entry.c: reads the configuration, and has the function prepare itself; an `enum pinion_init_status`. */
+/* entry.c: reads the configuration and calls the function's `init`. Returns an `enum pinion_init_status`. */
 int32_t pinion_prepare(void);
 
 /* log.c. */
 
-/* Has stdout and stderr write whole lines. */
+/* Sets stdout and stderr to write whole lines. */
 void pinion_log_open(void);
-/* How many of a text's first `len` bytes to keep, so that its last character is whole. */
+/* Returns how many of a text's first `len` bytes to keep, so that its last character is whole. */
 size_t pinion_whole_characters(const char *text, size_t len);
 
 /* metrics.c. */
 
-/* A metric as it was declared. */
+/* A declared metric. */
 struct pinion_declared {
     enum pinion_metric_kind kind;
     void *value;
     /* The label that changes; NULL if none does. */
     struct pinion_metric_text *text;
-    /* Copies, in one piece of memory, without zeroes at their ends. */
+    /* Copies of the texts, in one block of memory, without terminating zeroes. */
     char *texts;
     const char *name;
     const char *help;
-    /* As the contract has them: a line each. */
+    /* In the contract's format: one per line. */
     const char *labels;
     size_t name_len;
     size_t help_len;
     size_t labels_len;
 };
 
-/* Forgets what was declared, and lets the function declare. */
+/* Clears the declarations, and allows the function to declare. */
 void pinion_metrics_open(void);
-/* From here on nothing can be declared. */
+/* Ends the time in which metrics can be declared. */
 void pinion_metrics_close(void);
 size_t pinion_metrics_count(void);
 const struct pinion_declared *pinion_metric(size_t number);
-/* What was declared as the contract has it; in WebAssembly only. */
+/* Returns the declared metrics in the contract's layout; in WebAssembly only. */
 const struct pinion_metrics_header *pinion_metrics_header(void);
 
 /* host.c, or the fake node. */
 
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len);
 uint64_t pinion_host_clock(void);
-/* Waits for packets, or for a time, or PINION_NEVER: the number of new receive descriptors, none if the time has passed. */
+uint64_t pinion_host_keep_alive_until(uint64_t until_ns);
+/* Waits for packets until a time, or without a limit for PINION_NEVER. Returns the number of new receive descriptors, zero if the time
+ * has passed. */
 uint32_t pinion_host_wait(uint64_t deadline_ns);
-/* At most PINION_RANDOM_BYTES_MAX; an `enum pinion_errno`. */
+/* Fills at most PINION_RANDOM_BYTES_MAX bytes. Returns an `enum pinion_errno`. */
 int32_t pinion_host_random(void *bytes, size_t len);
 size_t pinion_host_config(void *bytes, size_t capacity);
 void pinion_host_yield(void);
-/* Ends the instance, and says why. */
+/* Ends the instance with this reason. */
 void pinion_host_panic(const char *text, size_t len) __attribute__((noreturn));
-/* All of these return at least zero, or the negative of an `enum pinion_errno`. */
+/* All of these return zero or more, or the negative of an `enum pinion_errno`. */
 int32_t pinion_host_state_open(const char *name, size_t len);
 int32_t pinion_host_state_get(int32_t field, const void *key, size_t key_len, void *value, size_t capacity);
 int32_t pinion_host_state_put(int32_t field, const void *key, size_t key_len, const void *value, size_t len);
-/* With PINION_STATE_EXPECT_NONE as `expected_len`, nothing is to be there. */
+/* With PINION_STATE_EXPECT_NONE as `expected_len`, no entry may exist. */
 int32_t pinion_host_state_cas(int32_t field, const void *key, size_t key_len, const void *expected, int32_t expected_len, const void *value,
                               size_t len);
 int32_t pinion_host_state_add(int32_t field, const void *key, size_t key_len, int64_t delta, int64_t *sum);

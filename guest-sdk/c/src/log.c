@@ -1,4 +1,4 @@
-/* Lines for the tenant's log, and the last words of a function that panics. A line is formatted on the stack, and cut at the longest that a node keeps. */
+/* The tenant's log, and panics. A line is formatted on the stack, and cut at the longest length that a node keeps. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -20,7 +20,7 @@ size_t pinion_whole_characters(const char *text, size_t len)
     return len - (last - 1) < wanted ? last - 1 : len;
 }
 
-/* Formats a line; its length. */
+/* Formats a line and returns its length. */
 static size_t format_line(char line[LINE_BYTES_MAX + 1], const char *format, va_list arguments)
 {
     const int wanted = vsnprintf(line, LINE_BYTES_MAX + 1, format, arguments);
@@ -69,7 +69,8 @@ void pinion_panic(const char *format, ...)
 
 void pinion_log_open(void)
 {
-    /* Not a write for each part of a line, of which a node would make a line each. What stdout has is line by line anyway. */
+    /* Line buffering for stderr: without it each part of a line would be a write, and the node would make each a line of its own. stdout
+     * is line buffered already. */
     static char line[LINE_BYTES_MAX];
     setvbuf(stderr, line, _IOLBF, sizeof line);
 }

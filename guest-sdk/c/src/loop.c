@@ -1,13 +1,13 @@
-/* Functions that are a loop of their own: what they wait with. All others are served by pinion_serve. */
+/* Waiting, for functions with a loop of their own. pinion_serve serves all other functions. */
 #include <string.h>
 
 #include "internal.h"
 
 static struct {
     bool is_running;
-    /* Descriptors that the node has told of, and that no batch was made of yet. */
+    /* Descriptors that the node has reported and that are not yet in a batch. */
     uint32_t fresh;
-    /* The batch that the function has at present. */
+    /* The function's current batch. */
     pinion_packet *packets[PINION_BATCH_PACKETS_MAX];
     size_t count;
 } loop;
@@ -32,9 +32,9 @@ uint32_t pinion_loop(void)
 size_t pinion_wait_until(pinion_packet *packets[PINION_BATCH_PACKETS_MAX], uint64_t deadline_ns)
 {
     if (!loop.is_running)
-        pinion_panic("only a function's .run waits by itself");
+        pinion_panic("pinion_wait and pinion_wait_until may only be called in a function's .run");
     end_batch();
-    /* Slots of the function's own come back as well, of which it hears nothing. */
+    /* Descriptors that return the function's own slots are not reported to it. */
     while (loop.count == 0) {
         if (loop.fresh == 0)
             loop.fresh = pinion_host_wait(deadline_ns);

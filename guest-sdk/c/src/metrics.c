@@ -1,9 +1,9 @@
-/* Metrics: what was declared, and how the contract has it.
+/* Metrics: the declarations, and their layout for the contract.
  *
  *   pinion_declare_counter ...  -->  declared: a record each     while `init` runs
  *   pinion_metrics_header()     -->  entries, header             once, for the node, which then reads values where they lie
  *
- * Records are in static memory, as many as a function may have; texts are copied, as who declares may have made them up on its stack. */
+ * Records are in static memory, as many as a function may have. Texts are copied, as the caller may have built them on its stack. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 static struct pinion_declared declared[PINION_METRICS_MAX];
 static size_t declared_count;
-/* A function is initialised. What is declared at any other time would be seen by nobody. */
+/* Set while a function is initialised. The node would not see what is declared at any other time. */
 static bool is_open;
 
 void pinion_metrics_open(void)
@@ -37,7 +37,7 @@ const struct pinion_declared *pinion_metric(size_t number)
     return &declared[number];
 }
 
-/* Copies a text to `to`; where it ends there. */
+/* Copies a text to `to`; returns its end there. */
 static char *copied(char *to, const char *text)
 {
     const size_t len = strlen(text);
@@ -53,7 +53,7 @@ static size_t labels_len(const struct pinion_label *labels, const char *changing
     return len > 0 ? len - 1 : 0;
 }
 
-/* Writes a line for each label, without a line feed after the last. */
+/* Writes one line per label, without a line feed after the last. */
 static void write_labels(char *to, const struct pinion_label *labels, const char *changing)
 {
     for (const struct pinion_label *label = labels; label && label->name; label++) {
@@ -114,7 +114,7 @@ void pinion_declare_named_gauge(pinion_named_gauge *gauge, const char *name, con
     declare(PINION_METRIC_KIND_GAUGE, &gauge->value_, &gauge->text_, name, help, labels, label);
 }
 
-/* The node may look at any moment: what is written before this it sees before what is written after. */
+/* The node may read at any time: it must see the writes before this barrier before those after it. */
 static void in_order(void)
 {
     __asm__ volatile("" ::: "memory");
@@ -124,7 +124,7 @@ void pinion_named_gauge_set(pinion_named_gauge *gauge, const char *label, int64_
 {
     const size_t wanted = strlen(label), most = PINION_METRIC_TEXT_BYTES_MAX;
     const size_t len = wanted > most ? pinion_whole_characters(label, most) : wanted;
-    /* The old, nothing, or the new. */
+    /* The node sees the old label, an empty one, or the new one. */
     pinion_named_gauge_clear(gauge);
     memcpy(gauge->text_.bytes, label, len);
     gauge->value_ = value;

@@ -1,18 +1,18 @@
-/* Packets, their slots, and the two rings. Here a slot's number becomes a pointer.
+/* Packets, their slots, and the two rings. This file turns a slot's number into a pointer.
  *
- * For each slot there is a record, a pinion_packet, which says whose the slot is: so what is sent twice, or read when it is the node's
- * again, is found out here and not by the node, which would end the instance for it. Nothing here allocates or blocks. Slots that no
- * packet was in are never touched: they cost the node no memory. */
+ * Each slot has a record, a pinion_packet, with the slot's owner. So if the function sends a packet twice, or reads one that the node
+ * owns again, this file finds the error, and not the node, which would end the instance for it. Nothing here allocates or blocks. Slots
+ * that have never held a packet are never touched, so they cost the node no memory. */
 #include <string.h>
 
 #include "internal.h"
 
 static struct {
-    /* The first slot of the function's own. */
+    /* The first of the function's own slots. */
     uint32_t own_from;
-    /* How many slots of its own are free: that many are on the stack `own_free`. */
+    /* The number of free own slots. Their indices are on the stack `own_free`. */
     uint32_t own_free;
-    /* By which the last packet came in: so does what the function makes leave, if it replies. */
+    /* Ingress port of the last packet. Replies that the function makes leave by it. */
     uint16_t ingress_port;
     bool finished;
     uint64_t wake_at_ns;
@@ -43,7 +43,7 @@ void pinion_pool_open(void)
     pool.wake_at_ns = PINION_NEVER;
 }
 
-/* The packet of a receive descriptor; NULL if that is a slot of the function's own which comes back. */
+/* Returns the packet of a receive descriptor, or NULL if the descriptor returns one of the function's own slots. */
 static pinion_packet *receive(const struct pinion_descriptor *received)
 {
     const uint32_t slot = received->slot;
@@ -104,7 +104,7 @@ uint32_t pinion_serve(uint32_t fresh)
             handle(packets, received);
         fresh -= count;
     }
-    /* However many packets come: who has work all the time has deadlines as well. */
+    /* The deadline is checked even if packets keep arriving: a busy function has deadlines as well. */
     if (!pool.finished && pool.wake_at_ns != PINION_NEVER && pool.wake_at_ns <= pinion_now_ns()) {
         pool.wake_at_ns = PINION_NEVER;
         if (pinion_module_.function.expire)
@@ -121,13 +121,13 @@ void pinion_not_yours_(const pinion_packet *packet)
     pinion_panic("the packet of slot %u was used after it was dropped, or never made", slot);
 }
 
-/* Called once per packet: the slot is the node's from here on. */
+/* Called once per packet: from here on the node owns the slot. */
 static void give_back(pinion_packet *packet, uint16_t port)
 {
     pinion_check_(packet);
     const uint32_t slot = (uint32_t)(packet - pinion_module_.packets);
     if (slot >= pool.own_from && port == PINION_PORT_DROP) {
-        /* The node has nothing to do with what was made and not sent. */
+        /* A packet that was made and not sent does not concern the node. */
         own_slot_is_free(slot);
         return;
     }
@@ -149,7 +149,7 @@ void pinion_send(pinion_packet *packet)
 
 void pinion_send_to(pinion_packet *packet, uint16_t output)
 {
-    /* The numbers beyond mean something else; no chain has so many outputs. */
+    /* Larger numbers have other meanings; no chain has so many outputs. */
     give_back(packet, output < PINION_PORT_REPLY ? output : PINION_PORT_REPLY - 1);
 }
 
@@ -258,6 +258,11 @@ uint64_t pinion_now_ns(void)
     return pinion_host_clock();
 }
 
+uint64_t pinion_keep_alive_until(uint64_t until_ns)
+{
+    return pinion_host_keep_alive_until(until_ns);
+}
+
 void pinion_wake_at(uint64_t time_ns)
 {
     pool.wake_at_ns = time_ns;
@@ -275,7 +280,7 @@ void pinion_random(void *bytes, size_t len)
         const size_t part = len < PINION_RANDOM_BYTES_MAX ? len : PINION_RANDOM_BYTES_MAX;
         const int32_t error = pinion_host_random(rest, part);
         if (error == PINION_ERRNO_TOO_LONG) {
-            /* All calls of this turn have moved what they may: others run first. */
+            /* All calls of this turn together have moved as many bytes as they may: let others run first. */
             pinion_host_yield();
             continue;
         }

@@ -1,5 +1,5 @@
-/* Addresses and ports changed in place, with all checksums that cover them. A checksum is updated and not computed (RFC 1624): so one that
- * was wrong stays wrong, and whoever verifies it still finds out that the packet was damaged before. */
+/* Changes addresses and ports in place, with all checksums that cover them. A checksum is updated, not recomputed (RFC 1624): a wrong
+ * one stays wrong, so that the receiver still detects that the packet was damaged before. */
 #include <string.h>
 
 #include "internal.h"
@@ -11,38 +11,47 @@ enum {
     ADDRESS_BYTES_MAX = 16,
 };
 
+/* Updates a checksum of data that are never all zero, as they contain a version or a pseudo header. If their sum is zero, the checksum
+ * is 0x0000. */
 static void update(uint8_t *field, const uint8_t *old_bytes, const uint8_t *new_bytes, size_t len)
 {
-    pinion_store16(field, pinion_checksum_update_bytes(pinion_load16(field), old_bytes, new_bytes, len));
+    if (memcmp(old_bytes, new_bytes, len) == 0)
+        return;
+    const uint16_t sum = pinion_checksum_update_bytes(pinion_load16(field), old_bytes, new_bytes, len);
+    pinion_store16(field, sum == 0xffff ? 0 : sum);
 }
 
-/* Brings the transport's checksum up to date, where the packet has it. It covers a pseudo header with the addresses, too, but for the ICMP of
- * IPv4, of which nothing is changed here that it covers. */
-static void update_transport(const struct pinion_headers *headers, uint8_t *frame, const uint8_t *old_bytes, const uint8_t *new_bytes, size_t len)
+/* Finds the offset of the transport's checksum in its header, if it covers addresses or ports. That of IPv4's ICMP covers neither. */
+static bool checksum_offset_of(const struct pinion_headers *headers, size_t *offset)
 {
-    if (headers->is_fragment && headers->fragment_offset > 0)
-        return;
-    size_t offset;
     switch (headers->protocol) {
     case PINION_TCP:
-        offset = 16;
-        break;
+        *offset = 16;
+        return true;
     case PINION_UDP:
-        offset = 6;
-        break;
+        *offset = 6;
+        return true;
     case PINION_ICMPV6:
-        offset = 2;
-        break;
+        *offset = 2;
+        return headers->version == 6;
     default:
-        return;
+        return false;
     }
-    if (headers->transport + offset + 2 > headers->end)
+}
+
+/* Updates the transport's checksum, if the packet contains it. */
+static void update_transport(const struct pinion_headers *headers, uint8_t *frame, const uint8_t *old_bytes, const uint8_t *new_bytes, size_t len)
+{
+    size_t offset;
+    if (headers->is_fragment && headers->fragment_offset > 0)
+        return;
+    if (!checksum_offset_of(headers, &offset) || headers->transport + offset + 2 > headers->end)
         return;
     uint8_t *field = frame + headers->transport + offset;
+    /* In UDP zero means that there is no checksum. */
     if (headers->protocol == PINION_UDP && pinion_load16(field) == 0)
         return;
     update(field, old_bytes, new_bytes, len);
-    /* Zero would say that there is none. */
     if (headers->protocol == PINION_UDP && pinion_load16(field) == 0)
         pinion_store16(field, 0xffff);
 }

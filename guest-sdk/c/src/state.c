@@ -1,9 +1,9 @@
-/* State: the node's calls, made again when it says so, and what they came to in words of C. */
+/* State: makes the node's calls, repeats them when the node asks for it, and translates their results. */
 #include <string.h>
 
 #include "internal.h"
 
-/* What a call came to, of what it returned: at least zero, or the negative of an `enum pinion_errno`. */
+/* Translates a call's result: zero or more, or the negative of an `enum pinion_errno`. */
 static enum pinion_state state_of(int32_t returned)
 {
     if (returned >= 0)
@@ -24,12 +24,12 @@ static enum pinion_state state_of(int32_t returned)
     case PINION_ERRNO_FAULT:
         pinion_panic("a key or a value of state lies outside of the function's memory");
     default:
-        /* What no node of this contract says counts as this. */
+        /* A result that this contract does not define counts as PINION_STATE_NOT_NOW. */
         return PINION_STATE_NOT_NOW;
     }
 }
 
-/* Calls until it is not told to come again: each time, the node lets others run in between. */
+/* Repeats a call until the result is not PINION_ERRNO_AGAIN. The node lets others run between two calls. */
 #define CALL(returned, call)                                                                                                             \
     do                                                                                                                                   \
         returned = (call);                                                                                                               \
@@ -62,7 +62,7 @@ const char *pinion_state_sentence(enum pinion_state state)
     case PINION_STATE_NOT_NOW:
         return "state cannot be used while the function is initialised";
     }
-    return "the state field gave no sensible answer";
+    return "the state call returned an unknown result";
 }
 
 int pinion_state_open(pinion_field *field, const char *name)

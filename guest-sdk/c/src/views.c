@@ -1,7 +1,7 @@
-/* One header each, checked to lie within the frame. */
+/* Views of single headers, checked to lie within the frame. */
 #include "internal.h"
 
-/* The address of `bytes` bytes at `at`; NULL if they are not all within the frame. */
+/* Returns the address of `bytes` bytes at `at`, or NULL if they do not all lie within the frame. */
 static uint8_t *within(uint8_t *frame, size_t len, size_t at, size_t bytes)
 {
     return at <= len && len - at >= bytes ? frame + at : NULL;
@@ -58,4 +58,4 @@ _Static_assert(sizeof(struct pinion_ipv4) == 20, "an IPv4 header has 20 bytes");
 _Static_assert(sizeof(struct pinion_ipv6) == 40, "an IPv6 header has 40 bytes");
 _Static_assert(sizeof(struct pinion_tcp) == 20, "a TCP header has 20 bytes");
 _Static_assert(sizeof(struct pinion_udp) == 8, "a UDP header has 8 bytes");
-_Static_assert(sizeof(struct pinion_icmp) == 8, "a header of ICMP has 8 bytes");
+_Static_assert(sizeof(struct pinion_icmp) == 8, "an ICMP header has 8 bytes");

@@ -1,9 +1,9 @@
-/* Runs functions that are a loop of their own: on a thread of its own, which goes on where the function waits.
+/* Runs functions with a loop of their own: on a second thread, which continues where the function waits.
  *
  *   test's thread    fake_loop_turn  --how many descriptors there are, or none for a deadline-->  pinion_host_wait    function's thread
  *                                    <--its next wait, its return, or its panic----------------
  *
- * Of the two threads one waits for the other, so a test is the same each time. */
+ * One of the two threads always waits for the other, so a test runs the same each time. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@ struct loop {
     sem_t functions_turn;
     bool is_over;
     uint64_t deadline_ns;
-    /* What the next wait returns. */
+    /* The result of the next wait. */
     uint32_t told;
-    /* Descriptors that were left when it returned. */
+    /* Descriptors left when the function returned. */
     uint32_t left;
 };
 
-/* The latest. Others wait for ever, until the test's process ends. */
+/* The latest loop. Earlier ones wait until the test's process ends. */
 static struct loop *loop;
 static _Thread_local bool is_functions;
 
@@ -42,7 +42,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Until the function waits, returns, or panics. */
+/* Waits until the function waits, returns, or panics. */
 static void wait_for_function(void)
 {
     wait_for(&loop->tests_turn);

@@ -1,4 +1,4 @@
-/* The fake node's view of metrics: it refuses what a node would, and reads them. */
+/* The fake node's metrics: refuses what a node would refuse, and reads the values. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,16 +6,16 @@
 
 #include "fake.h"
 
-/* How the names of counters end where they are shown. */
+/* The suffix of counters' names where they are shown. */
 static const char total[] = "_total";
 
-/* Some bytes of a text. */
+/* A slice of a text. */
 struct part {
     const char *at;
     size_t len;
 };
 
-/* A metric's labels, read line by line. Of one that changes, the value is what it is at present. */
+/* A metric's labels, read line by line. The value of a label that changes is its current one. */
 struct labels {
     struct part names[PINION_METRIC_LABELS_MAX];
     struct part values[PINION_METRIC_LABELS_MAX];
@@ -78,10 +78,10 @@ static void check_labels(const struct pinion_declared *metric)
     for (size_t i = 0; i < labels.count; i++) {
         const struct part name = labels.names[i];
         if (!is_word(name, "") || (name.len >= 2 && memcmp(name.at, "__", 2) == 0))
-            refuse(metric, "a label's name is of letters, digits and _, and does not begin with __");
+            refuse(metric, "a label's name must consist of letters, digits and _, and must not begin with __");
         for (size_t j = 0; j < sizeof reserved / sizeof *reserved; j++)
             if (is(name, reserved[j]))
-                refuse(metric, "it has a label that is the node's own");
+                refuse(metric, "it has a label that is reserved for the node");
         for (size_t j = 0; j < i; j++)
             if (is_same(labels.names[j], name))
                 refuse(metric, "it has a label twice");
@@ -92,21 +92,21 @@ static void check(const struct pinion_declared *metric)
 {
     const struct part name = {metric->name, metric->name_len};
     if (!is_word(name, ":"))
-        refuse(metric, "a name is of letters, digits, _ and :");
+        refuse(metric, "a name must consist of letters, digits, _ and :");
     const size_t end = sizeof total - 1;
     if (metric->kind == PINION_METRIC_KIND_GAUGE && name.len >= end && memcmp(name.at + name.len - end, total, end) == 0)
-        refuse(metric, "a gauge's name does not end in _total");
+        refuse(metric, "a gauge's name must not end in _total");
     if (metric->help_len > PINION_METRIC_HELP_BYTES_MAX)
         refuse(metric, "its help is too long");
     for (size_t i = 0; i < metric->help_len; i++)
         if (iscntrl((uint8_t)metric->help[i]))
-            refuse(metric, "its help is of one line");
+            refuse(metric, "its help must be one line");
     if (metric->labels_len > PINION_METRIC_LABELS_BYTES_MAX)
         refuse(metric, "its labels are too long");
     check_labels(metric);
 }
 
-/* Whether one has each label that the other has. */
+/* Returns whether one has each label of the other. */
 static bool has_all(const struct labels *one, const struct labels *other)
 {
     for (size_t i = 0; i < other->count; i++) {
@@ -119,7 +119,7 @@ static bool has_all(const struct labels *one, const struct labels *other)
     return true;
 }
 
-/* The name without what a node adds to a counter's. */
+/* Returns the name without the suffix that a node appends to a counter's. */
 static struct part bare(struct part name, int kind)
 {
     const size_t end = sizeof total - 1;
@@ -155,9 +155,9 @@ void fake_metrics_check(void)
     }
 }
 
-/* --- What a test calls. -------------------------------------------------------------------------------------------------------------- */
+/* --- Called by tests. ---------------------------------------------------------------------------------------------------------------- */
 
-/* The metric that is shown by this name and with these labels, in any order; NULL if there is none. */
+/* Returns the metric that is shown with this name and these labels, in any order; NULL if there is none. */
 static const struct pinion_declared *find(const char *name, const struct pinion_label *wanted)
 {
     struct labels labels = {.count = 0};

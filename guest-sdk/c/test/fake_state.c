@@ -1,4 +1,5 @@
-/* The fake node's state: fields that a test grants, with entries that end by the test's clock. Of what there is for a test, a list will do. */
+/* The fake node's state: fields that a test grants, with entries that expire by the test's clock. A list suffices for the few entries of
+ * a test. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,9 @@ struct entry {
     size_t key_len;
     uint8_t value[PINION_STATE_VALUE_BYTES_MAX];
     size_t len;
-    /* By the clock; PINION_NEVER if it stays. */
+    /* Time on the clock; PINION_NEVER if the entry does not expire. */
     uint64_t ends_ns;
-    /* When it was written: how many had been before. */
+    /* The number of writes before this one: orders entries by age. */
     uint64_t written;
 };
 
@@ -88,7 +89,7 @@ static struct entry *oldest(struct field *field)
     return oldest;
 }
 
-/* A new entry, if there is room for it or may be made. */
+/* Returns a new entry, if there is room for it or an eviction can make room. */
 static struct entry *new_entry(struct field *field, const void *key, size_t key_len)
 {
     if (field->count >= field->granted.entries) {
@@ -122,9 +123,9 @@ static int32_t write_entry(struct field *field, const void *key, size_t key_len,
     return 0;
 }
 
-/* --- What a function calls. ---------------------------------------------------------------------------------------------------------- */
+/* --- Called by the function. --------------------------------------------------------------------------------------------------------- */
 
-/* The field of a call for this key; or NULL, and why not. */
+/* Returns the field of a call for this key, or NULL and the reason. */
 static struct field *field_for(int32_t number, size_t key_len, int32_t *refused)
 {
     *refused = 0;
@@ -140,7 +141,7 @@ static struct field *field_for(int32_t number, size_t key_len, int32_t *refused)
     return &fields[number];
 }
 
-/* The same for a call that changes something. */
+/* Does the same for a call that changes an entry. */
 static struct field *writable_field_for(int32_t number, size_t key_len, int32_t *refused)
 {
     struct field *field = field_for(number, key_len, refused);

@@ -12,9 +12,9 @@ enum {
     VERDICTS_MAX = 4 * PINION_SLOT_COUNT_MAX,
     LINES_MAX = 1000,
     NAME_BYTES_MAX = 200,
-    /* Whose a slot is that was not granted. */
+    /* Owner of a slot that was not granted. */
     NOBODYS = -2,
-    /* What is not of the frames being delivered. */
+    /* Owner of a slot with a packet that is not among the frames being delivered. */
     OF_NO_FRAME = -1,
 };
 
@@ -22,12 +22,14 @@ static struct {
     const uint8_t *config;
     size_t config_len;
     uint64_t clock_ns;
+    uint64_t kept_until_ns;
+    uint64_t keep_alive_max_ns;
     uint64_t random_state;
-    /* The node's own record of who has each slot: the frame that it was granted for. */
+    /* The node's own record of each slot's owner: the frame that it was granted for. */
     int granted[PINION_SLOT_COUNT_MAX];
     uint32_t next_slot;
     uint32_t flags;
-    /* Slots of the function's own that are to come back to it. */
+    /* The function's own slots that are to be returned to it. */
     uint16_t returned[PINION_SLOT_COUNT_MAX];
     size_t returned_count;
     struct pinion_test_verdict verdicts[VERDICTS_MAX];
@@ -35,11 +37,14 @@ static struct {
     char *lines[LINES_MAX];
     enum pinion_log_level levels[LINES_MAX];
     size_t line_count;
-    /* What the function has last panicked with. */
+    /* The message of the function's last panic. */
     char *panic;
     bool is_panicking;
     jmp_buf *panics;
-} node;
+} node = {
+    /* A day, the default of a node. */
+    .keep_alive_max_ns = UINT64_C(24) * 3600 * 1000000000,
+};
 
 void pinion_test_fail(const char *file, int line, const char *what)
 {
@@ -49,7 +54,7 @@ void pinion_test_fail(const char *file, int line, const char *what)
     exit(1);
 }
 
-/* What a node would end the instance for. */
+/* Fails the test for an error for which a node would end the instance. */
 static void refuse(const char *what, const struct pinion_descriptor *sent)
 {
     fprintf(stderr, "a node would end this function: it sent %s, slot %u, %u bytes at %u, port %u\n", what, sent->slot, sent->len, sent->offset,
@@ -57,7 +62,7 @@ static void refuse(const char *what, const struct pinion_descriptor *sent)
     exit(1);
 }
 
-/* --- What a function calls. ---------------------------------------------------------------------------------------------------------- */
+/* --- Called by the function. --------------------------------------------------------------------------------------------------------- */
 
 void pinion_host_log(enum pinion_log_level level, const char *text, size_t len)
 {
@@ -77,7 +82,17 @@ uint64_t fake_exact_clock_ns(void)
     return node.clock_ns;
 }
 
-/* SplitMix64: no secret to anybody, which suits tests. */
+/* As on a node: a time that has passed ends the request, and a later time than the maximum is cut to it. */
+uint64_t pinion_host_keep_alive_until(uint64_t until_ns)
+{
+    const uint64_t now_ns = pinion_host_clock();
+    if (until_ns <= now_ns)
+        return node.kept_until_ns = 0;
+    const uint64_t kept_ns = until_ns - now_ns < node.keep_alive_max_ns ? until_ns : now_ns + node.keep_alive_max_ns;
+    return node.kept_until_ns = kept_ns > now_ns ? kept_ns : 0;
+}
+
+/* SplitMix64: predictable, which suits tests. */
 int32_t pinion_host_random(void *bytes, size_t len)
 {
     for (size_t at = 0; at < len; at += 8) {
@@ -106,7 +121,7 @@ void pinion_host_panic(const char *text, size_t len)
     free(node.panic);
     node.panic = strndup(text, len);
     node.is_panicking = true;
-    /* On whose thread the test has nothing to do. */
+    /* If this is the function's thread, the test must not continue on it. */
     fake_loop_leave_if_inside();
     fake_go_on_panicking();
     abort();
@@ -123,7 +138,7 @@ void fake_go_on_panicking(void)
     exit(1);
 }
 
-/* --- What a test calls. -------------------------------------------------------------------------------------------------------------- */
+/* --- Called by tests. ---------------------------------------------------------------------------------------------------------------- */
 
 bool pinion_test_prepare(const char *config)
 {
@@ -147,6 +162,7 @@ bool pinion_test_prepare_with(const void *config, size_t len)
     if (status != PINION_INIT_STATUS_READY)
         return false;
     fake_metrics_check();
+    node.kept_until_ns = 0;
     pinion_pool_open();
     if (pinion_module_.function.start)
         pinion_module_.function.start();
@@ -155,30 +171,40 @@ bool pinion_test_prepare_with(const void *config, size_t len)
     return true;
 }
 
-/* Whether the function has finished. */
+uint64_t pinion_test_kept_until_ns(void)
+{
+    return node.kept_until_ns > pinion_host_clock() ? node.kept_until_ns : 0;
+}
+
+void pinion_test_set_keep_alive_max_ns(uint64_t max_ns)
+{
+    node.keep_alive_max_ns = max_ns;
+}
+
+/* Returns whether the function has finished. */
 static bool is_over(void)
 {
     return pinion_module_.function.run ? fake_loop_is_over() : pinion_is_finished();
 }
 
-/* When it wants to be woken. */
+/* Returns the function's deadline. */
 static uint64_t deadline_ns(void)
 {
     return pinion_module_.function.run ? fake_loop_deadline_ns() : pinion_wake_time();
 }
 
-/* Has the function handle what was published; how much it has left. */
+/* Runs the function on the published descriptors. Returns how many are left. */
 static uint32_t handle(uint32_t fresh)
 {
     return pinion_module_.function.run ? fake_loop_turn(fresh) : pinion_serve(fresh);
 }
 
-/* The same when its time has come. */
+/* Runs the function when its deadline has come. */
 static void expire(uint32_t returned)
 {
     if (!pinion_module_.function.run || returned > 0)
         handle(returned);
-    /* What has come back is told first. */
+    /* The returned slots are reported first. */
     if (pinion_module_.function.run && !is_over() && deadline_ns() <= pinion_host_clock())
         handle(0);
 }
@@ -198,7 +224,7 @@ static void publish(struct pinion_descriptor descriptor)
     *entry(pinion_module_.rx, pinion_module_.rx->tail++) = descriptor;
 }
 
-/* Goes round, so that a test meets every slot. The number of slots, if none is free. */
+/* Searches the slots in turn, so that a test uses every slot. Returns the number of slots if none is free. */
 static uint32_t free_slot(void)
 {
     for (uint32_t step = 0; step < lent_count(); step++) {
@@ -209,14 +235,14 @@ static uint32_t free_slot(void)
     return lent_count();
 }
 
-/* Publishes a frame if there is a slot for it. */
+/* Publishes a frame if a slot is free. */
 static bool grant(uint16_t port, const struct pinion_test_frame *frame, int number)
 {
     const uint32_t slot = free_slot();
     if (slot == lent_count())
         return false;
     if (frame->len > PINION_PACKET_BYTES_MAX)
-        pinion_test_fail(__FILE__, __LINE__, "a frame fits into a slot");
+        pinion_test_fail(__FILE__, __LINE__, "each frame fits into a slot");
     node.next_slot = slot + 1;
     node.granted[slot] = number;
     if (frame->len > 0)
@@ -240,7 +266,7 @@ static uint32_t publish_returned(void)
     return (uint32_t)count;
 }
 
-/* The frame that a slot was granted for; takes the slot back. */
+/* Takes a slot back. Returns the frame that it was granted for. */
 static int take_back(const struct pinion_descriptor *sent)
 {
     if (sent->slot >= pinion_module_.slot_count)
@@ -268,7 +294,7 @@ static void collect(void)
         struct pinion_test_verdict *verdict = &node.verdicts[node.verdict_count++];
         verdict->frame = take_back(sent);
         if (sent->offset + sent->len > (int)PINION_SLOT_SIZE)
-            refuse("what is not within its slot", sent);
+            refuse("bytes outside its slot", sent);
         verdict->output = 0;
         if (sent->port == PINION_PORT_NEXT)
             verdict->outcome = PINION_TEST_SENT;
@@ -285,7 +311,7 @@ static void collect(void)
     }
 }
 
-/* What is held from before is of no frame of this call. */
+/* Marks packets held from before as not among the frames of this call. */
 static void forget_frames(void)
 {
     node.verdict_count = 0;
@@ -304,7 +330,7 @@ size_t pinion_test_deliver(uint16_t port, const struct pinion_test_frame *frames
         while (number < count && grant(port, &frames[number], (int)number))
             number++, fresh++;
         if (fresh == 0)
-            pinion_test_fail(__FILE__, __LINE__, "the function gives some of its slots back");
+            pinion_test_fail(__FILE__, __LINE__, "the function does not hold all of its slots");
         const uint32_t left = handle(returned + fresh);
         collect();
         number -= left < fresh ? left : fresh;
@@ -337,7 +363,7 @@ const char *pinion_test_call(const char *payload)
     const struct pinion_test_verdict verdict = pinion_test_deliver_one(frame, PINION_MESSAGE_HEADER_BYTES + len);
     if (verdict.outcome != PINION_TEST_REPLIED)
         return NULL;
-    /* For another's answer, or one that is too long, a node would have whoever called wait on. */
+    /* A node would ignore the answer to another message, and one that is too long, and the caller would keep waiting. */
     PINION_CHECK(verdict.len >= PINION_MESSAGE_HEADER_BYTES && verdict.len <= sizeof frame);
     PINION_CHECK(memcmp(verdict.bytes + PINION_MESSAGE_TOKEN_AT, token, sizeof token - 1) == 0);
     const size_t answered = verdict.len - PINION_MESSAGE_HEADER_BYTES;
@@ -356,7 +382,7 @@ size_t pinion_test_let_pass_ns(uint64_t duration_ns)
     const uint64_t until_ns = node.clock_ns + duration_ns;
     forget_frames();
     while (!is_over() && deadline_ns() != PINION_NEVER) {
-        /* A deadline that has passed already is due in the clock's next step. */
+        /* A deadline that has already passed is due in the clock's next step. */
         const uint64_t next_step_ns = pinion_host_clock() + PINION_CLOCK_STEP_NS;
         uint64_t due_ns = deadline_ns();
         if (due_ns > until_ns)
@@ -409,14 +435,14 @@ const char *pinion_test_panic(void (*body)(void))
     if (!panicked)
         body();
     node.panics = NULL;
-    /* If it was in `init`, that has ended as well. */
+    /* If the panic was in `init`, the initialisation has ended as well. */
     fake_state_initialising(false);
     return panicked ? node.panic : NULL;
 }
 
 /* --- The program. -------------------------------------------------------------------------------------------------------------------- */
 
-/* The name of that number, of a list with commas between. */
+/* Copies the name with this index from a list with commas. */
 static void name_of(const char *names, size_t number, char name[NAME_BYTES_MAX])
 {
     for (; number > 0; number--)
@@ -431,7 +457,7 @@ static bool passes(void (*test)(void))
     const pid_t process = fork();
     if (process == 0) {
         test();
-        /* Of memory that a module would take with it nobody has to hear. */
+        /* _exit skips the leak check: a module's memory goes with its instance. */
         fflush(NULL);
         _exit(0);
     }

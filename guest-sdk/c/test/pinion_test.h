@@ -1,4 +1,4 @@
-/* A fake node, so that tests of a function need neither WebAssembly nor Pinion: `make test` of a Makefile that includes pinion.mk.
+/* A fake node, so that tests of a function need neither WebAssembly nor Pinion: `make test` with a Makefile that includes pinion.mk.
  *
  *     #include <pinion_test.h>
  *
@@ -12,9 +12,9 @@
  *
  *     PINION_TESTS(frames_that_are_long_enough_pass)
  *
- * It drives the same pool, rings and batches as a node does, and checks what the function hands back as a node would: what a node would end
- * the instance for fails the test. Each test is a process of its own, so that the function's variables are as new in each. Clock
- * and random bytes are the same in each run. */
+ * It drives the same pool, rings and batches as a node, and checks the function's transmit descriptors as a node would: where a node
+ * would end the instance, the test fails. Each test is a process of its own, so that the function's variables are new in each. Clock and
+ * random bytes are the same in each run. */
 #ifndef PINION_TEST_H
 #define PINION_TEST_H
 
@@ -22,28 +22,28 @@
 
 /** What the function did with a packet. */
 enum pinion_test_outcome {
-    /** Nothing as yet: it holds it. */
+    /** The function holds the packet. */
     PINION_TEST_HELD,
-    /** Sent it on, by the first output. */
+    /** The function sent it by the first output. */
     PINION_TEST_SENT,
-    /** Sent it on by another output: `output`. */
+    /** The function sent it by another output: `output`. */
     PINION_TEST_SENT_TO,
-    /** Sent it back out of the port that it came in by. */
+    /** The function sent it back out of its ingress port. */
     PINION_TEST_REPLIED,
-    /** Dropped it, or said nothing. */
+    /** The function dropped it, or its callback returned without a decision. */
     PINION_TEST_DROPPED,
-    /** Nothing: it had finished before. */
+    /** The function had finished before. */
     PINION_TEST_GONE,
 };
 
-/** What became of one packet. */
+/** The result for one packet. */
 struct pinion_test_verdict {
-    /** Which it was of the frames that were delivered together with it; -1 if the function has made it, or held it from before. */
+    /** The frame's index among those delivered together; -1 if the function made the packet, or held it from before. */
     int frame;
     enum pinion_test_outcome outcome;
-    /** That of PINION_TEST_SENT_TO. */
+    /** The output of PINION_TEST_SENT_TO. */
     uint16_t output;
-    /** The frame as it was left. */
+    /** The frame as the function left it. */
     size_t len;
     uint8_t bytes[PINION_SLOT_SIZE];
 };
@@ -54,61 +54,69 @@ struct pinion_test_frame {
     size_t len;
 };
 
-/** Prepares and starts the function, as a node does, and runs it to its first wait if it is a loop of its own, with a
- *  configuration of text. False if it refuses that: the log says why. */
+/** Prepares and starts the function as a node does, with a configuration of text. If it has a loop of its own, runs it to its first
+ *  wait. Returns false if the function refuses the configuration; the log says why. */
 bool pinion_test_prepare(const char *config);
-/** The same with a configuration of any bytes. */
+/** Does the same with a configuration of any bytes. */
 bool pinion_test_prepare_with(const void *config, size_t len);
 
-/** Delivers frames from a port. How many verdicts there are: see pinion_test_verdict. */
+/** Delivers frames from a port. Returns the number of verdicts, which pinion_test_verdict returns. */
 size_t pinion_test_deliver(uint16_t port, const struct pinion_test_frame *frames, size_t count);
-/** Delivers one frame from port 0; what became of it. What has become of others is to be asked for by pinion_test_verdict. */
+/** Delivers one frame from port 0 and returns its verdict. pinion_test_verdict returns those of other packets. */
 struct pinion_test_verdict pinion_test_deliver_one(const void *frame, size_t len);
-/** Calls the function by its name, with a payload of text: its answer, good until the next call; NULL if it gave none at once. */
+/** Sends the function a message with a payload of text. Returns its answer, which is valid until the next call, or NULL if it gave none
+ *  at once. */
 const char *pinion_test_call(const char *payload);
-/** Has frames that are delivered from now on come with what a device has found out: PINION_RX_IP_CHECKSUM_GOOD and the like. */
+/** Sets the flags of all frames that are delivered from now on: the device's checksum results, PINION_RX_IP_CHECKSUM_GOOD and the like,
+ *  and the direction, PINION_RX_FORWARD or PINION_RX_BACKWARD. */
 void pinion_test_deliver_checked(uint32_t flags);
-/** Lets time go by, and the function know of each deadline in it. Time stands still while it is at work. How many verdicts there are. */
+/** Lets time pass, and calls the function at each deadline within it. Time stands still while the function runs. Returns the number of
+ *  verdicts. */
 size_t pinion_test_let_pass_ns(uint64_t duration_ns);
-/** The verdicts of the last call that delivered frames or let time pass, in the order in which the function said them. */
+/** Returns a verdict of the last call that delivered frames or let time pass, in the order of the function's decisions. */
 const struct pinion_test_verdict *pinion_test_verdict(size_t number);
-/** Whether the function has finished: it gets no more frames. */
+/** Returns whether the function has finished: it gets no more frames. */
 bool pinion_test_finished(void);
 
-/** A field of state as a test grants it. What is left out, or zero, is as said. */
+/** Returns the time until which the function is kept alive, as granted; 0 if it has not asked, or the time has passed. */
+uint64_t pinion_test_kept_until_ns(void);
+/** Sets the operator's limit on keeping functions alive; by default a day. */
+void pinion_test_set_keep_alive_max_ns(uint64_t max_ns);
+
+/** A field of state as a test grants it. A member that is left out, or zero, has the default given here. */
 struct pinion_test_field {
     const char *name;
     /** The function may only read it. */
     bool read_only;
-    /** The longest value, in bytes: PINION_STATE_VALUE_BYTES_MAX. */
+    /** The longest value, in bytes; by default PINION_STATE_VALUE_BYTES_MAX. */
     size_t value_bytes;
-    /** How many entries find room: 1,000. A node may have room for more. */
+    /** The most entries; by default 1,000. A node may have room for more. */
     size_t entries;
-    /** How long an entry is there after it was written, in milliseconds: for ever. */
+    /** The time to live of an entry after it was written, in milliseconds; by default without limit. */
     uint64_t ttl_ms;
-    /** When there is no room, the entry goes that was not written to for longest. A node lets one go of some of those. */
+    /** When the field is full, evicts the entry that was written longest ago. A node evicts the oldest of a few entries only. */
     bool evicts;
 };
 
-/** Grants the function a field. Granted again, to read only say, it has the entries that it had, and so has it for a function that is prepared
- *  anew, as for another instance. */
+/** Grants the function a field. A field that is granted again, read-only for example, keeps its entries. It also keeps them when the
+ *  function is prepared again, which stands for another instance. */
 void pinion_test_grant_state(struct pinion_test_field field);
 
-/** What the metric of this name, with these labels in whatever order, is in this instance. Fails the test if none is shown. */
+/** Returns this instance's value of the metric with this name and these labels, in any order. Fails the test if no such metric is shown. */
 int64_t pinion_test_metric(const char *name, const struct pinion_label *labels);
-/** Whether there is one to be shown. */
+/** Returns whether such a metric is shown. */
 bool pinion_test_has_metric(const char *name, const struct pinion_label *labels);
 
-/** The line of that number that the function has logged since the test began, from 0 on; NULL if there are fewer. */
+/** Returns a line that the function has logged since the test began, counted from 0; NULL if there are fewer. */
 const char *pinion_test_log(size_t number);
-/** Its level. */
+/** Returns the level of that line. */
 enum pinion_log_level pinion_test_log_level(size_t number);
-/** The latest line; an empty one if there is none. */
+/** Returns the latest line, or an empty one if there is none. */
 const char *pinion_test_last_log(void);
-/** Runs `body`; what it panicked with, or NULL if it did not. After a panic the function is to be prepared anew. */
+/** Runs `body`. Returns its panic's message, or NULL if it did not panic. After a panic the function must be prepared again. */
 const char *pinion_test_panic(void (*body)(void));
 
-/** Fails the test unless this holds. */
+/** Fails the test unless the condition holds. */
 #define PINION_CHECK(condition)                                                                                                          \
     do {                                                                                                                                 \
         if (!(condition))                                                                                                                \
@@ -120,7 +128,7 @@ void pinion_test_fail(const char *file, int line, const char *what) __attribute_
 
 int pinion_test_main_(const char *names, void (*const *tests)(void), size_t count);
 
-/** The program of these tests. */
+/** Defines the test program, which runs these tests. */
 #define PINION_TESTS(...)                                                                                                                \
     int main(void)                                                                                                                       \
     {                                                                                                                                    \

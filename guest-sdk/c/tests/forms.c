@@ -1,4 +1,4 @@
-/* A function that is of two forms at once. */
+/* A function that sets callbacks of two forms. */
 #include <string.h>
 
 #include <pinion_test.h>
@@ -15,10 +15,10 @@ static void expire(void)
 
 PINION_FUNCTION(.run = run, .expire = expire);
 
-static void a_callback_that_would_never_be_called_is_refused(void)
+static void a_function_with_run_and_expire_is_refused(void)
 {
     PINION_CHECK(!pinion_test_prepare(""));
     PINION_CHECK(strcmp(pinion_test_last_log(), "a function with .run waits by pinion_wait_until, and its .expire would never be called") == 0);
 }
 
-PINION_TESTS(a_callback_that_would_never_be_called_is_refused)
+PINION_TESTS(a_function_with_run_and_expire_is_refused)

@@ -1,4 +1,4 @@
-/* A function that does with each packet what its first byte says, and tests of the library by it. */
+/* A function that handles each packet as its first byte says, for tests of the library. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static int prepare(const uint8_t *config, size_t len)
         return pinion_refuse("no zero follows the configuration");
     if (len > 0)
         wait_ns = strtoull((const char *)config, NULL, 10);
-    return wait_ns > 0 ? 0 : pinion_refuse("\"%s\" is no time", (const char *)config);
+    return wait_ns > 0 ? 0 : pinion_refuse("\"%s\" is not a time", (const char *)config);
 }
 
 static void clone_thrice(pinion_packet *packet)
@@ -107,14 +107,14 @@ static void each_packet_goes_where_the_function_says(void)
     PINION_CHECK(strcmp((const char *)pinion_test_verdict(0)->bytes, "d1") == 0);
 }
 
-static void what_nothing_is_said_of_is_dropped(void)
+static void packets_without_a_decision_are_dropped(void)
 {
     prepared();
     for (int i = 0; i < 1000; i++)
         PINION_CHECK(deliver("?").outcome == PINION_TEST_DROPPED);
 }
 
-static void what_is_held_is_sent_at_its_deadline_and_no_sooner(void)
+static void held_packets_are_sent_at_the_deadline_and_not_earlier(void)
 {
     prepared();
     PINION_CHECK(deliver("h1").outcome == PINION_TEST_HELD);
@@ -125,7 +125,7 @@ static void what_is_held_is_sent_at_its_deadline_and_no_sooner(void)
     PINION_CHECK(pinion_test_let_pass_ns(10000000) == 0);
 }
 
-static void clones_are_of_own_slots_which_come_back(void)
+static void clones_use_own_slots_which_are_returned(void)
 {
     prepared();
     for (int round = 0; round < 10; round++) {
@@ -137,7 +137,7 @@ static void clones_are_of_own_slots_which_come_back(void)
     }
 }
 
-static void more_clones_than_own_slots_are_not_had(void)
+static void there_are_at_most_as_many_clones_as_own_slots(void)
 {
     prepared();
     const struct pinion_test_frame frames[2] = {{"cx", 2}, {"cy", 2}};
@@ -145,7 +145,7 @@ static void more_clones_than_own_slots_are_not_had(void)
     PINION_CHECK(strcmp(pinion_test_last_log(), "no slot for clone 1") == 0);
 }
 
-static void what_comes_after_the_function_has_finished_is_gone(void)
+static void packets_after_the_function_has_finished_are_gone(void)
 {
     prepared();
     PINION_CHECK(deliver("f").outcome == PINION_TEST_SENT);
@@ -183,7 +183,7 @@ static void a_message_is_answered(void)
     PINION_CHECK(memcmp(verdict.bytes + PINION_MESSAGE_HEADER_BYTES, "!bc", 3) == 0);
 }
 
-static void lengths_change_within_the_slot_only(void)
+static void lengths_change_only_within_the_slot(void)
 {
     prepared();
     pinion_packet *packet = pinion_make("abcdef", 6);
@@ -199,7 +199,7 @@ static void lengths_change_within_the_slot_only(void)
     pinion_drop(packet);
 }
 
-static void what_is_made_and_dropped_can_be_made_again(void)
+static void a_slot_of_a_made_packet_that_was_dropped_is_free_again(void)
 {
     prepared();
     for (int i = 0; i < 100; i++) {
@@ -232,7 +232,7 @@ static int evaluate(void)
     return ++evaluated;
 }
 
-static void lines_above_a_level_are_left_out_and_not_even_formatted(void)
+static void lines_above_the_level_are_left_out_and_not_formatted(void)
 {
     prepared();
     pinion_log_up_to(PINION_WARN);
@@ -241,17 +241,17 @@ static void lines_above_a_level_are_left_out_and_not_even_formatted(void)
     pinion_log(PINION_WARN, "%d", evaluate());
     PINION_CHECK(strcmp(pinion_test_log(0), "1") == 0 && pinion_test_log_level(0) == PINION_WARN);
     PINION_CHECK(pinion_log_is_on(PINION_ERROR) && pinion_log_is_on(PINION_WARN) && !pinion_log_is_on(PINION_INFO));
-    /* Of what ends the function, and why, nothing is left out. */
+    /* The reason for the function's end is always reported. */
     PINION_CHECK(strcmp(pinion_test_panic(send_twice), "the packet of slot 0 was used after it was sent or dropped") == 0);
 }
 
 static void a_configuration_is_refused_with_a_reason(void)
 {
     PINION_CHECK(!pinion_test_prepare("none"));
-    PINION_CHECK(strcmp(pinion_test_last_log(), "\"none\" is no time") == 0);
+    PINION_CHECK(strcmp(pinion_test_last_log(), "\"none\" is not a time") == 0);
 }
 
-static void what_a_device_has_found_out_is_known(void)
+static void checksum_results_of_the_device_are_reported(void)
 {
     prepared();
     pinion_test_deliver_checked(PINION_RX_IP_CHECKSUM_GOOD | PINION_RX_L4_CHECKSUM_BAD);
@@ -259,7 +259,37 @@ static void what_a_device_has_found_out_is_known(void)
     PINION_CHECK(pinion_ip_checksum(held[0]) == PINION_FOUND_GOOD && pinion_l4_checksum(held[0]) == PINION_FOUND_BAD);
 }
 
-static void more_frames_than_slots_come_one_after_the_other(void)
+static void the_direction_is_known_in_a_chain_with_a_way_back(void)
+{
+    prepared();
+    PINION_CHECK(deliver("h").outcome == PINION_TEST_HELD);
+    pinion_test_deliver_checked(PINION_RX_FORWARD | PINION_RX_IP_CHECKSUM_GOOD);
+    PINION_CHECK(deliver("h").outcome == PINION_TEST_HELD);
+    pinion_test_deliver_checked(PINION_RX_BACKWARD | PINION_RX_REPLY);
+    PINION_CHECK(deliver("h").outcome == PINION_TEST_HELD);
+    PINION_CHECK(pinion_heading_of(held[0]) == PINION_HEADING_NONE && !pinion_is_reply(held[0]));
+    PINION_CHECK(pinion_heading_of(held[1]) == PINION_HEADING_FORWARD && !pinion_is_reply(held[1]));
+    PINION_CHECK(pinion_heading_of(held[2]) == PINION_HEADING_BACKWARD && pinion_is_reply(held[2]));
+}
+
+static void an_instance_is_kept_alive_until_its_request_ends_or_the_operators_limit(void)
+{
+    const uint64_t s_ns = 1000000000;
+    prepared();
+    PINION_CHECK(pinion_test_kept_until_ns() == 0);
+    PINION_CHECK(pinion_keep_alive_until(7440 * s_ns) == 7440 * s_ns);
+    PINION_CHECK(pinion_keep_alive_until(60 * s_ns) == 60 * s_ns);
+    pinion_test_let_pass_ns(60 * s_ns - 1000);
+    PINION_CHECK(pinion_test_kept_until_ns() == 60 * s_ns);
+    pinion_test_let_pass_ns(1000);
+    PINION_CHECK(pinion_test_kept_until_ns() == 0);
+    PINION_CHECK(pinion_keep_alive_until(60 * s_ns) == 0);
+    pinion_test_set_keep_alive_max_ns(100 * s_ns);
+    PINION_CHECK(pinion_keep_alive_until(UINT64_MAX) == 160 * s_ns && pinion_test_kept_until_ns() == 160 * s_ns);
+    PINION_CHECK(pinion_keep_alive_until(0) == 0 && pinion_test_kept_until_ns() == 0);
+}
+
+static void more_frames_than_slots_are_delivered_in_turn(void)
 {
     static struct pinion_test_frame frames[1000];
     prepared();
@@ -270,9 +300,10 @@ static void more_frames_than_slots_come_one_after_the_other(void)
         PINION_CHECK(pinion_test_verdict(i)->frame == (int)i && pinion_test_verdict(i)->outcome == PINION_TEST_SENT);
 }
 
-PINION_TESTS(each_packet_goes_where_the_function_says, what_nothing_is_said_of_is_dropped, what_is_held_is_sent_at_its_deadline_and_no_sooner,
-             clones_are_of_own_slots_which_come_back, more_clones_than_own_slots_are_not_had, what_comes_after_the_function_has_finished_is_gone,
-             a_packet_that_is_sent_twice_or_used_afterwards_ends_the_function, a_message_is_answered, lengths_change_within_the_slot_only,
-             what_is_made_and_dropped_can_be_made_again, a_line_is_cut_between_characters,
-             lines_above_a_level_are_left_out_and_not_even_formatted, a_configuration_is_refused_with_a_reason,
-             what_a_device_has_found_out_is_known, more_frames_than_slots_come_one_after_the_other)
+PINION_TESTS(each_packet_goes_where_the_function_says, packets_without_a_decision_are_dropped, held_packets_are_sent_at_the_deadline_and_not_earlier,
+             clones_use_own_slots_which_are_returned, there_are_at_most_as_many_clones_as_own_slots, packets_after_the_function_has_finished_are_gone,
+             a_packet_that_is_sent_twice_or_used_afterwards_ends_the_function, a_message_is_answered, lengths_change_only_within_the_slot,
+             a_slot_of_a_made_packet_that_was_dropped_is_free_again, a_line_is_cut_between_characters,
+             lines_above_the_level_are_left_out_and_not_formatted, a_configuration_is_refused_with_a_reason,
+             checksum_results_of_the_device_are_reported, the_direction_is_known_in_a_chain_with_a_way_back,
+             an_instance_is_kept_alive_until_its_request_ends_or_the_operators_limit, more_frames_than_slots_are_delivered_in_turn)

@@ -1,4 +1,4 @@
-/* A function that is a loop of its own, on a fake node. */
+/* A function with a loop of its own, on a fake node. */
 #include <string.h>
 
 #include <pinion_test.h>
@@ -14,7 +14,7 @@ static int prepare(const uint8_t *config, size_t len)
     return 0;
 }
 
-/* Whether the packet is the last one. */
+/* Returns whether the packet is the last one. */
 static bool is_done_with(pinion_packet *packet)
 {
     switch (pinion_data(packet)[0]) {
@@ -32,7 +32,7 @@ static bool is_done_with(pinion_packet *packet)
     }
 }
 
-/* Sends on what comes, and a packet of its own whenever nothing has for a millisecond. */
+/* Sends received packets on, and a packet of its own whenever none has arrived for a millisecond. */
 static void run(void)
 {
     pinion_packet *packets[PINION_BATCH_PACKETS_MAX];
@@ -62,7 +62,7 @@ static enum pinion_test_outcome deliver(const char *text)
     return pinion_test_deliver_one(text, strlen(text)).outcome;
 }
 
-static void packets_come_in_batches_however_many_there_are(void)
+static void any_number_of_packets_comes_in_batches(void)
 {
     static struct pinion_test_frame frames[600];
     prepared();
@@ -73,7 +73,7 @@ static void packets_come_in_batches_however_many_there_are(void)
         PINION_CHECK(pinion_test_verdict(i)->frame == (int)i && pinion_test_verdict(i)->outcome == PINION_TEST_SENT);
 }
 
-static void each_deadline_in_the_time_that_passes_is_met_once_and_slots_of_its_own_come_back(void)
+static void each_deadline_is_met_once_and_own_slots_are_returned(void)
 {
     prepared();
     PINION_CHECK(pinion_test_let_pass_ns(MILLISECOND_NS - 1000) == 0);
@@ -83,11 +83,11 @@ static void each_deadline_in_the_time_that_passes_is_met_once_and_slots_of_its_o
         PINION_CHECK(pinion_test_verdict(i)->frame == -1 && memcmp(pinion_test_verdict(i)->bytes, "beat", 4) == 0);
     PINION_CHECK(pinion_test_metric("beats", PINION_NO_LABELS) == 11);
     PINION_CHECK(deliver("s") == PINION_TEST_SENT);
-    /* From then on. */
+    /* Counted from then on. */
     PINION_CHECK(pinion_test_let_pass_ns(MILLISECOND_NS) == 1);
 }
 
-static void what_nothing_is_said_of_is_dropped_by_the_next_wait(void)
+static void packets_without_a_decision_are_dropped_by_the_next_wait(void)
 {
     const struct pinion_test_frame frames[] = {{"n", 1}, {"s", 1}, {"n", 1}};
     prepared();
@@ -96,7 +96,7 @@ static void what_nothing_is_said_of_is_dropped_by_the_next_wait(void)
     PINION_CHECK(pinion_test_verdict(0)->outcome == PINION_TEST_SENT && pinion_test_verdict(1)->outcome == PINION_TEST_DROPPED);
 }
 
-static void who_returns_is_done_and_what_it_has_sent_goes_out(void)
+static void a_function_that_returns_ends_and_its_sent_packets_go_out(void)
 {
     const struct pinion_test_frame frames[] = {{"s", 1}, {"e", 1}, {"s", 1}};
     prepared();
@@ -119,15 +119,15 @@ static void wait_in_a_test(void)
     pinion_wait(packets);
 }
 
-static void a_panic_ends_it_and_it_can_be_prepared_anew(void)
+static void a_function_can_be_prepared_again_after_a_panic(void)
 {
     prepared();
     PINION_CHECK(strcmp(pinion_test_panic(send_twice), "the packet of slot 0 was used after it was sent or dropped") == 0);
     prepared();
     PINION_CHECK(deliver("e") == PINION_TEST_REPLIED);
-    PINION_CHECK(strcmp(pinion_test_panic(wait_in_a_test), "only a function's .run waits by itself") == 0);
+    PINION_CHECK(strcmp(pinion_test_panic(wait_in_a_test), "pinion_wait and pinion_wait_until may only be called in a function's .run") == 0);
 }
 
-PINION_TESTS(packets_come_in_batches_however_many_there_are, each_deadline_in_the_time_that_passes_is_met_once_and_slots_of_its_own_come_back,
-             what_nothing_is_said_of_is_dropped_by_the_next_wait, who_returns_is_done_and_what_it_has_sent_goes_out,
-             a_panic_ends_it_and_it_can_be_prepared_anew)
+PINION_TESTS(any_number_of_packets_comes_in_batches, each_deadline_is_met_once_and_own_slots_are_returned,
+             packets_without_a_decision_are_dropped_by_the_next_wait, a_function_that_returns_ends_and_its_sent_packets_go_out,
+             a_function_can_be_prepared_again_after_a_panic)

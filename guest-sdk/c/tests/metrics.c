@@ -1,4 +1,4 @@
-/* Metrics as a function declares and counts them, and what a fake node refuses of them, as a node does. */
+/* Metrics as a function declares and counts them, and the declarations that a fake node refuses, as a node does. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 static pinion_counter passed, dropped;
 static pinion_gauge longest;
 static pinion_named_gauge last;
-/* What is declared besides. */
+/* Further declarations. */
 static void (*declare_more)(void);
 
 static int prepare(const uint8_t *config, size_t len)
@@ -49,7 +49,7 @@ static void prepared(void)
     PINION_CHECK(pinion_test_prepare(""));
 }
 
-static void what_is_counted_is_shown_by_name_and_labels(void)
+static void counts_are_shown_by_name_and_labels(void)
 {
     prepared();
     PINION_CHECK(pinion_test_metric("packets", PINION_LABELS({"verdict", "passed"})) == 0);
@@ -63,7 +63,7 @@ static void what_is_counted_is_shown_by_name_and_labels(void)
     PINION_CHECK(pinion_counter_value(&passed) == 2);
 }
 
-static void each_instance_begins_at_zero(void)
+static void each_instance_starts_at_zero(void)
 {
     prepared();
     deliver("four");
@@ -114,7 +114,7 @@ static void a_label_that_changes_is_cut_between_characters(void)
 
 static pinion_counter others[PINION_METRICS_MAX];
 
-/* With texts that are gone when it has returned. */
+/* Its texts no longer exist after it has returned. */
 static void declare_one_of_texts_on_the_stack(void)
 {
     char name[] = "stack_total", help[] = "Of the stack.", label[] = "place", value[] = "a\nb\tc\x7f=d";
@@ -123,7 +123,7 @@ static void declare_one_of_texts_on_the_stack(void)
     memset(value, 'x', sizeof value - 1);
 }
 
-static void texts_are_copied_and_no_value_ends_a_line(void)
+static void texts_are_copied_and_control_characters_become_spaces(void)
 {
     declare_more = declare_one_of_texts_on_the_stack;
     prepared();
@@ -149,7 +149,7 @@ static void declare_too_many(void)
     declare_as_many(PINION_METRICS_MAX - 3);
 }
 
-static void a_function_has_as_many_metrics_as_it_may_and_no_more(void)
+static void a_function_may_declare_the_maximum_of_metrics_but_no_more(void)
 {
     declare_more = declare_the_most;
     PINION_CHECK(!pinion_test_panic(prepared));
@@ -163,7 +163,7 @@ static void declare_one_of_no_name(void)
     pinion_declare_counter(&others[0], "", "Nothing.", PINION_NO_LABELS);
 }
 
-static void what_is_declared_later_ends_the_function(void)
+static void a_declaration_after_init_ends_the_function(void)
 {
     prepared();
     PINION_CHECK(strcmp(pinion_test_panic(declare_too_many), "metric other_0: a function declares its metrics when it is initialised") == 0);
@@ -216,7 +216,7 @@ static void declare_nine_labels(void)
                            PINION_LABELS({"a", ""}, {"b", ""}, {"c", ""}, {"d", ""}, {"e", ""}, {"f", ""}, {"g", ""}, {"h", ""}, {"i", ""}));
 }
 
-/* Whether preparing the function fails the test, which another process finds out, and says nothing of. */
+/* Returns whether preparing the function fails the test; another process finds out, without output. */
 static bool is_refused(void (*declare)(void))
 {
     fflush(NULL);
@@ -232,7 +232,7 @@ static bool is_refused(void (*declare)(void))
     return WEXITSTATUS(status) == 1;
 }
 
-static void what_a_node_refuses_fails_the_test(void)
+static void a_metric_that_a_node_would_refuse_fails_the_test(void)
 {
     static void (*const wrong[])(void) = {
         declare_one_of_no_name,  declare_a_wrong_name,  declare_a_gauge_called_total, declare_help_of_two_lines,
@@ -247,6 +247,6 @@ static void what_a_node_refuses_fails_the_test(void)
     PINION_CHECK(!is_refused(declare_the_most) && !is_refused(NULL));
 }
 
-PINION_TESTS(what_is_counted_is_shown_by_name_and_labels, each_instance_begins_at_zero, a_gauge_goes_up_and_down_and_wraps_around,
-             a_label_that_changes_is_shown_while_it_is_set, a_label_that_changes_is_cut_between_characters, texts_are_copied_and_no_value_ends_a_line,
-             a_function_has_as_many_metrics_as_it_may_and_no_more, what_is_declared_later_ends_the_function, what_a_node_refuses_fails_the_test)
+PINION_TESTS(counts_are_shown_by_name_and_labels, each_instance_starts_at_zero, a_gauge_goes_up_and_down_and_wraps_around,
+             a_label_that_changes_is_shown_while_it_is_set, a_label_that_changes_is_cut_between_characters, texts_are_copied_and_control_characters_become_spaces,
+             a_function_may_declare_the_maximum_of_metrics_but_no_more, a_declaration_after_init_ends_the_function, a_metric_that_a_node_would_refuse_fails_the_test)

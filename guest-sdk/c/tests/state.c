@@ -1,10 +1,10 @@
-/* State as a function uses it, on the fake node. That a node does the same is held by tests/guests/hostile-c/notebook.c. */
+/* State as a function uses it, on the fake node. tests/guests/hostile-c/notebook.c checks that a real node behaves the same. */
 #include <string.h>
 
 #include <pinion_test.h>
 
 static pinion_field sessions;
-/* What came of the call in `init`. */
+/* The result of the call in `init`. */
 static enum pinion_state too_early;
 
 static int prepare(const uint8_t *config, size_t len)
@@ -31,12 +31,12 @@ static void granted(void)
     PINION_CHECK(pinion_test_prepare("sessions"));
 }
 
-static bool passes(const char *who)
+static bool passes(const char *sender)
 {
-    return pinion_test_deliver_one(who, strlen(who)).outcome == PINION_TEST_SENT;
+    return pinion_test_deliver_one(sender, strlen(sender)).outcome == PINION_TEST_SENT;
 }
 
-static void what_is_counted_in_a_field_is_counted_by_all_instances(void)
+static void all_instances_count_in_the_same_field(void)
 {
     granted();
     PINION_CHECK(passes("a") && passes("b"));
@@ -51,21 +51,21 @@ static void a_field_that_is_not_granted_is_refused_by_name(void)
     PINION_CHECK(pinion_test_log_level(0) == PINION_ERROR);
 }
 
-static void a_field_that_was_never_opened_is_none(void)
+static void a_field_that_was_never_opened_is_no_field(void)
 {
     const pinion_field never = {0};
     granted();
     PINION_CHECK(pinion_state_put(never, "key", 3, "value", 5) == PINION_STATE_NO_FIELD);
 }
 
-static void nothing_is_stored_while_a_function_is_initialised(void)
+static void state_cannot_be_used_during_initialisation(void)
 {
     granted();
     PINION_CHECK(too_early == PINION_STATE_NOT_NOW);
     PINION_CHECK(pinion_state_get(sessions, "key", 3, NULL, 0, NULL) == PINION_STATE_NO_ENTRY);
 }
 
-static void a_value_is_copied_as_far_as_there_is_room_and_its_length_told(void)
+static void a_value_is_copied_up_to_the_capacity_and_its_full_length_is_returned(void)
 {
     char value[8] = "--------";
     size_t len = 99;
@@ -86,12 +86,12 @@ static void a_value_and_a_key_may_be_empty(void)
     granted();
     PINION_CHECK(pinion_state_put(sessions, NULL, 0, NULL, 0) == PINION_STATE_DONE);
     PINION_CHECK(pinion_state_get(sessions, NULL, 0, NULL, 0, &len) == PINION_STATE_DONE && len == 0);
-    /* Which is another thing than none. */
+    /* An empty value differs from no entry. */
     PINION_CHECK(pinion_state_compare_and_swap(sessions, NULL, 0, NULL, 0, "x", 1) == PINION_STATE_UNEXPECTED);
     PINION_CHECK(pinion_state_compare_and_swap(sessions, NULL, 0, "", 0, "x", 1) == PINION_STATE_DONE);
 }
 
-static void only_what_is_as_expected_is_swapped(void)
+static void a_swap_needs_the_expected_value(void)
 {
     granted();
     PINION_CHECK(pinion_state_compare_and_swap(sessions, "80", 2, "first", 5, "second", 6) == PINION_STATE_UNEXPECTED);
@@ -111,7 +111,7 @@ static void numbers_wrap_around(void)
     PINION_CHECK(pinion_state_add(sessions, "n", 1, 1, &sum) == PINION_STATE_OTHER_LENGTH && sum == INT64_MIN);
 }
 
-static void what_is_too_long_or_finds_no_room_is_told(void)
+static void values_that_are_too_long_or_find_no_room_are_refused(void)
 {
     static const char key[PINION_STATE_KEY_BYTES_MAX + 1];
     granted();
@@ -125,7 +125,7 @@ static void what_is_too_long_or_finds_no_room_is_told(void)
     PINION_CHECK(pinion_state_put(sessions, "c", 1, "x", 1) == PINION_STATE_DONE);
 }
 
-static void a_field_that_evicts_forgets_what_was_not_written_to_for_longest(void)
+static void a_full_field_evicts_the_entry_written_longest_ago(void)
 {
     pinion_test_grant_state((struct pinion_test_field){.name = "sessions", .entries = 2, .evicts = true});
     PINION_CHECK(pinion_test_prepare("sessions"));
@@ -140,7 +140,7 @@ static bool is_there(const char *key)
     return pinion_state_get(sessions, key, strlen(key), NULL, 0, NULL) == PINION_STATE_DONE;
 }
 
-static void entries_end_when_their_time_is_over(void)
+static void entries_expire_after_their_ttl(void)
 {
     pinion_test_grant_state((struct pinion_test_field){.name = "sessions", .ttl_ms = 10});
     PINION_CHECK(pinion_test_prepare("sessions"));
@@ -151,7 +151,7 @@ static void entries_end_when_their_time_is_over(void)
     PINION_CHECK(pinion_state_expire(sessions, "d", 1, 0) == PINION_STATE_DONE && !is_there("d"));
     PINION_CHECK(pinion_state_expire(sessions, "d", 1, 5) == PINION_STATE_NO_ENTRY);
     pinion_test_let_pass_ns(9999999);
-    /* To add to a number is not to write an entry anew, and to put one is. */
+    /* An addition does not restart an entry's time to live, and a put does. */
     PINION_CHECK(pinion_state_add(sessions, "a", 1, 1, NULL) == PINION_STATE_DONE);
     PINION_CHECK(pinion_state_put(sessions, "e", 1, "x", 1) == PINION_STATE_DONE);
     pinion_test_let_pass_ns(1);
@@ -160,7 +160,7 @@ static void entries_end_when_their_time_is_over(void)
     PINION_CHECK(!is_there("b") && is_there("c") && !is_there("e"));
 }
 
-static void who_may_only_read_changes_nothing(void)
+static void a_read_only_field_cannot_be_changed(void)
 {
     granted();
     PINION_CHECK(pinion_state_put(sessions, "a", 1, "x", 1) == PINION_STATE_DONE);
@@ -173,15 +173,15 @@ static void who_may_only_read_changes_nothing(void)
     PINION_CHECK(is_there("a"));
 }
 
-static void each_answer_has_a_sentence(void)
+static void each_result_has_a_sentence(void)
 {
     for (int state = PINION_STATE_DONE; state <= PINION_STATE_NOT_NOW; state++)
         PINION_CHECK(strlen(pinion_state_sentence((enum pinion_state)state)) > 5);
     PINION_CHECK(strcmp(pinion_state_sentence(PINION_STATE_FULL), "the state field has no room for another entry") == 0);
 }
 
-PINION_TESTS(what_is_counted_in_a_field_is_counted_by_all_instances, a_field_that_is_not_granted_is_refused_by_name,
-             a_field_that_was_never_opened_is_none, nothing_is_stored_while_a_function_is_initialised,
-             a_value_is_copied_as_far_as_there_is_room_and_its_length_told, a_value_and_a_key_may_be_empty, only_what_is_as_expected_is_swapped,
-             numbers_wrap_around, what_is_too_long_or_finds_no_room_is_told, a_field_that_evicts_forgets_what_was_not_written_to_for_longest,
-             entries_end_when_their_time_is_over, who_may_only_read_changes_nothing, each_answer_has_a_sentence)
+PINION_TESTS(all_instances_count_in_the_same_field, a_field_that_is_not_granted_is_refused_by_name,
+             a_field_that_was_never_opened_is_no_field, state_cannot_be_used_during_initialisation,
+             a_value_is_copied_up_to_the_capacity_and_its_full_length_is_returned, a_value_and_a_key_may_be_empty, a_swap_needs_the_expected_value,
+             numbers_wrap_around, values_that_are_too_long_or_find_no_room_are_refused, a_full_field_evicts_the_entry_written_longest_ago,
+             entries_expire_after_their_ttl, a_read_only_field_cannot_be_changed, each_result_has_a_sentence)

@@ -1,8 +1,8 @@
-//! The node's clock: monotonic, and coarse, so that it is of little use for watching other tenants.
+//! The node's clock: monotonic, and coarse, so that it is of little use for observing other tenants.
 
 use crate::host;
 
-/// Nanoseconds since some moment in the past, in steps of a microsecond. Never goes back.
+/// Returns the nanoseconds since some time in the past, in steps of a microsecond. Never goes back.
 ///
 /// In a test the clock stands still until [`testing::advance_clock_ns`](crate::testing::advance_clock_ns).
 ///

@@ -1,25 +1,25 @@
-//! Configurations with names and types: [`parse`] makes a tenant's own struct of the TOML that its stage has in the manifest.
+//! Typed configurations: [`parse`] reads a function's own struct from the TOML that its stage has in the manifest.
 //!
-//! With the feature `config`. Called in [`Function::init`](crate::Function::init), so once per template: what is refused here is refused by
-//! `pinion apply`, with the path of the field. A module that calls it is some 25 KiB larger; one that does not, no larger.
+//! With the feature `config`. Call it in [`Function::init`](crate::Function::init), so once per template: `pinion apply` then reports a
+//! configuration that is refused here, with the path of the field. A module that calls it grows by about 25 KiB; one that does not call it
+//! does not grow.
 //!
-//! All of TOML 1.1 is read but dates and times, which are refused: who wants one takes it as a string.
+//! Reads all of TOML 1.1 except dates and times, which are refused: write a date as a string.
 //!
 //! ```text
-//!   text --reader.rs--> tree of values and where they stand --deserializer.rs--> a tenant's types
+//!   text --reader.rs--> tree of values and their positions --deserializer.rs--> a function's types
 //!                  \-----------------refusal.rs: line, path, sentence------------/
 //! ```
 //!
-//! The reader is this crate's own as those that there are make modules larger than functions: the crate `toml` with `serde_path_to_error` by
-//! 215 KiB, `basic-toml` by 101, `boml` by 72, and the parser alone that `toml` is built on by 54. They recover from mistakes, keep numbers of
-//! any kind, and are there once more for each type that is read; this one stops at the first mistake, and what knows types is thin. That both
-//! read the same is tested with the crate `toml`.
+//! The reader is this crate's own, as existing ones make modules larger than the functions themselves. They recover from mistakes, keep
+//! numbers of any kind, and are instantiated once more for each type. This reader stops at the first mistake, and only a thin layer depends
+//! on types. Tests with the crate `toml` check that both read the same.
 //!
 //! ```
 //! use pinion_sdk::{Batch, Function, InitError, config};
 //! use serde::Deserialize;
 //!
-//! /// Lets frames of some lengths pass.
+//! /// Passes frames of some lengths.
 //! #[derive(Deserialize)]
 //! #[serde(deny_unknown_fields)]
 //! struct ByLength {
@@ -71,7 +71,7 @@ use tree::Node;
 ///
 /// # Errors
 ///
-/// What is wrong, in which line, and the path of the field, like `rule[2].ports`.
+/// The error, its line, and the path of the field, like `rule[2].ports`.
 pub fn parse<T: DeserializeOwned>(config: &[u8]) -> Result<T, InitError> {
     let tree = read(config)?;
     T::deserialize(&tree).map_err(|refusal| refusal.in_text(config))

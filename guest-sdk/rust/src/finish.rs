@@ -1,5 +1,5 @@
-//! How an instance says that it is done: [`finish`]. Under Wasm that is noted beside its pool, which is at hand after each wait; natively here, for the
-//! fake node to ask.
+//! Lets a function end its instance: [`finish`]. Under Wasm the flag lies beside the pool, in memory that each wait brings into cache. In
+//! native builds it lies here, where the fake node reads it.
 
 #[cfg(not(target_family = "wasm"))]
 use self::native::set_finished;
@@ -8,22 +8,21 @@ pub(crate) use self::native::{is_asked, take};
 #[cfg(target_family = "wasm")]
 use crate::pool::set_finished;
 
-/// Says that this instance is done: after the batch being handled it ends, and with it its whole chain instance.
+/// Ends this instance, and with it its whole chain instance, after the current batch.
 ///
-/// What the function has sent by then goes out; what it has not taken from the batch is dropped, as always. To end like this is
-/// no failure, and the tenant sees `its run function returned`. Packets that arrive for the instance afterwards, until the
-/// node has unbound it, are dropped and counted as `gone`; from then on its client gets a new instance. In a chain
-/// of several stages, what the stages after this one have not handled when the instance is taken apart is `gone` as well.
+/// Packets that the function has sent by then go out. Packets that it has not taken from the batch are dropped, as always. Such an end is
+/// not a failure, and the tenant sees `its run function returned`. Packets that arrive for the instance afterwards, until the node has
+/// unbound it, are dropped and counted as `gone`; after that its client gets a new instance. In a chain of several stages, packets that
+/// later stages have not handled when the instance is taken down count as `gone` as well.
 ///
-/// Called in [`Function::handle`](crate::Function::handle). In [`Function::start`](crate::Function::start), which runs before any
-/// client is there, it makes the instance one that cannot be used, and the chain says so; in
-/// [`Function::init`](crate::Function::init) it does nothing.
+/// Call it in [`Function::handle`](crate::Function::handle). A call in [`Function::start`](crate::Function::start), which runs before there
+/// is a client, makes the instance unusable, and the chain reports that. In [`Function::init`](crate::Function::init) it has no effect.
 ///
 /// ```
 /// use pinion_sdk::testing::{Harness, Outcome};
 /// use pinion_sdk::{Batch, Function, InitError, finish};
 ///
-/// /// Lets so many packets pass and is done.
+/// /// Passes a number of packets, and then finishes.
 /// struct Quota(u8);
 ///
 /// impl Function for Quota {
@@ -64,12 +63,12 @@ mod native {
         FINISHED.set(true);
     }
 
-    /// Whether [`finish`](super::finish) was called.
+    /// Returns whether [`finish`](super::finish) was called.
     pub(crate) fn is_asked() -> bool {
         FINISHED.get()
     }
 
-    /// Whether [`finish`](super::finish) was called; then as if it never was.
+    /// Returns whether [`finish`](super::finish) was called, and clears the flag.
     pub(crate) fn take() -> bool {
         FINISHED.replace(false)
     }

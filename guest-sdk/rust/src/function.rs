@@ -1,4 +1,4 @@
-//! What a tenant implements: [`Function`] or [`PacketFunction`], and how its preparation fails.
+//! The traits that a function implements, [`Function`] or [`PacketFunction`], and the error of its preparation.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -7,8 +7,8 @@ use crate::{Batch, Packet, Shelf};
 
 /// A packet function. [`export!`](crate::export) makes a module of it.
 pub trait Function: Sized + 'static {
-    /// Of the module's slots, how many are for packets that the function makes itself: [`Batch::make`](crate::Batch::make), [`Packet::try_clone`](crate::Packet::try_clone).
-    /// So many fewer can come in at once.
+    /// The number of the module's slots that are for packets which the function makes itself: [`Batch::make`](crate::Batch::make),
+    /// [`Packet::try_clone`](crate::Packet::try_clone). So many fewer packets can be received at once.
     ///
     /// ```
     /// use pinion_sdk::testing::{Harness, Outcome};
@@ -39,45 +39,46 @@ pub trait Function: Sized + 'static {
     /// ```
     const OWN_SLOTS: u16 = 0;
 
-    /// Prepares the function from its configuration: the bytes its stage has in the chain's manifest, empty if none.
+    /// Prepares the function from its configuration: the bytes that its stage has in the chain's manifest, empty if there are none.
     ///
-    /// Runs once, when the module is built into a template and not for each client: every instance starts from a
-    /// snapshot of the memory it leaves behind. So expensive tables belong here, and nothing that must differ between
-    /// instances does: no random keys (a `HashMap` made here has the same seed everywhere), no time of start.
+    /// Runs once, when the module is built into a template, and not for each client: every instance starts from a snapshot of the memory
+    /// that this call leaves behind. So expensive tables belong here, and values that must differ between instances do not: no random keys
+    /// (a `HashMap` made here has the same seed everywhere), no start time.
     ///
     /// # Errors
     ///
     /// The error's message goes to the tenant's log, and the configuration is refused.
     fn init(config: &[u8]) -> Result<Self, InitError>;
 
-    /// Called once in each instance, before its first packet: the place to draw random keys.
+    /// Called once in each instance, before its first packet: draw random keys here.
     fn start(&mut self) {}
 
-    /// Handles the packets that have arrived, at most [`BATCH_PACKETS_MAX`](crate::BATCH_PACKETS_MAX) of them. With
-    /// [`finish`](crate::finish()) it can say that they were the last.
+    /// Handles the packets that have arrived, at most [`BATCH_PACKETS_MAX`](crate::BATCH_PACKETS_MAX) of them. By
+    /// [`finish`](crate::finish()) it can end the instance after this batch.
     fn handle(&mut self, batch: Batch<'_>);
 
-    /// By when the function wants to be called if nothing arrives: a time of [`clock::now_ns`](crate::clock::now_ns()); never, if none.
+    /// Returns the time of [`clock::now_ns`](crate::clock::now_ns()) at which to call [`Function::expire`], even if nothing arrives; `None`
+    /// for no deadline.
     ///
-    /// Asked each time before the function waits, and once more when packets were handled: what it says then counts. The node calls no sooner
-    /// than that, and on a core with nothing else to do a fraction of a millisecond later. A time that has passed is as good as the
-    /// next moment: others have their turns in between, and what has arrived comes first.
+    /// The node asks each time before the function waits, and once more after packets were handled; the latest answer counts. The node
+    /// never calls earlier. On a core with nothing else to do, it calls a fraction of a millisecond late. If the time has passed already,
+    /// `expire` runs as soon as possible: other instances get their turns in between, and packets that have arrived come first.
     ///
-    /// Before its first packet an instance waits for that only: those that are ready for clients to come cost nothing. What has passed by
-    /// then has passed when the packet was handled. Nor does time that passes keep an instance for which nothing comes: its
-    /// chain's idle time is that of packets.
+    /// Before its first packet an instance waits only for that packet, so instances that are prepared for future clients use no CPU time.
+    /// If the deadline passes before that packet, `expire` is called after the packet was handled. A deadline does not keep an instance
+    /// alive: its chain's idle time counts packets only. A function that needs more calls [`keep_alive_until`](crate::keep_alive_until).
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Called when the deadline has passed: with what was [held](crate::Packet::hold), the function can send. A deadline that is no longer wanted is to be
-    /// changed here, or it has passed again.
+    /// Called when the deadline has passed. The function can send the packets that it has [held](crate::Packet::hold). It must change a
+    /// deadline that it no longer wants, or it is called again at once.
     ///
     /// ```
     /// use pinion_sdk::testing::{Harness, Outcome};
     /// use pinion_sdk::{Batch, Function, Held, InitError, Shelf, clock};
     ///
-    /// /// Sends each packet on when nothing has come for a millisecond.
+    /// /// Sends each packet on once no other has come for a millisecond.
     /// #[derive(Default)]
     /// struct Later {
     ///     held: Vec<Held>,
@@ -115,14 +116,14 @@ pub trait Function: Sized + 'static {
     }
 }
 
-/// A [`Function`] that looks at one packet after the other, and at none again: all that implements this is one.
+/// A [`Function`] that handles each packet by itself and keeps none. Every type that implements this trait is a [`Function`].
 ///
 /// ```
 /// use pinion_sdk::headers::Headers;
 /// use pinion_sdk::testing::{Harness, Outcome};
 /// use pinion_sdk::{InitError, Packet, PacketFunction};
 ///
-/// /// Lets IPv6 pass.
+/// /// Passes IPv6 packets.
 /// struct OnlyIpv6;
 ///
 /// impl PacketFunction for OnlyIpv6 {
@@ -156,7 +157,7 @@ pub trait PacketFunction: Sized + 'static {
     /// As [`Function::start`].
     fn start(&mut self) {}
 
-    /// Handles a packet. If nothing becomes of it, it is dropped.
+    /// Handles a packet. A packet that was neither sent nor held is dropped.
     fn handle(&mut self, packet: Packet<'_>);
 }
 

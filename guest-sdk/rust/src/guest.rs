@@ -1,4 +1,4 @@
-//! What a module's exported entry points do. Called by what [`export!`](crate::export) generates; [`serve`] by each
+//! The module's exported entry points. Called by the code that [`export!`](crate::export) generates; [`serve`] is called by each
 //! [`Function`]'s loop, and by the fake node of [`crate::testing`].
 
 use crate::pool::Pool;
@@ -7,8 +7,8 @@ use crate::{BATCH_PACKETS_MAX, Function, clock};
 #[cfg(target_family = "wasm")]
 pub use entry::{FunctionCell, init, initialize, metrics, run};
 
-/// What follows a wait: hands the packets among `fresh` newly published descriptors to the function, and tells it if its deadline has passed, unless it finishes
-/// before; returns how many descriptors are left.
+/// Runs the function after a wait: hands it the packets among `fresh` newly published descriptors, and calls `expire` if its deadline has
+/// passed, unless it finishes before that. Returns how many descriptors are left.
 pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) -> u32 {
     while fresh > 0 && !pool.is_finished() {
         let count = fresh.min(BATCH_PACKETS_MAX);
@@ -18,7 +18,7 @@ pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u
         }
         fresh -= count;
     }
-    // However many packets come: who has work all the time has deadlines as well.
+    // The deadline is checked even if packets keep arriving: a busy function has deadlines as well.
     if !pool.is_finished() && function.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= clock::now_ns()) {
         function.expire(pool.shelf());
     }
@@ -37,10 +37,10 @@ mod entry {
     use crate::pool::PoolMemory;
     use crate::{Io, Looping, error, host, metrics};
 
-    /// Where a module keeps its function between the node's calls.
+    /// Holds a module's function between the node's calls.
     pub type FunctionCell<F> = RefCell<Option<F>>;
 
-    /// `_initialize`. Exporting it also keeps the linker from running all constructors anew in each exported function.
+    /// `_initialize`. Exporting it also keeps the linker from running all constructors again in each exported function.
     pub fn initialize() {
         host::initialize();
     }
@@ -60,7 +60,7 @@ mod entry {
         }
     }
 
-    /// `pinion_run`. Returns when the function has said that it is done: the node takes what is in the transmit ring then.
+    /// `pinion_run`. Returns when the function has finished: the node then takes the contents of the transmit ring.
     pub fn run<F: Looping, const SLOTS: usize>(cell: &FunctionCell<F>, memory: &PoolMemory<SLOTS>) {
         let mut cell = cell.borrow_mut();
         let function = cell.as_mut().expect("`pinion_init` comes before `pinion_run`, and must succeed");
@@ -75,8 +75,8 @@ mod entry {
         metrics::publish()
     }
 
-    /// Tells the node, which ends the instance and its tenant why: the panic machinery does not go on to print to a standard error that
-    /// isn't there.
+    /// Reports a panic to the node, which ends the instance and informs its tenant. Does not return, so the panic machinery does not print
+    /// to a standard error that does not exist.
     fn report_and_end(info: &PanicHookInfo<'_>) {
         let message = info.payload_as_str().unwrap_or("(no message)");
         match info.location() {

@@ -1,4 +1,4 @@
-//! What a frame's headers say, read once: [`Headers`]. No allocation, and no panic on any bytes.
+//! Reads a frame's headers once: [`Headers`]. No allocation, and no panic on any bytes.
 //!
 //! ```text
 //!   | addresses | VLAN tags, 0 to 2 | type | IPv4 or IPv6, with what belongs to it | TCP, UDP, ICMP | payload | padding |
@@ -6,19 +6,21 @@
 //!                                                                                                             ^ at.end
 //! ```
 //!
-//! Looks past up to two VLAN tags and eight IPv6 extension headers. Checksums are not verified: whoever ends the
-//! connection does. To change what was read, with checksums that stay right, there are [`Headers::set_addresses`] and
-//! [`Headers::set_ports`].
+//! Skips up to two VLAN tags and eight IPv6 extension headers. Checksums are not verified: that is left to the endpoint of the connection.
+//! [`Headers::set_addresses`] and [`Headers::set_ports`] change what was read, and keep checksums correct.
 
 mod flow;
 mod ip;
 mod rewrite;
+mod segment;
 mod transport;
 
 use core::net::IpAddr;
+use core::ops::Range;
 
 pub use flow::FlowKey;
 pub use rewrite::CannotRewrite;
+pub use segment::{Segment, is_near};
 pub use transport::{Echo, Icmp, TcpFlags};
 
 /// The number of ICMP, as [`Headers::protocol`] has it.
@@ -29,8 +31,10 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 /// The number of ICMPv6.
 pub const ICMPV6: u8 = 58;
+/// The number of IPv6's fragment header.
+const IPV6_FRAGMENT: u8 = 44;
 
-/// VLAN tags looked past: one, or a provider's and a customer's.
+/// VLAN tags that are skipped: one, or a provider's and a customer's.
 const VLAN_TAGS_MAX: u8 = 2;
 
 const MAC_ADDRESSES: usize = 12;
@@ -39,20 +43,23 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHERTYPE_VLAN: [u8; 2] = [0x81, 0x00];
 const ETHERTYPE_SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 
-/// Why a frame's headers can't be read. A function that judges frames does well to drop it.
+/// Why a frame's headers cannot be read. A function that filters frames should drop such a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// Neither IPv4 nor IPv6.
     NotIp,
-    /// Shorter than its headers say, or these contradict themselves.
+    /// The frame is shorter than its headers say, or the headers contradict each other.
     Malformed,
-    /// More VLAN tags or extension headers than are looked past.
+    /// More VLAN tags or extension headers than are skipped. Or a first fragment of IPv6 with so many extension headers that the fields by
+    /// which it is judged are not in the datagram's first 24 bytes.
     TooManyHeaders,
-    /// A fragment that would overwrite the TCP header that its datagram is judged by (RFC 3128).
+    /// A fragment that could overwrite the headers by which its datagram is judged (RFC 3128, RFC 5722). For TCP over IPv4 that is a
+    /// fragment that begins in the first 20 bytes. For IPv6 it is one that begins in the first 24 bytes, whatever protocol it states. See
+    /// [`Headers::of_part`].
     OverlappingFragment,
 }
 
-/// What the headers of an IP packet say.
+/// The contents of an IP packet's headers.
 ///
 /// ```
 /// use pinion_sdk::headers::{Headers, UDP};
@@ -69,21 +76,23 @@ pub enum Unreadable {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// Who sends to whom.
+    /// Source and destination address.
     pub addresses: Addresses,
-    /// The number of the protocol above IP.
+    /// The number of the protocol above IP. In a later fragment of IPv6 it is the fragment's own statement, which does not count: the
+    /// datagram has the protocol that its first fragment states (RFC 8200, 4.5).
     pub protocol: u8,
-    /// The ports of TCP or UDP; `None` for other protocols, and for all fragments but the first.
+    /// The ports of TCP or UDP; `None` for other protocols, and for fragments after the first.
     pub ports: Option<Pair<u16>>,
-    /// The flags of a TCP segment, where its ports are known as well.
+    /// The flags of a TCP segment, if its ports are known as well.
     pub tcp_flags: Option<TcpFlags>,
-    /// What an ICMP message is, of either version; `None` for other protocols, all fragments but the first, and what is too short for one.
+    /// The ICMP message, of either version; `None` for other protocols, for fragments after the first, and if the packet is too short for
+    /// one.
     pub icmp: Option<Icmp>,
-    /// Which part of its datagram it is, if it is not all of it.
+    /// The packet's part of its datagram, if it is a fragment.
     pub fragment: Option<Fragment>,
     /// VLAN tags before the IP header.
     pub vlan_tags: u8,
-    /// Where in the frame all this is.
+    /// Offsets of the headers in the frame.
     pub at: Offsets,
 }
 
@@ -92,27 +101,27 @@ pub struct Headers {
 pub struct Offsets {
     /// The IP header.
     pub network: usize,
-    /// What follows it and its options or extension headers: the header of TCP, UDP or ICMP, if the packet has one.
+    /// The header after the IP header with its options or extension headers: that of TCP, UDP or ICMP, if the packet has one.
     pub transport: usize,
-    /// What that header carries; the same as `transport`, if it was not read.
+    /// The payload of that header; equal to `transport` if that header was not read.
     pub payload: usize,
-    /// The end of the IP packet: behind it is padding.
+    /// End of the IP packet; padding follows it.
     pub end: usize,
 }
 
 /// A part of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// What all fragments of the datagram have in common, besides addresses and, in IPv4, the protocol.
+    /// The identification that all fragments of the datagram share, besides addresses and, in IPv4, the protocol.
     pub id: u32,
-    /// Where in the datagram it belongs, in bytes.
+    /// The fragment's offset in its datagram, in bytes.
     pub offset: u16,
-    /// Whether others follow it.
+    /// Whether more fragments follow it.
     pub more: bool,
 }
 
 impl Fragment {
-    /// Whether it is the one that has the datagram's ports.
+    /// Returns whether this is the first fragment, which contains the datagram's ports.
     #[must_use]
     pub fn is_first(self) -> bool {
         self.offset == 0
@@ -122,14 +131,14 @@ impl Fragment {
 /// Source and destination, as numbers, so that a prefix is a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Addresses {
-    /// Of IPv4.
+    /// IPv4 addresses.
     V4(Pair<u32>),
-    /// Of IPv6.
+    /// IPv6 addresses.
     V6(Pair<u128>),
 }
 
 impl Addresses {
-    /// The sender's.
+    /// Returns the sender's address.
     #[inline]
     #[must_use]
     pub fn source(&self) -> IpAddr {
@@ -139,14 +148,14 @@ impl Addresses {
         }
     }
 
-    /// The receiver's.
+    /// Returns the receiver's address.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> IpAddr {
         self.reversed().source()
     }
 
-    /// The number of the ICMP of this version of IP.
+    /// Returns the protocol number of ICMP for this version of IP.
     #[inline]
     #[must_use]
     pub fn icmp(&self) -> u8 {
@@ -156,7 +165,7 @@ impl Addresses {
         }
     }
 
-    /// With source and destination exchanged.
+    /// Returns the pair with source and destination swapped.
     #[inline]
     #[must_use]
     pub fn reversed(&self) -> Self {
@@ -167,17 +176,17 @@ impl Addresses {
     }
 }
 
-/// Something of the sender's and the same of the receiver's.
+/// A value for the sender and the same kind of value for the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair<T> {
-    /// The sender's.
+    /// The sender's value.
     pub source: T,
-    /// The receiver's.
+    /// The receiver's value.
     pub destination: T,
 }
 
 impl<T: Copy> Pair<T> {
-    /// With source and destination exchanged.
+    /// Returns the pair with source and destination swapped.
     #[inline]
     #[must_use]
     pub fn reversed(&self) -> Self {
@@ -185,28 +194,64 @@ impl<T: Copy> Pair<T> {
     }
 }
 
-/// Whether all of an IP packet has to be there.
+/// How much of an IP packet must be present.
 #[derive(Clone, Copy, PartialEq)]
 enum Extent {
     Whole,
-    /// Its start will do.
+    /// The whole packet, but a fragment may overlap others.
+    Part,
+    /// Only its start.
     Quoted,
 }
 
 impl Headers {
-    /// Reads an Ethernet frame.
+    /// Reads the headers of an Ethernet frame.
     ///
     /// # Errors
     ///
-    /// It is no IP packet, or one that nobody should believe.
+    /// The frame is not an IP packet, or a malformed or dangerous one: see [`Unreadable`].
     #[inline]
     pub fn of(frame: &[u8]) -> Result<Self, Unreadable> {
+        Self::read(frame, Extent::Whole)
+    }
+
+    /// Reads an Ethernet frame as [`Headers::of`] does, but allows fragments to begin anywhere in their datagram, and first fragments to
+    /// have as many headers as other packets. For a function that records which [parts](Headers::part) of a datagram it has seen, and
+    /// refuses those that overlap.
+    ///
+    /// # Errors
+    ///
+    /// As [`Headers::of`], but never [`Unreadable::OverlappingFragment`].
+    pub fn of_part(frame: &[u8]) -> Result<Self, Unreadable> {
+        Self::read(frame, Extent::Part)
+    }
+
+    /// Returns which bytes of its datagram a fragment contains. `None` if the packet is not a fragment, or the frame is not the one that
+    /// was read.
+    ///
+    /// ```
+    /// # use pinion_sdk::headers::{Headers, UDP};
+    /// # let mut frame = vec![0; 14 + 20 + 24];
+    /// # frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    /// # frame[14..34].copy_from_slice(&[0x45, 0, 0, 44, 0, 1, 0x20, 3, 64, UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    /// // A fragment of 24 bytes that follows the first 24.
+    /// assert_eq!(Headers::of_part(&frame).unwrap().part(&frame), Some(24..48));
+    /// ```
+    #[must_use]
+    pub fn part(&self, frame: &[u8]) -> Option<Range<usize>> {
+        let offset = usize::from(self.fragment?.offset);
+        let len = self.at.end.checked_sub(ip::part_start(frame, self)?)?;
+        Some(offset..offset + len)
+    }
+
+    #[inline]
+    fn read(frame: &[u8], extent: Extent) -> Result<Self, Unreadable> {
         let mut at = MAC_ADDRESSES;
         for vlan_tags in 0..=VLAN_TAGS_MAX {
             let ethertype = frame.get(at..).and_then(<[u8]>::first_chunk::<2>).ok_or(Unreadable::Malformed)?;
             match *ethertype {
-                ETHERTYPE_IPV4 => return ip::read_v4(frame, at + 2, Extent::Whole).map(|it| Self { vlan_tags, ..it }),
-                ETHERTYPE_IPV6 => return ip::read_v6(frame, at + 2, Extent::Whole).map(|it| Self { vlan_tags, ..it }),
+                ETHERTYPE_IPV4 => return ip::read_v4(frame, at + 2, extent).map(|it| Self { vlan_tags, ..it }),
+                ETHERTYPE_IPV6 => return ip::read_v6(frame, at + 2, extent).map(|it| Self { vlan_tags, ..it }),
                 ETHERTYPE_VLAN | ETHERTYPE_SERVICE_VLAN => at += 4,
                 _ => return Err(Unreadable::NotIp),
             }
@@ -214,10 +259,11 @@ impl Headers {
         Err(Unreadable::TooManyHeaders)
     }
 
-    /// The headers of the packet that an ICMP error quotes, with their offsets in the same frame; `None`, if this is no such error, or
-    /// not enough of that packet is there. Of TCP only the ports are looked for.
+    /// Reads the headers of the packet that an ICMP error quotes; their offsets refer to the same frame. `None` if this is not such an
+    /// error, or if it does not quote the whole IP header with its options or extension headers. For TCP and UDP only the ports are read;
+    /// they are `None` if they were cut off. The quoted packet may be a fragment: the first one has ports.
     ///
-    /// The quoted packet went the other way: who has sent it is to get the error.
+    /// The quoted packet went in the opposite direction: its sender is the receiver of the error.
     #[must_use]
     pub fn quoted(&self, frame: &[u8]) -> Option<Self> {
         let frame = frame.get(..self.at.end)?;

@@ -1,7 +1,7 @@
-//! Packets that a function keeps from one batch to another: [`Held`], and the [`Shelf`] where they lie meanwhile.
+//! Packets that a function keeps for a later batch: [`Held`], and the [`Shelf`] that gives access to them.
 //!
-//! What is held is no reference but the number of a slot, which stays the function's; taking it up again makes a packet of it. What is dropped instead
-//! is noted in [`Kept`], which pool and held packets share, and given back to the node before the next wait.
+//! A held packet is not a reference, but the number of a slot, which the function keeps. Taking it up makes a packet of it again. If it is
+//! dropped instead, [`Kept`] records that; pool and held packets share [`Kept`], and the slot returns to the node before the next wait.
 
 use core::cell::Cell;
 use core::fmt;
@@ -14,12 +14,12 @@ use crate::pool::Pool;
 
 const WORDS: usize = SLOT_COUNT_MAX as usize / 64;
 
-/// What a pool and the packets that are held in it have in common.
+/// The record that a pool shares with the packets held in it.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// Whether any slot is in `dropped`.
+    /// Set if any slot is in `dropped`.
     any_dropped: Cell<bool>,
-    /// Slots of held packets that were dropped, a bit each.
+    /// Slots of held packets that were dropped, one bit each.
     dropped: [Cell<u64>; WORDS],
 }
 
@@ -30,7 +30,7 @@ impl Kept {
         self.any_dropped.set(true);
     }
 
-    /// Calls `give_back` with each slot that was dropped since the last time.
+    /// Calls `give_back` with each slot that was dropped since the last call.
     pub(crate) fn take_dropped(&self, mut give_back: impl FnMut(u16)) {
         if !self.any_dropped.replace(false) {
             return;
@@ -45,11 +45,12 @@ impl Kept {
     }
 }
 
-/// A packet that a function [holds](Packet::hold) for later, of a fixed few words and bound to no batch. It is dropped if this is.
-#[must_use = "a packet that is held and let go of is dropped"]
+/// A packet that a function [holds](Packet::hold) for later. It has a small fixed size and is not bound to a batch. Dropping it drops the
+/// packet.
+#[must_use = "dropping a held packet drops the packet"]
 pub struct Held {
     kept: Rc<Kept>,
-    /// None once it was taken up.
+    /// `None` after it was taken up.
     descriptor: Option<Descriptor>,
 }
 
@@ -62,7 +63,7 @@ impl Held {
         Rc::ptr_eq(&self.kept, kept)
     }
 
-    /// As it was received, but for what has become of offset and length.
+    /// Returns the descriptor as received, except for changes of offset and length.
     pub(crate) fn into_descriptor(mut self) -> Descriptor {
         self.descriptor.take().expect("it is taken up once")
     }
@@ -82,8 +83,8 @@ impl fmt::Debug for Held {
     }
 }
 
-/// Where packets lie that a function [holds](Packet::hold): the way back to them, in a [batch](crate::Batch::shelf) or when a
-/// [deadline](crate::Function::expire) has passed.
+/// Access to the packets that a function [holds](Packet::hold), and to its own slots: available in a [batch](crate::Batch::shelf) and when
+/// a [deadline](crate::Function::expire) has passed.
 #[derive(Clone, Copy)]
 pub struct Shelf<'a> {
     pool: &'a Pool<'a>,
@@ -94,10 +95,11 @@ impl<'a> Shelf<'a> {
         Self { pool }
     }
 
-    /// Makes a packet of these bytes in a slot of the function's [own](crate::Function::OWN_SLOTS), with as much room before it as a received one has. None if all of
-    /// them are in use, or the bytes are more than [`PACKET_BYTES_MAX`](crate::PACKET_BYTES_MAX): a slot comes back some time after its packet was sent, at a later batch.
+    /// Makes a packet of these bytes in one of the function's [own](crate::Function::OWN_SLOTS) slots, with as much headroom as a received
+    /// packet has. `None` if all of them are in use, or if the bytes are more than [`PACKET_BYTES_MAX`](crate::PACKET_BYTES_MAX). A slot
+    /// returns some time after its packet was sent, with a later batch.
     ///
-    /// [`Packet::reply`] has it leave by the port that the last packet came in by.
+    /// [`Packet::reply`] sends it out of the ingress port of the last packet received.
     #[must_use]
     pub fn make(self, bytes: &[u8]) -> Option<Packet<'a>> {
         let mut packet = self.pool.make()?;
@@ -106,11 +108,11 @@ impl<'a> Shelf<'a> {
         Some(packet)
     }
 
-    /// The packet as it was held.
+    /// Returns the packet as it was held.
     ///
     /// # Panics
     ///
-    /// If another function holds it, as two of one test could.
+    /// If another function holds it; a test can have two functions.
     pub fn take(self, held: Held) -> Packet<'a> {
         self.pool.take_up(held)
     }

@@ -1,19 +1,25 @@
-//! What a tenant writes a Pinion function in Rust with.
+//! The SDK for Pinion functions in Rust.
 //!
-//! A function is a type that implements [`Function`]: it is prepared once from its configuration and then gets
-//! packets in batches. [`export!`] makes a Wasm module of it. Each packet lies in a slot of the module's own memory
-//! and is read and changed in place; what becomes of it is said by [`Packet::send`] (on along the chain),
-//! [`Packet::reply`] (back to where it came from) or [`Packet::discard`]. A packet that goes out of scope without any
-//! of these is dropped, so no slot is ever lost. Who looks at one packet after the other writes [`PacketFunction`] instead. A function that
-//! waits for time as well as for packets says until when ([`Function::deadline_ns`]), and keeps packets for then ([`Packet::hold`]). One that makes
-//! packets itself says how many slots they may take ([`Function::OWN_SLOTS`]). And who would rather write a loop that waits by itself writes
-//! [`Looping`]. What a function counts shows on the node by [`metrics`], what it says by [`log`], and a panic's message and place in
-//! the account of its instance's end.
+//! A function is a type that implements [`Function`]: it is prepared once from its configuration and then gets packets in batches.
+//! [`export!`] makes a Wasm module of it. Each packet lies in a slot of the module's own memory and is read and changed in place. The
+//! function decides about each packet by [`Packet::send`] (on along the chain), [`Packet::reply`] (back to its ingress port) or
+//! [`Packet::discard`]. A packet that goes out of scope without any of these is dropped, so no slot is ever lost.
+//!
+//! Other needs have other interfaces:
+//!
+//! * A function that handles each packet by itself implements [`PacketFunction`] instead.
+//! * A function that waits for a time as well as for packets returns it from [`Function::deadline_ns`], and keeps packets for later
+//!   ([`Packet::hold`]).
+//! * A function that makes packets itself states how many slots they may take ([`Function::OWN_SLOTS`]).
+//! * A function that is best written as a loop with waits implements [`Looping`].
+//!
+//! The node shows what a function counts ([`metrics`]) and what it logs ([`log`]). A panic's message and location appear in the report of
+//! its instance's end.
 //!
 //! ```
 //! use pinion_sdk::{Batch, Function, InitError};
 //!
-//! /// Lets frames of one EtherType pass.
+//! /// Passes frames of one EtherType.
 //! struct OnlyType([u8; 2]);
 //!
 //! impl Function for OnlyType {
@@ -59,36 +65,39 @@
 //! # }
 //! ```
 //!
-//! [`Function::init`] finds them as well, so that what is made of them is in the snapshot that instances start from; it cannot change them
-//! (`ErrorKind::ReadOnlyFilesystem`), and must leave none open, or the chain is refused. An instance may write, make and remove what it likes:
-//! nobody else sees it, it counts as the instance's memory (`ErrorKind::StorageFull` when there is no more), and goes with it. At most 64 files
-//! are open at a time. Files have no times. Reading takes time of the function's turn, as a copy does: what each packet needs is better
-//! kept in memory. In native tests paths mean what they do on that machine, so let a test say where the files are.
+//! [`Function::init`] finds them as well, so that tables built from them are part of the snapshot that instances start from. It cannot
+//! change them (`ErrorKind::ReadOnlyFilesystem`), and must leave no file open, or the chain is refused. An instance may write, create and
+//! remove files. No other instance sees its changes. They count as the instance's memory (`ErrorKind::StorageFull` when there is no more),
+//! and are lost with it. At most 64 files are open at a time. Files have no times. Reading takes time of the function's turn, as a copy
+//! does, so keep data that each packet needs in memory. In native tests paths refer to the machine's file system, so let a test give the
+//! folder's path.
 //!
-//! # Where things live
+//! # Modules
 //!
 //! ```text
-//!   function.rs   Function, PacketFunction  what a tenant implements
-//!   looping.rs    Looping, Io               a loop of one's own instead
-//!   packet.rs     Batch, Packet             views of slots, and their verdicts
-//!   held.rs       Held, Shelf               packets that are kept from one batch to another
-//!   message.rs    Message                   packets by which somebody calls the function
-//!   headers.rs    Headers, FlowKey          what a frame's headers say, and how to change it
-//!   table.rs      Table                     flows that go on, never too many
-//!   lru.rs        Lru                       the same for those who choose what is forgotten
-//!   state.rs      Field                     what outlives an instance, or is shared with others
+//!   function.rs   Function, PacketFunction  the traits that a function implements
+//!   looping.rs    Looping, Io               functions with a loop of their own
+//!   packet.rs     Batch, Packet             views of slots, and the verdicts on packets
+//!   held.rs       Held, Shelf               packets that are kept for a later batch
+//!   message.rs    Message                   packets by which a client calls the function
+//!   headers.rs    Headers, FlowKey          reads a frame's headers and changes them
+//!   table.rs      Table                     a bounded table of flows, with expiry
+//!   lru.rs        Lru                       the same, with eviction chosen by the function
+//!   state.rs      Field                     data that outlives an instance, or that instances share
 //!   checksum.rs   of, update                the Internet checksum
 //!   config.rs     parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs        Server, Program           connections that end in the function, by the feature `tcp`
-//!   metrics.rs    Counter, Gauge            what the node shows of a function
+//!   metrics.rs    Counter, Gauge            metrics that the node shows
 //!   log.rs        error, warn, info, debug  lines for the tenant's log
-//!   finish.rs     finish                    how an instance ends itself
+//!   finish.rs     finish                    ends the instance
+//!   alive.rs      keep_alive_until          keeps an instance that gets no packets
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
-//!   guest.rs      init, run                 what the exported entry points do
+//!   guest.rs      init, run                 the exported entry points
 //!   testing.rs    Harness, LoopHarness      a fake node for native tests
 //! ```
 
+mod alive;
 mod finish;
 mod function;
 mod guest;
@@ -114,27 +123,28 @@ pub mod table;
 pub mod tcp;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
-/// Checked views of headers, and what emits them: smoltcp's, so that all crates of a function use one version. With the
-/// feature `wire`.
+/// Checked views of headers, and code that emits them: smoltcp's, so that all crates of a function use one version. With the feature
+/// `wire`.
 #[cfg(feature = "wire")]
 pub use smoltcp::wire;
 
+pub use alive::{KeepAlive, keep_alive_until};
 pub use finish::finish;
 pub use function::{Function, InitError, PacketFunction};
 pub use held::{Held, Shelf};
 pub use looping::{Io, Looping};
 pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
-pub use packet::{Batch, Checksum, NoRoom, Packet};
+pub use packet::{Batch, Checksum, Heading, NoRoom, Packet, Side};
 pub use pinion_abi::LogLevel;
 pub use pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 
-/// Most packets a [`Batch`] has.
+/// Most packets in a [`Batch`].
 pub const BATCH_PACKETS_MAX: u32 = 64;
 
 /// Lets other instances of the same core run, and returns at this instance's next turn.
 ///
-/// Nothing has to call this: a function that computes for long is preempted anyway. One that knows a good moment to
-/// pause gives its neighbours lower latency.
+/// A function need not call this: one that computes for long is preempted anyway. If a function yields at a suitable moment, other
+/// instances on the core get lower latency.
 ///
 /// ```
 /// for part in [[0_u8; 512], [1; 512]] {
@@ -146,10 +156,10 @@ pub fn yield_now() {
     host::yield_now();
 }
 
-/// Makes a Wasm module of a [`Function`], or of what is [`Looping`]: gives it its pool and the exports that a node calls.
+/// Makes a Wasm module of a [`Function`] or a [`Looping`] function: defines its pool and the exports that a node calls.
 ///
-/// Used once per crate. `slots` sets the number of packets the module can hold at once, a power of two up to 1,024
-/// (256 without it); the node's memory is only used for slots that packets really came into.
+/// Use it once per crate. `slots` sets the number of packets that the module can hold at once, a power of two up to 1,024 (256 without it).
+/// The node's memory is used only for slots that have held packets.
 ///
 /// ```
 /// use pinion_sdk::{Batch, Function, InitError};
@@ -170,7 +180,7 @@ pub fn yield_now() {
 /// pinion_sdk::export!(Forward, slots = SLOTS);
 /// ```
 ///
-/// A number of slots that the node would not take does not compile:
+/// A number of slots that the node would refuse does not compile:
 ///
 /// ```compile_fail,E0080
 /// # use pinion_sdk::{Batch, Function, InitError};
@@ -187,6 +197,16 @@ macro_rules! export {
         $crate::export!($function, slots = $crate::SLOT_COUNT_DEFAULT);
     };
     ($function:ty, slots = $slots:expr) => {
+        $crate::__export_module!($function, slots = $slots, run = $crate::__private::run);
+    };
+}
+
+/// The common expansion of all macros that make a module, so that every kind of function has the same exports. `run` is what `pinion_run`
+/// does with the function and its pool; [`Looping`] provides the rest.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __export_module {
+    ($function:ty, slots = $slots:expr, run = $run:expr) => {
         const _: () = {
             const __PINION_SLOTS: usize = $crate::__private::checked_slot_count($slots);
             const __PINION_OWN_SLOTS: u16 =
@@ -234,13 +254,13 @@ macro_rules! export {
             #[cfg(target_family = "wasm")]
             #[unsafe(export_name = "pinion_run")]
             extern "C" fn exported_run() {
-                FUNCTION.with(|function| POOL.with(|pool| $crate::__private::run(function, pool)))
+                FUNCTION.with(|function| POOL.with(|pool| $run(function, pool)))
             }
         };
     };
 }
 
-/// What [`export!`] expands to calls of; no part of the interface.
+/// Called by the expansion of [`export!`]; not part of the interface.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(target_family = "wasm")]
@@ -248,7 +268,7 @@ pub mod __private {
     pub use crate::pool::{PoolMemory, checked_own_slots, checked_slot_count};
 }
 
-/// The function shown in the project's README, so that it stays one that compiles.
+/// The function shown in the project's README, to check that it compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

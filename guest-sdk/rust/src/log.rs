@@ -1,11 +1,11 @@
 //! Lines for the tenant's log: [`error!`](crate::error), [`warn!`](crate::warn), [`info!`](crate::info) and
 //! [`debug!`](crate::debug).
 //!
-//! A line is formatted on the stack and cut at 1,024 bytes. The node limits how much of it is kept and cleans it of
-//! control characters; on the path of each packet, log sparingly all the same.
+//! A line is formatted on the stack and cut at 1,024 bytes. The node limits how many lines it keeps and removes control characters. Even
+//! so, log sparingly where each packet passes.
 //!
-//! Lines above a level are left out by [`set_max_level`], or, so that they are no part of the module at all, by this crate's features
-//! `max-level-error`, `max-level-warn` and `max-level-info`. Without any of these all levels are logged.
+//! [`set_max_level`] leaves out lines above a level. This crate's features `max-level-error`, `max-level-warn` and `max-level-info` also
+//! remove them from the module. Without any of these all levels are logged.
 //!
 //! ```
 //! let table_entries = 17;
@@ -24,23 +24,23 @@ use crate::host;
 
 const LINE_BYTES_MAX: usize = LOG_LINE_BYTES_MAX as usize;
 
-/// Logs a line; what the macros call.
+/// Logs a line; called by the macros.
 pub fn write(level: LogLevel, text: fmt::Arguments<'_>) {
     line(text, |text| host::log(level, text));
 }
 
-/// Hands a line on as long as the contract lets it be.
+/// Passes a line on, cut to the longest length that the contract allows.
 pub(crate) fn line(line: fmt::Arguments<'_>, take: impl FnOnce(&str)) {
     if let Some(text) = line.as_str() {
         return take(&text[..text.floor_char_boundary(LINE_BYTES_MAX)]);
     }
     let mut buffer = LineBuffer { bytes: [0; LINE_BYTES_MAX], len: 0 };
-    // An error means that a value's own formatting gave up; what there is until then is still worth logging.
+    // An error means that a value's own formatting failed; the part before it is still worth logging.
     let _ = buffer.write_fmt(line);
     take(buffer.as_str());
 }
 
-/// The highest level that is compiled in: of the features `max-level-error`, `max-level-warn` and `max-level-info` the first that is on.
+/// The highest level that is compiled in: the first enabled feature of `max-level-error`, `max-level-warn` and `max-level-info`.
 const COMPILED_MAX: LogLevel = if cfg!(feature = "max-level-error") {
     LogLevel::Error
 } else if cfg!(feature = "max-level-warn") {
@@ -55,22 +55,22 @@ thread_local! {
     static MAX: Cell<LogLevel> = const { Cell::new(LogLevel::Debug) };
 }
 
-/// Leaves out all lines above this level from now on. Called in [`Function::init`](crate::Function::init), as the configuration says, it
-/// is so in every instance. What is left out costs a comparison: its arguments are not even looked at.
+/// Leaves out all lines above this level from now on. A call in [`Function::init`](crate::Function::init), by the configuration for
+/// example, holds in every instance. A line that is left out costs one comparison: its arguments are not evaluated.
 ///
 /// ```
 /// use pinion_sdk::{LogLevel, debug, info, log, testing};
 ///
 /// log::set_max_level(LogLevel::Info);
 /// info!("ready");
-/// debug!("{}", unreachable!("nobody asks for that") as u32);
+/// debug!("{}", unreachable!("this is not evaluated") as u32);
 /// assert_eq!(testing::take_log().len(), 1);
 /// ```
 pub fn set_max_level(level: LogLevel) {
     MAX.set(level);
 }
 
-/// Whether lines of this level are logged: for whoever prepares much for one.
+/// Returns whether lines of this level are logged, so that a caller can skip expensive preparation of a line.
 ///
 /// ```
 /// use pinion_sdk::{LogLevel, log};
@@ -84,7 +84,7 @@ pub fn is_on(level: LogLevel) -> bool {
     level as i32 <= COMPILED_MAX as i32 && level as i32 <= MAX.get() as i32
 }
 
-/// Text up to the longest line, cut between characters.
+/// A buffer for the longest line; cuts between characters.
 struct LineBuffer {
     bytes: [u8; LINE_BYTES_MAX],
     len: usize,
@@ -105,7 +105,7 @@ impl Write for LineBuffer {
     }
 }
 
-/// Logs something the tenant must act on.
+/// Logs an error, which the tenant must act on.
 ///
 /// ```
 /// pinion_sdk::error!("no route for {}", "10.0.0.1");
@@ -119,7 +119,7 @@ macro_rules! error {
     };
 }
 
-/// Logs something the tenant should know.
+/// Logs a warning, which the tenant should know about.
 ///
 /// ```
 /// pinion_sdk::warn!("table is {} % full", 90);
@@ -133,7 +133,7 @@ macro_rules! warn {
     };
 }
 
-/// Logs what happens in the normal course.
+/// Logs an event of normal operation.
 ///
 /// ```
 /// pinion_sdk::info!("ready");
@@ -147,7 +147,7 @@ macro_rules! info {
     };
 }
 
-/// Logs what helps to find a fault.
+/// Logs details that help to find a fault.
 ///
 /// ```
 /// pinion_sdk::debug!("dropped {} frames", 3);

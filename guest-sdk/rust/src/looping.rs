@@ -1,19 +1,19 @@
-//! The third form of a function: a loop of its own, which waits when it likes. [`Looping`], and the [`Io`] that it waits with.
+//! The third form of a function: a loop of its own, which decides when to wait. [`Looping`], and [`Io`], by which it waits.
 
 use crate::pool::Pool;
 use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Shelf, guest};
 
-/// A function that is one loop: it waits for packets, or for a time, where its own code comes to that. For what is told best as a
-/// sequence of steps, such as a dialogue; [`Function`] and [`PacketFunction`](crate::PacketFunction) are for all else, and each
-/// of them is one of these.
+/// A function that is one loop: it waits for packets, or for a time, at any point of its code. It suits functions that are best written as
+/// a sequence of steps, such as a dialogue. [`Function`] and [`PacketFunction`](crate::PacketFunction) suit all others; every type that
+/// implements one of these is [`Looping`] as well.
 ///
-/// There is no executor beneath it: while it waits its instance sleeps, and others have the core.
+/// There is no executor: while the function waits, its instance sleeps, and other instances use the core.
 ///
 /// ```
 /// use pinion_sdk::testing::{LoopHarness, Outcome};
 /// use pinion_sdk::{Held, InitError, Io, Looping, Packet, clock};
 ///
-/// /// Sends frames back that come in pairs, within a millisecond, and on that come alone.
+/// /// Replies with frames that come in pairs within a millisecond, and sends single frames on.
 /// struct Pairs;
 ///
 /// impl Looping for Pairs {
@@ -61,11 +61,11 @@ pub trait Looping: Sized + 'static {
     /// As [`Function::start`].
     fn start(&mut self) {}
 
-    /// The function itself, called once in each instance. When it returns, what it has sent goes out and the instance ends, which is no
-    /// failure: as [`finish`](crate::finish()) says.
+    /// The function itself, called once in each instance. When it returns, the packets that it has sent go out and the instance ends, which
+    /// is not a failure: see [`finish`](crate::finish()).
     ///
-    /// An instance that is ready for clients to come is in its first wait, which ends with its first packet whatever its deadline: so it is to
-    /// come there soon.
+    /// An instance that is prepared for a future client is in its first wait, so `run` must reach that soon. The first wait ends with the
+    /// instance's first packet, whatever its deadline.
     fn run(&mut self, io: &mut Io<'_>);
 }
 
@@ -89,19 +89,19 @@ impl<F: Function> Looping for F {
     }
 }
 
-/// What a [`Looping`] function waits with, and where its packets are.
+/// The interface by which a [`Looping`] function waits and reaches its packets.
 pub struct Io<'m> {
     pub(crate) pool: Pool<'m>,
-    /// Descriptors that the node has told of, and that no batch was made of yet.
+    /// Descriptors that the node has reported and that are not yet in a batch.
     fresh: u32,
     #[cfg(not(target_family = "wasm"))]
     node: &'m mut dyn Node,
 }
 
-/// Who stands in for a node.
+/// The fake node's side of a wait.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) trait Node {
-    /// As the node's call: the number of new descriptors, or 0 when the deadline has passed.
+    /// As the node's call: returns the number of new descriptors, or 0 when the deadline has passed.
     fn wait(&mut self, pool: &mut Pool<'_>, deadline_ns: Option<u64>) -> u32;
 }
 
@@ -116,7 +116,7 @@ impl<'m> Io<'m> {
         Self { pool, fresh: 0, node }
     }
 
-    /// Waits for packets: at least one, and at most [`BATCH_PACKETS_MAX`](crate::BATCH_PACKETS_MAX). What was sent so far goes out now.
+    /// Waits for packets: at least one, and at most [`BATCH_PACKETS_MAX`](crate::BATCH_PACKETS_MAX). Packets sent so far go out now.
     pub fn wait(&mut self) -> Batch<'_> {
         let count = loop {
             if let Some(count) = self.next_count(None) {
@@ -126,21 +126,21 @@ impl<'m> Io<'m> {
         self.pool.batch(count)
     }
 
-    /// The same until that time of [`clock::now_ns`](crate::clock::now_ns()): none if nothing has come by then. It may have passed already;
-    /// others have their turns all the same. What has come is told first: where packets come all the time, it is for the loop to look at
-    /// the clock.
+    /// Waits like [`Io::wait`], but no longer than until `deadline_ns` of [`clock::now_ns`](crate::clock::now_ns()). Returns `None` if no
+    /// packet has come by then. The time may have passed already; other instances get their turns all the same. Packets come before the
+    /// deadline: where they keep arriving, the loop must look at the clock itself.
     pub fn wait_until(&mut self, deadline_ns: u64) -> Option<Batch<'_>> {
         let count = self.next_count(Some(deadline_ns))?;
         Some(self.pool.batch(count))
     }
 
-    /// Where packets lie that were [held](crate::Packet::hold), and where new ones are [made](Shelf::make).
+    /// Returns access to packets that were [held](crate::Packet::hold); it also [makes](Shelf::make) new ones.
     #[must_use]
     pub fn shelf(&self) -> Shelf<'_> {
         self.pool.shelf()
     }
 
-    /// How many descriptors the next batch is made of, one of them a packet's; none if there is nothing: the deadline has passed.
+    /// Returns how many descriptors the next batch is made of, at least one of them a packet; `None` if the deadline has passed.
     fn next_count(&mut self, deadline_ns: Option<u64>) -> Option<u32> {
         self.pool.give_back_dropped();
         loop {
@@ -155,7 +155,7 @@ impl<'m> Io<'m> {
             if self.pool.has_packet(count) {
                 return Some(count);
             }
-            // Slots of the function's own have come back, and nothing else.
+            // The descriptors only return the function's own slots.
             drop(self.pool.batch(count));
         }
     }

@@ -1,19 +1,19 @@
-//! A table of bounded size for who has to see what is forgotten, or chooses it: [`Lru`].
+//! A table of bounded size for functions that must see, or choose, which entry is evicted: [`Lru`].
 //!
-//! Where entries only have to expire, [`table`](crate::table) does it. Here an entry has a place of its own, by which others may refer to
-//! it; it goes when the function says so, which may have something to give back for it; and all can be walked over.
+//! If entries only need to expire, use [`table`](crate::table). Here an entry has an index, by which other data may refer to it. The
+//! function itself removes entries, so that it can release what belongs to them. All entries can be iterated over.
 //!
-//! Strangers' packets fill it, so it has a limit, its hash a key that they do not know, and its entries an order in which
-//! they were last used: whoever runs out of places, or of patience, looks at the oldest.
+//! Packets of strangers fill the table. So its size is bounded, its hash has a key that they do not know, and its entries are ordered by
+//! their last use. A function that runs out of entries, or that expires them, starts with the oldest.
 //!
 //! ```text
-//!   buckets  | . | 3 | 1 | . | 2 | ...     places in `entries`, found by hash, probed one after the other
+//!   buckets  | . | 3 | 1 | . | 2 | ...     indices into `entries`, found by hash, with linear probing
 //!                  |
 //!   entries  | 1 | 2 | 3 | free | ...      never move: an `Id` is good until its entry is removed
-//!              ^-------^                   a list per queue, from the entry unused for longest to the last used
+//!              ^-------^                   a list per queue, from the least to the most recently used entry
 //! ```
 //!
-//! All memory is taken when the table is made. Nothing allocates afterwards, and all but iteration takes constant time.
+//! All memory is allocated when the table is made. Nothing allocates afterwards, and all operations except iteration take constant time.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -22,12 +22,12 @@ use std::hash::DefaultHasher;
 
 use crate::random;
 
-/// No place: buckets and links count from 1, so that an unused table is memory of zeroes.
+/// No entry: buckets and links count from 1, so that an unused table is memory of zeroes.
 const NONE: u32 = 0;
-/// The queue of an entry that is in none.
+/// The queue number of a free entry.
 const FREE: u8 = u8::MAX;
 
-/// The place of an entry, good until the entry is removed. An `Option` of it takes no more memory.
+/// The index of an entry, valid until the entry is removed. An `Option` of it takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(NonZeroU32);
 
@@ -41,7 +41,7 @@ impl Id {
     }
 }
 
-/// One entry, and where it is in its queue.
+/// One entry, with its links in its queue.
 #[derive(Clone, Debug)]
 struct Entry<K, V> {
     key: K,
@@ -60,10 +60,10 @@ struct Queue {
     newest: u32,
 }
 
-/// A map of at most so many entries, each in one of `QUEUES` queues by the time of its last use.
+/// A map of bounded size. Each entry is in one of `QUEUES` queues, ordered by the time of its last use.
 ///
-/// Made in [`Function::init`](crate::Function::init), its memory is part of the snapshot; [`Lru::rekey`] belongs into
-/// [`Function::start`](crate::Function::start), as what is drawn before is the same in all instances.
+/// If it is made in [`Function::init`](crate::Function::init), its memory is part of the snapshot. Call [`Lru::rekey`] in
+/// [`Function::start`](crate::Function::start), as a key drawn earlier is the same in all instances.
 ///
 /// ```
 /// use pinion_sdk::lru::Lru;
@@ -82,7 +82,7 @@ struct Queue {
 ///     }
 /// }
 ///
-/// // It is full: whoever has come last takes the place of who was unseen for longest.
+/// // It is full: the newcomer replaces the address that was unseen for longest.
 /// assert_eq!(seen.insert([10, 0, 0, 3], 1, 0, 3), None);
 /// let (oldest, _) = seen.oldest(0).unwrap();
 /// assert_eq!(seen.remove(oldest), ([10, 0, 0, 2], 1));
@@ -95,25 +95,25 @@ pub struct Lru<K, V, const QUEUES: usize = 1> {
     entries: Vec<Entry<K, V>>,
     capacity: usize,
     len: usize,
-    /// The first of the entries that are free, linked by `newer`.
+    /// The first free entry; the others are linked by `newer`.
     free: u32,
     queues: [Queue; QUEUES],
-    /// Has taken in the key, and is copied for each hash.
+    /// A hasher that contains the key; each hash starts from a copy of it.
     keyed: DefaultHasher,
 }
 
 impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
-    /// An empty table for so many entries.
+    /// Makes an empty table for `capacity` entries.
     ///
     /// # Panics
     ///
-    /// If it is to have more than 2^24 entries.
+    /// If `capacity` is more than 2^24.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         const { assert!(QUEUES >= 1 && QUEUES < FREE as usize, "a table has 1 to 254 queues") };
-        assert!(capacity <= 1 << 24, "a table of {capacity} entries, where 16777216 are the most");
+        assert!(capacity <= 1 << 24, "a table cannot have {capacity} entries: at most 16777216");
         Self {
-            // Half of them stay empty, so that probing soon ends.
+            // At least half of the buckets stay empty, so that probes are short.
             buckets: vec![NONE; (capacity.max(1) * 2).next_power_of_two()].into(),
             entries: Vec::with_capacity(capacity),
             capacity,
@@ -124,13 +124,13 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         }
     }
 
-    /// Empties the table and draws the key of its hash, so that nobody can choose keys that collide.
+    /// Empties the table and draws a new key for its hash, so that an attacker cannot choose keys that collide.
     pub fn rekey(&mut self) {
         let mut key = [0; 16];
         random::fill(&mut key);
         self.keyed = DefaultHasher::new();
         self.keyed.write(&key);
-        // That of an instance that starts is empty, and its memory is not to be written to without need.
+        // When an instance starts, its table is empty, and its memory must not be written to without need.
         if !self.is_empty() {
             self.buckets.fill(NONE);
             self.entries.clear();
@@ -140,25 +140,25 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         }
     }
 
-    /// Entries there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Entries there can be.
+    /// Returns the most entries that the table can have.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The entry of that key.
+    /// Finds the entry with this key.
     #[must_use]
     pub fn find(&self, key: &K) -> Option<Id> {
         let hash = self.hash(key);
@@ -174,7 +174,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         None
     }
 
-    /// Adds an entry, last used now; one of that key gives way to it. `None` if the table is full.
+    /// Adds an entry, with its last use now, or replaces the entry with this key. `None` if the table is full.
     ///
     /// # Panics
     ///
@@ -198,36 +198,36 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         Id::new(place)
     }
 
-    /// The key of an entry.
+    /// Returns the key of an entry.
     ///
     /// # Panics
     ///
-    /// Here and below: if the entry was removed, and its place not taken since.
+    /// Here and below: if the entry was removed, and its index not reused since.
     #[must_use]
     pub fn key(&self, id: Id) -> &K {
         &self.live(id).key
     }
 
-    /// The value of an entry.
+    /// Returns the value of an entry.
     #[must_use]
     pub fn value(&self, id: Id) -> &V {
         &self.live(id).value
     }
 
-    /// The value of an entry, to be changed. That alone is no use of it.
+    /// Returns the value of an entry, to be changed. This does not count as a use.
     #[must_use]
     pub fn value_mut(&mut self, id: Id) -> &mut V {
         let _ = self.live(id);
         &mut self.at_mut(id.place()).value
     }
 
-    /// When an entry was used last.
+    /// Returns the time of an entry's last use.
     #[must_use]
     pub fn used_ns(&self, id: Id) -> u64 {
         self.live(id).used_ns
     }
 
-    /// Says that an entry was used now, and puts it at the end of that queue. Times are to go up.
+    /// Records a use of an entry now, and moves the entry to the end of `queue`. Times must not decrease.
     ///
     /// # Panics
     ///
@@ -238,7 +238,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         self.append(id.place(), queue, now_ns);
     }
 
-    /// The entry of that queue that was unused for longest, and when it was used.
+    /// Returns the least recently used entry of a queue, and the time of its last use.
     ///
     /// # Panics
     ///
@@ -249,7 +249,18 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         Id::new(place).map(|id| (id, self.at(place).used_ns))
     }
 
-    /// Takes an entry out.
+    /// Returns the most recently used entry of a queue, and the time of its last use.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such queue.
+    #[must_use]
+    pub fn newest(&self, queue: usize) -> Option<(Id, u64)> {
+        let place = self.queues[queue].newest;
+        Id::new(place).map(|id| (id, self.at(place).used_ns))
+    }
+
+    /// Removes an entry.
     pub fn remove(&mut self, id: Id) -> (K, V) {
         let (key, value, hash) = {
             let entry = self.live(id);
@@ -269,7 +280,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         (key, value)
     }
 
-    /// Keys and values of a queue, from the one unused for longest on.
+    /// Iterates over keys and values of a queue, from the least recently used entry on.
     ///
     /// # Panics
     ///
@@ -349,13 +360,13 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         }
     }
 
-    /// Empties a bucket and moves those behind it up, as a probe ends at the first that is empty.
+    /// Empties a bucket and moves the following buckets up, as a probe ends at the first empty bucket.
     fn close_gap(&mut self, mut gap: usize) {
         let mask = self.buckets.len() - 1;
         let mut bucket = self.after(gap);
         while self.buckets[bucket] != NONE {
             let home = self.home(self.at(self.buckets[bucket]).hash);
-            // It may move up to the gap if that does not lie before its home.
+            // The entry may move to the gap unless the gap lies before the entry's home.
             if bucket.wrapping_sub(home) & mask >= bucket.wrapping_sub(gap) & mask {
                 self.buckets[gap] = self.buckets[bucket];
                 gap = bucket;
@@ -395,7 +406,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is two vectors in order of use.
+        /// The model is two vectors, in order of use.
         #[test]
         fn it_does_what_vectors_in_order_of_use_do(steps in proptest::collection::vec(step(), 0..300)) {
             let mut table: Lru<u8, usize, 2> = Lru::with_capacity(9);
@@ -438,6 +449,8 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), model[0].len() + model[1].len());
                 for (queue, expected) in model.iter().enumerate() {
+                    let ends = [table.oldest(queue), table.newest(queue)].map(|end| end.map(|(id, _)| *table.key(id)));
+                    prop_assert_eq!(ends, [expected.first(), expected.last()].map(|end| end.map(|entry| entry.0)));
                     let entries: Vec<_> = table.iter(queue).map(|(key, value)| (*key, *value)).collect();
                     prop_assert_eq!(&entries, expected);
                 }
@@ -455,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_none_takes_none() {
+    fn a_table_of_capacity_zero_accepts_no_entry() {
         assert_eq!(Lru::<u8, u8>::with_capacity(0).insert(1, 1, 0, 0), None);
     }
 }

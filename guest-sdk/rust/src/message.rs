@@ -1,4 +1,4 @@
-//! Messages: packets by which somebody calls the function and waits for its answer.
+//! Messages: packets by which a client calls the function and waits for its answer.
 
 use core::fmt;
 
@@ -14,7 +14,7 @@ pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_PAYLOAD_BYTES_MAX;
 /// An answer that is longer than [`PAYLOAD_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerTooLong {
-    /// Its bytes.
+    /// The answer's length in bytes.
     pub bytes: usize,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for AnswerTooLong {
 
 impl std::error::Error for AnswerTooLong {}
 
-/// A packet that is a message. Whoever sent it waits until it is [answered](Message::answer), or his time is over.
+/// A packet that is a message. Its sender waits until it is [answered](Message::answer), or until the call times out.
 ///
 /// ```
 /// use pinion_sdk::{Batch, Function, InitError, Message};
@@ -38,7 +38,7 @@ impl std::error::Error for AnswerTooLong {}
 ///         Ok(Self)
 ///     }
 ///     fn handle(&mut self, batch: Batch<'_>) {
-///         // What is no message is dropped.
+///         // Packets that are not messages are dropped.
 ///         for message in batch.filter_map(|packet| Message::of(packet).ok()) {
 ///             let answer = message.payload().to_ascii_uppercase();
 ///             let _ = message.answer(&answer);
@@ -58,11 +58,11 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The message that a packet is.
+    /// Returns the packet as a message.
     ///
     /// # Errors
     ///
-    /// The packet, if it is none, or one of a version that this SDK does not know.
+    /// The packet, if it is not a message, or is a message of a version that this SDK does not know.
     #[inline]
     pub fn of(packet: Packet<'a>) -> Result<Self, Packet<'a>> {
         let frame = packet.data();
@@ -72,25 +72,25 @@ impl<'a> Message<'a> {
         if is_message { Ok(Self { packet }) } else { Err(packet) }
     }
 
-    /// What was sent.
+    /// Returns the message's payload.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.packet.data()[MESSAGE_HEADER_BYTES..]
     }
 
-    /// The same, to be changed in place, if [`Message::into_packet`] is to be sent on or back.
+    /// Returns the payload, to be changed in place, for a function that sends on or back the result of [`Message::into_packet`].
     #[inline]
     #[must_use]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.packet.data_mut()[MESSAGE_HEADER_BYTES..]
     }
 
-    /// Answers whoever sent it.
+    /// Answers the message.
     ///
     /// # Errors
     ///
-    /// The answer is too long; nobody is answered.
+    /// The answer is too long; no answer is sent.
     #[inline]
     pub fn answer(mut self, payload: &[u8]) -> Result<(), AnswerTooLong> {
         let too_long = AnswerTooLong { bytes: payload.len() };
@@ -102,7 +102,7 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// The packet. Sent on, it is a message for the next stage; sent back, or on by the last one, it is the answer.
+    /// Returns the packet. Sent on, it is a message for the next stage. Sent back, or sent on by the last stage, it is the answer.
     #[inline]
     #[must_use]
     pub fn into_packet(self) -> Packet<'a> {

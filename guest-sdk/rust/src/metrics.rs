@@ -1,15 +1,15 @@
 //! Counters and gauges that the node shows: `pinion metrics` prints them for Prometheus, with the tenant, chain, stage and module of each.
 //!
-//! They are declared in [`Function::init`](crate::Function::init), once for all instances, and cost no call of the node's: to count is to
-//! write to a word of the function's own memory, which the node looks at ten times a second, and when the instance ends. Counters
-//! of all instances that there ever were are added up, gauges of all that there are.
+//! They are declared in [`Function::init`](crate::Function::init), once for all instances. Counting costs no call of the node: it writes to
+//! a word of the function's own memory, which the node reads ten times a second, and when the instance ends. The node adds up a counter
+//! over all instances that have ever existed, and a gauge over those that exist.
 //!
 //! ```
 //! use pinion_sdk::metrics::{Counter, Gauge};
 //! use pinion_sdk::testing::Harness;
 //! use pinion_sdk::{InitError, Packet, PacketFunction};
 //!
-//! /// Counts frames, short ones by themselves, and lets all pass.
+//! /// Counts short frames and other frames, and passes all.
 //! struct Count {
 //!     short: Counter,
 //!     other: Counter,
@@ -42,7 +42,7 @@
 //! assert_eq!(harness.metric("longest_bytes", &[]), Some(1000));
 //! ```
 //!
-//! On a node that is, of a chain `web` of a tenant `demo`:
+//! A node shows, for a chain `web` of a tenant `demo`:
 //!
 //! ```text
 //! # HELP pinion_function_frames_total Frames that have passed.
@@ -50,9 +50,9 @@
 //! pinion_function_frames_total{tenant="demo",chain="web",stage="0",module="count",length="short"} 2
 //! ```
 //!
-//! Names and labels follow Prometheus' rules, and the labels `tenant`, `chain`, `stage` and `module` are the node's own. A function may have
-//! 128 metrics. What breaks these rules is refused when the function is built into a template, by name; in a test,
-//! [`Harness::new`](crate::testing::Harness::new) panics.
+//! Names and labels follow Prometheus' rules, and the labels `tenant`, `chain`, `stage` and `module` are reserved for the node. A function
+//! may have 128 metrics. If a metric breaks these rules, the node refuses the function when it is built into a template, and names the
+//! metric; in a test, [`Harness::new`](crate::testing::Harness::new) panics.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -65,17 +65,17 @@ const TEXT_BYTES_MAX: usize = METRIC_TEXT_BYTES_MAX as usize;
 
 thread_local! {
     static DECLARED: RefCell<Vec<Declared>> = const { RefCell::new(Vec::new()) };
-    /// The node has been told, or a fake one was: what is declared later would be seen by nobody.
+    /// Set when the node, or a fake one, has read the declarations: it would not see later ones.
     static IS_TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A metric as it was declared.
+/// A declared metric.
 #[cfg_attr(not(target_family = "wasm"), derive(Debug))]
 pub(crate) struct Declared {
     pub(crate) kind: MetricKind,
     pub(crate) name: String,
     pub(crate) help: String,
-    /// As the contract has them: a line each.
+    /// In the contract's format: one per line.
     pub(crate) labels: String,
     pub(crate) value: Rc<Cell<u64>>,
     pub(crate) text: Option<Rc<Text>>,
@@ -103,17 +103,17 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Declares a counter without labels, which is 0. Its name needs no `_total` at the end: series have that anyway.
+    /// Declares a counter without labels, which starts at 0. Its name needs no `_total` at its end: the node appends that to the series.
     ///
     /// # Panics
     ///
-    /// If this is not [`Function::init`](crate::Function::init), as are all ways to declare a metric.
+    /// If it is not called in [`Function::init`](crate::Function::init); so for all functions that declare a metric.
     #[must_use]
     pub fn new(name: &str, help: &str) -> Self {
         Self::with_labels(name, help, &[])
     }
 
-    /// Declares one of the counters of this name: one with these labels, a name and a value each.
+    /// Declares one of several counters with this name, with these labels, each a name and a value.
     ///
     /// # Panics
     ///
@@ -123,19 +123,19 @@ impl Counter {
         Self { value: declare(MetricKind::Counter, name, help, encoded(labels), None) }
     }
 
-    /// Counts so many more.
+    /// Adds `count`.
     #[inline]
     pub fn add(&self, count: u64) {
         self.value.set(self.value.get().wrapping_add(count));
     }
 
-    /// Counts one more.
+    /// Adds one.
     #[inline]
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// What this instance has counted.
+    /// Returns this instance's count.
     #[inline]
     #[must_use]
     pub fn value(&self) -> u64 {
@@ -156,7 +156,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// Declares a gauge without labels, which is 0. Its name does not end in `_total`.
+    /// Declares a gauge without labels, which starts at 0. Its name must not end in `_total`.
     ///
     /// # Panics
     ///
@@ -166,7 +166,7 @@ impl Gauge {
         Self::with_labels(name, help, &[])
     }
 
-    /// Declares one of the gauges of this name: one with these labels, a name and a value each.
+    /// Declares one of several gauges with this name, with these labels, each a name and a value.
     ///
     /// # Panics
     ///
@@ -176,19 +176,19 @@ impl Gauge {
         Self { value: declare(MetricKind::Gauge, name, help, encoded(labels), None) }
     }
 
-    /// Sets it.
+    /// Sets the value.
     #[inline]
     pub fn set(&self, value: i64) {
         self.value.set(value as u64);
     }
 
-    /// Moves it up, or down.
+    /// Adds to the value, or subtracts from it.
     #[inline]
     pub fn add(&self, difference: i64) {
         self.value.set(self.value.get().wrapping_add(difference as u64));
     }
 
-    /// What it is in this instance.
+    /// Returns the value in this instance.
     #[inline]
     #[must_use]
     pub fn value(&self) -> i64 {
@@ -202,17 +202,17 @@ impl fmt::Debug for Gauge {
     }
 }
 
-/// A gauge of which one label changes: whom a number is about that is there for a while, such as the first of those who send most.
+/// A gauge with one label that changes: for example, the name of the client that a number is about, such as one of those that send most.
 ///
-/// Each label that it ever has is a series of its own to Prometheus: so it is for what lasts for minutes, not for each client that
-/// comes. A function may have 32 of them. To be of use in sums, it is best told apart by a rank as well:
+/// Each value that the label ever has is a series of its own to Prometheus. So use it for what lasts for minutes, not for each new client.
+/// A function may have 32 of these gauges. To make sums meaningful, give each a further label for its rank:
 ///
 /// ```
 /// use pinion_sdk::metrics::NamedGauge;
 /// use pinion_sdk::testing::Harness;
 /// use pinion_sdk::{Batch, Function, InitError};
 ///
-/// /// Says how long the last frame was of the last batch, and what it began with.
+/// /// Shows the length of the last batch's last frame, and its first byte.
 /// struct Last(NamedGauge);
 ///
 /// impl Function for Last {
@@ -238,7 +238,7 @@ pub struct NamedGauge {
 }
 
 impl NamedGauge {
-    /// Declares one with these labels, and one called `label` that changes. Until it is set it is not shown.
+    /// Declares a gauge with these labels and one more, called `label`, that changes. The gauge is not shown until it is set.
     ///
     /// # Panics
     ///
@@ -254,9 +254,9 @@ impl NamedGauge {
         Self { value: declare(MetricKind::Gauge, name, help, lines, Some(Rc::clone(&text))), text }
     }
 
-    /// Sets label and value. Of the label the first 124 bytes are kept; an empty one is as good as [`NamedGauge::clear`].
+    /// Sets label and value. Keeps the first 124 bytes of the label. An empty label has the effect of [`NamedGauge::clear`].
     pub fn set(&self, label: &str, value: i64) {
-        // The node may look at any moment: it finds the old, nothing, or the new.
+        // The node may read at any time: it sees the old label, an empty one, or the new one.
         self.clear();
         let kept = &label.as_bytes()[..label.floor_char_boundary(TEXT_BYTES_MAX)];
         let mut bytes = [0; TEXT_BYTES_MAX];
@@ -267,7 +267,7 @@ impl NamedGauge {
         self.text.len.set(kept.len() as u32);
     }
 
-    /// Has it not be shown until it is set.
+    /// Hides the gauge until it is set again.
     pub fn clear(&self) {
         self.text.len.set(0);
         compiler_fence(Ordering::SeqCst);
@@ -288,7 +288,7 @@ fn declare(kind: MetricKind, name: &str, help: &str, labels: String, text: Optio
     value
 }
 
-/// A line for each label. What would end one is no part of a value.
+/// Returns one line per label. A control character in a value is replaced by a space, so that it cannot end the line.
 fn encoded(labels: &[(&str, &str)]) -> String {
     let mut lines = String::new();
     for (name, value) in labels {
@@ -302,7 +302,7 @@ fn encoded(labels: &[(&str, &str)]) -> String {
     lines
 }
 
-/// Writes down what was declared as the contract has it; the address of the header. It stays there for ever.
+/// Writes the declarations in the contract's layout, which stays in memory for good. Returns the address of the header.
 #[cfg(target_family = "wasm")]
 pub(crate) fn publish() -> u32 {
     use pinion_abi::{METRICS_MAGIC, MetricEntry, MetricsHeader};
@@ -329,13 +329,13 @@ pub(crate) fn publish() -> u32 {
     address(Box::leak(Box::new(header)))
 }
 
-/// What was declared since the last call, on this thread.
+/// Returns what was declared since the last call, on this thread.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn take() -> Vec<Declared> {
     DECLARED.take()
 }
 
-/// Has a function at work that cannot declare anything, as on a node.
+/// Runs `work` with declarations disabled, as on a node after `pinion_init`.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn told<R>(work: impl FnOnce() -> R) -> R {
     struct Untold;

@@ -1,22 +1,22 @@
-//! What a function gets: a [`Batch`] of [`Packet`]s, each a view of one slot, and the verdict on each.
+//! A function's input: a [`Batch`] of [`Packet`]s, each a view of one slot, and the verdict on each.
 //!
-//! No code here touches raw memory. Nothing here allocates or blocks; every operation but the copies a function
-//! asks for itself takes constant time. A packet must never be lost: whatever happens to it, its slot ends up in one
-//! transmit descriptor.
+//! No code here touches raw memory. Nothing here allocates, except the first [`Packet::hold`], or blocks. Every operation takes constant
+//! time, except copies that a function asks for. A packet is never lost: whatever happens to it, its slot ends up in exactly one transmit
+//! descriptor.
 
 use core::fmt;
 use core::iter::FusedIterator;
 
 use pinion_abi::{
-    Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_IP_CHECKSUM_BAD, RX_IP_CHECKSUM_GOOD,
-    RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD,
+    Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_IP_CHECKSUM_BAD,
+    RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD, RX_REPLY,
 };
 
 use crate::held::{Held, Shelf};
 use crate::pool::{Grants, Pool, SLOT_SIZE};
 
-/// The packets that have arrived since the last time, in order of arrival: an iterator over [`Packet`]s. What is not
-/// taken from it is dropped.
+/// The packets that have arrived since the last batch, in order of arrival: an iterator over [`Packet`]s. Packets that are not taken from
+/// it are dropped.
 ///
 /// ```
 /// # use pinion_sdk::{Batch, Function, InitError, testing::Harness};
@@ -24,7 +24,7 @@ use crate::pool::{Grants, Pool, SLOT_SIZE};
 /// # impl Function for Police {
 /// #     fn init(_config: &[u8]) -> Result<Self, InitError> { Ok(Self) }
 /// fn handle(&mut self, batch: Batch<'_>) {
-///     // Of each batch, ten packets may pass.
+///     // Pass ten packets of each batch.
 ///     for packet in batch.take(10) {
 ///         packet.send();
 ///     }
@@ -43,7 +43,7 @@ impl<'a> Batch<'a> {
         Self { grants }
     }
 
-    /// Where packets lie that were [held](Packet::hold).
+    /// Returns access to the packets that were [held](Packet::hold).
     #[must_use]
     pub fn shelf(&self) -> Shelf<'a> {
         self.grants.shelf()
@@ -55,7 +55,7 @@ impl<'a> Batch<'a> {
         self.shelf().make(bytes)
     }
 
-    /// Whether all packets have been taken.
+    /// Returns whether all packets have been taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.grants.remaining() == 0
@@ -91,16 +91,16 @@ impl fmt::Debug for Batch<'_> {
     }
 }
 
-/// The last number that is taken for an output's; no chain has so many.
+/// The last number that counts as an output; no chain has so many.
 const OUTPUT_LAST: u16 = PORT_REPLY - 1;
 const _: () = assert!(OUTPUT_LAST >= OUTPUTS_MAX && OUTPUT_LAST < PORT_DROP);
 
-/// A slot has not enough bytes left for a change of a packet's length.
+/// A slot has too few bytes left for a change of a packet's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// Bytes asked for.
+    /// Requested bytes.
     pub wanted: usize,
-    /// Bytes there were.
+    /// Available bytes.
     pub available: usize,
 }
 
@@ -112,8 +112,8 @@ impl fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
-/// One frame, from its Ethernet header on, in a slot of its own. Dropped unless [sent](Packet::send), also
-/// [by another output](Packet::send_to), or [replied](Packet::reply).
+/// One frame, from its Ethernet header on, in a slot of its own. It is dropped unless it is [sent](Packet::send), possibly [by another
+/// output](Packet::send_to), [replied](Packet::reply) or [held](Packet::hold).
 ///
 /// ```
 /// # use pinion_sdk::{Batch, Function, InitError, testing::Harness};
@@ -122,7 +122,7 @@ impl std::error::Error for NoRoom {}
 /// #     fn init(_config: &[u8]) -> Result<Self, InitError> { Ok(Self) }
 /// fn handle(&mut self, batch: Batch<'_>) {
 ///     for mut packet in batch {
-///         // Put a VLAN tag after the addresses: four bytes more in front, and the addresses moved there.
+///         // Insert a VLAN tag after the addresses: extend the front by four bytes, and move the addresses there.
 ///         if packet.len() < 14 || packet.prepend(4).is_err() {
 ///             continue; // dropped
 ///         }
@@ -148,15 +148,33 @@ pub struct Packet<'a> {
     flags: u32,
 }
 
-/// What the device that received a packet has found out about a checksum of it.
+/// The result of the receiving device's check of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// It is right.
+    /// The checksum is correct.
     Good,
-    /// It is wrong.
+    /// The checksum is wrong.
     Bad,
-    /// The device does not tell, or the packet was sent by the chain's stage before.
+    /// The device does not report it, or the packet was sent by the chain's previous stage.
     Unknown,
+}
+
+/// The direction of a packet through a chain with a way back (`reverse` in its manifest).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heading {
+    /// From the first stage to the last.
+    Forward,
+    /// From the last stage to the first: packets that came in by a port of `reverse.from`, and replies to packets that go forwards.
+    Backward,
+}
+
+/// One side of a function that separates two networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The network that the function protects.
+    Inside,
+    /// All other networks.
+    Outside,
 }
 
 impl<'a> Packet<'a> {
@@ -172,14 +190,14 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// What is known of the IPv4 header's checksum as the packet was received.
+    /// Returns what the device reported on the IPv4 header's checksum when the packet was received.
     #[must_use]
     pub fn ip_checksum(&self) -> Checksum {
         self.checksum(RX_IP_CHECKSUM_GOOD, RX_IP_CHECKSUM_BAD)
     }
 
-    /// What is known of the TCP or UDP checksum as the packet was received: if it is [`Checksum::Good`], a function need not
-    /// compute it to check it.
+    /// Returns what the device reported on the TCP or UDP checksum when the packet was received. If it is [`Checksum::Good`], a function
+    /// need not compute it to check it.
     #[must_use]
     pub fn l4_checksum(&self) -> Checksum {
         self.checksum(RX_L4_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD)
@@ -200,49 +218,130 @@ impl<'a> Packet<'a> {
         &self.bytes[self.offset..self.offset + self.len]
     }
 
-    /// The frame, to be changed in place.
+    /// Returns the frame, to be changed in place.
     #[inline]
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.offset..self.offset + self.len]
     }
 
-    /// The frame's length in bytes.
+    /// Returns the frame's length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no bytes in it.
+    /// Returns whether the frame has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Index of the node's port that the packet came in by.
+    /// Returns the index of the packet's ingress port. A reply of a later stage has the port of the packet that it replies to: in a chain
+    /// with a way back, [`Packet::heading`] says which direction a packet comes from.
     #[must_use]
     pub fn ingress_port(&self) -> u16 {
         self.ingress_port
     }
 
-    /// Bytes free before the frame: what [`Packet::prepend`] can give.
+    /// Returns the packet's direction through its chain, by the node's own record. `None` if the chain has no way back, if the packet is a
+    /// message, or if the function has made it.
+    ///
+    /// ```
+    /// use pinion_sdk::testing::{Harness, Outcome};
+    /// use pinion_sdk::{Heading, InitError, Packet, PacketFunction};
+    ///
+    /// /// Passes packets in one direction only.
+    /// struct OneWay;
+    ///
+    /// impl PacketFunction for OneWay {
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self)
+    ///     }
+    ///
+    ///     fn handle(&mut self, packet: Packet<'_>) {
+    ///         if packet.heading() == Some(Heading::Forward) {
+    ///             packet.send();
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mut harness = Harness::<OneWay>::new(b"").unwrap();
+    /// let mut pass = |heading| harness.deliver_heading(heading, 0, &[&[0; 60]]).remove(0).outcome;
+    /// assert_eq!([Heading::Forward, Heading::Backward].map(&mut pass), [Outcome::Sent, Outcome::Dropped]);
+    /// ```
+    #[must_use]
+    pub fn heading(&self) -> Option<Heading> {
+        match self.flags & (RX_FORWARD | RX_BACKWARD) {
+            RX_FORWARD => Some(Heading::Forward),
+            RX_BACKWARD => Some(Heading::Backward),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the packet is a reply, in a chain with a way back: another stage made it, or sent it back, as a
+    /// [reply](Packet::reply) to a packet that came in by this port.
+    #[must_use]
+    pub fn is_reply(&self) -> bool {
+        self.flags & RX_REPLY != 0
+    }
+
+    /// Returns the side that the packet comes from, independent of its source address. In a chain with a way back, packets that go forwards
+    /// come from inside. In other chains, packets that came in by one of `inside_ports` do. `None` if neither is known: the chain has no
+    /// way back, and no port is given.
+    ///
+    /// ```
+    /// use pinion_sdk::testing::Harness;
+    /// use pinion_sdk::{InitError, Packet, PacketFunction, Side};
+    ///
+    /// /// Passes packets that come in by the node's second port.
+    /// struct OutOnly;
+    ///
+    /// impl PacketFunction for OutOnly {
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self)
+    ///     }
+    ///
+    ///     fn handle(&mut self, packet: Packet<'_>) {
+    ///         if packet.side(&[1]) == Some(Side::Inside) {
+    ///             packet.send();
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # use pinion_sdk::testing::Outcome;
+    /// let mut harness = Harness::<OutOnly>::new(b"").unwrap();
+    /// let outcomes = [0, 1].map(|port| harness.deliver_from(port, &[&[0; 60]])[0].outcome);
+    /// assert_eq!(outcomes, [Outcome::Dropped, Outcome::Sent]);
+    /// ```
+    #[must_use]
+    pub fn side(&self, inside_ports: &[u16]) -> Option<Side> {
+        let of = |is_inside| if is_inside { Side::Inside } else { Side::Outside };
+        match self.heading() {
+            Some(heading) => Some(of(heading == Heading::Forward)),
+            None if inside_ports.is_empty() => None,
+            None => Some(of(inside_ports.contains(&self.ingress_port))),
+        }
+    }
+
+    /// Returns the bytes free before the frame, which [`Packet::prepend`] can use.
     #[must_use]
     pub fn headroom(&self) -> usize {
         self.offset
     }
 
-    /// Bytes free after the frame: what [`Packet::set_len`] can add.
+    /// Returns the bytes free after the frame, which [`Packet::set_len`] can use.
     #[must_use]
     pub fn tailroom(&self) -> usize {
         SLOT_SIZE - self.offset - self.len
     }
 
-    /// Cuts the frame's end off, or makes it longer by zeroes.
+    /// Truncates the frame, or extends it by zeroes.
     ///
     /// # Errors
     ///
-    /// The slot has no room for so many bytes; the packet is as it was.
+    /// The slot has no room for so many bytes; the packet is unchanged.
     pub fn set_len(&mut self, len: usize) -> Result<(), NoRoom> {
         let available = SLOT_SIZE - self.offset;
         if len > available {
@@ -255,11 +354,11 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
-    /// Makes the frame longer by `count` zeroes in front, for a header to be written there.
+    /// Extends the frame by `count` zeroes at its front, where the caller can write a header.
     ///
     /// # Errors
     ///
-    /// The slot has less [headroom](Packet::headroom); the packet is as it was.
+    /// The slot has less [headroom](Packet::headroom); the packet is unchanged.
     pub fn prepend(&mut self, count: usize) -> Result<(), NoRoom> {
         let available = self.headroom();
         let offset = available.checked_sub(count).ok_or(NoRoom { wanted: count, available })?;
@@ -269,29 +368,29 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
-    /// Cuts `count` bytes off the frame's front.
+    /// Removes `count` bytes from the frame's front.
     ///
     /// # Errors
     ///
-    /// The frame is shorter than that; the packet is as it was.
+    /// The frame is shorter than that; the packet is unchanged.
     pub fn trim_front(&mut self, count: usize) -> Result<(), NoRoom> {
         self.len = self.len.checked_sub(count).ok_or(NoRoom { wanted: count, available: self.len })?;
         self.offset += count;
         Ok(())
     }
 
-    /// Sends the packet on by the stage's first output: to the next stage of the chain, or out of the node after the last,
-    /// unless the chain says otherwise.
+    /// Sends the packet by the stage's first output: to the next stage of the chain, or out of the node after the last, unless the chain's
+    /// manifest says otherwise.
     #[inline]
     pub fn send(self) {
         self.finish(PORT_NEXT);
     }
 
-    /// Sends the packet on by one of the stage's outputs, as the chain's manifest lists them: `outputs = ["fast", "slow"]`
-    /// makes `fast` output 0, which [`Packet::send`] uses, and `slow` output 1.
+    /// Sends the packet by one of the stage's outputs, numbered as the chain's manifest lists them: `outputs = ["fast", "slow"]` makes
+    /// `fast` output 0, which [`Packet::send`] uses, and `slow` output 1.
     ///
-    /// An output that the chain does not give this stage is a fault of the function's: the node ends the instance for
-    /// it, and says so. A function that is to run in chains of many shapes learns its outputs from its configuration.
+    /// If the chain does not give the stage this output, the function is at fault: the node ends the instance and reports the reason. A
+    /// function for chains of different shapes should read its outputs from its configuration.
     ///
     /// ```
     /// # use pinion_sdk::{Batch, Function, InitError, testing::{Harness, Outcome}};
@@ -312,22 +411,22 @@ impl<'a> Packet<'a> {
     /// ```
     #[inline]
     pub fn send_to(self, output: u16) {
-        // The numbers beyond mean something else.
+        // Larger numbers have other meanings.
         self.finish(output.min(OUTPUT_LAST));
     }
 
-    /// Sends the packet back out of the port it came in by, past the rest of the chain; in a chain with a way back, through the
-    /// stages between here and that port. Turning the addresses round is the function's task.
+    /// Sends the packet back out of its ingress port, past the rest of the chain; in a chain with a way back, through the stages between
+    /// this stage and that port. Swapping the addresses is left to the function.
     #[inline]
     pub fn reply(self) {
         self.finish(PORT_REPLY);
     }
 
-    /// Keeps the packet for later, as it is: the function may hold it in its own state, and [takes it up](Shelf::take) in a later batch, or when
-    /// its [deadline](crate::Function::deadline_ns) has passed. Its slot stays taken meanwhile: a function with all of its slots
-    /// in its hands gets no more packets.
+    /// Keeps the packet for later, unchanged. The function stores the result in its own state, and [takes the packet up](Shelf::take) in a
+    /// later batch, or when its [deadline](crate::Function::deadline_ns) has passed. The slot stays in use meanwhile: a function that holds
+    /// all of its slots gets no more packets.
     ///
-    /// The first one in an instance allocates.
+    /// The first call in an instance allocates.
     pub fn hold(self) -> Held {
         let descriptor = Descriptor { port: self.ingress_port, flags: self.flags, ..self.descriptor(PORT_DROP) };
         let held = Held::new(self.pool.kept(), descriptor);
@@ -335,8 +434,8 @@ impl<'a> Packet<'a> {
         held
     }
 
-    /// Another packet of the same bytes, and of the same port, in a slot of the function's [own](crate::Function::OWN_SLOTS); none if all of them are in
-    /// use.
+    /// Copies the packet, with the same port, into one of the function's [own](crate::Function::OWN_SLOTS) slots. `None` if all of them are
+    /// in use.
     #[must_use]
     pub fn try_clone(&self) -> Option<Self> {
         let mut clone = self.pool.make()?;
@@ -346,7 +445,7 @@ impl<'a> Packet<'a> {
         Some(clone)
     }
 
-    /// Drops the packet, as going out of scope does; for saying so.
+    /// Drops the packet, as going out of scope does, but explicitly.
     #[inline]
     pub fn discard(self) {
         drop(self);
@@ -358,7 +457,7 @@ impl<'a> Packet<'a> {
         core::mem::forget(self);
     }
 
-    /// Called once per packet: the slot is the node's from here on.
+    /// Called once per packet: from here on the node owns the slot.
     #[inline]
     fn give_back(&self, port: u16) {
         self.pool.transmit(self.descriptor(port));

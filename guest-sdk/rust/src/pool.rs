@@ -1,16 +1,16 @@
 //! A guest's packet memory: the pool header, both rings and the slots, as the contract lays them out.
 //!
-//! Owns the one place where a slot's number becomes a reference to its bytes. Used by the exported entry points, and by
-//! the fake node of [`crate::testing`]; functions only ever see [`crate::Packet`]. It must never write to a slot
-//! that no packet is in: what was never touched costs the node no memory.
+//! Contains the only code that turns a slot's number into a reference to its bytes. Used by the exported entry points, and by the fake node
+//! of [`crate::testing`]; functions see only [`crate::Packet`]. It must never write to a slot without a packet: a slot that was never
+//! touched costs the node no memory.
 //!
 //! ```text
-//!   PoolMemory   | header | what else is looked at after each wait | rx ring: head, tail, entries | tx ring: likewise | slot 0 | slot 1 | ...
+//!   PoolMemory   | header | what each wait reads besides | rx ring: head, tail, entries | tx ring: likewise | slot 0 | slot 1 | ...
 //!                    ^                                                  host writes                  guest writes
-//!                    `-- `pinion_pool` fills it in
+//!                    `-- filled in by `pinion_pool`
 //! ```
 //!
-//! Everything here is single-threaded, and all zero until used, so that it lies in the module's BSS.
+//! Everything here is single-threaded, and all zero until it is used, so that it lies in the module's BSS.
 
 #![allow(unsafe_code)] // turns slot numbers into references
 
@@ -26,17 +26,17 @@ use pinion_abi::{
 use crate::held::{Held, Kept, Shelf};
 use crate::{Batch, Packet};
 
-/// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. An odd number of cache
-/// lines: the starts of slots a power of two apart would share few places of a processor's caches.
+/// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. The size is an odd number of cache lines:
+/// slots at addresses a power of two apart would share few sets of a processor's caches.
 pub const SLOT_SIZE: usize = 2112;
 
-/// Bytes that a packet can have which a function makes: as many as one that comes in.
+/// Most bytes of a packet that a function makes: as many as a received packet can have.
 pub const PACKET_BYTES_MAX: usize = SLOT_SIZE - RX_HEADROOM as usize;
 
 /// Slots of a pool unless [`export!`](crate::export) says otherwise.
 pub const SLOT_COUNT_DEFAULT: usize = 256;
 
-/// The number of slots, if a node would take it; fails to compile otherwise.
+/// Returns the number of slots if a node would accept it; fails to compile otherwise.
 #[doc(hidden)]
 #[must_use]
 pub const fn checked_slot_count(count: usize) -> usize {
@@ -45,7 +45,7 @@ pub const fn checked_slot_count(count: usize) -> usize {
     count
 }
 
-/// How many of `slots` slots are the function's own, if a node would take it; fails to compile otherwise.
+/// Returns the number of the function's own slots among `slots`, if a node would accept it; fails to compile otherwise.
 #[doc(hidden)]
 #[must_use]
 pub const fn checked_own_slots(own: u16, slots: usize) -> u16 {
@@ -82,14 +82,14 @@ impl<const ENTRIES: usize> RingMemory<ENTRIES> {
     }
 }
 
-/// All the packet memory of a module with `SLOTS` slots. Rings have as many entries, so none can overflow: a slot is in
-/// a ring once at most.
+/// All the packet memory of a module with `SLOTS` slots. Each ring has as many entries. As a slot is in a ring at most once, no ring can
+/// overflow.
 #[doc(hidden)]
 #[repr(C, align(64))]
 pub struct PoolMemory<const SLOTS: usize> {
     header: Cell<PoolHeader>,
     own_in_use: OwnInUse,
-    // From here on all is looked at after each wait, and lies in one cache line with the ring's indices, which the node has fetched.
+    // The fields from here on are read after each wait. They share a cache line with the ring's indices, which the node has fetched.
     kept: OnceCell<Rc<Kept>>,
     open: Cell<bool>,
     finished: Cell<bool>,
@@ -99,7 +99,7 @@ pub struct PoolMemory<const SLOTS: usize> {
 }
 
 impl<const SLOTS: usize> PoolMemory<SLOTS> {
-    /// Memory with nothing in it.
+    /// Makes memory that is not in use yet.
     #[must_use]
     pub const fn new() -> Self {
         const BLANK: PoolHeader = PoolHeader {
@@ -146,16 +146,16 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
         address(self)
     }
 
-    /// The one view of this memory, of which so many slots are the function's own.
+    /// Returns the only view of this memory, with this number of the function's own slots.
     ///
     /// # Panics
     ///
-    /// If there is one already.
+    /// If a view exists already.
     pub(crate) fn open(&self, own_slots: u16) -> Pool<'_> {
         assert!(!self.open.replace(true), "the pool is in use already: `pinion_run` was called twice");
         let own_from = SLOTS as u16 - own_slots;
         let Self { open, finished, kept, own_in_use, slots, .. } = self;
-        // What was said before a snapshot was taken would be said by every instance.
+        // A request from before the snapshot would count in every instance.
         finished.set(false);
         #[cfg(target_family = "wasm")]
         OPEN.set(Some(NonNull::from(finished)));
@@ -182,7 +182,7 @@ impl<const SLOTS: usize> Default for PoolMemory<SLOTS> {
 
 const OWN_WORDS: usize = SLOT_COUNT_MAX as usize / 64;
 
-/// Which slots of the function's own are not to be used, a bit each: there is a packet in it, or it was sent and has not come back.
+/// One bit per own slot that is in use: it contains a packet, or was sent and has not been returned.
 struct OwnInUse([Cell<u64>; OWN_WORDS]);
 
 impl OwnInUse {
@@ -190,7 +190,7 @@ impl OwnInUse {
         Self([const { Cell::new(0) }; OWN_WORDS])
     }
 
-    /// The first of these slots that is not in use, which it is from now on.
+    /// Returns the first of these slots that is free, and marks it as in use.
     fn take(&self, own: core::ops::Range<u16>) -> Option<u16> {
         let mut slots = own;
         slots.find(|slot| {
@@ -223,14 +223,14 @@ impl Ring<'_> {
         &self.entries[index as usize & (self.entries.len() - 1)]
     }
 
-    /// Appends as the producer does. The caller knows that there is room.
+    /// Appends an entry, as the producer. The caller knows that there is room.
     pub(crate) fn push(&self, descriptor: Descriptor) {
         let tail = self.tail.get();
         self.entry(tail).set(descriptor);
         self.tail.set(tail.wrapping_add(1));
     }
 
-    /// Takes the next entry as the consumer does.
+    /// Takes the next entry, as the consumer.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn pop(&self) -> Option<Descriptor> {
         let head = self.head.get();
@@ -250,11 +250,11 @@ impl Ring<'_> {
 
 #[cfg(target_family = "wasm")]
 std::thread_local! {
-    /// The `finished` of the pool that is in use.
+    /// The `finished` flag of the pool in use.
     static OPEN: Cell<Option<NonNull<Cell<bool>>>> = const { Cell::new(None) };
 }
 
-/// The instance is done, if it is at work.
+/// Marks the instance as finished, if a pool is open.
 #[cfg(target_family = "wasm")]
 pub(crate) fn set_finished() {
     if let Some(finished) = OPEN.get() {
@@ -264,16 +264,16 @@ pub(crate) fn set_finished() {
     }
 }
 
-/// A module's packet memory in use: there is one of it at a time.
+/// A module's packet memory in use: only one exists at a time.
 pub(crate) struct Pool<'m> {
     open: &'m Cell<bool>,
     #[cfg(target_family = "wasm")]
     finished: &'m Cell<bool>,
     kept: &'m OnceCell<Rc<Kept>>,
     own_in_use: &'m OwnInUse,
-    /// The first slot of the function's own.
+    /// The first of the function's own slots.
     own_from: u16,
-    /// By which the last packet came in: so does what the function makes leave, if it replies.
+    /// Ingress port of the last packet. Replies that the function makes leave by it.
     ingress_port: Cell<u16>,
     rx: Ring<'m>,
     tx: Ring<'m>,
@@ -281,27 +281,27 @@ pub(crate) struct Pool<'m> {
 }
 
 impl<'m> Pool<'m> {
-    /// Whether the instance is done.
+    /// Returns whether the instance has finished.
     #[cfg(target_family = "wasm")]
     #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.get()
     }
 
-    /// Whether the instance is done.
+    /// Returns whether the instance has finished.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn is_finished(&self) -> bool {
         crate::finish::is_asked()
     }
 
-    /// What the node has published next, `count` descriptors: packets, and slots of the function's own that have come back.
+    /// Takes the next `count` published descriptors: packets, and the function's own slots that are returned.
     pub(crate) fn batch(&self, count: u32) -> Batch<'_> {
         let next = self.rx.advance(count);
         let returned = if self.has_own_slots() { self.take_returned(next, count) } else { 0 };
         Batch::new(Grants { pool: self, next, remaining: count - returned })
     }
 
-    /// Of `count` descriptors from index `next` on, takes back the slots that are no packets; how many.
+    /// Takes back the own slots that the `count` descriptors from index `next` on return. Returns how many these are.
     #[cold]
     fn take_returned(&self, next: u32, count: u32) -> u32 {
         let descriptors = (0..count).map(|step| self.rx.entry(next.wrapping_add(step)).get());
@@ -311,7 +311,7 @@ impl<'m> Pool<'m> {
             .count() as u32
     }
 
-    /// Whether one of the next `count` descriptors is a packet's.
+    /// Returns whether one of the next `count` descriptors is a packet.
     pub(crate) fn has_packet(&self, count: u32) -> bool {
         let next = self.rx.head.get();
         !self.has_own_slots() || (0..count).any(|step| self.rx.entry(next.wrapping_add(step)).get().len > 0)
@@ -321,7 +321,8 @@ impl<'m> Pool<'m> {
         usize::from(self.own_from) < self.slots.len()
     }
 
-    /// An empty packet in a slot of the function's own, as if it came in by where the last one did; none if all of them are in use.
+    /// Makes an empty packet in one of the function's own slots, with the ingress port of the last packet. `None` if all of them are in
+    /// use.
     pub(crate) fn make(&self) -> Option<Packet<'_>> {
         let slot = self.own_in_use.take(self.own_from..self.slots.len() as u16)?;
         let descriptor =
@@ -336,27 +337,27 @@ impl<'m> Pool<'m> {
         self.ingress_port.set(port);
     }
 
-    /// Where the packets lie that the function holds.
+    /// Returns access to the packets that the function holds.
     pub(crate) fn shelf(&self) -> Shelf<'_> {
         Shelf::new(self)
     }
 
-    /// Puts a slot that the function owns, and has no packet of any more, into the transmit ring.
+    /// Puts a slot that the function owns, and that no longer contains a packet, into the transmit ring.
     #[inline]
     pub(crate) fn transmit(&self, descriptor: Descriptor) {
         if descriptor.slot >= self.own_from && descriptor.port == PORT_DROP {
-            // The node has nothing to do with what was made and not sent.
+            // A packet that was made and not sent does not concern the node.
             return self.own_in_use.give_back(descriptor.slot);
         }
         self.tx.push(descriptor);
     }
 
-    /// What is known of the packets that the function holds.
+    /// Returns the record of the packets that the function holds.
     pub(crate) fn kept(&self) -> &Rc<Kept> {
         self.kept.get_or_init(Rc::default)
     }
 
-    /// Gives back the slots of packets that were held and dropped.
+    /// Returns to the node the slots of packets that were held and then dropped.
     #[inline]
     pub(crate) fn give_back_dropped(&self) {
         if let Some(kept) = self.kept.get() {
@@ -364,11 +365,11 @@ impl<'m> Pool<'m> {
         }
     }
 
-    /// The packet that was held.
+    /// Returns the packet that was held.
     ///
     /// # Panics
     ///
-    /// If that was in another pool.
+    /// If it was held in another pool.
     pub(crate) fn take_up(&self, held: Held) -> Packet<'_> {
         assert!(
             self.kept.get().is_some_and(|kept| held.is_of(kept)),
@@ -381,19 +382,19 @@ impl<'m> Pool<'m> {
         Packet::new(self, bytes, descriptor)
     }
 
-    /// The host's side of the receive ring, for the fake node.
+    /// Returns the host's side of the receive ring, for the fake node.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn receive_ring(&self) -> &Ring<'m> {
         &self.rx
     }
 
-    /// The host's side of the transmit ring, for the fake node.
+    /// Returns the host's side of the transmit ring, for the fake node.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn transmit_ring(&self) -> &Ring<'m> {
         &self.tx
     }
 
-    /// The bytes of a slot that the fake node owns.
+    /// Returns the bytes of a slot that the fake node owns.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn host_slot(&mut self, slot: u16) -> &mut [u8; SLOT_SIZE] {
         // SAFETY: packets borrow the pool, so none is alive while it is borrowed mutably here.
@@ -401,7 +402,7 @@ impl<'m> Pool<'m> {
     }
 }
 
-/// Receive descriptors that were taken off the ring and not yet looked at.
+/// Receive descriptors that were taken off the ring and not yet read.
 pub(crate) struct Grants<'a> {
     pool: &'a Pool<'a>,
     next: u32,
@@ -417,7 +418,7 @@ impl<'a> Grants<'a> {
         self.pool.shelf()
     }
 
-    /// The packet of the next descriptor.
+    /// Returns the packet of the next descriptor.
     ///
     /// # Panics
     ///
@@ -428,7 +429,7 @@ impl<'a> Grants<'a> {
         let descriptor = loop {
             let descriptor = self.pool.rx.entry(self.next).get();
             self.next = self.next.wrapping_add(1);
-            // Slots that have come back were taken before.
+            // Returned slots were taken before.
             if descriptor.len > 0 || !self.pool.has_own_slots() {
                 break descriptor;
             }

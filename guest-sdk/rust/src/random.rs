@@ -1,4 +1,4 @@
-//! Random bytes from the node, fit for keys.
+//! Random bytes from the node that are fit for keys.
 
 use pinion_abi::RANDOM_BYTES_MAX;
 
@@ -6,7 +6,7 @@ use crate::host;
 
 /// Fills `buffer` with random bytes.
 ///
-/// What is drawn in [`Function::init`](crate::Function::init) is the same in all instances of a template; draw keys in
+/// Bytes that are drawn in [`Function::init`](crate::Function::init) are the same in all instances of a template; draw keys in
 /// [`Function::start`](crate::Function::start). In a test the bytes are the same in each run.
 ///
 /// ```

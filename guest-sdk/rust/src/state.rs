@@ -1,9 +1,9 @@
-//! What outlives an instance, or is shared with others: entries of [`Field`]s, by key, that the node keeps.
+//! Data that outlives an instance, or that instances share. The node stores it as entries of [`Field`]s, by key.
 //!
-//! A field is declared in the manifest, and granted to a stage to read or to write. All instances of all chains of the tenant that were granted
-//! a field of a name see the same entries: so one function may write what another may only read, and what one instance has learnt the
-//! next one knows. Who needs more than one step at a time looks at what is there and changes it only if it is still that
-//! ([`Field::compare_and_swap`]), or adds to a number ([`Field::add`]).
+//! A field is declared in the manifest, and granted to a stage to read or to write. All instances of all the tenant's chains that were
+//! granted a field of one name see the same entries. So one function may write entries that another may only read, and an instance can use
+//! what an earlier one has stored. An update in several steps reads the value and stores the new one only if the old one has not changed
+//! ([`Field::compare_and_swap`]); [`Field::add`] adds to a number in one step.
 //!
 //! ```toml
 //! [state.sessions]
@@ -23,7 +23,7 @@
 //! use pinion_sdk::testing::{Harness, StateField, grant_state};
 //! use pinion_sdk::{InitError, Packet, PacketFunction};
 //!
-//! /// Lets so many packets of each flow pass.
+//! /// Passes 100 packets of each flow.
 //! struct Limit {
 //!     sessions: Field,
 //! }
@@ -42,14 +42,14 @@
 //!     }
 //! }
 //!
-//! // In tests a field is granted by the test.
+//! // In tests the test grants the field.
 //! grant_state(StateField { value_bytes: 8, ..StateField::writable("sessions") });
 //! assert!(Harness::<Limit>::new(b"").is_ok());
 //! ```
 //!
-//! An entry is there until it is deleted, its time to live is over, no chain that declares its field is left, or the node ends. A call takes some
-//! hundred nanoseconds, more where the entry is in no cache, and is bounded in time like all calls: where somebody else is at the same entry for too long, the
-//! instance gives way to others and tries again, without the function noticing.
+//! An entry exists until it is deleted, its time to live is over, no chain that declares its field is left, or the node ends. A call takes
+//! a few hundred nanoseconds, more if the entry is in no cache. Its time is bounded like that of all calls: if another instance uses the
+//! same entry for too long, this instance yields and tries again, without the function noticing.
 
 use core::fmt;
 use core::time::Duration;
@@ -60,24 +60,24 @@ use crate::{InitError, host};
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = STATE_KEY_BYTES_MAX;
-/// The longest value that a field may be declared for, in bytes.
+/// The longest value that a field may be declared with, in bytes.
 pub const VALUE_BYTES_MAX: usize = STATE_VALUE_BYTES_MAX;
 
-/// Why a call came to nothing. What there was is as it was.
+/// Why a call failed. The stored data is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateError {
     /// The stage was granted no field of this name.
     NoField,
-    /// The stage was granted the field to read only.
+    /// The stage may only read the field.
     Denied,
-    /// The key is longer than [`KEY_BYTES_MAX`], or the value longer than the field is declared for.
+    /// The key is longer than [`KEY_BYTES_MAX`], or the value is longer than the field is declared with.
     TooLong,
     /// The field has no room for another entry.
     Full,
-    /// What is stored is not of the length that was asked for.
+    /// The stored value does not have the requested length.
     OtherLength,
-    /// Not in [`Function::init`](crate::Function::init), of which all instances have what it leaves behind.
+    /// Not allowed in [`Function::init`](crate::Function::init): all instances share its result.
     NotNow,
 }
 
@@ -105,7 +105,7 @@ impl StateError {
             Errno::Mismatch => Self::OtherLength,
             Errno::NotNow => Self::NotNow,
             Errno::TooLong => Self::TooLong,
-            // Calls that are made again, and those that say so by their results; addresses are always this memory's.
+            // Errors that callers handle before: repeated calls, and calls that return `Option`. Addresses always lie within this memory.
             errno @ (Errno::Ok | Errno::Fault | Errno::Again | Errno::NoEntry) => unreachable!("{errno:?}"),
         }
     }
@@ -118,12 +118,12 @@ pub struct Field {
 }
 
 impl Field {
-    /// The field of this name. To be called in [`Function::init`](crate::Function::init): then a chain that does not grant it is refused when it is
-    /// applied.
+    /// Opens the field of this name. Call it in [`Function::init`](crate::Function::init): then a chain that does not grant the field is
+    /// refused when it is applied.
     ///
     /// # Errors
     ///
-    /// A sentence that names the field, if the stage was not granted it.
+    /// The stage was not granted the field; the message names the field.
     pub fn open(name: &str) -> Result<Self, InitError> {
         match call(|| host::state_open(name)) {
             Ok(number) => Ok(Self { number }),
@@ -131,7 +131,7 @@ impl Field {
         }
     }
 
-    /// Copies what is stored under a key to the start of `buffer`, as much as fits. `None`, if nothing is.
+    /// Copies the value stored under a key to the start of `buffer`, as much as fits. `None` if there is no entry.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Field {
         Ok(len.map(|len| &buffer[..buffer.len().min(usize::try_from(len).unwrap_or(0))]))
     }
 
-    /// What is stored under a key, if that is so many bytes: for numbers, with their `from_le_bytes`.
+    /// Returns the value stored under a key, if it has `N` bytes: for numbers, with their `from_le_bytes`.
     ///
     /// ```
     /// # use pinion_sdk::state::Field;
@@ -156,7 +156,7 @@ impl Field {
     ///
     /// # Errors
     ///
-    /// [`StateError::OtherLength`], if it is more or less.
+    /// [`StateError::OtherLength`] if it has another length.
     #[inline]
     pub fn get_array<const N: usize>(&self, key: impl AsRef<[u8]>) -> Result<Option<[u8; N]>, StateError> {
         let mut value = [0; N];
@@ -167,7 +167,7 @@ impl Field {
         }
     }
 
-    /// Stores a value under a key, whatever there was. Its time to live begins anew.
+    /// Stores a value under a key, whether or not there was one. Its time to live starts again.
     ///
     /// # Errors
     ///
@@ -177,8 +177,8 @@ impl Field {
         done(call(|| host::state_put(self.number, key.as_ref(), value.as_ref())))
     }
 
-    /// Stores a value under a key if what is there is `expected`, or if nothing is and nothing is expected; whether that was so. Its
-    /// time to live begins anew then.
+    /// Stores a value under a key if the stored value equals `expected`, or, if that is `None`, if there is no entry. Returns whether it
+    /// has stored the value. The time to live then starts again.
     ///
     /// ```
     /// # use pinion_sdk::state::Field;
@@ -207,12 +207,12 @@ impl Field {
         }
     }
 
-    /// Adds to the number under a key, 8 bytes, which is zero if it is not there, and wraps around at its ends; the sum. Of an entry that
-    /// was there, the time to live goes on.
+    /// Adds to the number under a key: 8 bytes, zero if there is no entry. It wraps around at its ends. Returns the sum. The time to live
+    /// of an existing entry continues.
     ///
     /// # Errors
     ///
-    /// [`StateError::OtherLength`], if there are not 8 bytes.
+    /// [`StateError::OtherLength`] if the value does not have 8 bytes.
     #[inline]
     pub fn add(&self, key: impl AsRef<[u8]>, delta: i64) -> Result<i64, StateError> {
         let mut sum = 0;
@@ -220,7 +220,7 @@ impl Field {
         Ok(sum)
     }
 
-    /// Has an entry end after so long, in milliseconds, or stay if `None`; whether there is one.
+    /// Sets an entry's time to live, in whole milliseconds; `None` keeps it without limit. Returns whether there is such an entry.
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ impl Field {
         Ok(entry(call(|| host::state_expire(self.number, key.as_ref(), ttl_ms)))?.is_some())
     }
 
-    /// Removes an entry; whether there was one.
+    /// Removes an entry. Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ impl Field {
     }
 }
 
-/// Calls until it is not told to come again: each time, the node lets others run in between.
+/// Repeats a call until the result is not [`Errno::Again`]. The node lets others run between two calls.
 #[inline]
 fn call(mut host: impl FnMut() -> i32) -> Result<i32, Errno> {
     loop {
@@ -253,7 +253,7 @@ fn call(mut host: impl FnMut() -> i32) -> Result<i32, Errno> {
     }
 }
 
-/// What came of a call for an entry that may not be there.
+/// Converts the result of a call for an entry that may not exist.
 #[inline]
 fn entry(called: Result<i32, Errno>) -> Result<Option<i32>, StateError> {
     match called {

@@ -1,13 +1,13 @@
-//! A table of what goes on: [`Table`], which never grows, forgets what is idle, and takes the same few steps for each operation.
+//! A table of bounded size with expiring entries: [`Table`] never grows, forgets idle entries, and takes constant time for each operation.
 //!
 //! ```text
-//!   hash of the key -> heads: the first of a short list, linked through the entries
-//!   entries          in one array, made once; who is free is linked as well
-//!   queues           one for each lifetime: all entries that have it, the longest idle one first
+//!   hash of the key -> heads: the first entry of a short list, linked through the entries
+//!   entries          in one array, made once; free entries are linked as well
+//!   queues           one for each lifetime: all its entries, the longest idle one first
 //! ```
 //!
-//! As a lifetime is the same for all entries of a queue, the first one of a queue is the next to expire, and nothing ever has to look for
-//! it. Expired entries stay where they are until somebody asks for them or for their place.
+//! All entries of a queue have the same lifetime, so the first one is the next to expire, and no operation has to search for it. Expired
+//! entries stay in the table until a lookup finds them or an insertion needs the room.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -15,10 +15,10 @@ use std::hash::DefaultHasher;
 
 use crate::random;
 
-/// No entry. Indices are one higher than places, so that memory that nobody has written to is an empty table.
+/// No entry. Stored numbers are one higher than indices, so that zeroed memory is an empty table.
 const NONE: u32 = 0;
 
-/// A [`Table`] has no place left: all entries have been used within their lifetimes.
+/// A [`Table`] is full: all entries have been used within their lifetimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -30,10 +30,10 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// A map of bounded size whose entries expire when nobody has touched them for their lifetime, one of a few.
+/// A map of bounded size. An entry expires when it was not touched for its lifetime, which is one of a few.
 ///
-/// Made in [`init`](crate::Function::init), it costs an instance the pages it uses and no others. [`Table::start`] belongs into
-/// [`start`](crate::Function::start): else whoever sees the module knows which keys to send for all of them to meet in one place.
+/// If it is made in [`init`](crate::Function::init), an instance pays only for the pages that it uses. Call [`Table::start`] in
+/// [`start`](crate::Function::start): otherwise an attacker with access to the module can choose keys that all have the same hash.
 ///
 /// ```
 /// use pinion_sdk::table::{Full, Table};
@@ -54,7 +54,7 @@ impl std::error::Error for Full {}
 /// ```
 #[derive(Debug)]
 pub struct Table<K, V> {
-    /// For each value of the hash the first entry.
+    /// The first entry for each value of the hash.
     heads: Vec<u32>,
     entries: Vec<Entry<K, V>>,
     capacity: usize,
@@ -77,7 +77,7 @@ struct Entry<K, V> {
     lifetime: usize,
 }
 
-/// Entries of one lifetime, the longest idle one first.
+/// Entries of one lifetime, the longest idle first.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     lifetime_ns: u64,
@@ -86,11 +86,11 @@ struct Queue {
 }
 
 impl<K: Copy + Eq + Hash, V> Table<K, V> {
-    /// A table of so many entries at most, each of one of these lifetimes, by their index.
+    /// Makes a table of at most `capacity` entries. Each entry has one of these lifetimes, given by its index.
     ///
     /// # Panics
     ///
-    /// If the capacity is none or beyond 2^24: check what comes from a configuration.
+    /// If the capacity is 0 or more than 2^24: check a value that comes from a configuration.
     #[must_use]
     pub fn new(capacity: usize, lifetimes_ns: &[u64]) -> Self {
         assert!((1..=1 << 24).contains(&capacity), "a table of {capacity} entries; 1 to 2^24 are possible");
@@ -105,10 +105,10 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         }
     }
 
-    /// Draws the secret that decides where keys have their place. Forgets all entries.
+    /// Draws the secret key of the hash, and forgets all entries.
     pub fn start(&mut self) {
         random::fill(&mut self.secret);
-        // An instance that starts has an empty table: its memory is not to be written to without need.
+        // When an instance starts, its table is empty, and its memory must not be written to without need.
         if !self.entries.is_empty() {
             self.heads.fill(NONE);
             self.entries.clear();
@@ -117,13 +117,13 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         }
     }
 
-    /// The value of a key, if it has not expired.
+    /// Returns the value of a key, if it has not expired.
     pub fn get(&mut self, key: &K, now_ns: u64) -> Option<&mut V> {
         let place = self.live(key, now_ns)?;
         Some(&mut self.entries[place].value)
     }
 
-    /// The same, and it gets that lifetime from now on.
+    /// Returns the value of a key, if it has not expired, and restarts the entry with this lifetime.
     pub fn touch(&mut self, key: &K, lifetime: usize, now_ns: u64) -> Option<&mut V> {
         let place = self.live(key, now_ns)?;
         self.unqueue(place);
@@ -131,11 +131,11 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         Some(&mut self.entries[place].value)
     }
 
-    /// Puts a value there, in place of the one that the key may have had.
+    /// Inserts a value, or replaces the value that the key has.
     ///
     /// # Errors
     ///
-    /// There is no place.
+    /// The table is full.
     pub fn insert(&mut self, key: K, value: V, lifetime: usize, now_ns: u64) -> Result<(), Full> {
         if let Some(found) = self.touch(&key, lifetime, now_ns) {
             *found = value;
@@ -150,7 +150,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
             self.entries.len() - 1
         } else {
             let place = self.vacancy(now_ns).ok_or(Full)?;
-            // Whoever has made room may have been the first of the same hash.
+            // The released entry may have been the first with the same hash.
             let next_alike = self.heads[head];
             self.free = self.entries[place].next_alike;
             self.entries[place] = entry(next_alike);
@@ -161,7 +161,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         Ok(())
     }
 
-    /// Forgets a key; whether it was there.
+    /// Removes a key. Returns whether it was there.
     pub fn remove(&mut self, key: &K) -> bool {
         let found = self.find(key);
         if let Some(place) = found {
@@ -170,7 +170,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         found.is_some()
     }
 
-    /// Forgets the entry of that lifetime that has been idle for longest, if there is one: for those who would rather lose it than refuse another.
+    /// Removes the longest idle entry of a lifetime, if there is one: for functions that would rather lose it than refuse a new entry.
     pub fn evict(&mut self, lifetime: usize) -> Option<K> {
         let place = place(self.queues[lifetime].first)?;
         let key = self.entries[place].key;
@@ -178,7 +178,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         Some(key)
     }
 
-    /// A free place, if need be of an entry that has expired.
+    /// Finds a free entry. If there is none, releases an expired one.
     fn vacancy(&mut self, now_ns: u64) -> Option<usize> {
         if self.free == NONE {
             let firsts = self.queues.iter().filter_map(|queue| place(queue.first));
@@ -188,7 +188,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         place(self.free)
     }
 
-    /// Where the key is, unless it has expired; then it is released.
+    /// Returns the index of a key's entry, unless it has expired; then the entry is released.
     fn live(&mut self, key: &K, now_ns: u64) -> Option<usize> {
         let place = self.find(key)?;
         if self.is_expired(place, now_ns) {
@@ -221,7 +221,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         None
     }
 
-    /// Takes an entry out of everything and makes it the first free one.
+    /// Unlinks an entry from its list and its queue, and makes it the first free one.
     fn release(&mut self, place: usize) {
         let (index, head) = (place as u32 + 1, self.head_of(&self.entries[place].key));
         let next_alike = self.entries[place].next_alike;
@@ -263,7 +263,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
     }
 }
 
-/// The place that an index means.
+/// Converts a stored number into an index.
 fn place(index: u32) -> Option<usize> {
     index.checked_sub(1).map(|place| place as usize)
 }
@@ -278,7 +278,7 @@ mod tests {
 
     const LIFETIMES_NS: [u64; 2] = [10, 30];
 
-    /// The same as a list of key, value, lifetime and the time it was touched last, the longest idle first.
+    /// The model: a list of key, value, lifetime and time of the last touch, the longest idle first.
     #[derive(Default)]
     struct Model(Vec<(u8, u32, usize, u64)>);
 
@@ -320,7 +320,7 @@ mod tests {
                         prop_assert_eq!(table.touch(&key, lifetime, now_ns).copied(), touched.map(|entry| entry.1));
                     }
                     3 => {
-                        // One that has expired may still be there, and counts as there.
+                        // An expired entry may still be in the table, and then counts as removed.
                         let was_live = model.take(key).is_some();
                         prop_assert!(table.remove(&key) || !was_live);
                     }

@@ -1,8 +1,8 @@
 //! TCP connections that end in the function, over IPv4 and IPv6; with the feature `tcp`. The protocol is smoltcp's.
 //!
-//! There are two forms. A [`Service`] is told what happens to each of many connections and never waits: [`Server`] makes a
-//! [`Function`](crate::Function) of it. A [`Program`] reads and writes as if it were alone, and waits in between: one connection after the other, fit
-//! for an instance that serves one client.
+//! There are two forms. A [`Service`] is called on events of many connections and never waits: [`Server`] makes a
+//! [`Function`](crate::Function) of it. A [`Program`] reads and writes in blocking style, one connection after the other; it suits an
+//! instance that serves one client.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -10,11 +10,11 @@
 //! use pinion_sdk::InitError;
 //! use pinion_sdk::tcp::{Server, Service, Settings, Stream, testing::Network};
 //!
-//! /// Sends back what it gets.
+//! /// Echoes all input.
 //! struct Echo;
 //!
 //! impl Service for Echo {
-//!     /// What could not be sent back yet.
+//!     /// Bytes that could not be sent back yet.
 //!     type Connection = Vec<u8>;
 //!
 //!     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
@@ -51,35 +51,47 @@
 //! assert_eq!(network.received(client), b"hello");
 //! ```
 //!
-//! # What is where
+//! # Modules
 //!
 //! ```text
-//!   frame --> link.rs    whose it is, are its checksums right, where answers go
+//!   frame --> link.rs    the segment's flow, its checksums, the link header of answers
 //!               |
-//!             stack.rs   the connections: places for them, their timers     device.rs   slots, as smoltcp sees them
+//!             stack.rs ----- sequence.rs   judges a segment by RFC 9293 before smoltcp gets it
+//!               |     \----- reply.rs      resets and acknowledgements outside of connections
+//!             place.rs   one connection's socket, numbers and timers        device.rs   slots as a smoltcp device
 //!               |
-//!             stream.rs  one connection, to read from and write to
+//!             stream.rs  one connection, for reads and writes
 //!               |
-//!     server.rs | program.rs      who is told, or who waits                 testing.rs  clients for native tests
+//!     server.rs | program.rs      by callbacks | in blocking style          testing.rs  clients for native tests
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! * Whatever address a SYN was sent to, its answer comes from: the chain's rules say which those are. SYNs to other ports, and what belongs to
-//!   no connection, are answered with RST.
-//! * No hardware address is asked for: answers go to the station, and in the VLAN, that the peer's last segment came from, by the
-//!   port that the last packet of all came in by.
-//! * Segments with a wrong checksum are dropped; where the device has looked at it, it is believed. Fragments, and IPv6 packets with extension headers, are
-//!   dropped, and so is what is no TCP.
-//! * There are [`Settings::connections_max`] places. If all are taken, a newcomer gets that of a connection that is over but for its last
-//!   wait, or of the handshake that has taken longest; if there is none, it is not answered, and tries again. Open connections give way to nobody.
-//! * A handshake has 10 s, and who says nothing for [`Settings::idle_timeout_ns`] is broken off.
-//! * Sequence numbers begin anywhere, for each connection anew. Congestion control is CUBIC, from two segments on; segments have 1500 bytes with their IP
-//!   header at most, and what the path does not carry is not found out.
+//! * A SYN is answered from the address that it was sent to; the chain's rules decide which addresses reach the function. SYNs to other
+//!   ports, and segments of no connection, are answered with RST (RFC 9293, sections 3.10.7.1 and 3.10.7.2).
+//! * A reset counts only if its sequence number is exactly the next one. A SYN on a connection, a reset elsewhere in the window, and an
+//!   acknowledgement of data never sent are answered with an acknowledgement of the connection's state (RFC 5961), ten times in 5 s for
+//!   each connection. A peer that was restarted answers that with a reset, and its next SYN opens a connection. Keepalive and window probes
+//!   are acknowledged.
+//! * No hardware address is resolved: answers go to the station and VLAN of the peer's last segment, by the ingress port of the last packet
+//!   received.
+//! * Segments with a wrong checksum are dropped; if the device has checked it, its result is used. Fragments, IPv6 packets with extension
+//!   headers, and packets other than TCP are dropped.
+//! * There are at most [`Settings::connections_max`] connections. If there are that many, a new one replaces one that is closed but for its
+//!   last wait, or the oldest handshake. If there is neither, the SYN is not answered, and the client tries again. An open connection is
+//!   never replaced.
+//! * A handshake may take 10 s. A connection is aborted if the peer sends nothing for [`Settings::idle_timeout_ns`], or accepts none of the
+//!   data sent to it for [`Settings::send_timeout_ns`], whatever it sends. Probes count as signs of life: a service that waits for requests
+//!   must set its own limit ([`Stream::wake_at`], [`TcpStream::set_read_timeout`]).
+//! * Initial sequence numbers are random for each connection. Congestion control is CUBIC, starting at two segments. IP packets have at
+//!   most 1500 bytes; a smaller path MTU is not discovered.
 
 mod device;
 mod link;
+mod place;
 mod program;
+mod reply;
+mod sequence;
 mod server;
 mod stack;
 mod stream;
@@ -98,34 +110,38 @@ use crate::InitError;
 /// Bytes of an IP packet, header included.
 const MTU_BYTES: usize = 1500;
 
-/// Slots for segments to be sent, of a [`Server`]'s or a [`Program`]'s.
+/// Slots for the segments that a [`Server`] or a [`Program`] sends.
 const OWN_SLOTS: u16 = 128;
 
 /// Bounds of [`Settings::receive_bytes`] and [`Settings::send_bytes`].
 const BUFFER_BYTES_MIN: usize = 2 * MTU_BYTES;
 /// See [`BUFFER_BYTES_MIN`].
 const BUFFER_BYTES_MAX: usize = 1 << 24;
-/// The most of [`Settings::connections_max`].
+/// Upper bound of [`Settings::connections_max`].
 const CONNECTIONS_MAX: u16 = 4096;
 
-/// What is listened to, and how much room there is.
+/// Port, limits and buffer sizes of a TCP function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The port that is listened at, not 0.
+    /// The port to listen on; not 0.
     pub port: u16,
-    /// Connections at once, 1 to 4096, those included that are being opened or closed.
+    /// Most connections at once, 1 to 4096, including those that are being opened or closed.
     pub connections_max: u16,
-    /// Bytes that a peer may send before they are read: its window, 3000 to 16 MiB.
+    /// Size of the receive buffer in bytes, 3000 to 16 MiB: the window that is offered to a peer.
     pub receive_bytes: usize,
-    /// Bytes that may be written before the peer has acknowledged them: with a round trip of `t`, at most so many are sent in each `t`; 3000 to 16 MiB.
+    /// Size of the send buffer in bytes, 3000 to 16 MiB: data that the peer has not acknowledged. With a round-trip time of `t`, at most so
+    /// many bytes are sent in each `t`.
     pub send_bytes: usize,
-    /// How long a peer may say nothing, acknowledgements included.
+    /// How long a peer may be silent; acknowledgements and probes count as signs of life.
     pub idle_timeout_ns: u64,
+    /// How long a peer may accept none of the data sent to it, or less than 512 bytes if there is more; an acknowledgement that its window
+    /// is closed is not progress. `None` is as long as `idle_timeout_ns`.
+    pub send_timeout_ns: Option<u64>,
 }
 
 impl Default for Settings {
-    /// Port 80, 8 connections with 16 KiB to receive and 64 KiB to send, 60 s of silence. Memory is taken when the function is prepared, `connections_max * (receive_bytes +
-    /// send_bytes)` of it, and pages that nobody has come to take no room.
+    /// Port 80, 8 connections with 16 KiB to receive and 64 KiB to send, an idle timeout of 60 s. The buffers, `connections_max *
+    /// (receive_bytes + send_bytes)` bytes, are allocated when the function is prepared; pages that were never used take no memory.
     fn default() -> Self {
         Self {
             port: 80,
@@ -133,11 +149,16 @@ impl Default for Settings {
             receive_bytes: 16 << 10,
             send_bytes: 64 << 10,
             idle_timeout_ns: 60_000_000_000,
+            send_timeout_ns: None,
         }
     }
 }
 
 impl Settings {
+    fn send_limit_ns(&self) -> u64 {
+        self.send_timeout_ns.unwrap_or(self.idle_timeout_ns)
+    }
+
     fn check(&self) -> Result<(), InitError> {
         let bound = |what: &str, value: usize, least: usize, most: usize| match value {
             value if (least..=most).contains(&value) => Ok(()),
@@ -145,7 +166,7 @@ impl Settings {
         };
         bound("the port", self.port.into(), 1, u16::MAX.into())?;
         bound("the number of connections", self.connections_max.into(), 1, CONNECTIONS_MAX.into())?;
-        bound("the room for bytes received", self.receive_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)?;
-        bound("the room for bytes to send", self.send_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
+        bound("the receive buffer in bytes", self.receive_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)?;
+        bound("the send buffer in bytes", self.send_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
     }
 }

@@ -1,51 +1,52 @@
 //! A fake node, so that `cargo test` of a function needs neither Wasm nor Pinion. Native targets only.
 //!
-//! [`Harness`], or [`LoopHarness`] of a function that is [`Looping`](crate::Looping), drives the same pool, rings and batches as a node does, and checks what the function hands back as a
-//! node would. Log, clock and random bytes belong to the test's thread.
+//! [`Harness`], or [`LoopHarness`] for a [`Looping`](crate::Looping) function, drives the same pool, rings and batches as a node, and
+//! checks the function's transmit descriptors as a node would. Log, clock and random bytes belong to the test's thread.
 
 use core::time::Duration;
 
 use pinion_abi::{
     CLOCK_STEP_NS, Descriptor, LogLevel, MESSAGE_ETHERTYPE, MESSAGE_HEADER_BYTES, MESSAGE_TOKEN_AT, MESSAGE_VERSION,
-    MESSAGE_VERSION_AT, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_HEADROOM, STATE_VALUE_BYTES_MAX,
+    MESSAGE_VERSION_AT, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_HEADROOM, RX_REPLY,
+    STATE_VALUE_BYTES_MAX,
 };
 
 mod loops;
 mod metrics;
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
-use crate::{Function, InitError, finish, guest, host};
+use crate::{Function, Heading, InitError, finish, guest, host};
 
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
 
-/// What the function did with a packet.
+/// The function's decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Sent on along the chain, by the first output.
+    /// Sent along the chain, by the first output.
     Sent,
-    /// Sent on by an output that is not the first.
+    /// Sent by an output other than the first.
     SentTo(u16),
-    /// Sent back out of the port it came in by.
+    /// Sent back out of its ingress port.
     Replied,
-    /// Dropped, or let go out of scope.
+    /// Dropped, explicitly or by going out of scope.
     Dropped,
-    /// Nothing: the function had [finished](crate::finish) before.
+    /// Not handled: the function had [finished](crate::finish) before.
     Gone,
 }
 
-/// What became of one packet.
+/// The result for one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which it was of the frames that were delivered together with it; none if the function has made it.
+    /// The frame's index among those delivered together; `None` if the function made the packet.
     pub frame: Option<usize>,
-    /// What the function did with it.
+    /// The function's decision on it.
     pub outcome: Outcome,
-    /// The frame as it was left.
+    /// The frame as the function left it.
     pub bytes: Vec<u8>,
 }
 
-/// A message as a node makes one, with a token of a test's.
+/// Makes a message as a node does, with a test's token.
 ///
 /// # Panics
 ///
@@ -61,11 +62,11 @@ pub fn message(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The payload of what answers a [`message`].
+/// Returns the payload of an answer to a [`message`].
 ///
 /// # Panics
 ///
-/// If it does not: it has not the message's token, and a node would drop it.
+/// If it is not an answer: it lacks the message's token, so a node would drop it.
 #[must_use]
 pub fn payload(answer: &[u8]) -> &[u8] {
     let token = answer.get(MESSAGE_TOKEN_AT..MESSAGE_TOKEN_AT + 8);
@@ -73,7 +74,7 @@ pub fn payload(answer: &[u8]) -> &[u8] {
     &answer[MESSAGE_HEADER_BYTES..]
 }
 
-/// A function on a fake node, in a chain that gives it every output there can be.
+/// A function on a fake node, in a chain that gives it every possible output.
 ///
 /// ```
 /// use pinion_sdk::{Batch, Function, InitError};
@@ -101,10 +102,10 @@ pub fn payload(answer: &[u8]) -> &[u8] {
 /// ```
 pub struct Harness<F> {
     memory: Box<PoolMemory<SLOT_COUNT_DEFAULT>>,
-    /// The fake node's own record of who has each slot: the frame it was granted for.
+    /// The fake node's own record of each slot's owner: the frame that it was granted for.
     granted: [Option<usize>; SLOT_COUNT_DEFAULT],
     next_slot: u16,
-    /// Slots of the function's own that are to come back to it.
+    /// The function's own slots that are to be returned to it.
     returned: Vec<u16>,
     finished: bool,
     metrics: Metrics,
@@ -126,6 +127,7 @@ impl<F: Function> Harness<F> {
         let mut function = host::initialising(|| F::init(config))?;
         let metrics = Metrics::take();
         finish::take();
+        host::forget_keep_alive();
         crate::metrics::told(|| function.start());
         let finished = finish::take();
         let memory = Box::new(PoolMemory::new());
@@ -133,19 +135,19 @@ impl<F: Function> Harness<F> {
         Ok(Self { memory, granted, next_slot: 0, returned, finished, metrics, function })
     }
 
-    /// Slots that frames come into.
+    /// Slots for received frames.
     const LENT: usize = SLOT_COUNT_DEFAULT - F::OWN_SLOTS as usize;
 
-    /// Delivers frames from port 0; what the function did, in the order it did it.
+    /// Delivers frames from port 0. Returns the function's decisions, in the order in which it made them.
     ///
     /// # Panics
     ///
-    /// If a frame is longer than a slot has room for, or the function hands back what a node would stop it for.
+    /// If a frame does not fit into a slot, or the function transmits a descriptor for which a node would end it.
     pub fn deliver(&mut self, frames: &[&[u8]]) -> Vec<Verdict> {
         self.deliver_from(0, frames)
     }
 
-    /// Delivers frames from the port of that index.
+    /// Delivers frames from the port with this index.
     ///
     /// # Panics
     ///
@@ -154,13 +156,33 @@ impl<F: Function> Harness<F> {
         self.deliver_described(&Descriptor { port: ingress_port, ..Descriptor::default() }, frames)
     }
 
-    /// Delivers frames of which a device has found out the checksums, see the `RX_` bits of a descriptor.
+    /// Delivers frames with a device's checksum results: see the `RX_` bits of a descriptor.
     ///
     /// # Panics
     ///
     /// As [`Harness::deliver`].
     pub fn deliver_checked(&mut self, flags: u32, frames: &[&[u8]]) -> Vec<Verdict> {
         self.deliver_described(&Descriptor { flags, ..Descriptor::default() }, frames)
+    }
+
+    /// Delivers frames in this direction of a chain with a way back, from the port with this index.
+    ///
+    /// # Panics
+    ///
+    /// As [`Harness::deliver`].
+    pub fn deliver_heading(&mut self, heading: Heading, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        let flags = heading_flag(heading);
+        self.deliver_described(&Descriptor { port: ingress_port, flags, ..Descriptor::default() }, frames)
+    }
+
+    /// Delivers frames that another stage has sent as replies to packets from that port.
+    ///
+    /// # Panics
+    ///
+    /// As [`Harness::deliver`].
+    pub fn deliver_reply(&mut self, heading: Heading, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        let flags = heading_flag(heading) | RX_REPLY;
+        self.deliver_described(&Descriptor { port: ingress_port, flags, ..Descriptor::default() }, frames)
     }
 
     fn deliver_described(&mut self, described: &Descriptor, frames: &[&[u8]]) -> Vec<Verdict> {
@@ -189,10 +211,10 @@ impl<F: Function> Harness<F> {
         verdicts
     }
 
-    /// Lets time go by for this thread's [`clock`](crate::clock), and the function know of each
-    /// [deadline](Function::deadline_ns) in it; what the function did with packets that it held.
+    /// Lets time pass on this thread's [`clock`](crate::clock), and calls the function at each [deadline](Function::deadline_ns) within it.
+    /// Returns the function's decisions on packets that it held.
     ///
-    /// Time stands still while the function is at work. A deadline that has passed already is due in the clock's next step.
+    /// Time stands still while the function runs. A deadline that has already passed is due in the clock's next step.
     ///
     /// # Panics
     ///
@@ -219,25 +241,33 @@ impl<F: Function> Harness<F> {
         verdicts
     }
 
-    /// Whether the function has [finished](crate::finish): it gets no more frames.
+    /// Returns whether the function has [finished](crate::finish): it gets no more frames.
     #[must_use]
     pub fn finished(&self) -> bool {
         self.finished
     }
 
-    /// What the metric of this name and with these labels is, a gauge's whose label changes among them; none if there is none.
+    /// Returns the value of the metric with this name and these labels, including a gauge's label that changes. `None` if there is no such
+    /// metric.
     #[must_use]
     pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<i64> {
         Value::find(self.metrics.values(), name, labels)
     }
 
-    /// The function itself.
+    /// Returns the function.
     pub fn function(&mut self) -> &mut F {
         &mut self.function
     }
 }
 
-/// Goes round, so that a test meets every slot.
+fn heading_flag(heading: Heading) -> u32 {
+    match heading {
+        Heading::Forward => RX_FORWARD,
+        Heading::Backward => RX_BACKWARD,
+    }
+}
+
+/// Searches the slots in turn, so that a test uses every slot.
 fn free_slot(granted: &[Option<usize>], from: u16) -> Option<u16> {
     let count = granted.len();
     let slot = (0..count).map(|step| (usize::from(from) + step) % count).find(|slot| granted[*slot].is_none())?;
@@ -253,7 +283,7 @@ fn publish(pool: &mut Pool<'_>, described: &Descriptor, frame: &[u8]) {
     pool.receive_ring().push(descriptor);
 }
 
-/// Has slots of the function's own come back to it; how many.
+/// Returns the function's own slots to it, by descriptors. Returns how many.
 fn give_back(pool: &Pool<'_>, returned: &mut Vec<u16>) -> u32 {
     let count = returned.len() as u32;
     returned.drain(..).for_each(|slot| pool.receive_ring().push(Descriptor { slot, ..Descriptor::default() }));
@@ -291,18 +321,18 @@ pub struct StateField {
     pub name: &'static str,
     /// The function may only read it.
     pub read_only: bool,
-    /// The longest value.
+    /// The longest value, in bytes.
     pub value_bytes: usize,
-    /// How many entries find room. A node may have room for more.
+    /// The most entries. A node may have room for more.
     pub entries: usize,
-    /// How long an entry is there after it was written.
+    /// The time to live of an entry after it was written.
     pub ttl: Option<Duration>,
-    /// When there is no room, the entry goes that was not written to for longest. A node lets one go of some of those.
+    /// When the field is full, evicts the entry that was written longest ago. A node evicts the oldest of a few entries only.
     pub evicts: bool,
 }
 
 impl StateField {
-    /// A field to write to, with room for 1,000 entries of up to 1,024 bytes, which stay.
+    /// Makes a writable field with room for 1,000 entries of up to 1,024 bytes, which do not expire.
     #[must_use]
     pub fn writable(name: &'static str) -> Self {
         let (value_bytes, entries) = (STATE_VALUE_BYTES_MAX, 1000);
@@ -310,7 +340,8 @@ impl StateField {
     }
 }
 
-/// Grants the functions of this thread a field of [state](crate::state). Granted again, to read only say, it has the entries it had.
+/// Grants a field of [state](crate::state) to the functions of this thread. A field that is granted again, read-only for example, keeps its
+/// entries.
 ///
 /// ```
 /// use pinion_sdk::state::{Field, StateError};
@@ -327,7 +358,19 @@ pub fn grant_state(field: StateField) {
     host::grant_state(field);
 }
 
-/// The lines logged on this thread since the last call.
+/// Returns the time until which this thread's function is [kept alive](crate::keep_alive_until), as granted. `None` if it has not asked, or
+/// the time has passed.
+#[must_use]
+pub fn kept_until_ns() -> Option<u64> {
+    host::kept_until_ns()
+}
+
+/// Sets the operator's limit on keeping functions of this thread alive; by default a day.
+pub fn set_keep_alive_max_ns(max_ns: u64) {
+    host::set_keep_alive_max_ns(max_ns);
+}
+
+/// Returns the lines logged on this thread since the last call.
 ///
 /// ```
 /// pinion_sdk::warn!("low on {}", "memory");
@@ -339,7 +382,7 @@ pub fn take_log() -> Vec<(LogLevel, String)> {
     host::take_log()
 }
 
-/// Lets time go by for this thread's [`clock`](crate::clock).
+/// Lets time pass on this thread's [`clock`](crate::clock).
 ///
 /// ```
 /// pinion_sdk::testing::advance_clock_ns(1_500);

@@ -1,4 +1,4 @@
-//! Configurations that are read into a tenant's types, and how they are refused.
+//! Configurations are read into a function's types, or refused.
 
 #![cfg(all(feature = "config", not(target_family = "wasm")))]
 
@@ -69,7 +69,7 @@ fn a_refusal_names_line_path_and_problem() {
 }
 
 #[test]
-fn what_is_no_toml_is_refused_with_its_line() {
+fn invalid_toml_is_refused_with_its_line() {
     assert!(refusal("name = \"a\"\nrule = [").starts_with("configuration, line 2: "), "{}", refusal("rule = ["));
     let binary = config::parse::<Guard>(&[0xff]).unwrap_err().to_string();
     assert!(binary.starts_with("the configuration is no text: "), "{binary}");
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// What any table may be read into, as text, so that two readers can be compared.
+/// A type that any table can be read into, so that two readers can be compared.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 enum Anything {
@@ -99,14 +99,14 @@ enum Anything {
 
 type Document = BTreeMap<String, Anything>;
 
-/// Whether the `toml` crate says the same of a text, refusals' words aside.
+/// Returns whether the `toml` crate reads a text alike, apart from the words of its errors.
 fn is_read_as_by_toml(text: &str) -> bool {
     let wanted = toml::from_str::<Document>(text);
     match (config::parse::<Document>(text.as_bytes()), wanted) {
-        // By their texts, as no number equals one that is none.
+        // Compared as text, as NaN does not equal itself.
         (Ok(read), Ok(wanted)) => format!("{read:?}") == format!("{wanted:?}"),
         (Err(_), Err(_)) => true,
-        // It has a type for dates, and reads them into tables of that type's.
+        // The other reader has a type for dates, and reads them into tables of that type.
         (Err(refusal), Ok(_)) => refusal.to_string().contains("is a date or a time"),
         (Ok(_), Err(_)) => false,
     }
@@ -214,7 +214,7 @@ fn toml_is_read_as_others_read_it() {
 }
 
 #[test]
-fn what_is_no_toml_is_refused_by_a_sentence() {
+fn invalid_toml_is_refused_with_a_reason() {
     let cases = [
         ("name = ", "line 1: expected a value, found the end of the text"),
         ("\nname", "line 2: expected `=`, found the end of the text"),
@@ -223,7 +223,7 @@ fn what_is_no_toml_is_refused_by_a_sentence() {
         ("name = \"a", "line 1: expected the end of the string, found the end of the text"),
         ("name = \"\\d\"", "line 1: this backslash escapes nothing"),
         ("rule = [1,\n2 3]", "line 2: expected `,` or `]`, found '3'"),
-        ("name = 'a'\n\nname = 'b'", "line 3: `name` is said twice"),
+        ("name = 'a'\n\nname = 'b'", "line 3: `name` is defined twice"),
         ("name = 1979-05-27", "line 1: `1979-05-27` is a date or a time, and those are not read: write a string"),
         ("name = 99999999999999999999", "line 1: `99999999999999999999` is an integer of more than 64 bits"),
         ("[[rule]", "line 1: expected `]]`, found ']'"),
@@ -234,7 +234,7 @@ fn what_is_no_toml_is_refused_by_a_sentence() {
 }
 
 #[test]
-fn what_is_more_than_a_type_has_room_for_is_refused() {
+fn values_out_of_a_types_range_are_refused() {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
@@ -266,7 +266,7 @@ fn what_is_more_than_a_type_has_room_for_is_refused() {
 }
 
 #[test]
-fn what_is_nested_too_deep_is_refused() {
+fn nesting_that_is_too_deep_is_refused() {
     for text in [
         format!("a = {}", "[".repeat(100_000)),
         format!("a = {}", "{ a = ".repeat(100_000)),
@@ -280,7 +280,7 @@ fn what_is_nested_too_deep_is_refused() {
     assert!(is_read_as_by_toml(&text));
 }
 
-/// One of each kind of type that serde knows.
+/// One type of each kind that serde knows.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kinds {
@@ -342,7 +342,7 @@ fn all_kinds_of_types_are_refused_by_line_and_path() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-    // Keys have two parts at most: by one of more the other reader adds to tables in double brackets, which no key may.
+    // Keys have at most two parts: with longer keys the other reader adds entries to tables in double brackets, which TOML does not allow.
     #[test]
     fn random_toml_is_read_as_others_read_it(
         text in "((\\[{1,2}[ab](\\.[ab]){0,2}\\]{1,2}|[ab](\\.[ab])? = (1|'x'|\\[\\]|\\[\\{\\}\\]|\\{ ?([ab](\\.b)? = 1)? ?\\}))\n){0,6}"

@@ -1,4 +1,4 @@
-//! The interface a tenant uses, driven by the fake node.
+//! The SDK's interface, driven by the fake node.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -8,7 +8,7 @@ use pinion_sdk::{
 };
 use proptest::prelude::*;
 
-/// A function that is one closure, made at each call.
+/// A function made of one closure for each call.
 macro_rules! function {
     ($name:ident, |$batch:ident| $body:expr) => {
         struct $name;
@@ -23,7 +23,7 @@ macro_rules! function {
     };
 }
 
-/// Does with each frame what its first byte says.
+/// Handles each frame as its first byte says.
 fn obey(packet: Packet<'_>) {
     match packet.data().first() {
         Some(0) => packet.send(),
@@ -45,7 +45,7 @@ fn each_packet_gets_its_verdict_in_order() {
     assert_eq!(verdicts[1].bytes, [1, 8]);
 }
 
-/// Obeys as well, but knows packets only.
+/// Does the same, as a packet function.
 struct ObeyEach {
     handled: usize,
 }
@@ -66,7 +66,7 @@ impl PacketFunction for ObeyEach {
 }
 
 #[test]
-fn who_handles_packets_one_by_one_gets_each_once_and_in_order() {
+fn a_packet_function_gets_each_packet_once_and_in_order() {
     let frames = [&[0, 9][..], &[1, 8], &[2, 7], &[3, 6]].repeat(40);
     let mut harness = Harness::<ObeyEach>::new(b"").unwrap();
     assert_eq!(harness.deliver(&frames), Harness::<Obey>::new(b"").unwrap().deliver(&frames));
@@ -83,7 +83,7 @@ function!(Trust, |batch| for packet in batch {
 });
 
 #[test]
-fn what_a_device_found_out_of_checksums_is_told() {
+fn checksum_results_of_the_device_are_reported() {
     use pinion_abi::{RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD};
     let outcome = |flags| Harness::<Trust>::new(b"").unwrap().deliver_checked(flags, &[&[0; 60]])[0].outcome;
     assert_eq!(outcome(0), Outcome::Replied);
@@ -100,7 +100,7 @@ function!(Spread, |batch| {
 });
 
 #[test]
-fn each_packet_takes_the_output_it_is_sent_to_and_the_first_is_where_send_goes() {
+fn each_packet_takes_its_output_and_send_uses_the_first() {
     let verdicts = Harness::<Spread>::new(b"").unwrap().deliver(&[&[0], &[1], &[15]]);
     let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome).collect();
     assert_eq!(outcomes, [Outcome::Sent, Outcome::SentTo(1), Outcome::SentTo(15)]);
@@ -116,14 +116,14 @@ function!(SendToDrop, |batch| batch.for_each(|packet| packet.send_to(pinion_abi:
 
 #[test]
 #[should_panic(expected = "the function sent to output 65533")]
-fn a_number_that_means_something_else_to_the_node_is_no_output_either() {
+fn a_port_number_with_another_meaning_is_not_an_output() {
     Harness::<SendToDrop>::new(b"").unwrap().deliver(&[&[0]]);
 }
 
 function!(Neglect, |batch| drop(batch));
 
 #[test]
-fn packets_nobody_looked_at_are_dropped() {
+fn packets_that_were_not_taken_are_dropped() {
     let verdicts = Harness::<Neglect>::new(b"").unwrap().deliver(&[&[1; 60][..]; 100]);
     assert_eq!(verdicts.len(), 100);
     assert!(verdicts.iter().all(|verdict| verdict.outcome == Outcome::Dropped));
@@ -164,9 +164,9 @@ function!(Resize, |batch| {
 });
 
 #[test]
-fn a_frame_grows_by_zeroes_within_its_slot_and_no_further() {
+fn a_frame_grows_by_zeroes_up_to_the_end_of_its_slot() {
     let mut harness = Harness::<Resize>::new(b"").unwrap();
-    // The second round finds the first's bytes in the slots.
+    // The second round finds the first round's bytes in the slots.
     for fill in [0xff, 0x55] {
         let verdicts = harness.deliver_from(7, &[&[fill; 100][..]; 64]);
         assert!(verdicts.iter().all(|verdict| verdict.bytes[2..102] == [fill; 100] && verdict.bytes.len() == 104));
@@ -211,7 +211,7 @@ function!(FinishOnOne, |batch| {
 });
 
 #[test]
-fn who_finishes_handles_the_batch_to_its_end_and_gets_no_other() {
+fn a_function_that_finishes_handles_its_batch_and_gets_no_other() {
     let mut harness = Harness::<FinishOnOne>::new(b"").unwrap();
     assert!(harness.deliver(&[&[0][..]; 3]).iter().all(|verdict| verdict.outcome == Outcome::Sent));
     assert!(!harness.finished());
@@ -225,11 +225,11 @@ fn who_finishes_handles_the_batch_to_its_end_and_gets_no_other() {
     assert!(verdicts[..batches].iter().all(|verdict| verdict.outcome == Outcome::Sent));
     assert!(verdicts[batches..].iter().all(|verdict| verdict.outcome == Outcome::Gone && verdict.bytes == [0]));
     assert_eq!(harness.deliver(&[&[7]])[0].outcome, Outcome::Gone);
-    // Another instance is another one.
+    // Another instance is not affected.
     assert!(!Harness::<FinishOnOne>::new(b"").unwrap().finished());
 }
 
-/// Says in `init`, if its configuration is that, or in `start` that it is done.
+/// Finishes in `init`, if its configuration says so, or else in `start`.
 struct FinishEarly {
     in_init: bool,
 }
@@ -255,7 +255,7 @@ impl Function for FinishEarly {
 }
 
 #[test]
-fn to_finish_in_start_ends_the_instance_before_its_first_packet_and_in_init_does_nothing() {
+fn finish_in_start_ends_the_instance_and_in_init_has_no_effect() {
     let mut harness = Harness::<FinishEarly>::new(b"start").unwrap();
     assert!(harness.finished());
     assert_eq!(harness.deliver(&[&[0]])[0].outcome, Outcome::Gone);
@@ -295,7 +295,7 @@ fn random_bytes_of_any_length_are_filled() {
 
 proptest! {
     #[test]
-    fn no_slot_is_lost_whatever_the_verdicts(rounds in proptest::collection::vec(
+    fn no_verdict_loses_a_slot(rounds in proptest::collection::vec(
         proptest::collection::vec(proptest::collection::vec(0_u8..5, 0..40), 0..150), 1..6,
     )) {
         let mut harness = Harness::<Obey>::new(b"").unwrap();

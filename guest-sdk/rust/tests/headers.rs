@@ -1,10 +1,11 @@
-//! What frames' headers say, beside what smoltcp reads of them, and changes of them, beside checksums computed anew.
+//! Compares the headers read with those that smoltcp reads, and changed checksums with recomputed ones.
 
 #![cfg(not(target_family = "wasm"))]
 
 mod frames;
 
 use frames::{Kind, ethernet, ipv4, ipv6, packet, quoting};
+use pinion_sdk::checksum;
 use pinion_sdk::headers::{
     Addresses, CannotRewrite, Fragment, Headers, ICMP, ICMPV6, Offsets, Pair, TCP, UDP, Unreadable,
 };
@@ -21,7 +22,7 @@ fn v6(source: u128, destination: u128) -> Addresses {
     Addresses::V6(Pair { source, destination })
 }
 
-/// Whether every checksum of the frame is right, as smoltcp computes it.
+/// Returns whether every checksum of the frame is correct, as smoltcp computes it.
 fn checksums_are_right(frame: &[u8], headers: &Headers) -> bool {
     let at = headers.at;
     let transport = &frame[at.transport..at.end];
@@ -43,7 +44,7 @@ fn checksums_are_right(frame: &[u8], headers: &Headers) -> bool {
 }
 
 #[test]
-fn all_that_a_function_asks_for_is_read_with_its_place() {
+fn all_headers_are_read_with_their_offsets() {
     let frame = [packet(Kind::Tcp, v4(0x0a00_0001, 0x0a00_0002), 5000, 80, b"hello"), vec![0; 3]].concat();
     let headers = Headers::of(&frame).unwrap();
     assert_eq!(headers.addresses, v4(0x0a00_0001, 0x0a00_0002));
@@ -54,7 +55,7 @@ fn all_that_a_function_asks_for_is_read_with_its_place() {
 }
 
 #[test]
-fn tags_and_extension_headers_move_everything_behind_them() {
+fn tags_and_extension_headers_shift_the_offsets() {
     let hop_by_hop = [&[UDP, 0, 1, 4, 0, 0, 0, 0][..], &[0x14, 0xe9, 0, 53, 0, 8, 0, 0]].concat();
     let tags = [0x88, 0xa8, 0, 5, 0x81, 0, 0, 7];
     let headers = Headers::of(&ethernet(&tags, [0x86, 0xdd], &ipv6(0, v6(1, 2), &hop_by_hop))).unwrap();
@@ -64,7 +65,7 @@ fn tags_and_extension_headers_move_everything_behind_them() {
 }
 
 #[test]
-fn the_parts_of_a_datagram_are_known_by_its_number_and_only_the_first_has_ports() {
+fn fragments_share_an_identification_and_only_the_first_has_ports() {
     let part = |fragment: [u8; 2]| ethernet(&[], [0x08, 0], &ipv4(UDP, v4(1, 2), fragment, &[7; 16]));
     let first = Headers::of(&part([0x20, 0])).unwrap();
     assert_eq!(first.fragment, Some(Fragment { id: 1, offset: 0, more: true }));
@@ -72,13 +73,87 @@ fn the_parts_of_a_datagram_are_known_by_its_number_and_only_the_first_has_ports(
     let last = Headers::of(&part([0, 2])).unwrap();
     assert_eq!(last.fragment, Some(Fragment { id: 1, offset: 16, more: false }));
     assert_eq!((last.ports, last.flow()), (None, None));
-    let of_v6 = [&[UDP, 0, 0, 17, 0, 1, 0, 2][..], &[7; 16]].concat();
-    let of_v6 = Headers::of(&ethernet(&[], [0x86, 0xdd], &ipv6(44, v6(1, 2), &of_v6))).unwrap();
-    assert_eq!(of_v6.fragment, Some(Fragment { id: 0x1_0002, offset: 16, more: true }));
+    let of_v6 = Headers::of(&part_v6(UDP, 32, true, &[7; 16])).unwrap();
+    assert_eq!(of_v6.fragment, Some(Fragment { id: 0x1_0002, offset: 32, more: true }));
+    assert_eq!((of_v6.ports, of_v6.flow()), (None, None));
+}
+
+/// Makes a fragment of IPv6 with this next header in its own header.
+fn part_v6(next_header: u8, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = (offset | u16::from(more)).to_be_bytes();
+    let part = [&[next_header, 0, high, low, 0, 1, 0, 2][..], payload].concat();
+    ethernet(&[], [0x86, 0xdd], &ipv6(44, v6(1, 2), &part))
+}
+
+/// Protocols that a later fragment may state: TCP and others.
+const NEXT_HEADERS: [u8; 8] = [TCP, UDP, ICMPV6, 59, 44, 0, 60, 255];
+
+#[test]
+fn no_later_fragment_of_ipv6_may_overlap_its_datagrams_headers() {
+    for next_header in NEXT_HEADERS {
+        for offset in (8..64).step_by(8) {
+            for more in [false, true] {
+                let frame = part_v6(next_header, offset, more, &[0; 16]);
+                let read = Headers::of(&frame);
+                if offset < 24 {
+                    assert_eq!(read, Err(Unreadable::OverlappingFragment), "{next_header} at {offset}");
+                } else {
+                    assert_eq!((read.unwrap().ports, read.unwrap().flow()), (None, None), "{next_header} at {offset}");
+                }
+                let part = Headers::of_part(&frame).unwrap();
+                assert_eq!(part.part(&frame), Some(offset.into()..usize::from(offset) + 16));
+                assert_eq!(part.fragment.map(|it| (it.offset, it.more)), Some((offset, more)));
+                assert_eq!((part.ports, part.flow()), (None, None));
+            }
+        }
+    }
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn the_judged_headers_of_a_first_ipv6_fragment_lie_before_any_later_one() {
+    let tcp = [&[0, 7, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2][..], &[0; 14]].concat();
+    let udp = [0, 7, 0, 80, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    // Destination options, announced by the fragment header.
+    let options = |len: usize, next: u8| {
+        let mut options = vec![0; len];
+        options[..4].copy_from_slice(&[next, (len / 8 - 1) as u8, 1, (len - 4) as u8]);
+        options
+    };
+    for (protocol, transport, options_max) in [(TCP, &tcp[..], 8), (UDP, &udp, 16), (47, &udp, 24)] {
+        let plain = Headers::of(&part_v6(protocol, 0, true, transport)).unwrap();
+        assert_eq!((plain.protocol, plain.ports.is_some()), (protocol, protocol != 47));
+        for len in [8, 16, 24, 32] {
+            let frame = part_v6(60, 0, true, &[&options(len, protocol), transport].concat());
+            let (read, part) = (Headers::of(&frame), Headers::of_part(&frame).unwrap());
+            assert_eq!((part.protocol, part.part(&frame)), (protocol, Some(0..len + transport.len())));
+            if len <= options_max {
+                assert_eq!(read, Ok(part))
+            } else {
+                assert_eq!(read, Err(Unreadable::TooManyHeaders))
+            }
+            // No fragment can overlap a whole datagram in one fragment.
+            let whole = part_v6(60, 0, false, &[&options(len, protocol), transport].concat());
+            assert_eq!(Headers::of(&whole).map(|it| (it.protocol, it.fragment)), Ok((protocol, None)));
+        }
+    }
+    let twice = part_v6(44, 0, true, &[&[UDP, 0, 0, 1, 0, 0, 0, 9], &udp[..]].concat());
+    assert_eq!(Headers::of(&twice), Err(Unreadable::TooManyHeaders));
+}
+
+#[test]
+fn fragments_of_a_datagram_are_alike_without_ports() {
+    let udp = [0, 7, 0, 80, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let of_first = Headers::of(&part_v6(UDP, 0, true, &udp)).unwrap().without_ports();
+    for next_header in NEXT_HEADERS {
+        assert_eq!(Headers::of(&part_v6(next_header, 32, false, &udp)).unwrap().without_ports(), of_first);
+    }
+    let of_v4 = |fragment| Headers::of(&ethernet(&[], [0x08, 0], &ipv4(UDP, v4(1, 2), fragment, &udp))).unwrap();
+    assert_eq!(of_v4([0x20, 0]).without_ports(), of_v4([0, 2]).without_ports());
+    assert_eq!(of_v4([0, 0]).without_ports().protocol, UDP);
+}
+
+#[test]
+fn contradictory_headers_are_refused() {
     let tcp = |offset: u8| {
         let mut frame = packet(Kind::Tcp, v4(1, 2), 1, 2, b"");
         frame[46] = offset << 4;
@@ -114,7 +189,7 @@ fn an_answer_is_of_the_reversed_flow_and_of_the_same_both_ways() {
 }
 
 #[test]
-fn an_error_quotes_the_packet_it_is_about_however_little_of_it() {
+fn an_error_quotes_its_packet_even_if_truncated() {
     for kind in KINDS {
         for (addresses, header) in [(v4(9, 2), 20), (v6(9, 2), 40)] {
             let about = packet(kind, addresses, 5, 6, b"some payload");
@@ -126,7 +201,10 @@ fn an_error_quotes_the_packet_it_is_about_however_little_of_it() {
             assert_eq!(quoted.at.network, outer.at.payload);
             assert_eq!(outer.flow(), None);
             let too_little = quoting(&about[14..14 + header + 3]);
-            assert_eq!(Headers::of(&too_little).unwrap().quoted(&too_little).and_then(|it| it.flow()), None);
+            let quoted = Headers::of(&too_little).unwrap().quoted(&too_little).unwrap();
+            assert_eq!((quoted.addresses, quoted.flow()), (addresses, None));
+            let not_even_ip = quoting(&about[14..14 + header - 1]);
+            assert_eq!(Headers::of(&not_even_ip).unwrap().quoted(&not_even_ip), None);
         }
     }
     let echo = packet(Kind::Echo, v4(1, 2), 5, 6, &packet(Kind::Udp, v4(1, 2), 5, 6, b"")[14..]);
@@ -134,7 +212,24 @@ fn an_error_quotes_the_packet_it_is_about_however_little_of_it() {
 }
 
 #[test]
-fn a_udp_checksum_that_is_not_there_stays_away() {
+fn a_quoted_first_fragment_has_ports_and_a_later_one_has_none() {
+    let ports = [0x13, 0x88, 0, 53, 0, 40, 0, 0];
+    for (offset, has_ports) in [(0, true), (8, false), (1448, false)] {
+        let part = ((offset / 8) | 0x2000_u16).to_be_bytes();
+        let v4_part = ipv4(UDP, v4(9, 2), part, &ports);
+        let with_options = [&[0x46], &v4_part[1..20], &[1; 4], &v4_part[20..]].concat();
+        let v6_part = part_v6(UDP, offset, true, &ports)[14..].to_vec();
+        for about in [v4_part, with_options, v6_part] {
+            let error = quoting(&about);
+            let quoted = Headers::of(&error).unwrap().quoted(&error).unwrap();
+            assert_eq!(quoted.ports, has_ports.then_some(Pair { source: 5000, destination: 53 }));
+            assert_eq!(quoted.flow().is_some(), has_ports);
+        }
+    }
+}
+
+#[test]
+fn an_absent_udp_checksum_stays_absent() {
     let mut frame = packet(Kind::Udp, v4(1, 2), 5, 6, b"data");
     frame[40..42].fill(0);
     let mut headers = Headers::of(&frame).unwrap();
@@ -145,7 +240,7 @@ fn a_udp_checksum_that_is_not_there_stays_away() {
 }
 
 #[test]
-fn a_later_fragment_gets_other_addresses_and_no_other_bytes() {
+fn only_the_addresses_of_a_later_fragment_change() {
     let mut frame = ethernet(&[], [0x08, 0], &ipv4(UDP, v4(1, 2), [0, 2], &[7; 16]));
     let mut headers = Headers::of(&frame).unwrap();
     headers.set_addresses(&mut frame, v4(3, 4)).unwrap();
@@ -155,7 +250,7 @@ fn a_later_fragment_gets_other_addresses_and_no_other_bytes() {
 }
 
 #[test]
-fn what_a_packet_has_not_is_not_changed() {
+fn a_change_that_does_not_apply_is_refused() {
     let mut frame = packet(Kind::Tcp, v4(1, 2), 5, 6, b"data");
     let before = frame.clone();
     let mut headers = Headers::of(&frame).unwrap();
@@ -163,6 +258,105 @@ fn what_a_packet_has_not_is_not_changed() {
     assert_eq!(headers.set_addresses(&mut frame[..30], v4(3, 4)), Err(CannotRewrite::OtherFrame));
     assert_eq!(headers.set_ports(&mut [], Pair { source: 1, destination: 2 }), Err(CannotRewrite::OtherFrame));
     assert_eq!((&frame, Headers::of(&frame)), (&before, Ok(headers)));
+}
+
+#[test]
+fn a_reply_of_zeros_keeps_a_checksum_that_receivers_accept() {
+    // The fields after the checksum of an IPv4 echo reply: identifier, sequence number, payload.
+    let reply = |id: u16, rest: &[u8]| {
+        let mut message = [&[0, 0, 0, 0], &id.to_be_bytes()[..], rest].concat();
+        let sum = checksum::of(&message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0, 0], &message))
+    };
+    for rest in [&[0, 0][..], &[0, 0, 0], &[0; 34], &[0xff, 0xff], &[0, 0, 0xff, 0xff], &[0, 1, 0xff, 0xfe]] {
+        for old in [0, 1, 0x1234, 0xfffe, 0xffff] {
+            for new in [0, 1, 0x1234, 0xfffe, 0xffff] {
+                let mut frame = reply(old, rest);
+                let mut headers = Headers::of(&frame).unwrap();
+                headers.set_ports(&mut frame, Pair { source: new, destination: 0 }).unwrap();
+                assert_eq!(frame, reply(new, rest), "{old} to {new} before {rest:?}");
+                headers.set_addresses(&mut frame, v4(0, 0)).unwrap();
+                assert!(checksums_are_right(&frame, &headers));
+            }
+        }
+    }
+    assert_eq!(reply(0, &[0, 0])[36..38], [0xff, 0xff]);
+}
+
+#[test]
+fn checksums_of_incomplete_packets_are_updated_without_the_missing_data() {
+    // The part of a reply that is present, with the checksum of the whole.
+    let reply = |sum: u16, id: u16| [&[0, 0][..], &sum.to_be_bytes(), &id.to_be_bytes(), &[0; 10]].concat();
+    let first = |sum, id| ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0x20, 0], &reply(sum, id)));
+    let mut frame = first(!7, 7);
+    Headers::of(&frame).unwrap().set_ports(&mut frame, Pair { source: 0, destination: 0 }).unwrap();
+    assert_eq!(frame, first(0xffff, 0));
+    let mut error = quoting(&first(!7, 7)[14..]);
+    let mut quoted = Headers::of(&error).unwrap().quoted(&error).unwrap();
+    quoted.set_ports(&mut error, Pair { source: 0, destination: 0 }).unwrap();
+    assert_eq!(error[42..], first(0xffff, 0)[14..]);
+}
+
+#[test]
+fn icmp_of_the_other_ip_version_is_not_changed() {
+    for (mut frame, addresses) in [
+        (ethernet(&[], [0x08, 0], &ipv4(ICMPV6, v4(1, 2), [0, 0], &[7; 16])), v4(3, 4)),
+        (ethernet(&[], [0x86, 0xdd], &ipv6(ICMP, v6(1, 2), &[7; 16])), v6(3, 4)),
+    ] {
+        let mut headers = Headers::of(&frame).unwrap();
+        headers.set_addresses(&mut frame, addresses).unwrap();
+        assert_eq!(frame[headers.at.transport..], [7; 16]);
+    }
+}
+
+#[test]
+fn over_ipv6_a_udp_checksum_of_zero_is_wrong_and_stays_so() {
+    let mut frame = packet(Kind::Udp, v6(1, 2), 5, 6, b"data");
+    frame[60..62].fill(0);
+    let mut headers = Headers::of(&frame).unwrap();
+    headers.set_addresses(&mut frame, v6(3, 4)).unwrap();
+    headers.set_ports(&mut frame, Pair { source: 9, destination: 10 }).unwrap();
+    assert_eq!(frame[60..62], [0, 0]);
+}
+
+/// Returns the transport's checksum.
+fn sum_of(frame: &[u8]) -> u16 {
+    let headers = Headers::of(frame).unwrap();
+    let offset = match headers.protocol {
+        TCP => 16,
+        UDP => 6,
+        _ => 2,
+    };
+    u16::from_be_bytes([frame[headers.at.transport + offset], frame[headers.at.transport + offset + 1]])
+}
+
+#[test]
+fn an_ipv4_header_with_sum_zero_has_the_checksum_zero() {
+    for source in [0, 0x0000_ffff, 0x0a00_0001, 0xffff_ffff] {
+        let without = packet(Kind::Udp, v4(source, 0), 5, 6, b"");
+        let destination = u16::from_be_bytes([without[24], without[25]]).into();
+        for old in [v4(0, 0), v4(!0, !0), v4(0x0a0b_0c0d, 7)] {
+            let mut frame = packet(Kind::Udp, old, 5, 6, b"");
+            Headers::of(&frame).unwrap().set_addresses(&mut frame, v4(source, destination)).unwrap();
+            assert_eq!(frame, packet(Kind::Udp, v4(source, destination), 5, 6, b""));
+            assert_eq!(frame[24..26], [0, 0]);
+        }
+    }
+}
+
+/// Generates words with sums of zero far more often than by chance.
+fn special_word() -> impl Strategy<Value = u16> {
+    prop_oneof![3 => Just(0), 2 => Just(0xffff), 1 => any::<u16>()]
+}
+
+fn special_addresses() -> impl Strategy<Value = Addresses> {
+    let number = |words: [u16; 8]| words.iter().fold(0, |number, word| (number << 16) | u128::from(*word));
+    let words = || proptest::array::uniform8(special_word());
+    (any::<bool>(), words(), words()).prop_map(move |(is_v4, source, destination)| {
+        let (source, destination) = (number(source), number(destination));
+        if is_v4 { v4(source as u32, destination as u32) } else { v6(source, destination) }
+    })
 }
 
 fn any_addresses() -> impl Strategy<Value = Addresses> {
@@ -174,7 +368,7 @@ fn any_addresses() -> impl Strategy<Value = Addresses> {
 
 proptest! {
     #[test]
-    fn checksums_stay_right_whatever_is_changed(
+    fn checksums_stay_correct_after_any_change(
         kind in proptest::sample::select(&KINDS[..]), old in any_addresses(), new: (u128, u128), old_ports: (u16, u16), ports: (u16, u16),
         payload in proptest::collection::vec(any::<u8>(), 0..40),
     ) {
@@ -193,14 +387,38 @@ proptest! {
         prop_assert_eq!(Headers::of(&frame), Ok(headers));
     }
 
+    /// The payload ends with a word that brings the sum to zero once addresses and ports are the new ones.
     #[test]
-    fn what_smoltcp_reads_is_read_alike(
+    fn an_updated_zero_checksum_equals_the_recomputed_one(
+        kind in proptest::sample::select(&KINDS[..]), new in special_addresses(), old: (u128, u128),
+        old_ports: (u16, u16), ports in (special_word(), special_word()), mut payload in proptest::collection::vec(any::<u8>(), 0..20),
+    ) {
+        payload.truncate(payload.len() & !1);
+        payload.extend([0, 0]);
+        let sum = sum_of(&packet(kind, new, ports.0, ports.1, &payload));
+        let len = payload.len();
+        payload[len - 2..].copy_from_slice(&sum.to_be_bytes());
+        let old = match new {
+            Addresses::V4(_) => v4(old.0 as u32, old.1 as u32),
+            Addresses::V6(_) => v6(old.0, old.1),
+        };
+        let mut frame = packet(kind, old, old_ports.0, old_ports.1, &payload);
+        let mut headers = Headers::of(&frame).unwrap();
+        headers.set_ports(&mut frame, Pair { source: ports.0, destination: ports.1 }).unwrap();
+        headers.set_addresses(&mut frame, new).unwrap();
+        let expected = packet(kind, new, ports.0, ports.1, &payload);
+        prop_assert_eq!(sum_of(&expected), if kind == Kind::Udp { 0xffff } else { 0 });
+        prop_assert_eq!(&frame, &expected);
+    }
+
+    #[test]
+    fn headers_are_read_as_smoltcp_reads_them(
         kind in proptest::sample::select(&KINDS[..]), addresses in any_addresses(),
         changes in proptest::collection::vec((0_usize..60, any::<u8>()), 0..4), len in any::<proptest::sample::Index>(),
     ) {
         let mut frame = packet(kind, addresses, 1, 2, b"payload");
         for (at, byte) in changes {
-            // The start's bytes decide what there is to read.
+            // The first bytes decide which headers there are.
             let at = 14 + at % (frame.len() - 14);
             frame[at] = byte;
         }
@@ -251,7 +469,7 @@ proptest! {
 }
 
 #[test]
-fn icmp_of_the_other_version_is_none() {
+fn icmp_of_the_other_ip_version_is_not_read() {
     let message = [8, 0, 0, 0, 0, 1, 0, 1];
     for (frame, is_icmp) in [
         (ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0, 0], &message)), true),

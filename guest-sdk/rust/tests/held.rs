@@ -5,12 +5,12 @@
 use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns};
 use pinion_sdk::{Batch, Function, Held, InitError, SLOT_COUNT_DEFAULT, Shelf, clock, finish};
 
-/// Holds all packets, and does with them at its deadline what the first byte of its configuration says.
+/// Holds all packets, and at its deadline handles them as the first byte of its configuration says.
 struct Holder {
     deed: u8,
     held: Vec<Held>,
     due_ns: Option<u64>,
-    /// When it was told that its deadline had passed.
+    /// The times at which `expire` was called.
     told_ns: Vec<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Function for Holder {
 }
 
 #[test]
-fn what_is_held_is_sent_as_it_was_left_when_the_deadline_has_passed() {
+fn held_packets_keep_their_changes_and_are_sent_at_the_deadline() {
     let mut harness = Harness::<Holder>::new(b"s").unwrap();
     assert_eq!(harness.deliver_from(3, &[&[1, 2, 3], &[4, 5]]), []);
     assert_eq!(harness.let_pass_ns(5_000), []);
@@ -54,7 +54,7 @@ fn what_is_held_is_sent_as_it_was_left_when_the_deadline_has_passed() {
 }
 
 #[test]
-fn what_is_held_and_let_go_of_is_dropped_and_its_slot_is_free_again() {
+fn a_held_packet_that_is_dropped_frees_its_slot() {
     let mut harness = Harness::<Holder>::new(b"d").unwrap();
     for _ in 0..3 {
         harness.function().due_ns = Some(clock::now_ns() + 1);
@@ -67,7 +67,7 @@ fn what_is_held_and_let_go_of_is_dropped_and_its_slot_is_free_again() {
 }
 
 #[test]
-fn packets_that_keep_coming_put_off_no_deadline() {
+fn packets_that_keep_arriving_do_not_delay_a_deadline() {
     let mut harness = Harness::<Holder>::new(b"s").unwrap();
     assert_eq!(harness.deliver(&[&[1; 60]]), []);
     advance_clock_ns(10_000);
@@ -75,14 +75,14 @@ fn packets_that_keep_coming_put_off_no_deadline() {
 }
 
 #[test]
-fn a_deadline_that_stays_in_the_past_passes_again_and_again_and_ends() {
+fn a_deadline_in_the_past_passes_at_each_clock_step() {
     let mut harness = Harness::<Holder>::new(b"-").unwrap();
     harness.let_pass_ns(10_000);
     assert_eq!(harness.function().told_ns, [6_000, 7_000, 8_000, 9_000, 10_000]);
 }
 
 #[test]
-fn who_finishes_at_its_deadline_gets_no_more_packets() {
+fn a_function_that_finishes_at_its_deadline_gets_no_more_packets() {
     let mut harness = Harness::<Holder>::new(b"f").unwrap();
     harness.let_pass_ns(10_000);
     assert!(harness.finished());
@@ -91,7 +91,7 @@ fn who_finishes_at_its_deadline_gets_no_more_packets() {
 
 #[test]
 #[should_panic(expected = "takes up only what it has held itself")]
-fn what_another_function_holds_is_not_taken_up() {
+fn a_function_cannot_take_up_packets_of_another() {
     let [mut one, mut other] = [b"s", b"s"].map(|config| Harness::<Holder>::new(config).unwrap());
     one.deliver(&[&[1; 60]]);
     other.deliver(&[&[2; 60]]);

@@ -1,4 +1,4 @@
-//! Functions that are a loop of their own, on a fake node.
+//! Functions with a loop of their own, on a fake node.
 
 use pinion_sdk::metrics::Counter;
 use pinion_sdk::testing::{LoopHarness, Outcome, advance_clock_ns, take_log};
@@ -6,7 +6,7 @@ use pinion_sdk::{Batch, Function, InitError, Io, LogLevel, Looping, clock, info}
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// Sends on what comes, and a frame of its own whenever nothing has for a millisecond; the byte of its configuration ends it.
+/// Sends received frames on, and a frame of its own whenever none has arrived for a millisecond. The byte of its configuration ends it.
 struct Beat {
     end: u8,
     beats: Counter,
@@ -53,7 +53,7 @@ fn a_configuration_can_be_refused() {
 }
 
 #[test]
-fn packets_come_in_batches_however_many_there_are() {
+fn any_number_of_packets_comes_in_batches() {
     let frames: Vec<[u8; 60]> = (0..600).map(|number: u32| [(number % 7) as u8; 60]).collect();
     let frames: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
     let verdicts = harness().deliver(&frames);
@@ -63,7 +63,7 @@ fn packets_come_in_batches_however_many_there_are() {
 }
 
 #[test]
-fn each_deadline_in_the_time_that_passes_is_met_once_and_slots_of_its_own_come_back() {
+fn each_deadline_is_met_once_and_own_slots_are_returned() {
     let mut harness = harness();
     let beats = harness.let_pass_ns(10 * MILLISECOND_NS);
     assert_eq!(beats.len(), 10);
@@ -82,7 +82,7 @@ fn the_clock_is_the_tests_own() {
 }
 
 #[test]
-fn who_returns_is_done_and_what_it_has_sent_goes_out() {
+fn a_function_that_returns_ends_and_its_sent_packets_go_out() {
     let mut harness = harness();
     let verdicts = harness.deliver(&[&[1; 60], &[7; 60], &[2; 60]]);
     let outcomes: Vec<Outcome> = verdicts.iter().map(|verdict| verdict.outcome).collect();

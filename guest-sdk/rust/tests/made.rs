@@ -3,14 +3,14 @@
 use pinion_sdk::testing::{Harness, Outcome};
 use pinion_sdk::{Batch, Function, Held, InitError, PACKET_BYTES_MAX, Packet, Shelf};
 
-/// What one does with a batch.
+/// The handler of a batch.
 type Handle = fn(&mut Maker, Batch<'_>);
 
-/// Has four slots of its own.
+/// A function with four slots of its own.
 struct Maker {
     handle: Handle,
     held: Vec<Held>,
-    /// How many packets it could make of those it wanted.
+    /// The number of packets that it could make, of those that it wanted.
     made: usize,
 }
 
@@ -41,7 +41,7 @@ fn maker(handle: Handle) -> Harness<Maker> {
 }
 
 #[test]
-fn what_is_made_is_sent_beside_what_came_in_and_is_told_apart() {
+fn made_packets_are_sent_and_distinguished_from_received_ones() {
     let mut harness = maker(|_, batch| {
         batch.make(b"made").unwrap().reply();
         batch.for_each(Packet::send);
@@ -52,7 +52,7 @@ fn what_is_made_is_sent_beside_what_came_in_and_is_told_apart() {
 }
 
 #[test]
-fn a_copy_has_the_packets_bytes_and_place_and_is_changed_alone() {
+fn a_copy_has_the_packets_bytes_and_offset_and_is_independent() {
     let mut harness = maker(|_, batch| {
         for mut packet in batch {
             packet.trim_front(2).unwrap();
@@ -69,7 +69,7 @@ fn a_copy_has_the_packets_bytes_and_place_and_is_changed_alone() {
 }
 
 #[test]
-fn who_has_sent_from_all_of_its_slots_makes_more_when_they_have_come_back() {
+fn own_slots_can_be_used_again_once_they_are_returned() {
     let mut harness = maker(|maker, batch| {
         let made = std::iter::from_fn(|| batch.make(&[7; 60])).take(10);
         maker.made = made.map(Packet::send).count();
@@ -81,7 +81,7 @@ fn who_has_sent_from_all_of_its_slots_makes_more_when_they_have_come_back() {
 }
 
 #[test]
-fn what_is_made_and_not_sent_is_seen_by_nobody_and_its_slot_is_there_at_once() {
+fn a_made_packet_that_is_not_sent_frees_its_slot_at_once() {
     let mut harness = maker(|_, batch| {
         for _ in 0..100 {
             drop(batch.make(&[7; 60]).unwrap());
@@ -92,7 +92,7 @@ fn what_is_made_and_not_sent_is_seen_by_nobody_and_its_slot_is_there_at_once() {
 }
 
 #[test]
-fn what_is_made_can_be_held_and_its_slot_is_taken_until_it_has_gone() {
+fn a_made_packet_can_be_held_and_occupies_its_slot_until_sent() {
     let mut harness = maker(|maker, batch| {
         let made: Vec<_> = std::iter::from_fn(|| batch.make(b"later")).collect();
         maker.made = made.len();
@@ -106,7 +106,7 @@ fn what_is_made_can_be_held_and_its_slot_is_taken_until_it_has_gone() {
 }
 
 #[test]
-fn no_packet_is_made_longer_than_one_that_comes_in() {
+fn made_packets_are_at_most_as_long_as_received_ones() {
     let mut harness = maker(|_, batch| {
         assert!(batch.make(&[7; PACKET_BYTES_MAX + 1]).is_none());
         batch.make(&[7; PACKET_BYTES_MAX]).unwrap().send();

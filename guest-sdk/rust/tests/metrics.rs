@@ -1,10 +1,10 @@
-//! Counters and gauges as a fake node sees them: what it shows, and what it refuses as a node does.
+//! Counters and gauges on a fake node: the values it shows, and the declarations it refuses as a node does.
 
 use pinion_sdk::metrics::{Counter, Gauge, NamedGauge};
 use pinion_sdk::testing::Harness;
 use pinion_sdk::{Batch, Function, InitError};
 
-/// Declares what its configuration names, and counts frames by it.
+/// Declares a counter labelled by its configuration, and two gauges, and counts frames.
 struct Counting {
     frames: Counter,
     last: NamedGauge,
@@ -34,7 +34,7 @@ impl Function for Counting {
 }
 
 #[test]
-fn a_node_sees_what_is_counted_by_name_and_labels() {
+fn a_node_sees_counts_by_name_and_labels() {
     let mut harness = Harness::<Counting>::new(b"x=1").unwrap();
     assert_eq!(harness.metric("frames", &[("name", "x=1")]), Some(0));
     harness.deliver(&[&[0; 60], &[0; 60]]);
@@ -61,7 +61,7 @@ fn a_value_cannot_bring_another_label() {
     assert_eq!(harness.metric("frames", &[("name", "a tenant=other")]), Some(0));
 }
 
-/// Declares a counter of this name with a label of that.
+/// Declares counters with names and labels from its configuration.
 struct Declares;
 
 impl Function for Declares {
@@ -85,13 +85,13 @@ fn refusal(config: &str) -> String {
 }
 
 #[test]
-fn what_a_node_would_refuse_is_refused_by_name() {
+fn metrics_that_a_node_would_refuse_are_refused_by_name() {
     let many: Vec<String> = (0..129).map(|number| format!("a{number}")).collect();
     let cases = [
-        ("1st", "metric \"1st\": a name is"),
-        ("with-dash", "metric \"with-dash\": a name is"),
-        ("a/tenant", "metric a: label \"tenant\" is the node's own"),
-        ("a/__a", "metric a: label \"__a\": a name is"),
+        ("1st", "metric \"1st\": a name must"),
+        ("with-dash", "metric \"with-dash\": a name must"),
+        ("a/tenant", "metric a: label \"tenant\" is reserved for the node"),
+        ("a/__a", "metric a: label \"__a\": a name must"),
         ("a b a", "metric a: there is another of the same name and labels"),
         ("a a_total", "metric a_total: there is another of the same name and labels"),
         (&many.join(" "), "129 metrics"),
@@ -104,7 +104,7 @@ fn what_a_node_would_refuse_is_refused_by_name() {
 
 #[test]
 #[should_panic(expected = "metric late: a function declares its metrics when it is initialised")]
-fn what_is_declared_later_would_be_seen_by_nobody() {
+fn a_metric_cannot_be_declared_after_init() {
     let mut harness = Harness::<Declares>::new(b"a").unwrap();
     harness.deliver(&[&[0; 60]]);
 }

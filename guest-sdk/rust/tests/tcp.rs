@@ -1,81 +1,23 @@
-//! Connections that end in a function, as clients of another stack see them.
+//! TCP connections that end in a function, as clients with another stack see them.
 #![cfg(feature = "tcp")]
+
+mod segments;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use pinion_sdk::headers::Headers;
 use pinion_sdk::tcp::testing::{Client, Network, Towards, play};
 use pinion_sdk::tcp::{Program, Server, Service, Settings, Stream, TcpListener};
 use pinion_sdk::testing::Outcome;
 use pinion_sdk::{Function, InitError, clock};
 use proptest::prelude::*;
+use segments::{
+    ACK, Echoes, Fields, IDLE_NS, PATIENT, PLACES, RST, SYN, answers, at_v4, at_v6, echoes, flags_of, frame, pattern,
+    read, segment, v4,
+};
 
-const PLACES: u16 = 8;
-const IDLE_NS: u64 = 60_000_000_000;
-
-/// The configuration of an echo that bears with longer silence: what is lost is sent again after longer each time, so that a few losses one after
-/// the other, of segments or their acknowledgements, are more than a minute of it.
-const PATIENT: &[u8] = b"patient";
-const PATIENCE_NS: u64 = 60 * IDLE_NS;
-
-/// Sends back what it gets, and is done when its peer is.
-struct Echo;
-
-impl Service for Echo {
-    type Connection = Vec<u8>;
-
-    fn init(config: &[u8]) -> Result<(Self, Settings), InitError> {
-        let idle_timeout_ns = if config == PATIENT { PATIENCE_NS } else { IDLE_NS };
-        Ok((Self, Settings { port: 7, connections_max: PLACES, idle_timeout_ns, ..Settings::default() }))
-    }
-
-    fn accept(&mut self, _stream: &mut Stream<'_>) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn ready(&mut self, left: &mut Vec<u8>, stream: &mut Stream<'_>) {
-        loop {
-            if let Ok(count) = stream.write(left) {
-                left.drain(..count);
-            }
-            if !left.is_empty() {
-                return;
-            }
-            let mut bytes = [0; 1000];
-            match stream.read(&mut bytes) {
-                Ok(0) => return stream.close(),
-                Ok(count) => left.extend_from_slice(&bytes[..count]),
-                Err(_) => return,
-            }
-        }
-    }
-}
-
-type Echoes = Network<Server<Echo>>;
-
-fn echoes() -> Echoes {
-    Network::new(b"").unwrap()
-}
-
-fn v4(host: u8) -> IpAddr {
-    [10, 0, 0, host].into()
-}
-
-fn at_v4(port: u16) -> SocketAddr {
-    (v4(200), port).into()
-}
-
-fn at_v6(port: u16) -> SocketAddr {
-    "[fd77::2]:7".parse::<SocketAddr>().map(|at| (at.ip(), port).into()).unwrap()
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at ^ (at >> 8) ^ (at >> 13)) as u8).collect()
-}
-
-/// Has a client send all of that, and collects what comes back until it is as long.
+/// Sends bytes from a client, and collects the echo until it is as long.
 fn echoed(network: &mut Echoes, client: Client, bytes: &[u8]) -> Vec<u8> {
     network.send(client, bytes);
     let mut received = Vec::new();
@@ -87,45 +29,8 @@ fn echoed(network: &mut Echoes, client: Client, bytes: &[u8]) -> Vec<u8> {
     received
 }
 
-/// A TCP segment over IPv4 in a frame, with right checksums.
-fn segment(from: SocketAddr, to: SocketAddr, flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {
-    let (IpAddr::V4(source), IpAddr::V4(destination)) = (from.ip(), to.ip()) else { panic!("IPv4 only") };
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
-    let len = (20 + 20 + payload.len()) as u16;
-    frame.extend([0x45, 0, (len >> 8) as u8, len as u8, 0, 1, 0x40, 0, 64, 6, 0, 0]);
-    frame.extend(source.octets());
-    frame.extend(destination.octets());
-    frame.extend(from.port().to_be_bytes());
-    frame.extend(to.port().to_be_bytes());
-    frame.extend(seq.to_be_bytes());
-    frame.extend([0; 4]);
-    frame.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    frame.extend(payload);
-    let sum = pinion_sdk::checksum::of(&frame[14..34]);
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    let mut pseudo = [&source.octets()[..], &destination.octets(), &[0, 6], &(len - 20).to_be_bytes()].concat();
-    pseudo.extend(&frame[34..]);
-    let sum = pinion_sdk::checksum::of(&pseudo);
-    frame[50..52].copy_from_slice(&sum.to_be_bytes());
-    frame
-}
-
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const ACK: u8 = 0x10;
-
-fn flags_of(frame: &[u8]) -> u8 {
-    Headers::of(frame).unwrap().tcp_flags.unwrap().0
-}
-
-/// What the function answers to a frame.
-fn answers(network: &mut Echoes, frame: &[u8]) -> Vec<Vec<u8>> {
-    let verdicts = network.harness.deliver(&[frame]);
-    verdicts.into_iter().filter(|it| it.outcome == Outcome::Replied).map(|it| it.bytes).collect()
-}
-
 #[test]
-fn what_is_sent_comes_back_over_both_versions_of_ip() {
+fn data_is_echoed_over_both_versions_of_ip() {
     let mut network = echoes();
     let clients = [network.connect(v4(1), at_v4(7)), network.connect("fd77::11".parse().unwrap(), at_v6(7))];
     for client in clients {
@@ -156,7 +61,7 @@ fn many_connections_go_on_side_by_side() {
 }
 
 #[test]
-fn nothing_is_lost_altered_or_doubled_however_the_network_treats_frames() {
+fn no_network_impairment_loses_alters_or_duplicates_data() {
     let treatment = (any::<u64>(), 0_u64..12, 0_u64..25, 0_u64..40);
     let cases = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) };
     proptest!(cases, |((seed, lost, doubled, swapped) in treatment)| {
@@ -190,7 +95,7 @@ fn nothing_is_lost_altered_or_doubled_however_the_network_treats_frames() {
 }
 
 #[test]
-fn a_peer_with_a_tiny_window_gets_all_of_it_and_one_that_does_not_read_stops_nobody_else() {
+fn slow_peers_get_all_data_and_do_not_block_others() {
     let mut network = echoes();
     let tiny = network.connect_with_window(v4(1), at_v4(7), 100);
     let stuck = network.connect_with_window(v4(2), at_v4(7), 2_000);
@@ -202,7 +107,7 @@ fn a_peer_with_a_tiny_window_gets_all_of_it_and_one_that_does_not_read_stops_nob
     assert!(echoed(&mut network, tiny, &bytes) == bytes);
     let bytes = pattern(50_000);
     assert!(echoed(&mut network, other, &bytes) == bytes);
-    // It is heard when it reads at last.
+    // It gets the rest once it reads.
     let mut received = Vec::new();
     network.until(|network| {
         received.extend(network.received(stuck));
@@ -212,7 +117,7 @@ fn a_peer_with_a_tiny_window_gets_all_of_it_and_one_that_does_not_read_stops_nob
 }
 
 #[test]
-fn who_has_said_all_is_still_answered() {
+fn a_peer_that_has_closed_still_gets_all_data() {
     let mut network = echoes();
     let client = network.connect(v4(1), at_v4(7));
     network.settle();
@@ -227,7 +132,7 @@ fn who_has_said_all_is_still_answered() {
 }
 
 #[test]
-fn a_connection_that_is_reset_is_gone_and_its_place_free() {
+fn a_reset_frees_the_connections_slot() {
     let mut network = echoes();
     for round in 0..3 * PLACES {
         let client = network.connect(v4(round as u8), at_v4(7));
@@ -250,11 +155,11 @@ fn other_ports_and_segments_of_no_connection_are_refused() {
     assert_eq!(refused.len(), 1);
     assert_eq!(flags_of(&refused[0]) & RST, RST);
     let reset = segment((v4(1), 4_000).into(), at_v4(7), RST, 77, b"");
-    assert!(answers(&mut network, &reset).is_empty(), "nobody answers a reset");
+    assert!(answers(&mut network, &reset).is_empty(), "a reset is not answered");
 }
 
 #[test]
-fn what_is_damaged_in_pieces_or_addressed_to_nobody_is_dropped() {
+fn damaged_fragmented_and_misaddressed_segments_are_dropped() {
     let mut network = echoes();
     let from = SocketAddr::from((v4(1), 4_000));
     let good = segment(from, at_v4(7), SYN, 1, b"");
@@ -283,7 +188,7 @@ fn what_is_damaged_in_pieces_or_addressed_to_nobody_is_dropped() {
 }
 
 #[test]
-fn what_the_device_has_found_out_about_a_checksum_is_believed() {
+fn checksum_results_of_the_device_are_trusted() {
     const GOOD: u32 = pinion_abi::RX_L4_CHECKSUM_GOOD | pinion_abi::RX_IP_CHECKSUM_GOOD;
     let mut network = echoes();
     let mut frame = segment((v4(1), 4_000).into(), at_v4(7), SYN, 1, b"");
@@ -294,7 +199,7 @@ fn what_the_device_has_found_out_about_a_checksum_is_believed() {
 }
 
 #[test]
-fn an_answer_has_the_tags_of_its_question() {
+fn an_answer_has_the_vlan_tags_of_its_request() {
     let mut network = echoes();
     let mut frame = segment((v4(1), 4_000).into(), at_v4(7), SYN, 1, b"");
     frame.splice(12..12, [0x88, 0xa8, 0, 5, 0x81, 0x00, 0x20, 7]);
@@ -305,7 +210,7 @@ fn an_answer_has_the_tags_of_its_question() {
 }
 
 #[test]
-fn a_flood_of_handshakes_that_nobody_finishes_takes_no_connection_that_is_open() {
+fn a_syn_flood_displaces_no_open_connection() {
     let mut network = echoes();
     let open = network.connect(v4(1), at_v4(7));
     network.settle();
@@ -316,10 +221,10 @@ fn a_flood_of_handshakes_that_nobody_finishes_takes_no_connection_that_is_open()
     }
     let bytes = pattern(1_000);
     assert!(echoed(&mut network, open, &bytes) == bytes);
-    // Whoever answers before as many others have come as there are places is let in.
+    // A client that answers before all slots were taken by later ones is admitted.
     let late = network.connect(v4(2), at_v4(7));
     assert!(echoed(&mut network, late, &bytes) == bytes);
-    // Those that never answered are forgotten.
+    // Handshakes that were never finished are forgotten.
     network.close(open);
     network.close(late);
     network.let_pass_ns(60_000_000_000);
@@ -327,7 +232,7 @@ fn a_flood_of_handshakes_that_nobody_finishes_takes_no_connection_that_is_open()
 }
 
 #[test]
-fn newcomers_wait_while_all_places_are_in_use_and_are_let_in_then() {
+fn new_connections_wait_while_all_slots_are_in_use() {
     let mut network = echoes();
     let clients: Vec<_> = (1..=PLACES as u8).map(|host| network.connect(v4(host), at_v4(7))).collect();
     network.settle();
@@ -340,7 +245,7 @@ fn newcomers_wait_while_all_places_are_in_use_and_are_let_in_then() {
 }
 
 #[test]
-fn places_of_connections_that_are_over_are_free_for_newcomers_at_once() {
+fn slots_of_closed_connections_are_reused_at_once() {
     let mut network = echoes();
     for round in 0..200_u32 {
         let [.., host] = round.to_be_bytes();
@@ -353,13 +258,13 @@ fn places_of_connections_that_are_over_are_free_for_newcomers_at_once() {
 }
 
 #[test]
-fn a_port_that_is_used_again_at_once_begins_another_connection() {
+fn a_reused_port_opens_a_new_connection() {
     let mut network = echoes();
     let from = SocketAddr::from((v4(1), 4_000));
     let seq_of = |frame: &[u8]| u32::from_be_bytes(frame[38..42].try_into().unwrap());
     let ack = |frame: &mut Vec<u8>, seq: u32| {
         frame[42..46].copy_from_slice(&seq.to_be_bytes());
-        // The sum of the whole is what it was but for this field.
+        // Only this field changes the sum of the whole.
         let old = u16::from_be_bytes([frame[50], frame[51]]);
         let parts = seq.to_be_bytes();
         let mut sum = u32::from(!old) + u32::from(u16::from_be_bytes([parts[0], parts[1]]));
@@ -374,7 +279,7 @@ fn a_port_that_is_used_again_at_once_begins_another_connection() {
         let syn_ack = answers(&mut network, &segment(from, at_v4(7), SYN, first, b""));
         assert_eq!(flags_of(&syn_ack[0]), SYN | ACK, "in round {round}");
         let theirs = seq_of(&syn_ack[0]);
-        assert_ne!(Some(theirs), last_first.replace(theirs), "a number that nobody can know");
+        assert_ne!(Some(theirs), last_first.replace(theirs), "an unpredictable number");
         // The function closes when its peer has: that peer's FIN, the function's, and the last acknowledgement.
         let mut fin = segment(from, at_v4(7), ACK | 0x01, first + 1, b"");
         ack(&mut fin, theirs + 1);
@@ -387,7 +292,7 @@ fn a_port_that_is_used_again_at_once_begins_another_connection() {
 }
 
 #[test]
-fn who_says_nothing_for_too_long_is_broken_off() {
+fn a_silent_peer_is_disconnected_after_the_idle_timeout() {
     let mut network = echoes();
     let client = network.connect(v4(1), at_v4(7));
     network.settle();
@@ -398,7 +303,7 @@ fn who_says_nothing_for_too_long_is_broken_off() {
 }
 
 #[test]
-fn a_peer_that_vanishes_while_it_is_sent_to_is_forgotten() {
+fn a_peer_that_vanishes_during_a_transfer_is_forgotten() {
     let mut network = echoes();
     let client = network.connect(v4(1), at_v4(7));
     network.settle();
@@ -410,7 +315,7 @@ fn a_peer_that_vanishes_while_it_is_sent_to_is_forgotten() {
     assert_eq!(network.harness.function().deadline_ns(), None);
 }
 
-/// Closes each connection a second after it was opened, and notes why reads failed.
+/// Closes each connection a second after it was opened, and records why reads failed.
 struct Clock(Vec<ErrorKind>);
 
 impl Service for Clock {
@@ -439,7 +344,7 @@ impl Service for Clock {
 }
 
 #[test]
-fn a_service_is_woken_when_it_wants_to_be_and_what_it_wrote_before_it_closed_arrives() {
+fn a_service_is_woken_on_time_and_data_written_before_close_arrives() {
     let mut network = Network::<Server<Clock>>::new(b"").unwrap();
     let client = network.connect(v4(1), at_v4(13));
     network.let_pass_ns(990_000_000);
@@ -450,7 +355,7 @@ fn a_service_is_woken_when_it_wants_to_be_and_what_it_wrote_before_it_closed_arr
 }
 
 #[test]
-fn a_service_learns_that_its_peer_has_broken_the_connection_off() {
+fn a_service_sees_that_its_peer_has_reset_the_connection() {
     let mut network = Network::<Server<Clock>>::new(b"").unwrap();
     let client = network.connect(v4(1), at_v4(13));
     network.settle();
@@ -459,7 +364,7 @@ fn a_service_learns_that_its_peer_has_broken_the_connection_off() {
     assert_eq!(network.harness.function().service().0, [ErrorKind::ConnectionReset]);
 }
 
-/// Takes its settings from its configuration: connections, receive and send buffer, a decimal number each.
+/// Reads its settings from its configuration: connections, receive and send buffer, a decimal number each.
 struct Configured;
 
 impl Service for Configured {
@@ -484,20 +389,20 @@ impl Service for Configured {
 }
 
 #[test]
-fn impossible_settings_are_refused_by_name_and_with_their_bounds() {
+fn invalid_settings_are_refused_with_name_and_bounds() {
     for (config, refusal) in [
         ("0 8 5000 5000", "the port is 0, and must be 1 to 65535"),
         ("7 0 5000 5000", "the number of connections is 0, and must be 1 to 4096"),
         ("7 9000 5000 5000", "the number of connections is 9000, and must be 1 to 4096"),
-        ("7 8 10 5000", "the room for bytes received is 10, and must be 3000 to 16777216"),
-        ("7 8 5000 99999999", "the room for bytes to send is 99999999, and must be 3000 to 16777216"),
+        ("7 8 10 5000", "the receive buffer in bytes is 10, and must be 3000 to 16777216"),
+        ("7 8 5000 99999999", "the send buffer in bytes is 99999999, and must be 3000 to 16777216"),
     ] {
         let refused = Server::<Configured>::init(config.as_bytes()).err().unwrap();
         assert_eq!(refused.to_string(), refusal);
     }
 }
 
-/// Answers each line with its length, until a connection says nothing; then it comes to its end.
+/// Answers each line with its length, and ends when a connection ends without a line.
 struct Lengths;
 
 impl Program for Lengths {
@@ -526,7 +431,7 @@ impl Program for Lengths {
 }
 
 #[test]
-fn a_program_serves_who_connects_one_after_the_other_and_says_all_before_it_ends() {
+fn a_program_serves_connections_in_turn_and_ends_after_its_data_arrived() {
     let (mut clients, mut heard, mut last, mut end) = (Vec::new(), [Vec::new(), Vec::new()], None, Vec::new());
     let ended = play::<Lengths>(b"", |network| {
         if clients.is_empty() {
@@ -553,7 +458,7 @@ fn a_program_serves_who_connects_one_after_the_other_and_says_all_before_it_ends
     assert!(end.len() > 100_000, "the program ended when {} bytes were there", end.len());
 }
 
-/// Waits for a byte for a second, and notes how long that took.
+/// Waits one second for a byte, and records how long that took.
 struct Impatient;
 
 impl Program for Impatient {
@@ -574,7 +479,7 @@ impl Program for Impatient {
 }
 
 #[test]
-fn a_programs_read_waits_no_longer_than_it_may() {
+fn a_programs_read_times_out() {
     let mut client = None;
     let ended = play::<Impatient>(b"", |network| {
         client.get_or_insert_with(|| network.connect(v4(1), at_v4(9)));
@@ -583,17 +488,103 @@ fn a_programs_read_waits_no_longer_than_it_may() {
     ended.unwrap().unwrap();
 }
 
+/// Sends without end to each client, and records the error that ended it.
+struct Tireless(Vec<ErrorKind>);
+
+impl Program for Tireless {
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        let (idle_timeout_ns, send_timeout_ns) = (100 * IDLE_NS, Some(IDLE_NS));
+        Ok((Self(Vec::new()), Settings { port: 9, idle_timeout_ns, send_timeout_ns, ..Settings::default() }))
+    }
+
+    fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {
+        while self.0.len() < 2 {
+            let (mut stream, _) = listener.accept()?;
+            let error = stream.write_all(&pattern(1 << 20)).unwrap_err();
+            self.0.push(error.kind());
+        }
+        assert_eq!(self.0, [ErrorKind::ConnectionReset; 2]);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_programs_write_times_out_and_the_next_peer_is_served() {
+    let mut clients = None;
+    let mut heard = 0;
+    let ended = play::<Tireless>(b"", |network| {
+        let clients =
+            clients.get_or_insert_with(|| [1, 2].map(|host| network.connect_with_window(v4(host), at_v4(9), 5_000)));
+        if network.is_closed(clients[0]) && heard < 10_000 {
+            heard += network.received(clients[1]).len();
+        }
+        false
+    });
+    ended.unwrap().unwrap();
+    assert!(heard >= 10_000, "the second got {heard} bytes while it took them");
+}
+
+/// Reads from the first connection while there is data, and accepts no other meanwhile.
+struct Absorbed;
+
+impl Program for Absorbed {
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        Ok((Self, Settings { port: 9, connections_max: 3, ..Settings::default() }))
+    }
+
+    fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {
+        loop {
+            let (mut stream, _) = listener.accept()?;
+            while stream.read(&mut [0; 100])? > 0 {}
+        }
+    }
+}
+
+#[test]
+fn peers_that_reset_before_accept_free_their_slot_and_port() {
+    let mut rounds = 0;
+    let first = SocketAddr::from((v4(1), 4_000));
+    let waiting = SocketAddr::from((v4(2), 4_000));
+    let ended = play::<Absorbed>(b"", |network| {
+        if rounds == 0 {
+            let syn_ack = read(&answers(network, &segment(first, at_v4(9), SYN, 0, b""))[0]);
+            let fields = Fields {
+                flags: ACK,
+                seq: 1,
+                ack: syn_ack.seq.wrapping_add(1),
+                window: 9,
+                options: vec![],
+                payload: vec![],
+            };
+            assert!(answers(network, &frame(first, at_v4(9), &fields)).is_empty());
+        }
+        rounds += 1;
+        let syn_ack = read(&answers(network, &segment(waiting, at_v4(9), SYN, 100 * rounds, b""))[0]);
+        assert_eq!(syn_ack.flags, SYN | ACK, "in round {rounds}");
+        let (seq, ack) = (100 * rounds + 1, syn_ack.seq.wrapping_add(1));
+        for (flags, payload) in [(ACK, vec![]), (ACK, b"data".to_vec())] {
+            answers(
+                network,
+                &frame(waiting, at_v4(9), &Fields { flags, seq, ack, window: 9, options: vec![], payload }),
+            );
+        }
+        assert!(answers(network, &segment(waiting, at_v4(9), RST, seq + 4, b"")).is_empty());
+        rounds == 20
+    });
+    assert!(ended.unwrap().is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_segments_make_it_panic_or_keep_a_place_for_ever(
+    fn no_segments_cause_a_panic_or_leak_a_slot(
         segments in prop::collection::vec((0_u8..4, any::<u8>(), any::<u32>(), 0_usize..40, any::<u32>()), 1..60)
     ) {
         let mut network = echoes();
         let mut acknowledged = [0_u32; 4];
         for (host, flags, number, len, noise) in segments {
-            // Sequence numbers that are right as often as not, so that states are met that are further on.
+            // Sequence numbers are right as often as not, so that later states are reached.
             let seq = if number % 2 == 0 { 1 + number % 3 } else { number };
             let mut frame = segment((v4(host), 4_000).into(), at_v4(7), flags, seq, &vec![flags; len]);
             if noise % 4 == 0 {

@@ -1,4 +1,4 @@
-//! What the MMA asks for ahead of touching it.
+//! Prefetching while the MMA moves frames.
 
 use std::ops::Range;
 
@@ -8,45 +8,47 @@ use crate::mailbox::Transmission;
 use crate::phased;
 use crate::pool::PoolRegion;
 use crate::spsc::Taking;
+use crate::tuning;
 use crate::wiring::EndpointTable;
 
-/// How many frames ahead of the one being copied memory is asked for.
+/// Distance, in frames, from the frame being copied to the one that is prefetched.
 pub(super) const AHEAD: usize = 24;
-/// How many frames or senders ahead of the one being moved an endpoint is asked for, how many ahead what it leads to, and how many ahead what that
-/// leads to.
+/// Prefetch distances in frames or senders, from the one being moved: of an endpoint, of what the endpoint points to,
+/// and of what that points to.
 const FAR_AHEAD: usize = 16;
 const NEAR_AHEAD: usize = 8;
 const NEXT_AHEAD: usize = 4;
-/// So many are asked for together: each FWP's memory is on pages of its own, a processor that asks for such a page stops soon if it does not know
-/// where that is, and it can look for several at once.
+/// So many are prefetched together. Each FWP's memory is on its own pages, and a prefetch that misses the TLB soon
+/// stalls the processor; but it can do several page walks at once.
 const GROUP: usize = 4;
 
-/// How far it has been asked ahead in a row of frames or senders.
+/// How far a row of frames or senders has been prefetched.
 pub(super) struct Ahead {
-    /// When these are done, it is asked again.
+    /// The next group is prefetched when so many are done.
     done: usize,
 }
 
-/// Positions that are to be asked for now.
+/// Positions to prefetch now.
 struct Steps {
     endpoints: Range<usize>,
-    /// What endpoints lead to.
+    /// What endpoints point to.
     near: Range<usize>,
-    /// What that leads to.
+    /// What that points to.
     next: Range<usize>,
 }
 
 impl Ahead {
-    /// Of a row that begins. All that the first ones touch is asked for at once, step by step for all: a new client's frame often comes
-    /// alone, and all that is to be touched for it was last touched when its instance was prepared.
+    /// Makes the state for a row that begins. For the first group everything is prefetched at once, step by step for
+    /// all of it: a new client's frame often comes alone, and its instance's memory was last touched when the instance
+    /// was prepared.
     pub(super) fn new() -> Self {
         Self { done: 0 }
     }
 
-    /// Where to ask when so many are done.
+    /// Returns what to prefetch when `done` are done.
     #[inline(always)]
     fn steps(&mut self, done: usize) -> Option<Steps> {
-        if done < self.done {
+        if done < self.done || !tuning::is_full() {
             return None;
         }
         let is_first = self.done == 0;
@@ -56,8 +58,8 @@ impl Ahead {
         Some(Steps { endpoints: steps(FAR_AHEAD), near: steps(NEAR_AHEAD), next: steps(NEXT_AHEAD) })
     }
 
-    /// Asks for what the frames touch that come soon, of which so many are done. Where each is for another FWP, everything has to be fetched
-    /// from afar.
+    /// Prefetches what the next frames touch, of which `done` are done. If each frame is for another FWP, all of it
+    /// comes from memory.
     #[inline(always)]
     pub(super) fn of_frames(&mut self, frames: &Taking<'_, Inbound>, done: usize, table: &EndpointTable) {
         let Some(steps) = self.steps(done) else { return };
@@ -84,18 +86,23 @@ impl Ahead {
     }
 }
 
-/// Asks for the first payloads of a row.
+/// Prefetches the first payloads of a row.
 #[inline(always)]
 pub(super) fn prefetch_payloads(row: &phased::Taking<'_, Transmission>, pool: &PoolRegion) {
+    if !tuning::is_full() {
+        return;
+    }
     for sent in (0..AHEAD).map_while(|ahead| row.peek(ahead)) {
         pool.prefetch(sent.slot, sent.offset);
     }
 }
 
-/// Asks for the payload that comes some frames after the one being copied.
+/// Prefetches the payload that comes some frames after the one being copied.
 #[inline(always)]
 pub(super) fn prefetch_payload(row: &phased::Taking<'_, Transmission>, pool: &PoolRegion) {
-    if let Some(sent) = row.peek(AHEAD) {
+    if tuning::is_full()
+        && let Some(sent) = row.peek(AHEAD)
+    {
         pool.prefetch(sent.slot, sent.offset);
     }
 }

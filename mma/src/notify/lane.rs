@@ -1,8 +1,8 @@
-//! The short way from one thread that notifies to the one that looks: names in a row, eight to a cache line, and the line is all that goes
-//! from core to core.
+//! The fast path from one notifying thread to the thread that looks: ids in a row, eight to a cache line. No other line
+//! moves from core to core.
 //!
 //! ```text
-//!   who notifies  --name-->  [ a ring of entries with phases ]  -->  the one that looks
+//!   notifier  ---  id  --->  [ a ring of entries with phases ]  -->  looking thread
 //!        ^                                                                  |
 //!        '------- how many it has taken: read only when the ring is full ---'
 //! ```
@@ -14,7 +14,7 @@ use crate::id::FwpId;
 use crate::phased::{self, Consumer, Entry, Producer, View};
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
-/// Places that can be named: a name and its phase are one word.
+/// Largest index, plus one, that an entry can hold: an id and its phase are one word.
 pub(super) const PLACES_MAX: usize = 1 << 31;
 
 impl Entry for FwpId {
@@ -29,21 +29,21 @@ impl Entry for FwpId {
     }
 }
 
-/// The end of who notifies.
+/// The notifying end.
 pub(super) struct LaneIn {
     names: Producer<FwpId>,
-    /// As of when it was last looked.
+    /// How many the other end had taken when this end last read that.
     taken: usize,
     taken_there: Arc<CachePadded<AtomicUsize>>,
 }
 
-/// The end of the one that looks.
+/// The looking end.
 pub(super) struct LaneOut {
     names: Consumer<FwpId>,
     taken_here: Arc<CachePadded<AtomicUsize>>,
 }
 
-/// For others to see whether anybody is named.
+/// A view by which other threads can see whether a lane has ids.
 #[derive(Clone)]
 pub(super) struct LaneView {
     names: View<FwpId>,
@@ -58,7 +58,7 @@ pub(super) fn lane() -> (LaneIn, LaneOut) {
 }
 
 impl LaneIn {
-    /// Names an FWP, after all that was done for it; false if the lane is full.
+    /// Pushes the id of an FWP whose work was pushed before; returns false if the lane is full.
     #[inline(always)]
     pub(super) fn push(&mut self, id: FwpId) -> bool {
         if self.is_full() {
@@ -78,18 +78,18 @@ impl LaneIn {
 }
 
 impl LaneOut {
-    /// Takes up to so many names; how many.
+    /// Takes up to `max` ids; returns how many.
     #[inline]
     pub(super) fn take(&mut self, max: usize, take: impl FnMut(FwpId)) -> usize {
         let count = self.names.take_batch(max, take);
         if count > 0 {
-            // After they were read, lest others come to their places meanwhile.
+            // After they were read, as the notifier may overwrite their entries from here on.
             self.taken_here.store(self.names.taken(), Ordering::Release);
         }
         count
     }
 
-    /// Whether nobody is named.
+    /// Returns whether the lane is empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -101,7 +101,7 @@ impl LaneOut {
 }
 
 impl LaneView {
-    /// Whether nobody was named a moment ago.
+    /// Returns whether the lane was empty a moment ago.
     pub(super) fn is_empty(&self) -> bool {
         !self.names.has(self.taken.load(Ordering::Acquire))
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_place_and_the_last_generation_have_a_name() {
+    fn the_last_index_and_the_last_generation_fit_into_an_entry() {
         let last = FwpId { index: PLACES_MAX as u32 - 1, generation: u32::MAX };
         let (mut into, mut out) = lane();
         assert!(into.push(last));
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_come_in_their_order_none_is_overwritten_and_a_full_lane_says_so(
+        fn ids_come_in_order_none_is_overwritten_and_a_full_lane_is_reported(
             steps in proptest::collection::vec((0..2 * NAMES_MAX, 0..2 * NAMES_MAX), 1..12),
         ) {
             let ((mut into, mut out), mut naive, mut next) = (lane(), VecDeque::new(), 0);

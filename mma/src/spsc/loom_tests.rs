@@ -1,10 +1,10 @@
-//! Tests of [`super`] under every order that two threads can come in.
+//! Tests of [`super`] in every interleaving of two threads.
 
 use super::*;
 use crate::sync::explore;
 use loom::thread::{self, yield_now};
 
-/// A value on the heap, so that loom also sees each entry dropped once and none lost.
+/// Makes a value on the heap, so that loom also sees that each entry is dropped once and none is lost.
 fn value(number: u32) -> Arc<u32> {
     Arc::new(number)
 }
@@ -86,7 +86,7 @@ fn entries_cross_in_rows_in_order_and_are_seen_only_once_published() {
             let first = expected;
             let mut row = rx.taking(2);
             while let Some(peeked) = row.peek(0).map(|peeked| **peeked) {
-                // The one behind, if it is there, is there whole.
+                // If the next entry is there, it is there completely.
                 assert!(row.peek(1).is_none_or(|behind| **behind == peeked + 1));
                 assert_eq!((peeked, *row.take().unwrap()), (expected, expected));
                 expected += 1;
@@ -109,7 +109,7 @@ fn entries_staged_one_by_one_and_published_together_cross_together() {
             tx.stage(value(0)).unwrap();
             tx.stage(value(1)).unwrap();
             tx.publish();
-            // Whoever has taken has not yet given the places back: not before both were released.
+            // The consumer has not released the places yet: there is room only after it has released both.
             let mut pending = value(2);
             while let Err(refused) = tx.stage(pending) {
                 pending = refused;
@@ -136,7 +136,7 @@ fn entries_staged_one_by_one_and_published_together_cross_together() {
 }
 
 #[test]
-fn what_is_staged_or_taken_when_a_side_goes_is_dropped_once() {
+fn entries_staged_or_taken_when_a_side_is_dropped_are_dropped_once() {
     explore(|| {
         let (mut tx, mut rx) = ring(4);
         let sender = thread::spawn(move || {
@@ -159,7 +159,7 @@ fn what_is_staged_or_taken_when_a_side_goes_is_dropped_once() {
 }
 
 #[test]
-fn whichever_side_goes_first_what_is_left_is_dropped_once() {
+fn the_remaining_entries_are_dropped_once_whichever_side_is_dropped_first() {
     explore(|| {
         let (mut tx, mut rx) = ring(2);
         let sender = thread::spawn(move || (0..3).filter(|&number| tx.push(value(number)).is_ok()).count());

@@ -1,4 +1,4 @@
-//! Tests of [`super`] by one thread, beside a naive queue, and by two.
+//! Tests of [`super`] by one thread, compared with a naive queue, and by two threads.
 
 use super::*;
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn a_million_entries_cross_two_threads_in_order() {
 }
 
 #[test]
-fn what_is_staged_is_seen_once_it_is_published_and_what_is_taken_frees_its_place_once_it_is_released() {
+fn staged_entries_are_seen_once_published_and_taken_ones_free_their_places_once_released() {
     let (mut tx, mut rx) = ring(2);
     tx.stage(1).unwrap();
     tx.stage(2).unwrap();
@@ -112,7 +112,7 @@ fn rows_stage_and_take_within_what_there_was_when_they_began() {
     assert_eq!(std::iter::from_fn(|| rx.take()).collect::<Vec<_>>(), [3, 4, 5, 6]);
 }
 
-/// How many of `put` values are still there after this was done with a ring of them.
+/// Returns how many of `put` values are still alive after `work` was done with a ring of them.
 fn left_of(
     put: usize,
     work: impl FnOnce(&mut Producer<Arc<()>>, &mut Consumer<Arc<()>>, &mut dyn FnMut() -> Arc<()>),
@@ -141,7 +141,7 @@ fn entries_staged_and_never_published_or_taken_and_never_released_are_dropped_on
         (0..2).for_each(|_| row.stage(value()).unwrap());
     });
     assert_eq!(left, 0);
-    // The other way round, too: each side's end sees to what is its own.
+    // And the other way round: each side drops what it owns.
     let counted = Arc::new(());
     let (mut tx, mut rx) = ring(4);
     (0..3).for_each(|_| tx.push(Arc::clone(&counted)).unwrap());
@@ -154,7 +154,7 @@ fn entries_staged_and_never_published_or_taken_and_never_released_are_dropped_on
 }
 
 #[test]
-fn what_a_producer_staged_last_is_still_seen_when_it_has_gone() {
+fn entries_that_a_dropped_producer_staged_last_are_still_seen() {
     let (mut tx, mut rx) = ring(4);
     tx.stage(1).unwrap();
     drop(tx);
@@ -162,8 +162,8 @@ fn what_a_producer_staged_last_is_still_seen_when_it_has_gone() {
 }
 
 #[test]
-fn a_row_that_is_forgotten_gives_nothing_away_twice() {
-    // Of four, the row took two and took the other two with it; the fifth came later.
+fn a_leaked_row_yields_no_entry_twice() {
+    // Of four entries, the row took two. Leaking it leaks the other two; the fifth was pushed later.
     let left = left_of(5, |tx, rx, value| {
         (0..4).for_each(|_| tx.push(value()).unwrap());
         let mut row = rx.taking(4);
@@ -173,7 +173,7 @@ fn a_row_that_is_forgotten_gives_nothing_away_twice() {
         assert!(rx.take().is_some() && rx.take().is_none());
     });
     assert_eq!(left, 2);
-    // Nor is anything overwritten but dropped when it is a row being staged.
+    // A leaked row of staged entries overwrites only entries that were dropped.
     let left = left_of(3, |tx, rx, value| {
         let mut row = tx.staging();
         (0..2).for_each(|_| row.stage(value()).unwrap());
@@ -184,19 +184,19 @@ fn a_row_that_is_forgotten_gives_nothing_away_twice() {
     assert_eq!(left, 2);
 }
 
-/// What one side does with a ring.
+/// An operation of one side of a ring.
 #[derive(Debug, Clone)]
 enum Operation {
     PushBatch(usize),
     Push,
     Stage,
-    /// A row of so many, asking for so many.
+    /// Opens a row that asks for so many entries, and stages so many.
     StageRow(usize),
     Publish,
     PopBatch(usize),
     Pop,
     Take,
-    /// A row of so many at most, of which so many are taken.
+    /// Opens a row of at most so many entries, and takes so many of them.
     TakeRow(usize, usize),
     Release,
 }
@@ -217,7 +217,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A ring beside a naive one, in which every entry is dropped once.
+/// A ring and a naive queue side by side; every entry is dropped once.
 struct Rings {
     tx: Producer<Arc<usize>>,
     rx: Consumer<Arc<usize>>,
@@ -230,7 +230,7 @@ struct Rings {
 }
 
 impl Rings {
-    /// Whose indices start at `start`.
+    /// Makes a ring whose indices start at `start`.
     fn new(capacity: usize, start: usize) -> Self {
         let (mut tx, mut rx) = ring(capacity);
         tx.shared.head.store(start, Ordering::Relaxed);
@@ -276,7 +276,7 @@ impl Rings {
                 let had_room = self.room() > 0;
                 let result = self.tx.push(Self::value(&mut self.made));
                 self.staged(result, had_room);
-                // What finds no room publishes nothing either.
+                // An entry that finds no room publishes nothing either.
                 if had_room {
                     self.publish();
                 }
@@ -344,7 +344,7 @@ impl Rings {
         }
     }
 
-    /// Each value is alive just as long as it is in the ring.
+    /// Checks that each value is alive exactly as long as it is in the ring.
     fn audit(&mut self) {
         let alive: Vec<usize> = (0..self.made.len()).filter(|&number| self.made[number].strong_count() > 0).collect();
         let inside: Vec<usize> = self.published.iter().chain(&self.staged).copied().collect();
@@ -358,7 +358,7 @@ impl Rings {
 
 proptest! {
     #[test]
-    fn any_sequence_of_staging_and_taking_loses_and_doubles_nothing(
+    fn any_sequence_of_staging_and_taking_loses_and_duplicates_nothing(
         capacity_log2 in 0_u32..5,
         start in prop_oneof![Just(0_usize), usize::MAX - 40..=usize::MAX],
         operations in proptest::collection::vec(operation(), 0..200),
@@ -368,7 +368,7 @@ proptest! {
         let mut rings = Rings::new(1 << capacity_log2, start);
         for operation in operations {
             rings.follow(operation);
-            // Without it, each side works by what it knew of the other for as long as that does.
+            // Without audits, each side uses its cached index of the other side for as long as possible.
             if audits {
                 rings.audit();
             }

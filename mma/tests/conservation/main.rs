@@ -1,5 +1,5 @@
-//! No frame and no slot is ever lost, doubled, reordered or altered: a real house and a naive model of it are put through
-//! the same random operations, and must agree on every frame and every counter.
+//! No frame and no slot is ever lost, duplicated, reordered or altered. A real house and a naive model of it run the
+//! same random operations, and must agree on every frame and every counter.
 
 mod model;
 #[path = "../support/mod.rs"]
@@ -14,17 +14,17 @@ use support::{Fwp, House, Plan, Shape, frame};
 const STAGES_MAX: usize = 5;
 const OUTPUTS_MAX: usize = 3;
 const BUFFERS: usize = 16;
-/// Between the longest frame that a slot takes and the longest that a guest can send, so that both limits are met.
+/// Between the longest frame that a slot takes and the longest that a guest can send, so that both limits are reached.
 const BUFFER_BYTES: usize = 1_560;
 const SLOT_BYTES: u32 = 1_600;
 const FRAME_BYTES_MAX: usize = (SLOT_BYTES - RX_HEADROOM) as usize;
-/// Empty buffers lent at most, so that frames still come in.
+/// Most empty buffers lent, so that frames still come in.
 const EMPTIES_MAX: usize = BUFFERS / 2;
 
 /// Where a guest sends a frame.
 #[derive(Debug, Clone, Copy)]
-enum Outlet {
-    /// By one of its outputs, modulo how many it has.
+enum TxTarget {
+    /// By one of its outputs, modulo their number.
     Output(u16),
     Reply,
     Drop,
@@ -33,14 +33,14 @@ enum Outlet {
 /// What a guest does with one of the frames that it holds.
 #[derive(Debug, Clone, Copy)]
 struct Verdict {
-    /// Which, modulo how many it holds.
+    /// Which frame, modulo the number that it holds.
     held: usize,
-    to: Outlet,
+    to: TxTarget,
     /// Bytes put before the frame, or, if negative, taken from its start.
     prepended: i32,
 }
 
-/// One operation. Stages are meant modulo how many there are.
+/// One operation. Stage numbers are modulo the number of stages.
 #[derive(Debug, Clone)]
 enum Step {
     Inject {
@@ -50,31 +50,31 @@ enum Step {
     },
     Lend(usize),
     Poll,
-    /// The worker looks at the next FWP that it was notified of.
+    /// The worker looks at the next FWP for which it was notified.
     Work,
-    /// A running guest looks for itself.
+    /// A running guest looks for its own input.
     Publish(usize),
-    /// The guest decides on some of the frames it holds, and its worker collects.
+    /// The guest sends some of the frames it holds, and its worker collects.
     Send {
         stage: usize,
         verdicts: Vec<Verdict>,
     },
     Collect,
-    /// The stage ends and its place gets a new tenant, of whom the stages before know nothing.
+    /// The stage ends and a new FWP gets its index, unknown to the stages before.
     Replace(usize),
-    /// All stages end, from this one on in a circle, and their places get new tenants, who know each other.
+    /// All stages end, from this one on in a circle. New FWPs, wired to each other, get their indices.
     ReplaceAll(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let any_stage = || 0..STAGES_MAX;
-    // Most traffic is for the first stage; some flows start in the middle.
+    // Most traffic is for the first stage; some flows start at a later one.
     let first_or_any = prop_oneof![3 => Just(0), 1 => any_stage()];
     let len = prop_oneof![4 => 1..200_usize, 1 => FRAME_BYTES_MAX - 40..=BUFFER_BYTES];
     let to = prop_oneof![
-        6 => (0..OUTPUTS_MAX as u16).prop_map(Outlet::Output),
-        1 => Just(Outlet::Reply),
-        1 => Just(Outlet::Drop),
+        6 => (0..OUTPUTS_MAX as u16).prop_map(TxTarget::Output),
+        1 => Just(TxTarget::Reply),
+        1 => Just(TxTarget::Drop),
     ];
     let prepended = prop_oneof![3 => Just(0), 1 => -20..=RX_HEADROOM as i32];
     let verdict = (any::<usize>(), to, prepended).prop_map(|(held, to, prepended)| Verdict { held, to, prepended });
@@ -92,10 +92,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Stages whose outputs lead to later ones or out: chains, and whatever branches and joins without a circle.
+/// Draws stages whose outputs lead to later ones or out: chains with branches and joins, without circles.
 fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<Value = Vec<Drawn>> {
     let output = prop_oneof![
-        // By how far it leads.
+        // By distance to the next stage.
         6 => prop_oneof![3 => Just(1), 1 => 2..=STAGES_MAX].prop_map(Output::Stage),
         1 => (40..43_u16).prop_map(Output::Port),
         1 => Just(Output::WhereItCame),
@@ -104,7 +104,7 @@ fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<
     let slots = prop_oneof![2 => 1..3_u32, 1 => 3..9_u32];
     let stage = (slots, outputs, holds).prop_map(|(slots, outputs, holds)| Drawn { slots, outputs, back: None, holds });
     proptest::collection::vec(stage, 1..=STAGES_MAX).prop_map(|mut stages| {
-        // What leads beyond the last stage leads out.
+        // An output beyond the last stage leads out.
         let count = stages.len();
         for (place, stage) in stages.iter_mut().enumerate() {
             for output in &mut stage.outputs {
@@ -122,7 +122,7 @@ fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<
 /// The same with a way back whose outputs lead to earlier stages or out; nothing holds.
 fn stages_both_ways() -> impl Strategy<Value = Vec<Drawn>> {
     let output = prop_oneof![
-        // By how far it leads back.
+        // By distance back.
         6 => prop_oneof![3 => Just(1), 1 => 2..=STAGES_MAX].prop_map(Output::Stage),
         1 => (40..43_u16).prop_map(Output::Port),
         1 => Just(Output::WhereItCame),
@@ -132,7 +132,7 @@ fn stages_both_ways() -> impl Strategy<Value = Vec<Drawn>> {
         for ((place, stage), back) in stages.iter_mut().enumerate().zip(back.chunks(OUTPUTS_MAX)) {
             let back = back.iter().take(stage.outputs.len()).map(|&output| match output {
                 Output::Stage(further) if further <= place => Output::Stage(place - further),
-                // What leads before the first stage leads out.
+                // An output before the first stage leads out.
                 Output::Stage(further) => Output::Port(further as u16),
                 out => out,
             });
@@ -142,13 +142,13 @@ fn stages_both_ways() -> impl Strategy<Value = Vec<Drawn>> {
     })
 }
 
-/// The real thing beside its model, and the account of all frames.
+/// The real house, its model, and the account of all frames.
 struct Pair {
     house: House,
     model: Model,
     injected: u64,
     left: u64,
-    /// Of stages that have ended: what they dropped, and what ended with them.
+    /// Of stages that have ended: what they dropped, and what was lost with them.
     dropped_before: u64,
     ended: u64,
 }
@@ -240,9 +240,9 @@ impl Pair {
                 packet.bytes.drain(..cut);
             }
             let port = match verdict.to {
-                Outlet::Output(output) => output % model.drawn.outputs.len() as u16,
-                Outlet::Reply => PORT_REPLY,
-                Outlet::Drop => PORT_DROP,
+                TxTarget::Output(output) => output % model.drawn.outputs.len() as u16,
+                TxTarget::Reply => PORT_REPLY,
+                TxTarget::Drop => PORT_DROP,
             };
             real.guest.pass(descriptor, port);
             model.sent.push_back((port, packet));
@@ -282,7 +282,7 @@ impl Pair {
         assert!(self.house.detached().is_none());
     }
 
-    /// Every counter is as it should be, and every frame that came in is accounted for.
+    /// Checks that every counter is right, and that every frame that came in is accounted for.
     fn audit(&self) {
         for (real, model) in self.house.fwps.iter().zip(&self.model.stages) {
             assert_eq!(Counts::of(real.moved()), model.counts, "of FWP {}", real.id);
@@ -295,15 +295,15 @@ impl Pair {
         assert_eq!(self.injected, self.left + self.dropped() + self.ended + inside as u64);
     }
 
-    /// Whether a frame is still on its way.
+    /// Returns whether no frame is on its way.
     fn is_empty(&self) -> bool {
         let mut stages = self.model.stages.iter();
         self.model.arriving.is_empty() && stages.all(|stage| stage.inside() + stage.sent.len() == 0)
     }
 
-    /// Lets everything come to rest, following notifications only, and looks for what has leaked.
+    /// Runs until nothing moves, following notifications only, and checks for leaks.
     fn wind_up(mut self) {
-        let drop_first = Verdict { held: 0, to: Outlet::Drop, prepended: 0 };
+        let drop_first = Verdict { held: 0, to: TxTarget::Drop, prepended: 0 };
         for _ in 0..10 * STAGES_MAX * BUFFERS {
             self.poll();
             while self.house.mma.has_work() {
@@ -313,7 +313,7 @@ impl Pair {
                 self.follow(Step::Work);
             }
             let unnoticed: usize = self.model.stages.iter().map(|stage| stage.delivered.len()).sum();
-            assert_eq!(unnoticed, 0, "frames were delivered and nobody told the worker");
+            assert_eq!(unnoticed, 0, "frames were delivered without a notification of the worker");
             if self.is_empty() {
                 break;
             }
@@ -324,7 +324,7 @@ impl Pair {
             self.follow(Step::Collect);
             self.follow(Step::Lend(1));
         }
-        assert!(self.is_empty(), "frames that wait are never gone on with");
+        assert!(self.is_empty(), "frames that wait are never resumed");
         self.follow(Step::Collect);
         assert_eq!(self.injected, self.left + self.ended + self.dropped());
         assert_eq!(self.house.gateway.lent(), self.model.at_mma());
@@ -342,7 +342,7 @@ impl Pair {
     }
 }
 
-/// Frames dropped for an FWP or by it.
+/// Returns the number of frames dropped for an FWP or by it.
 fn dropped_by(fwp: &Fwp) -> u64 {
     Counts::of(fwp.moved()).dropped() + fwp.mailbox.counters().guest.dropped.value()
 }
@@ -379,7 +379,7 @@ proptest! {
     }
 
     #[test]
-    fn stages_that_hold_drop_nothing_for_want_of_slots_or_buffers(
+    fn stages_that_hold_drop_nothing_when_slots_or_buffers_run_out(
         stages in stages(Just(Some(HELD_MAX))),
         steps in proptest::collection::vec(step(), 1..300),
     ) {

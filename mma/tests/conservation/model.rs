@@ -1,5 +1,5 @@
-//! A whole house, as plainly as can be: what the MMA is to do with every frame, buffer and slot, one at a time, without rings,
-//! runs or batches; whatever is random is smaller than a batch here.
+//! A naive model of a whole house: what the MMA must do with every frame, buffer and slot, one at a time, without
+//! rings, runs or batches. All random quantities are smaller than a batch.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,15 @@ use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use crate::support::Left;
 use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
 
-/// Buffers that MMA keeps for frames that leave, and frames that it holds before first stages, at most.
+/// Most buffers that the MMA keeps for transmission, and most frames that it holds before first stages.
 const KEPT_MAX: usize = BUFFERS / 8;
 pub(crate) const HELD_MAX: usize = BUFFERS / 2;
-/// Of a chain with a way back: frames of these ports go back, of these forth, and those of others are on no side.
+/// In a chain with a way back, frames of these ports go back, those of `FORTH` go forth, and those of others are on no
+/// side.
 const BACK: [u16; 1] = [2];
 const FORTH: [u16; 2] = [0, 1];
 
-/// A frame, wherever it is inside.
+/// A frame inside the house.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) port: u16,
@@ -35,7 +36,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Of a frame that has just come in by this port.
+    /// Returns the course of a frame that was just received on this port.
     pub(crate) fn of_port(port: u16) -> Self {
         Self { heading: if BACK.contains(&port) { Heading::Back } else { Heading::Forth }, passed: 0 }
     }
@@ -81,19 +82,19 @@ pub(crate) enum Output {
     WhereItCame,
 }
 
-/// A stage as it was drawn.
+/// A stage as the strategy drew it.
 #[derive(Debug, Clone)]
 pub(crate) struct Drawn {
     pub(crate) slots: u32,
     pub(crate) outputs: Vec<Output>,
     /// As many for frames that go back, if the chain has a way back.
     pub(crate) back: Option<Vec<Output>>,
-    /// Frames that may wait before it, if it holds.
+    /// Most frames that may wait before it, if it holds.
     pub(crate) holds: Option<usize>,
 }
 
-/// How an output may end up not taking a frame now.
-enum Halt {
+/// Why an output cannot take a frame now.
+enum BlockedOn {
     Slot(FwpId),
     Buffer,
 }
@@ -104,16 +105,16 @@ enum Accepted {
     TooLong,
 }
 
-/// One stage. Each frame in it holds a slot, but for those that wait before it, which hold buffers.
+/// One stage. Each frame in it holds a slot, except those that wait before it, which hold buffers.
 pub(crate) struct Stage {
     pub(crate) id: FwpId,
     pub(crate) drawn: Drawn,
-    /// Where the outputs lead, by the tenants of that time.
+    /// Where the outputs lead, with the generations of that time.
     edges: Vec<Edge>,
     back: Option<Vec<Edge>>,
     waiting: VecDeque<Packet>,
     pub(crate) delivered: VecDeque<Packet>,
-    /// With the descriptor by which the real guest knows it.
+    /// With the descriptor by which the real guest knows the frame.
     pub(crate) held: Vec<(Descriptor, Packet)>,
     pub(crate) sent: VecDeque<(u16, Packet)>,
     blocked: bool,
@@ -135,7 +136,7 @@ impl Stage {
         Accepted::Yes
     }
 
-    /// Where it sends a frame by this outlet, and which way the frame goes from there.
+    /// Returns where it sends a frame by this outlet, and which way the frame goes from there.
     fn way(&self, outlet: u16, packet: &Packet) -> (Edge, Heading) {
         let heading = packet.course.heading;
         let where_it_came = (Edge::EgressWhereItCame, heading);
@@ -153,13 +154,13 @@ impl Stage {
         }
     }
 
-    /// Frames in it that are still to go somewhere.
+    /// Returns the number of frames in it that are still to go somewhere.
     pub(crate) fn inside(&self) -> usize {
         let sent = self.sent.iter().filter(|(port, _)| *port != PORT_DROP).count();
         self.waiting.len() + self.delivered.len() + self.held.len() + sent
     }
 
-    /// What the real one is made with.
+    /// Returns the wiring of the real stage.
     pub(crate) fn wiring(&self) -> Wiring {
         if let Some(back) = &self.back {
             let set = |ports: &[u16]| PortSet::of(ports.iter().copied().map(PortIndex)).unwrap();
@@ -173,11 +174,11 @@ impl Stage {
 pub(crate) struct Model {
     pub(crate) stages: Vec<Stage>,
     pub(crate) arriving: VecDeque<(FwpId, Packet)>,
-    /// Stages with output that the MMA was told of, in this order.
+    /// Stages whose output the MMA was notified of, in this order.
     pub(crate) told: VecDeque<FwpId>,
     unblocked: VecDeque<FwpId>,
     without_buffer: VecDeque<FwpId>,
-    /// Buffers: lent empty, kept, and on the way back.
+    /// Buffers: lent empty, kept by the MMA, and on the way back.
     pub(crate) empties: usize,
     kept: usize,
     pub(crate) spent: usize,
@@ -206,7 +207,7 @@ impl Model {
         model
     }
 
-    /// A new stage, whose outputs lead to these tenants.
+    /// Makes a new stage whose outputs lead to these FWPs.
     fn stage(id: FwpId, drawn: Drawn, tenants: &[FwpId]) -> Stage {
         let edge = |&output: &Output| match output {
             Output::Stage(next) => Edge::Fwp(tenants[next]),
@@ -232,22 +233,22 @@ impl Model {
         self.stages.iter().position(|stage| stage.id == id)
     }
 
-    /// Frames that wait before first stages.
+    /// Returns the number of frames that wait before first stages.
     pub(crate) fn waiting(&self) -> usize {
         self.stages.iter().map(|stage| stage.waiting.len()).sum()
     }
 
-    /// Buffers that the real gateway should miss.
+    /// Returns the number of buffers that the real gateway has lent.
     pub(crate) fn lent(&self) -> usize {
         self.arriving.len() + self.at_mma() + self.spent + self.leaving.len()
     }
 
-    /// Buffers that stay where they are as long as nothing moves.
+    /// Returns the number of buffers that stay with the MMA as long as nothing moves.
     pub(crate) fn at_mma(&self) -> usize {
         self.waiting() + self.empties + self.kept
     }
 
-    /// Whether another poll should find something to do.
+    /// Returns whether another poll should find work.
     pub(crate) fn has_work(&self) -> bool {
         !self.unblocked.is_empty() || (!self.without_buffer.is_empty() && self.empties + self.kept > 0)
     }
@@ -266,7 +267,7 @@ impl Model {
         }
         for _ in 0..self.unblocked.len() {
             let id = self.unblocked.pop_front().expect("there are that many");
-            let stage = self.place(id).expect("who has ended waits nowhere");
+            let stage = self.place(id).expect("an ended stage waits for nothing");
             self.stages[stage].blocked = false;
             self.move_output(stage);
         }
@@ -324,20 +325,20 @@ impl Model {
         }
     }
 
-    fn block(&mut self, stage: usize, halt: Halt) {
+    fn block(&mut self, stage: usize, halt: BlockedOn) {
         self.stages[stage].blocked = true;
         let id = self.stages[stage].id;
         match halt {
-            Halt::Buffer => self.without_buffer.push_back(id),
-            Halt::Slot(next) => {
-                let next = self.place(next).expect("nobody waits for whom there is not");
+            BlockedOn::Buffer => self.without_buffer.push_back(id),
+            BlockedOn::Slot(next) => {
+                let next = self.place(next).expect("a stage waits only for stages that exist");
                 self.stages[next].upstream.push(id);
             }
         }
     }
 
-    /// Whether the frame has gone on, or else is dropped; or what it waits for.
-    fn forward(&mut self, stage: usize, outlet: u16, packet: Packet) -> Result<bool, Halt> {
+    /// Returns whether the frame has gone on or else was dropped; or what it waits for.
+    fn forward(&mut self, stage: usize, outlet: u16, packet: Packet) -> Result<bool, BlockedOn> {
         if outlet == PORT_DROP {
             return Ok(false);
         }
@@ -352,7 +353,7 @@ impl Model {
         let Stage { drawn, counts, .. } = &mut self.stages[stage];
         if self.empties + self.kept == 0 {
             if drawn.holds.is_some() {
-                return Err(Halt::Buffer);
+                return Err(BlockedOn::Buffer);
             }
             counts.egress += 1;
             return Ok(false);
@@ -369,7 +370,7 @@ impl Model {
         Ok(true)
     }
 
-    fn pass_on(&mut self, stage: usize, next: FwpId, packet: &Packet) -> Result<bool, Halt> {
+    fn pass_on(&mut self, stage: usize, next: FwpId, packet: &Packet) -> Result<bool, BlockedOn> {
         let Some(place) = self.place(next) else {
             self.stages[stage].counts.gone += 1;
             return Ok(false);
@@ -378,7 +379,7 @@ impl Model {
         match to.accept(packet) {
             Accepted::Yes => return Ok(true),
             Accepted::TooLong => to.counts.too_long += 1,
-            Accepted::NoSlot if to.drawn.holds.is_some() => return Err(Halt::Slot(next)),
+            Accepted::NoSlot if to.drawn.holds.is_some() => return Err(BlockedOn::Slot(next)),
             Accepted::NoSlot => to.counts.no_slot += 1,
         }
         Ok(false)
@@ -406,8 +407,9 @@ impl Model {
         }
     }
 
-    /// Ends these stages, one after the other, and returns them: what they have sent moves if there is room, the rest ends
-    /// with them. Their places have new tenants, who know of each other; others know nothing of them.
+    /// Ends these stages, one after the other, and returns them. What they have sent moves if there is room; the rest
+    /// is lost with them. New FWPs get their indices: they are wired to each other, and the other stages do not know
+    /// them.
     pub(crate) fn replace(&mut self, places: &[usize]) -> Vec<Stage> {
         let mut tenants: Vec<FwpId> = self.stages.iter().map(|stage| stage.id).collect();
         for &place in places {

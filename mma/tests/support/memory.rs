@@ -1,4 +1,4 @@
-//! Memory for guests and buffers: zeroed, aligned as a page, and where nobody may reach past its ends, fenced.
+//! Memory for guests and buffers: zeroed, page-aligned, and with guard pages where accesses past its ends must fault.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -9,11 +9,11 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 pub(super) const PAGE: usize = 4096;
 
 thread_local! {
-    /// Fenced memory that is not in use, with its size: to map it takes longer than most tests do.
+    /// Guarded memory that is not in use, with its size: mapping it takes longer than most tests do.
     static FENCED: RefCell<Vec<(NonNull<u8>, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Maps memory between two pages that nobody may touch; it stays until the process ends.
+/// Maps memory between two guard pages; it stays until the process ends.
 fn map_fenced(bytes: usize) -> NonNull<u8> {
     // SAFETY: a new mapping anywhere; of it, all but the first and the last page is made usable.
     let start = unsafe {
@@ -25,7 +25,7 @@ fn map_fenced(bytes: usize) -> NonNull<u8> {
     NonNull::new(start.cast()).unwrap()
 }
 
-/// Zeroed memory that does not move, aligned as a page.
+/// Zeroed, page-aligned memory that does not move.
 pub(super) struct Memory {
     pub(super) start: NonNull<u8>,
     pub(super) bytes: usize,
@@ -33,9 +33,9 @@ pub(super) struct Memory {
 }
 
 enum MemoryKind {
-    /// Of the allocator's.
+    /// From the allocator.
     Heap,
-    /// Pages of its own, between two that nobody may touch: whoever reads or writes past either end is killed.
+    /// Pages of its own between two guard pages: an access past either end faults.
     Fenced,
 }
 
@@ -48,7 +48,7 @@ impl Memory {
         Self { start: start.unwrap_or_else(|| handle_alloc_error(layout)), bytes, kind: MemoryKind::Heap }
     }
 
-    /// Whole pages.
+    /// Makes guarded memory of whole pages.
     pub(super) fn fenced(bytes: usize) -> Self {
         assert!(bytes > 0 && bytes.is_multiple_of(PAGE));
         let kept = FENCED.with_borrow_mut(|kept| {
@@ -56,7 +56,7 @@ impl Memory {
             Some(kept.swap_remove(fits).0)
         });
         let start = kept.unwrap_or_else(|| map_fenced(bytes));
-        // SAFETY: mapped, of this size, and nobody else's.
+        // SAFETY: mapped, of this size, and not used elsewhere.
         unsafe { start.write_bytes(0, bytes) };
         Self { start, bytes, kind: MemoryKind::Fenced }
     }
@@ -75,7 +75,7 @@ impl Memory {
     }
 
     pub(super) fn write<T: Copy>(&self, address: usize, value: T) {
-        // SAFETY: in bounds and aligned by `check`; one thread plays all parties, and nobody holds a reference into it.
+        // SAFETY: in bounds and aligned by `check`; one thread plays all parties, and no reference into it exists.
         unsafe { self.check::<T>(address, 1).write_volatile(value) }
     }
 
@@ -99,7 +99,7 @@ impl Drop for Memory {
             MemoryKind::Heap => unsafe {
                 dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.bytes, PAGE));
             },
-            // At the end of a thread, what it kept may be gone before.
+            // At the end of a thread, the list may be gone already.
             MemoryKind::Fenced => drop(FENCED.try_with(|kept| kept.borrow_mut().push((self.start, self.bytes)))),
         }
     }

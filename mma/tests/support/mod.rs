@@ -1,7 +1,7 @@
-//! The three parties around the MMA, played by one thread: guests on memory of their own, honest or not; a gateway with
-//! buffers on the heap; and a [`House`] that joins them to a real [`Mma`], which moves only when it is polled.
+//! The three parties around the MMA, played by one thread: guests with their own memory, correct or hostile; a gateway
+//! with buffers on the heap; and a [`House`] that joins them to a real [`Mma`], which moves packets only when polled.
 #![allow(unsafe_code)] // Plays the guest's side of the rings, and hands heap memory to the crate under test.
-#![allow(dead_code)] // Every test binary uses another part.
+#![allow(dead_code)] // Each test binary uses another part.
 
 mod memory;
 
@@ -27,7 +27,7 @@ use pinion_mma::wiring::{Backpressure, Edge, Endpoint, Wiring};
 
 use self::memory::{Memory, PAGE};
 
-/// How large a guest's pool is.
+/// The size of a guest's pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) slot_count: u32,
@@ -36,18 +36,18 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The smallest slots, and rings that just hold them.
+    /// Returns a pool of the smallest slots, with rings that just hold them.
     pub(crate) fn slots(slot_count: u32) -> Self {
         Self { slot_count, slot_size: SLOT_SIZE_MIN, ring_entries: slot_count.next_power_of_two() }
     }
 
-    /// Longest frame that fits after the headroom.
+    /// Returns the longest frame that fits after the headroom, in bytes.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         (self.slot_size - RX_HEADROOM) as usize
     }
 }
 
-/// A guest: what the code inside a linear memory could do, and nothing else.
+/// A guest: it can do what code inside a linear memory can, and nothing else.
 pub(crate) struct Guest {
     memory: Memory,
     header: PoolHeader,
@@ -63,12 +63,12 @@ pub(crate) enum Index {
 }
 
 impl Guest {
-    /// A guest whose last slot ends where its memory ends.
+    /// Makes a guest whose last slot ends where its memory ends.
     pub(crate) fn new(shape: Shape) -> Self {
         Self::owning(shape, 0)
     }
 
-    /// The same, and so many of its slots are its own.
+    /// Makes a guest of which the last `own_slots` slots are its own.
     pub(crate) fn owning(shape: Shape, own_slots: u32) -> Self {
         let Shape { slot_count, slot_size, ring_entries } = shape;
         let ring_bytes = size_of::<RingHeader>() as u32 + ring_entries * size_of::<Descriptor>() as u32;
@@ -81,7 +81,7 @@ impl Guest {
         Self::with_header(header, end as usize).unwrap()
     }
 
-    /// A guest that says this of its pool, in whole pages of memory.
+    /// Makes a guest with this pool header, in whole pages of memory.
     pub(crate) fn with_header(header: PoolHeader, memory_bytes: usize) -> Result<Self, PoolError> {
         PoolLayout::check(header, memory_bytes)?;
         Ok(Self { memory: Memory::fenced(memory_bytes), header, rx_head: 0, tx_tail: 0 })
@@ -100,7 +100,7 @@ impl Guest {
         ring as usize + size_of::<RingHeader>() + place * size_of::<Descriptor>()
     }
 
-    /// Takes the next descriptor from the receive ring, as an honest guest does.
+    /// Takes the next descriptor from the receive ring, as a correct guest does.
     pub(crate) fn receive(&mut self) -> Option<Descriptor> {
         if self.rx_head == self.memory.read::<u32>(self.header.rx_ring as usize + Index::Tail as usize) {
             return None;
@@ -111,12 +111,12 @@ impl Guest {
         Some(descriptor)
     }
 
-    /// Takes all there is.
+    /// Takes all descriptors from the receive ring.
     pub(crate) fn receive_all(&mut self) -> Vec<Descriptor> {
         std::iter::from_fn(|| self.receive()).collect()
     }
 
-    /// Appends a descriptor to the transmit ring, whatever it says.
+    /// Appends any descriptor to the transmit ring.
     pub(crate) fn send(&mut self, descriptor: Descriptor) {
         self.write_entry(self.tx_tail, descriptor);
         self.tx_tail = self.tx_tail.wrapping_add(1);
@@ -128,7 +128,7 @@ impl Guest {
         self.send(Descriptor { port, ..received });
     }
 
-    /// Overwrites a place of the transmit ring.
+    /// Overwrites an entry of the transmit ring.
     pub(crate) fn write_entry(&self, index: u32, descriptor: Descriptor) {
         self.memory.write(self.entry(self.header.tx_ring, index), descriptor);
     }
@@ -157,24 +157,24 @@ impl Guest {
         self.memory.set_bytes(self.place(slot, offset), bytes);
     }
 
-    /// Writes anything anywhere, as far as it lies in its memory.
+    /// Writes any bytes to any address within its memory.
     pub(crate) fn scribble(&self, address: usize, bytes: &[u8]) {
         let room = self.memory.bytes.saturating_sub(address);
         self.memory.set_bytes(address.min(self.memory.bytes), &bytes[..bytes.len().min(room)]);
     }
 
-    /// Goes on as an honest guest would that has come to these indices.
+    /// Sets the guest's own indices, as if it had come to these.
     pub(crate) fn resume_at(&mut self, rx_head: u32, tx_tail: u32) {
         (self.rx_head, self.tx_tail) = (rx_head, tx_tail);
         self.set_tx(Index::Tail, tx_tail);
     }
 
-    /// All of its memory, as it is now.
+    /// Returns a copy of its whole memory.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         self.memory.copy(0, self.memory.bytes)
     }
 
-    /// All of its slots, as they are now.
+    /// Returns a copy of all its slots.
     pub(crate) fn slots(&self) -> Vec<u8> {
         self.memory.copy(self.header.slots as usize, (self.header.slot_count * self.header.slot_size) as usize)
     }
@@ -187,29 +187,29 @@ pub(crate) struct Left {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The gateway's half of the link, with buffers on the heap. Lends as the real one does: never more than the link was made
-/// for, empty ones and received frames together; and insists that each comes back, once.
+/// The gateway's half of the link, with buffers on the heap. Like the real one it never lends more than the link was
+/// made for, empty buffers and received frames together. It asserts that each buffer comes back once.
 pub(crate) struct Gateway {
     link: GatewayLink,
     memory: Memory,
     buffer_bytes: usize,
     pieces: Vec<Piece>,
-    /// Pieces that are not lent, by number.
+    /// Buffers that are not lent, by number.
     home: Vec<usize>,
     lent_max: usize,
-    /// Buffers of a link for so many that MMA keeps for the frames that leave.
+    /// Most buffers that the MMA keeps for transmission, on a link for so many.
     pub(crate) kept_max: usize,
 }
 
 struct Piece {
-    /// Where in the memory of all of them.
+    /// Its start, as an offset into the memory of all buffers.
     address: usize,
     lent: bool,
 }
 
 impl Gateway {
     fn new(link: GatewayLink, lent_max: usize, buffer_bytes: usize) -> Self {
-        // Apart by an odd number of cache lines, as real pools have it: else they would share few places of a cache.
+        // An odd number of cache lines apart, as in real pools: otherwise they would map to few cache sets.
         let apart = buffer_bytes.next_multiple_of(128) + 64;
         let piece = |number| Piece { address: number * apart, lent: false };
         let pieces = (0..lent_max).map(piece).collect();
@@ -242,12 +242,12 @@ impl Gateway {
         self.home.push(number);
     }
 
-    /// Buffers that MMA holds.
+    /// Returns the number of buffers that the MMA holds.
     pub(crate) fn lent(&self) -> usize {
         self.lent_max - self.home.len()
     }
 
-    /// Hands a received frame to MMA.
+    /// Hands a received frame to the MMA.
     pub(crate) fn inject(&mut self, frame: &[u8], port: u16, target: FwpId) {
         let mut buffer = self.lend();
         buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
@@ -256,7 +256,7 @@ impl Gateway {
         self.link.mma.ring();
     }
 
-    /// Lends empty buffers; returns how many it could.
+    /// Lends empty buffers; returns how many it could lend.
     pub(crate) fn lend_empties(&mut self, wanted: usize) -> usize {
         let count = wanted.min(self.home.len());
         for _ in 0..count {
@@ -266,12 +266,12 @@ impl Gateway {
         count
     }
 
-    /// Lends empty buffers until MMA holds `lent` in all.
+    /// Lends empty buffers until the MMA holds `lent` in total.
     pub(crate) fn top_up(&mut self, lent: usize) {
         self.lend_empties(lent.saturating_sub(self.lent()));
     }
 
-    /// Takes what MMA gives back: the frames to transmit, and buffers.
+    /// Takes what the MMA gives back: the frames to transmit, and buffers.
     pub(crate) fn collect(&mut self) -> Vec<Left> {
         self.take_spent();
         let mut left = Vec::new();
@@ -282,7 +282,7 @@ impl Gateway {
         left
     }
 
-    /// Takes it without a look at the frames; returns how many there were.
+    /// The same without looking at the frames; returns the number of frames.
     pub(crate) fn discard(&mut self) -> usize {
         self.take_spent();
         let mut count = 0;
@@ -293,7 +293,7 @@ impl Gateway {
         count
     }
 
-    /// Takes back buffers only, and leaves the frames to transmit where they are.
+    /// Takes back buffers only, and leaves the frames to transmit in their ring.
     pub(crate) fn take_spent(&mut self) {
         while let Some(buffer) = self.link.spent.pop() {
             self.take_back(buffer);
@@ -301,17 +301,17 @@ impl Gateway {
     }
 }
 
-/// One FWP as its worker has it.
+/// One FWP as its worker sees it.
 pub(crate) struct Fwp {
     pub(crate) id: FwpId,
     pub(crate) mailbox: Mailbox,
     pub(crate) guest: Guest,
-    /// Where it tells the MMA, as all of its worker's FWPs do.
+    /// By which it notifies the MMA, shared by all of its worker's FWPs.
     outputs: Arc<Mutex<Notifier>>,
 }
 
 impl Fwp {
-    /// Collects and tells the MMA, as its worker does after a turn, whatever has become of it.
+    /// Collects and notifies the MMA, as its worker does after a turn, even if the turn failed.
     pub(crate) fn collect(&mut self) -> Result<u32, Violation> {
         let collected = self.mailbox.collect();
         if collected != Ok(0) {
@@ -320,18 +320,18 @@ impl Fwp {
         collected
     }
 
-    /// What the MMA counted for it.
+    /// Returns what the MMA counted for it.
     pub(crate) fn moved(&self) -> &MovedCounters {
         &self.mailbox.counters().moved
     }
 
-    /// Publishes, and has the guest take everything.
+    /// Publishes, and makes the guest take everything.
     pub(crate) fn publish_all(&mut self) -> Vec<Descriptor> {
         self.mailbox.publish();
         self.guest.receive_all()
     }
 
-    /// Publishes, and has the guest send everything to `port`; returns how many frames.
+    /// Publishes, and makes the guest send everything to `port`; returns the number of frames.
     pub(crate) fn pass_all(&mut self, port: u16) -> usize {
         let received = self.publish_all();
         for &descriptor in &received {
@@ -342,7 +342,7 @@ impl Fwp {
     }
 }
 
-/// What a house is made for.
+/// The sizes of a house.
 pub(crate) struct Plan {
     pub(crate) fwps_max: usize,
     pub(crate) buffers: usize,
@@ -355,8 +355,8 @@ impl Default for Plan {
     }
 }
 
-/// One MMA, one gateway, one worker, and what they use. Fields are dropped in this order: the MMA, which knows everybody's
-/// memory, before the memory.
+/// One MMA, one gateway, one worker, and what they use. Fields are dropped in this order: the MMA, which has pointers
+/// to all memory, before the memory.
 pub(crate) struct House {
     pub(crate) mma: Mma,
     pub(crate) gateway: Gateway,
@@ -375,13 +375,14 @@ impl House {
         Self { worker_queue: worker, ..Self::with_worker(plan, notifier) }
     }
 
-    /// A house whose FWPs are served by the worker that this notifies, which may serve another's, too; its own queue stays empty.
+    /// Makes a house whose FWPs are served by the worker that this notifies, which may serve another house, too. The
+    /// house's own queue stays empty.
     pub(crate) fn with_worker(plan: &Plan, worker: Notifier) -> Self {
         let (gateway_bell, mma_bell) = (Doorbell::default(), Doorbell::default());
         let (gateway_link, mma_link) = link(plan.buffers, gateway_bell.clone(), mma_bell.clone());
         let mut outputs = ReadyQueue::new(plan.fwps_max, mma_bell);
         let notifier = outputs.notifier();
-        // Bounded, as a node's are: else they would allocate now and then.
+        // Bounded, as a node's are: unbounded ones would allocate now and then.
         let (commands, mma_reads) = bounded(COMMANDS_MAX);
         let (mma_says, events) = bounded(COMMANDS_MAX);
         Self {
@@ -396,12 +397,12 @@ impl House {
         }
     }
 
-    /// Makes an FWP without telling the MMA; its place in `fwps`, and the MMA's side of it.
+    /// Makes an FWP without telling the MMA. Returns its position in `fwps`, and the MMA's side of it.
     pub(crate) fn make(&mut self, id: FwpId, shape: Shape, wiring: Wiring) -> (usize, Box<Endpoint>) {
         self.make_of(id, Guest::new(shape), wiring)
     }
 
-    /// The same of a guest that is there already.
+    /// The same for an existing guest.
     pub(crate) fn make_of(&mut self, id: FwpId, guest: Guest, wiring: Wiring) -> (usize, Box<Endpoint>) {
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
@@ -410,7 +411,7 @@ impl House {
         (self.fwps.len() - 1, endpoint)
     }
 
-    /// Makes an FWP and tells the MMA, which has yet to be polled.
+    /// Makes an FWP and tells the MMA, which is not polled yet.
     pub(crate) fn attach_wired(&mut self, id: FwpId, shape: Shape, wiring: Wiring) -> usize {
         let (fwp, endpoint) = self.make(id, shape, wiring);
         self.command(MmaCommand::Attach(endpoint));
@@ -422,21 +423,21 @@ impl House {
         self.attach_wired(id, shape, Wiring::to(next))
     }
 
-    /// A chain of FWPs in places 0, 1, ...; the last one's output goes by `last`.
+    /// Makes a chain of FWPs at indices 0, 1, ...; the last one's output goes by `last`.
     pub(crate) fn chain(plan: &Plan, stages: u32, shape: Shape, last: Edge) -> Self {
         let mut house = Self::new(plan);
         house.attach_chain(0, &vec![shape; stages as usize], Backpressure::Drop, last);
         house
     }
 
-    /// The same with a pool of its own shape per stage, each of which holds, the first up to `frames_max` frames before it.
+    /// The same with one pool shape per stage. Each stage holds, the first one up to `frames_max` frames before it.
     pub(crate) fn holding_chain(plan: &Plan, shapes: &[Shape], frames_max: usize, last: Edge) -> Self {
         let mut house = Self::new(plan);
         house.attach_chain(0, shapes, Backpressure::Hold { frames_max }, last);
         house
     }
 
-    /// A chain of FWPs in places `first`, `first + 1`, ...; the last one's output goes by `last`.
+    /// Attaches a chain of FWPs at indices `first`, `first + 1`, ...; the last one's output goes by `last`.
     pub(crate) fn attach_chain(&mut self, first: u32, shapes: &[Shape], backpressure: Backpressure, last: Edge) {
         for (stage, &shape) in (first..).zip(shapes) {
             let is_last = stage + 1 == first + shapes.len() as u32;
@@ -450,7 +451,7 @@ impl House {
         self.commands.send(command).unwrap();
     }
 
-    /// The endpoint that the MMA has handed back, if it has.
+    /// Returns the endpoint that the MMA has handed back, if it has.
     pub(crate) fn detached(&self) -> Option<Box<Endpoint>> {
         self.events.try_recv().ok().map(|MmaEvent::Detached(endpoint)| endpoint)
     }
@@ -462,7 +463,7 @@ impl House {
                 return;
             }
         }
-        panic!("the MMA does not come to rest");
+        panic!("the MMA still has work");
     }
 
     /// Injects one frame for the first FWP and polls.
@@ -471,24 +472,25 @@ impl House {
         self.mma.poll();
     }
 
-    /// Bytes that the MMA has copied, in all.
+    /// Returns the number of bytes that the MMA has copied in total.
     pub(crate) fn copied_bytes(&self) -> u64 {
         self.mma.counters().copied_bytes.value()
     }
 
-    /// Has FWP `fwp` collected and the MMA polled.
+    /// Collects FWP `fwp`'s output and polls the MMA.
     pub(crate) fn collect_and_move(&mut self, fwp: usize) -> Result<u32, Violation> {
         let collected = self.fwps[fwp].collect();
         self.mma.poll();
         collected
     }
 
-    /// Whom the MMA has notified the worker of.
+    /// Returns the FWPs for which the MMA has notified the worker.
     pub(crate) fn noticed(&mut self) -> Vec<FwpId> {
         std::iter::from_fn(|| self.worker_queue.pop()).collect()
     }
 
-    /// Doorbell that the MMA rings for the gateway, shared so that it can be slept at while the house is used.
+    /// Returns the doorbell that the MMA rings for the gateway. It is shared, so that a test can sleep at it while it
+    /// uses the house.
     pub(crate) fn bell(&self) -> Doorbell {
         self.gateway_bell.clone()
     }
@@ -502,7 +504,7 @@ impl House {
         self.mma.poll();
     }
 
-    /// The same of one that holds: exactly that many frames fit, and one more waits for a slot.
+    /// The same for an FWP that holds: exactly that many frames fit, and one more waits for a slot.
     pub(crate) fn assert_all_slots_free_before_any_is_held(&mut self, fwp: usize, shape: Shape) {
         let refused = self.fwps[fwp].moved().dropped_no_slot.value();
         self.fill(fwp, shape);
@@ -526,25 +528,26 @@ impl House {
     }
 }
 
-/// Commands and events under way at most; made room for beforehand.
+/// Most commands and events under way; their capacity is allocated beforehand.
 const COMMANDS_MAX: usize = 1024;
 
-/// The first tenant of a place.
+/// Returns the first FWP id of an index.
 pub(crate) fn id(index: u32) -> FwpId {
     FwpId { index, generation: 0 }
 }
 
-/// A frame whose every byte depends on `seed` and its place.
+/// Makes a frame in which every byte depends on `seed` and its position.
 pub(crate) fn frame(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32)
         .map(|place| (place.wrapping_mul(31) ^ seed.wrapping_mul(0x9e37_79b9).rotate_right(place % 32)) as u8)
         .collect()
 }
 
-/// Every output there is for an FWP with one.
+/// Every port that an FWP with one output knows.
 pub(crate) const KNOWN_PORTS: [u16; 3] = [PORT_NEXT, PORT_REPLY, PORT_DROP];
 
-/// The rules of the ABI for a descriptor that a guest with so many outputs sends, written down once more, plainly.
+/// The ABI's rules for a descriptor that a guest with so many outputs sends, written a second time in the simplest
+/// form.
 pub(crate) fn judged(
     slot_size: u32,
     outputs: u16,

@@ -1,70 +1,60 @@
-//! What a module must be to run here: the exports of the ABI, and no import that the node does not offer.
+//! What a module must be to run on a node: it has the exports of the ABI, and no import that the node does not offer.
 
 use pinion_abi::{
     ABI_VERSION, EXPORT_ABI_PREFIX, EXPORT_INIT, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, IMPORT_MODULE,
     IMPORT_STATE_PREFIX,
 };
 use wasmparser::types::{EntityType, TypesRef};
-use wasmparser::{Export, FuncType, Import, Parser, Payload, TypeRef, ValType, Validator};
+use wasmparser::{Export, FuncType, Import, Parser, Payload, ValType};
 use wasmtime::{Engine, Extern, Linker, Store};
 
-use crate::FUNCTION_BYTES_MAX;
+use crate::counts::Counts;
+use crate::features;
 use crate::initialise::{self, Guest};
 use crate::refused::Refused;
 
-/// Tables that a node's engines have room for in each instance.
-const TABLES_MAX: u32 = 1;
-
-/// What a module that may be taken asks for by its imports.
+/// What an admitted module asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The first of the calls for state, if it has any: it runs only in stages that are granted some.
+    /// The first of its imports for state, if it has any: the module runs only in stages that are granted some.
     pub state: Option<String>,
+    /// Linear memory at the start, in bytes.
+    pub memory_bytes: u64,
 }
 
-/// Judges a module, without compiling it.
+/// Checks a module, without compiling it.
 ///
 /// # Errors
-/// Why the module is not taken.
+/// Why the module is refused.
 pub fn check(engine: &Engine, wasm: &[u8]) -> Result<Asked, Refused> {
     match wasm {
-        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {}
-        [0, b'a', b's', b'm', ..] => return Err(Refused::Component),
+        // For another version, or a truncated module, the validator has its own message.
+        [0, b'a', b's', b'm', _, _, 1, 0, ..] => return Err(Refused::Component),
+        [0, b'a', b's', b'm', ..] => {}
+        [] => return Err(Refused::Empty),
         _ => return Err(Refused::NotWasm(wasm.iter().copied().take(4).collect())),
     }
-    // By the engine's own settings, and once more for the types.
-    wasmtime::Module::validate(engine, wasm).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
+    let types = features::validate(wasm)?;
     let invalid = |error: wasmparser::BinaryReaderError| Refused::Invalid(error.to_string());
-    let types = Validator::new().validate_all(wasm).map_err(invalid)?;
-    let (mut imports, mut exports, mut tables, mut functions) = (Vec::new(), Vec::new(), 0, 0);
+    let counts = Counts::judged(wasm)?;
+    let (mut imports, mut exports) = (Vec::new(), Vec::new());
     for payload in Parser::new(0).parse_all(wasm) {
         match payload.map_err(invalid)? {
             Payload::ImportSection(section) => {
                 imports.extend(section.into_imports().collect::<Result<Vec<_>, _>>().map_err(invalid)?);
-                functions += imports.iter().filter(|import| matches!(import.ty, TypeRef::Func(_))).count();
             }
             Payload::ExportSection(section) => {
                 exports.extend(section.into_iter().collect::<Result<Vec<_>, _>>().map_err(invalid)?);
             }
-            Payload::TableSection(section) => tables += section.count(),
-            Payload::CodeSectionEntry(body) => {
-                let bytes = body.range().len();
-                if bytes > FUNCTION_BYTES_MAX {
-                    return Err(Refused::LongFunction { index: functions, bytes });
-                }
-                functions += 1;
-            }
             _ => {}
         }
-    }
-    if tables > TABLES_MAX {
-        return Err(Refused::Tables(tables));
     }
     check_exports(types.as_ref(), &exports)?;
     check_imports(types.as_ref(), &imports, engine)?;
     let for_state =
         |import: &&Import<'_>| import.module == IMPORT_MODULE && import.name.starts_with(IMPORT_STATE_PREFIX);
-    Ok(Asked { state: imports.iter().find(for_state).map(|import| import.name.to_owned()) })
+    let state = imports.iter().find(for_state).map(|import| import.name.to_owned());
+    Ok(Asked { state, memory_bytes: counts.memory_bytes })
 }
 
 fn check_exports(types: TypesRef<'_>, exports: &[Export<'_>]) -> Result<(), Refused> {
@@ -92,11 +82,10 @@ fn check_exports(types: TypesRef<'_>, exports: &[Export<'_>]) -> Result<(), Refu
     }
 }
 
-/// Each import against what there is to be had: the names and types that guests are offered while they are initialised are
-/// those of the node.
+/// Checks each import against what is offered. Imports during the initialisation have the same names and types as on a node.
 fn check_imports(types: TypesRef<'_>, imports: &[Import<'_>], engine: &Engine) -> Result<(), Refused> {
     let linker = initialise::linker(engine).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
-    let mut store = Store::new(engine, Guest::nobody());
+    let mut store = Store::new(engine, Guest::without_configuration());
     for import in imports {
         let (module, name) = (import.module.to_owned(), import.name.to_owned());
         let Some(offered) = offered(&linker, &mut store, import) else {
@@ -121,7 +110,7 @@ fn offered(linker: &Linker<Guest>, store: &mut Store<Guest>, import: &Import<'_>
             .map(|value| match value {
                 wasmtime::ValType::I32 => Some(ValType::I32),
                 wasmtime::ValType::I64 => Some(ValType::I64),
-                // No call has others.
+                // No import has other types.
                 _ => None,
             })
             .collect()
@@ -129,7 +118,7 @@ fn offered(linker: &Linker<Guest>, store: &mut Store<Guest>, import: &Import<'_>
     Some(FuncType::new(values(&mut ty.params())?, values(&mut ty.results())?))
 }
 
-/// A function's type as WebAssembly's tools write it.
+/// Formats a function's type as WebAssembly tools do.
 fn text(ty: &FuncType) -> String {
     let list = |values: &[ValType]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match ty.results() {
@@ -141,6 +130,7 @@ fn text(ty: &FuncType) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FUNCTION_BYTES_MAX;
 
     fn verdict(wat: &str) -> String {
         let engine = Engine::new(&pinion_guest::settings::config()).unwrap();
@@ -158,21 +148,34 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_this_abi_is_taken() {
+    fn a_module_of_this_abi_is_admitted() {
         assert_eq!(verdict(&module_with("(import \"pinion\" \"wait\" (func (result i32)))", "pinion_abi_v2")), "taken");
     }
 
     #[test]
-    fn what_is_not_wasm_is_refused_by_its_first_bytes() {
+    fn a_file_that_is_not_wasm_is_refused_with_its_first_bytes() {
         let engine = Engine::new(&pinion_guest::settings::config()).unwrap();
         let refused = check(&engine, b"\x7fELF....").unwrap_err().to_string();
         assert_eq!(refused, "it is not a WebAssembly module: it starts with [7f, 45, 4c, 46] instead of \\0asm");
     }
 
     #[test]
-    fn a_function_of_too_much_code_is_refused_by_its_index() {
+    fn a_component_another_version_and_a_truncated_module_have_different_refusals() {
+        let engine = Engine::new(&pinion_guest::settings::config()).unwrap();
+        for (wasm, expected) in [
+            (&b"\0asm\x0d\0\x01\0"[..], "it is a WebAssembly component; build a core module"),
+            (b"\0asm\x02\0\0\0", "it does not compile: unknown binary version"),
+            (b"\0asm\x01", "it does not compile: unexpected end"),
+        ] {
+            let refused = check(&engine, wasm).unwrap_err().to_string();
+            assert!(refused.starts_with(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_function_with_too_much_code_is_refused_with_its_index() {
         let with_code = |bytes: usize| {
-            // No locals, and an end: two bytes more.
+            // Two bytes more: the count of locals, and the end.
             let nops = "nop ".repeat(bytes - 2);
             module_with("(import \"pinion\" \"yield\" (func))", "pinion_abi_v2")
                 .replace("(func (export \"pinion_run\"))", &format!("(func (export \"pinion_run\") {nops})"))

@@ -1,4 +1,4 @@
-//! A module's initialisation, run once with its configuration, and the snapshot of what it leaves behind.
+//! Runs a module's initialisation once, with its configuration, and takes a snapshot of the result.
 //!
 //! ```text
 //!   module --wizer--> instrumented module --instantiate, _initialize, pinion_init, pinion_pool, pinion_metrics--> instance
@@ -6,9 +6,13 @@
 //!                                                                  `--wizer--> module that starts there
 //! ```
 //!
-//! Every instance of every client starts from the snapshot, so nothing secret may be in it: the function gets no random
-//! bytes of its own here, and finds a clock that stands still. Its library's hash tables do get a seed. It reads its files, and can't
-//! change them: what it wrote would be in no instance, nor would what it left open.
+//! Every instance of every client starts from the snapshot, so nothing secret may be in it. The function itself gets no random bytes here,
+//! and its clock stands still; only its library's hash tables get a seed. It can read its files but not change them, because no instance
+//! would have its changes, or the files it left open.
+//!
+//! A module of which no snapshot can be taken initialises itself in each instance. It is run here in the same way, as one instance on a
+//! node would be, so that a module that would fail in all instances is refused. The result is discarded. Both kinds run under a node's
+//! limits of memory, table and instance.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,42 +26,49 @@ use pinion_abi::{
     IMPORT_WAIT_UNTIL, IMPORT_YIELD, InitStatus, LogLevel,
 };
 use pinion_builder_client::metrics::{self, Metric};
-use pinion_builder_client::protocol::{Pool, Said};
+use pinion_builder_client::protocol::{BuilderMessage, Pool};
 use pinion_guest::calls::state::NoState;
 use pinion_guest::calls::{self, Asks, Host};
-use pinion_guest::fault::{Trapped, cause, escaped};
+use pinion_guest::fault::{Trapped, cause};
 use pinion_guest::files::{Bundle, Files, Space};
 use pinion_guest::settings;
-use wasmtime::{Caller, Engine, Instance, Linker, Memory, Module, OptLevel, ResourceLimiter, Store, Trap, Val};
+use pinion_mma::pool::PoolLayout;
+use pinion_text::{SENTENCE_BYTES_MAX, printable};
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime::{
+    Caller, Engine, Instance, InstanceAllocationStrategy, Linker, Memory, Module, OptLevel, ResourceLimiter, Store,
+    Trap, UpdateDeadline, Val,
+};
 use wasmtime_wizer::{InstanceState, SnapshotVal, ValType, Wizer};
 
+use crate::progress;
 use crate::refused::Refused;
 
-/// How long a module's initialisation may take.
+/// CPU time that a module's initialisation may take.
 pub const INIT_TIME_MAX: Duration = Duration::from_secs(2);
+/// How often the CPU time is checked.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Lines that a guest may log meanwhile; of the others the last one is kept.
+/// Lines that a guest may log meanwhile; of further lines, only the last one is kept.
 const LINES_MAX: usize = 100;
-/// Elements that a table may have: nothing of it is kept.
-const TABLE_ELEMENTS_MAX: usize = 64 * 1024;
 
-/// What a snapshot is made with.
+/// The inputs of a snapshot.
 #[derive(Debug, Clone)]
 pub struct Wishes {
     /// The configuration.
     pub config: Arc<[u8]>,
-    /// The files that it finds, if it has a file system.
+    /// The files that the module sees, if it has a file system.
     pub files: Option<Arc<Bundle>>,
-    /// Linear memory that the guest may have, in bytes.
+    /// The most linear memory of the guest, in bytes.
     pub memory_bytes_max: u64,
-    /// The fields of state that its stage was granted, by their numbers.
+    /// The fields of state that its stage is granted, by number.
     pub fields: Arc<[String]>,
 }
 
-/// What came of it.
+/// The result of an initialisation.
 #[derive(Debug)]
 pub enum Initialised {
-    /// A module that starts where the initialisation ended, and where its pool is.
+    /// A module that starts where the initialisation ended, and its pool.
     Snapshot {
         /// The module.
         wasm: Vec<u8>,
@@ -74,22 +85,22 @@ pub enum Initialised {
 pub struct Guest {
     config: Arc<[u8]>,
     files: Option<Files>,
-    nothing: NoSpace,
-    memory_bytes_max: u64,
+    room: Room,
+    becomes: Becomes,
     fields: Arc<[String]>,
-    say: fn(&Said),
+    say: fn(&BuilderMessage),
     lines: usize,
     last_line: Option<String>,
 }
 
 impl Guest {
-    /// For a store in which nothing runs.
-    pub(crate) fn nobody() -> Self {
+    /// Returns the data of a store in which nothing runs.
+    pub(crate) fn without_configuration() -> Self {
         Self {
             config: Arc::new([]),
             files: None,
-            nothing: NoSpace,
-            memory_bytes_max: 0,
+            room: Room::default(),
+            becomes: Becomes::Snapshot,
             fields: Arc::new([]),
             say: |_| (),
             lines: 0,
@@ -98,21 +109,50 @@ impl Guest {
     }
 }
 
-/// Nothing is written while a guest is initialised, so nothing is to be had for it.
-struct NoSpace;
+/// What an initialised instance is used for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Becomes {
+    /// All instances start from it.
+    Snapshot,
+    /// It is discarded: each instance does the same itself.
+    Nothing,
+}
 
-impl Space for NoSpace {
-    fn resize(&mut self, _bytes: u64) -> bool {
-        false
+/// The memory that a guest uses, and its limit.
+#[derive(Default)]
+struct Room {
+    memory_bytes: u64,
+    /// Memory of its changed files.
+    files_bytes: u64,
+    /// The limit of both together. For a snapshot, no file may be written.
+    bytes_max: u64,
+    files_bytes_max: u64,
+}
+
+impl Room {
+    fn of(wishes: &Wishes, becomes: Becomes) -> Self {
+        let bytes_max = wishes.memory_bytes_max;
+        let files_bytes_max = if becomes == Becomes::Nothing { bytes_max } else { 0 };
+        Self { memory_bytes: 0, files_bytes: 0, bytes_max, files_bytes_max }
     }
 }
 
-/// What a call makes the guest end with.
+impl Space for Room {
+    fn resize(&mut self, bytes: u64) -> bool {
+        let is_granted = bytes <= self.files_bytes_max && self.memory_bytes + bytes <= self.bytes_max;
+        if is_granted {
+            self.files_bytes = bytes;
+        }
+        is_granted
+    }
+}
+
+/// The error with which an import ends the guest.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Misuse(String);
 
-/// What a guest says that gives up.
+/// The message of a guest's panic.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Panicked(String);
@@ -125,10 +165,10 @@ impl Host for Guest {
     }
 
     fn log(&mut self, level: LogLevel, line: &[u8]) {
-        let line = escaped(line);
+        let line = printable(line, SENTENCE_BYTES_MAX);
         self.lines += 1;
         if self.lines <= LINES_MAX {
-            (self.say)(&Said::Log(level, line.clone()));
+            (self.say)(&BuilderMessage::Log(level, line.clone()));
         }
         self.last_line = Some(line);
     }
@@ -138,19 +178,27 @@ impl Host for Guest {
     }
 
     fn files(&mut self) -> Option<(&mut Files, &mut dyn Space)> {
-        Some((self.files.as_mut()?, &mut self.nothing))
+        Some((self.files.as_mut()?, &mut self.room))
+    }
+
+    fn keep_streams(&mut self) {
+        self.files = Some(Files::of_streams());
     }
 
     fn clock_ns(&self) -> u64 {
         0
     }
 
+    fn keep_alive_until(&mut self, _until_ns: u64) -> u64 {
+        0
+    }
+
     fn random(&mut self, asks: Asks, bytes: &mut [u8]) -> wasmtime::Result<()> {
-        match asks {
-            Asks::Library => {
+        match (asks, self.becomes) {
+            (Asks::Library, _) | (Asks::Function, Becomes::Nothing) => {
                 getrandom::fill(bytes).map_err(|error| Misuse(format!("found no randomness ({error})")).into())
             }
-            Asks::Function => {
+            (Asks::Function, Becomes::Snapshot) => {
                 let sentence = "asked for random bytes, which every instance would share (ask when it starts),";
                 Err(Misuse(sentence.to_owned()).into())
             }
@@ -177,16 +225,23 @@ impl Host for Guest {
 }
 
 impl ResourceLimiter for Guest {
-    fn memory_growing(&mut self, _now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(wanted as u64 <= self.memory_bytes_max)
+    fn memory_growing(&mut self, _now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        let room = &mut self.room;
+        let is_granted =
+            declared_max.is_none_or(|max| wanted <= max) && wanted as u64 + room.files_bytes <= room.bytes_max;
+        if is_granted {
+            room.memory_bytes = wanted as u64;
+        }
+        Ok(is_granted)
     }
 
-    fn table_growing(&mut self, _now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(wanted <= TABLE_ELEMENTS_MAX)
+    fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
+        // As on a node: a guest must make do with the table that its module declares.
+        Ok(now == 0 || wanted == now)
     }
 }
 
-/// All that a guest may import.
+/// Links all imports that a guest may have.
 ///
 /// # Errors
 /// wasmtime's, if a name were defined twice.
@@ -204,62 +259,83 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     Ok(linker)
 }
 
-/// Runs a module's initialisation and takes a snapshot. What the guest logs meanwhile goes to `say`.
+/// Runs a module's initialisation and takes a snapshot. Log lines of the guest go to `say`.
 ///
 /// # Errors
 /// Why the module is refused.
-pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&Said)) -> Result<Initialised, Refused> {
+pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&BuilderMessage)) -> Result<Initialised, Refused> {
     let mut wizer = Wizer::new();
     wizer.init_func(EXPORT_INIT);
-    let (context, instrumented) = match wizer.instrument(wasm) {
-        Ok(instrumented) => instrumented,
-        Err(error) => return Ok(Initialised::NotPossible(error.root_cause().to_string())),
+    let (context, becomes) = match wizer.instrument(wasm) {
+        Ok(instrumented) => (Ok(instrumented), Becomes::Snapshot),
+        Err(error) => (Err(cause(&error)), Becomes::Nothing),
     };
     let engine = engine().map_err(|error| Refused::Invalid(format!("{error:#}")))?;
-    let module = Module::from_binary(&engine, &instrumented).map_err(|error| Refused::Invalid(format!("{error:#}")))?;
+    let module = Module::from_binary(&engine, context.as_ref().map_or(wasm, |(_, instrumented)| instrumented));
+    let module = module.map_err(|error| Refused::of_engine(&error))?;
+    progress::compiled();
     let guest = Guest {
         config: Arc::clone(&wishes.config),
         files: wishes.files.clone().map(Files::new),
-        memory_bytes_max: wishes.memory_bytes_max,
+        room: Room::of(wishes, becomes),
+        becomes,
         fields: Arc::clone(&wishes.fields),
         say,
-        ..Guest::nobody()
+        ..Guest::without_configuration()
     };
     let mut store = Store::new(&engine, guest);
     store.limiter(|guest| guest);
-    store.set_epoch_deadline(1);
-    let (instance, pool, metrics) = within(&engine, INIT_TIME_MAX, || run(&module, &mut store))?;
+    end_after(&mut store, INIT_TIME_MAX);
+    let (instance, pool, metrics) = with_epochs(&engine, || run(&module, &mut store))?;
+    let context = match context {
+        Ok((context, _)) => context,
+        Err(reason) => return Ok(Initialised::NotPossible(reason)),
+    };
     let mut state = State { store: &mut store, instance };
     match pin!(wizer.snapshot(&context, &mut state)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(wasm)) => Ok(Initialised::Snapshot { wasm, pool, metrics }),
-        Poll::Ready(Err(error)) => Ok(Initialised::NotPossible(error.root_cause().to_string())),
+        Poll::Ready(Err(error)) => Ok(Initialised::NotPossible(cause(&error))),
         Poll::Pending => unreachable!("nothing in it waits"),
     }
 }
 
-/// An engine for one short run: its memories may move, so that none needs 4 GiB of address space, and its code is not to be
-/// fast but soon there.
+/// Makes an engine for one short run, with room for one instance as on a node. Its memory reservation is minimal, since address space is
+/// limited here. Its compiler is set to compile fast, not to make fast code.
 fn engine() -> wasmtime::Result<Engine> {
     let mut config = settings::config();
     config
-        .memory_may_move(true)
-        .memory_reservation(0)
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(settings::pool(1)))
+        .memory_reservation(settings::MEMORY_BYTES_MAX as u64)
         .memory_guard_size(64 * 1024)
         .memory_init_cow(false)
+        .parallel_compilation(false)
         .cranelift_opt_level(OptLevel::None);
     Engine::new(&config)
 }
 
-/// Does something that the engine's epoch ends when its time is over.
-fn within<R>(engine: &Engine, time: Duration, work: impl FnOnce() -> R) -> R {
+/// Interrupts the guest at the first new epoch at which this thread has used this much more CPU time.
+fn end_after(store: &mut Store<Guest>, time: Duration) {
+    let end = thread_time() + time;
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(move |_| {
+        Ok(if thread_time() < end { UpdateDeadline::Continue(1) } else { UpdateDeadline::Interrupt })
+    });
+}
+
+/// Returns the CPU time of this thread so far.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Runs `work` while a second thread advances the epoch at intervals.
+fn with_epochs<R>(engine: &Engine, work: impl FnOnce() -> R) -> R {
     let (done, is_done) = mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
-            if is_done.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+            while is_done.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 engine.increment_epoch();
             }
-            // Until the work has ended, whatever it does when it is interrupted.
-            let _ = is_done.recv();
         });
         let result = work();
         drop(done);
@@ -284,12 +360,18 @@ fn run(module: &Module, store: &mut Store<Guest>) -> Result<(Instance, Pool, Vec
         return Err(Refused::InitRefused { status, last_line: store.data_mut().last_line.take() });
     }
     let address = call(&instance, store, EXPORT_POOL)? as u32;
-    match store.data().files.as_ref().map_or(0, Files::open_count) {
-        0 => {}
-        open => return Err(Refused::InitFilesOpen(open)),
+    if let Some(files) = &store.data().files
+        && store.data().becomes == Becomes::Snapshot
+    {
+        match files.open_count() {
+            0 if files.is_as_at_start() => {}
+            0 => return Err(Refused::InitStreamsChanged),
+            open => return Err(Refused::InitFilesOpen(open)),
+        }
     }
     let memory = instance.get_memory(&mut *store, EXPORT_MEMORY).ok_or(Refused::Pool(address))?;
     let pool = read_pool(&memory, store, address).ok_or(Refused::Pool(address))?;
+    PoolLayout::check(pool.header(), memory.data_size(&*store)).map_err(Refused::PoolHeader)?;
     let metrics = match instance.get_func(&mut *store, EXPORT_METRICS) {
         Some(_) => {
             let address = call(&instance, store, EXPORT_METRICS)? as u32;
@@ -306,7 +388,7 @@ fn call(instance: &Instance, store: &mut Store<Guest>, name: &str) -> Result<i32
     function.call(&mut *store, ()).map_err(|error| ended(store, &error))
 }
 
-/// Why a call has not returned.
+/// Returns why a call has not returned.
 fn ended(store: &mut Store<Guest>, error: &wasmtime::Error) -> Refused {
     if let Some(Misuse(what)) = error.downcast_ref() {
         return Refused::InitMisuse(what.clone());
@@ -331,7 +413,7 @@ fn read_pool(memory: &Memory, store: &Store<Guest>, address: u32) -> Option<Pool
     Some(pool)
 }
 
-/// An instance as the snapshot reads it.
+/// An instance, as the snapshot reads it.
 struct State<'a> {
     store: &'a mut Store<Guest>,
     instance: Instance,

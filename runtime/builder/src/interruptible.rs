@@ -1,7 +1,7 @@
-//! A module whose code looks at its epoch again and again, whatever it does, so that it can be interrupted.
+//! Rewrites a module so that its code checks the epoch often enough, whatever it does, and can be interrupted.
 //!
-//! The engine has code look where a function begins, at the head of each loop and before a bulk memory operation, and nowhere
-//! else: what lies in between runs to its end, and so does the way back out of a recursion. Therefore
+//! The engine's code checks the epoch at function entries, at loop heads and before bulk memory operations, and nowhere else. Code in
+//! between runs to its end, and so does the way back out of a recursion. A check is called a look here. Therefore:
 //!
 //! ```text
 //!   straight code  --->   straight code, look, straight code     wherever more than BUDGET could lie between two looks
@@ -13,13 +13,12 @@
 //!   table.copy     --->   the same, by CHUNK_ELEMENTS
 //! ```
 //!
-//! A look is a loop that does nothing, once. Where looks are needed is told by `straight` from what instructions `cost`; which
-//! operations may be long, by `bulk`. What these are replaced by are functions at the module's end, one for each kind
-//! (`pieces`).
+//! A look is an empty loop that runs once. `straight` finds where looks are needed, from what instructions `cost`; `bulk` finds the
+//! operations that may be long. Functions at the module's end replace these, one for each kind of operation (`pieces`).
 //!
-//! Nothing else changes: no index shifts, and sections without a part in this stay as they are, byte by byte; but what
-//! names places in the code is left out, as they shift. Called by [`build`](crate::build) with modules that have been judged: they are valid
-//! by the engine's settings, have one 32-bit memory, and one table of functions at most.
+//! Nothing else changes. No index shifts, and sections without a part in this are copied byte by byte. Names of places in the code are
+//! dropped, since these places shift. Called by [`build`](crate::build) with modules that have been admitted: they are valid under the
+//! engine's settings, and have one 32-bit memory and at most one table of functions.
 
 mod bulk;
 mod cost;
@@ -44,21 +43,20 @@ pub use self::cost::BUDGET;
 use self::outline::Outline;
 use crate::refused::Refused;
 
-/// Bytes that one bulk memory operation moves at most.
+/// The most bytes that one bulk memory operation moves.
 pub const CHUNK_BYTES: u32 = 16 * 1024;
 
-/// Elements that one bulk operation on a table moves at most. The engine makes an element when it is first read, in some 40 ns.
+/// The most elements that one bulk operation on a table moves. The engine creates an element when it is first read, in some 40 ns.
 pub const CHUNK_ELEMENTS: u32 = 128;
 
-/// Custom sections of this name and more say something of places in the code: hints for the compiler.
+/// Custom sections with this prefix refer to places in the code: hints for the compiler.
 const CODE_METADATA: &str = "metadata.code.";
 
-/// Rewrites a module such that no path through its code costs more than [`BUDGET`] between two looks at the epoch, and no bulk
-/// operation in it moves more than [`CHUNK_BYTES`] of memory or [`CHUNK_ELEMENTS`] of a table at once. What it does stays the
-/// same, traps included.
+/// Rewrites a module so that no path through its code costs more than [`BUDGET`] between two looks at the epoch. No bulk operation in it
+/// moves more than [`CHUNK_BYTES`] of memory or [`CHUNK_ELEMENTS`] of a table at once. Its behaviour stays the same, traps included.
 ///
 /// # Errors
-/// If it can't be parsed.
+/// If it cannot be parsed.
 pub fn interruptible(wasm: &[u8]) -> Result<Cow<'_, [u8]>, Refused> {
     let invalid = |error: reencode::Error| Refused::Invalid(error.to_string());
     let plan = Plan::of(wasm).map_err(|error| invalid(error.into()))?;
@@ -68,27 +66,27 @@ pub fn interruptible(wasm: &[u8]) -> Result<Cow<'_, [u8]>, Refused> {
     plan.carried_out(wasm).map(Cow::Owned).map_err(invalid)
 }
 
-/// What becomes of some bytes of the module.
+/// A change to some bytes of the module.
 struct Edit {
     bytes: Range<usize>,
     replacement: Replacement,
 }
 
 enum Replacement {
-    /// A call of the function that stands for this operation.
+    /// A call of the function that replaces this operation.
     Call(Operation),
     Look,
 }
 
-/// What is to be done with a module.
+/// All changes to a module.
 struct Plan {
-    /// How many types it has.
+    /// The number of its types.
     types: u32,
-    /// How many functions it has, imported ones included.
+    /// The number of its functions, imported ones included.
     functions: u32,
-    /// In their order.
+    /// In the order of the code.
     edits: Vec<Edit>,
-    /// The functions to be added, in their order.
+    /// The functions to be added, in order.
     added: Vec<Operation>,
 }
 
@@ -142,7 +140,7 @@ impl Plan {
         Ok(module.finish())
     }
 
-    /// The functions as edited, and those that are called there.
+    /// Returns the edited functions, and the added ones.
     fn code(&self, wasm: &[u8], range: &Range<usize>) -> Result<CodeSection, reencode::Error> {
         let mut code = CodeSection::new();
         let mut edits = self.edits.iter().peekable();
@@ -167,23 +165,23 @@ impl Plan {
         Ok(code)
     }
 
-    /// The index of the function that stands for an operation.
+    /// Returns the index of the function that replaces an operation.
     fn function_of(&self, operation: Operation) -> u32 {
         self.functions + self.added.partition_point(|other| *other < operation) as u32
     }
 
-    /// The names of functions with those of the added ones, if this is the section of names and can be read: nothing but
-    /// backtraces depends on it.
+    /// Returns the function names, with those of the added functions, if this is the name section and can be read. Only backtraces depend
+    /// on it.
     fn names(&self, section: &CustomSectionReader<'_>) -> Option<NameSection> {
         let KnownCustom::Name(names) = section.as_known() else { return None };
-        Naming(self).custom_name_section(names).ok()
+        NameRewriter(self).custom_name_section(names).ok()
     }
 }
 
-/// Copies the section of names, and adds to it.
-struct Naming<'a>(&'a Plan);
+/// Copies the name section, and adds to it.
+struct NameRewriter<'a>(&'a Plan);
 
-impl Reencode for Naming<'_> {
+impl Reencode for NameRewriter<'_> {
     type Error = Infallible;
 
     fn parse_custom_name_subsection(
@@ -200,7 +198,7 @@ impl Reencode for Naming<'_> {
                 names.functions(&functions);
                 Ok(())
             }
-            // They count loops.
+            // Dropped: labels are numbered by loops, and loops are added.
             Name::Label(_) => Ok(()),
             _ => utils::parse_custom_name_subsection(self, names, section),
         }

@@ -1,16 +1,20 @@
-//! What the builder may use. Set by itself before it looks at a byte of the module; the node adds a limit in wall time.
+//! Resource limits of the builder. It sets them itself before it reads a byte of the module. [`crate::watch`] ends the builder with a
+//! message a little before it reaches these limits, and the node adds a limit on elapsed time.
 
+use pinion_builder_client::{CPU_TIME_MAX, MEMORY_BYTES_MAX};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Processor time for one module, in seconds.
-pub const CPU_SECONDS_MAX: u64 = 30;
-/// Address space, in bytes: a compiler's working set for the largest module with room to spare.
-pub const MEMORY_BYTES_MAX: u64 = 4 << 30;
+/// Time for the watch to notice and to report a limit, in seconds.
+const CPU_SECONDS_MORE: u64 = 2;
+/// Memory that may be allocated between two checks of the watch, in bytes.
+const MEMORY_BYTES_MORE: u64 = 1 << 30;
 
-/// The lowest priority there is.
-const NICENESS: i32 = 19;
+/// Lower priority than all else that the node does, but enough to make progress. Beside busy threads, as workers and gateways under load
+/// are, a process of this niceness gets a tenth of a core. At the lowest priority (19) it would get a seventieth, too little to build a
+/// large module in an acceptable time.
+const NICENESS: i32 = 10;
 
-/// Gives up everything above the limits: processor time, memory, files, core dumps, priority.
+/// Limits CPU time, memory, files, core dumps and priority of this process.
 ///
 /// # Errors
 /// The operating system's, if it refuses.
@@ -18,10 +22,10 @@ pub fn impose() -> std::io::Result<()> {
     let limit = |resource, value: u64| {
         setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) }).map_err(std::io::Error::from)
     };
-    limit(Resource::Cpu, CPU_SECONDS_MAX)?;
-    limit(Resource::As, MEMORY_BYTES_MAX)?;
+    limit(Resource::Cpu, CPU_TIME_MAX.as_secs() + CPU_SECONDS_MORE)?;
+    limit(Resource::As, MEMORY_BYTES_MAX + MEMORY_BYTES_MORE)?;
     limit(Resource::Fsize, 0)?;
     limit(Resource::Core, 0)?;
-    // Whatever else the machine does comes first.
+    // All other work of the machine comes first.
     rustix::process::nice(NICENESS).map(|_| ()).map_err(std::io::Error::from)
 }

@@ -1,32 +1,69 @@
-//! Why the builder does not take a module, in sentences for its tenant.
+//! Why the builder refuses a module, in sentences for the tenant. Text from the module is made printable and stays on one line.
 
 use std::time::Duration;
 
 use pinion_abi::{ABI_VERSION, EXPORT_ABI_PREFIX};
+use pinion_builder_client::NATIVE_BYTES_MAX;
 use pinion_builder_client::metrics::BadMetrics;
 use pinion_guest::files::BadBundle;
+use pinion_guest::settings::{INSTANCE_BYTES_MAX, MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
+use pinion_mma::pool::PoolError;
+use pinion_text::{NAME_BYTES_MAX, SENTENCE_BYTES_MAX, printable};
 
 use crate::FUNCTION_BYTES_MAX;
+use crate::progress::At;
+use crate::watch::Limit;
 
-/// Why a module is not taken.
+/// An input of the builder, and its largest size.
+#[derive(Debug, Clone, Copy)]
+pub struct Input {
+    /// What it is.
+    pub what: &'static str,
+    /// Its largest size, in bytes.
+    pub bytes_max: usize,
+}
+
+/// Why a module is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Not WebAssembly at all.
+    /// It is too large.
+    #[error("it has more bytes than {} may have, {}", .0.what, .0.bytes_max)]
+    Large(Input),
+    /// It is empty.
+    #[error("it is empty: a WebAssembly module starts with \\0asm")]
+    Empty,
+    /// It is not WebAssembly at all.
     #[error("it is not a WebAssembly module: it starts with {0:02x?} instead of \\0asm")]
     NotWasm(Vec<u8>),
-    /// A component where a core module is needed.
+    /// It is a component where a core module is needed.
     #[error("it is a WebAssembly component; build a core module for wasm32-wasip1 instead")]
     Component,
-    /// Malformed, or uses features that are off.
-    #[error("it does not compile: {0}")]
+    /// It uses a feature that is off.
+    #[error(
+        "it uses {what} (the `{proposal}` proposal), which nodes do not run: build it {how}: {}",
+        printable(detail, SENTENCE_BYTES_MAX)
+    )]
+    Feature {
+        /// The proposal that the feature comes from.
+        proposal: &'static str,
+        /// What it uses.
+        what: &'static str,
+        /// How to build it without that.
+        how: &'static str,
+        /// The place, in the validator's words.
+        detail: String,
+    },
+    /// It is malformed.
+    #[error("it does not compile: {}", sentence(.0))]
     Invalid(String),
-    /// No declaration of the ABI.
+    /// It does not declare the ABI.
     #[error("it exports no function {EXPORT_ABI_PREFIX}{ABI_VERSION}: build it with the Pinion SDK")]
     NoAbi,
-    /// Another version of the ABI.
+    /// It declares another version of the ABI.
     #[error(
-        "it speaks version {0} of the Pinion ABI, this node version {ABI_VERSION}: rebuild it with the SDK of this release"
+        "it speaks version {} of the Pinion ABI, this node version {ABI_VERSION}: rebuild it with the SDK of this release",
+        as_name(.0)
     )]
     OtherAbi(String),
     /// An export of the ABI is missing or has another type.
@@ -37,16 +74,16 @@ pub enum Refused {
         /// What it must be.
         expected: &'static str,
     },
-    /// An import the node does not offer.
-    #[error("it imports {module}.{name}, which this node does not offer")]
+    /// It has an import that the node does not offer.
+    #[error("it imports {}.{}, which this node does not offer", as_name(.module), as_name(.name))]
     UnknownImport {
         /// The import's module.
         module: String,
         /// The import's name.
         name: String,
     },
-    /// An import of a known name with another type.
-    #[error("it imports {module}.{name} with another type than {expected}")]
+    /// It has an import of a known name with another type.
+    #[error("it imports {}.{} with another type than {expected}", as_name(.module), as_name(.name))]
     ImportType {
         /// The import's module.
         module: String,
@@ -55,38 +92,98 @@ pub enum Refused {
         /// The type offered.
         expected: String,
     },
-    /// An import that only stages may have that were granted state.
+    /// It has an import that is only for stages with a grant of state.
     #[error(
-        "it imports pinion.{0}, and its stage is granted no state: grant it the fields that it uses (state = {{ FIELD = \"read\" }}, or \
-         \"write\"), each declared as [state.FIELD]"
+        "it imports pinion.{}, and its stage is granted no state: grant it the fields that it uses (state = {{ FIELD = \"read\" }}, or \
+         \"write\"), each declared as [state.FIELD]",
+        as_name(.0)
     )]
     NoState(String),
-    /// More tables than there is room for.
+    /// It has more tables than an instance has room for.
     #[error("it has {0} tables, and a function may have one")]
     Tables(u32),
-    /// A function that may run too long without a loop or call.
+    /// Its table is larger than an instance has room for.
+    #[error(
+        "its table has {0} elements, and {TABLE_ELEMENTS_MAX} are the most: call fewer functions by their addresses"
+    )]
+    TableElements(u64),
+    /// It needs more bookkeeping memory of the engine than an instance has room for.
+    #[error(
+        "an instance of it takes {bytes} bytes beside its memory, and {INSTANCE_BYTES_MAX} are the most: it has {globals} globals, \
+         and {functions} functions that are imported, exported or called by their addresses; have fewer"
+    )]
+    Instance {
+        /// Bytes that an instance needs.
+        bytes: u64,
+        /// Its globals.
+        globals: u64,
+        /// Its functions that need such memory.
+        functions: u64,
+    },
+    /// The engine has no room for an instance.
+    #[error("an instance of it has no room on a node: {0}")]
+    Room(String),
+    /// It has a function with too much code.
     #[error(
         "its function {index} has {bytes} bytes of code, and a function may have {FUNCTION_BYTES_MAX}: divide it, or have \
          the compiler inline less into it"
     )]
     LongFunction {
         /// Its index, imported functions included.
-        index: usize,
-        /// Of its code.
+        index: u32,
+        /// The length of its code.
         bytes: usize,
     },
-    /// Its memory is over its chain's limit from the start.
+    /// It has a function that would take a compiler too much time or memory.
+    #[error(
+        "its function {index} has {count} {what}, and {max} are the most: divide it, or have the compiler inline less into it"
+    )]
+    Function {
+        /// Its index, imported functions included.
+        index: u32,
+        /// What the function has too much of.
+        what: &'static str,
+        /// How many the function has.
+        count: u64,
+        /// The most that it may have.
+        max: u64,
+    },
+    /// All functions together have too much of something.
+    #[error("it has {count} {what} in all, and {max} are the most: have less code in it")]
+    Code {
+        /// What the functions have too much of.
+        what: &'static str,
+        /// How many they have.
+        count: u64,
+        /// The most that they may have.
+        max: u64,
+    },
+    /// Its memory exceeds the limit of all chains from the start.
+    #[error("it starts with {} KiB of memory, and {} KiB are the most that a chain can grant", .0 / 1024, MEMORY_BYTES_MAX / 1024)]
+    MemoryMost(u64),
+    /// Its native code is too large.
+    #[error("its native code has {0} bytes, and {NATIVE_BYTES_MAX} are the most: have less code in it")]
+    NativeCode(usize),
+    /// The builder has reached a limit that a module has.
+    #[error("building it took more than the {limit} that a module may have: {at}")]
+    Limit {
+        /// Which limit.
+        limit: Limit,
+        /// What the builder was doing.
+        at: At,
+    },
+    /// Its memory exceeds its chain's limit from the start.
     #[error("it starts with {needed_kib} KiB of memory, and memory_limit_kib is {limit_kib}: raise it")]
     Memory {
-        /// What it starts with.
+        /// Its memory at the start.
         needed_kib: u64,
-        /// What its chain grants.
+        /// The limit of its chain.
         limit_kib: u64,
     },
-    /// It can't be instantiated.
-    #[error("it could not be instantiated: {0}")]
+    /// It cannot be instantiated.
+    #[error("it could not be instantiated: {}", sentence(.0))]
     NotInstantiated(String),
-    /// Its `pinion_init` refused; what it logged last says why.
+    /// Its `pinion_init` refused; the last line that it logged says why.
     #[error("its pinion_init refused with status {status}{}", said(.last_line))]
     InitRefused {
         /// What `pinion_init` returned.
@@ -95,7 +192,7 @@ pub enum Refused {
         last_line: Option<String>,
     },
     /// It trapped before it was initialised.
-    #[error("it trapped during its initialisation: {message}{}{}", said(.last_line), indented(.backtrace))]
+    #[error("it trapped during its initialisation: {}{}{}", sentence(.message), said(.last_line), indented(.backtrace))]
     InitTrapped {
         /// What happened.
         message: String,
@@ -104,40 +201,71 @@ pub enum Refused {
         /// Where.
         backtrace: String,
     },
-    /// Its files are none.
+    /// Its archive of files is not valid.
     #[error("{0}")]
     Files(#[from] BadBundle),
-    /// It has files open that no instance would.
+    /// It has files open that no instance would have.
     #[error(
         "it has {0} files or directories open at the end of its initialisation: no instance would have them, so close them there"
     )]
     InitFilesOpen(usize),
+    /// It has closed or changed a standard stream or the root directory, which every instance has in their initial state.
+    #[error(
+        "it has closed a standard stream or the root directory, or changed how one works, during its initialisation: no instance \
+         would have it so, so do that in the run function"
+    )]
+    InitStreamsChanged,
     /// It panicked before it was initialised.
-    #[error("it panicked during its initialisation: {message}{}", indented(.backtrace))]
+    #[error("it panicked during its initialisation: {}{}", sentence(.message), indented(.backtrace))]
     InitPanicked {
-        /// What it said of it.
+        /// The message of the panic.
         message: String,
         /// Where.
         backtrace: String,
     },
-    /// It exited, waited, or did what is not to be done then.
+    /// It exited, waited, or made another call that is not allowed during the initialisation.
     #[error("it {0} during its initialisation")]
     InitMisuse(String),
-    /// It did not come to the end of its initialisation in time.
-    #[error("its initialisation took longer than {} ms", .0.as_millis())]
+    /// Its initialisation took more than this CPU time.
+    #[error("its initialisation took longer than {} ms of processor time", .0.as_millis())]
     InitTime(Duration),
-    /// There is no pool header where it says.
+    /// The address of its pool header is outside its memory.
     #[error("its pinion_pool names {0:#x}, which is outside its memory")]
     Pool(u32),
-    /// Its metrics are not what they have to be.
+    /// Its pool header is invalid, or describes an unusable pool.
+    #[error("its packet pool is unusable: {0}")]
+    PoolHeader(PoolError),
+    /// Its metrics do not follow the contract.
     #[error(transparent)]
     Metrics(#[from] BadMetrics),
 }
 
+impl Refused {
+    /// Returns why the engine refuses a module that is valid: it does not compile, or an instance of it fits no place of a node.
+    pub(crate) fn of_engine(error: &wasmtime::Error) -> Self {
+        const OF_ALLOCATOR: &str = "pooling allocator requirements";
+        if error.chain().any(|cause| cause.to_string().contains(OF_ALLOCATOR)) {
+            let reason = error.root_cause().to_string();
+            return Self::Room(reason.lines().next().unwrap_or_default().to_owned());
+        }
+        Self::Invalid(format!("{error:#}"))
+    }
+}
+
 fn said(last_line: &Option<String>) -> String {
-    last_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default()
+    last_line.as_ref().map(|line| format!(": {}", sentence(line))).unwrap_or_default()
 }
 
 fn indented(backtrace: &str) -> String {
-    backtrace.lines().map(|line| format!("\n{line}")).collect()
+    backtrace.lines().map(|line| format!("\n{}", sentence(line))).collect()
+}
+
+/// Makes a name from the module printable.
+fn as_name(text: &str) -> String {
+    printable(text, NAME_BYTES_MAX)
+}
+
+/// Makes a text from the module or the engine printable.
+fn sentence(text: &str) -> String {
+    printable(text, SENTENCE_BYTES_MAX)
 }

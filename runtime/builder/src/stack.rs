@@ -1,11 +1,11 @@
-//! Where a module's code keeps what it can't keep in locals: the stack that compilers give it in its linear memory.
+//! Finds a module's stack in linear memory, where compilers keep what does not fit into locals.
 //!
-//! LLVM's linker makes the stack pointer a module's first global, which begins at the stack's end as the stack grows down. Nothing depends on it but
-//! what a worker asks for ahead of a turn, so a module that does otherwise is only a little slower.
+//! LLVM's linker makes the stack pointer a module's first global. Its initial value is the top of the stack, which grows downwards. Only a
+//! worker's prefetches depend on it, so a module that does otherwise is only a little slower.
 
 use wasmparser::{GlobalType, Operator, Parser, Payload, TypeRef, ValType};
 
-/// Where the stack begins, downwards, if the module's first global can be its stack pointer.
+/// Returns the top of the stack, if the module's first global can be its stack pointer.
 pub(crate) fn of(wasm: &[u8]) -> Option<u32> {
     for payload in Parser::new(0).parse_all(wasm) {
         match payload.ok()? {
@@ -39,13 +39,13 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_where_the_first_global_does() {
+    fn the_stack_begins_at_the_value_of_the_first_global() {
         let others = "(global i32 (i32.const 7)) (global (mut i32) (i32.const 9))";
         assert_eq!(stack(&format!("(global (mut i32) (i32.const 1048576)) {others}")), Some(1_048_576));
     }
 
     #[test]
-    fn a_module_whose_first_global_is_something_else_has_none_that_is_known() {
+    fn a_module_with_another_first_global_has_no_known_stack() {
         for items in [
             "",
             "(global i32 (i32.const 1048576))",

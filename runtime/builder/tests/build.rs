@@ -1,15 +1,16 @@
-//! The whole way from a module to a template, and every way in which an initialisation can go wrong.
+//! All steps from a module to a template, and every way in which an initialisation can fail.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use pinion_abi::LogLevel;
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
-use pinion_builder_client::protocol::{Said, Start};
+use pinion_builder_client::protocol::{BuilderMessage, Phase, Start};
 
 const POOL: [u32; 8] = [u32::from_le_bytes(*b"PIN1"), 4, 1600, 4096, 4, 1024, 2048, 0];
 
-/// A module with this initialisation.
+/// Returns a module with this initialisation.
 fn guest(init: &str) -> String {
     format!(
         r#"(module
@@ -51,20 +52,23 @@ fn a_template_starts_where_its_initialisation_ended() {
 }
 
 #[test]
-fn the_configuration_is_there_during_the_initialisation() {
-    // Refuses with the length of what it got.
+fn the_configuration_is_available_during_the_initialisation() {
+    // Refuses with the length of the configuration that it got.
     let init = "(call $config (i32.const 200) (i32.const 100))";
     assert_eq!(refusal(init), "its pinion_init refused with status 9");
 }
 
 #[test]
-fn what_went_wrong_is_said_in_a_sentence() {
+fn every_failure_is_explained_in_a_sentence() {
     assert_eq!(refusal("(call $log_line) (i32.const 1)"), "its pinion_init refused with status 1: too blue");
     let trapped = refusal("(call $log_line) unreachable");
     let expected =
         "it trapped during its initialisation: wasm trap: wasm `unreachable` instruction executed: too blue\n";
     assert!(trapped.starts_with(expected), "{trapped}");
-    assert_eq!(refusal("(loop $l (br $l)) (i32.const 0)"), "its initialisation took longer than 2000 ms");
+    assert_eq!(
+        refusal("(loop $l (br $l)) (i32.const 0)"),
+        "its initialisation took longer than 2000 ms of processor time"
+    );
     assert_eq!(refusal("(drop (call $wait)) (i32.const 0)"), "it called pinion.wait during its initialisation");
     assert_eq!(
         refusal("(call $exit (i32.const 3)) (i32.const 0)"),
@@ -101,7 +105,7 @@ fn a_pool_outside_the_memory_is_refused() {
     assert_eq!(built(&wild).unwrap_err(), "its pinion_pool names 0xfffffff0, which is outside its memory");
 }
 
-/// A module with the metrics that this data has, at 256: a header of four words, and then entries of ten.
+/// Returns a module with these metrics at 256: a header of four words, and then entries of ten.
 fn with_metrics(data: &str) -> String {
     guest("(i32.const 0)").replace(
         "(func $log_line",
@@ -117,7 +121,7 @@ const HEADER: &str = "PMT1\\01\\00\\00\\00\\10\\01\\00\\00\\00\\00\\00\\00";
 const ENTRY: &str = "\\01\\00\\00\\00\\80\\02\\00\\00\\00\\02\\00\\00\\04\\00\\00\\00\\05\\02\\00\\00\\05\\00\\00\\00\\0b\\02\\00\\00\\06\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00";
 
 #[test]
-fn metrics_are_read_when_the_template_is_made_and_known_of_it() {
+fn metrics_are_read_when_the_template_is_made_and_are_among_its_facts() {
     let Built { facts, .. } = built(&with_metrics(&format!("{HEADER}{ENTRY}"))).unwrap();
     let [metric] = &facts.metrics[..] else { panic!("{:?}", facts.metrics) };
     assert_eq!((&*metric.name, &*metric.help, metric.value), ("hits", "Hits.", 640));
@@ -126,7 +130,7 @@ fn metrics_are_read_when_the_template_is_made_and_known_of_it() {
 }
 
 #[test]
-fn metrics_that_are_not_what_they_have_to_be_are_refused_by_name() {
+fn invalid_metrics_are_refused_by_name() {
     let refusal = |data: &str| built(&with_metrics(data)).map_or_else(|refused| refused, |_| "it was built".to_owned());
     assert_eq!(
         refusal("nonsense"),
@@ -140,31 +144,100 @@ fn metrics_that_are_not_what_they_have_to_be_are_refused_by_name() {
 }
 
 #[test]
-fn who_panics_is_refused_with_what_it_says_of_it() {
+fn a_module_that_panics_is_refused_with_its_message() {
     let panics = guest("(call $panic (i32.const 100) (i32.const 8)) (i32.const 0)")
         .replace("(memory (export", "(import \"pinion\" \"panic\" (func $panic (param i32 i32))) (memory (export");
     let refused = built(&panics).unwrap_err();
     assert!(refused.starts_with("it panicked during its initialisation: too blue\n"), "{refused}");
 }
 
+/// Returns the same module in a form of which no snapshot can be taken.
+fn without_snapshot(wat: &str) -> String {
+    let table = "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func))) (func $log_line";
+    wat.replace("(func $log_line", table)
+}
+
 #[test]
-fn a_module_that_no_snapshot_can_be_taken_of_is_built_without_one() {
-    let wat = guest("(i32.const 1)").replace(
-        "(func $log_line",
-        "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func))) (func $log_line",
-    );
-    let Built { facts, .. } = built(&wat).unwrap();
+fn a_module_without_a_possible_snapshot_is_built_without_one() {
+    let Built { facts, .. } = built(&without_snapshot(&guest("(i32.const 0)"))).unwrap();
     assert_eq!(facts.start, Start::Module("unsupported `table.set` instruction".to_owned()));
 }
 
 #[test]
-fn phases_and_lines_are_told_in_their_order() {
+fn a_module_without_a_possible_snapshot_is_tried_and_refused_if_every_instance_would_fail() {
+    let refusal = |init: &str| {
+        built(&without_snapshot(&guest(init))).map_or_else(|refused| refused, |_| "it was built".to_owned())
+    };
+    assert_eq!(refusal("(call $log_line) (i32.const 1)"), "its pinion_init refused with status 1: too blue");
+    assert_eq!(
+        refusal("(loop $l (br $l)) (i32.const 0)"),
+        "its initialisation took longer than 2000 ms of processor time"
+    );
+    assert_eq!(refusal("(drop (call $wait)) (i32.const 0)"), "it called pinion.wait during its initialisation");
+    assert!(refusal("unreachable").starts_with("it trapped during its initialisation: wasm trap: "));
+    // Allowed in an instance from which no others start.
+    assert_eq!(refusal("(call $random (i32.const 200) (i32.const 16))"), "it was built");
+    let no_pool = without_snapshot(&guest("(i32.const 0)")).replace("PIN1", "NOPE");
+    assert_eq!(
+        built(&no_pool).unwrap_err(),
+        "its packet pool is unusable: pinion_pool names 0x45504f4e where a pool header starts with 0x314e4950"
+    );
+}
+
+#[test]
+fn an_unusable_pool_header_is_refused_with_its_reason() {
+    let refusal = |from: &str, to: &str| {
+        let wat = guest("(i32.const 0)").replacen(from, to, 1);
+        built(&wat).map_or_else(|refused| refused, |_| "it was built".to_owned())
+    };
+    for (from, to, reason) in [
+        ("PIN1", "NOPE", "pinion_pool names 0x45504f4e where a pool header starts with 0x314e4950"),
+        ("\\04\\00\\00\\00\\40\\06", "\\00\\00\\00\\00\\40\\06", "a pool of 0 slots"),
+        ("\\40\\06\\00\\00", "\\40\\01\\00\\00", "slots of 320 bytes"),
+        ("\\00\\10\\00\\00", "\\00\\00\\01\\00", "the slots at 0x10000 is misaligned or reaches outside"),
+        ("\\00\\08\\00\\00", "\\00\\04\\00\\00", "the receive ring and the transmit ring overlap"),
+    ] {
+        let refused = refusal(from, to);
+        assert!(refused.starts_with("its packet pool is unusable: ") && refused.contains(reason), "{refused}");
+    }
+}
+
+/// What fits in a node's room for an instance is accepted, and one more is refused.
+#[test]
+fn tables_globals_and_functions_are_limited_to_a_nodes_room() {
+    let refusal = |more: &str| {
+        let wat = guest("(i32.const 0)").replace("(func $log_line", &format!("{more} (func $log_line"));
+        built(&wat).map_or_else(|refused| refused, |_| "it was built".to_owned())
+    };
+    assert_eq!(refusal("(table 16384 funcref)"), "it was built");
+    assert_eq!(
+        refusal("(table 16385 funcref)"),
+        "its table has 16385 elements, and 16384 are the most: call fewer functions by their addresses"
+    );
+    // Six functions are imported, and four exported.
+    let globals = |count: usize| "(global i32 (i32.const 1))".repeat(count);
+    let most = (1 << 20) / 16 - 2 * (6 + 4);
+    assert_eq!(refusal(&globals(most)), "it was built");
+    assert_eq!(
+        refusal(&globals(most + 1)),
+        "an instance of it takes 1048592 bytes beside its memory, and 1048576 are the most: it has 65517 globals, and 10 functions \
+         that are imported, exported or called by their addresses; have fewer"
+    );
+}
+
+#[test]
+fn phases_and_log_lines_are_reported_in_order() {
     thread_local! {
-        static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+        static SAID: RefCell<Vec<BuilderMessage>> = const { RefCell::new(Vec::new()) };
     }
     let wasm = wat::parse_str(guest("(call $log_line) (i32.const 0)")).unwrap();
-    let say = |said: &Said| SAID.with_borrow_mut(|all| all.push(said.to_string()));
+    let say = |said: &BuilderMessage| SAID.with_borrow_mut(|all| all.push(said.clone()));
     build(&wasm, &wishes(), say).unwrap();
-    let expected = ["phase: validating", "phase: initialising", "log 1: too blue", "phase: compiling"];
+    let expected = [
+        BuilderMessage::Phase(Phase::Validating),
+        BuilderMessage::Phase(Phase::Initialising),
+        BuilderMessage::Log(LogLevel::Error, "too blue".to_owned()),
+        BuilderMessage::Phase(Phase::Compiling),
+    ];
     assert_eq!(SAID.take(), expected);
 }

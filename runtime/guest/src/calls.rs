@@ -1,7 +1,7 @@
-//! What a guest may call wherever it runs: logging, clock, randomness, its configuration, its state ([`state`]), and the WASI functions
-//! that libc and std need, those for files among them. What only exists in a node, `wait` and `yield`, is the node's.
+//! The calls that a guest may make in the builder and in a node: logging, clock, randomness, its configuration, its state ([`state`]), and
+//! the WASI functions that libc and std need, including those for files. `wait` and `yield`, which exist only in a node, are defined there.
 //!
-//! Each call is bounded in time by a constant, and all of one turn together by an allowance of bytes; none blocks, and none
+//! Each call takes a time bounded by a constant. An allowance of bytes bounds all calls of one turn together. No call blocks, and none
 //! gives a guest anything that its chain was not granted.
 
 pub mod state;
@@ -10,78 +10,84 @@ mod wasi;
 use std::sync::Arc;
 
 use pinion_abi::{
-    EXPORT_MEMORY, Errno, IMPORT_CLOCK, IMPORT_CONFIG, IMPORT_LOG, IMPORT_MODULE, IMPORT_PANIC, IMPORT_RANDOM,
-    LOG_LINE_BYTES_MAX, LogLevel, RANDOM_BYTES_MAX,
+    EXPORT_MEMORY, Errno, IMPORT_CLOCK, IMPORT_CONFIG, IMPORT_KEEP_ALIVE_UNTIL, IMPORT_LOG, IMPORT_MODULE,
+    IMPORT_PANIC, IMPORT_RANDOM, LOG_LINE_BYTES_MAX, LogLevel, RANDOM_BYTES_MAX,
 };
+use pinion_text::{SENTENCE_BYTES_MAX, printable};
 use wasmtime::{Caller, Extern, Linker, Memory};
 
 use state::State;
 
 use crate::files::{Files, Space};
 
-use crate::fault::escaped;
-
 /// The import module of the WASI preview 1 functions that libc and std call.
 pub const WASI_MODULE: &str = "wasi_snapshot_preview1";
 
-/// Who asks for random bytes.
+/// What asks for random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// The function itself, by `pinion.random`.
+    /// The function itself, through `pinion.random`.
     Function,
-    /// Its standard library, for the seeds of its hash tables, by WASI.
+    /// Its standard library, for the seeds of hash tables, through WASI.
     Library,
 }
 
-/// What a store holds for the calls.
+/// What a store provides for the calls of its guest.
 pub trait Host: Send + 'static {
-    /// What its stage was granted.
+    /// The state granted to the guest's stage.
     type State: State;
 
-    /// Charges a call that moves so many bytes; false if this turn's allowance does not cover it.
+    /// Charges a call that moves `bytes`. Returns false if this turn's allowance does not cover it.
     fn charge(&mut self, bytes: u32) -> bool;
-    /// Takes a line for the tenant's log.
+    /// Writes a line to the tenant's log.
     fn log(&mut self, level: LogLevel, line: &[u8]);
-    /// The configuration.
+    /// Returns the guest's configuration.
     fn config(&self) -> Arc<[u8]>;
-    /// Its files, and what its changes of them are charged to; none if its stage was deployed without.
+    /// Returns the guest's files and the account to which its changes are charged. Returns none if its stage was deployed without files and
+    /// the guest has only read and written the standard streams so far.
     fn files(&mut self) -> Option<(&mut Files, &mut dyn Space)>;
-    /// Nanoseconds of the guest's clock, in steps of [`pinion_abi::CLOCK_STEP_NS`].
+    /// Creates the [`Files`] of a stage without files ([`Files::of_streams`]), if there are none yet. May allocate.
+    fn keep_streams(&mut self);
+    /// Returns the guest's clock in nanoseconds, in steps of [`pinion_abi::CLOCK_STEP_NS`].
     fn clock_ns(&self) -> u64;
-    /// Fills the bytes, or says why the guest is to end.
+    /// Asks to keep the guest's instance until `until_ns` of that clock even if it is idle. Returns until when it is kept, or 0 if it is
+    /// not.
+    fn keep_alive_until(&mut self, until_ns: u64) -> u64;
+    /// Fills `bytes` with random bytes.
     ///
     /// # Errors
-    /// What the guest ends with.
+    /// Returns the error with which the guest must end.
     fn random(&mut self, asks: Asks, bytes: &mut [u8]) -> wasmtime::Result<()>;
-    /// What a guest ends with that gives up, and says why.
+    /// Returns the error with which a guest ends that panics; `sentence` is its reason.
     fn panic(sentence: String) -> wasmtime::Error;
-    /// Its memory, if that is known already: to look it up by its name takes longer than most calls.
+    /// Returns the guest's memory, if that is known already: a look-up by name takes longer than most calls.
     fn memory(&self) -> Option<Memory> {
         None
     }
-    /// The number of the field of this name that its stage was granted.
+    /// Returns the number of the field of this name, if the guest's stage was granted it.
     fn field(&self, name: &[u8]) -> Option<u32>;
-    /// The state that its stage was granted.
+    /// Returns the state granted to the guest's stage.
     ///
     /// # Errors
-    /// [`Errno::NotNow`] while it is initialised.
+    /// [`Errno::NotNow`] while the guest is being initialised.
     fn state(&self) -> Result<&Self::State, Errno>;
-    /// What a guest ends with that exits.
+    /// Returns the error with which a guest ends that exits.
     fn exit(status: i32) -> wasmtime::Error;
-    /// Lets others run.
+    /// Yields to other guests.
     fn give_way(caller: &Caller<'_, Self>)
     where
         Self: Sized;
 }
 
-/// Joins the calls to a store's host.
+/// Defines the calls in a linker.
 ///
 /// # Errors
-/// wasmtime's, if a name were defined twice.
+/// Returns wasmtime's error if a name is defined twice.
 pub fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
         .func_wrap(IMPORT_MODULE, IMPORT_LOG, log::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_CLOCK, |caller: Caller<'_, T>| caller.data().clock_ns() as i64)?
+        .func_wrap(IMPORT_MODULE, IMPORT_KEEP_ALIVE_UNTIL, keep_alive_until::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_RANDOM, random::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_CONFIG, config::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_PANIC, panic::<T>)?;
@@ -97,12 +103,16 @@ fn log<T: Host>(mut caller: Caller<'_, T>, level: i32, ptr: i32, len: i32) {
     }
 }
 
+fn keep_alive_until<T: Host>(mut caller: Caller<'_, T>, until_ns: i64) -> i64 {
+    caller.data_mut().keep_alive_until(until_ns.max(0) as u64) as i64
+}
+
 fn panic<T: Host>(mut caller: Caller<'_, T>, ptr: i32, len: i32) -> wasmtime::Result<()> {
     let mut sentence = [0; LOG_LINE_BYTES_MAX as usize];
     let kept = (len as u32 as usize).min(sentence.len());
-    // Whatever it has used of its turn: it is its last call.
+    // Not charged to the turn's allowance, because this is the guest's last call.
     let sentence = match read(&mut caller, ptr, &mut sentence[..kept]) {
-        Some(()) => escaped(&sentence[..kept]),
+        Some(()) => printable(&sentence[..kept], SENTENCE_BYTES_MAX),
         None => "and its words are outside its memory".to_owned(),
     };
     Err(T::panic(sentence))
@@ -144,12 +154,12 @@ fn memory<T: Host>(caller: &mut Caller<'_, T>) -> Option<Memory> {
     })
 }
 
-/// Copies out of guest memory; none if the range is not in it.
+/// Copies from guest memory; none if the range is not within it.
 fn read<T: Host>(caller: &mut Caller<'_, T>, ptr: i32, bytes: &mut [u8]) -> Option<()> {
     memory(caller)?.read(&*caller, ptr as u32 as usize, bytes).ok()
 }
 
-/// Copies into guest memory; none if the range is not in it.
+/// Copies into guest memory; none if the range is not within it.
 fn write<T: Host>(caller: &mut Caller<'_, T>, ptr: i32, bytes: &[u8]) -> Option<()> {
     memory(caller)?.write(&mut *caller, ptr as u32 as usize, bytes).ok()
 }

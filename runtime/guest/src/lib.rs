@@ -1,13 +1,13 @@
-//! What builder and node must agree on about guests: code that one compiles and initialises runs in the other.
+//! What builder and node must agree on about guests: the builder compiles and initialises code that the node runs.
 //!
-//! | module | room |
+//! | module | contents |
 //! |---|---|
-//! | [`settings`] | what compiled code looks like |
+//! | [`settings`] | engine settings that determine compiled code |
 //! | [`calls`] | what a guest may call, and how each call is bounded |
-//! | [`files`] | the files it finds there, and what it may make of them |
-//! | [`fault`] | how a trap reads, in text that is a tenant's |
+//! | [`files`] | the files that a guest finds, and how it may change them |
+//! | [`fault`] | traps as text, made printable |
 //!
-//! Knows neither compiler nor packets.
+//! This crate depends neither on the compiler nor on packets.
 #![forbid(unsafe_code)]
 
 pub mod calls;

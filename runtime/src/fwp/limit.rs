@@ -1,4 +1,4 @@
-//! How much memory an FWP may have.
+//! Limits an FWP's memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,19 +7,19 @@ use pinion_guest::files::Space;
 use wasmtime::ResourceLimiter;
 
 use super::FwpShared;
-use crate::accounts::Holding;
-use crate::end::{EndReason, Stop};
+use crate::fwp::end::{EndReason, Stop};
+use crate::tenants::accounts::Holding;
 
-/// Holds a guest's memory, and with it what it has changed of its files, to what it, its chain and its tenant may have.
+/// Limits a guest's memory, including its changed files, to what the FWP, its chain and its tenant may use.
 pub(crate) struct MemoryLimit {
     holding: Holding,
-    /// Its memory is there, and may only grow.
+    /// Its memory exists, and may only grow.
     made: bool,
     shared: Arc<FwpShared>,
 }
 
 impl MemoryLimit {
-    /// Of an FWP that has no memory yet.
+    /// Creates the limit of an FWP that has no memory yet.
     pub(super) fn new(holding: Holding, shared: Arc<FwpShared>) -> Self {
         Self { holding, made: false, shared }
     }
@@ -28,7 +28,7 @@ impl MemoryLimit {
 impl ResourceLimiter for MemoryLimit {
     fn memory_growing(&mut self, _now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
         let making = !std::mem::replace(&mut self.made, true);
-        // The engine would refuse it too, but after it was charged for.
+        // The engine would refuse it too, but only after it was charged.
         if declared_max.is_some_and(|max| wanted > max) {
             return Ok(false);
         }
@@ -43,7 +43,7 @@ impl ResourceLimiter for MemoryLimit {
     }
 
     fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
-        // Tables are part of the engine's reservation; a guest lives with the one its module declares.
+        // Tables are part of the engine's reservation; a guest must make do with the one that its module declares.
         Ok(now == 0 || wanted == now)
     }
 }

@@ -1,10 +1,10 @@
-//! From a template to an FWP that waits for the first time.
+//! Makes an FWP from a template, up to its first wait.
 //!
 //! ```text
-//!   instantiate --> pages it is going to write --> initialise, if it is no snapshot --> join to MMA and worker --> run to first wait
+//!   instantiate --> pages it will write --> initialise, if it is no snapshot --> join to MMA and worker --> run to first wait
 //! ```
 //!
-//! It is done on the launcher's thread, in parts between which others may have the core.
+//! Runs on the launcher's thread, in parts between which other work may have the core.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -18,6 +18,7 @@ use pinion_abi::{
     EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader,
 };
 use pinion_builder_client::metrics::{self, Metric};
+use pinion_gateway::keep_alive::KeepAlives;
 use pinion_guest::files::Files;
 use pinion_mma::fwp::connect;
 use pinion_mma::id::{FwpId, WorkerIndex};
@@ -25,43 +26,46 @@ use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Func, Instance, Memory, Store};
 
-use super::{Fwp, FwpContext, FwpShared, Life, MemoryLimit, Place, RunFuture, Turn};
-use crate::accounts::{Holding, MemoryAccounts};
-use crate::activation::Activation;
+use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
 use crate::clock::RunSlot;
-use crate::end::EndReason;
-use crate::footprint::{Footprint, Parts};
-use crate::log::GuestLog;
-use crate::metrics::Readings;
-use crate::spare::SparePages;
+use crate::fwp::end::EndReason;
+use crate::fwp::template::Template;
+use crate::ids::MemoryPlace;
+use crate::instruments::activation::Activation;
+use crate::instruments::log::GuestLog;
+use crate::instruments::metrics::Readings;
+use crate::memory::spare_pages::SparePages;
 use crate::state::Grants;
-use crate::template::Template;
-use crate::terms::Terms;
+use crate::tenants::accounts::{Holding, MemoryAccounts};
+use crate::tenants::scheduling_params::SchedulingParams;
+use crate::tuning::footprint::{Footprint, Parts};
 
 /// How long a guest may take from its instantiation to its first wait.
 pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Where a new FWP will live.
-pub struct Berth<'a> {
+/// Where a new FWP will live, and what it is given.
+pub struct NewFwpSite<'a> {
     /// Its id.
     pub id: FwpId,
-    /// Who runs it.
+    /// The worker that runs it.
     pub worker: WorkerIndex,
-    /// How it is joined to the rest of its chain.
+    /// Its connections to the rest of its chain.
     pub wiring: Wiring,
     /// The preparing thread's entry in the clock of the engine.
     pub clock: &'a RunSlot,
-    /// What its memory is charged to.
+    /// The accounts that its memory is charged to.
     pub memory: MemoryAccounts,
-    /// What it is to record when it first serves somebody.
+    /// What it records when it first serves a client.
     pub activation: Option<Activation>,
-    /// How it has the core.
-    pub terms: Terms,
-    /// What state it may use.
+    /// Its scheduling parameters.
+    pub terms: SchedulingParams,
+    /// The state that it may use.
     pub state: Grants,
-    /// What others have left where it may come to live.
+    /// Where it sets until when it stays alive without input; without this, it cannot.
+    pub keep_alives: Option<Arc<KeepAlives>>,
+    /// Pages that earlier FWPs have left in the place where it may live.
     pub spare: &'a SparePages,
-    /// Called between any two parts of its preparation that take microseconds each: whoever prepares it may let others have the core.
+    /// Called between any two parts of the preparation that take microseconds each, so that the caller can yield the core.
     pub between: &'a mut dyn FnMut(),
 }
 
@@ -69,13 +73,19 @@ impl Fwp {
     /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
     ///
     /// # Errors
-    /// What became of it instead; whatever was made is gone again.
-    pub fn prepare(template: &Template, berth: Berth<'_>, log: GuestLog) -> Result<(Self, Box<Endpoint>), EndReason> {
-        let Berth { id, worker, wiring, clock, memory, activation, terms, state, spare, between } = berth;
+    /// Why the guest ended instead; everything that was made is freed again.
+    pub fn prepare(
+        template: &Template,
+        berth: NewFwpSite<'_>,
+        log: GuestLog,
+    ) -> Result<(Self, Box<Endpoint>), EndReason> {
+        let NewFwpSite { id, worker, wiring, clock, memory, activation, terms, state, keep_alives, spare, between } =
+            berth;
         let shared = Arc::new(FwpShared::new(activation.is_some()));
         let called_at = activation.as_ref().and_then(Activation::called_at);
         let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };
-        let mut store = store(template, Means { memory, activation, state, log }, &shared);
+        let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
+        let mut store = store(template, HostCallContext { memory, activation, state, keep_alive, log }, &shared);
         let Made { instance, linear, layout, metrics } = make(template, &mut store, &measure, spare, between)?;
         touch_first_pages(&linear, &mut store, layout.header());
         let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
@@ -116,7 +126,7 @@ impl Fwp {
             };
             fwp.footprint = Footprint::new(parts);
         }
-        let Place { bytes, .. } = fwp.place();
+        let MemoryPlace { bytes, .. } = fwp.place();
         template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));
         fwp.read_metrics();
         Ok((fwp, endpoint))
@@ -137,16 +147,17 @@ impl Fwp {
     }
 }
 
-/// What an FWP's host calls need besides what its template has.
-struct Means {
+/// What an FWP's host calls need besides what its template holds.
+struct HostCallContext {
     memory: MemoryAccounts,
     activation: Option<Activation>,
     state: Grants,
+    keep_alive: Option<KeepAlive>,
     log: GuestLog,
 }
 
-fn store(template: &Template, means: Means, shared: &Arc<FwpShared>) -> Store<FwpContext> {
-    let Means { memory, activation, state, log } = means;
+fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -> Store<FwpContext> {
+    let HostCallContext { memory, activation, state, keep_alive, log } = means;
     let context = FwpContext {
         joined: false,
         shared: Arc::clone(shared),
@@ -157,6 +168,7 @@ fn store(template: &Template, means: Means, shared: &Arc<FwpShared>) -> Store<Fw
         memory: None,
         limit: MemoryLimit::new(Holding::new(memory, template.memory_bytes_max as u64), Arc::clone(shared)),
         activation,
+        keep_alive,
     };
     let mut store = Store::new(template.engine(), context);
     store.limiter(|context| &mut context.limit);
@@ -165,10 +177,10 @@ fn store(template: &Template, means: Means, shared: &Arc<FwpShared>) -> Store<Fw
     store
 }
 
-/// A guest's metrics, which instances of one template share.
+/// A guest's metrics, shared by the instances of one template.
 type Metrics = Arc<[Arc<Metric>]>;
 
-/// An instance that is initialised, with its pool and its metrics, checked.
+/// An initialised instance, with its pool and its metrics, both checked.
 struct Made {
     instance: Instance,
     linear: Memory,
@@ -183,7 +195,7 @@ fn make(
     spare: &SparePages,
     between: &mut dyn FnMut(),
 ) -> Result<Made, EndReason> {
-    // Of a snapshot no code runs before its first wait: there is no turn to measure.
+    // A snapshot runs no code before its first wait, so there is no turn to measure.
     let code = if template.pool.is_some() { Code::None } else { Code::Guests };
     let instance = measure.drive(code, template.instantiate(store))?;
     let instance = instance.map_err(|error| EndReason::not_instantiated(&error))?;
@@ -199,7 +211,7 @@ fn make(
     Ok(Made { instance, linear, layout, metrics })
 }
 
-/// The guest's life, which has not begun, and where the engine's context of it lies. From here on it may wait.
+/// Returns the guest's life, which has not begun, and the address of the engine's context. From here on the guest may wait.
 fn running(
     template: &Template,
     instance: &Instance,
@@ -222,16 +234,16 @@ fn running(
     Ok((life, engine_context))
 }
 
-/// Where the engine's context of an instance lies, of which this is an exported function; to be asked for, and for nothing else.
+/// Returns the address of the engine's context of an instance; `function` is one of its exports. For prefetching, and for nothing else.
 fn engine_context(function: &Func, store: &mut Store<FwpContext>) -> usize {
-    // What an engine of this release calls a `VMFuncRef`: two functions, a type, and the context, in C's layout.
+    // This is a `VMFuncRef` in this release of the engine: two functions, a type, and the context, in C's layout.
     let words = function.to_raw(store).cast::<[usize; 4]>();
-    // SAFETY: such a record is four words, aligned, and lives as long as the store. Whatever the last of them is in another release,
-    // it is only a hint.
+    // SAFETY: such a record is four words, aligned, and lives as long as the store. The last word may be something else in another release,
+    // but it is only a hint.
     unsafe { (*words)[3] }
 }
 
-/// Has an instance of a template that is no snapshot initialise itself; the pool that it has laid out and its metrics, checked.
+/// Initialises an instance of a template that is no snapshot. Returns its pool layout and its metrics, both checked.
 async fn initialise(
     template: &Template,
     instance: &Instance,
@@ -267,13 +279,13 @@ fn missing(export: &str) -> EndReason {
     EndReason::broken(wasmtime::Error::msg(format!("it exports no {export}")))
 }
 
-/// Has the kernel provide the pages that a client's first packet touches: where both rings begin, and the first slot. Each fault would cost
-/// the client more than all else that it waits for. Every byte stays as it is.
+/// Makes the kernel provide the pages that a client's first packet touches: the start of both rings, and the first slot. Otherwise each
+/// page fault would cost the client more than all else that it waits for. No byte changes.
 fn touch_first_pages(memory: &Memory, store: &mut Store<FwpContext>, pool: &PoolHeader) {
     let bytes = memory.data_mut(store);
     for address in [pool.rx_ring, pool.tx_ring, pool.slots, pool.slots + pool.slot_size - 1] {
         if let Some(byte) = bytes.get_mut(address as usize) {
-            // Written, lest the page stay the image's own.
+            // Written, because a read would leave the image's own page in place.
             *byte = std::hint::black_box(*byte);
         }
     }
@@ -292,14 +304,14 @@ fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Resu
     Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots })
 }
 
-/// By what a guest's calls are measured while its FWP is prepared.
+/// The clock and the limits of a guest's calls while its FWP is prepared.
 struct Measure<'a> {
     clock: &'a RunSlot,
     shared: &'a FwpShared,
     deadline: Instant,
 }
 
-/// Whether a call runs code of the guest's.
+/// Whether a call runs guest code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Code {
     Guests,
@@ -307,7 +319,7 @@ enum Code {
 }
 
 impl Measure<'_> {
-    /// Polls a call to its end on this thread, giving way each time the guest has had its quantum, until the deadline.
+    /// Polls a call to its end on this thread, until the deadline. Yields the core each time the guest has used its quantum.
     fn drive<F: Future>(&self, code: Code, future: F) -> Result<F::Output, EndReason> {
         let mut future = std::pin::pin!(future);
         loop {

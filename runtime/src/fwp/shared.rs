@@ -3,48 +3,48 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::FwpContext;
-use crate::footprint::CallSite;
+use crate::tuning::footprint::CallSite;
 
-/// The deadline of who waits for packets only.
+/// The deadline of an FWP that waits for packets only.
 pub(crate) const NEVER_NS: u64 = u64::MAX;
-/// What [`FwpShared::fresh`] says in place of a number.
+/// The value of [`FwpShared::fresh`] after the number has been taken.
 const TOLD: u32 = u32::MAX;
 
-/// What is known of an FWP outside its fiber: by its worker, which host calls tell it, and by those who report.
+/// What is known of an FWP outside its fiber. Written by its worker and by host calls; read by its worker and by reports.
 #[derive(Debug, Default)]
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
-    /// It has got no packets yet, and is to tell when it does. Written by its worker.
+    /// It has got no packets yet, and is to record when it does. Written by its worker.
     unserving: AtomicBool,
-    /// By when it has its turn although nothing has arrived, if it waits. Written by its worker.
+    /// By when it is to have a turn without input, if it waits. Written by its worker.
     deadline_ns: AtomicU64,
-    /// Packets that were published and that it has not been told of; [`TOLD`] if nothing was exchanged since it was. Written by its worker.
+    /// Packets published since the guest last asked; [`TOLD`] if the rings were not exchanged since. Written by its worker.
     fresh: AtomicU32,
     pub(super) memory_bytes: AtomicU64,
-    /// What its changes of its files take.
+    /// Memory taken by its changed files.
     pub(super) files_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
     allowance_bytes: AtomicU32,
-    /// Where its first wait found the stack and its context, in memory.
+    /// Addresses of the stack and of the context at its first wait.
     call_stack: AtomicU64,
     call_context: AtomicU64,
 }
 
-/// Bytes that host calls move in one turn. Guest code is interrupted at loops and function entries only, so without a bound
-/// a long straight line of calls would hold the core.
+/// Bytes that host calls may move in one turn. Guest code is interrupted at loops and function entries only. So without a bound, a long
+/// straight line of calls would keep the core.
 const ALLOWANCE_BYTES: u32 = 256 * 1024;
-/// What a call costs beside the bytes it moves.
+/// Cost of a call besides the bytes it moves.
 const CALL_BYTES: u32 = 256;
 
 impl FwpShared {
-    /// Whether it waits for packets.
+    /// Returns whether it waits for packets.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Of an FWP that has not run yet, and whose first packets are timed or not.
+    /// Creates the record of an FWP that has not run yet; `is_timed` says whether its first packets are timed.
     pub(super) fn new(is_timed: bool) -> Self {
         Self { unserving: is_timed.into(), fresh: TOLD.into(), ..Self::default() }
     }
@@ -55,12 +55,12 @@ impl FwpShared {
         self.waiting.store(true, Ordering::Relaxed);
     }
 
-    /// By when it is to have a turn although nothing has arrived, as far as it waits.
+    /// Returns by when it is to have a turn without input, as far as it waits.
     pub(super) fn deadline_ns(&self) -> u64 {
         self.deadline_ns.load(Ordering::Relaxed)
     }
 
-    /// Packets published since the last time this was asked, if the rings were exchanged since; called by the `wait` and `wait_until`
+    /// Takes the number of packets published since the last call, if the rings were exchanged since; called by the `wait` and `wait_until`
     /// imports.
     pub(crate) fn take_fresh(&self) -> Option<u32> {
         let fresh = self.fresh.load(Ordering::Relaxed);
@@ -68,23 +68,23 @@ impl FwpShared {
         (fresh != TOLD).then_some(fresh)
     }
 
-    /// Its worker has exchanged its rings, and published so many packets; none if that is not to be told.
+    /// Notes that the worker has exchanged the rings and published this many packets; none if the guest is not to learn that.
     pub(super) fn note_exchange(&self, fresh: Option<u32>) {
         self.fresh.store(fresh.unwrap_or(TOLD), Ordering::Relaxed);
     }
 
-    /// Whether it is to tell when it gets packets.
+    /// Sets whether it is to record when it gets packets.
     pub(super) fn set_unserving(&self, unserving: bool) {
         self.unserving.store(unserving, Ordering::Relaxed);
     }
 
-    /// Whether it gets its first packets now, which is to be told; called by the `wait` import.
+    /// Returns whether it gets its first packets now, which is to be recorded; called by the `wait` import.
     #[inline]
     pub(crate) fn begins_to_serve(&self) -> bool {
         self.unserving.load(Ordering::Relaxed)
     }
 
-    /// Notes where a host call finds the stack and the FWP's context; called by the `wait` import.
+    /// Notes the addresses of the stack and of the FWP's context in a host call; called by the `wait` import.
     #[inline]
     pub(crate) fn note_call(&self, context: *const FwpContext) {
         if self.call_context.load(Ordering::Relaxed) == 0 {
@@ -99,26 +99,26 @@ impl FwpShared {
         CallSite { stack, context }
     }
 
-    /// Charges a host call that moves so many bytes; false if this turn's allowance does not cover it.
+    /// Charges a host call that moves this many bytes; returns false if this turn's allowance does not cover it.
     pub(crate) fn charge(&self, bytes: u32) -> bool {
         let left = self.allowance_bytes.load(Ordering::Relaxed).checked_sub(bytes.saturating_add(CALL_BYTES));
         self.allowance_bytes.store(left.unwrap_or(0), Ordering::Relaxed);
         left.is_some()
     }
 
-    /// A new turn begins.
+    /// Begins a new turn.
     pub(super) fn begin_turn(&self) {
         self.waiting.store(false, Ordering::Relaxed);
         self.allowance_bytes.store(ALLOWANCE_BYTES, Ordering::Relaxed);
     }
 
-    /// Size of its linear memory, in bytes.
+    /// Returns the size of its linear memory, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// What it has changed of its files, in bytes of memory.
+    /// Returns how much memory its changed files take, in bytes.
     #[must_use]
     pub fn files_bytes(&self) -> u64 {
         self.files_bytes.load(Ordering::Relaxed)
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_calls_move_no_more_than_a_turn_allows_and_as_much_again_in_the_next() {
+    fn host_calls_move_no_more_than_the_allowance_of_each_turn() {
         const BYTES: u32 = 4096;
         let shared = FwpShared::default();
         for _ in 0..2 {

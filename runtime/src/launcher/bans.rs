@@ -1,28 +1,25 @@
-//! Modules that keep exceeding their budgets: their chains serve nobody for a time that grows.
+//! Bans of modules that keep exceeding their budgets: their chains serve no new clients, for a time that grows with each ban.
 //!
-//! One overrun is a client's doing as much as the function's. Several of the same module in a short time are the module's, and each
-//! instance of it that is given to a client costs others a budget's time before it is ended.
+//! A single overrun may be caused by a client's packets. Several overruns of one module in a short time are the module's fault, and each
+//! further instance of it takes a whole budget of processor time from others before it is ended.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::{ModuleName, TenantName};
+use crate::ids::ModuleKey;
 
-/// Overruns that are borne, within this time.
+/// Overruns that are tolerated within this time.
 const BORNE: u32 = 3;
 const MEMORY: Duration = Duration::from_secs(60);
-/// The first ban, of which each further one is twice as long as the one before, and the longest.
+/// The first ban and the longest. Each ban is twice as long as the one before.
 const BAN_MIN: Duration = Duration::from_secs(1);
 const BAN_MAX: Duration = Duration::from_secs(600);
-/// A module that goes without an overrun for so many times its last ban begins anew.
+/// The last ban is forgotten after so many times its length without an overrun.
 const FORGIVEN_AFTER: u32 = 10;
-
-/// A tenant's module.
-pub type ModuleKey = (TenantName, ModuleName);
 
 #[derive(Debug)]
 struct Record {
-    /// When the first of those came that count.
+    /// When the first overrun that counts came.
     since: Instant,
     overruns: u32,
     /// The last ban, if there was any.
@@ -35,16 +32,16 @@ struct Ban {
     until: Instant,
 }
 
-/// See the module.
+/// All modules with overruns; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Bans(HashMap<ModuleKey, Record>);
 
 impl Bans {
-    /// Notes that an FWP of a module has exceeded its budget. If the module is banned for that, until when.
+    /// Notes that an FWP of a module has exceeded its budget. Returns until when the module is banned for that, if it is.
     pub(super) fn overran(&mut self, module: ModuleKey, now: Instant) -> Option<Instant> {
         let record = self.0.entry(module).or_insert(Record { since: now, overruns: 0, ban: None });
         record.ban = record.ban.filter(|ban| now < ban.until + ban.length * FORGIVEN_AFTER);
-        // Those that were under way when it was banned are part of what it was banned for.
+        // Overruns of instances that were running when the ban began are part of its cause, and do not count again.
         if record.ban.is_some_and(|ban| now < ban.until) {
             return None;
         }
@@ -52,7 +49,7 @@ impl Bans {
             (record.since, record.overruns) = (now, 0);
         }
         record.overruns += 1;
-        // After a ban nothing more is borne.
+        // After a ban no overrun is tolerated.
         if record.ban.is_none() && record.overruns <= BORNE {
             return None;
         }
@@ -62,7 +59,7 @@ impl Bans {
         Some(until)
     }
 
-    /// Forgets modules that nobody has any more.
+    /// Forgets modules that no longer exist.
     pub(super) fn retain(&mut self, mut is_there: impl FnMut(&ModuleKey) -> bool) {
         self.0.retain(|module, _| is_there(module));
     }
@@ -70,6 +67,8 @@ impl Bans {
 
 #[cfg(test)]
 mod tests {
+    use pinion_control::model::{ModuleName, TenantName};
+
     use super::*;
 
     fn module() -> ModuleKey {
@@ -79,7 +78,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn some_overruns_are_borne_and_further_ones_banned_for_a_growing_time() {
+    fn some_overruns_are_tolerated_and_further_ones_ban_for_a_growing_time() {
         let (mut bans, mut now) = (Bans::default(), Instant::now());
         for _ in 0..BORNE {
             assert_eq!(bans.overran(module(), now), None);
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn overruns_far_apart_are_borne_and_a_module_that_behaves_begins_anew() {
+    fn overruns_far_apart_are_tolerated_and_an_old_ban_is_forgotten() {
         let (mut bans, mut now) = (Bans::default(), Instant::now());
         for _ in 0..20 {
             assert_eq!(bans.overran(module(), now), None);

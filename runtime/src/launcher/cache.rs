@@ -1,39 +1,39 @@
-//! How many instances of a chain are kept ready: between its `cache_min` and its `cache_max`, by how fast clients come.
+//! How many instances of a chain are kept ready: between its `cache_min` and its `cache_max`, by the arrival rate of clients.
 //!
 //! ```text
 //!   rate      clients per second, over the last quarter of a second
-//!   wanted    cache_min, and what comes at this rate while the launcher is about other things
-//!   size      wanted; once it was larger, it comes down by half in ten seconds
+//!   wanted    cache_min, plus the clients that come at this rate while the launcher is busy with other chains
+//!   size      wanted; a larger size decays towards it, by half in ten seconds
 //! ```
 //!
-//! The rate is a sum over clients that decays with time, so nothing is kept of each.
+//! The rate is a sum over clients that decays with time, so no record of each client is kept.
 //!
-//! Preparing takes tens of microseconds of a core that it shares with functions, and leaves nothing of theirs in its caches. So while clients
-//! come, those that are ready serve them, and what is lacking is prepared in the next pause; or at once, when few are left.
+//! Preparing an instance takes tens of microseconds on a core that the launcher may share with functions, and evicts their data from its
+//! caches. So while clients come, they get ready instances, and missing ones are prepared in the next pause; or at once, when few are left.
 
 use std::time::{Duration, Instant};
 
 /// The time over which clients are counted.
 const RATE_TIME: Duration = Duration::from_millis(250);
-/// How long the launcher may be about other things: instances for so long are ready.
+/// How long the launcher may be busy with other chains: there are ready instances for the clients of this time.
 const AHEAD: Duration = Duration::from_millis(25);
-/// In this time a cache that is larger than it needs to be comes down by half.
+/// The surplus of a cache halves in this time.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
-/// What nobody comes in is a pause.
+/// A time of this length without a new client is a pause.
 const PAUSE: Duration = Duration::from_millis(5);
-/// This part of a cache is kept filled though clients come.
+/// One part in so many of a cache is kept filled even while clients come.
 const KEPT_SHARE: u32 = 4;
 
-/// So much above its minimum a cache is rounded to it.
+/// A size that exceeds the minimum by less counts as the minimum.
 const LEAST_SLACK: f64 = 0.25;
 
-/// See the module.
+/// The size of one chain's cache; see the module.
 #[derive(Debug, Clone)]
 pub(super) struct CacheSize {
     min: f64,
     max: f64,
-    /// Clients, each counting the less the longer ago it came.
+    /// A decaying sum of clients: the longer ago a client came, the less it counts.
     clients: f64,
     size: f64,
     at: Instant,
@@ -41,7 +41,7 @@ pub(super) struct CacheSize {
 }
 
 impl CacheSize {
-    /// Between these bounds.
+    /// Creates the size of a cache between these bounds; it begins at `min`.
     pub(super) fn new(min: u32, max: u32, now: Instant) -> Self {
         let min = f64::from(min);
         Self { min, max: f64::from(max).max(min), clients: 0.0, size: min, at: now, last_client: None }
@@ -55,19 +55,19 @@ impl CacheSize {
         self.size = self.size.max(self.wanted());
     }
 
-    /// How many instances are to be ready.
+    /// Returns how many instances are to be ready.
     pub(super) fn size(&self, now: Instant) -> u32 {
         let mut then = self.clone();
         then.pass(now);
         then.size.round() as u32
     }
 
-    /// When what is lacking is to be prepared, with so many ready of so many wanted, if not at once.
+    /// Returns when missing instances are to be prepared, with `ready` of `wanted` instances ready; none for at once.
     pub(super) fn refilled_at(&self, ready: u32, wanted: u32) -> Option<Instant> {
         self.last_client.filter(|_| ready > wanted / KEPT_SHARE).map(|at| at + PAUSE)
     }
 
-    /// Whether it is as small as it gets, and stays so if no client comes.
+    /// Returns whether the size is at its minimum, and stays there if no client comes.
     pub(super) fn is_least(&self, now: Instant) -> bool {
         let mut then = self.clone();
         then.pass(now);
@@ -92,7 +92,7 @@ impl CacheSize {
 mod tests {
     use super::*;
 
-    /// The size after clients came for so long, one in each interval.
+    /// Returns the size after clients came for `time`, one in each `interval`, and the time then.
     fn after(size: &mut CacheSize, start: Instant, interval: Duration, time: Duration) -> (u32, Instant) {
         let mut now = start;
         while now < start + time {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_to_which_nobody_comes_has_its_minimum() {
+    fn a_chain_without_clients_has_its_minimum() {
         let start = Instant::now();
         let size = CacheSize::new(4, 64, start);
         assert_eq!(size.size(start), 4);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_was_needed_comes_down_slowly_to_its_minimum() {
+    fn a_cache_shrinks_slowly_to_its_minimum_when_no_more_clients_come() {
         let start = Instant::now();
         let mut size = CacheSize::new(4, 1024, start);
         let (top, now) = after(&mut size, start, Duration::from_micros(50), Duration::from_secs(1));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_least_before_clients_come_and_long_after() {
+    fn a_cache_is_at_its_minimum_before_clients_come_and_long_after() {
         let start = Instant::now();
         let mut size = CacheSize::new(0, 64, start);
         assert!(size.is_least(start));
@@ -147,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_waits_for_a_pause_between_clients_unless_few_are_left() {
+    fn missing_instances_wait_for_a_pause_between_clients_unless_few_are_left() {
         let start = Instant::now();
         let mut size = CacheSize::new(100, 1024, start);
-        assert_eq!(size.refilled_at(99, 100), None, "nobody has come");
+        assert_eq!(size.refilled_at(99, 100), None, "no client has come");
         size.client_came(start);
         assert_eq!(size.refilled_at(99, 100), Some(start + PAUSE));
         size.client_came(start + PAUSE / 2);

@@ -1,11 +1,12 @@
-//! Chain instances, from their making to their end, and the order in which everybody must let go of one.
+//! Chain instances, from their preparation to their end, and the order in which gateway, MMA and worker must release one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pinion_control::model::Chain;
 use pinion_gateway::flows::ClientLabel;
-use pinion_gateway::flows::entrance::{Entrance, WayBack};
+use pinion_gateway::flows::entry_fwp::{EntryFwp, WayBack};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
@@ -15,92 +16,101 @@ use pinion_mma::notify::ReadyView;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use rustc_hash::FxHashMap;
 
-use super::Lines;
-use super::catalogue::{ChainEntry, Edition, Hop};
-use super::places::Places;
+use super::CommandSenders;
+use super::active_chains::{ChainEntry, Edition, Hop};
+use super::index_allocator::IndexAllocator;
 use super::steps::Steps;
-use crate::activation::InstanceActivation;
-use crate::board::{Board, FwpEntry, InstanceEntry};
-use crate::end::EndReason;
-use crate::fwp::{Berth, Fwp};
-use crate::lifecycle::{Fate, Life, Step};
-use crate::lines::Line;
-use crate::log::{LogHub, Origin};
-use crate::plan::CoreId;
-use crate::spare::SparePages;
+use crate::cores::command_sender::CommandSender;
+use crate::cores::plan::CoreId;
+use crate::fwp::end::EndReason;
+use crate::fwp::lifecycle::{InstanceEnd, Life, Step};
+use crate::fwp::{Fwp, NewFwpSite};
+use crate::instruments::activation::InstanceActivation;
+use crate::instruments::log::{LogHub, Origin};
+use crate::memory::spare_pages::SparePages;
+use crate::reports::status_table::{FwpEntry, InstanceEntry, StatusTable};
+use crate::templates::trials::Trials;
 use crate::worker::WorkerCommand;
 
-/// How long an instance that is replaced keeps its place when no more frames go there: longer than those take that it has.
+/// How long a replaced instance stays after the last frame was sent to it: longer than its pending frames take.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// Commands that a role may not have read yet when another instance is prepared. Reading one is a tenth of a microsecond to some, and what a
-/// role reads before it serves clients, they wait for.
+/// Most unread commands of a role when another instance is prepared. A role reads its commands before it serves clients, so that clients
+/// wait for each.
 const UNREAD_MAX: usize = 4;
 
 struct Instance {
     chain: ChainIndex,
     edition: Edition,
     replacement: Replacement,
-    /// No client has had it, as far as is known: what the gateway says comes later than what a worker says.
+    /// No client has had it, as far as the launcher knows: the gateway's events may arrive later than a worker's.
     in_cache: bool,
-    /// The gateway has been asked for it back, if no client has it.
+    /// The gateway was asked to give it back if no client has it.
     reclaimed: bool,
     worker: WorkerIndex,
     fwps: Vec<FwpId>,
     life: Life,
 }
 
-/// Whether an instance is to make room for one of a later edition.
+/// Whether an instance is being replaced by one of a later edition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Replacement {
-    /// It is of the latest, as far as is known.
+    /// It is of the latest known edition.
     None,
-    /// There is a later one. A client of its own may keep it for a while.
+    /// There is a later edition. The client of an unshared instance may keep it until the drain timeout.
     Due,
-    /// The gateway has been told to forget it. Until it does, and for a moment longer, it serves.
+    /// The gateway was told to unbind it. The instance serves until that is done, and for [`LINGER`] after it.
     UnderWay,
 }
 
-/// An FWP on its way out: what has come back of it.
+/// The parts of an ending FWP that MMA and worker have given back.
 #[derive(Default)]
 struct Remains {
     fwp: Option<Box<Fwp>>,
     endpoint: Option<Box<Endpoint>>,
 }
 
-fn fate(reason: &EndReason) -> Fate {
-    if *reason == EndReason::Reclaimed { Fate::Reclaimed } else { Fate::Terminated }
+fn fate(reason: &EndReason) -> InstanceEnd {
+    if *reason == EndReason::Reclaimed { InstanceEnd::Reclaimed } else { InstanceEnd::Terminated }
 }
 
 /// Why an instance was not prepared.
-pub enum Unprepared {
+pub enum PrepareError {
     /// The node has as many FWPs as it may have (`limits.fwps_max`).
     NoPlace,
-    /// A stage of it would have more memory than it, its chain or its tenant may have: a sentence for the chain's tenant.
+    /// A stage would exceed its own, its chain's or its tenant's memory limit: a sentence for the chain's tenant.
     OverLimit(String),
-    /// A stage of it failed: a sentence for the chain's tenant.
+    /// A stage failed: a sentence for the chain's tenant.
     Failed(String),
 }
 
-/// See the module.
+/// All chain instances of the node; see the module.
 pub struct Instances {
-    places: Places,
-    lines: Lines,
-    board: Arc<Board>,
+    places: IndexAllocator,
+    lines: CommandSenders,
+    board: Arc<StatusTable>,
     log: LogHub,
     instances: FxHashMap<InstanceId, Instance>,
     by_fwp: FxHashMap<FwpId, InstanceId>,
     remains: FxHashMap<FwpId, Remains>,
     spare: SparePages,
-    /// Instances to which no more frames go, and when they are to end, the next first.
+    trials: Arc<Trials>,
+    /// Instances to which no more frames are sent, and when they are to end, the next first.
     lingering: VecDeque<(Instant, InstanceId)>,
     next_id: u64,
 }
 
 impl Instances {
-    /// None yet.
+    /// Creates an empty set of instances.
     #[must_use]
-    pub fn new(places: Places, spare: SparePages, lines: Lines, board: Arc<Board>, log: LogHub) -> Self {
+    pub fn new(
+        places: IndexAllocator,
+        spare: SparePages,
+        lines: CommandSenders,
+        board: Arc<StatusTable>,
+        log: LogHub,
+        trials: Arc<Trials>,
+    ) -> Self {
         Self {
             places,
             lines,
@@ -110,50 +120,57 @@ impl Instances {
             by_fwp: FxHashMap::default(),
             remains: FxHashMap::default(),
             spare,
+            trials,
             lingering: VecDeque::new(),
             next_id: 1,
         }
     }
 
-    /// What calls each worker, with its core.
+    /// Returns each worker's core and ready queue.
     pub(super) fn inputs(&self) -> Vec<(CoreId, ReadyView)> {
         self.lines.workers.iter().map(|worker| (worker.core, worker.inputs.clone())).collect()
     }
 
-    /// Places that have become free since the node started.
+    /// Returns how many FWP indices have become free since the node started.
     #[must_use]
     pub fn places_freed(&self) -> u64 {
         self.places.freed()
     }
 
-    /// Whether a role is far behind with reading what it was told.
+    /// Returns whether a role is far behind with reading its commands.
     #[must_use]
     pub fn are_ahead(&self) -> bool {
-        let Lines { gateway, mmas, workers } = &self.lines;
+        let CommandSenders { gateway, mmas, workers, .. } = &self.lines;
         let workers = workers.iter().map(|worker| worker.commands.unread());
-        let unread = workers.chain(mmas.iter().map(Line::unread)).chain([gateway.unread()]);
+        let unread = workers.chain(mmas.iter().map(CommandSender::unread)).chain([gateway.unread()]);
         unread.max() >= Some(UNREAD_MAX)
     }
 
-    /// FWPs that there is room for.
+    /// Returns the most FWPs at a time.
     #[must_use]
     pub fn fwps_max(&self) -> usize {
         self.places.count()
     }
 
-    /// Tells the gateway the rules.
+    /// Notes that a client waits and no FWP index is free for its instance. One of the instances that stay only because their functions ask
+    /// for it may be ended then.
+    pub fn want_place(&self) {
+        self.lines.keep_alives.want_place();
+    }
+
+    /// Sends the rules to the gateway.
     pub fn set_rules(&self, rules: Arc<RuleSet>) {
         self.lines.gateway.command(Command::SetRules(rules));
     }
 
-    /// Makes an instance of a chain and puts it into the gateway's cache.
+    /// Prepares an instance of a chain and puts it into the gateway's cache.
     ///
     /// # Errors
-    /// Why there is none; nothing is left behind.
-    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), Unprepared> {
+    /// Returns why the instance could not be prepared. Nothing of it remains.
+    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), PrepareError> {
         let workers = &self.lines.workers;
         self.places.look(Instant::now(), |worker| workers[worker.0].turns.busy_ns.value());
-        let (worker, ids) = self.places.take(chain.spec.stages.len()).ok_or(Unprepared::NoPlace)?;
+        let (worker, ids) = self.places.take(chain.spec.stages.len()).ok_or(PrepareError::NoPlace)?;
         let made = self.make_fwps(chain, worker, &ids, steps);
         let fwps = match made {
             Ok(fwps) => fwps,
@@ -165,14 +182,14 @@ impl Instances {
         let id = InstanceId(self.next_id);
         self.next_id += 1;
         self.list(id, chain, worker, &fwps);
-        // In this order: whoever is told later finds the FWP with those told before.
+        // The order matters: a role that is told of the FWP later relies on it being known to those told before.
         for (fwp, endpoint) in fwps {
             self.by_fwp.insert(fwp.id(), id);
             self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(Box::new(fwp)));
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
         }
         let way_back = chain.way_back().map(|way_back| WayBack { last: ids[ids.len() - 1], from: way_back.sides.back });
-        let entrance = Entrance { first: ids[0], way_back };
+        let entrance = EntryFwp { first: ids[0], way_back };
         self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance });
         let instance = Instance {
             chain: index,
@@ -185,11 +202,12 @@ impl Instances {
             life: Life::Making,
         };
         self.instances.insert(id, instance);
+        self.lines.keep_alives.found_place();
         self.step(id, Step::Ready);
         Ok(())
     }
 
-    /// Has an instance take a step, and shows it; whether it could.
+    /// Advances an instance's life by a step and publishes its new state. Returns whether the step was possible.
     fn step(&mut self, id: InstanceId, step: Step) -> bool {
         let Some(instance) = self.instances.get_mut(&id) else { return false };
         match instance.life.after(step) {
@@ -198,7 +216,7 @@ impl Instances {
                 self.board.entries().set_life(id, life);
                 true
             }
-            // Such as one that was taken while it ended: messages cross each other.
+            // For example an instance that was taken while it ended: messages can cross.
             Err(impossible) => {
                 tracing::debug!(instance = %id, "{impossible}");
                 false
@@ -206,7 +224,7 @@ impl Instances {
         }
     }
 
-    fn mma_of(&self, id: FwpId) -> &Line<MmaCommand> {
+    fn mma_of(&self, id: FwpId) -> &CommandSender<MmaCommand> {
         &self.lines.mmas[id.mma(self.lines.mmas.len()).0]
     }
 
@@ -216,7 +234,7 @@ impl Instances {
         self.spare.left(place);
     }
 
-    /// Gives pages back to the kernel that belong to no FWP any more.
+    /// Gives pages that no FWP uses any more back to the kernel.
     pub fn release_spare(&mut self, steps: &mut Steps) {
         self.spare.release(|| steps.give_way());
     }
@@ -227,10 +245,11 @@ impl Instances {
         worker: WorkerIndex,
         ids: &[FwpId],
         steps: &mut Steps,
-    ) -> Result<Vec<(Fwp, Box<Endpoint>)>, Unprepared> {
+    ) -> Result<Vec<(Fwp, Box<Endpoint>)>, PrepareError> {
         let line = &self.lines.workers[worker.0];
         let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
         let activation = InstanceActivation::new(&line.activations, ids[0], ids.len());
+        self.lines.keep_alives.begin(ids);
         for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
             let edge = |hop: &Hop| match *hop {
                 Hop::Stage(stage) => Edge::Fwp(ids[stage]),
@@ -244,7 +263,7 @@ impl Instances {
             };
             let activation = activation.of_stage(stage);
             let memory = chain.memory.clone();
-            let berth = Berth {
+            let berth = NewFwpSite {
                 id,
                 worker,
                 wiring,
@@ -253,6 +272,7 @@ impl Instances {
                 activation,
                 terms: chain.terms.on_worker(worker.0),
                 state: chain.state(stage).clone(),
+                keep_alives: Some(Arc::clone(&self.lines.keep_alives)),
                 spare: &self.spare,
                 between: &mut || steps.give_way(),
             };
@@ -263,22 +283,27 @@ impl Instances {
                 module: chain.module(stage).clone(),
                 fwp: id.to_string(),
             };
+            let Chain { tenant, name, .. } = &*chain.spec;
+            let module = chain.module(stage);
+            let started = self.trials.begin(chain.key(stage), tenant.as_str(), name.as_str(), module.as_str());
             match Fwp::prepare(template, berth, self.log.log(origin())) {
                 Ok((mut fwp, endpoint)) => {
+                    started.well();
                     self.spare.taken(fwp.place());
                     fwp.set_next_stage(ids.get(stage + 1).copied());
                     made.push((fwp, endpoint));
                     steps.give_way();
                 }
                 Err(reason) => {
+                    drop(started);
                     made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(fwp, endpoint));
                     let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
-                    // Found again and again while memory is in use: the status says so once.
+                    // Not logged here: this recurs as long as memory is in use, and the status reports it once.
                     if matches!(reason, EndReason::OverLimit(_)) {
-                        return Err(Unprepared::OverLimit(problem));
+                        return Err(PrepareError::OverLimit(problem));
                     }
                     self.log.failed(origin(), &format!("it could not be prepared: {}", reason.account()));
-                    return Err(Unprepared::Failed(problem));
+                    return Err(PrepareError::Failed(problem));
                 }
             }
         }
@@ -301,7 +326,7 @@ impl Instances {
         });
     }
 
-    /// The gateway has given an instance to a client, which may have been served, and the instance have ended, meanwhile.
+    /// Notes that the gateway gave an instance to a client. The instance may have served it and ended meanwhile.
     pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.in_cache = false;
@@ -310,19 +335,19 @@ impl Instances {
         }
         self.board.entries().taken(id, client);
         let is_due = self.instances.get(&id).is_some_and(|instance| instance.replacement == Replacement::Due);
-        if is_due && client == ClientLabel::Everybody {
+        if is_due && client == ClientLabel::All {
             self.replace(id);
         }
     }
 
-    /// Which version of its chain an instance is of, while anything is left of it.
+    /// Returns the edition of an instance, as long as any part of it exists.
     #[must_use]
     pub fn edition(&self, id: InstanceId) -> Option<Edition> {
         Some(self.instances.get(&id)?.edition)
     }
 
-    /// There is an instance of this edition of the chain: those of older ones come out of the cache, and one that serves everybody is
-    /// replaced. Others keep their clients.
+    /// Takes instances of editions older than `edition` out of the cache, and replaces one that all clients share. Other instances keep
+    /// their clients. Called when the chain is up in this edition.
     pub fn supersede(&mut self, chain: ChainIndex, edition: Edition) {
         for id in self.older(chain, edition) {
             let Some(instance) = self.instances.get_mut(&id) else { continue };
@@ -332,13 +357,13 @@ impl Instances {
             instance.replacement = Replacement::Due;
             if instance.life == Life::Cached {
                 self.lines.gateway.command(Command::Reclaim { instance: id });
-            } else if self.board.entries().client(id) == Some(ClientLabel::Everybody) {
+            } else if self.board.entries().client(id) == Some(ClientLabel::All) {
                 self.replace(id);
             }
         }
     }
 
-    /// Has those of older editions that still serve replaced.
+    /// Replaces instances of older editions that still serve.
     pub fn replace_older(&mut self, chain: ChainIndex, edition: Edition) {
         self.older(chain, edition).into_iter().for_each(|id| self.replace(id));
     }
@@ -348,7 +373,7 @@ impl Instances {
         self.instances.iter().filter(|(_, instance)| is_older(instance)).map(|(id, _)| *id).collect()
     }
 
-    /// Has clients given another instance in place of one that serves: no frame of theirs is lost.
+    /// Moves the clients of a serving instance to another one, without loss of a frame.
     fn replace(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         if instance.life == Life::Serving && instance.replacement != Replacement::UnderWay {
@@ -357,21 +382,21 @@ impl Instances {
         }
     }
 
-    /// When the next one is to end that lingers.
+    /// Returns when the next lingering instance is to end.
     #[must_use]
     pub fn lingers_until(&self) -> Option<Instant> {
         Some(self.lingering.front()?.0)
     }
 
-    /// Ends those that have lingered for long enough.
+    /// Ends instances that have lingered for long enough.
     pub fn end_lingering(&mut self, now: Instant) {
         while let Some((_, id)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
             self.given_up(id, &EndReason::Withdrawn);
         }
     }
 
-    /// Asks the gateway for cached instances of a chain back, but for as many as may stay: the oldest, as clients are given
-    /// the youngest. One that a client gets meanwhile stays that client's.
+    /// Asks the gateway to give cached instances of a chain back, except for `keep`. The oldest go, since clients get the youngest. An
+    /// instance that a client gets meanwhile stays with that client.
     pub fn reclaim(&mut self, chain: ChainIndex, keep: u32) {
         let is_cached = |(_, instance): &(&InstanceId, &mut Instance)| {
             instance.chain == chain && instance.life == Life::Cached && !instance.reclaimed
@@ -384,20 +409,26 @@ impl Instances {
         }
     }
 
-    /// Which stage of which chain an FWP is.
+    /// Returns the receiver of functions' log lines.
+    #[must_use]
+    pub fn log(&self) -> &LogHub {
+        &self.log
+    }
+
+    /// Returns the chain and the stage of an FWP.
     #[must_use]
     pub fn stage_of(&self, fwp: FwpId) -> Option<(ChainIndex, usize)> {
         let instance = self.instances.get(self.by_fwp.get(&fwp)?)?;
         Some((instance.chain, instance.fwps.iter().position(|id| *id == fwp)?))
     }
 
-    /// Whether there is an instance of the chain, whatever it does.
+    /// Returns whether the chain has any instance, in whatever state.
     #[must_use]
     pub fn has_any(&self, chain: ChainIndex) -> bool {
         self.instances.values().any(|instance| instance.chain == chain)
     }
 
-    /// The gateway has given an instance back that no client had.
+    /// Ends an instance that the gateway gave back because no client had it.
     pub fn withdrawn(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.in_cache = false;
@@ -405,7 +436,7 @@ impl Instances {
         self.given_up(id, if reclaimed { &EndReason::Reclaimed } else { &EndReason::Withdrawn });
     }
 
-    /// The gateway has given up an instance of its own accord, and forgotten it.
+    /// Ends an instance that the gateway has already unbound of its own accord.
     pub fn given_up(&mut self, id: InstanceId, reason: &EndReason) {
         if self.step(id, Step::End(fate(reason))) {
             self.board.entries().ended(id, reason.account());
@@ -413,7 +444,7 @@ impl Instances {
         self.unbound(id);
     }
 
-    /// The gateway has forgotten an instance, as it was told to. Its chain and edition, if it ended before any client had it.
+    /// Handles that the gateway has unbound an instance. Returns its chain and edition if it ended before a client had it.
     pub fn unbound(&mut self, id: InstanceId) -> Option<(ChainIndex, Edition)> {
         let instance = self.instances.get(&id)?;
         if instance.replacement == Replacement::UnderWay && instance.life == Life::Serving {
@@ -427,7 +458,7 @@ impl Instances {
         std::mem::replace(&mut instance.in_cache, false).then_some((instance.chain, instance.edition))
     }
 
-    /// An FWP has ended by itself, and with it its instance.
+    /// Ends the instance of an FWP that ended by itself.
     pub fn fwp_ended(&mut self, fwp: FwpId, reason: &EndReason) {
         let Some(&id) = self.by_fwp.get(&fwp) else { return };
         let Some(instance) = self.instances.get(&id) else { return };
@@ -440,9 +471,11 @@ impl Instances {
             }
             if reason.is_failure()
                 && let Some((tenant, chain)) = board.name_of(id)
-                && let Some(not_logged) = board.failed(&tenant, &chain, reason.to_string())
+                && let sentence = reason.to_string()
+                && let Some(not_logged) = board.failed(&tenant, &chain, sentence.clone())
+                && let Some(left_out) = self.log.admit(&tenant, &sentence)
             {
-                tracing::warn!(%tenant, %chain, instance = %id, %fwp, not_logged, "{reason}");
+                tracing::warn!(%tenant, %chain, instance = %id, %fwp, not_logged, left_out, "{sentence}");
             }
             drop(board);
             self.end(id, reason);
@@ -464,7 +497,7 @@ impl Instances {
         }
     }
 
-    /// The gateway names it no more: MMA and worker are to let go.
+    /// Tells MMA and worker to release an instance that the gateway has unbound.
     fn let_go(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get(&id) else { return };
         for &fwp in &instance.fwps {
@@ -474,7 +507,7 @@ impl Instances {
         }
     }
 
-    /// The MMA has let go of an FWP.
+    /// Takes back an FWP's endpoint, which the MMA has released.
     pub fn detached(&mut self, endpoint: Box<Endpoint>) {
         let id = endpoint.id();
         if let Some(remains) = self.remains.get_mut(&id) {
@@ -483,7 +516,7 @@ impl Instances {
         self.dismantle_if_whole(id);
     }
 
-    /// The worker has let go of an FWP.
+    /// Takes back an FWP that the worker has released.
     pub fn released(&mut self, fwp: Box<Fwp>) {
         let id = fwp.id();
         if let Some(remains) = self.remains.get_mut(&id) {
@@ -503,7 +536,7 @@ impl Instances {
         if instance.fwps.is_empty() {
             self.step(instance_id, Step::TakenApart);
             self.instances.remove(&instance_id);
-            // Whoever counted has let go of all of it: what is counted now stays so.
+            // MMA and worker have released all of it, so its counters are final.
             self.board.entries().settle(instance_id);
         }
     }

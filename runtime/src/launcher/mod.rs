@@ -7,16 +7,16 @@
 //!   gone <-- dismantle <-- Detached and Released <-- Detach, Release <-- Unbound <-- Unbind
 //! ```
 //!
-//! One thread, never a data-plane one. It follows the desired state, keeps each chain's cache filled in steps of one
-//! instance, and drops a store only when gateway, MMA and worker have all let go, in this order.
+//! The launcher is one thread, never a data-plane thread. It applies the desired state and fills each chain's cache, one instance at a
+//! time. It drops a store only after gateway, MMA and worker have all released the instance, in this order.
 
+mod active_chains;
 mod bans;
 mod cache;
-mod catalogue;
-mod desk;
+mod inbox;
+mod index_allocator;
 mod instances;
 mod loads;
-mod places;
 mod steps;
 
 use std::collections::{HashMap, VecDeque};
@@ -26,123 +26,125 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, TryRecvError};
 use pinion_control::model::DesiredState;
 use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
+use pinion_gateway::keep_alive::KeepAlives;
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::rules::RuleSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyView;
 
+pub use self::active_chains::{ActiveChains, ChainRecords, EngineTemplates, keys, wishes};
+use self::active_chains::{ChainEntry, Edition, Followed};
 use self::bans::Bans;
-pub use self::bans::ModuleKey;
-pub use self::catalogue::{Books, Catalogue, Shelf, keys, wishes};
-use self::catalogue::{ChainEntry, Edition, Followed};
-pub use self::desk::{Caller, Desk, Ears, GivenWay, Orders};
+pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
+pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;
-use self::instances::Unprepared;
-pub use self::places::{Places, per_worker, stages_max};
+use self::instances::PrepareError;
 use self::steps::Steps;
 pub(crate) use self::steps::UNCALLED_STEP;
-use crate::activation::Activations;
-use crate::board::Board;
-use crate::clock::{Moment, RunSlot};
-use crate::drops::ChainKey;
-use crate::end::EndReason;
-use crate::lifecycle::TemplateLife;
-use crate::lines::Line;
-use crate::meters::TurnMeters;
-use crate::plan::CoreId;
-use crate::pressure::Level;
+use crate::clock::{RunSlot, TscInstant};
+use crate::cores::command_sender::CommandSender;
+use crate::cores::plan::CoreId;
+use crate::fwp::end::EndReason;
+use crate::fwp::lifecycle::TemplateLife;
+use crate::ids::ChainKey;
+use crate::instruments::activation::Activations;
+use crate::memory::pressure::Level;
+use crate::reports::status_table::StatusTable;
+use crate::tenants::meters::TurnMeters;
 use crate::worker::{WorkerCommand, WorkerEvent};
 
-/// How long a chain whose memory is used up waits before it looks again.
+/// How long a chain that has reached a memory limit rests before the next attempt to prepare an instance.
 const FULL_REST: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether caches are larger than they need to be.
+/// The interval at which the launcher checks whether caches are larger than they need to be.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The longest rest.
+/// The longest time that the launcher sleeps.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// How long after it has last heard something the launcher stays awake on a core without a role: clients come in groups, and to
-/// wake it takes longer than to prepare an instance.
+/// How long the launcher polls after its last message, on a core without a role. Clients come in groups, and waking the thread takes longer
+/// than preparing an instance.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// How soon it is looked again whether roles have read what they were told: they are awake, or being woken.
+/// How soon the launcher checks again whether roles have read their commands. They are awake, or being woken.
 const AHEAD_REST: Duration = Duration::from_micros(50);
 
-/// Messages heeded before another instance is prepared.
+/// Most messages that are handled before another instance is prepared.
 const HEARD_PER_INSTANCE: usize = 1024;
 
-/// What the node asks of the launcher.
+/// An order of the node to the launcher.
 pub enum Order {
-    /// Follows this state; answers when new clients meet it.
+    /// Applies this state, and answers when it is in effect for new clients.
     Follow(Arc<DesiredState>, Sender<()>),
-    /// Gives memory back, as far as this level asks for it, and keeps to it until another level is told.
+    /// Gives memory back as far as this level asks for it. The level stays in force until the next such order.
     Relieve(Level),
     /// Ends the launcher's thread.
     Stop,
 }
 
-/// How the launcher reaches one worker, and the thread's entry in that worker's engine's clock.
+/// The launcher's connection to one worker, and the launcher's own entry in the clock of that worker's engine.
 pub struct WorkerLine {
     /// The worker's core.
     pub core: CoreId,
-    /// Commands to it.
-    pub commands: Line<WorkerCommand>,
-    /// Whether it is told of somebody who has input.
+    /// Commands to the worker.
+    pub commands: CommandSender<WorkerCommand>,
+    /// Shows whether FWPs with input are in the worker's ready queue.
     pub inputs: ReadyView,
-    /// For guests that the launcher itself runs, up to their first wait.
+    /// Clock entry for guests that the launcher itself runs, up to their first wait.
     pub clock: RunSlot,
-    /// Where its FWPs record how long their clients waited.
+    /// Where the worker's FWPs record how long their clients waited.
     pub activations: Arc<Activations>,
-    /// What it measures of its turns.
+    /// What the worker measures of its turns.
     pub turns: Arc<TurnMeters>,
 }
 
-/// Everything the launcher commands.
-pub struct Lines {
+/// The command channels to all roles.
+pub struct CommandSenders {
     /// The gateway.
-    pub gateway: Line<Command>,
+    pub gateway: CommandSender<Command>,
     /// The MMAs, in the order of the core plan.
-    pub mmas: Vec<Line<MmaCommand>>,
+    pub mmas: Vec<CommandSender<MmaCommand>>,
     /// The workers, in the order of the core plan.
     pub workers: Vec<WorkerLine>,
+    /// Until when idle instances stay because their functions ask for it.
+    pub keep_alives: Arc<KeepAlives>,
 }
 
-/// See the module.
+/// The launcher; see the module.
 pub struct Launcher {
-    catalogue: Catalogue,
+    catalogue: ActiveChains,
     instances: Instances,
-    board: Arc<Board>,
-    ears: Ears,
-    /// How short memory is.
+    board: Arc<StatusTable>,
+    ears: Receivers,
+    /// The level of memory pressure.
     level: Level,
     /// When caches were last reviewed.
     reviewed: Instant,
-    /// States that nothing was done about yet, the oldest first.
+    /// States that are not being applied yet, the oldest first.
     ordered: VecDeque<(Arc<DesiredState>, Sender<()>)>,
-    /// What comes next into effect. Until it does no other state is followed: a chain's index is given to another one only when
-    /// the gateway has rules without the former.
+    /// The change that takes effect next. Until it does, no other state is applied: a chain's index is reused only after the gateway has
+    /// rules without that chain.
     change: Option<Change>,
-    /// States of which the rules are on their way to the gateway, the oldest first.
+    /// States with rules on their way to the gateway, the oldest first.
     following: VecDeque<Following>,
-    /// Chains of which instances of older versions may still serve.
+    /// Chains with instances of older editions that may still serve.
     draining: Vec<Draining>,
     bans: Bans,
-    desk: Arc<Desk>,
+    desk: Arc<LauncherInbox>,
     steps: Steps,
-    heard_at: Moment,
+    heard_at: TscInstant,
 }
 
-/// A state that is in effect once the gateway has its rules.
+/// A state that takes effect once the gateway has its rules.
 struct Following {
     version: u64,
-    /// How its chains are invoked.
+    /// The references by which its chains are invoked.
     functions: HashMap<ChainKey, FunctionRef>,
     done: Sender<()>,
 }
 
-/// What a state changes when it comes into effect.
+/// What a state changes when it takes effect.
 struct Change {
     following: Following,
     changed: Vec<ChainIndex>,
@@ -150,23 +152,24 @@ struct Change {
     rules: Arc<RuleSet>,
 }
 
-/// Instances of a chain's older editions than this go on until then.
+/// Instances of editions of a chain older than `edition` may serve until `until`.
 struct Draining {
     chain: ChainIndex,
     edition: Edition,
     until: Instant,
 }
 
-/// What became of preparing an instance.
+/// The outcome of an attempt to prepare an instance.
 enum Prepared {
-    /// One was, or it was tried.
+    /// One was prepared, or the attempt failed.
     One,
-    /// Roles are to read what they were told first.
+    /// Roles must read their commands first.
     TooFarAhead,
-    NobodyLacks,
+    /// No chain lacks an instance.
+    NoChainLacks,
 }
 
-enum Heard {
+enum Message {
     Order(Order),
     Gateway(Event),
     Mma(MmaEvent),
@@ -175,9 +178,15 @@ enum Heard {
 }
 
 impl Launcher {
-    /// A launcher with nothing to do yet.
+    /// Creates a launcher that has nothing to do yet.
     #[must_use]
-    pub fn new(catalogue: Catalogue, instances: Instances, ears: Ears, desk: Arc<Desk>, board: Arc<Board>) -> Self {
+    pub fn new(
+        catalogue: ActiveChains,
+        instances: Instances,
+        ears: Receivers,
+        desk: Arc<LauncherInbox>,
+        board: Arc<StatusTable>,
+    ) -> Self {
         let steps = Steps::new(Arc::clone(&desk), instances.inputs());
         Self {
             catalogue,
@@ -193,11 +202,11 @@ impl Launcher {
             bans: Bans::default(),
             desk,
             steps,
-            heard_at: Moment::now(),
+            heard_at: TscInstant::now(),
         }
     }
 
-    /// The launcher's loop, until it is told to stop.
+    /// Runs the launcher's loop until the order to stop.
     pub fn run(mut self) {
         self.desk.sit_down();
         loop {
@@ -207,17 +216,17 @@ impl Launcher {
             let mut wait = match self.prepare_one() {
                 Prepared::One => Duration::ZERO,
                 Prepared::TooFarAhead => self.rest().min(AHEAD_REST),
-                Prepared::NobodyLacks => self.rest(),
+                Prepared::NoChainLacks => self.rest(),
             };
             self.steps.give_way();
-            // All that was said meanwhile comes before the next instance: ends and orders do not wait for a slow guest.
+            // Pending messages come before the next instance, so that ends and orders do not wait for a slow guest.
             for _ in 0..HEARD_PER_INSTANCE {
                 match self.listen(wait) {
-                    Heard::Order(Order::Stop) => return,
-                    Heard::Nothing => break,
+                    Message::Order(Order::Stop) => return,
+                    Message::Nothing => break,
                     heard => {
                         self.heed(heard);
-                        self.heard_at = Moment::now();
+                        self.heard_at = TscInstant::now();
                     }
                 }
                 self.steps.give_way();
@@ -226,9 +235,9 @@ impl Launcher {
         }
     }
 
-    fn listen(&mut self, wait: Duration) -> Heard {
+    fn listen(&mut self, wait: Duration) -> Message {
         match self.hear() {
-            Heard::Nothing if !wait.is_zero() => {
+            Message::Nothing if !wait.is_zero() => {
                 let awake = if self.steps.are_apart() { AWAKE } else { Duration::ZERO };
                 self.desk.rest(awake.saturating_sub(self.heard_at.elapsed()), wait);
                 self.steps.begin();
@@ -238,21 +247,21 @@ impl Launcher {
         }
     }
 
-    /// The next message. Whoever is asked first keeps nobody from being heard for ever: of an instance each says a few things, once.
-    fn hear(&self) -> Heard {
+    /// Returns the next message. The fixed order of the channels starves none of them: each sender sends only a few messages per instance.
+    fn hear(&self) -> Message {
         let ears = &self.ears;
         match ears.orders.try_recv() {
-            Ok(order) => return Heard::Order(order),
-            Err(TryRecvError::Disconnected) => return Heard::Order(Order::Stop),
+            Ok(order) => return Message::Order(order),
+            Err(TryRecvError::Disconnected) => return Message::Order(Order::Stop),
             Err(TryRecvError::Empty) => {}
         }
-        let heard = ears.gateway.try_recv().map(Heard::Gateway);
-        let heard = heard.or_else(|_| ears.workers.try_recv().map(Heard::Worker));
-        heard.or_else(|_| ears.mmas.try_recv().map(Heard::Mma)).unwrap_or(Heard::Nothing)
+        let heard = ears.gateway.try_recv().map(Message::Gateway);
+        let heard = heard.or_else(|_| ears.workers.try_recv().map(Message::Worker));
+        heard.or_else(|_| ears.mmas.try_recv().map(Message::Mma)).unwrap_or(Message::Nothing)
     }
 
-    /// How long there is nothing to do unless something is heard: until a chain that failed may be tried again, or an instance that is
-    /// replaced is to end.
+    /// Returns how long the launcher may sleep if no message comes: until a chain that failed may be tried again, or an instance that is
+    /// being replaced must end.
     fn rest(&self) -> Duration {
         let now = Instant::now();
         let ends = self.draining.iter().map(|draining| draining.until).chain(self.instances.lingers_until());
@@ -260,7 +269,7 @@ impl Launcher {
         next.map_or(REST_MAX, |at| at.saturating_duration_since(now).min(REST_MAX))
     }
 
-    /// Follows states one after the other: each takes effect when the chains are up that it changes.
+    /// Applies states one after the other. Each takes effect once the chains that it changes are up.
     fn take_effect(&mut self) {
         loop {
             let is_up = |chain: &ChainIndex| self.catalogue.chain(*chain).is_none_or(ChainEntry::is_up);
@@ -291,7 +300,7 @@ impl Launcher {
         }
     }
 
-    /// Replaces instances of older editions that have had the time that their chain allows, and ends those that have been replaced.
+    /// Replaces instances of older editions after their chain's drain timeout, and ends those that have been replaced.
     fn drain(&mut self) {
         let now = Instant::now();
         for Draining { chain, edition, .. } in self.draining.extract_if(.., |draining| draining.until <= now) {
@@ -300,7 +309,7 @@ impl Launcher {
         self.instances.end_lingering(now);
     }
 
-    /// Looks from time to time whether caches are larger than they need to be.
+    /// Shrinks caches that are larger than they need to be, once per [`REVIEW_INTERVAL`].
     fn review(&mut self) {
         let now = Instant::now();
         if now.saturating_duration_since(self.reviewed) < REVIEW_INTERVAL {
@@ -312,13 +321,13 @@ impl Launcher {
         }
     }
 
-    fn heed(&mut self, heard: Heard) {
+    fn heed(&mut self, heard: Message) {
         match heard {
-            Heard::Order(Order::Follow(state, done)) => {
+            Message::Order(Order::Follow(state, done)) => {
                 self.ordered.push_back((state, done));
             }
-            Heard::Order(Order::Relieve(level)) => self.relieve(level),
-            Heard::Gateway(Event::Taken { chain, instance, client }) => {
+            Message::Order(Order::Relieve(level)) => self.relieve(level),
+            Message::Gateway(Event::Taken { chain, instance, client }) => {
                 self.left_cache(chain, instance);
                 self.instances.taken(instance, client);
                 if let Some(chain) = self.catalogue.chain_mut(chain) {
@@ -327,38 +336,38 @@ impl Launcher {
                     chain.wanted = false;
                 }
             }
-            Heard::Gateway(Event::Wanted { chain }) => {
+            Message::Gateway(Event::Wanted { chain }) => {
                 if let Some(chain) = self.catalogue.chain_mut(chain) {
                     chain.wanted = true;
                 }
             }
-            Heard::Gateway(Event::Idle { instance, .. }) => self.instances.given_up(instance, &EndReason::Idle),
-            Heard::Gateway(Event::FlowEnded { instance, .. }) => {
+            Message::Gateway(Event::Idle { instance, .. }) => self.instances.given_up(instance, &EndReason::Idle),
+            Message::Gateway(Event::FlowEnded { instance, .. }) => {
                 self.instances.given_up(instance, &EndReason::FlowEnded);
             }
-            Heard::Gateway(Event::Withdrawn { chain, instance }) => {
+            Message::Gateway(Event::Withdrawn { chain, instance }) => {
                 self.left_cache(chain, instance);
                 self.instances.withdrawn(instance);
             }
-            Heard::Gateway(Event::RulesReplaced { old }) => {
-                // Freed here, not on the gateway's thread.
+            Message::Gateway(Event::RulesReplaced { old }) => {
+                // The old rules are freed here, not on the gateway's thread.
                 drop(old);
                 self.followed();
             }
-            Heard::Gateway(Event::Unbound { instance }) => {
+            Message::Gateway(Event::Unbound { instance }) => {
                 if let Some((chain, edition)) = self.instances.unbound(instance) {
                     self.ended_unused(chain, edition);
                 }
             }
-            Heard::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
-            Heard::Worker(WorkerEvent::Released(fwp)) => self.instances.released(fwp),
-            Heard::Worker(WorkerEvent::Ended { id, reason }) => {
+            Message::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
+            Message::Worker(WorkerEvent::Released(fwp)) => self.instances.released(fwp),
+            Message::Worker(WorkerEvent::Ended { id, reason }) => {
                 if matches!(reason, EndReason::Overrun(_)) {
                     self.overran(id);
                 }
                 self.instances.fwp_ended(id, &reason);
             }
-            Heard::Order(Order::Stop) | Heard::Nothing => {}
+            Message::Order(Order::Stop) | Message::Nothing => {}
         }
     }
 
@@ -399,18 +408,18 @@ impl Launcher {
         Change { following, changed, retired, rules }
     }
 
-    /// The gateway goes by the rules of the oldest state on its way there.
+    /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.
     fn followed(&mut self) {
         let Some(Following { version, functions, done }) = self.following.pop_front() else { return };
         let mut board = self.board.entries();
         (board.followed_version, board.functions) = (version, functions);
         drop(board);
-        // Nobody may be waiting any more, which is no loss.
+        // The caller may have stopped waiting. That is no error.
         let _ = done.send(());
     }
 
-    /// Gives memory back in the order of the levels; instances that serve clients are never touched. Templates go once their
-    /// chain has no instance at all: the level is told again for as long as it lasts.
+    /// Gives memory back, as the level asks for it. Instances that serve clients are never ended. Templates are unloaded once their chain
+    /// has no instance; this is tried again because the level is repeated while it lasts.
     fn relieve(&mut self, level: Level) {
         if level != self.level {
             tracing::warn!("memory: {level}");
@@ -434,9 +443,9 @@ impl Launcher {
         self.instances.release_spare(&mut self.steps);
     }
 
-    /// Brings a chain's templates back if they were reclaimed.
-    fn reload(&mut self, index: ChainIndex) -> Result<(), Unprepared> {
-        if self.catalogue.reload(index).map_err(Unprepared::Failed)?
+    /// Loads a chain's templates again if they were unloaded.
+    fn reload(&mut self, index: ChainIndex) -> Result<(), PrepareError> {
+        if self.catalogue.reload(index).map_err(PrepareError::Failed)?
             && let Some(chain) = self.catalogue.chain_mut(index)
         {
             self.board.entries().set_template(&chain.spec, TemplateLife::Template);
@@ -444,18 +453,18 @@ impl Launcher {
         Ok(())
     }
 
-    /// Prepares an instance of the chain that lacks the most, unless there is none or roles are behind: what the machine has taken the core
-    /// of comes back to clients, and is not to read of hundreds of instances before it serves these.
+    /// Prepares an instance of the chain that lacks the most, unless no chain lacks one or a role is behind with its commands. A role that
+    /// was off its core for a while must not read commands about hundreds of instances before it serves its clients.
     fn prepare_one(&mut self) -> Prepared {
         let now = Instant::now();
         let freed = self.instances.places_freed();
-        let Some(index) = self.catalogue.next_lacking(now, freed) else { return Prepared::NobodyLacks };
-        // Beside a worker it goes on in steps: to be woken from a rest would take the core amid a packet.
+        let Some(index) = self.catalogue.next_lacking(now, freed) else { return Prepared::NoChainLacks };
+        // Beside a worker the launcher continues in steps instead: waking up from a sleep would preempt the worker within a packet.
         if self.steps.are_apart() && self.instances.are_ahead() {
             return Prepared::TooFarAhead;
         }
         let reloaded = self.reload(index);
-        let Some(chain) = self.catalogue.chain_mut(index) else { return Prepared::NobodyLacks };
+        let Some(chain) = self.catalogue.chain_mut(index) else { return Prepared::NoChainLacks };
         match reloaded.and_then(|()| self.instances.prepare(index, chain, &mut self.steps)) {
             Ok(()) => {
                 chain.ready += 1;
@@ -464,31 +473,39 @@ impl Launcher {
                 self.board.preparations().record(now.elapsed());
                 Prepared::One
             }
-            Err(Unprepared::NoPlace) => {
+            Err(PrepareError::NoPlace) => {
                 chain.found_no_place(freed);
-                Prepared::One
-            }
-            Err(Unprepared::OverLimit(problem)) => {
-                // Memory comes back when an instance ends, so this is no fault to back off from.
-                chain.rest_until(now + FULL_REST);
-                let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
-                if self.board.entries().over_limit(tenant, name, &problem) {
-                    tracing::warn!(%tenant, chain = %name, "no instance could be prepared: {problem}");
+                if chain.wanted {
+                    self.instances.want_place();
                 }
                 Prepared::One
             }
-            Err(Unprepared::Failed(problem)) => {
+            Err(PrepareError::OverLimit(problem)) => {
+                // Memory comes back when an instance ends, so this is not a failure to back off from.
+                chain.rest_until(now + FULL_REST);
+                let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
+                if self.board.entries().over_limit(tenant, name, &problem)
+                    && let Some(left_out) = self.instances.log().admit(tenant, &problem)
+                {
+                    tracing::warn!(%tenant, chain = %name, left_out, "no instance could be prepared: {problem}");
+                }
+                Prepared::One
+            }
+            Err(PrepareError::Failed(problem)) => {
                 chain.failed(Instant::now());
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
-                if let Some(not_logged) = self.board.entries().failed(tenant, name, problem.clone()) {
-                    tracing::warn!(%tenant, chain = %name, not_logged, "no instance could be prepared: {problem}");
+                if let Some(not_logged) = self.board.entries().failed(tenant, name, problem.clone())
+                    && let Some(left_out) = self.instances.log().admit(tenant, &problem)
+                {
+                    tracing::warn!(%tenant, chain = %name, not_logged, left_out, "no instance could be prepared: {problem}");
                 }
                 Prepared::One
             }
         }
     }
 
-    /// An FWP has exceeded its budget. If its module is banned for that, no chain that has a stage of it serves new clients for a while.
+    /// Handles an FWP that exceeded its budget. If its module is banned for that, chains with a stage of it serve no new clients for a
+    /// while.
     fn overran(&mut self, id: FwpId) {
         let module_of = |(chain, stage): (ChainIndex, usize)| {
             let spec = &self.catalogue.chain(chain)?.spec;
@@ -509,8 +526,8 @@ impl Launcher {
         self.board.entries().banned(module, until);
     }
 
-    /// An instance has ended before any client had it. One that ends while it serves a client is that client's doing as much as
-    /// the chain's: it is counted, but does not keep others waiting.
+    /// Handles an instance that ended before a client got it: the chain backs off. An instance that ends while it serves a client may have
+    /// been ended by that client's packets; it is counted, but does not delay other clients.
     fn ended_unused(&mut self, chain: ChainIndex, edition: Edition) {
         if let Some(entry) = self.catalogue.chain_mut(chain).filter(|entry| entry.edition == edition) {
             entry.left_cache(edition);

@@ -1,79 +1,81 @@
-//! The launcher's steps: how long it is about something before it lets others have its core (see `desk.rs`).
+//! The launcher's steps: how long it works before it yields its core to other threads (see `inbox.rs`).
 //!
-//! A thread that polls there and has nothing to do would find nothing, and give way again: each time that costs two switches, what its
-//! poll takes, and what the launcher had near. So if such a thread has said what it waits for, the launcher looks for that by itself, more
-//! often than it would give way, and goes on for as long as there is nothing.
+//! A polling thread without work on this core would poll in vain and yield again. Each time that costs two context switches, the poll, and
+//! the launcher's cached data. So if such a thread has declared what it waits for, the launcher checks that itself, more often than it
+//! would yield, and continues as long as there is nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use pinion_mma::notify::ReadyView;
 
-use super::desk::Desk;
-use crate::clock::Moment;
-use crate::plan::CoreId;
+use super::inbox::LauncherInbox;
+use crate::clock::TscInstant;
+use crate::cores::plan::CoreId;
 
-/// How long the launcher is about something before it gives way.
+/// How long the launcher works before it yields.
 const STEP: Duration = Duration::from_micros(5);
-/// The same where no data-plane thread is: the ticker may be there, which is to come at the end of a quantum.
+/// The same on a core without a data-plane thread. The ticker may run there, which must run at the end of each quantum.
 const STEP_APART: Duration = Duration::from_micros(20);
-/// The same beside a thread that waits to be called, and has not been.
+/// The same on the core of a thread that waits for its ready queue, while that is empty.
 pub(crate) const UNCALLED_STEP: Duration = Duration::from_micros(100);
 
-/// See the module.
+/// The launcher's steps; see the module.
 pub struct Steps {
-    desk: Arc<Desk>,
-    /// What calls the worker on each core.
+    desk: Arc<LauncherInbox>,
+    /// The ready queue of the worker on each core.
     inputs: Vec<(CoreId, ReadyView)>,
-    began: Moment,
+    began: TscInstant,
 }
 
-/// Whether somebody on this core waits to be called.
+/// Whether a data-plane thread on this core needs the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Neighbour {
-    /// Nobody polls here.
-    Nobody,
+    /// No data-plane thread polls here.
+    None,
+    /// One polls here, and it is not known whether it has work.
     MayHaveWork,
+    /// One has yielded until its ready queue is raised, and the queue is empty.
     Waits,
+    /// One has yielded until its ready queue is raised, and the queue is not empty.
     Called,
 }
 
 impl Steps {
-    /// Of a launcher at this desk, beside workers that these queues call.
-    pub(crate) fn new(desk: Arc<Desk>, inputs: Vec<(CoreId, ReadyView)>) -> Self {
-        Self { desk, inputs, began: Moment::now() }
+    /// Creates the steps of a launcher with this inbox; `inputs` are the workers' ready queues, with their cores.
+    pub(crate) fn new(desk: Arc<LauncherInbox>, inputs: Vec<(CoreId, ReadyView)>) -> Self {
+        Self { desk, inputs, began: TscInstant::now() }
     }
 
-    /// To be called after a rest: the next step begins now.
+    /// Begins a step. Called after a sleep.
     pub fn begin(&mut self) {
-        self.began = Moment::now();
+        self.began = TscInstant::now();
     }
 
-    /// To be called between any two things that take a while: lets others have the core if the last time is some microseconds past,
-    /// or somebody is known to need it.
+    /// Yields the core if the step is over, or if a thread is known to need the core. Called between any two operations that take a while.
     pub fn give_way(&mut self) {
         let is_over = match self.neighbour() {
             Neighbour::Called => true,
             Neighbour::Waits => self.began.elapsed() >= UNCALLED_STEP,
-            Neighbour::Nobody => self.began.elapsed() >= STEP_APART,
+            Neighbour::None => self.began.elapsed() >= STEP_APART,
             Neighbour::MayHaveWork => self.began.elapsed() >= STEP,
         };
         if is_over {
             std::thread::yield_now();
-            self.began = Moment::now();
+            self.began = TscInstant::now();
         }
     }
 
-    /// Whether it is on a core without a role.
+    /// Returns whether the launcher runs on a core without a role.
     pub fn are_apart(&self) -> bool {
-        self.neighbour() == Neighbour::Nobody
+        self.neighbour() == Neighbour::None
     }
 
     fn neighbour(&self) -> Neighbour {
         let here = rustix::thread::sched_getcpu();
-        // Where any role is a worker is: else the launcher would be on a core without.
+        // A core on which the launcher runs beside roles always has a worker: otherwise the launcher runs on a core without a role.
         match self.inputs.iter().find(|(core, _)| usize::from(core.0) == here) {
-            None => Neighbour::Nobody,
+            None => Neighbour::None,
             Some((core, _)) if self.desk.patient_on() != Some(*core) => Neighbour::MayHaveWork,
             Some((_, inputs)) if inputs.is_empty() => Neighbour::Waits,
             Some(_) => Neighbour::Called,
@@ -84,8 +86,8 @@ impl Steps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launcher::desk::{Caller, Ears, GivenWay};
-    use crate::plan::pin_here;
+    use crate::cores::plan::pin_here;
+    use crate::launcher::inbox::{Receivers, WakeHandle, Yielded};
     use crossbeam_channel::unbounded;
     use pinion_mma::doorbell::Doorbell;
     use pinion_mma::id::FwpId;
@@ -93,24 +95,24 @@ mod tests {
 
     const FWP: FwpId = FwpId { index: 3, generation: 0 };
 
-    /// What the launcher finds beside it when a thread on this core has given way like that, and on that core's worker's queue are
-    /// so many.
-    fn neighbour_of(given: GivenWay, called: bool) -> Neighbour {
-        let core = crate::plan::available_cores().unwrap()[0];
-        let ears = Ears { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
-        let (desk, mut inputs) = (Arc::new(Desk::new(ears)), ReadyQueue::new(8, Doorbell::default()));
+    /// Returns what the launcher finds when a thread on its core has yielded with `given`, and that core's ready queue is raised or not.
+    fn neighbour_of(given: Yielded, called: bool) -> Neighbour {
+        let core = crate::cores::plan::available_cores().unwrap()[0];
+        let ears =
+            Receivers { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
+        let (desk, mut inputs) = (Arc::new(LauncherInbox::new(ears)), ReadyQueue::new(8, Doorbell::default()));
         let mut notifier = inputs.notifier();
         if called {
             notifier.raise(FWP);
         }
         let steps = Steps::new(Arc::clone(&desk), vec![(core, inputs.view())]);
-        let mut caller = Caller::new(desk, Some(core));
+        let mut caller = WakeHandle::new(desk, Some(core));
         std::thread::scope(|scope| {
             let launcher = scope.spawn(|| {
                 pin_here(&[core]).unwrap();
                 loop {
                     let found = steps.neighbour();
-                    if found != Neighbour::MayHaveWork || given == GivenWay::ForAStep {
+                    if found != Neighbour::MayHaveWork || given == Yielded::ForAStep {
                         return found;
                     }
                     std::thread::yield_now();
@@ -124,21 +126,22 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_to_be_called_does_not_need_the_core_until_it_is() {
-        assert_eq!(neighbour_of(GivenWay::UntilCalled, false), Neighbour::Waits);
-        assert_eq!(neighbour_of(GivenWay::UntilCalled, true), Neighbour::Called);
+    fn a_thread_that_waits_for_its_ready_queue_needs_the_core_once_that_is_raised() {
+        assert_eq!(neighbour_of(Yielded::UntilCalled, false), Neighbour::Waits);
+        assert_eq!(neighbour_of(Yielded::UntilCalled, true), Neighbour::Called);
     }
 
     #[test]
-    fn a_thread_that_gave_way_for_a_step_may_have_work() {
-        assert_eq!(neighbour_of(GivenWay::ForAStep, false), Neighbour::MayHaveWork);
+    fn a_thread_that_yielded_for_one_step_may_have_work() {
+        assert_eq!(neighbour_of(Yielded::ForAStep, false), Neighbour::MayHaveWork);
     }
 
     #[test]
-    fn on_a_core_without_a_worker_there_is_nobody() {
-        let ears = Ears { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
+    fn on_a_core_without_a_worker_no_thread_polls() {
+        let ears =
+            Receivers { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
         let elsewhere = (CoreId(u16::MAX), ReadyQueue::new(8, Doorbell::default()).view());
-        let steps = Steps::new(Arc::new(Desk::new(ears)), vec![elsewhere]);
-        assert_eq!(steps.neighbour(), Neighbour::Nobody);
+        let steps = Steps::new(Arc::new(LauncherInbox::new(ears)), vec![elsewhere]);
+        assert_eq!(steps.neighbour(), Neighbour::None);
     }
 }

@@ -1,13 +1,13 @@
-//! How a thread of the data plane sleeps.
+//! How a data-plane thread sleeps.
 //!
-//! * Where there is nothing but its doorbell it parks there: everybody who has work for it rings.
-//! * With ports it sleeps in `poll(2)`, at an event file that its doorbell writes to and at what its ports' devices report
-//!   frames by. Both are looked at before the kernel lets it sleep, so a frame that comes just then is not slept through.
-//! * Without, it sleeps at what other threads' devices report frames by, to wake when they do ([`super::wakeup`]).
-//! * A device that can't report frames (a ring, a memif, a card without interrupts) has to be looked at from time to time:
-//!   the more rarely, the longer nothing has come. Its first frame after a pause waits for at most a sixteenth of that pause,
-//!   and never for more than a millisecond; looking costs under two per cent of the core.
-//! * However it sleeps, it wakes when the next deadline of its functions comes.
+//! * A thread with only a doorbell parks there. Every thread that has work for it rings.
+//! * A thread with ports sleeps in `poll(2)`, on an eventfd that its doorbell writes to and on the descriptors by which its ports' devices
+//!   report frames. The kernel checks both before it lets the thread sleep, so a frame that comes just then is not missed.
+//! * A thread without ports sleeps on the descriptors of other threads' devices, to wake together with these threads ([`super::wakeup`]).
+//! * A device that cannot report frames (a ring, a memif, a card without interrupts) is polled from time to time: the more rarely, the
+//!   longer nothing has come. Its first frame after a pause waits for at most a sixteenth of that pause, and never for more than a
+//!   millisecond. This polling costs under two per cent of the core.
+//! * In all cases the thread wakes for the next deadline of its functions.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,24 +19,25 @@ use pinion_mma::doorbell::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Role;
-use super::wakeup::{HadWork, Wakeup};
+use super::wakeup::{Wakeup, WokeForWork};
 
-/// The longest sleep of a thread that everybody wakes.
+/// The longest sleep of a thread that is woken for all its work.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-/// The same with ports: flows and instances that are no longer used are looked for, and links asked about, meanwhile.
+/// The longest sleep of a thread with ports, which must expire unused flows and instances and poll the state of links.
 const PORTS_SLEEP_MAX: Duration = Duration::from_millis(100);
-/// The longest and the shortest sleep with a device that does not report frames, and the share of its pause in between.
+/// The longest and the shortest sleep with a device that does not report frames. Between these, the sleep is one part in `LOOK_SHARE` of
+/// the pause so far.
 const LOOK_SLEEP_MAX: Duration = Duration::from_millis(1);
 const LOOK_SLEEP_MIN: Duration = Duration::from_micros(50);
 const LOOK_SHARE: u32 = 16;
 
-/// What is wrong with a file that ends each sleep at once.
+/// Conditions of a descriptor that end each sleep at once.
 const BROKEN: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
-/// Where one thread sleeps.
+/// How one thread sleeps.
 pub(super) struct Sleeper {
     wakeup: Wakeup,
-    /// What the doorbell writes to, if the thread sleeps at devices.
+    /// The eventfd that the doorbell writes to, if the thread sleeps on devices.
     rung: Option<Arc<OwnedFd>>,
     /// What ended the last sleep.
     found: Found,
@@ -44,10 +45,10 @@ pub(super) struct Sleeper {
 
 /// What ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Woken {
-    /// A ring or a device.
+pub(super) enum WakeReason {
+    /// The doorbell rang or a device reported a frame.
     Called,
-    /// Its time was over, or there was no reason to sleep.
+    /// The timeout passed, or there was work before the sleep.
     ByItself,
 }
 
@@ -56,23 +57,23 @@ pub(super) enum Woken {
 struct Found {
     ring: bool,
     frame: bool,
-    /// A device has something to say that is no frame.
+    /// A device's descriptor reported an error instead of a frame.
     complaint: bool,
 }
 
 impl Found {
-    fn woken(self) -> Woken {
-        if self.ring || self.frame { Woken::Called } else { Woken::ByItself }
+    fn woken(self) -> WakeReason {
+        if self.ring || self.frame { WakeReason::Called } else { WakeReason::ByItself }
     }
 
-    /// Whether the sleep was disturbed by a device that has no frames: the next is to go on without.
+    /// Returns whether a device without frames ended the sleep. The next sleep leaves the devices out.
     fn is_disturbance(self) -> bool {
         self.complaint && !self.frame
     }
 }
 
 impl Sleeper {
-    /// Makes the calling thread, which has these roles, the one that its bell wakes.
+    /// Makes the calling thread, which has these roles, the one that its doorbell wakes.
     pub(super) fn new(wakeup: Wakeup, roles: &[Role]) -> Self {
         let at_devices = gateways(roles).next().is_some() || !wakeup.followed().is_empty();
         let rung = if at_devices { event_file(&wakeup.bell) } else { None };
@@ -82,9 +83,9 @@ impl Sleeper {
         Self { wakeup, rung, found: Found::default() }
     }
 
-    /// Sleeps until there is work for one of the roles, or it is time to look for it. Nobody had any for `idle_for`.
-    pub(super) fn sleep(&mut self, roles: &mut [Role], idle_for: Duration, since_last: HadWork) -> Woken {
-        if since_last == HadWork::Yes || self.found.woken() == Woken::Called {
+    /// Sleeps until there is work for one of the roles, or until it is time to poll for it. No role had work for `idle_for`.
+    pub(super) fn sleep(&mut self, roles: &mut [Role], idle_for: Duration, since_last: WokeForWork) -> WakeReason {
+        if since_last == WokeForWork::Yes || self.found.woken() == WakeReason::Called {
             self.wakeup.learn(since_last);
         }
         self.found = match &self.rung {
@@ -104,8 +105,8 @@ impl Sleeper {
 
     fn sleep_at_devices(&self, rung: &OwnedFd, roles: &mut [Role], idle_for: Duration) -> Found {
         if self.found.ring {
-            // Not when it ended the sleep: whoever is woken has better things to do. A ring that comes only now was for work
-            // that is found below.
+            // The eventfd is reset here and not at the wake-up, where it would delay the work. A ring that comes only now is for work that
+            // is found below.
             let _ = rustix::io::read(rung, &mut [0_u8; 8]);
         }
         let has_ports = gateways(roles).next().is_some();
@@ -132,18 +133,18 @@ impl Sleeper {
     }
 }
 
-/// An event file that rings are written to; none if the process can't have it.
+/// Creates an eventfd that the doorbell writes to; none if the process cannot create one.
 fn event_file(bell: &Doorbell) -> Option<Arc<OwnedFd>> {
     match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
         Ok(event) => {
             let event = Arc::new(event);
             let written = Arc::clone(&event);
-            // Fails only if it has been written to so often that it ends every sleep anyway.
+            // Fails only if the counter is at its maximum, when it ends every sleep anyway.
             bell.answer_by(move || _ = rustix::io::write(&*written, &1_u64.to_ne_bytes()));
             Some(event)
         }
         Err(error) => {
-            tracing::warn!("devices are looked at in steps, since there is no event file: {error}");
+            tracing::warn!("no eventfd can be created, so idle devices are polled at intervals: {error}");
             None
         }
     }
@@ -165,12 +166,12 @@ fn wait<'a>(rung: &'a OwnedFd, devices: impl Iterator<Item = BorrowedFd<'a>>, ti
     }
 }
 
-/// So long, or less if a function waits for a time before.
+/// Returns `longest`, or less if a function has an earlier deadline.
 fn before_deadlines(roles: &[Role], longest: Duration) -> Duration {
     roles.iter().filter_map(Role::time_to_deadline).fold(longest, Duration::min)
 }
 
-/// How long to sleep before a device that does not report frames is looked at again.
+/// Returns how long to sleep before a device that does not report frames is polled again.
 fn look_sleep(idle_for: Duration) -> Duration {
     (idle_for / LOOK_SHARE).clamp(LOOK_SLEEP_MIN, LOOK_SLEEP_MAX)
 }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_device_is_looked_at_more_rarely_the_longer_it_is_silent() {
+    fn a_silent_device_is_polled_more_rarely_the_longer_it_is_silent() {
         let steps =
             [60, 800, 1_600, 8_000, 16_000, 1_000_000].map(|us| look_sleep(Duration::from_micros(us)).as_micros());
         assert_eq!(steps, [50, 50, 100, 500, 1_000, 1_000]);

@@ -1,12 +1,12 @@
 //! Which threads wake together.
 //!
-//! To wake a core takes longer than to handle a frame, and a frame needs several: the gateway's, its MMA's, a worker's. If each
-//! were woken by the one before it, the first frame after a pause would wait for all of them in turn. So the frame wakes them
-//! together: a thread without ports is a follower, which sleeps at the devices of those that have some, and which these
-//! ring as soon as they are awake, for by then there may be nothing left to see at the device.
+//! Waking a core takes longer than handling a frame, and a frame needs several cores: the gateway's, its MMA's, a worker's. If each were
+//! woken by the one before it, the first frame after a pause would wait for all wake-ups in turn. So the frame wakes them together. A
+//! thread without ports is a follower: it sleeps on the devices of threads with ports. Those also ring it as soon as they are awake, since
+//! by then they may have read the frame, so that the device reports nothing any more.
 //!
-//! A follower that there was nothing to do for several times in a row sleeps on until somebody has work for it: most frames
-//! are other workers' where there are many.
+//! A follower that woke for nothing several times in a row sleeps until its doorbell rings for work: with many workers, most frames are for
+//! others.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,55 +18,55 @@ use pinion_mma::doorbell::Doorbell;
 use super::Role;
 use super::sleep::gateways;
 
-/// How often in a row a follower wakes for nothing.
+/// How often in a row a follower may wake for nothing.
 const IN_VAIN_MAX: u32 = 4;
 
-/// What wakes a thread, and whom it wakes.
+/// What wakes a thread, and which threads it wakes.
 pub struct Wakeup {
     pub(super) bell: Doorbell,
-    place: Place,
+    place: WakeOrder,
 }
 
-enum Place {
-    /// Of a thread with ports: those that follow it.
+enum WakeOrder {
+    /// A thread with ports, and its followers.
     Leader(Vec<Arc<Follower>>),
-    /// Of a thread without: what the others' devices report frames by.
+    /// A thread without ports, and the descriptors by which the others' devices report frames.
     Follower(Arc<Follower>, Arc<[OwnedFd]>),
 }
 
 /// A thread without ports.
 struct Follower {
     bell: Doorbell,
-    /// Wake-ups since it last had something to do.
+    /// Wake-ups since it last had work.
     in_vain: AtomicU32,
 }
 
 impl Wakeup {
-    /// What reports those frames to wake by that are other threads' to receive.
+    /// Returns the descriptors that report frames which other threads receive and on which this thread wakes.
     pub(super) fn followed(&self) -> &[OwnedFd] {
         match &self.place {
-            Place::Follower(thread, devices) if thread.is_hopeful() => devices,
-            Place::Leader(_) | Place::Follower(..) => &[],
+            WakeOrder::Follower(thread, devices) if thread.is_hopeful() => devices,
+            WakeOrder::Leader(_) | WakeOrder::Follower(..) => &[],
         }
     }
 
-    /// Wakes those that follow this thread, which a frame has woken.
+    /// Wakes the followers of this thread, which a frame has woken.
     pub(super) fn rouse_followers(&self) {
-        if let Place::Leader(followers) = &self.place {
+        if let WakeOrder::Leader(followers) = &self.place {
             followers.iter().filter(|follower| follower.is_hopeful()).for_each(|follower| follower.bell.ring());
         }
     }
 
     fn follower(&self) -> Option<Arc<Follower>> {
         match &self.place {
-            Place::Follower(thread, _) => Some(Arc::clone(thread)),
-            Place::Leader(_) => None,
+            WakeOrder::Follower(thread, _) => Some(Arc::clone(thread)),
+            WakeOrder::Leader(_) => None,
         }
     }
 
-    /// Takes note of how a wake-up of this thread's went.
-    pub(super) fn learn(&self, had_work: HadWork) {
-        if let Place::Follower(thread, _) = &self.place {
+    /// Notes whether this thread had work after its last wake-up.
+    pub(super) fn learn(&self, had_work: WokeForWork) {
+        if let WakeOrder::Follower(thread, _) = &self.place {
             thread.learn(had_work);
         }
     }
@@ -77,43 +77,43 @@ impl Follower {
         Self { bell: bell.clone(), in_vain: AtomicU32::new(0) }
     }
 
-    /// Whether it is to be woken by a frame of which nobody knows yet whom it is for.
+    /// Returns whether it is woken by a frame before the frame's worker is known.
     fn is_hopeful(&self) -> bool {
         self.in_vain.load(Ordering::Relaxed) < IN_VAIN_MAX
     }
 
-    fn learn(&self, had_work: HadWork) {
+    fn learn(&self, had_work: WokeForWork) {
         let in_vain = match had_work {
-            HadWork::Yes => 0,
-            HadWork::No => self.in_vain.load(Ordering::Relaxed).saturating_add(1),
+            WokeForWork::Yes => 0,
+            WokeForWork::No => self.in_vain.load(Ordering::Relaxed).saturating_add(1),
         };
         self.in_vain.store(in_vain, Ordering::Relaxed);
     }
 }
 
-/// Whether a thread has done anything since it was woken.
+/// Whether a thread had work since it was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HadWork {
+pub(super) enum WokeForWork {
     Yes,
     No,
 }
 
-/// What wakes each of these threads, of which the doorbells and roles are given, in their order.
+/// Returns, for each of these threads, what wakes it, in their order. A thread is given by its doorbell and its roles.
 #[must_use]
 pub fn wakeups<'a>(threads: impl Iterator<Item = (&'a Doorbell, &'a [Role])> + Clone) -> Vec<Wakeup> {
     let descriptors = threads.clone().flat_map(|(_, roles)| gateways(roles)).flat_map(Gateway::descriptors);
     let duplicates = descriptors.map(|device| device.try_clone_to_owned()).collect::<Result<_, _>>();
-    // Without, followers wait until they are rung.
+    // Without descriptors, followers sleep until their doorbell rings.
     let devices: Arc<[OwnedFd]> = duplicates.unwrap_or_default();
     let place = |bell: &Doorbell, roles| match gateways(roles).next() {
-        Some(_) => Place::Leader(Vec::new()),
-        None => Place::Follower(Arc::new(Follower::new(bell)), Arc::clone(&devices)),
+        Some(_) => WakeOrder::Leader(Vec::new()),
+        None => WakeOrder::Follower(Arc::new(Follower::new(bell)), Arc::clone(&devices)),
     };
     let mut wakeups: Vec<_> =
         threads.map(|(bell, roles)| Wakeup { bell: bell.clone(), place: place(bell, roles) }).collect();
     let all: Vec<_> = wakeups.iter().filter_map(Wakeup::follower).collect();
     for wakeup in &mut wakeups {
-        if let Place::Leader(followers) = &mut wakeup.place {
+        if let WakeOrder::Leader(followers) = &mut wakeup.place {
             followers.clone_from(&all);
         }
     }
@@ -125,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_follower_that_wakes_for_nothing_again_and_again_sleeps_on() {
+    fn a_follower_that_wakes_for_nothing_repeatedly_is_no_longer_woken() {
         let follower = Follower::new(&Doorbell::default());
-        (0..IN_VAIN_MAX).for_each(|_| follower.learn(HadWork::No));
+        (0..IN_VAIN_MAX).for_each(|_| follower.learn(WokeForWork::No));
         assert!(!follower.is_hopeful());
     }
 
     #[test]
-    fn a_follower_that_has_had_work_is_woken_again() {
+    fn a_follower_that_had_work_is_woken_again() {
         let follower = Follower::new(&Doorbell::default());
-        (0..2 * IN_VAIN_MAX).for_each(|_| follower.learn(HadWork::No));
-        follower.learn(HadWork::Yes);
+        (0..2 * IN_VAIN_MAX).for_each(|_| follower.learn(WokeForWork::No));
+        follower.learn(WokeForWork::Yes);
         assert!(follower.is_hopeful());
     }
 }

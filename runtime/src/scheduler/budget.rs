@@ -1,26 +1,27 @@
-//! Budgets: how much of the core an FWP or a tenant may have, as far as that is limited.
+//! Budgets: how much CPU time an FWP or a tenant may use, where that is limited.
 
 use pinion_control::model::OverBudget;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Who is throttled may have as much at once as is granted in this part of a second: what a bandwidth limit of Linux's has for a period.
+/// The burst of a throttled FWP or tenant is the time granted in this part of a second. Linux's bandwidth control grants the same for its
+/// period.
 const THROTTLED_BURST: u64 = 10;
 
-/// A limit on the time of a second, and what becomes of who exceeds it.
+/// A limit on the CPU time per second, and what happens when it is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Of each second; from 1 ns to the whole of it.
+    /// CPU time per second; from 1 ns to a whole second.
     pub per_second_ns: u64,
-    /// Whether whoever exceeds it waits or is ended.
+    /// Whether the FWP is throttled or ended when it exceeds the limit.
     pub over_budget: OverBudget,
 }
 
 /// The limits of an FWP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// From when it is given packets until it waits for more.
+    /// CPU time from when the FWP is given packets until it waits for more.
     pub per_batch_ns: Option<u64>,
-    /// Of each second.
+    /// CPU time per second.
     pub rate: Option<Rate>,
 }
 
@@ -33,25 +34,25 @@ impl Budget {
 /// Which limit was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Overrun {
-    /// The time for a batch.
+    /// The limit of a batch.
     #[error("it took longer for a batch than the {} us of its chain's cpu_per_batch_us", limit_ns / 1_000)]
     Batch {
-        /// What it might have had.
+        /// The limit that was exceeded, in nanoseconds.
         limit_ns: u64,
     },
-    /// The time of a second.
+    /// The limit of a second.
     #[error("it took more of a second than the {} ms of its chain's cpu_per_second_ms", limit_ns / 1_000_000)]
     Second {
-        /// What it might have had.
+        /// The limit that was exceeded, in nanoseconds.
         limit_ns: u64,
     },
 }
 
-/// What comes of having had the core.
+/// The consequence of a turn for an FWP's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Within,
-    /// It has no time until then.
+    /// The budget is used up until then.
     Throttled {
         until_ns: u64,
     },
@@ -61,7 +62,7 @@ pub(super) enum Verdict {
 /// A token bucket: time that is granted and not used is kept, up to a burst.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bucket {
-    /// Less than nothing after more was had than there was.
+    /// Negative after more was used than was available.
     left_ns: i64,
     filled_at_ns: u64,
 }
@@ -78,12 +79,12 @@ impl Bucket {
         }
     }
 
-    /// Takes what was had; if that was more than there was, when there is some again.
+    /// Takes the time that was used. If that was more than was available, returns when there is some again.
     pub(super) fn take(&mut self, rate: Rate, cpu_ns: u64, now_ns: u64) -> Option<u64> {
         let per_second_ns = u128::from(rate.per_second_ns);
         let elapsed_ns = now_ns.saturating_sub(self.filled_at_ns);
         let granted_ns = u128::from(elapsed_ns) * per_second_ns / u128::from(SECOND_NS);
-        // What was granted for less than a nanosecond is not lost by asking often.
+        // The fill time advances only by what was granted, so that frequent calls lose no fraction of a nanosecond.
         self.filled_at_ns += (granted_ns * u128::from(SECOND_NS)).div_ceil(per_second_ns) as u64;
         let burst_ns = Self::burst_ns(rate);
         let granted_ns = granted_ns.min(u128::from(burst_ns)) as i64;
@@ -93,7 +94,7 @@ impl Bucket {
     }
 }
 
-/// What an FWP has had, where that is limited.
+/// What an FWP has used, where that is limited.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Spending {
     budget: Budget,
@@ -107,7 +108,7 @@ impl Spending {
         Self { budget, batch_ns: 0, bucket }
     }
 
-    /// Adds what was had of the core.
+    /// Accounts a turn's time.
     pub(super) fn spend(&mut self, cpu_ns: u64, now_ns: u64, batch: Batch) -> Verdict {
         self.batch_ns += cpu_ns;
         if let Some(limit_ns) = self.budget.per_batch_ns
@@ -127,7 +128,7 @@ impl Spending {
     }
 }
 
-/// Whether an FWP is done with what it was given.
+/// Whether an FWP has finished what it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Batch {
     Done,
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_takes_longer_than_it_may_is_an_overrun_and_many_short_ones_are_none() {
+    fn a_batch_beyond_its_limit_is_an_overrun_and_many_short_batches_are_not() {
         let mut spending = limited(Budget { per_batch_ns: Some(100), rate: None });
         for now_ns in 0..50 {
             assert_eq!(spending.spend(60, now_ns, Batch::Done), Verdict::Within);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_throttled_gets_its_part_of_the_time_and_not_more() {
+    fn a_throttled_fwp_gets_its_rate_and_no_more() {
         let rate = rate(250, OverBudget::Throttle);
         let (mut spending, mut now_ns, mut had_ns) = (limited(Budget { per_batch_ns: None, rate: Some(rate) }), 0, 0);
         while now_ns < 4_000 * MS {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_ended_is_when_it_has_had_more_than_its_time_of_a_second() {
+    fn an_fwp_that_exceeds_a_kill_rate_is_ended() {
         let (mut spending, mut had_ns) =
             (limited(Budget { per_batch_ns: None, rate: Some(rate(250, OverBudget::Kill)) }), 0);
         let overrun = (0..).find_map(|turn| {
@@ -184,12 +185,12 @@ mod tests {
             }
         });
         assert_eq!(overrun, Some(Verdict::Overrun(Overrun::Second { limit_ns: 250 * MS })));
-        // It was granted some more while it had the core.
+        // More was granted while it had the core.
         assert!((333 * MS..=334 * MS).contains(&had_ns), "{had_ns}");
     }
 
     #[test]
-    fn asking_often_loses_nothing_that_is_granted() {
+    fn frequent_takes_lose_no_granted_time() {
         let rate = Rate { per_second_ns: 1_000_003, over_budget: OverBudget::Throttle };
         let mut bucket = Bucket::default();
         (1..=10_000_000).for_each(|step| _ = bucket.take(rate, 0, step * 100));

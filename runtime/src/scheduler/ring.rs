@@ -1,25 +1,25 @@
-//! Round robin among FWPs: rings that share one table of links, as each FWP is in one of them at most.
+//! Round robin among FWPs: rings that share one table of links, since each FWP is in at most one of them.
 
 /// No FWP has this index.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct RingLink {
     before: u32,
     after: u32,
 }
 
-/// By index: who comes before and after in the ring that one is in.
+/// By index: the neighbours in the ring that an FWP is in.
 #[derive(Debug)]
-pub(super) struct Links(Box<[Link]>);
+pub(super) struct RingLinks(Box<[RingLink]>);
 
-impl Links {
+impl RingLinks {
     pub(super) fn new(count: usize) -> Self {
-        Self(vec![Link { before: NONE, after: NONE }; count].into())
+        Self(vec![RingLink { before: NONE, after: NONE }; count].into())
     }
 }
 
-/// Indices in the order in which they came.
+/// Indices in the order in which they were added.
 #[derive(Debug)]
 pub(super) struct Ring {
     first: u32,
@@ -43,10 +43,10 @@ impl Ring {
         Some(self.first).filter(|first| *first != NONE)
     }
 
-    /// Adds one that is in no ring.
+    /// Appends an index that is in no ring.
     #[inline]
-    pub(super) fn push(&mut self, links: &mut Links, index: u32) {
-        links.0[index as usize] = Link { before: self.last, after: NONE };
+    pub(super) fn push(&mut self, links: &mut RingLinks, index: u32) {
+        links.0[index as usize] = RingLink { before: self.last, after: NONE };
         match self.last {
             NONE => self.first = index,
             last => links.0[last as usize].after = index,
@@ -55,16 +55,16 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self, links: &mut Links) -> Option<u32> {
+    pub(super) fn pop(&mut self, links: &mut RingLinks) -> Option<u32> {
         let first = self.first()?;
         self.remove(links, first);
         Some(first)
     }
 
-    /// Takes out one that is in this ring.
+    /// Removes an index that is in this ring.
     #[inline]
-    pub(super) fn remove(&mut self, links: &mut Links, index: u32) {
-        let Link { before, after } = links.0[index as usize];
+    pub(super) fn remove(&mut self, links: &mut RingLinks, index: u32) {
+        let RingLink { before, after } = links.0[index as usize];
         match before {
             NONE => self.first = after,
             before => links.0[before as usize].after = after,
@@ -76,7 +76,7 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn iter(&self, links: &Links) -> impl Iterator<Item = u32> {
+    pub(super) fn iter(&self, links: &RingLinks) -> impl Iterator<Item = u32> {
         std::iter::successors(self.first(), |at| Some(links.0[*at as usize].after).filter(|next| *next != NONE))
     }
 }

@@ -1,5 +1,6 @@
-//! The scheduler's laws over random schedules: who has work, for how long, how far turns overshoot, who comes and who is gone. Time is the
-//! simulation's own, so that each schedule is the same for its seed, which is printed when a law is broken.
+//! Checks the scheduler's laws over random schedules. Random are: which FWPs have work and for how long, how far turns exceed their
+//! quantum, and which FWPs arrive and leave. Time is simulated, so that a seed always gives the same schedule; the seed is printed when a
+//! law is broken.
 
 use std::collections::HashMap;
 
@@ -15,33 +16,33 @@ const TURNS: usize = 250;
 const FWPS_MAX: usize = 12;
 const TENANTS_MAX: usize = 5;
 const QUANTUM_NS: u64 = 20_000;
-/// How far beyond its quantum a turn may go.
+/// How far a turn may exceed its quantum.
 const OVERSHOOT_NS: u64 = QUANTUM_NS / 2;
 const TURN_NS_MAX: u64 = QUANTUM_NS + OVERSHOOT_NS;
 /// A slice ends with the turn in which its quantum is used up.
 const SLICE_NS_MAX: u64 = QUANTUM_NS + TURN_NS_MAX;
 
-/// What an FWP does.
+/// How an FWP behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Habit {
-    /// Wants the core for ever.
+    /// Always has work.
     Loops,
-    /// Has work for up to so long, and then none for up to so long.
+    /// Gets work for a random time up to the first limit, then none for up to the second.
     Comes { work_ns_max: u64, pause_ns_max: u64 },
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Guest {
     id: FwpId,
-    share: Share,
+    share: CpuShare,
     habit: Habit,
-    /// Work left; none while it rests.
+    /// Work that remains; zero while it waits.
     work_ns: u64,
     wakes_at_ns: u64,
     runnable_since_ns: u64,
     turns: u64,
     had_ns: u64,
-    /// Since it was given something to do.
+    /// CPU time since it was given its current work.
     batch_ns: u64,
     is_over: bool,
 }
@@ -57,7 +58,7 @@ struct Simulation {
     scheduler: Scheduler,
     guests: Vec<Guest>,
     now_ns: u64,
-    /// By tenant, what it has had of the core.
+    /// CPU time used, by tenant.
     had_ns: HashMap<u16, u64>,
     had_by_class_ns: [u64; CLASSES],
 }
@@ -83,7 +84,14 @@ impl Simulation {
             let (weight, tenant_rate) = (weights[tenant as usize], tenant_rates[tenant as usize]);
             Guest {
                 id: FwpId { index, generation: rng.u32(..) },
-                share: Share { tenant: TenantIndex(tenant), tenure: Tenure(0), weight, class, budget, tenant_rate },
+                share: CpuShare {
+                    tenant: TenantIndex(tenant),
+                    tenure: TenantGeneration(0),
+                    weight,
+                    class,
+                    budget,
+                    tenant_rate,
+                },
                 habit: if loops { Habit::Loops } else { comes },
                 work_ns: 0,
                 wakes_at_ns: if loops { 0 } else { rng.u64(0..QUANTUM_NS) },
@@ -99,7 +107,7 @@ impl Simulation {
         Self { rng, scheduler, guests, now_ns: 0, had_ns: HashMap::new(), had_by_class_ns: [0; CLASSES] }
     }
 
-    /// Wakes whoever has work by now; those who have some already are woken again now and then.
+    /// Wakes FWPs that have work by now. Some that are awake already are woken again.
     fn wake(&mut self) {
         for guest in &mut self.guests {
             if guest.is_over {
@@ -117,7 +125,7 @@ impl Simulation {
         }
     }
 
-    /// One turn, or a pause until somebody has work, or time again.
+    /// Simulates one turn, or a pause until an FWP has work or budget again.
     fn step(&mut self) -> Result<(), String> {
         self.scheduler.release(self.now_ns);
         let Some(chosen) = self.scheduler.choose() else { return self.pause() };
@@ -154,14 +162,14 @@ impl Simulation {
         let held_until_ns = self.scheduler.held_until_ns();
         let waits = |guest: &&Guest| !guest.is_over && guest.work_ns != 0;
         if let Some(guest) = self.guests.iter().find(waits).filter(|_| held_until_ns.is_none()) {
-            return Err(format!("a wake-up was lost: {guest:?} has work and nobody is chosen"));
+            return Err(format!("a wake-up was lost: {guest:?} has work and no FWP is chosen"));
         }
         let wakes_at_ns = self.guests.iter().map(|guest| guest.wakes_at_ns).filter(|at_ns| *at_ns > self.now_ns);
         self.now_ns = wakes_at_ns.chain(held_until_ns).min().unwrap_or(self.now_ns + 1).max(self.now_ns);
         Ok(())
     }
 
-    /// Nobody has had more than its rate, what it may have at once, and a turn.
+    /// Checks that no FWP or tenant has had more than its rate, its burst, and one turn.
     fn check_rates(&self, index: usize) -> Result<(), String> {
         let most_ns = |rate: Rate| {
             let burst_ns = match rate.over_budget {
@@ -182,7 +190,7 @@ impl Simulation {
         }
     }
 
-    /// When nobody gets anything more to do, everybody comes to an end of what there was.
+    /// Checks that all FWPs finish their work when no new work arrives.
     fn check_drained(&mut self) -> Result<(), String> {
         for guest in &mut self.guests {
             guest.habit = Habit::Comes { work_ns_max: 1, pause_ns_max: 1 };
@@ -194,26 +202,27 @@ impl Simulation {
             }
             self.step()?;
         }
-        Err(format!("somebody never has its turn: {:?}", self.guests))
+        Err(format!("an FWP never has its turn: {:?}", self.guests))
     }
 
     fn loops(&self) -> impl Iterator<Item = &Guest> {
         self.guests.iter().filter(|guest| guest.habit == Habit::Loops)
     }
 
-    /// Tenants that always want the core have had as much of it for their weight as any other, up to what a slice can come to. Asked
-    /// where all FWPs are of one class.
+    /// Checks that tenants that always want the core have had equal time per weight, within what slices may add up to. Called where all
+    /// FWPs are of one class.
     fn check_fairness(&self) -> Result<(), String> {
-        let mut shares: Vec<Share> = self.loops().map(|guest| guest.share).collect();
+        let mut shares: Vec<CpuShare> = self.loops().map(|guest| guest.share).collect();
         shares.sort_unstable_by_key(|share| share.tenant.0);
         shares.dedup_by_key(|share| share.tenant);
         for one in &shares {
             for other in &self.guests {
-                let had = |share: &Share| {
+                let had = |share: &CpuShare| {
                     self.had_ns.get(&share.tenant.0).copied().unwrap_or(0) as f64 / f64::from(share.weight)
                 };
-                let slack = |share: &Share| SLICE_NS_MAX as f64 / f64::from(share.weight);
-                // Who always wants it is behind nobody by more than a slice of each, and a comeback's credit.
+                let slack = |share: &CpuShare| SLICE_NS_MAX as f64 / f64::from(share.weight);
+                // A tenant that always wants the core is behind no other by more than one slice of each tenant, and the credit of one that
+                // returns.
                 let behind = had(&other.share) - had(one);
                 if behind > slack(one) + slack(&other.share) + QUANTUM_NS as f64 {
                     return Err(format!("{one:?} is {behind} ns behind {other:?}"));
@@ -223,7 +232,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// FWPs of one tenant and class that always want the core have had equally many turns.
+    /// Checks that FWPs of one tenant and class that always want the core have had equally many turns.
     fn check_round_robin(&self) -> Result<(), String> {
         for one in self.loops() {
             let is_ahead = |other: &&Guest| other.share == one.share && other.turns > one.turns + 1;
@@ -234,13 +243,13 @@ impl Simulation {
         Ok(())
     }
 
-    /// Of what a class above had, each class that always wants the core has had its part.
+    /// Checks that each class that always wants the core has had its part of the time of higher classes.
     fn check_guarantee(&self) -> Result<(), String> {
         for guest in self.loops() {
             let class = guest.share.class as usize;
             let above_ns: u64 = self.had_by_class_ns[..class].iter().sum();
-            // It is owed up to a quantum, and what it is owed for turns given since then: one of a class above, one of another class that
-            // was owed a quantum, and one more until that is noted. What is less than a nanosecond is lost.
+            // A class may be owed up to a quantum, plus its part of the turns given since then. These are one turn of a higher class, one
+            // of another class that was owed a quantum, and one more until that is accounted. Fractions of a nanosecond are lost.
             let slack_ns = QUANTUM_NS + 3 * TURN_NS_MAX / GUARANTEED_PART + TURNS as u64;
             let due_ns = (above_ns / GUARANTEED_PART).saturating_sub(slack_ns);
             if self.had_by_class_ns[class] < due_ns {
@@ -249,7 +258,7 @@ impl Simulation {
                     guest.share.class, self.had_by_class_ns[class]
                 ));
             }
-            // And no class below has had more than its part of what this one and those above had.
+            // No lower class has had more than its part of what this class and those above had.
             for below in class + 1..CLASSES {
                 let above_ns: u64 = self.had_by_class_ns[..below].iter().sum();
                 let most_ns = above_ns / GUARANTEED_PART + TURN_NS_MAX;
@@ -281,7 +290,7 @@ fn budget(rng: &mut Rng) -> Budget {
     Budget { per_batch_ns, rate }
 }
 
-/// Whoever is to be ended has had more than it might have, and nobody goes on who has: it is seen after the turn in which it comes to that.
+/// Checks that an FWP is ended after the turn in which it exceeds its limit, and not earlier.
 fn check_overrun(guest: &Guest, overrun: Option<Overrun>) -> Result<(), String> {
     let Budget { per_batch_ns, rate } = guest.share.budget;
     let is_over_batch = per_batch_ns.is_some_and(|limit_ns| guest.batch_ns > limit_ns);

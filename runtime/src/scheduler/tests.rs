@@ -12,8 +12,8 @@ fn scheduler() -> Scheduler {
     Scheduler::new(16, 16, QUANTUM_NS)
 }
 
-/// A scheduler in which these FWPs are runnable, in this order.
-fn with_runnable(shares: &[Share]) -> Scheduler {
+/// Returns a scheduler in which these FWPs are runnable, in this order.
+fn with_runnable(shares: &[CpuShare]) -> Scheduler {
     let mut scheduler = scheduler();
     for (share, index) in shares.iter().zip(0..) {
         scheduler.adopt(id(index), *share, 0);
@@ -22,10 +22,10 @@ fn with_runnable(shares: &[Share]) -> Scheduler {
     scheduler
 }
 
-fn share(tenant: u16, class: Class) -> Share {
-    Share {
+fn share(tenant: u16, class: Class) -> CpuShare {
+    CpuShare {
         tenant: TenantIndex(tenant),
-        tenure: Tenure(0),
+        tenure: TenantGeneration(0),
         weight: 1,
         class,
         budget: Budget::default(),
@@ -33,7 +33,7 @@ fn share(tenant: u16, class: Class) -> Share {
     }
 }
 
-/// Who has the core in so many turns of this length, when all want to go on.
+/// Returns which FWPs have the core in the next `count` turns of this length, when all want to continue.
 fn turns(scheduler: &mut Scheduler, count: usize, cpu_ns: u64) -> Vec<u32> {
     let mut turn = || {
         let chosen = scheduler.choose().unwrap();
@@ -44,13 +44,13 @@ fn turns(scheduler: &mut Scheduler, count: usize, cpu_ns: u64) -> Vec<u32> {
 }
 
 #[test]
-fn fwps_of_a_tenant_have_the_core_in_turn() {
+fn fwps_of_a_tenant_are_scheduled_round_robin() {
     let mut scheduler = with_runnable(&[share(0, Class::Throughput); 3]);
     assert_eq!(turns(&mut scheduler, 6, QUANTUM_NS), [0, 1, 2, 0, 1, 2]);
 }
 
 #[test]
-fn a_tenant_with_more_fwps_has_no_more_of_the_core() {
+fn a_tenant_with_more_fwps_gets_no_more_cpu_time() {
     let many = [0, 0, 0, 0, 0, 1].map(|tenant| share(tenant, Class::Throughput));
     let of_the_other = turns(&mut with_runnable(&many), 1000, QUANTUM_NS).iter().filter(|index| **index == 5).count();
     assert!((499..=501).contains(&of_the_other), "{of_the_other} of 1000 turns");
@@ -63,18 +63,18 @@ fn short_turns_of_a_tenant_are_given_together_until_it_has_had_a_quantum() {
 }
 
 #[test]
-fn a_class_above_comes_first_but_for_a_part_of_twenty() {
+fn a_higher_class_comes_first_except_for_one_part_in_twenty() {
     let mut scheduler =
         with_runnable(&[share(0, Class::Throughput), share(1, Class::Latency), share(2, Class::System)]);
     let turns = turns(&mut scheduler, 2200, QUANTUM_NS);
     assert_eq!(turns[..20], [2; 20]);
     let of = |index| turns.iter().filter(|turn| **turn == index).count();
-    // The lowest gets a part of what the one between has, too.
+    // The lowest class gets a part of the time of the middle class, too.
     assert!((1993..=1997).contains(&of(2)) && (98..=101).contains(&of(1)) && (103..=106).contains(&of(0)), "{turns:?}");
 }
 
 #[test]
-fn who_rests_has_no_turn_until_woken_and_is_woken_once() {
+fn a_waiting_fwp_has_no_turn_until_woken_and_is_woken_once() {
     let mut scheduler = with_runnable(&[share(0, Class::Latency)]);
     scheduler.wake(id(0), 7);
     let chosen = scheduler.choose().unwrap();
@@ -87,7 +87,7 @@ fn who_rests_has_no_turn_until_woken_and_is_woken_once() {
 }
 
 #[test]
-fn who_is_over_or_forgotten_or_not_known_is_never_chosen() {
+fn an_fwp_that_has_ended_or_was_removed_or_is_unknown_is_never_chosen() {
     let mut scheduler = with_runnable(&[share(0, Class::Latency); 3]);
     let chosen = scheduler.choose().unwrap();
     scheduler.charge(chosen.id, 10, 0, After::Over);
@@ -102,7 +102,7 @@ fn who_is_over_or_forgotten_or_not_known_is_never_chosen() {
 }
 
 #[test]
-fn a_place_can_be_taken_again_while_its_last_tenant_was_still_runnable() {
+fn an_index_can_be_reused_although_its_last_fwp_was_runnable() {
     let mut scheduler = with_runnable(&[share(0, Class::Latency); 3]);
     scheduler.forget(id(1));
     let next = FwpId { index: 1, generation: 2 };
@@ -117,7 +117,7 @@ fn a_place_can_be_taken_again_while_its_last_tenant_was_still_runnable() {
 }
 
 #[test]
-fn who_comes_after_resting_has_the_core_within_a_slice_of_those_who_never_rest() {
+fn an_fwp_woken_after_a_wait_has_the_core_within_one_slice_of_each_busy_tenant() {
     let mut scheduler = with_runnable(&[0, 1, 2, 3, 4].map(|tenant| share(tenant, Class::Throughput)));
     turns(&mut scheduler, 500, QUANTUM_NS);
     scheduler.adopt(id(9), share(9, Class::Throughput), 0);
@@ -126,19 +126,19 @@ fn who_comes_after_resting_has_the_core_within_a_slice_of_those_who_never_rest()
 }
 
 #[test]
-fn those_who_come_soon_are_told_in_their_order_within_a_tenant() {
+fn upcoming_fwps_are_in_order_within_a_tenant() {
     let mut scheduler = with_runnable(&[0, 0, 0, 1].map(|tenant| share(tenant, Class::Throughput)));
     assert_eq!(turns(&mut scheduler, 1, 10), [0]);
     assert_eq!(scheduler.upcoming().collect::<Vec<_>>(), [1, 2, 0, 3]);
 }
 
 #[test]
-fn who_is_throttled_has_no_turn_until_it_has_time_again_and_then_has_what_came_meanwhile() {
+fn a_throttled_fwp_has_no_turn_until_its_budget_refills_and_then_gets_its_input() {
     let rate = Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle };
     let mut limited = share(0, Class::Latency);
     limited.budget.rate = Some(rate);
     let mut scheduler = with_runnable(&[limited, share(1, Class::Latency)]);
-    // 100 us may be had at once; each us beyond is a ms to wait.
+    // The burst is 100 us; each us beyond it is a wait of 1 ms.
     assert_eq!(scheduler.choose().map(|chosen| chosen.id), Some(id(0)));
     assert_eq!(scheduler.charge(id(0), 101_000, 0, After::Waits), None);
     scheduler.wake(id(0), 5);
@@ -151,7 +151,7 @@ fn who_is_throttled_has_no_turn_until_it_has_time_again_and_then_has_what_came_m
 #[test]
 fn a_throttled_tenant_has_no_turn_in_any_class() {
     let tenant_rate = Some(Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle });
-    let [high, low] = [Class::Latency, Class::Throughput].map(|class| Share { tenant_rate, ..share(0, class) });
+    let [high, low] = [Class::Latency, Class::Throughput].map(|class| CpuShare { tenant_rate, ..share(0, class) });
     let mut scheduler = with_runnable(&[high, low, share(1, Class::Throughput)]);
     assert_eq!(scheduler.choose().map(|chosen| chosen.id), Some(id(0)));
     assert_eq!(scheduler.charge(id(0), 200_000, 0, After::Preempted), None);
@@ -163,7 +163,7 @@ fn a_throttled_tenant_has_no_turn_in_any_class() {
 }
 
 #[test]
-fn whoever_is_forgotten_while_throttled_leaves_nothing_behind() {
+fn an_fwp_removed_while_throttled_leaves_no_entry() {
     let mut limited = share(0, Class::Latency);
     limited.budget.rate = Some(Rate { per_second_ns: 1, over_budget: OverBudget::Throttle });
     let mut scheduler = with_runnable(&[limited]);
@@ -173,20 +173,20 @@ fn whoever_is_forgotten_while_throttled_leaves_nothing_behind() {
     assert_eq!((scheduler.held_until_ns(), scheduler.is_idle()), (None, true));
 }
 
-/// A scheduler in which one FWP may have so much for a batch, beside another tenant's that always wants the core.
+/// Returns a scheduler with one FWP that has this limit per batch, and one of another tenant that always wants the core.
 fn with_batch_limit(limit_ns: u64) -> Scheduler {
     let mut limited = share(0, Class::Latency);
     limited.budget.per_batch_ns = Some(limit_ns);
     with_runnable(&[limited, share(1, Class::Latency)])
 }
 
-/// The limited one's next turn, if what was chosen before it has its quantum; what came of that.
+/// Runs the limited FWP's next turn, after whole quanta of FWPs that are chosen before it. Returns the result.
 fn limited_turn(scheduler: &mut Scheduler, cpu_ns: u64, after: After) -> Option<Overrun> {
     loop {
         match scheduler.choose().map(|chosen| chosen.id) {
             Some(chosen) if chosen == id(0) => return scheduler.charge(chosen, cpu_ns, 0, after),
             Some(other) => assert_eq!(scheduler.charge(other, QUANTUM_NS, 0, After::Preempted), None),
-            None => panic!("the limited one wants the core, and nobody is chosen"),
+            None => panic!("the limited FWP wants the core, and no FWP is chosen"),
         }
     }
 }
@@ -216,59 +216,60 @@ fn batches_up_to_their_limit_are_never_ended_however_they_are_interrupted() {
     for batch in 0..10_000 {
         let last_ns = limit_ns - 2 * QUANTUM_NS;
         let turns = [(QUANTUM_NS, After::Preempted), (QUANTUM_NS, After::Preempted)];
-        // What comes for it meanwhile is another batch.
+        // With input waiting, the next turn begins another batch.
         let done = if batch % 2 == 0 { After::Waits } else { After::HasInput };
         for (cpu_ns, after) in turns.into_iter().chain([(last_ns, done)]) {
             assert_eq!(limited_turn(&mut scheduler, cpu_ns, after), None, "batch {batch}");
         }
         scheduler.wake(id(0), 0);
     }
-    // A nanosecond more is too much.
+    // One nanosecond more exceeds the limit.
     assert_eq!(limited_turn(&mut scheduler, limit_ns + 1, After::Waits), Some(Overrun::Batch { limit_ns }));
 }
 
-/// Two tenants always want the core, and the first has had it for so much too long; then its FWP is deleted and another one comes.
-fn after_debt(debt_ns: u64, tenure: Tenure) -> Scheduler {
+/// Returns a scheduler in which two tenants always want the core and the first has used `debt_ns` too much. Its FWP was then removed, and
+/// another one was added with this generation of the tenant.
+fn after_debt(debt_ns: u64, tenure: TenantGeneration) -> Scheduler {
     let mut scheduler = with_runnable(&[share(0, Class::Latency), share(1, Class::Latency)]);
     assert_eq!(turns(&mut scheduler, 1, debt_ns), [0]);
     scheduler.forget(id(0));
-    scheduler.adopt(id(2), Share { tenure, ..share(0, Class::Latency) }, 0);
+    scheduler.adopt(id(2), CpuShare { tenure, ..share(0, Class::Latency) }, 0);
     scheduler.wake(id(2), 0);
     scheduler
 }
 
 #[test]
-fn a_tenant_that_has_its_fwps_deleted_and_made_again_owes_what_it_owed() {
-    let mut scheduler = after_debt(100 * QUANTUM_NS, Tenure(0));
+fn a_tenants_debt_survives_the_deletion_of_its_fwps() {
+    let mut scheduler = after_debt(100 * QUANTUM_NS, TenantGeneration(0));
     let turns = turns(&mut scheduler, 110, QUANTUM_NS);
     let first = turns.iter().position(|index| *index == 2).unwrap();
     assert!((98..=101).contains(&first), "it has a turn after {first} of the other's");
 }
 
 #[test]
-fn another_tenant_that_gets_the_number_owes_nothing() {
-    let mut scheduler = after_debt(100 * QUANTUM_NS, Tenure(1));
+fn a_later_tenant_with_the_same_number_has_no_debt() {
+    let mut scheduler = after_debt(100 * QUANTUM_NS, TenantGeneration(1));
     let turns = turns(&mut scheduler, 100, QUANTUM_NS);
     let of_the_new_one = turns.iter().filter(|index| **index == 2).count();
     assert!((49..=51).contains(&of_the_new_one), "{of_the_new_one} of 100 turns: {turns:?}");
 }
 
 #[test]
-fn a_throttled_tenant_stays_so_without_its_fwps_and_another_that_gets_its_number_is_not() {
+fn a_tenant_stays_throttled_without_fwps_and_a_later_tenant_with_its_number_is_not() {
     let tenant_rate = Some(Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle });
-    let limited = Share { tenant_rate, ..share(0, Class::Latency) };
-    for (tenure, chosen) in [(Tenure(0), None), (Tenure(1), Some(id(1)))] {
+    let limited = CpuShare { tenant_rate, ..share(0, Class::Latency) };
+    for (tenure, chosen) in [(TenantGeneration(0), None), (TenantGeneration(1), Some(id(1)))] {
         let mut scheduler = with_runnable(&[limited]);
         assert!(scheduler.choose().is_some());
         assert_eq!(scheduler.charge(id(0), 200_000, 0, After::Preempted), None);
         scheduler.forget(id(0));
         let until_ns = scheduler.held_until_ns().expect("the tenant is throttled");
-        scheduler.adopt(id(1), Share { tenure, ..limited }, 0);
+        scheduler.adopt(id(1), CpuShare { tenure, ..limited }, 0);
         scheduler.wake(id(1), 0);
         assert_eq!(scheduler.choose().map(|chosen| chosen.id), chosen, "{tenure:?}");
         assert_eq!(scheduler.held_until_ns(), chosen.is_none().then_some(until_ns));
         if chosen.is_some() {
-            // Nor has it had anything of what it may have at once.
+            // It has not used any of its burst either.
             assert_eq!(scheduler.charge(id(1), 99_000, 0, After::Preempted), None);
             assert_eq!(scheduler.held_until_ns(), None);
         }
@@ -278,13 +279,13 @@ fn a_throttled_tenant_stays_so_without_its_fwps_and_another_that_gets_its_number
 }
 
 #[test]
-fn a_number_that_passes_on_while_its_last_fwps_were_runnable_is_queued_once() {
-    // Its slice is under way, or it waits for one.
+fn a_reused_tenant_number_is_queued_once_although_its_last_fwps_were_runnable() {
+    // The number changes hands while the tenant has its slice, or while it waits for one.
     for slices in 0..2 {
         let mut scheduler = with_runnable(&[0, 0, 1].map(|tenant| share(tenant, Class::Latency)));
         assert_eq!(turns(&mut scheduler, 1, if slices == 0 { 10 } else { QUANTUM_NS }), [0]);
         (0..2).for_each(|index| scheduler.forget(id(index)));
-        scheduler.adopt(id(3), Share { tenure: Tenure(1), ..share(0, Class::Latency) }, 0);
+        scheduler.adopt(id(3), CpuShare { tenure: TenantGeneration(1), ..share(0, Class::Latency) }, 0);
         let mut order = Vec::new();
         scheduler.wake(id(3), 0);
         while let Some(chosen) = scheduler.choose() {

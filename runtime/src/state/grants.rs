@@ -1,4 +1,4 @@
-//! What a stage may do with which field, and the calls of its guests for it.
+//! What a stage may do with each field, and its guests' calls for that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use pinion_guest::calls::state::{Key, State};
 use super::StateField;
 use crate::clock;
 
-/// The fields of a stage, by their numbers: their places in the stage's list. Cheap to clone.
+/// The fields of a stage, by number: their positions in the stage's list. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Grants(Arc<[Granted]>);
 
@@ -22,7 +22,7 @@ struct Granted {
 }
 
 impl Grants {
-    /// These grants, of fields that `of_name` has. All of them are there: a chain declares what its stages are granted.
+    /// Creates grants; `of_name` returns the fields. All of them exist, since a chain must declare the fields that it grants to its stages.
     pub(super) fn new(grants: &[Grant], of_name: impl Fn(&FieldName) -> Option<Arc<StateField>>) -> Self {
         let granted = |grant: &Grant| {
             let field = of_name(&grant.field).expect("a chain declares the fields of its grants");
@@ -31,7 +31,7 @@ impl Grants {
         Self(grants.iter().map(granted).collect())
     }
 
-    /// The number of a field.
+    /// Returns the number of a field.
     pub(crate) fn number(&self, name: &[u8]) -> Option<u32> {
         self.0.iter().position(|granted| granted.name.as_str().as_bytes() == name).map(|number| number as u32)
     }
@@ -41,7 +41,7 @@ impl Grants {
         self.0.get(field as usize).ok_or(Errno::NoField)
     }
 
-    /// A field, if it may be written to.
+    /// Returns a field, if it may be written to.
     #[inline]
     fn writable(&self, field: u32) -> Result<&StateField, Errno> {
         let granted = self.granted(field)?;

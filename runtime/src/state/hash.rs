@@ -1,10 +1,10 @@
 //! The keyed hash of a field's keys.
 //!
-//! The key's sixteen halves of words and its length, each with a random number added, are multiplied in pairs and summed up
-//! (MULTILINEAR-HM of Lemire and Kaser, "Strongly universal string hashing is fast"): over the choice of the random numbers, any two
-//! different keys have the same sum with a probability of at most 2^-33. Multiplications by further random numbers spread the sums of keys
-//! in a row. Who chooses keys, a client of a tenant's it may be, sees neither the random numbers nor a hash; and who learnt of a
-//! collision would gain little, as sixteen entries are looked at for any key.
+//! Each 32-bit half of the key's words, and the key's length, gets a random number added. The sums are multiplied in pairs and added up
+//! (MULTILINEAR-HM of Lemire and Kaser, "Strongly universal string hashing is fast"). Over the choice of the random numbers, any two
+//! different keys have the same sum with a probability of at most 2^-33. Multiplications by further random numbers spread the sums of
+//! consecutive keys. A client that chooses keys sees neither the random numbers nor a hash. To learn of a collision would gain it little,
+//! because a lookup inspects sixteen entries for any key.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -19,13 +19,13 @@ pub(super) struct Hasher {
     spreads: [u64; 3],
 }
 
-/// A key's hashes: 32 bits each, as good as independent of each other.
+/// A key's hashes: 32 bits each, practically independent of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hashes(pub(super) [u32; 3]);
 
 impl Hasher {
     pub(super) fn new() -> Self {
-        // As random as the keys that the standard library gives its hash maps.
+        // As random as the keys of the standard library's hash maps.
         let random = RandomState::new();
         Self {
             keys: std::array::from_fn(|number| random.hash_one(number)),
@@ -57,28 +57,28 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_a_row_fill_all_buckets_alike_by_each_of_the_hashes() {
+    fn consecutive_keys_fill_all_buckets_evenly_by_each_hash() {
         for which in 0..3 {
             for _ in 0..30 {
                 let (hasher, mut buckets) = (Hasher::new(), [0_i32; 64]);
                 (0..64 * 1024).for_each(|number| {
                     buckets[hasher.hash(&key(number, 13)).0[which] as usize >> 26] += 1;
                 });
-                // 1024 each on average, with a deviation of 32: nine times that has a probability of less than 2^-55.
+                // 1024 each on average, with a standard deviation of 32: nine times that has a probability of less than 2^-55.
                 assert!(buckets.iter().all(|count| (1024 - 300..1024 + 300).contains(count)), "{buckets:?}");
             }
         }
     }
 
     #[test]
-    fn keys_that_differ_in_their_length_alone_have_other_hashes() {
+    fn keys_that_differ_only_in_length_have_different_hashes() {
         let hasher = Hasher::new();
         let hashes: Vec<Hashes> = (8..=64).map(|len| hasher.hash(&key(7, len))).collect();
         assert!(hashes.iter().enumerate().all(|(at, hash)| !hashes[..at].contains(hash)));
     }
 
     #[test]
-    fn hashers_do_not_agree() {
+    fn hashers_have_different_random_numbers() {
         let hashes: Vec<Hashes> = (0..8).map(|_| Hasher::new().hash(&key(1, 8))).collect();
         assert!(hashes.iter().any(|hash| *hash != hashes[0]));
     }

@@ -2,16 +2,19 @@
 //!
 //! ```text
 //!   shard      lock | buckets of 8 tags | cells, one for each tag         by hash; up to 64 shards of at least 1024 entries
-//!   cell       expires, written, lengths | key, 64 bytes | value          all of a field's are of one size
+//!   cell       expires, written, lengths | key, 64 bytes | value          all cells of a field have one size
 //! ```
 //!
-//! A key may lie in either of two buckets of one shard, so sixteen tags are looked at for any key, and a new one goes where there is more
-//! room. Buckets are made for twice as many entries as the field is declared for: then those find room, whatever their keys. All
-//! memory is there, and touched, before the first call.
+//! A key may lie in either of two buckets of one shard, so a search looks at sixteen tags for any key. A new entry goes into the bucket with more
+//! free cells. If both are full, it takes the cell of an expired entry; if there is none, one of the sixteen entries moves to its own other
+//! bucket, as in cuckoo hashing (Pagh and Rodler, "Cuckoo hashing"), one step deep. There are cells for twice as many entries as the field is declared for.
+//! So a field with fewer entries than declared is full for a new key only if eighteen particular buckets are all full of live entries. With
+//! at most half of all cells in use, millions of random test steps have never met that. All memory is allocated and touched before the
+//! first call.
 //!
-//! What is done under a shard's lock is bounded: sixteen tags, as many cells, and a value. Nobody waits for a lock longer than some
-//! microseconds, as whoever has it may have lost its core: then the caller is told to come again ([`Errno::Again`]). A table of our
-//! own, as those there are grow, allocate under their locks, and wait for them.
+//! The work under a shard's lock is bounded. A search compares sixteen tags. A new key in two full buckets looks at sixteen more buckets, and moves one
+//! entry at most. No thread waits for a lock longer than some microseconds, because its holder may have lost its core: the caller is told to try
+//! again ([`Errno::Again`]). Existing tables grow, allocate under their locks, and wait for them, so this one is our own.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -21,19 +24,19 @@ use pinion_control::model::{Field, WhenFull};
 use pinion_guest::calls::state::Key;
 use pinion_mma::counters::Counter;
 
-use super::hash::Hasher;
+use super::hash::{Hasher, Hashes};
 
 /// Tags of a bucket.
 const BUCKET: usize = 8;
-/// Entries of a shard at least, so that shards differ little in how full they are, and shards at most.
+/// The fewest entries of a shard, so that shards differ little in how full they are, and the most shards.
 const SHARD_ENTRIES_MIN: usize = 1024;
 const SHARDS_MAX: usize = 64;
-/// Looks at a lock before the caller is told to come again.
+/// Attempts to take a lock before the caller is told to try again.
 const LOOKS: u32 = 200;
-/// What does not expire.
+/// The expiry time of entries that do not expire.
 const NEVER_NS: u64 = u64::MAX;
 
-/// Where in a cell what is.
+/// Offsets in a cell.
 const EXPIRES_AT: usize = 0;
 const WRITTEN_AT: usize = 8;
 const KEY_LEN_AT: usize = 16;
@@ -41,11 +44,11 @@ const VALUE_LEN_AT: usize = 18;
 const KEY_AT: usize = 24;
 const VALUE_AT: usize = KEY_AT + STATE_KEY_BYTES_MAX;
 
-/// How large a field's table is.
+/// The size of a field's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     shards: usize,
-    /// Of each shard.
+    /// Per shard.
     buckets: usize,
     cell_bytes: usize,
 }
@@ -54,7 +57,7 @@ impl Size {
     fn of(field: &Field) -> Self {
         let entries = field.entries as usize;
         let shards = (entries / SHARD_ENTRIES_MIN).clamp(1, SHARDS_MAX);
-        // Two at least, so that each key has two.
+        // At least two, so that each key has two buckets.
         let buckets = (2 * entries.div_ceil(shards)).div_ceil(BUCKET).max(2);
         Self { shards, buckets, cell_bytes: VALUE_AT + field.value_bytes as usize }
     }
@@ -64,10 +67,10 @@ impl Size {
     }
 }
 
-/// Of each cell a part of its key's hash; zero if there is nothing in it.
+/// For each cell, a part of its key's hash; zero if the cell is empty.
 type Bucket = [u16; BUCKET];
 
-/// What is counted of a shard; written under its lock.
+/// Counters of a shard; written under its lock.
 #[derive(Debug, Default)]
 struct Counts {
     hits: Counter,
@@ -85,10 +88,10 @@ struct Shard {
     counts: Counts,
 }
 
-/// What of a table is counted, since it was made.
+/// Counters of a table since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Entries now, with those that have expired and that nobody has met since.
+    /// Entries now, including expired ones that no call has met since.
     pub(super) entries: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -97,7 +100,7 @@ pub(super) struct Counted {
     pub(super) evicted: u64,
 }
 
-/// See the module. What the time is, is asked by way of `now_ns`, and only when it matters.
+/// See the module. Operations read the time through `now_ns`, only where it matters.
 #[derive(Debug)]
 pub(super) struct Table {
     hasher: Hasher,
@@ -108,12 +111,12 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// How many bytes of memory a field's table takes.
+    /// Returns how many bytes of memory a field's table takes.
     pub(super) fn bytes(field: &Field) -> u64 {
         Size::of(field).bytes() as u64
     }
 
-    /// An empty table. Touches all of its memory.
+    /// Creates an empty table. Touches all of its memory.
     pub(super) fn new(field: &Field) -> Self {
         let size = Size::of(field);
         let shard = || Shard { cells: Mutex::new(Cells::new(size)), counts: Counts::default() };
@@ -128,7 +131,7 @@ impl Table {
 
     pub(super) fn counted(&self) -> Counted {
         let sum = |of: fn(&Counts) -> &Counter| self.shards.iter().map(|shard| of(&shard.counts).value()).sum::<u64>();
-        // In this order there are never fewer than none.
+        // Read in this order, the difference is never negative.
         let removed = sum(|counts| &counts.removed);
         let entries = sum(|counts| &counts.added) - removed;
         Counted {
@@ -141,7 +144,7 @@ impl Table {
         }
     }
 
-    /// The start of a value, as much as fits; its full length.
+    /// Copies the start of a value, as much as fits; returns its full length.
     #[inline]
     pub(super) fn get(&self, key: &Key, value: &mut [u8], now_ns: impl Fn() -> u64) -> Result<u32, Errno> {
         let (place, mut shard) = self.enter(key)?;
@@ -156,7 +159,7 @@ impl Table {
         Ok(stored.len() as u32)
     }
 
-    /// Stores a value, from when the field's time to live begins anew.
+    /// Stores a value; the field's time to live starts again.
     #[inline]
     pub(super) fn put(&self, key: &Key, value: &[u8], now_ns: impl Fn() -> u64) -> Result<(), Errno> {
         self.fits(value)?;
@@ -165,7 +168,7 @@ impl Table {
         self.write(&mut shard, &place, key, found, value, &now_ns)
     }
 
-    /// The same, if what is there is what is expected.
+    /// Stores a value, if the present one is the expected one.
     #[inline]
     pub(super) fn compare_and_swap(
         &self,
@@ -183,7 +186,7 @@ impl Table {
         self.write(&mut shard, &place, key, found, value, &now_ns)
     }
 
-    /// Adds to a number, which is zero before it is there; wraps around. A time to live goes on.
+    /// Adds to a number, which counts as zero if it does not exist; wraps around. The time to live does not change.
     #[inline]
     pub(super) fn add(&self, key: &Key, delta: i64, now_ns: impl Fn() -> u64) -> Result<i64, Errno> {
         self.fits(&[0; size_of::<i64>()])?;
@@ -199,7 +202,7 @@ impl Table {
         Ok(sum)
     }
 
-    /// Has an entry end after so long, or never.
+    /// Makes an entry expire after this time, or never.
     pub(super) fn expire(&self, key: &Key, ttl_ns: Option<u64>, now_ns: impl Fn() -> u64) -> Result<(), Errno> {
         let (place, mut shard) = self.enter(key)?;
         let cell = shard.find(&place, key, &now_ns).ok_or(Errno::NoEntry)?;
@@ -227,7 +230,7 @@ impl Table {
     fn write(
         &self,
         shard: &mut Entered<'_>,
-        place: &Place,
+        place: &BucketPair,
         key: &Key,
         found: Option<usize>,
         value: &[u8],
@@ -236,7 +239,7 @@ impl Table {
         let cell = match found {
             Some(cell) => cell,
             None => {
-                let cell = shard.room(place, self.when_full, now_ns)?;
+                let cell = shard.free_cell(place, self, now_ns)?;
                 shard.cells.begin(cell, place.tag, key);
                 shard.counts.added.add(1);
                 cell
@@ -248,23 +251,18 @@ impl Table {
         Ok(())
     }
 
-    /// The key's place, and its shard to oneself.
+    /// Returns the key's buckets, with its shard locked.
     #[inline]
-    fn enter(&self, key: &Key) -> Result<(Place, Entered<'_>), Errno> {
-        let [first, second, third] = self.hasher.hash(key).0;
-        // By its upper half: the lower one is the tag.
-        let shard = &self.shards[scaled(third & !0xffff, self.shards.len())];
+    fn enter(&self, key: &Key) -> Result<(BucketPair, Entered<'_>), Errno> {
+        let hashes = self.hasher.hash(key);
+        // Selected by the upper half of the hash; the lower half is the tag.
+        let shard = &self.shards[scaled(hashes.0[2] & !0xffff, self.shards.len())];
         let cells = shard.lock()?;
-        let buckets = cells.tags.len();
-        let first = scaled(first, buckets);
-        // Another one.
-        let second = (first + 1 + scaled(second, buckets - 1)) % buckets;
-        let tag = (third as u16).max(1);
-        Ok((Place { buckets: [first, second], tag }, Entered { cells, counts: &shard.counts }))
+        Ok((BucketPair::of(hashes, cells.tags.len()), Entered { cells, counts: &shard.counts }))
     }
 }
 
-/// A hash as a number below `count`.
+/// Maps a hash to a number below `count`.
 #[inline(always)]
 fn scaled(hash: u32, count: usize) -> usize {
     ((u64::from(hash) * count as u64) >> 32) as usize
@@ -289,22 +287,34 @@ impl Shard {
     }
 }
 
-/// Where a key may be.
-struct Place {
+/// The two buckets in which a key may be.
+struct BucketPair {
     buckets: [usize; 2],
     tag: u16,
 }
 
-/// A shard that nobody else is at.
+impl BucketPair {
+    /// Returns the buckets of a key with these hashes, in a shard of `buckets`: two different ones, always in the same order.
+    #[inline]
+    fn of(hashes: Hashes, buckets: usize) -> Self {
+        let [first, second, third] = hashes.0;
+        let first = scaled(first, buckets);
+        // Always a different one.
+        let second = (first + 1 + scaled(second, buckets - 1)) % buckets;
+        Self { buckets: [first, second], tag: (third as u16).max(1) }
+    }
+}
+
+/// A shard that this thread has locked.
 struct Entered<'t> {
     cells: MutexGuard<'t, Cells>,
     counts: &'t Counts,
 }
 
 impl Entered<'_> {
-    /// The cell of an entry. One that has expired is removed.
+    /// Returns the cell of an entry. Removes the entry if it has expired.
     #[inline]
-    fn find(&mut self, place: &Place, key: &Key, now_ns: impl Fn() -> u64) -> Option<usize> {
+    fn find(&mut self, place: &BucketPair, key: &Key, now_ns: impl Fn() -> u64) -> Option<usize> {
         let cell = self.cells.find(place, key)?;
         let expires_ns = self.cells.expires_ns(cell);
         if expires_ns != NEVER_NS && now_ns() >= expires_ns {
@@ -319,40 +329,79 @@ impl Entered<'_> {
         self.counts.removed.add(1);
     }
 
-    /// A cell with nothing in it: in the emptier bucket; else that of an entry that has expired; else as the field says.
-    fn room(&mut self, place: &Place, when_full: WhenFull, now_ns: &impl Fn() -> u64) -> Result<usize, Errno> {
+    /// Returns a free cell for a new key: one in the bucket with more of them, that of an expired entry, that of an entry that moves to its
+    /// other bucket, or as the field says. Looks at 18 buckets and moves one entry at most.
+    fn free_cell(&mut self, place: &BucketPair, table: &Table, now_ns: &impl Fn() -> u64) -> Result<usize, Errno> {
         let free = |bucket: usize| self.cells.tags[bucket].iter().filter(|tag| **tag == 0).count();
         let emptier = place.buckets.into_iter().max_by_key(|bucket| free(*bucket));
         let bucket = emptier.unwrap_or(place.buckets[0]);
-        if let Some(slot) = self.cells.tags[bucket].iter().position(|tag| *tag == 0) {
-            return Ok(bucket * BUCKET + slot);
+        if let Some(cell) = self.cells.unused(bucket) {
+            return Ok(cell);
         }
         let now_ns = now_ns();
-        let all = || place.buckets.into_iter().flat_map(|bucket| bucket * BUCKET..(bucket + 1) * BUCKET);
-        let expired = all().find(|cell| now_ns >= self.cells.expires_ns(*cell));
-        let cell = match (expired, when_full) {
-            (Some(cell), _) => cell,
-            (None, WhenFull::Refuse) => {
+        let expired = place.buckets.into_iter().find_map(|bucket| self.cells.expired(bucket, now_ns));
+        if let Some(cell) = expired {
+            self.remove(cell);
+            return Ok(cell);
+        }
+        if (table.when_full == WhenFull::Refuse || !self.is_nearly_full())
+            && let Some(cell) = self.move_one_away(place, &table.hasher, now_ns)
+        {
+            return Ok(cell);
+        }
+        match table.when_full {
+            WhenFull::Refuse => {
                 self.counts.full.add(1);
-                return Err(Errno::Full);
+                Err(Errno::Full)
             }
-            (None, WhenFull::Evict) => {
+            WhenFull::Evict => {
+                let oldest = cells_of(place.buckets).min_by_key(|cell| self.cells.written(*cell)).ok_or(Errno::Full)?;
                 self.counts.evicted.add(1);
-                all().min_by_key(|cell| self.cells.written(*cell)).ok_or(Errno::Full)?
+                self.remove(oldest);
+                Ok(oldest)
             }
+        }
+    }
+
+    /// Returns whether more than seven eighths of the shard's cells are in use, including those of expired entries. That is the normal
+    /// state of a field that evicts. There, each new key would search in vain for an entry to move.
+    fn is_nearly_full(&self) -> bool {
+        let in_use = self.counts.added.value() - self.counts.removed.value();
+        in_use > (self.cells.tags.len() * BUCKET * 7 / 8) as u64
+    }
+
+    /// Moves one of the entries in two full buckets to its other bucket, into a free cell or that of an expired entry. Returns the cell it had.
+    fn move_one_away(&mut self, place: &BucketPair, hasher: &Hasher, now_ns: u64) -> Option<usize> {
+        let other_bucket = |cell: usize| {
+            let [first, second] = BucketPair::of(hasher.hash(&self.cells.key(cell)), self.cells.tags.len()).buckets;
+            if cell / BUCKET == first { second } else { first }
         };
-        self.remove(cell);
-        Ok(cell)
+        let moves: [(usize, usize); 2 * BUCKET] = std::array::from_fn(|at| {
+            let cell = place.buckets[at / BUCKET] * BUCKET + at % BUCKET;
+            (cell, other_bucket(cell))
+        });
+        let unused = moves.iter().find_map(|(from, bucket)| Some((*from, self.cells.unused(*bucket)?)));
+        let (from, to) = unused.or_else(|| {
+            let found = moves.iter().find_map(|(from, bucket)| Some((*from, self.cells.expired(*bucket, now_ns)?)));
+            found.inspect(|(_, to)| self.remove(*to))
+        })?;
+        self.cells.move_entry(from, to);
+        Some(from)
     }
 }
 
-/// What a shard's lock guards.
+/// Returns the cells of two buckets.
+fn cells_of(buckets: [usize; 2]) -> impl Iterator<Item = usize> {
+    buckets.into_iter().flat_map(|bucket| bucket * BUCKET..(bucket + 1) * BUCKET)
+}
+
+/// What a shard's lock protects.
 #[derive(Debug)]
 struct Cells {
     tags: Box<[Bucket]>,
     bytes: Box<[u8]>,
     cell_bytes: usize,
-    /// Counts up with each value that is written.
+    /// Incremented with each value that is written.
     writes: u64,
 }
 
@@ -360,16 +409,16 @@ impl Cells {
     fn new(size: Size) -> Self {
         let count = size.buckets * BUCKET * size.cell_bytes;
         let tags = vec![[0; BUCKET]; size.buckets].into();
-        // Not zero, so that the pages are there: memory that is zero from the start would come when it is used.
+        // Not zero, so that the pages are present: zeroed memory would be provided only when it is used.
         let bytes = vec![u8::MAX; count].into();
         Self { tags, bytes, cell_bytes: size.cell_bytes, writes: 0 }
     }
 
     #[inline]
-    fn find(&self, place: &Place, key: &Key) -> Option<usize> {
+    fn find(&self, place: &BucketPair, key: &Key) -> Option<usize> {
         for bucket in place.buckets {
             let tags = &self.tags[bucket];
-            // Without branches, so that all are compared at once.
+            // Without branches, so that all tags are compared at once.
             let mut alike = (0..BUCKET).fold(0_u32, |alike, at| alike | u32::from(tags[at] == place.tag) << at);
             while alike != 0 {
                 let cell = bucket * BUCKET + alike.trailing_zeros() as usize;
@@ -381,6 +430,30 @@ impl Cells {
             }
         }
         None
+    }
+
+    /// Returns an empty cell of a bucket.
+    #[inline]
+    fn unused(&self, bucket: usize) -> Option<usize> {
+        Some(bucket * BUCKET + self.tags[bucket].iter().position(|tag| *tag == 0)?)
+    }
+
+    /// Returns a cell with an expired entry; all cells of the bucket have entries.
+    fn expired(&self, bucket: usize, now_ns: u64) -> Option<usize> {
+        (bucket * BUCKET..(bucket + 1) * BUCKET).find(|cell| now_ns >= self.expires_ns(*cell))
+    }
+
+    /// Moves an entry to an empty cell.
+    fn move_entry(&mut self, from: usize, to: usize) {
+        let tag = std::mem::take(&mut self.tags[from / BUCKET][from % BUCKET]);
+        self.tags[to / BUCKET][to % BUCKET] = tag;
+        self.bytes.copy_within(from * self.cell_bytes..(from + 1) * self.cell_bytes, to * self.cell_bytes);
+    }
+
+    /// Returns the key of a cell's entry.
+    fn key(&self, cell: usize) -> Key {
+        let cell = self.cell(cell);
+        Key::new(&cell[KEY_AT..][..cell[KEY_LEN_AT].into()]).expect("a cell has the bytes of one key")
     }
 
     #[inline]
@@ -408,7 +481,7 @@ impl Cells {
         self.cell_mut(cell)[EXPIRES_AT..][..8].copy_from_slice(&expires_ns.to_le_bytes());
     }
 
-    /// When its value was written: how many had been before.
+    /// Returns when its value was written, as the count of earlier writes.
     fn written(&self, cell: usize) -> u64 {
         self.word(cell, WRITTEN_AT)
     }
@@ -430,7 +503,7 @@ impl Cells {
         cell[VALUE_AT..][..value.len()].copy_from_slice(value);
     }
 
-    /// Has an entry begin where there is none.
+    /// Creates an entry in an empty cell.
     #[inline]
     fn begin(&mut self, cell: usize, tag: u16, key: &Key) {
         self.tags[cell / BUCKET][cell % BUCKET] = tag;
@@ -445,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_somebody_at_the_entry_for_too_long_is_told_to_come_again_and_nothing_has_changed() {
+    fn a_call_that_finds_the_shard_locked_for_too_long_returns_again_and_changes_nothing() {
         let name = "field".parse().unwrap();
         let field = Field { name, value_bytes: 8, entries: 10, ttl_seconds: None, when_full: WhenFull::Refuse };
         let (table, key) = (Table::new(&field), Key::new(b"key").unwrap());

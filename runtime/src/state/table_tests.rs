@@ -1,8 +1,9 @@
-//! The table against a map and a clock of the test's, and under many threads.
+//! Tests the table against a map with a simulated clock, and with many threads.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 
+use fastrand::Rng;
 use pinion_abi::Errno;
 use pinion_control::model::{Field, WhenFull};
 use pinion_guest::calls::state::Key;
@@ -21,7 +22,7 @@ fn key(number: u64) -> Key {
     Key::new(&number.to_le_bytes()).unwrap()
 }
 
-/// When nothing expires.
+/// The clock of tests in which nothing expires.
 fn never() -> u64 {
     0
 }
@@ -31,7 +32,7 @@ fn stored(table: &Table, key: &Key, now_ns: u64) -> Result<Vec<u8>, Errno> {
     table.get(key, &mut value, || now_ns).map(|len| value[..len as usize].to_vec())
 }
 
-/// What a program does with a field, or time.
+/// An operation on a field, or the passing of time.
 #[derive(Debug, Clone)]
 enum Act {
     Get(u8),
@@ -45,7 +46,7 @@ enum Act {
 
 fn act() -> impl Strategy<Value = Act> {
     let key = || 0..12_u8;
-    // Of few values, so that what is expected is there at times, and of more bytes than fit.
+    // Few different values, so that the expected value is sometimes there, and some that are too long.
     let value = || prop_oneof![Just(vec![1]), Just(vec![2; 8]), Just(vec![0; 8]), Just(vec![3; 9]), Just(Vec::new())];
     prop_oneof![
         key().prop_map(Act::Get),
@@ -58,7 +59,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What a field is to be: a map, a clock, and the time to live of what is written.
+/// The model of a field: a map, a clock, and the time to live of written values.
 #[derive(Default)]
 struct Model {
     entries: HashMap<u8, (Vec<u8>, Option<u64>)>,
@@ -133,9 +134,9 @@ fn act_on(table: &Table, act: &Act, now_ns: u64) -> Result<Vec<u8>, Errno> {
 }
 
 proptest! {
-    /// With twelve keys in a field for as many, nothing is ever full.
+    /// With twelve keys in a field declared for as many, no bucket is ever full.
     #[test]
-    fn a_table_does_what_a_map_with_a_clock_does(
+    fn a_table_behaves_like_a_map_with_a_clock(
         ttl_seconds in proptest::option::of(1..3_u32),
         acts in proptest::collection::vec(act(), 1..200),
     ) {
@@ -149,7 +150,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_field_is_declared_for_finds_room_whatever_its_keys_and_more_is_refused_and_changes_nothing() {
+fn declared_entries_fit_whatever_their_keys_and_further_ones_are_refused_without_change() {
     for entries in [1, 2, 7, 8, 33, 500, 1024, 5000, 70_000] {
         let table = Table::new(&field(8, entries));
         for number in 0..u64::from(entries) {
@@ -164,9 +165,9 @@ fn what_a_field_is_declared_for_finds_room_whatever_its_keys_and_more_is_refused
         assert!((0..u64::from(entries)).all(is_there), "{entries}");
         let Counted { entries: counted, full, evicted, .. } = table.counted();
         assert_eq!((counted, full, evicted), (refused, 4, 0));
-        // What is there can be written to.
+        // Existing entries can be overwritten.
         assert_eq!(table.put(&key(0), b"other", never), Ok(()));
-        // And what goes makes room.
+        // Deleted entries make room.
         (0..u64::from(entries)).for_each(|number| table.delete(&key(number), never).unwrap());
         assert_eq!(table.put(&key(refused), b"more", never), Ok(()));
     }
@@ -184,7 +185,7 @@ fn entries_that_have_expired_make_room() {
 }
 
 #[test]
-fn a_field_that_evicts_takes_whatever_comes_and_lets_go_of_what_was_not_written_to_for_long() {
+fn a_field_that_evicts_accepts_every_entry_and_drops_those_not_written_for_long() {
     let table = Table::new(&Field { when_full: WhenFull::Evict, ..field(8, 1000) });
     for number in 0..100_000 {
         assert_eq!(table.put(&key(number), &number.to_le_bytes(), never), Ok(()));
@@ -220,7 +221,7 @@ fn keys_that_differ_in_length_or_in_one_byte_are_different_entries() {
 }
 
 #[test]
-fn a_value_that_is_longer_than_the_buffer_is_cut_and_its_length_told() {
+fn a_value_longer_than_the_buffer_is_truncated_and_its_length_returned() {
     let table = Table::new(&field(1024, 1));
     let value: Vec<u8> = (0..1024_u32).map(|at| at as u8).collect();
     table.put(&key(1), &value, never).unwrap();
@@ -231,7 +232,7 @@ fn a_value_that_is_longer_than_the_buffer_is_cut_and_its_length_told() {
     assert_eq!(table.get(&key(1), &mut [], never), Ok(1024));
 }
 
-/// Does something again as long as it is told to.
+/// Repeats an operation as long as it returns `Again`.
 fn again<T>(mut work: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match work() {
@@ -241,7 +242,7 @@ fn again<T>(mut work: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Threads that count in a few entries by both means, while others look, write elsewhere, and expire.
+/// Threads count in a few entries in both ways, while others read, write elsewhere, and let entries expire.
 #[test]
 fn counts_on_several_threads_add_up_and_no_value_is_torn() {
     const ROUNDS: u64 = 20_000;
@@ -253,7 +254,7 @@ fn counts_on_several_threads_add_up_and_no_value_is_torn() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     again(|| table.add(&key(round % 3), 1, never)).unwrap();
-                    // Counts by comparing.
+                    // Counts with compare-and-swap.
                     let counted = again(|| {
                         loop {
                             let before = match stored(table, &key(100), 0) {
@@ -275,12 +276,12 @@ fn counts_on_several_threads_add_up_and_no_value_is_torn() {
                         }
                     });
                     counted.unwrap();
-                    // One value for all bytes, of one length or the other.
+                    // All bytes have one value, in one of two lengths.
                     let (byte, len) = ((thread * ROUNDS + round) as u8, if round % 2 == 0 { 64 } else { 33 });
                     again(|| table.put(&key(200), &vec![byte; len], never)).unwrap();
                     let seen = again(|| stored(table, &key(200), 0)).unwrap();
                     assert!([33, 64].contains(&seen.len()) && seen.iter().all(|other| *other == seen[0]), "{seen:?}");
-                    // Comes and goes.
+                    // Inserts and deletes.
                     again(|| table.put(&key(1000 + round % 500), &[1], never)).unwrap();
                     let _ = again(|| table.delete(&key(1000 + (round + 250) % 500), never));
                 }
@@ -296,9 +297,127 @@ fn counts_on_several_threads_add_up_and_no_value_is_torn() {
 
 #[test]
 fn the_memory_that_is_charged_is_what_the_cells_take() {
-    // A shard of at least two buckets of 8, each with a tag of two bytes and a cell of 88 and the value.
+    // A shard has at least two buckets of 8 cells. Each cell has a tag of two bytes, 88 bytes, and the value.
     assert_eq!(Table::bytes(&field(64, 1)), 16 * (2 + 88 + 64));
     assert_eq!(Table::bytes(&field(8, 1000)), 2000 * (2 + 88 + 8));
-    // 9 shards of 1112 each at the least, of 278 buckets.
+    // 9 shards of at least 1112 entries each have 278 buckets each.
     assert_eq!(Table::bytes(&field(8, 10_000)), 9 * 278 * 8 * (2 + 88 + 8));
+}
+
+/// A field in use, with the expected value and expiry of each live entry.
+struct History {
+    table: Table,
+    declared: usize,
+    live: HashMap<u64, (u64, Option<u64>)>,
+    now_ns: u64,
+    next_key: u64,
+}
+
+impl History {
+    fn new(declared: u32, when_full: WhenFull) -> Self {
+        let table = Table::new(&Field { when_full, ..field(8, declared) });
+        Self { table, declared: declared as usize, live: HashMap::new(), now_ns: 0, next_key: 0 }
+    }
+
+    fn put_new(&mut self) -> Result<(), Errno> {
+        let number = self.next_key;
+        self.next_key += 1;
+        self.table.put(&key(number), &number.to_le_bytes(), || self.now_ns)?;
+        self.live.insert(number, (number, None));
+        Ok(())
+    }
+
+    fn one(&self, rng: &mut Rng) -> Option<u64> {
+        let at = rng.usize(..self.live.len().max(1));
+        self.live.keys().nth(at).copied()
+    }
+
+    /// Makes one step: mostly new entries, sometimes more than the field is declared for, with deletions, expiries and pauses between.
+    fn step(&mut self, rng: &mut Rng) {
+        match rng.u32(..20) {
+            0..12 if self.live.len() < self.declared => {
+                assert_eq!(self.put_new(), Ok(()), "with {} of {} live", self.live.len(), self.declared);
+            }
+            12 => drop((0..self.declared / 2).find(|_| self.put_new().is_err())),
+            13 | 14 => {
+                for _ in 0..rng.usize(..1 + self.declared / 2) {
+                    let Some(number) = self.one(rng) else { break };
+                    self.live.remove(&number);
+                    assert_eq!(self.table.delete(&key(number), || self.now_ns), Ok(()));
+                }
+            }
+            15..18 => {
+                for _ in 0..rng.usize(..1 + self.declared / 2) {
+                    let Some(number) = self.one(rng) else { break };
+                    let ttl_ns = 1 + rng.u64(..SECOND_NS);
+                    assert_eq!(self.table.expire(&key(number), Some(ttl_ns), || self.now_ns), Ok(()));
+                    self.live.get_mut(&number).unwrap().1 = Some(self.now_ns + ttl_ns);
+                }
+            }
+            18 => {
+                self.now_ns += rng.u64(..SECOND_NS);
+                self.live.retain(|_, (_, ends_ns)| ends_ns.is_none_or(|ends_ns| self.now_ns < ends_ns));
+            }
+            _ => {
+                if let Some(number) = self.one(rng) {
+                    assert_eq!(stored(&self.table, &key(number), self.now_ns), Ok(number.to_le_bytes().to_vec()));
+                }
+            }
+        }
+    }
+
+    fn assert_all_live_entries_are_there(&self) {
+        for (number, (value, _)) in &self.live {
+            assert_eq!(stored(&self.table, &key(*number), self.now_ns), Ok(value.to_le_bytes().to_vec()), "{number}");
+        }
+    }
+}
+
+/// Each field has a hash key of its own: 20,000 of them.
+#[test]
+fn declared_entries_fit_after_any_history_of_puts_deletions_and_expiries() {
+    let mut rng = Rng::with_seed(1);
+    for round in 0..20_000 {
+        let declared = 1 + rng.u32(..if round % 100 == 0 { 2000 } else { 64 });
+        let mut history = History::new(declared, WhenFull::Refuse);
+        for _ in 0..100 {
+            history.step(&mut rng);
+        }
+        history.assert_all_live_entries_are_there();
+    }
+}
+
+/// A regression test: entries expire together, and as many new ones arrive as the field is declared for.
+#[test]
+fn as_many_new_entries_as_declared_fit_among_expired_ones_whatever_the_hash() {
+    for _ in 0..20_000 {
+        let mut history = History::new(100, WhenFull::Refuse);
+        while history.put_new().is_ok() {}
+        for number in history.live.keys() {
+            history.table.expire(&key(*number), Some(SECOND_NS), || 0).unwrap();
+        }
+        (history.now_ns, history.live) = (SECOND_NS, HashMap::new());
+        (0..100).for_each(|number| assert_eq!(history.put_new(), Ok(()), "{number}"));
+        history.assert_all_live_entries_are_there();
+    }
+}
+
+/// Entries come and go at the declared number for a long time.
+#[test]
+fn a_field_that_evicts_keeps_all_entries_while_there_are_no_more_than_declared() {
+    let mut rng = Rng::with_seed(2);
+    for _ in 0..1000 {
+        let mut history = History::new(100, WhenFull::Evict);
+        for _ in 0..100 {
+            history.put_new().unwrap();
+        }
+        for _ in 0..300 {
+            let number = history.one(&mut rng).unwrap();
+            history.live.remove(&number);
+            history.table.delete(&key(number), never).unwrap();
+            history.put_new().unwrap();
+        }
+        assert_eq!(history.table.counted().evicted, 0);
+        history.assert_all_live_entries_are_there();
+    }
 }

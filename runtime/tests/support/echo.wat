@@ -1,4 +1,4 @@
-;; Sends every packet back as it came, and touches nothing but the rings: the smallest guest there is.
+;; Sends every packet back unchanged, and touches only the rings: the smallest possible guest.
 (module
   (import "pinion" "wait" (func $wait (result i32)))
   (memory (export "memory") 1)

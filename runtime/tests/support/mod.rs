@@ -1,4 +1,4 @@
-//! One FWP, its worker's half and a real MMA, without gateway, threads or a control plane.
+//! One FWP, its worker's half and a real MMA, without gateway, threads or control plane.
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
+use pinion_gateway::keep_alive::KeepAlives;
 use pinion_guest::files::Bundle;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
@@ -20,19 +21,20 @@ use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::{Notifier, ReadyQueue};
 use pinion_mma::wiring::{Edge, Wiring};
-use pinion_runtime::accounts::MemoryAccounts;
-use pinion_runtime::activation::Activation;
-use pinion_runtime::clock::{Clock, Haste, LINGER, RunSlot};
-use pinion_runtime::end::EndReason;
-use pinion_runtime::engine::Reset;
-use pinion_runtime::fwp::{Berth, Fwp, Turn};
-use pinion_runtime::log::{LogHub, Origin, hub};
-use pinion_runtime::spare::SparePages;
+use pinion_runtime::clock::{Clock, LINGER, RunSlot, TickUrgency};
+use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::template::{Loaded, Template};
+use pinion_runtime::fwp::{Fwp, NewFwpSite, Turn};
+use pinion_runtime::instruments::activation::Activation;
+use pinion_runtime::instruments::log::{LogHub, Origin, hub};
+use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::state::Grants;
-use pinion_runtime::template::{Loaded, Template};
-use pinion_runtime::terms::Terms;
+use pinion_runtime::templates::engine::Reset;
+use pinion_runtime::templates::{engine, native_code};
+use pinion_runtime::tenants::accounts::MemoryAccounts;
+use pinion_runtime::tenants::scheduling_params::SchedulingParams;
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
-use pinion_runtime::{engine, imports, template};
 use wasmtime::Engine;
 
 pub(crate) const QUANTUM: Duration = Duration::from_micros(100);
@@ -41,18 +43,20 @@ pub(crate) const ID: FwpId = FwpId { index: 0, generation: 0 };
 /// See the module.
 pub(crate) struct Bench {
     engine: Engine,
-    /// What the MMA names FWPs to, until a worker has it.
+    /// The MMA's notifications, until a worker takes them over.
     inputs: Option<ReadyQueue>,
     outputs: RefCell<Notifier>,
-    /// What a worker names FWPs by, until there is one.
+    /// The worker's notifications to the MMA, until there is a worker.
     workers: Option<Notifier>,
     pub(crate) clock: RunSlot,
-    /// Of the next FWP to be launched.
+    /// For the next FWP to be launched.
     pub(crate) activation: Option<Activation>,
-    /// Of FWPs to be launched.
-    pub(crate) terms: Terms,
-    /// What FWPs to be launched may use, by these names.
+    /// For FWPs to be launched.
+    pub(crate) terms: SchedulingParams,
+    /// State that FWPs to be launched may use, by these names.
     pub(crate) state: Grants,
+    /// Where FWPs set until when they stay alive.
+    pub(crate) keep_alives: Option<Arc<KeepAlives>>,
     spare: SparePages,
     pub(crate) fields: Arc<[String]>,
     pub(crate) mma: Mma,
@@ -70,11 +74,11 @@ impl Bench {
         Self::with_reset(Reset::Overwrite)
     }
 
-    /// One whose FWPs' memory is made fresh like this.
+    /// Returns a bench with an engine that resets memory in this way.
     pub(crate) fn with_reset(reset: Reset) -> Self {
         let engine = engine::engine(4, reset).unwrap();
         let mut clock = Clock::new(QUANTUM);
-        let (slot, ticker_bell) = (clock.slot(&engine, Haste::Others), clock.bell());
+        let (slot, ticker_bell) = (clock.slot(&engine, TickUrgency::Others), clock.bell());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let ticker = std::thread::spawn(move || clock.wind_up().run(LINGER, &stopped));
@@ -92,8 +96,9 @@ impl Bench {
             workers: Some(of_worker),
             clock,
             activation: None,
-            terms: Terms::default(),
+            terms: SchedulingParams::default(),
             state: Grants::default(),
+            keep_alives: None,
             spare: SparePages::new(reset),
             fields: Arc::new([]),
             mma,
@@ -107,7 +112,7 @@ impl Bench {
         }
     }
 
-    /// An FWP of a module in text form, attached to the MMA.
+    /// Launches an FWP of a module in text form, attached to the MMA.
     pub(crate) fn launch(&mut self, wat: &str, memory_bytes_max: usize) -> Result<Fwp, EndReason> {
         self.launch_under(wat, memory_bytes_max, MemoryAccounts::default())
     }
@@ -123,11 +128,11 @@ impl Bench {
         self.launch_from(&template, memory)
     }
 
-    /// The same of a template that is there.
+    /// The same, from a template.
     pub(crate) fn launch_from(&mut self, template: &Template, memory: MemoryAccounts) -> Result<Fwp, EndReason> {
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let activation = self.activation.take();
-        let berth = Berth {
+        let berth = NewFwpSite {
             id: ID,
             worker: WorkerIndex(0),
             wiring,
@@ -136,6 +141,7 @@ impl Bench {
             activation,
             terms: self.terms.clone(),
             state: self.state.clone(),
+            keep_alives: self.keep_alives.clone(),
             spare: &self.spare,
             between: &mut || {},
         };
@@ -146,7 +152,7 @@ impl Bench {
         Ok(fwp)
     }
 
-    /// A template of a module in text form.
+    /// Builds a template of a module in text form.
     pub(crate) fn template(&self, wat: &str, memory_bytes_max: usize) -> Result<Template, EndReason> {
         self.template_with(wat, None, memory_bytes_max)
     }
@@ -168,12 +174,12 @@ impl Bench {
         let Built { facts, artifact } = built.map_err(|refused| EndReason::NotInstantiated(refused.to_string()))?;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), artifact).unwrap();
-        let module = template::load(&self.engine, std::fs::File::open(file.path()).unwrap()).unwrap();
+        let module = native_code::load(&self.engine, std::fs::File::open(file.path()).unwrap()).unwrap();
         let linker = imports::linker(&self.engine).unwrap();
         Ok(Template::new(&linker, &Loaded::new((module, facts)), Arc::new([]), files, memory_bytes_max).unwrap())
     }
 
-    /// Ends an FWP as the launcher does: only when the MMA has let go.
+    /// Ends an FWP as the launcher does: only when the MMA has released it.
     pub(crate) fn dismantle(&mut self, fwp: Fwp) {
         self.commands.send(MmaCommand::Detach(ID)).unwrap();
         self.mma.poll();
@@ -192,7 +198,7 @@ impl Bench {
         turn
     }
 
-    /// A worker without a thread, what it is told by, and what it tells.
+    /// Returns a worker without a thread, its commands, and its events.
     pub(crate) fn worker(&mut self) -> (Worker, Sender<WorkerCommand>, Receiver<WorkerEvent>) {
         let (commands, reads) = crossbeam_channel::bounded(8);
         let (reports, events) = crossbeam_channel::bounded(8);
@@ -202,7 +208,7 @@ impl Bench {
         (worker, commands, events)
     }
 
-    /// Hands the MMA a frame for the FWP.
+    /// Passes the MMA a frame for the FWP.
     pub(crate) fn send(&mut self, buffer: Buffer, len: u32) {
         self.gateway.inbound.push(Inbound { frame: Frame::new(buffer, len), target: ID }).unwrap();
         self.mma.poll();
@@ -219,11 +225,11 @@ impl Drop for Bench {
     }
 }
 
-/// A buffer of its own for a test that ends before the process does.
+/// Returns a separate buffer, for a test that ends before the process does.
 #[allow(unsafe_code)]
 pub(crate) fn buffer() -> Buffer {
     let bytes = Box::leak(vec![0_u8; 2048].into_boxed_slice());
-    // SAFETY: leaked, and nobody else knows it.
+    // SAFETY: leaked, and not used elsewhere.
     unsafe { Buffer::from_raw_parts(NonNull::from(&mut bytes[0]), 2048, NonNull::dangling()) }
 }
 

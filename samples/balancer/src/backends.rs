@@ -1,8 +1,8 @@
-//! The backends, in which state each is, and which of them a flow belongs to.
+//! The backends, the state of each, and the flows that each has.
 //!
-//! A flow stays with the backend that it is remembered for, unless that is down; one that is not remembered goes where the table
-//! says, and is remembered. So a change of backends moves no flow that goes on, and who forgets a flow, or never knew it,
-//! still finds the same backend for it in most cases.
+//! A remembered flow stays with its backend, unless that is down. A new flow goes to the backend that the table gives,
+//! and is remembered. So a change of backends moves no existing flow. A balancer that has forgotten a flow, or never
+//! saw it, still finds the same backend for it in most cases.
 
 use core::fmt::Write;
 use core::hash::{Hash, Hasher};
@@ -14,14 +14,14 @@ use pinion_sdk::lru::Lru;
 use crate::config::{BackendConfig, Config};
 use crate::maglev::{Backend, Maglev, Order, Part};
 
-/// What is expected of a backend.
+/// The operating state of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It serves.
+    /// It serves old and new flows.
     Up,
     /// It keeps its flows, and gets no new ones.
     Draining,
-    /// It gets nothing.
+    /// It gets no packets.
     Down,
 }
 
@@ -43,7 +43,7 @@ struct Member {
     packets: u64,
 }
 
-/// All backends, and who is whose.
+/// All backends, and the flow table.
 #[derive(Debug)]
 pub struct Backends {
     members: Vec<Member>,
@@ -52,7 +52,7 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Those of a configuration, all up.
+    /// Makes the backends of a configuration, all up.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let places = config.places;
@@ -66,18 +66,18 @@ impl Backends {
         backends
     }
 
-    /// Draws the key by which flows are remembered; where new ones go depends on none.
+    /// Draws a new hash key for the flow table. The backend of new flows does not depend on it.
     pub fn rekey(&mut self) {
         self.flows.rekey();
     }
 
-    /// Whose a packet of that flow is. One that begins a connection is of no flow that was there before.
+    /// Returns the backend for a packet of a flow. A packet that begins a connection starts a new flow.
     #[inline]
     pub fn choose(&mut self, flow: FlowKey, begins: bool, now_ns: u64) -> Option<&BackendConfig> {
         let known = self.flows.find(&flow);
         let kept =
             known.filter(|_| !begins).map(|id| *self.flows.value(id)).filter(|it| self.state(*it) != State::Down);
-        // None, if it was of a backend that is down, and there is no other.
+        // None, if the flow's backend is down and there is no other.
         let backend = kept.or_else(|| self.maglev.backend(hash(&flow)))?;
         match known {
             Some(id) => {
@@ -89,14 +89,16 @@ impl Backends {
         self.take(backend)
     }
 
-    /// Whose a packet is that belongs to a flow, but is none of it: an error about one. Nothing is remembered for it.
-    pub fn choose_for_error(&mut self, flow: FlowKey) -> Option<&BackendConfig> {
-        let known = self.flows.find(&flow).map(|id| *self.flows.value(id)).filter(|it| self.state(*it) != State::Down);
-        let backend = known.or_else(|| self.maglev.backend(hash(&flow)))?;
+    /// Returns the backend for an ICMP error about a flow. The flow may be known by the first key or, for datagrams in
+    /// fragments, by the second one. If it is known by neither, the first key decides. The error is not remembered.
+    pub fn choose_for_error(&mut self, flow: [FlowKey; 2]) -> Option<&BackendConfig> {
+        let backend_of = |key: &FlowKey| self.flows.find(key).map(|id| *self.flows.value(id));
+        let known = flow.iter().filter_map(backend_of).find(|it| self.state(*it) != State::Down);
+        let backend = known.or_else(|| self.maglev.backend(hash(&flow[0])))?;
         self.take(backend)
     }
 
-    /// Changes what is expected of a backend; whether there is one of that name.
+    /// Sets the state of a backend; returns whether there is one of that name.
     pub fn set(&mut self, name: &str, state: State) -> bool {
         let Some(member) = self.members.iter_mut().find(|member| member.config.name == name) else { return false };
         if member.state != state {
@@ -106,13 +108,13 @@ impl Backends {
         true
     }
 
-    /// Flows that are remembered.
+    /// Returns the number of remembered flows.
     #[must_use]
     pub fn flow_count(&self) -> usize {
         self.flows.len()
     }
 
-    /// A line for each backend.
+    /// Returns the status text, with a line for each backend.
     #[must_use]
     pub fn status(&self) -> String {
         let mut places = vec![0_u32; self.members.len()];
@@ -158,7 +160,7 @@ impl Backends {
     }
 }
 
-/// The same in all instances, so that all of them choose the same backend.
+/// Returns the hash of a flow. It is the same in all instances, so that all of them choose the same backend.
 fn hash(flow: &FlowKey) -> u64 {
     let mut hasher = DefaultHasher::new();
     flow.hash(&mut hasher);

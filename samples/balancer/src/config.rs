@@ -1,4 +1,4 @@
-//! What a stage is configured with: lines of words.
+//! The configuration of a stage: lines of words.
 //!
 //! ```text
 //!   backend NAME MAC [weight N] [output N]
@@ -9,7 +9,7 @@
 
 use pinion_sdk::InitError;
 
-/// Places for hundred backends that differ by a per cent at most, as in the paper.
+/// Default table size: with a hundred backends, their shares differ by at most a per cent, as in the paper.
 const PLACES: u32 = 65_537;
 const PLACES_MAX: u32 = 1 << 20;
 const CONNECTIONS: usize = 32_768;
@@ -21,38 +21,38 @@ const OUTPUTS_MAX: u16 = 16;
 /// A hardware address.
 pub type Mac = [u8; 6];
 
-/// Who serves.
+/// A backend, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// By which it is spoken of, and its places are chosen.
+    /// Its name in commands and the status. The table's order for it depends on the name, too.
     pub name: String,
-    /// Where it is.
+    /// Its hardware address.
     pub mac: Mac,
-    /// Its share, relative to others'.
+    /// Its weight, relative to the others'.
     pub weight: u32,
-    /// The output that it is behind.
+    /// The stage's output that leads to it.
     pub output: u16,
 }
 
 /// A configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Those that serve, one at least.
+    /// The backends, at least one.
     pub backends: Vec<BackendConfig>,
-    /// The balancer's own hardware address; frames keep their sender's without.
+    /// The balancer's own hardware address. Without it, frames keep their sender's.
     pub mac: Option<Mac>,
-    /// Places of the lookup table, a prime.
+    /// Number of entries in the lookup table, a prime.
     pub places: u32,
-    /// Flows that are remembered at once.
+    /// Most flows that are remembered at once.
     pub connections: usize,
 }
 
 impl Config {
-    /// Reads one.
+    /// Parses a configuration.
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line.
+    /// The line that is wrong, and why.
     pub fn parse(config: &[u8]) -> Result<Self, InitError> {
         let text =
             str::from_utf8(config).map_err(|error| InitError::new(format!("the configuration is no text: {error}")))?;
@@ -70,9 +70,9 @@ impl Config {
         }
         match read.backends.len() {
             0 => Err("there is no backend: add a line like `backend web1 02:00:00:00:00:11`".into()),
-            // As in the paper: fewer, and shares would be uneven.
+            // As in the paper: with fewer entries the shares would be uneven.
             count if count as u64 * 100 > u64::from(read.places) => Err(InitError::new(format!(
-                "{} places are too few for {count} backends: have `places` of 100 for each, a prime",
+                "{} places are too few for {count} backends: set `places` to a prime of at least 100 for each",
                 read.places
             ))),
             _ => Ok(read),

@@ -16,20 +16,24 @@ pub mod maglev;
 
 use backends::{Backends, State};
 use config::{BackendConfig, Config, Mac};
-use pinion_sdk::headers::{FlowKey, Headers, Pair, TcpFlags};
-use pinion_sdk::{Batch, Function, InitError, Message, PAYLOAD_BYTES_MAX, Packet, clock, info};
+use pinion_sdk::headers::{FlowKey, Headers, TcpFlags};
+use pinion_sdk::{Batch, Function, InitError, KeepAlive, Message, PAYLOAD_BYTES_MAX, Packet, clock, info};
 
 /// The function.
 #[derive(Debug)]
 pub struct Balancer {
     backends: Backends,
     mac: Option<Mac>,
+    keep_alive: KeepAlive,
 }
+
+/// How long a silent flow must still find its backend: as long as established TCP may be silent (RFC 5382, REQ-5).
+const FLOW_SILENT_NS: u64 = 7_440 * 1_000_000_000;
 
 impl Function for Balancer {
     fn init(config: &[u8]) -> Result<Self, InitError> {
         let config = Config::parse(config)?;
-        Ok(Self { mac: config.mac, backends: Backends::new(config) })
+        Ok(Self { mac: config.mac, backends: Backends::new(config), keep_alive: KeepAlive::default() })
     }
 
     fn start(&mut self) {
@@ -44,22 +48,33 @@ impl Function for Balancer {
                 Err(packet) => self.balance(packet, now_ns),
             }
         }
+        // The chain's idle time is meant for instances that remember nothing.
+        self.keep_alive.until((self.flow_count() > 0).then_some(now_ns + FLOW_SILENT_NS));
     }
 }
 
 impl Balancer {
-    /// Flows that are remembered.
+    /// Returns the number of remembered flows.
     #[must_use]
     pub fn flow_count(&self) -> usize {
         self.backends.flow_count()
     }
 
     fn balance(&mut self, mut packet: Packet<'_>, now_ns: u64) {
-        // What nobody can read is nobody's.
+        // An unreadable frame belongs to no backend, and is dropped.
         let Ok(headers) = Headers::of(packet.data()) else { return };
         let chosen = match headers.quoted(packet.data()) {
-            // The quoted packet went from here to a client: its answers' flow is the one that is known.
-            Some(quoted) => self.backends.choose_for_error(key(&quoted).reversed()),
+            // A quoted packet went from here to a client, so the flow of its answers is the known one. A backend that
+            // answers in
+            // fragments may have been asked by an unfragmented packet, so the quoted packet's ports are used if it has
+            // them.
+            Some(quoted) => {
+                let portless = quoted.without_ports();
+                self.backends.choose_for_error([quoted.flow().unwrap_or(portless).reversed(), portless.reversed()])
+            }
+            None if headers.icmp.is_some_and(|icmp| icmp.is_error) => {
+                self.backends.choose_for_error([key(&headers), headers.without_ports()])
+            }
             None => self.backends.choose(key(&headers), begins(headers.tcp_flags), now_ns),
         };
         let Some(BackendConfig { mac, output, .. }) = chosen else { return };
@@ -85,7 +100,7 @@ impl Balancer {
             _ => "say `status`, `up NAME`, `drain NAME` or `down NAME`\n".to_owned(),
         };
         let end = answer.floor_char_boundary(PAYLOAD_BYTES_MAX);
-        // It was cut to what fits.
+        // It was truncated to what fits.
         let _ = message.answer(&answer.as_bytes()[..end]);
     }
 
@@ -98,14 +113,12 @@ impl Balancer {
     }
 }
 
-/// The flow of a packet. Fragments, and what has no ports, are of one flow for each pair of addresses.
+/// Returns the flow of a packet. Fragments, and packets without ports, belong to one flow for each pair of addresses.
 fn key(headers: &Headers) -> FlowKey {
-    let without_ports =
-        FlowKey { addresses: headers.addresses, ports: Pair { source: 0, destination: 0 }, protocol: headers.protocol };
     match headers.fragment {
-        // All fragments of a datagram are to have one backend, and only the first has ports.
-        Some(_) => without_ports,
-        None => headers.flow().unwrap_or(without_ports),
+        // All fragments of a datagram must go to one backend, and only the first has ports.
+        Some(_) => headers.without_ports(),
+        None => headers.flow().unwrap_or(headers.without_ports()),
     }
 }
 

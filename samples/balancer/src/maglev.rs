@@ -1,37 +1,40 @@
-//! The lookup table of Maglev (Eisenbud et al., NSDI 2016, section 3.4): places that backends take in turns, each in an order of its own.
+//! The lookup table of Maglev (Eisenbud et al., NSDI 2016, section 3.4): backends take entries in turns, each in its
+//! own order.
 //!
 //! ```text
 //!   a: 3 0 4 1 ...  \
-//!   b: 0 2 4 1 ...   >  in turns, each takes the next place of its order that is free  -->  | b | a | b | a | c | ...
+//!   b: 0 2 4 1 ...   >  in turns, each takes the next free entry of its order          -->  | b | a | b | a | c | ...
 //!   c: 3 4 0 1 ...  /                                                                         a flow's hash picks one
 //! ```
 //!
-//! Each has a share of places by its weight, almost exactly, and when one goes, most of the others' places stay as they were. The order of a
-//! backend depends on its name alone, so tables made anywhere of the same backends are the same.
+//! Each backend has a share of the entries by its weight, almost exactly. When a backend goes, most entries of the
+//! others stay as they were. The order of a backend depends on its name alone, so instances with the same backends make
+//! the same table.
 
 use core::hash::Hasher;
 use std::hash::DefaultHasher;
 
-/// Number of a backend.
+/// Index of a backend.
 pub type Backend = u16;
 
-/// The number that is no backend's.
-const NOBODY: Backend = Backend::MAX;
+/// Stands for no backend.
+const NO_BACKEND: Backend = Backend::MAX;
 
-/// A place that nobody has.
-const EMPTY: Backend = NOBODY;
+/// An entry that no backend has.
+const EMPTY: Backend = NO_BACKEND;
 
-/// In which order a backend takes places: every `skip`-th from `offset` on. The number of places is a prime, so each comes once.
+/// The order in which a backend takes entries: every `skip`-th from `offset` on. The number of entries is a prime, so
+/// each comes once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The first.
+    /// The first entry.
     pub offset: u32,
-    /// From one to the next, 1 at least.
+    /// Distance from one entry to the next, at least 1.
     pub skip: u32,
 }
 
 impl Order {
-    /// That of a name, in a table of so many places.
+    /// Returns the order for a name, in a table of so many entries.
     #[must_use]
     pub fn of(name: &str, places: u32) -> Self {
         let hash = |of: u8| {
@@ -45,31 +48,31 @@ impl Order {
     }
 }
 
-/// A backend that takes part.
+/// A backend in the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Its number, less than the greatest there is.
+    /// Its index, less than [`Backend::MAX`].
     pub backend: Backend,
-    /// In which order it takes places.
+    /// The order in which it takes entries.
     pub order: Order,
-    /// Its share, relative to others'; none, if it is zero.
+    /// Its weight, relative to the others'; with zero it gets no entries.
     pub weight: u32,
 }
 
-/// Backends by hash.
+/// The lookup table: backends by hash.
 #[derive(Clone, Debug)]
 pub struct Maglev {
     places: Box<[Backend]>,
 }
 
 impl Maglev {
-    /// A table of that many places, a prime, with nobody in it.
+    /// Makes an empty table of that many entries, a prime.
     #[must_use]
     pub fn new(places: u32) -> Self {
         Self { places: vec![EMPTY; places as usize].into() }
     }
 
-    /// Gives all places anew. Takes some steps for each place, and no memory but a word for each backend.
+    /// Assigns all entries anew. Takes some steps for each entry, and allocates a word for each backend.
     pub fn fill(&mut self, parts: &[Part]) {
         self.places.fill(EMPTY);
         let weight_max = parts.iter().map(|part| part.weight).max().unwrap_or(0);
@@ -81,7 +84,8 @@ impl Maglev {
         let mut left = self.places.len();
         for round in 0_u64.. {
             for (part, next) in parts.iter().zip(&mut next) {
-                // Whoever has the greatest weight takes part in each round, others in their share of them.
+                // The backend of the greatest weight takes part in each round, others in a part of the rounds by their
+                // weight.
                 let turns = |round: u64| round * u64::from(part.weight) / u64::from(weight_max);
                 if turns(round + 1) == turns(round) {
                     continue;
@@ -98,16 +102,16 @@ impl Maglev {
         }
     }
 
-    /// Whose a flow of that hash is; nobody's, if there are no backends.
+    /// Returns the backend of a flow's hash; none, if there are no backends.
     #[inline]
     #[must_use]
     pub fn backend(&self, hash: u64) -> Option<Backend> {
-        // The upper half of a product is a number below the count, as evenly as matters.
+        // The upper half of the product is a number below the count, uniform enough.
         let place = (u128::from(hash) * self.places.len() as u128) >> 64;
-        self.places.get(place as usize).copied().filter(|backend| *backend != NOBODY)
+        self.places.get(place as usize).copied().filter(|backend| *backend != NO_BACKEND)
     }
 
-    /// The places, in order.
+    /// Returns the entries, in order.
     #[must_use]
     pub fn places(&self) -> &[Backend] {
         &self.places

@@ -1,4 +1,4 @@
-//! The balancer as clients, backends and whoever takes them out see it.
+//! The balancer as clients, backends and operators see it.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use balancer::Balancer;
-use pinion_sdk::testing::{Harness, Outcome, Verdict, message, payload, take_log};
+use pinion_sdk::testing::{Harness, Outcome, Verdict, advance_clock_ns, kept_until_ns, message, payload, take_log};
 use proptest::prelude::*;
 
 const CONFIG: &str = "\
@@ -60,7 +60,7 @@ fn balancer(config: &str) -> Harness<Balancer> {
     Harness::new(config.as_bytes()).unwrap()
 }
 
-/// The last byte of the hardware address that a frame is sent to.
+/// Returns the last byte of the hardware address that a frame is sent to.
 fn backend(balancer: &mut Harness<Balancer>, frame: &[u8]) -> Option<u8> {
     let Verdict { outcome, bytes, .. } = balancer.deliver(&[frame]).remove(0);
     match outcome {
@@ -124,7 +124,7 @@ fn a_connection_stays_where_it_is_when_its_backend_drains_and_a_new_one_goes_els
 }
 
 #[test]
-fn what_a_backend_had_goes_to_others_when_it_is_down_and_nowhere_without_others() {
+fn flows_of_a_down_backend_go_to_others_or_nowhere_without_others() {
     let mut balancer = balancer(CONFIG);
     let before: Vec<_> = (0..100).map(|port| backend(&mut balancer, &udp(1, port))).collect();
     assert_eq!(say(&mut balancer, "down a"), "ok\n");
@@ -140,7 +140,7 @@ fn what_a_backend_had_goes_to_others_when_it_is_down_and_nowhere_without_others(
 }
 
 #[test]
-fn whoever_asks_is_told_what_each_backend_does() {
+fn the_status_lists_each_backend() {
     let mut balancer = balancer("backend a 02:00:00:00:00:0a weight 3\nbackend b 02:00:00:00:00:0b\nplaces 401");
     for port in 0..8 {
         let _ = backend(&mut balancer, &udp(1, port));
@@ -158,7 +158,7 @@ fn whoever_asks_is_told_what_each_backend_does() {
 }
 
 #[test]
-fn what_is_said_wrong_is_answered_and_changes_nothing() {
+fn a_wrong_command_is_answered_and_changes_nothing() {
     let mut balancer = balancer(CONFIG);
     let before = say(&mut balancer, "status");
     assert_eq!(say(&mut balancer, "down d"), "there is no backend d\n");
@@ -173,13 +173,119 @@ fn an_error_about_a_connection_goes_to_the_backend_that_has_it() {
     let mut balancer = balancer(CONFIG);
     for port in 0..20 {
         let had = backend(&mut balancer, &tcp(1, port, SYN));
-        // What a backend had answered comes back in pieces, from a router on the way.
+        // A backend's answer is quoted in an error from a router on the way.
         let answer = ipv4(SERVICE, client(1), 6, [0, 0], &[&ports(80, port)[..], &[0; 4]].concat());
         let error = [&[3, 4, 0, 0, 0, 0, 5, 0][..], &answer].concat();
         let error = frame([8, 0], &ipv4(Ipv4Addr::new(203, 0, 113, 1), SERVICE, 1, [0, 0], &error));
         assert_eq!(backend(&mut balancer, &error), had);
-        assert_eq!(balancer.function().flow_count(), usize::from(port) + 1, "an error is remembered for nobody");
+        assert_eq!(balancer.function().flow_count(), usize::from(port) + 1, "an error is not remembered");
     }
+}
+
+/// Returns the IPv6 addresses of a client and of the service.
+fn addresses_v6(host: u8) -> [[u8; 16]; 2] {
+    [host, 0].map(|last| {
+        let mut address = [0; 16];
+        (address[0], address[1], address[15]) = (0xfd, u8::from(last == 0), last);
+        address
+    })
+}
+
+fn ipv6(from: [u8; 16], to: [u8; 16], next_header: u8, payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() as u16).to_be_bytes();
+    [&[0x60, 0, 0, 0, len[0], len[1], next_header, 64][..], &from, &to, payload].concat()
+}
+
+/// Returns a fragment header and its payload.
+fn part_v6(next_header: u8, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = (offset | u16::from(more)).to_be_bytes();
+    [&[next_header, 0, high, low, 0, 0, 0, 9][..], payload].concat()
+}
+
+/// Returns a router's error that a packet to a client was too large.
+fn too_big_v6(host: u8, quoted: &[u8]) -> Vec<u8> {
+    let [client, service] = addresses_v6(host);
+    assert_eq!(quoted[8..40], [service, client].concat());
+    let router = [&[0xfc, 9][..], &[0; 14]].concat().try_into().unwrap();
+    frame([0x86, 0xdd], &ipv6(router, service, 58, &[&[2, 0, 0, 0, 0, 0, 5, 0][..], quoted].concat()))
+}
+
+fn too_big_v4(quoted: &[u8]) -> Vec<u8> {
+    let error = [&[3, 4, 0, 0, 0, 0, 5, 0][..], quoted].concat();
+    frame([8, 0], &ipv4(Ipv4Addr::new(203, 0, 113, 1), SERVICE, 1, [0, 0], &error))
+}
+
+#[test]
+fn an_error_that_quotes_a_first_fragment_goes_to_the_backend_that_has_the_flow() {
+    let mut balancer = balancer(CONFIG);
+    for port in 5000..5040 {
+        let header = [&ports(53, port)[..], &[5, 0, 0, 0]].concat();
+        let had = backend(&mut balancer, &udp(1, port));
+        let answer = ipv4(SERVICE, client(1), 17, [0x20, 0], &header);
+        let with_options = [&[0x46], &answer[1..20], &[1; 4], &header].concat();
+        for quoted in [answer, with_options] {
+            assert_eq!(backend(&mut balancer, &too_big_v4(&quoted)), had);
+        }
+        let [client, service] = addresses_v6(1);
+        let asked = frame([0x86, 0xdd], &ipv6(client, service, 17, &[&ports(port, 53)[..], &[0, 8, 0, 0]].concat()));
+        let had = backend(&mut balancer, &asked);
+        let options = [17, 0, 1, 4, 0, 0, 0, 0];
+        for quoted in [
+            ipv6(service, client, 17, &header),
+            ipv6(service, client, 44, &part_v6(17, 0, true, &header)),
+            ipv6(service, client, 44, &part_v6(17, 0, false, &header)),
+            ipv6(service, client, 60, &[&[44, 0, 1, 4, 0, 0, 0, 0][..], &part_v6(17, 0, true, &header)].concat()),
+            ipv6(service, client, 44, &part_v6(60, 0, true, &[&options[..], &header].concat())),
+            // The ports are enough of UDP's header.
+            ipv6(service, client, 44, &part_v6(17, 0, true, &header[..4])),
+        ] {
+            assert_eq!(backend(&mut balancer, &too_big_v6(1, &quoted)), had, "port {port}");
+        }
+    }
+    assert_eq!(balancer.function().flow_count(), 80);
+}
+
+#[test]
+fn an_error_about_an_echo_in_fragments_goes_to_the_backend_that_was_asked() {
+    let mut balancer = balancer(CONFIG);
+    for id in 0..40_u8 {
+        let message = |kind| [kind, 0, 0, 0, 7, id, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        let had = backend(&mut balancer, &frame([8, 0], &ipv4(client(1), SERVICE, 1, [0, 0], &message(8))));
+        assert_eq!(backend(&mut balancer, &too_big_v4(&ipv4(SERVICE, client(1), 1, [0x20, 0], &message(0)))), had);
+    }
+}
+
+#[test]
+fn an_error_that_quotes_no_ports_goes_where_the_fragments_between_the_two_go() {
+    for host in 1..30 {
+        let mut balancer = balancer(CONFIG);
+        let [client_v6, service_v6] = addresses_v6(host);
+        let asked_v6 = |next_header, offset, more| {
+            frame([0x86, 0xdd], &ipv6(client_v6, service_v6, 44, &part_v6(next_header, offset, more, &[1; 16])))
+        };
+        let had = backend(&mut balancer, &frame([8, 0], &ipv4(client(host), SERVICE, 17, [0x20, 0], &[1; 16])));
+        let had_v6 = backend(&mut balancer, &asked_v6(17, 0, true));
+        // A later fragment's protocol tells nothing: the first one may have options there.
+        for next_header in [17, 60, 44, 59] {
+            assert_eq!(backend(&mut balancer, &asked_v6(next_header, 1232, false)), had_v6);
+            let later = ipv6(service_v6, client_v6, 44, &part_v6(next_header, 1232, true, &[1; 16]));
+            assert_eq!(backend(&mut balancer, &too_big_v6(host, &later)), had_v6);
+        }
+        assert_eq!(backend(&mut balancer, &too_big_v4(&ipv4(SERVICE, client(host), 17, [0, 9], &[1; 8]))), had);
+        // Asked in fragments and answered whole, so the flow is not known by its ports.
+        let answer = ipv4(SERVICE, client(host), 17, [0, 0], &[&ports(53, 5000)[..], &[0; 4]].concat());
+        assert_eq!(backend(&mut balancer, &too_big_v4(&answer)), had);
+        // Truncated before the ports.
+        assert_eq!(backend(&mut balancer, &too_big_v4(&answer[..22])), had);
+        assert_eq!(balancer.function().flow_count(), 2);
+    }
+}
+
+#[test]
+fn an_error_that_quotes_too_little_is_not_remembered() {
+    let mut balancer = balancer(CONFIG);
+    assert!(backend(&mut balancer, &too_big_v4(&[0x45; 12])).is_some());
+    assert_eq!(balancer.function().flow_count(), 0);
 }
 
 #[test]
@@ -225,7 +331,7 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
     }
 }
 
-/// What happens to a balancer.
+/// An event for a balancer.
 #[derive(Clone, Debug)]
 enum Step {
     Send { port: u16, flags: u8 },
@@ -240,11 +346,24 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Flows that the balancer below remembers.
+/// Most flows that the balancer below remembers.
 const REMEMBERED: usize = 6;
 
+#[test]
+fn an_instance_is_kept_for_as_long_after_its_last_packet_as_a_flow_may_be_silent() {
+    let mut balancer = balancer(CONFIG);
+    let _ = say(&mut balancer, "status");
+    assert_eq!(kept_until_ns(), None, "it remembers no flow");
+    let _ = backend(&mut balancer, &tcp(1, 1000, SYN));
+    assert_eq!(kept_until_ns(), Some(7_440_000_000_000));
+    advance_clock_ns(100_000_000_000);
+    let _ = backend(&mut balancer, &tcp(1, 1000, ACK));
+    assert_eq!(kept_until_ns(), Some(7_540_000_000_000));
+}
+
 proptest! {
-    /// The model is a list of flows in order of use. Where new ones go it asks of a fresh balancer with the same backends.
+    /// The model is a list of flows in order of use. It asks a fresh balancer with the same backends where new flows
+    /// go.
     #[test]
     fn it_does_what_a_list_of_connections_does(steps in proptest::collection::vec(step(), 1..60)) {
         let config = CONFIG.replace("connections 1000", &format!("connections {REMEMBERED}"));

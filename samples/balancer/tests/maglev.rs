@@ -1,4 +1,4 @@
-//! The lookup table: what the paper says of it, and the paper's own way to make it.
+//! The lookup table: the properties that the paper claims, and a comparison with the paper's algorithm.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -22,7 +22,7 @@ fn places_of(table: &Maglev, backend: u16) -> usize {
     table.places().iter().filter(|place| **place == backend).count()
 }
 
-/// The paper's pseudocode 1: all permutations are written down, and a turn takes the next place that is free.
+/// The paper's pseudocode 1: all permutations are written out, and a turn takes the next free entry.
 fn as_in_the_paper(count: usize, places: u32) -> Vec<u16> {
     let permutation = |number: usize| -> Vec<usize> {
         let Order { offset, skip } = Order::of(&format!("backend-{number}"), places);
@@ -109,7 +109,7 @@ fn a_backend_that_comes_back_has_the_places_it_had() {
 }
 
 #[test]
-fn without_backends_nobody_has_anything() {
+fn without_backends_no_hash_has_a_backend() {
     for weights in [&[][..], &[0, 0]] {
         assert_eq!(table(weights, 101).backend(12345), None);
     }

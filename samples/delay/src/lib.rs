@@ -1,27 +1,28 @@
-//! Sends each packet on a fixed time after it came: the length of a cable, for whoever wants to know how something does at the far end of a
-//! long one. What does not find room on the way is lost, as on any.
+//! Forwards each packet a fixed time after it was received, like a long cable, for tests of how a service behaves at
+//! the far end of a long path. Packets beyond its capacity are lost, as on a real path.
 
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 
-use pinion_sdk::{Batch, Function, Held, InitError, Shelf, clock};
+use pinion_sdk::{Batch, Function, Held, InitError, KeepAlive, Shelf, clock};
 
-/// Packets that are under way at once; a node drops what comes beyond.
+/// Packets that can be held at once; a node drops further ones.
 const SLOTS: usize = 1024;
 
 /// The longest delay.
 const DELAY_NS_MAX: u64 = 10_000_000_000;
 
-/// Bytes of a refused configuration that are repeated.
+/// Most bytes of a refused configuration that the refusal quotes.
 const SHOWN_BYTES_MAX: usize = 64;
 
 /// The function.
 #[derive(Debug)]
 pub struct Delay {
     delay_ns: u64,
-    /// With the time at which it arrives; as the delay is the same for all, in that order.
+    /// Each packet with the time at which it is due. As the delay is the same for all, they are in that order.
     under_way: VecDeque<(u64, Held)>,
+    keep_alive: KeepAlive,
 }
 
 impl Function for Delay {
@@ -32,12 +33,14 @@ impl Function for Delay {
                 "delay takes a time of up to ten seconds, like `500us` or `20ms`, and was given `{shown}`"
             ))
         })?;
-        Ok(Self { delay_ns, under_way: VecDeque::with_capacity(SLOTS) })
+        Ok(Self { delay_ns, under_way: VecDeque::with_capacity(SLOTS), keep_alive: KeepAlive::default() })
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
         let due_ns = clock::now_ns() + self.delay_ns;
         self.under_way.extend(batch.map(|packet| (due_ns, packet.hold())));
+        // Regardless of the chain's idle time: held packets are to arrive.
+        self.keep_alive.until(Some(due_ns));
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -52,7 +55,7 @@ impl Function for Delay {
     }
 }
 
-/// Nanoseconds of a time like `20ms`.
+/// Returns the nanoseconds of a time like `20ms`.
 fn parse(config: &[u8]) -> Option<u64> {
     let text = str::from_utf8(config).ok()?.trim();
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);

@@ -1,4 +1,4 @@
-//! The function as a chain sees it: frames in, and out after a while.
+//! The function as a chain sees it: frames in, and out after the delay.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -24,7 +24,7 @@ fn each_packet_goes_on_when_its_time_is_over_and_in_its_order() {
 }
 
 #[test]
-fn packets_whose_time_is_over_go_on_however_many_come() {
+fn due_packets_go_on_however_many_come() {
     let mut harness = Harness::<Delay>::new(b"3 ms").unwrap();
     let mut gone = Vec::new();
     for number in 0..100 {

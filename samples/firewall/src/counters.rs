@@ -1,4 +1,4 @@
-//! What the node shows of the firewall: what became of packets, and how often each rule has decided.
+//! The metrics that the node shows: the results for packets, and how often each rule has decided.
 
 use core::array;
 
@@ -7,21 +7,21 @@ use pinion_sdk::metrics::Counter;
 use crate::judge::Denial;
 use crate::rules::{Action, Rule};
 
-/// Rules that have a counter of their own, the first ones: a function has so many metrics and no more.
+/// Number of rules with their own counters, the first ones: the number of a function's metrics is limited.
 const RULES_COUNTED: usize = 100;
 const DECISIONS: &str = "firewall_rule_decisions";
-const DECISIONS_HELP: &str = "Flows and single messages that a rule has decided on, by its place in the configuration.";
+const DECISIONS_HELP: &str = "Flows and single messages that a rule has decided on, by the rule's index.";
 
-/// What became of packets.
+/// Results for packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Sent on.
+    /// Packets sent on.
     pub allowed: u64,
-    /// Dropped, by [`Denial`].
+    /// Packets dropped, by [`Denial`].
     pub denied: [u64; Denial::COUNT],
 }
 
-/// The same as it is counted.
+/// The same as metrics.
 #[derive(Debug)]
 pub(crate) struct PacketCounters {
     pub(crate) allowed: Counter,
@@ -30,11 +30,11 @@ pub(crate) struct PacketCounters {
 
 impl PacketCounters {
     pub(crate) fn new() -> Self {
-        let help = "Packets that were dropped, by what for.";
+        let help = "Packets that were dropped, by reason.";
         let denied = |reason| Counter::with_labels("firewall_packets_denied", help, &[("reason", reason)]);
         Self {
             allowed: Counter::new("firewall_packets_allowed", "Packets that were sent on."),
-            denied: ["rules", "not-begun", "no-room", "unreadable"].map(denied),
+            denied: ["rules", "not-begun", "no-room", "spoofed", "unreadable"].map(denied),
         }
     }
 
@@ -43,18 +43,18 @@ impl PacketCounters {
     }
 }
 
-/// How often each rule has decided.
+/// Decisions of each rule.
 #[derive(Debug)]
 pub(crate) struct RuleCounters {
     by_rule: Vec<Counter>,
-    /// Of rules without one of their own: those that allow, and those that deny.
+    /// Rules without their own counters: those that allow, and those that deny.
     more: Option<[Counter; 2]>,
-    /// No rule fitted.
+    /// Packets that no rule matched.
     none: Counter,
 }
 
 impl RuleCounters {
-    /// Of these rules, in their order.
+    /// Makes counters for these rules, in their order.
     pub(crate) fn new(rules: &[Rule]) -> Self {
         let counter =
             |rule: &str, action| Counter::with_labels(DECISIONS, DECISIONS_HELP, &[("rule", rule), ("action", action)]);
@@ -66,7 +66,7 @@ impl RuleCounters {
         }
     }
 
-    /// The rule in this place has decided so.
+    /// Counts a decision of the rule with this index.
     #[inline]
     pub(crate) fn decided(&self, rule: usize, action: Action) {
         match (self.by_rule.get(rule), &self.more) {
@@ -77,7 +77,7 @@ impl RuleCounters {
         }
     }
 
-    /// No rule fitted whoever wanted to begin.
+    /// Counts a packet that no rule matched.
     #[inline]
     pub(crate) fn none_fitted(&self) {
         self.none.increment();

@@ -1,4 +1,4 @@
-//! Rules: who may begin a flow.
+//! Rules: which packets may begin a flow.
 
 use core::net::IpAddr;
 use core::str::FromStr;
@@ -7,27 +7,27 @@ use ipnet::IpNet;
 use pinion_sdk::headers::{Headers, TCP, UDP};
 use serde::Deserialize;
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// From inside, wherever it goes.
+    /// From inside to any destination.
     Out,
     /// From elsewhere.
     In,
 }
 
-/// What becomes of whoever a rule fits.
+/// What a rule does with a packet that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// He may begin.
+    /// The packet may begin a flow.
     Allow,
-    /// He may not.
+    /// The packet is dropped.
     Deny,
 }
 
-/// A rule. What it does not say fits everything.
+/// A rule. A field that it does not set matches everything.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Rule {
@@ -40,7 +40,7 @@ pub struct Rule {
     ports: Option<Vec<Ports>>,
 }
 
-/// A rule as it is written.
+/// A rule as it is written in the configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -62,18 +62,23 @@ impl TryFrom<Written> for Rule {
         if !has_ports && (from_ports.is_some() || ports.is_some()) {
             return Err("only tcp and udp have ports");
         }
+        let is_empty = |networks: &Option<Vec<Network>>| networks.as_ref().is_some_and(Vec::is_empty);
+        let has_no_ports = |ports: &Option<Vec<Ports>>| ports.as_ref().is_some_and(Vec::is_empty);
+        if is_empty(&from) || is_empty(&to) || has_no_ports(&from_ports) || has_no_ports(&ports) {
+            return Err("an empty list fits no packet: leave the key out, and all fit");
+        }
         Ok(Self { action, direction, protocol, from, to, from_ports, ports })
     }
 }
 
 impl Rule {
-    /// What becomes of whoever it fits.
+    /// Returns what the rule does with packets that it matches.
     #[must_use]
     pub fn action(&self) -> Action {
         self.action
     }
 
-    /// What this rule says of a packet, if it fits it.
+    /// Returns the rule's action for a packet; none, if the rule does not match it.
     #[must_use]
     pub fn decide(&self, headers: &Headers, direction: Direction) -> Option<Action> {
         let fits_port = |wanted: &Option<Vec<Ports>>, port: Option<u16>| {
@@ -96,7 +101,7 @@ impl Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 enum Protocol {
-    /// The one of the packet's version of IP.
+    /// ICMP or ICMPv6, by the packet's IP version.
     Icmp,
     Number(u8),
 }
@@ -125,28 +130,28 @@ impl TryFrom<String> for Protocol {
     }
 }
 
-/// Addresses that begin alike.
+/// A network: addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Network {
     /// Of IPv4.
     V4 {
-        /// The bits that count.
+        /// The mask.
         mask: u32,
-        /// What they have to be.
+        /// The prefix under the mask.
         bits: u32,
     },
     /// Of IPv6.
     V6 {
-        /// The bits that count.
+        /// The mask.
         mask: u128,
-        /// What they have to be.
+        /// The prefix under the mask.
         bits: u128,
     },
 }
 
 impl Network {
-    /// Whether an address is one of these.
+    /// Returns whether an address is in the network.
     #[inline]
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -174,9 +179,9 @@ impl TryFrom<String> for Network {
 /// A range of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// The lowest.
+    /// The lowest port.
     pub first: u16,
-    /// The highest.
+    /// The highest port.
     pub last: u16,
 }
 

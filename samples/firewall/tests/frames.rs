@@ -1,4 +1,4 @@
-//! The function as a network sees it: frames in, those allowed out.
+//! The function as a network sees it: frames in, allowed frames out.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -6,11 +6,12 @@ mod network;
 
 use firewall::{Denial, Firewall};
 use network::{ACK, FIN, Frame, RST, SYN, echo, tcp, udp};
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
+use pinion_sdk::Heading;
+use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
 
 const S_NS: u64 = 1_000_000_000;
 
-/// The inside may begin everything, but not talk to port 25; the outside may begin on port 80 of one.
+/// Inside hosts may begin any flow except to port 25; outside hosts may begin flows to port 80 of one host.
 const POLICY: &str = r#"
 inside = ["10.0.0.0/8", "fd00::/8"]
 connections_max = 4
@@ -50,7 +51,11 @@ impl Guarded {
         verdict.outcome == Outcome::Sent
     }
 
-    /// A handshake.
+    fn passes_from(&mut self, port: u16, frame: &Frame) -> bool {
+        self.harness.deliver_from(port, &[frame]).remove(0).outcome == Outcome::Sent
+    }
+
+    /// Does a TCP handshake.
     fn connect(&mut self, port: u16) {
         assert!(self.passes(&tcp(CLIENT, port, SERVER, 443, SYN)));
         assert!(self.passes(&tcp(SERVER, 443, CLIENT, port, SYN | ACK)));
@@ -67,7 +72,7 @@ fn refusal(policy: &str) -> String {
 }
 
 #[test]
-fn answers_pass_and_what_nobody_asked_for_does_not() {
+fn answers_pass_and_unsolicited_packets_do_not() {
     for (client, server) in [(CLIENT, SERVER), ("fd00::1", "2001:db8::1")] {
         let mut guarded = Guarded::by(POLICY);
         assert!(!guarded.passes(&udp(server, 53, client, 5000)));
@@ -93,7 +98,7 @@ fn the_first_rule_that_fits_decides_and_none_means_no() {
 }
 
 #[test]
-fn what_became_of_packets_and_what_each_rule_has_decided_shows_as_metrics() {
+fn packet_results_and_rule_decisions_are_shown_as_metrics() {
     let mut guarded = Guarded::by(POLICY);
     guarded.connect(5000);
     assert!(!guarded.passes(&tcp(CLIENT, 5000, SERVER, 25, SYN)));
@@ -136,7 +141,8 @@ fn a_connection_that_is_reset_or_closed_by_both_goes_away_whatever_comes() {
         guarded.connect(5000);
         assert!(ends.iter().all(|end| guarded.passes(end)));
         assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, ACK)), "the last acknowledgement");
-        advance_clock_ns(9 * S_NS);
+        advance_clock_ns(239 * S_NS);
+        assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, FIN | ACK)), "what is sent again finds its flow");
         assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)));
         advance_clock_ns(S_NS);
         assert!(!guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)));
@@ -154,7 +160,7 @@ fn a_connection_that_one_side_closed_goes_on() {
 }
 
 #[test]
-fn a_connection_that_is_being_closed_can_be_begun_anew_by_whom_the_rules_let() {
+fn a_closing_connection_can_be_reopened_by_a_side_that_the_rules_allow() {
     let mut guarded = Guarded::by(POLICY);
     guarded.connect(5000);
     assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, RST)));
@@ -178,7 +184,7 @@ fn what_is_idle_is_forgotten_and_what_is_used_is_not() {
     assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 5000)));
     assert!(guarded.passes(&udp(CLIENT, 5000, SERVER, 53)));
     advance_clock_ns(30 * S_NS);
-    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 5000)), "nobody had answered");
+    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 5000)), "the flow was not answered");
 }
 
 #[test]
@@ -192,7 +198,7 @@ fn a_ping_is_answered_once_asked_and_not_pinged_back() {
 }
 
 #[test]
-fn an_error_passes_to_whoever_it_is_for_if_it_is_about_a_flow_that_goes_on() {
+fn an_error_about_a_known_flow_passes_to_the_sender_of_the_quoted_packet() {
     for (client, server, router, other) in
         [(CLIENT, SERVER, "192.0.2.99", "10.0.0.2"), ("fd00::1", "2001:db8::1", "2001:db8::99", "fd00::2")]
     {
@@ -224,7 +230,7 @@ fn later_fragments_pass_behind_the_first_one_of_their_datagram() {
 }
 
 #[test]
-fn who_was_never_answered_makes_room_and_who_was_does_not() {
+fn connections_whose_handshake_is_not_complete_make_room_and_others_do_not() {
     let mut guarded = Guarded::by(POLICY);
     guarded.connect(1);
     // The table has room for three more, and a flood takes it.
@@ -238,6 +244,201 @@ fn who_was_never_answered_makes_room_and_who_was_does_not() {
     assert!((1..5).all(|port| guarded.passes(&tcp(SERVER, 443, CLIENT, port, ACK))));
     assert!(guarded.passes(&tcp(CLIENT, 4, SERVER, 443, RST)));
     guarded.connect(5);
+}
+
+/// Allows all flows, to servers inside as well.
+const OPEN: &str = "inside = [\"10.0.0.0/8\", \"fd00::/8\"]\n[[rule]]\naction = \"allow\"\n";
+
+/// Returns an outside address; no two of them count as one host.
+fn stranger(number: u16) -> String {
+    format!("198.51.{}.{}", number >> 8, number & 0xff)
+}
+
+#[test]
+fn answered_forged_handshakes_evict_no_connection_and_are_soon_forgotten() {
+    let mut guarded = Guarded::by(OPEN);
+    guarded.connect(1);
+    for number in 0..5000 {
+        let stranger = stranger(number);
+        assert!(guarded.passes(&tcp(&stranger, 1000, CLIENT, 80, SYN)));
+        assert!(guarded.passes(&tcp(CLIENT, 80, &stranger, 1000, SYN | ACK)));
+    }
+    guarded.connect(2);
+    assert_eq!(guarded.denied(Denial::NoRoom), 0);
+    assert!((1..3).all(|port| guarded.passes(&tcp(SERVER, 443, CLIENT, port, ACK))));
+    advance_clock_ns(30 * S_NS);
+    // At most so many are removed at a time, so that packets do not wait.
+    (0..100).for_each(|_| assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 1, ACK))));
+    assert_eq!(guarded.harness.function().connection_count(), 2);
+}
+
+#[test]
+fn a_connection_lasts_when_its_beginner_has_acknowledged_the_answer_and_not_before() {
+    let begun = tcp(SERVER, 1000, CLIENT, 80, SYN);
+    let answer = tcp(CLIENT, 80, SERVER, 1000, SYN | ACK);
+    let with_ack = |number: u32| {
+        let mut frame = tcp(SERVER, 1000, CLIENT, 80, ACK);
+        frame[42..46].copy_from_slice(&number.to_be_bytes());
+        frame
+    };
+    for (proof, lasts) in [(None, false), (Some(with_ack(0x8000_0000)), false), (Some(with_ack(1)), true)] {
+        let mut guarded = Guarded::by(OPEN);
+        assert!(guarded.passes(&begun) && guarded.passes(&answer));
+        assert!(proof.iter().all(|proof| guarded.passes(proof)));
+        advance_clock_ns(7439 * S_NS);
+        assert_eq!(guarded.passes(&tcp(CLIENT, 80, SERVER, 1000, ACK)), lasts);
+    }
+    // Both sides begin at once: each answers with SYN and ACK.
+    let mut guarded = Guarded::by(OPEN);
+    for frame in [&begun, &tcp(CLIENT, 80, SERVER, 1000, SYN), &tcp(SERVER, 1000, CLIENT, 80, SYN | ACK), &answer] {
+        assert!(guarded.passes(frame));
+    }
+    advance_clock_ns(7439 * S_NS);
+    assert!(guarded.passes(&tcp(CLIENT, 80, SERVER, 1000, ACK)));
+}
+
+#[test]
+fn a_keepalive_after_two_hours_finds_its_connection() {
+    let mut guarded = Guarded::by(POLICY);
+    guarded.connect(5000);
+    for _ in 0..3 {
+        advance_clock_ns(7200 * S_NS);
+        assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, ACK)));
+        assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)));
+    }
+}
+
+#[test]
+fn a_reset_with_a_guessed_sequence_number_ends_nothing() {
+    let mut guarded = Guarded::by(POLICY);
+    guarded.connect(5000);
+    let mut guessed = tcp(SERVER, 443, CLIENT, 5000, RST);
+    guessed[38..42].copy_from_slice(&0x4000_0000_u32.to_be_bytes());
+    assert!(guarded.passes(&guessed), "its receiver judges it");
+    assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, ACK)));
+    advance_clock_ns(7200 * S_NS);
+    assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)));
+}
+
+#[test]
+fn answered_datagrams_and_pings_make_room_for_others_and_take_it_from_no_connection() {
+    let mut guarded = Guarded::by(POLICY.replace("connections_max = 4", "connections_max = 6").as_str());
+    guarded.connect(1);
+    assert!(guarded.passes(&udp(CLIENT, 2, SERVER, 53)) && guarded.passes(&udp(SERVER, 53, CLIENT, 2)));
+    assert!(guarded.passes(&udp(CLIENT, 2, SERVER, 53)), "this one goes on");
+    for port in 100..110 {
+        assert!(guarded.passes(&udp(CLIENT, port, SERVER, 53)));
+        assert!(guarded.passes(&udp(SERVER, 53, CLIENT, port)));
+        assert!(guarded.passes(&echo(CLIENT, SERVER, network::REQUEST, port)));
+        assert!(guarded.passes(&echo(SERVER, CLIENT, network::REPLY, port)));
+    }
+    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 100)), "those that were answered once make room");
+    assert!(guarded.passes(&udp(SERVER, 53, CLIENT, 2)), "before those that converse");
+    (2..7).for_each(|port| guarded.connect(port));
+    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 2)), "which make room as well");
+    assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 1, ACK)));
+    assert_eq!(guarded.denied(Denial::NoRoom), 0);
+}
+
+#[test]
+fn no_host_has_more_flows_than_its_share() {
+    let limits = "connections_max = 100\nconnections_per_host_max = 4\nopening_per_host_max = 2";
+    let mut guarded = Guarded::by(&POLICY.replace("connections_max = 4", limits));
+    let other = "10.0.0.2";
+    assert!((1..3).all(|port| guarded.passes(&udp(CLIENT, port, SERVER, 53))));
+    assert!(!guarded.passes(&udp(CLIENT, 3, SERVER, 53)), "two without an answer");
+    assert!(guarded.passes(&udp(other, 3, SERVER, 53)));
+    (1..3).for_each(|port| assert!(guarded.passes(&udp(SERVER, 53, CLIENT, port))));
+    (3..5).for_each(|port| guarded.connect(port));
+    assert!(!guarded.passes(&tcp(CLIENT, 5, SERVER, 443, SYN)), "four in all");
+    assert_eq!(guarded.denied(Denial::NoRoom), 2);
+    // A closing entry gives way to the next flow of the same ports.
+    assert!(guarded.passes(&tcp(CLIENT, 3, SERVER, 443, RST)));
+    guarded.connect(3);
+    advance_clock_ns(120 * S_NS);
+    guarded.connect(5);
+    assert_eq!(guarded.harness.function().connection_count(), 3);
+    // Outside, a host may have any address of its /64. Inside, several hosts share one.
+    for (server, clients, passes) in [
+        ("fd00::1", ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::3"], [true, true, false, true]),
+        ("2001:db8::1", ["fd00::1", "fd00::2", "fd00::3", "fd00:0:0:1::3"], [true; 4]),
+    ] {
+        let mut guarded = Guarded::by(&format!("{limits}\n{OPEN}"));
+        assert_eq!(clients.map(|client| guarded.passes(&udp(client, 1, server, 53))), passes);
+    }
+}
+
+#[test]
+fn the_receiving_port_decides_the_side_and_the_source_must_belong_to_it() {
+    for (client, other, server, link_local) in
+        [(CLIENT, "10.0.0.9", SERVER, "169.254.0.1"), ("fd00::1", "fd00::9", "2001:db8::1", "fe80::1")]
+    {
+        let mut guarded = Guarded::by(&format!("inside_ports = [1, 3]{POLICY}"));
+        assert!(!guarded.passes_from(0, &udp(client, 5000, other, 53)));
+        assert!(!guarded.passes_from(0, &udp(client, 5000, server, 53)), "an address of the inside from outside");
+        assert!(!guarded.passes_from(2, &tcp(client, 5000, server, 443, SYN)));
+        assert!(!guarded.passes_from(1, &udp(server, 53, client, 5000)), "one of the outside from inside");
+        assert_eq!(guarded.denied(Denial::Spoofed), 4);
+        assert_eq!(guarded.harness.function().connection_count(), 0);
+        for port in [1, 3] {
+            assert!(guarded.passes_from(port, &udp(client, 5000, server, 53)));
+            assert!(guarded.passes_from(0, &udp(server, 53, client, 5000)));
+        }
+        // A link-local address is valid on either side.
+        assert!(guarded.passes_from(1, &udp(link_local, 5000, server, 53)));
+        assert!(!guarded.passes_from(0, &udp(link_local, 5001, client, 53)));
+        assert_eq!(guarded.denied(Denial::ByRules), 1);
+    }
+}
+
+#[test]
+fn without_a_configured_side_sources_are_believed_and_a_second_port_is_warned_about() {
+    let mut guarded = Guarded::by(POLICY);
+    assert!(guarded.passes_from(0, &udp(CLIENT, 5000, SERVER, 53)));
+    assert!(guarded.passes_from(1, &udp(SERVER, 53, CLIENT, 5000)));
+    assert_eq!(take_log(), []);
+    for _ in 0..2 {
+        assert!(guarded.passes_from(1, &udp(CLIENT, 5000, SERVER, 53)));
+    }
+    let lines = take_log();
+    assert!(
+        lines.len() == 1
+            && lines[0]
+                .1
+                .contains("come by the node's ports 0 and 1, so forged ones cannot be detected: set `inside_ports`"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
+    let mut guarded = Guarded::by(POLICY);
+    let mut pass = |heading, frame: &Frame| guarded.harness.deliver_heading(heading, 0, &[frame]).remove(0).outcome;
+    assert_eq!(pass(Heading::Backward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Dropped);
+    assert_eq!(pass(Heading::Forward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Dropped);
+    assert_eq!(pass(Heading::Forward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Sent);
+    assert_eq!(pass(Heading::Backward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Sent);
+    assert_eq!(guarded.denied(Denial::Spoofed), 2);
+    // A router behind it also has an inside address, and its error comes back.
+    let error = network::error("10.0.0.254", CLIENT, &udp(CLIENT, 5000, SERVER, 53));
+    let told = guarded.harness.deliver_reply(Heading::Backward, 0, &[&error]).remove(0).outcome;
+    assert_eq!(told, Outcome::Sent);
+    let forged = guarded.harness.deliver_heading(Heading::Backward, 1, &[&error]).remove(0).outcome;
+    assert_eq!(forged, Outcome::Dropped);
+}
+
+#[test]
+fn an_instance_is_kept_for_as_long_as_it_remembers_a_flow() {
+    let mut guarded = Guarded::by(POLICY);
+    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 5000)));
+    assert_eq!(kept_until_ns(), None, "nothing is remembered");
+    assert!(guarded.passes(&udp(CLIENT, 5000, SERVER, 53)));
+    assert_eq!(kept_until_ns(), Some(30 * S_NS));
+    guarded.connect(5001);
+    assert_eq!(kept_until_ns(), Some(7440 * S_NS));
+    advance_clock_ns(1000 * S_NS);
+    assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5001, RST)));
+    assert_eq!(kept_until_ns(), Some(1240 * S_NS));
 }
 
 #[test]
@@ -267,7 +468,7 @@ fn counts_are_logged_at_most_every_ten_seconds() {
     assert_eq!(
         lines(),
         [
-            "packets so far: 0 allowed; denied: 1 by rules, 0 of flows that nobody began, 0 for want of room, 0 unreadable"
+            "packets so far: 0 allowed; denied: 1 by rules, 0 of no known flow, 0 without room in the table, 0 unreadable"
         ]
     );
     advance_clock_ns(10 * S_NS);
@@ -282,7 +483,19 @@ fn a_wrong_configuration_is_refused_with_the_fields_path() {
         ("inside = [\"10.0.0/8\"]".to_owned(), "inside[0]: \"10.0.0/8\" is no network"),
         ("inside = []\nconnections_max = 0".to_owned(), "connections_max: 0 connections; 1 to 65536 are possible"),
         ("inside = []\nidle = { tcp_s = 0 }".to_owned(), "idle.tcp_s: invalid value: integer `0`"),
+        ("inside = []\nidle = { tcp_s = 7439 }".to_owned(), "idle.tcp_s: 7439 seconds; at least 7440 are needed"),
+        (
+            "inside = []\nconnections_per_host_max = 0".to_owned(),
+            "connections_per_host_max: invalid value: integer `0`",
+        ),
+        ("inside = []\ninside_ports = [-1]".to_owned(), "inside_ports[0]: invalid value: integer `-1`"),
         (format!("{rule}ports = [80]"), "rule[0]: only tcp and udp have ports"),
+        (format!("{rule}protocol = \"tcp\"\nports = []"), "rule[0]: an empty list fits no packet: leave the key out"),
+        (format!("{rule}protocol = \"udp\"\nfrom_ports = []"), "rule[0]: an empty list fits no packet"),
+        (format!("{rule}from = []"), "rule[0]: an empty list fits no packet"),
+        (format!("{rule}to = []"), "rule[0]: an empty list fits no packet"),
+        ("inside = []\noutputs = { out = 16 }".to_owned(), "outputs.out: output 16; 0 to 15 are possible"),
+        ("inside = []\noutputs = { in = 99 }".to_owned(), "outputs.in: output 99; 0 to 15 are possible"),
         (format!("{rule}protocol = \"tpc\""), "rule[0].protocol: \"tpc\" is no protocol"),
         (format!("{rule}protocol = \"tcp\"\nports = [80, \"90-80\"]"), "rule[0].ports[1]: invalid value: string"),
         (format!("{rule}protocol = \"tcp\"\nports = [65536]"), "rule[0].ports[0]: invalid value: integer `65536`"),

@@ -1,4 +1,4 @@
-//! The firewall beside the simplest one there could be: rules as a list to scan, flows in a map that is never cleaned up.
+//! The firewall compared with the simplest model: rules as a list to scan, flows in a map that is never cleaned up.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -14,7 +14,7 @@ use proptest::sample::select;
 
 const HOSTS: [[&str; 4]; 2] =
     [["10.0.0.1", "10.0.0.2", "192.0.2.1", "198.51.100.1"], ["fd00::1", "fd00::2", "2001:db8::1", "2001:db9::1"]];
-/// Networks and what the text of each address in them begins with.
+/// Networks, and the text with which each address in them begins.
 const NETWORKS: [(&str, &str); 5] = [
     ("10.0.0.0/8", "10."),
     ("10.0.0.2", "10.0.0.2"),
@@ -42,7 +42,7 @@ enum Kind {
     Icmp,
 }
 
-/// A packet that is sent.
+/// A packet to send.
 #[derive(Clone, Debug)]
 struct Step {
     pause_s: u64,
@@ -75,7 +75,7 @@ impl Rule {
         text
     }
 
-    /// Ports are for those who have them.
+    /// Returns the ports, if the protocol has ports.
     fn ports(&self) -> Option<(u16, u16)> {
         self.ports.filter(|_| matches!(self.kind, Some(Kind::Tcp | Kind::Udp)))
     }
@@ -105,14 +105,16 @@ impl Step {
     }
 }
 
-/// Who began, by what, with whom.
+/// A flow by its first packet: protocol, then address and port of both ends.
 type Began = (Kind, &'static str, u16, &'static str, u16);
 
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// When it is over unless something comes.
+    /// When it expires unless a packet comes.
     until_s: u64,
     answered: bool,
+    /// TCP: the originator has acknowledged the answer.
+    established: bool,
     closing: bool,
     fins: (bool, bool),
 }
@@ -145,7 +147,8 @@ impl Model {
         let Some(began) = found.filter(|began| !(self.flows[began].closing && may_begin)) else {
             let passes = may_begin && self.rules.iter().find(|rule| rule.fits(step)).is_some_and(|rule| rule.allow);
             if passes {
-                let flow = Flow { until_s: now_s + 30, answered: false, closing: false, fins: (false, false) };
+                let fins = (false, false);
+                let flow = Flow { until_s: now_s + 30, answered: false, established: false, closing: false, fins };
                 self.flows.insert(there, flow);
                 self.flows.remove(&back).filter(|_| step.kind == Kind::Icmp).map(|flow| self.flows.insert(back, flow));
             }
@@ -162,19 +165,20 @@ impl Model {
 impl Flow {
     fn meet(&mut self, step: &Step, by_beginner: bool, now_s: u64) {
         if step.kind == Kind::Tcp {
-            self.answered |= !by_beginner && step.flags == SYN | ACK;
-            let fin = step.flags & FIN != 0;
-            self.fins = (self.fins.0 || (fin && by_beginner), self.fins.1 || (fin && !by_beginner));
-            self.closing = step.flags & RST != 0 || self.fins == (true, true);
+            let has = |flag| step.flags & flag != 0;
+            self.established |= self.answered && by_beginner && has(ACK) && !has(RST);
+            self.answered |= !by_beginner && has(SYN);
+            self.fins = (self.fins.0 || (has(FIN) && by_beginner), self.fins.1 || (has(FIN) && !by_beginner));
+            self.closing = self.established && (has(RST) || self.fins == (true, true));
         } else {
             self.answered |= !by_beginner;
         }
         self.until_s = now_s
-            + match (self.closing, self.answered, step.kind) {
-                (true, ..) => 10,
-                (false, false, _) => 30,
-                (false, true, Kind::Tcp) => 7_200,
-                (false, true, _) => 120,
+            + match (self.closing, self.established, self.answered, step.kind) {
+                (true, ..) => 240,
+                (false, true, ..) => 7_440,
+                (false, false, _, Kind::Tcp) | (false, false, false, _) => 30,
+                (false, false, true, _) => 120,
             };
     }
 }
@@ -199,7 +203,7 @@ fn rules() -> impl Strategy<Value = Rule> {
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let pauses = select(&[0_u64, 0, 0, 0, 0, 1, 1, 5, 9, 10, 29, 30, 119, 120, 7_199][..]);
+    let pauses = select(&[0_u64, 0, 0, 0, 0, 1, 1, 5, 29, 30, 119, 120, 239, 240, 7_439, 7_440][..]);
     let hosts = (any::<bool>(), 0_usize..4, 1_usize..4).prop_map(|(v6, from, further)| {
         let hosts = HOSTS[usize::from(v6)];
         (hosts[from], hosts[(from + further) % 4])
@@ -218,7 +222,7 @@ fn steps() -> impl Strategy<Value = Step> {
     )
 }
 
-/// Packets of which many go back and forth, as otherwise hardly any would be an answer.
+/// Draws packets many of which go back and forth; otherwise hardly any would be an answer.
 fn conversation() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec((steps(), proptest::option::weighted(0.9, (0_usize..3, any::<bool>()))), 1..150).prop_map(
         |drawn| {

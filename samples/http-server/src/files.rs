@@ -1,4 +1,4 @@
-//! Where a request's path leads: [`Files`], of a directory or of the configuration.
+//! The files that requests name: [`Files`], of a directory or of the configuration.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -7,27 +7,27 @@ use std::rc::Rc;
 
 use crate::config::{Content, Page, Source};
 
-/// What a directory is asked for.
+/// The file that stands for a directory.
 const INDEX: &str = "index.html";
 
-/// What is at a path.
+/// What a path names.
 pub enum Found {
-    /// A file, of so many bytes.
+    /// A file.
     File {
-        /// Its length.
+        /// Its length in bytes.
         len: u64,
         /// Its bytes.
         bytes: Box<dyn Read>,
-        /// What kind it is.
+        /// Its content type.
         content_type: &'static str,
     },
-    /// A directory, whose path ends with `/`.
+    /// A directory, requested without the `/` at its path's end.
     Directory,
 }
 
-/// What there is to be served.
+/// A source of files.
 pub trait Files {
-    /// What is at a path, which begins with `/`, has no `.` or `..` in it and none of its slashes twice.
+    /// Returns what a path names. The path begins with `/`, and has no `.`, `..` or empty segments.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ pub trait Files {
     fn find(&self, path: &str) -> io::Result<Found>;
 }
 
-/// The files of a configuration.
+/// Returns the files of a configuration.
 pub fn of(source: Source) -> Box<dyn Files> {
     match source {
         Source::Root(root) => Box::new(Directory(PathBuf::from(root))),
@@ -43,7 +43,7 @@ pub fn of(source: Source) -> Box<dyn Files> {
     }
 }
 
-/// A directory of the file system's, looked into at each request.
+/// A directory of the file system, read at each request.
 struct Directory(PathBuf);
 
 impl Files for Directory {
@@ -68,7 +68,7 @@ impl Files for Directory {
     }
 }
 
-/// What the configuration has.
+/// The files in the configuration.
 struct Pages(Vec<Rc<Page>>);
 
 impl Files for Pages {
@@ -108,7 +108,8 @@ impl Read for PageReader {
     }
 }
 
-/// Bytes of a file that is made up, from that offset on: lines of 64 with their number, so that none is where another belongs.
+/// Fills a buffer with a generated file's bytes from that offset on: numbered lines of 64 bytes, so that misplaced
+/// bytes are noticed.
 fn fill(mut buffer: &mut [u8], mut at: u64) {
     while !buffer.is_empty() {
         let rest_of_line = &line_of(at / 64)[(at % 64) as usize..];
@@ -119,7 +120,7 @@ fn fill(mut buffer: &mut [u8], mut at: u64) {
     }
 }
 
-/// 16 digits, dots, and a line's end.
+/// Returns a line: 16 digits, dots, and a newline.
 fn line_of(number: u64) -> [u8; 64] {
     let mut line = [b'.'; 64];
     for (place, digit) in line.iter_mut().zip((0..16).rev()) {
@@ -129,7 +130,7 @@ fn line_of(number: u64) -> [u8; 64] {
     line
 }
 
-/// What a file's name says of its content.
+/// Returns the content type for a file name.
 fn content_type(name: &str) -> &'static str {
     let file = name.rsplit('/').next().unwrap_or_default();
     let extension = file.rsplit_once('.').map(|(_, extension)| extension).unwrap_or_default();

@@ -1,13 +1,13 @@
-//! Serves files over HTTP/1.1 (RFC 9112), to any number of connections at once: GET and HEAD, with connections that are kept, and requests
-//! that come before the one ahead of them is answered.
+//! Serves files over HTTP/1.1 (RFC 9112), to any number of connections at once: GET and HEAD, with persistent
+//! connections and pipelined requests.
 //!
 //! ```text
-//!   bytes --> request.rs   what is asked for  --> files.rs   what is there
+//!   bytes --> request.rs   the request  --> files.rs   the file
 //!                                                   |
-//!             response.rs  head, and what is left of the body  --> as far as there is room
+//!             response.rs  head and body  --> as far as there is room
 //! ```
 //!
-//! A connection holds a head of a request that is not whole, and the response that is being sent; never both more than once.
+//! A connection holds at most one incomplete head of a request and one response that is being sent.
 
 #![forbid(unsafe_code)]
 
@@ -25,9 +25,11 @@ use pinion_sdk::{InitError, clock};
 use request::{HEAD_BYTES_MAX, Parsed, Request};
 use response::{HEAD_ROOM, Response};
 
-/// How long a client may take for a request's head.
+/// How long a client may take to send a request's head.
 const HEAD_NS_MAX: u64 = 10_000_000_000;
-/// Bytes that are brought from a file at a time.
+/// How long a client may take nothing of a response, or next to nothing.
+const SEND_NS_MAX: u64 = 60_000_000_000;
+/// Bytes that are read from a file at a time.
 const PART_BYTES: usize = 16 << 10;
 
 /// The service.
@@ -37,15 +39,15 @@ pub struct HttpServer {
     part: Box<[u8]>,
 }
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Default)]
 pub struct Connection {
-    /// What has come and was not answered.
+    /// Bytes that were received and not answered.
     received: Vec<u8>,
     response: Option<Response>,
-    /// When it is closed unless a request is whole by then.
+    /// When it is closed unless a request is complete by then.
     deadline_ns: u64,
-    /// Whether that is since a part of a request has come.
+    /// Whether the deadline counts from the first bytes of a request.
     has_begun: bool,
 }
 
@@ -56,9 +58,10 @@ impl Service for HttpServer {
         let Config { source, port, connections_max, idle_ns } = Config::parse(config)?;
         let service = Self { files: files::of(source), idle_ns, part: vec![0; PART_BYTES].into() };
         let defaults = Settings::default();
-        // A client that is waited for is not broken off before.
+        // So TCP does not end a connection before the server's own deadlines do.
         let idle_timeout_ns = defaults.idle_timeout_ns.max(2 * idle_ns);
-        Ok((service, Settings { port, connections_max, idle_timeout_ns, ..defaults }))
+        let send_timeout_ns = Some(SEND_NS_MAX);
+        Ok((service, Settings { port, connections_max, idle_timeout_ns, send_timeout_ns, ..defaults }))
     }
 
     fn accept(&mut self, stream: &mut Stream<'_>) -> Connection {
@@ -74,11 +77,13 @@ impl Service for HttpServer {
                     Ok(response::Sent::All) if response.is_last() => return stream.close(),
                     Ok(response::Sent::All) => {
                         connection.response = None;
-                        connection.has_begun = false;
-                        connection.wait(stream, self.idle_ns);
+                        // A part of the next request may already be here.
+                        connection.has_begun = request::has_begun(&connection.received);
+                        let limit_ns = if connection.has_begun { HEAD_NS_MAX } else { self.idle_ns };
+                        connection.wait(stream, limit_ns);
                     }
                     Ok(response::Sent::Part) => return,
-                    // What was promised cannot be kept, and the client is to notice.
+                    // The announced length cannot be kept, and the client must notice that.
                     Err(_) => return stream.abort(),
                 }
             }
@@ -117,19 +122,19 @@ impl Connection {
         stream.wake_at(Some(self.deadline_ns));
     }
 
-    /// Takes what has come; whether there was something. Closes the connection if there is nothing more to be expected.
+    /// Reads what was received; returns whether there was something. Closes the connection if no more will come.
     fn read(&mut self, stream: &mut Stream<'_>) -> bool {
         let len = self.received.len();
         self.received.resize(HEAD_BYTES_MAX, 0);
         let read = stream.read(&mut self.received[len..]);
         self.received.truncate(len + read.as_ref().map_or(0, |count| *count));
         match read {
-            Ok(count @ 1..) => {
-                if !self.has_begun {
+            Ok(1..) => {
+                if !self.has_begun && request::has_begun(&self.received) {
                     self.has_begun = true;
                     self.wait(stream, HEAD_NS_MAX);
                 }
-                count > 0
+                true
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if self.deadline_ns <= clock::now_ns() {
@@ -139,7 +144,7 @@ impl Connection {
                 }
                 false
             }
-            // All was answered that is whole.
+            // All complete requests are answered.
             _ => {
                 stream.close();
                 false
@@ -148,4 +153,6 @@ impl Connection {
     }
 }
 
-pinion_sdk::export!(Server<HttpServer>);
+// As many packets as a shared instance may get at once: one request on each of hundreds of connections. A packet that
+// finds no slot is dropped, and its client sends it again only after a fifth of a second or more.
+pinion_sdk::export!(Server<HttpServer>, slots = 512);

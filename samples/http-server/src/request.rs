@@ -1,147 +1,165 @@
-//! What a request asks for, and whether it may: the head of one, and the path that its target means. No panic on any bytes.
+//! The parser of requests, by RFC 9110 and RFC 9112: what a request asks for, and whether it is valid. It does not
+//! panic on any bytes.
+//!
+//! ```text
+//!   bytes --> line.rs    method, target and version
+//!                |
+//!             httparse   the fields
+//!                |
+//!             fields.rs  the host, the body's length and the connection's persistence
+//!             target.rs  the target's path and query
+//! ```
 
+mod fields;
+mod line;
+mod target;
+
+use fields::Fields;
 use httparse::{EMPTY_HEADER, Error, Status};
+use line::Line;
+use target::Target;
 
-/// Bytes that a request's head has at most.
+/// Most bytes of a request's head, empty lines before it included.
 pub const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Fields that it has at most.
+/// Most fields of a request's head.
 const FIELDS_MAX: usize = 64;
 
-/// What is sent back.
+/// The part of the file that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The file.
+    /// The file with its head.
     Get,
-    /// What is known of it.
+    /// The head only.
     Head,
 }
 
-/// A request that can be answered.
+/// A valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whether the file is wanted.
+    /// The method.
     pub method: Method,
     /// The path, decoded.
     pub path: String,
-    /// Whether the client may ask for more on the same connection.
+    /// The query after `?`, not decoded.
+    pub query: Option<String>,
+    /// Whether the connection is kept after the answer.
     pub is_kept: bool,
-    /// Whether it is of HTTP/1.0.
+    /// Whether the version is HTTP/1.0.
     pub is_old: bool,
 }
 
-/// A request that is refused, and with it the connection, unless one knows where the next request begins.
+/// A refused request; the connection is closed with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It makes no sense: 400.
+pub struct Refusal {
+    /// Why it is refused.
+    pub reason: Reason,
+    /// Whether it was a HEAD request, so that the answer must have no body.
+    pub is_head: bool,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is malformed or ambiguous: 400.
     Bad,
-    /// Neither GET nor HEAD: 405.
+    /// A known method other than GET and HEAD: 405.
     Method,
+    /// Its target is too long: 414.
+    TargetTooLong,
+    /// An expectation other than `100-continue`: 417.
+    Expectation,
+    /// A target with another scheme: 421.
+    Scheme,
     /// Its head is too long: 431.
     TooLong,
-    /// A version that is not 1: 505.
+    /// An unknown method: 501.
+    UnknownMethod,
+    /// A body with a coding other than `chunked`: 501.
+    Coding,
+    /// A major version other than 1: 505.
     Version,
 }
 
-/// What is known of what has come so far.
+/// The result of parsing the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// There is more to come.
+    /// The head is incomplete.
     Partial,
-    /// A request, whose head has so many bytes.
+    /// A valid request, and the length of its head in bytes.
     Request(Request, usize),
-    /// No request.
+    /// A refused request.
     Refused(Refusal),
 }
 
-/// Reads a request's head.
+/// Parses a request's head.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Parsed {
-    let mut fields = [EMPTY_HEADER; FIELDS_MAX];
-    let mut head = httparse::Request::new(&mut fields);
-    match head.parse(bytes) {
-        Ok(Status::Complete(len)) if len <= HEAD_BYTES_MAX => match judge(&head) {
-            Ok(request) => Parsed::Request(request, len),
-            Err(refusal) => Parsed::Refused(refusal),
-        },
-        Ok(Status::Complete(_)) => Parsed::Refused(Refusal::TooLong),
-        Ok(Status::Partial) if bytes.len() < HEAD_BYTES_MAX => Parsed::Partial,
-        Ok(Status::Partial) | Err(Error::TooManyHeaders) => Parsed::Refused(Refusal::TooLong),
-        Err(Error::Version) => Parsed::Refused(Refusal::Version),
-        Err(_) => Parsed::Refused(Refusal::Bad),
+    // RFC 9112, section 2.2: empty lines before a request are ignored.
+    let start = empty_lines(bytes);
+    let rest = &bytes[start..];
+    let is_head = rest.starts_with(b"HEAD ");
+    let outcome = line::read(rest).and_then(|line| {
+        let Some((line, len)) = line else { return Ok(None) };
+        Ok(judge(&line, &rest[len..])?.map(|(request, fields_len)| (request, start + len + fields_len)))
+    });
+    match outcome {
+        Ok(Some((request, len))) if len <= HEAD_BYTES_MAX => Parsed::Request(request, len),
+        Ok(None) if bytes.len() < HEAD_BYTES_MAX => Parsed::Partial,
+        Ok(_) => Parsed::Refused(Refusal { reason: what_is_too_long(rest), is_head }),
+        Err(reason) => Parsed::Refused(Refusal { reason, is_head }),
     }
 }
 
-fn judge(head: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
-    let is_old = head.version == Some(0);
-    let (mut is_kept, mut hosts, mut has_body) = (!is_old, 0, false);
-    for field in head.headers.iter() {
-        match field.name {
-            name if name.eq_ignore_ascii_case("host") => hosts += 1,
-            name if name.eq_ignore_ascii_case("connection") => {
-                for option in field.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                    if option.eq_ignore_ascii_case(b"close") {
-                        is_kept = false;
-                    } else if is_old && option.eq_ignore_ascii_case(b"keep-alive") {
-                        is_kept = true;
-                    }
-                }
-            }
-            name if name.eq_ignore_ascii_case("content-length") => {
-                let is_number = !field.value.is_empty() && field.value.iter().all(u8::is_ascii_digit);
-                if !is_number {
-                    return Err(Refusal::Bad);
-                }
-                has_body |= field.value.iter().any(|digit| *digit != b'0');
-            }
-            name if name.eq_ignore_ascii_case("transfer-encoding") => has_body = true,
-            _ => {}
-        }
+/// Returns whether there are bytes other than empty lines.
+#[must_use]
+pub fn has_begun(bytes: &[u8]) -> bool {
+    bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
+}
+
+/// Returns the length of the empty lines at the start, in bytes.
+fn empty_lines(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        at += match &bytes[at..] {
+            [b'\r', b'\n', ..] => 2,
+            [b'\n', ..] => 1,
+            _ => return at,
+        };
     }
-    // RFC 9112, section 3.2.
-    if hosts > 1 || (hosts == 0 && !is_old) {
-        return Err(Refusal::Bad);
-    }
-    let method = match head.method {
-        Some("GET") => Method::Get,
-        Some("HEAD") => Method::Head,
-        _ => return Err(Refusal::Method),
+}
+
+fn what_is_too_long(request: &[u8]) -> Reason {
+    let is_target = !request.contains(&b'\n') && request.contains(&b' ');
+    if is_target { Reason::TargetTooLong } else { Reason::TooLong }
+}
+
+/// Validates a request by its line and the bytes after that. Returns none if the head is incomplete, else the request
+/// and the length of its fields in bytes.
+fn judge(line: &Line<'_>, rest: &[u8]) -> Result<Option<(Request, usize)>, Reason> {
+    let mut headers = [EMPTY_HEADER; FIELDS_MAX];
+    let (len, headers) = match httparse::parse_headers(rest, &mut headers) {
+        Ok(Status::Complete(found)) => found,
+        Ok(Status::Partial) => return Ok(None),
+        Err(Error::TooManyHeaders) => return Err(Reason::TooLong),
+        Err(_) => return Err(Reason::Bad),
     };
-    let path = path_of(head.path.unwrap_or_default()).ok_or(Refusal::Bad)?;
-    // Where a body ends nobody looks, and what follows it is no request for us.
-    Ok(Request { method, path, is_kept: is_kept && !has_body, is_old })
-}
-
-/// The path that a request's target means: decoded, without what is behind `?`, and with nothing that leads up or nowhere.
-fn path_of(target: &str) -> Option<String> {
-    let target = match target.split_once("://") {
-        // As if it were said to a proxy (RFC 9112, section 3.2.2).
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest.find('/').map_or("/", |at| &rest[at..]),
-        _ => target,
+    let fields = Fields::read(headers, line.is_old)?;
+    if !is_known(line.method) {
+        return Err(Reason::UnknownMethod);
+    }
+    let target = target::read(line.method, line.target)?;
+    let method = match line.method {
+        "GET" => Method::Get,
+        "HEAD" => Method::Head,
+        _ => return Err(Reason::Method),
     };
-    let encoded = target.split(['?', '#']).next().unwrap_or_default();
-    if !encoded.starts_with('/') {
-        return None;
-    }
-    let decoded = decode(encoded)?;
-    let parts = decoded.split('/').skip(1);
-    let leads_away = |part: &str| part == "." || part == ".." || part.contains(['\0', '\\']);
-    let count = parts.clone().count();
-    let is_plain = parts.enumerate().all(|(at, part)| !leads_away(part) && (!part.is_empty() || at + 1 == count));
-    is_plain.then_some(decoded)
+    let Target::Path { path, query } = target else { return Err(Reason::Bad) };
+    // Bodies are not read, so the following bytes may be a body.
+    let is_kept = fields.is_kept && !fields.has_body;
+    Ok(Some((Request { method, path, query, is_kept, is_old: line.is_old }, len)))
 }
 
-fn decode(encoded: &str) -> Option<String> {
-    let mut bytes = encoded.bytes();
-    let mut decoded = Vec::with_capacity(encoded.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
-                (high * 16 + low) as u8
-            }
-            plain => plain,
-        });
-    }
-    String::from_utf8(decoded).ok()
+/// Returns whether RFC 9110 or RFC 5789 defines the method.
+fn is_known(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH")
 }

@@ -1,15 +1,16 @@
-//! What is sent back: a head, written at once, and a body, as far as there is room.
+//! Responses: a head, written at once, and a body, sent as far as there is room.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use pinion_sdk::tcp::Stream;
 
 use crate::files::Found;
-use crate::request::{Method, Refusal, Request};
+use crate::request::{Method, Reason, Refusal, Request};
 
-/// Room that a head needs, whatever is in it but for a path.
+/// Room for any head, except for a path in it.
 const FIELDS_ROOM: usize = 512;
-/// Room that any head needs: a path has less than a request's head, and each of its bytes becomes three at most.
+/// Room for any head. A path and its query are shorter than a request's head, and encoding takes at most three bytes
+/// for each of theirs.
 pub const HEAD_ROOM: usize = FIELDS_ROOM + 3 * crate::request::HEAD_BYTES_MAX;
 
 /// How much of a response was sent.
@@ -23,16 +24,16 @@ pub enum Sent {
 
 /// A response under way.
 pub struct Response {
-    /// Empty once it was written.
+    /// Empty once it was sent.
     head: Vec<u8>,
     body: Box<dyn Read>,
-    /// Bytes of the body to be sent.
+    /// Bytes of the body left to send.
     left: u64,
     is_last: bool,
 }
 
 impl Response {
-    /// What was found for a request.
+    /// Makes the response for what a request's path names.
     #[must_use]
     pub fn of(request: &Request, found: Found) -> Self {
         match found {
@@ -41,13 +42,15 @@ impl Response {
                 Self::new("200 OK", &fields, len, bytes, request)
             }
             Found::Directory => {
-                let fields = format!("Location: {}/\r\n", encode(&request.path));
+                // A location with one slash at its start is on this host: a path never begins with two slashes.
+                let query = request.query.as_ref().map_or_else(String::new, |query| format!("?{}", visible(query)));
+                let fields = format!("Location: {}/{query}\r\n", encode(&request.path));
                 Self::saying("301 Moved Permanently", &fields, request)
             }
         }
     }
 
-    /// For a request whose file cannot be had.
+    /// Makes the response for a request whose file cannot be read.
     #[must_use]
     pub fn without(request: &Request, why: ErrorKind) -> Self {
         let status = match why {
@@ -60,20 +63,25 @@ impl Response {
         Self::saying(status, "", request)
     }
 
-    /// For what is no request. It is the connection's last.
+    /// Makes the response for a refused request. It is the connection's last.
     #[must_use]
     pub fn refusing(refusal: Refusal) -> Self {
-        let (status, fields) = match refusal {
-            Refusal::Bad => ("400 Bad Request", ""),
-            Refusal::Method => ("405 Method Not Allowed", "Allow: GET, HEAD\r\n"),
-            Refusal::TooLong => ("431 Request Header Fields Too Large", ""),
-            Refusal::Version => ("505 HTTP Version Not Supported", ""),
+        let (status, fields) = match refusal.reason {
+            Reason::Bad => ("400 Bad Request", ""),
+            Reason::Method => ("405 Method Not Allowed", "Allow: GET, HEAD\r\n"),
+            Reason::TargetTooLong => ("414 URI Too Long", ""),
+            Reason::Expectation => ("417 Expectation Failed", ""),
+            Reason::Scheme => ("421 Misdirected Request", ""),
+            Reason::TooLong => ("431 Request Header Fields Too Large", ""),
+            Reason::UnknownMethod | Reason::Coding => ("501 Not Implemented", ""),
+            Reason::Version => ("505 HTTP Version Not Supported", ""),
         };
-        let nothing = Request { method: Method::Get, path: String::new(), is_kept: false, is_old: false };
+        let method = if refusal.is_head { Method::Head } else { Method::Get };
+        let nothing = Request { method, path: String::new(), query: None, is_kept: false, is_old: false };
         Self::saying(status, fields, &nothing)
     }
 
-    /// A status, with itself as its body.
+    /// Makes a response whose body is its status.
     fn saying(status: &str, fields: &str, request: &Request) -> Self {
         let text = format!("{status}\n").into_bytes();
         let fields = format!("{fields}Content-Type: text/plain; charset=utf-8\r\n");
@@ -91,17 +99,17 @@ impl Response {
         Self { head, body, left, is_last: !request.is_kept }
     }
 
-    /// Whether the connection is to be closed after it.
+    /// Returns whether the connection is to be closed after it.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.is_last
     }
 
-    /// Sends what there is room for. The head needs [`HEAD_ROOM`].
+    /// Sends as much as there is room for. The head needs [`HEAD_ROOM`].
     ///
     /// # Errors
     ///
-    /// The connection is broken off, or the body is shorter than its head says.
+    /// The connection was reset, or the body is shorter than its head announced.
     pub fn send(&mut self, stream: &mut Stream<'_>, part: &mut [u8]) -> io::Result<Sent> {
         if !self.head.is_empty() {
             stream.write_all(&self.head)?;
@@ -124,7 +132,19 @@ impl Response {
     }
 }
 
-/// A path as it stands in a field: what is more than letters, digits and slashes as `%` and two digits.
+/// Returns a query with all bytes escaped that may not occur in a field.
+fn visible(query: &str) -> String {
+    let mut encoded = String::with_capacity(query.len());
+    for byte in query.bytes() {
+        match byte {
+            b'!'..=b'~' => encoded.push(byte.into()),
+            other => encoded.push_str(&format!("%{other:02X}")),
+        }
+    }
+    encoded
+}
+
+/// Encodes a path for a field: bytes other than letters, digits and slashes become `%` and two digits.
 fn encode(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {

@@ -1,6 +1,6 @@
-//! Answers ICMP echo requests, which is what `ping` sends, over IPv4 and IPv6, for whatever address they are sent to.
+//! Answers ICMP echo requests, as `ping` sends them, over IPv4 and IPv6, for every destination address.
 //!
-//! [`reply::turn`] makes a reply of a request, in place; this file is the function around it.
+//! [`reply::turn`] turns a request into its reply, in place; this file is the function around it.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,8 @@ impl Function for IcmpEcho {
 }
 
 impl IcmpEcho {
-    /// Counts, and says so now and then: a faulty link or a hostile client must not fill the log.
+    /// Counts the message, and logs the count at most every ten seconds: a faulty link or a hostile client must not
+    /// fill the log.
     fn count_bad_checksum(&mut self) {
         self.bad_checksums += 1;
         let now_ns = clock::now_ns();

@@ -1,7 +1,9 @@
-//! Turns an echo request into its reply, in place. No state, no allocation, and no panic on any bytes.
+//! Turns an echo request into its reply, in place. It has no state, does not allocate, and does not panic on any bytes.
 //!
-//! The frame's length, a VLAN tag, IP options, the traffic class and the payload stay as they are, so a reply takes
-//! one pass over the message: to verify the request's checksum. The reply's follows from it, for only the type differs.
+//! The frame's length, VLAN tags, IP options, the traffic class and the payload stay unchanged. So a reply takes one
+//! pass over the message, to verify the request's checksum. The reply's checksum follows from the request's, as only
+//! the type differs. If the message sums up to zero, which at most one in 65,536 does, the reply's checksum is computed
+//! anew: a message of zeros has 0xffff, any other has 0x0000.
 
 use pinion_sdk::checksum;
 use pinion_sdk::wire::{
@@ -17,21 +19,21 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHERTYPE_VLAN: [u8; 2] = [0x81, 0x00];
 const ETHERTYPE_SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 
-/// VLAN tags looked past: one, or a provider's and a customer's.
+/// Most VLAN tags that are skipped: one, or a provider's and a customer's.
 const VLAN_TAGS_MAX: usize = 2;
 
-/// Why a frame gets no reply. It may be half turned then, and is to be dropped.
+/// Why a frame gets no reply. The frame may be partly turned then, and must be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
     /// Shorter than its headers say.
     Truncated,
-    /// To a group, or from an address that nobody can have.
+    /// Its destination is a group address, or its source is not a valid host address.
     NotUnicast,
-    /// A part of an IPv4 datagram only.
+    /// A fragment of an IPv4 datagram.
     Fragment,
-    /// The IPv4 header's checksum or the message's is wrong.
+    /// The checksum of the IPv4 header or of the message is wrong.
     BadChecksum,
-    /// No echo request.
+    /// It is not an echo request.
     OtherTraffic,
 }
 
@@ -39,7 +41,7 @@ pub enum Ignored {
 ///
 /// # Errors
 ///
-/// The frame deserves no reply.
+/// The frame gets no reply.
 pub fn turn(frame: &mut [u8]) -> Result<(), Ignored> {
     let (addresses, rest) = frame.split_at_mut_checked(12).ok_or(Ignored::Truncated)?;
     let (ethertype, datagram) = network_layer(rest)?;
@@ -51,7 +53,7 @@ pub fn turn(frame: &mut [u8]) -> Result<(), Ignored> {
     turn_ethernet(addresses)
 }
 
-/// What follows the MAC addresses, and perhaps VLAN tags: the EtherType and its payload.
+/// Skips up to two VLAN tags; returns the EtherType and its payload.
 fn network_layer(rest: &mut [u8]) -> Result<([u8; 2], &mut [u8]), Ignored> {
     let mut rest = rest;
     for _ in 0..=VLAN_TAGS_MAX {
@@ -105,11 +107,12 @@ fn turn_icmpv4(message: &mut [u8]) -> Result<(), Ignored> {
         return Err(Ignored::BadChecksum);
     }
     icmp.set_msg_type(Icmpv4Message::EchoReply);
-    icmp.set_checksum(checksum::update(
-        icmp.checksum(),
-        first_word(Icmpv4Message::EchoRequest.into()),
-        first_word(Icmpv4Message::EchoReply.into()),
-    ));
+    let (request, reply) = (Icmpv4Message::EchoRequest.into(), Icmpv4Message::EchoReply.into());
+    match checksum::update(icmp.checksum(), first_word(request), first_word(reply)) {
+        // The difference does not tell which of the two representations of zero is right.
+        0 | 0xffff => icmp.fill_checksum(),
+        sum => icmp.set_checksum(sum),
+    }
     Ok(())
 }
 
@@ -138,7 +141,9 @@ fn turn_icmpv6(message: &mut [u8], source: Ipv6Address, destination: Ipv6Address
         return Err(Ignored::BadChecksum);
     }
     icmp.set_msg_type(Icmpv6Message::EchoReply);
-    // Addresses are part of the sum, but a sum does not mind them swapped.
+    // The sum covers the addresses, but swapping them does not change it. As the pseudo header makes the data never all
+    // zero,
+    // their checksum is never 0xffff.
     icmp.set_checksum(checksum::update(
         icmp.checksum(),
         first_word(Icmpv6Message::EchoRequest.into()),
@@ -147,7 +152,7 @@ fn turn_icmpv6(message: &mut [u8], source: Ipv6Address, destination: Ipv6Address
     Ok(())
 }
 
-/// A message's type and a code of zero.
+/// Returns the first word of a message of this type, with code zero.
 fn first_word(message_type: u8) -> u16 {
     u16::from_be_bytes([message_type, 0])
 }

@@ -65,7 +65,7 @@ fn deliver(frame: &[u8]) -> Verdict {
     Harness::<IcmpEcho>::new(b"").unwrap().deliver(&[frame]).remove(0)
 }
 
-/// That `reply` answers `request`, whose IPv4 header starts at `at`.
+/// Asserts that `reply` answers `request`, whose IPv4 header starts at `at`.
 fn assert_answers_v4(reply: &[u8], request: &[u8], at: usize) {
     assert_eq!(reply.len(), request.len());
     assert_eq!(reply[..6], CLIENT_MAC);
@@ -91,6 +91,45 @@ fn a_ping_over_ipv4_is_answered() {
     let verdict = deliver(&request);
     assert_eq!(verdict.outcome, Outcome::Replied);
     assert_answers_v4(&verdict.bytes, &request, 14);
+}
+
+/// Returns an IPv4 request and its reply; `rest` is what follows the checksum: identifier, sequence number and payload.
+fn messages(rest: &[u8]) -> [Vec<u8>; 2] {
+    [8, 0].map(|kind| {
+        let mut message = [&[kind, 0, 0, 0][..], rest].concat();
+        let sum = checksum::of(&message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        message
+    })
+}
+
+#[test]
+fn a_reply_of_zeros_has_the_checksum_0xffff() {
+    for payload_len in [0, 1, 2, 7, 8, 56, 1472] {
+        let [request, reply] = messages(&vec![0; 4 + payload_len]);
+        assert_eq!((&request[2..4], &reply[2..4]), (&[0xf7, 0xff][..], &[0xff, 0xff][..]));
+        let verdict = deliver(&ethernet(&[], [0x08, 0x00], &ipv4(&[], [0, 0], &request)));
+        assert_eq!(verdict.outcome, Outcome::Replied);
+        assert_eq!(verdict.bytes[34..], reply, "{payload_len} bytes");
+    }
+}
+
+#[test]
+fn a_reply_that_comes_to_zero_without_being_zero_has_the_checksum_0x0000() {
+    for rest in [&[0xff, 0xff, 0, 0][..], &[0, 0, 0xff, 0xff], &[0x12, 0x34, 0xed, 0xcb], &[0, 0, 0, 0, 0xff, 0xff]] {
+        let [request, reply] = messages(rest);
+        assert_eq!(reply[2..4], [0, 0]);
+        let verdict = deliver(&ethernet(&[], [0x08, 0x00], &ipv4(&[], [0, 0], &request)));
+        assert_eq!(verdict.bytes[34..], reply, "{rest:?}");
+    }
+}
+
+#[test]
+fn a_request_that_has_the_other_zero_is_answered() {
+    // To a receiver 0xffff and 0x0000 are the same, except for data of zeros. The sum of this request comes to zero.
+    let request = [8, 0, 0xff, 0xff, 0xf7, 0xff, 0, 0];
+    let verdict = deliver(&ethernet(&[], [0x08, 0x00], &ipv4(&[], [0, 0], &request)));
+    assert_eq!(verdict.bytes[34..], messages(&[0xf7, 0xff, 0, 0])[1]);
 }
 
 #[test]
@@ -213,6 +252,19 @@ proptest! {
         prop_assert_eq!(verdict.outcome, Outcome::Replied);
         assert_answers_v4(&verdict.bytes, &request, 14);
         prop_assert_eq!(deliver(&ping_v6(&payload)).outcome, Outcome::Replied);
+    }
+
+    #[test]
+    fn a_reply_has_the_checksum_that_a_new_computation_gives(
+        words in proptest::collection::vec(prop_oneof![3 => Just(0), 1 => Just(0xffff), 1 => any::<u16>()], 2..8), to_zero: bool,
+    ) {
+        let mut rest: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        if to_zero {
+            rest.extend(checksum::of(&rest).to_be_bytes());
+        }
+        let [request, reply] = messages(&rest);
+        let verdict = deliver(&ethernet(&[], [0x08, 0x00], &ipv4(&[], [0, 0], &request)));
+        prop_assert_eq!(&verdict.bytes[34..], &reply[..]);
     }
 
     #[test]

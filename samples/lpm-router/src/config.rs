@@ -1,4 +1,4 @@
-//! What a stage is configured with, and the [`Routes`] and next hops it becomes.
+//! The configuration of a stage, and the [`Routes`] and next hops that it becomes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,32 +11,32 @@ use crate::table::{Hop, Route, Table};
 
 /// Outputs that a stage of a chain can have.
 const OUTPUTS_MAX: u16 = 16;
-/// Next hops that there can be.
+/// Most next hops.
 const HOPS_MAX: usize = 4096;
-/// A route to nowhere, and nobody is told.
+/// A route whose packets are dropped without an ICMP error.
 const BLACKHOLE: &str = "blackhole";
-/// A route to nowhere, of which the sender is told.
+/// A route whose packets are dropped with an ICMP error to the sender.
 const UNREACHABLE: &str = "unreachable";
 
-/// The configuration, as its TOML has it.
+/// The configuration, as deserialized from TOML.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The router's own hardware address.
     pub mac: Mac,
-    /// From which errors are sent: one address of each version at most.
+    /// The source addresses of ICMP errors: at most one of each version.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
-    /// Errors that may be sent in a second.
+    /// Most errors that may be sent in a second.
     #[serde(default = "errors_per_second")]
     pub errors_per_second: u32,
-    /// Where packets can be sent.
+    /// The next hops.
     #[serde(default)]
     pub next_hop: Vec<NextHop>,
-    /// Where which are.
+    /// The routes.
     #[serde(default)]
     pub route: Vec<RouteTo>,
-    /// The same for many: a prefix and a next hop's name in each line.
+    /// Further routes: a prefix and a next hop's name in each line.
     #[serde(default)]
     pub routes: String,
 }
@@ -45,18 +45,18 @@ fn errors_per_second() -> u32 {
     100
 }
 
-/// A neighbour.
+/// A next hop.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NextHop {
-    /// What routes call it.
+    /// The name by which routes refer to it.
     pub name: String,
-    /// The output of the stage that it is behind.
+    /// The stage's output that leads to it.
     #[serde(default)]
     pub output: u16,
     /// Its hardware address.
     pub mac: Mac,
-    /// The router's own there, if it is not `mac` of the whole.
+    /// The router's own hardware address on that link, if it is not the configuration's `mac`.
     pub source_mac: Option<Mac>,
 }
 
@@ -64,9 +64,9 @@ pub struct NextHop {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteTo {
-    /// Addresses.
+    /// The prefix of its destinations.
     pub prefix: IpNet,
-    /// A next hop's name.
+    /// The next hop's name.
     pub via: String,
 }
 
@@ -90,23 +90,23 @@ impl TryFrom<String> for Mac {
     }
 }
 
-/// What is done with packets for a prefix.
+/// What the router does with packets for a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// They go to a neighbour.
+    /// It sends them to a next hop.
     Forward {
-        /// By this output.
+        /// On this output.
         output: u16,
-        /// Destination and source, as they stand in a frame.
+        /// Destination and source address, in the order of a frame.
         macs: [u8; 12],
     },
-    /// They are dropped.
+    /// It drops them.
     Blackhole,
-    /// They are dropped, and their sender is told.
+    /// It drops them and sends their senders an ICMP error.
     Unreachable,
 }
 
-/// All that a router knows.
+/// The router's tables and next hops.
 #[derive(Clone, Debug)]
 pub struct Routes {
     actions: Vec<Action>,
@@ -115,11 +115,12 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Those of a configuration, and those of a list that the module brings; the configuration's count where both have a prefix.
+    /// Makes the routes of a configuration and of a list that is compiled into the module. If both have a route for a
+    /// prefix, the configuration's is used.
     ///
     /// # Errors
     ///
-    /// What contradicts itself, or names what there is not.
+    /// A contradiction, or an undefined next hop.
     pub fn new(config: &Config, list: &str) -> Result<Self, InitError> {
         let (names, actions) = hops(config)?;
         let mut reader = Reader { names, v4: Vec::new(), v6: Vec::new() };
@@ -130,20 +131,20 @@ impl Routes {
             own.add(route.prefix, &route.via).map_err(InitError::new)?;
         }
         own.refuse_twice()?;
-        // Of two routes for one prefix, a table takes the later.
+        // Of two routes for a prefix, the table uses the later.
         reader.v4.append(&mut own.v4);
         reader.v6.append(&mut own.v6);
         Ok(Self { actions, v4: Table::new(reader.v4), v6: Table::new(reader.v6) })
     }
 
-    /// What is done with packets for this address.
+    /// Returns what to do with packets for this address.
     #[inline]
     #[must_use]
     pub fn for_v4(&self, address: Ipv4Addr) -> Action {
         self.action(self.v4.lookup(address.to_bits()))
     }
 
-    /// What is done with packets for this address.
+    /// Returns what to do with packets for this address.
     #[inline]
     #[must_use]
     pub fn for_v6(&self, address: Ipv6Addr) -> Action {
@@ -159,14 +160,14 @@ type Names = BTreeMap<String, Hop>;
 
 fn hops(config: &Config) -> Result<(Names, Vec<Action>), InitError> {
     if config.next_hop.len() > HOPS_MAX {
-        return Err(InitError::new(format!("{} next hops, where {HOPS_MAX} are the most", config.next_hop.len())));
+        return Err(InitError::new(format!("{} next hops; at most {HOPS_MAX} are possible", config.next_hop.len())));
     }
     let mut names = Names::from([(BLACKHOLE.to_owned(), 0), (UNREACHABLE.to_owned(), 1)]);
     let mut actions = vec![Action::Blackhole, Action::Unreachable];
     for hop in &config.next_hop {
         let NextHop { name, output, .. } = hop;
         if *output >= OUTPUTS_MAX {
-            return Err(InitError::new(format!("next hop {name:?}: output {output} is none, they are 0 to 15")));
+            return Err(InitError::new(format!("next hop {name:?}: output {output}; 0 to 15 are possible")));
         }
         if name.is_empty() || name.contains(char::is_whitespace) {
             return Err(InitError::new(format!("next hop {name:?}: a name is a word without spaces")));
@@ -182,7 +183,7 @@ fn hops(config: &Config) -> Result<(Names, Vec<Action>), InitError> {
     Ok((names, actions))
 }
 
-/// Routes as they are read.
+/// Routes while they are read.
 struct Reader {
     names: Names,
     v4: Vec<Route<u32>>,
@@ -190,7 +191,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Lines of a prefix and a name; `#` starts a comment.
+    /// Reads lines of a prefix and a name; `#` starts a comment.
     fn list(&mut self, of: &str, list: &str) -> Result<(), InitError> {
         for (number, line) in list.lines().enumerate() {
             let refuse = |problem: String| InitError::new(format!("{of}, line {}: {problem}", number + 1));

@@ -1,10 +1,10 @@
-//! What a router looks at in a frame, checked once. No allocation, and no panic on any bytes.
+//! The fields of a frame that a router uses, checked once. It does not allocate, and does not panic on any bytes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pinion_sdk::checksum;
 
-/// VLAN tags looked past: one, or a provider's and a customer's. They stay as they are.
+/// Most VLAN tags that are skipped: one, or a provider's and a customer's. They stay unchanged.
 const VLAN_TAGS_MAX: usize = 2;
 const ETHERTYPE_AT: usize = 12;
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -15,42 +15,42 @@ const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
 const IPV4_HEADER_MIN: usize = 20;
 const IPV4_TTL_AT: usize = 8;
 const IPV4_CHECKSUM_AT: usize = 10;
-/// Bytes of the header of IPv6.
+/// Length of the IPv6 header, in bytes.
 pub const IPV6_HEADER: usize = 40;
 const IPV6_HOP_LIMIT_AT: usize = 7;
 
-/// Why a frame is not routed, and nobody told.
+/// Why a frame is dropped without an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unroutable {
     /// Neither IPv4 nor IPv6, shorter than its headers say, or with a wrong checksum.
     Malformed,
-    /// To a group or a broadcast, or of addresses that are good on a link or a host only.
+    /// Its destination is a group or broadcast address, or an address is valid on a link or a host only.
     OutOfScope,
 }
 
 /// A datagram that may be forwarded. Invariant: `at + len` is at most the frame's length, and `header_len` at most `len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Where in the frame it starts.
+    /// Its start in the frame.
     pub at: usize,
-    /// Its bytes, without what the frame may have behind them.
+    /// Its length in bytes, without the frame's padding.
     pub len: usize,
-    /// Bytes of its IP header.
+    /// Length of its IP header, in bytes.
     pub header_len: usize,
-    /// Who sent it.
+    /// Source address.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// Destination address.
     pub destination: IpAddr,
-    /// How many more routers it may pass.
+    /// Hop limit, or TTL.
     pub hop_limit: u8,
 }
 
 impl Datagram {
-    /// Reads a frame. The header of IPv4 is summed unless the device has.
+    /// Parses a frame. Verifies the checksum of an IPv4 header unless the device has.
     ///
     /// # Errors
     ///
-    /// It is none that a router forwards.
+    /// A router does not forward the frame.
     pub fn of(frame: &[u8], is_summed: bool) -> Result<Self, Unroutable> {
         let mut at = ETHERTYPE_AT;
         for _ in 0..=VLAN_TAGS_MAX {
@@ -76,7 +76,7 @@ impl Datagram {
         Err(Unroutable::Malformed)
     }
 
-    /// Takes one from the hop limit, of the frame that this was read from.
+    /// Decrements the hop limit in the frame that this was parsed from.
     pub fn age(&self, frame: &mut [u8]) {
         match self.source {
             IpAddr::V4(_) => {
@@ -128,7 +128,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|word| u16::from_be_bytes([word[0], word[1]]))
 }
 
-/// Not of RFC 1812, 5.3.7: this network, loopback, a group, reserved or broadcast; nor of the link alone (RFC 3927).
+/// Returns whether it is a host's address: none of RFC 1812, 5.3.7 (this network, loopback, multicast, reserved,
+/// broadcast), and not link-local (RFC 3927).
 fn is_host_v4(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224 && !address.is_link_local()

@@ -1,4 +1,4 @@
-//! Errors that are sent back (RFC 792, 1812 and 4443): whether one may be, and the packet turned into it in its own slot.
+//! ICMP errors (RFC 792, 1812 and 4443): decides whether one may be sent, and turns the packet into it in its own slot.
 //!
 //! ```text
 //!   received   | Ethernet, tags | datagram ...........................|
@@ -15,19 +15,19 @@ const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
 const IPV4_HEADER: usize = 20;
 const ICMP_HEADER: usize = 8;
-/// Most bytes of an error by IPv4 (RFC 1812, 4.3.2.3), and by IPv6, where it is the least MTU there is.
+/// Longest error over IPv4 (RFC 1812, 4.3.2.3), and over IPv6, where it is the least MTU.
 const IPV4_ERROR_MAX: usize = 576;
 const IPV6_ERROR_MAX: usize = 1280;
 const HOP_LIMIT: u8 = 64;
-/// Precedence 6, internetwork control (RFC 1812, 4.3.2.5), of IPv4's second byte.
+/// Second byte of the IPv4 header: precedence 6, internetwork control (RFC 1812, 4.3.2.5).
 const INTERNETWORK_CONTROL: u8 = 0xc0;
-/// IPv6 extension headers looked past.
+/// Most IPv6 extension headers that are skipped.
 const EXTENSIONS_MAX: usize = 8;
 
 /// Why a packet is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// It may pass no more routers.
+    /// Its hop limit is used up.
     TimeExceeded,
     /// There is no route for it.
     NoRoute,
@@ -49,8 +49,8 @@ impl Problem {
     }
 }
 
-/// Whether anybody may be told of a problem with this datagram: not about errors, nor about fragments but the first. What is
-/// from or to no single host is not read as a datagram at all.
+/// Returns whether an ICMP error may be sent about this datagram: not if it is an ICMP error itself, nor a fragment
+/// other than the first. Datagrams from or to group addresses are refused earlier, by [`Datagram::of`].
 #[must_use]
 pub fn may_be_told(frame: &[u8], datagram: &Datagram) -> bool {
     let Some(bytes) = frame.get(datagram.at..datagram.at + datagram.len) else { return false };
@@ -71,7 +71,8 @@ pub fn may_be_told(frame: &[u8], datagram: &Datagram) -> bool {
     }
 }
 
-/// The protocol above IPv6 and its bytes; none if the headers before do not say, or it is not the start.
+/// Returns the protocol above IPv6 and its bytes; none if the headers before it do not tell, or if it is a later
+/// fragment.
 fn upper_layer(datagram: &[u8]) -> Option<(u8, &[u8])> {
     let mut protocol = *datagram.get(6)?;
     let mut rest = datagram.get(IPV6_HEADER..)?;
@@ -92,7 +93,7 @@ fn upper_layer(datagram: &[u8]) -> Option<(u8, &[u8])> {
     None
 }
 
-/// A packet that cannot become an error: there is no address to send one from, or no room for its headers.
+/// The packet cannot become an error: there is no source address for it, or no room for its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Untold;
 
@@ -102,7 +103,7 @@ impl From<NoRoom> for Untold {
     }
 }
 
-/// From whom errors are.
+/// The source of ICMP errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     mac: [u8; 6],
@@ -111,7 +112,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender with these addresses.
+    /// Makes a source with these addresses.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl Sender {
         Ok(sender)
     }
 
-    /// Whether a datagram is for the router itself.
+    /// Returns whether a datagram is for the router itself.
     #[must_use]
     pub fn is_own(&self, datagram: &Datagram) -> bool {
         match datagram.destination {
@@ -139,11 +140,11 @@ impl Sender {
         }
     }
 
-    /// Turns a packet into the error about it.
+    /// Turns a packet into the ICMP error about it.
     ///
     /// # Errors
     ///
-    /// It cannot be one; it is to be dropped.
+    /// It cannot become one, and must be dropped.
     pub fn turn(&self, packet: &mut Packet<'_>, datagram: &Datagram, problem: Problem) -> Result<(), Untold> {
         match datagram.source {
             IpAddr::V4(to) => self.turn_v4(packet, datagram, problem, self.v4.ok_or(Untold)?, to),
@@ -203,15 +204,15 @@ impl Sender {
         error[8..24].copy_from_slice(&from.octets());
         error[24..40].copy_from_slice(&to.octets());
         error[40..48].copy_from_slice(&[problem.type_v6(), 0, 0, 0, 0, 0, 0, 0]);
-        // Both addresses lie before the message; length and protocol are what else the sum has.
+        // Both addresses are directly before the message; the sum also covers length and protocol.
         let sum = checksum::update(checksum::of(&error[8..]), 0, message_len);
         let sum = checksum::update(sum, 0, PROTOCOL_ICMPV6.into());
         error[42..44].copy_from_slice(&sum.to_be_bytes());
         Ok(())
     }
 
-    /// Makes room before the datagram, sends the frame back to where it came from, and cuts its end off; the bytes behind its
-    /// tags, `len` of them.
+    /// Makes room before the datagram, turns the frame back to its sender, and truncates it. Returns the `len` bytes
+    /// behind its tags.
     fn open<'p>(
         &self,
         packet: &'p mut Packet<'_>,

@@ -1,11 +1,11 @@
-//! A router for IPv4 and IPv6: each packet goes to the neighbour that the longest prefix of its destination names.
+//! A router for IPv4 and IPv6: forwards each packet to the next hop of the longest prefix that matches its destination.
 //!
 //! ```text
 //!   configuration --config.rs--> Routes: next hops, and a table.rs per version of IP       once, when the chain is made
 //!   frame --datagram.rs--> Datagram --Routes--> an output, or an error made by icmp.rs     for each packet
 //! ```
 //!
-//! The tables are part of the snapshot that instances start from, so that they share its memory and none makes one.
+//! The tables are part of the snapshot from which instances start, so instances share their memory and build none.
 
 #![forbid(unsafe_code)]
 
@@ -24,23 +24,23 @@ use pinion_sdk::{Batch, Checksum, Function, InitError, Packet, clock, info};
 /// Time between two log lines.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 
-/// Routes that were taken into the module when it was built.
+/// Routes that were compiled into the module.
 const BUILT_IN: &str = include_str!(concat!(env!("OUT_DIR"), "/routes.txt"));
 
-/// What became of packets that were not forwarded.
+/// Counts of packets that were not forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Neither IPv4 nor IPv6, cut short, or with a wrong checksum.
+    /// Neither IPv4 nor IPv6, truncated, or with a wrong checksum.
     pub malformed: u64,
-    /// From or to where no router forwards: groups, the link, this host.
+    /// From or to addresses that no router forwards: groups, the link, this host.
     pub out_of_scope: u64,
-    /// They have gone too far.
+    /// With a used-up hop limit.
     pub expired: u64,
-    /// There is no route.
+    /// Without a route.
     pub unreachable: u64,
-    /// The route says so.
+    /// With a route to the black hole.
     pub blackholed: u64,
-    /// Errors that were sent for them.
+    /// ICMP errors that were sent for them.
     pub errors: u64,
 }
 
@@ -78,7 +78,7 @@ impl Function for Router {
 }
 
 impl Router {
-    /// What became of packets so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
@@ -116,7 +116,7 @@ impl Router {
         }
     }
 
-    /// Tells the packet's sender, if he may be told.
+    /// Sends the packet's sender an ICMP error, if one may be sent.
     #[cold]
     fn refuse(&mut self, mut packet: Packet<'_>, datagram: &Datagram, problem: Problem) {
         if !icmp::may_be_told(packet.data(), datagram) || !self.limiter.allows(clock::now_ns()) {

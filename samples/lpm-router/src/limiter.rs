@@ -1,23 +1,23 @@
-//! How many errors a second may be sent: whoever sends packets that expire must not make a flood of the answers.
+//! Limits how many ICMP errors are sent per second: a sender of packets that expire must not cause a flood of errors.
 
-/// Lets so many pass in a second, and a tenth of that at once.
+/// A rate limiter: so many events per second, with a burst of a tenth of that.
 #[derive(Clone, Copy, Debug)]
 pub struct Limiter {
     interval_ns: u64,
     burst_ns: u64,
-    /// When the next one would be due if they came evenly.
+    /// When the next event would be due if events came evenly.
     due_ns: u64,
 }
 
 impl Limiter {
-    /// A limit that has not been used; none pass if it is zero.
+    /// Makes an unused limiter; with a rate of zero it lets no event pass.
     #[must_use]
     pub fn new(per_second: u32) -> Self {
         let interval_ns = 1_000_000_000_u64.checked_div(per_second.into()).unwrap_or(u64::MAX);
         Self { interval_ns, burst_ns: 100_000_000, due_ns: 0 }
     }
 
-    /// Whether one may pass now.
+    /// Returns whether an event may happen now.
     pub fn allows(&mut self, now_ns: u64) -> bool {
         let due_ns = self.due_ns.max(now_ns);
         if self.interval_ns == u64::MAX || due_ns - now_ns > self.burst_ns {
@@ -33,7 +33,7 @@ mod tests {
     use super::Limiter;
 
     #[test]
-    fn a_second_lets_pass_what_it_may_and_little_at_once() {
+    fn the_rate_and_the_burst_are_limited() {
         let mut limiter = Limiter::new(100);
         let passed = (0..1000).filter(|_| limiter.allows(5_000_000_000)).count();
         assert_eq!(passed, 11);

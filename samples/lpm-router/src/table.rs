@@ -1,46 +1,46 @@
-//! The forwarding table: which next hop an address has.
+//! The forwarding table: the next hop of an address.
 //!
-//! Prefixes either nest or are disjoint, so the whole of a table is a list of ranges that do not overlap, each with the hop of the
-//! longest prefix that covers it: `n` prefixes make `2 n + 1` ranges at most, whatever they are. A lookup finds the
-//! last range that starts at the address or before: an index of the top bits says among which few, and a binary search does
-//! the rest. That is DXR (Zec, Rizzo, Mikuc, 2012), for addresses of both lengths.
+//! Prefixes either nest or are disjoint. So the table is a list of disjoint ranges, each with the hop of the longest
+//! prefix that covers it. `n` prefixes make at most `2 n + 1` ranges. A lookup finds the last range that starts at or
+//! before the address: an index of the top bits narrows it to a few ranges, and a binary search finds it among these.
+//! That is DXR (Zec, Rizzo, Mikuc, 2012), for addresses of both lengths.
 //!
 //! ```text
-//!   index    | 0 | 1 | 1 | 3 | ...        by an address's top bits: the range that it lies in if the rest is zeroes
+//!   index    | 0 | 1 | 1 | 3 | ...        by an address's top bits: the range of the address whose other bits are zero
 //!                  |
 //!   starts   | 0.0.0.0 | 10.0.0.0 | 10.1.0.0 | 10.2.0.0 | 11.0.0.0 |
 //!   hops     | none    | a        | b        | a        | none     |
 //! ```
 //!
-//! Made once, and never changed: no lookup allocates or panics, and each takes at most as many steps as the number of
-//! ranges has bits.
+//! The table is built once and never changed. No lookup allocates or panics, and each takes at most as many steps as
+//! the number of ranges has bits.
 
-/// Number of a next hop.
+/// Index of a next hop.
 pub type Hop = u16;
 
-/// The number that is no hop's.
+/// Stands for no next hop.
 const NO_HOP: Hop = Hop::MAX;
 
-/// An index for more bits than that costs more memory than it saves steps.
+/// An index of more bits would cost more memory than it saves steps.
 const INDEX_BITS_MAX: u32 = 16;
 
 /// An address as a number: `u32` or `u128`.
 pub trait Address: Copy + Ord {
-    /// Its bits.
+    /// Number of its bits.
     const BITS: u32;
-    /// The first of all.
+    /// The lowest address.
     const FIRST: Self;
 
-    /// So many of its top bits, as a number.
+    /// Returns the top bits as a number.
     fn top(self, bits: u32) -> usize;
 
-    /// The first address whose top bits are these.
+    /// Returns the first address whose top bits are these.
     fn from_top(top: usize, bits: u32) -> Self;
 
-    /// The last address that agrees with this one in the top bits.
+    /// Returns the last address with the same top bits.
     fn last_of(self, bits: u32) -> Self;
 
-    /// The one after it, if it is not the last.
+    /// Returns the next address, if this is not the last.
     fn next(self) -> Option<Self>;
 }
 
@@ -52,7 +52,7 @@ macro_rules! address {
 
             #[inline]
             fn top(self, bits: u32) -> usize {
-                // Shifted by all of its bits if there are to be none.
+                // With zero bits it would be shifted by its full width.
                 self.checked_shr(Self::BITS - bits).unwrap_or(0) as usize
             }
 
@@ -74,18 +74,18 @@ macro_rules! address {
 address!(u32);
 address!(u128);
 
-/// A prefix, and where it leads.
+/// A prefix and its next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route<A> {
     /// The first address of the prefix.
     pub address: A,
     /// Bits of the prefix.
     pub len: u8,
-    /// The next hop's number, less than [`Hop::MAX`].
+    /// The next hop's index, less than [`Hop::MAX`].
     pub hop: Hop,
 }
 
-/// Next hops by address.
+/// The forwarding table: next hops by address.
 #[derive(Clone, Debug)]
 pub struct Table<A> {
     index_bits: u32,
@@ -95,14 +95,14 @@ pub struct Table<A> {
 }
 
 impl<A: Address> Table<A> {
-    /// A table of these routes. Of two for one prefix, the later counts.
+    /// Builds a table of these routes. Of two routes for a prefix, the later is used.
     #[must_use]
     pub fn new(mut routes: Vec<Route<A>>) -> Self {
-        // What covers others comes before them.
+        // A prefix is sorted before those that it covers.
         routes.sort_by_key(|route| (route.address, route.len));
         let mut ranges = Ranges { starts: Vec::new(), hops: Vec::new() };
         ranges.start(A::FIRST, NO_HOP);
-        // Prefixes that the sweep is within, with their last addresses.
+        // The prefixes around the current position, with their last addresses.
         let mut within: Vec<(A, Hop)> = Vec::new();
         let outer = |within: &[(A, Hop)]| within.last().map_or(NO_HOP, |(_, hop)| *hop);
         for route in routes {
@@ -120,7 +120,7 @@ impl<A: Address> Table<A> {
 
     fn indexed(ranges: Ranges<A>) -> Self {
         let Ranges { starts, hops } = ranges;
-        // About as many places as there are ranges, so that a small table is small.
+        // About as many index entries as there are ranges, so that a small table stays small.
         let index_bits = starts.len().ilog2().min(INDEX_BITS_MAX);
         let mut range = 0;
         let index = (0..1 << index_bits).map(|top| {
@@ -134,7 +134,7 @@ impl<A: Address> Table<A> {
         Self { index_bits, index, starts: starts.into(), hops: hops.into() }
     }
 
-    /// Where the longest prefix that covers the address leads.
+    /// Returns the next hop of the longest prefix that covers the address.
     #[inline]
     #[must_use]
     pub fn lookup(&self, address: A) -> Option<Hop> {
@@ -142,19 +142,19 @@ impl<A: Address> Table<A> {
         let low = *self.index.get(top)? as usize;
         let high = self.index.get(top + 1).map_or(self.starts.len(), |next| *next as usize + 1);
         let after = self.starts.get(low..high)?.partition_point(|start| *start <= address);
-        // The first of them starts no later than any address with these top bits, so there is one before.
+        // The first range starts no later than any address with these top bits, so there is one before.
         let hop = *self.hops.get((low + after).checked_sub(1)?)?;
         (hop != NO_HOP).then_some(hop)
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the table's memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.index) + size_of_val(&*self.starts) + size_of_val(&*self.hops)
     }
 }
 
-/// Ranges in order of their starts; no two neighbours have the same hop.
+/// Ranges in the order of their starts; no two neighbours have the same hop.
 struct Ranges<A> {
     starts: Vec<A>,
     hops: Vec<Hop>,

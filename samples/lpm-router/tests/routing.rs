@@ -1,4 +1,4 @@
-//! The router as its neighbours see it: frames in, and out by an output, back as errors, or nowhere.
+//! The router as its neighbours see it: frames in; forwarded, returned as ICMP errors, or dropped.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -90,7 +90,7 @@ fn deliver(frame: &[u8]) -> Verdict {
     router().deliver(&[frame]).remove(0)
 }
 
-/// The sum that ICMPv6 has, over a pseudo header made here.
+/// Returns the checksum of ICMPv6, over a pseudo header made here.
 fn sum_v6(datagram: &[u8]) -> u16 {
     let message = &datagram[40..];
     checksum::of(&[&datagram[8..40], &(message.len() as u32).to_be_bytes(), &[0, 0, 0, ICMPV6], message].concat())
@@ -161,7 +161,7 @@ fn tags_and_padding_stay_as_they_are() {
 }
 
 #[test]
-fn whoever_sends_a_packet_too_far_is_told() {
+fn the_sender_of_a_packet_with_a_used_up_hop_limit_gets_an_error() {
     for ttl in [0, 1] {
         for payload in [&b"short"[..], &[7; 1400]] {
             let expired = frame("192.0.2.7", "10.0.0.9", ttl, UDP, payload);
@@ -173,7 +173,7 @@ fn whoever_sends_a_packet_too_far_is_told() {
 }
 
 #[test]
-fn whoever_sends_where_no_route_leads_is_told_and_of_a_black_hole_nobody() {
+fn a_packet_without_a_route_gets_an_error_and_one_to_a_black_hole_gets_none() {
     for to in ["172.16.0.1", "10.2.0.1"] {
         let lost = frame("192.0.2.7", to, 64, UDP, b"payload");
         assert_error_v4(&deliver(&lost), &lost, 3);
@@ -312,7 +312,7 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
         ("mac = \"2:0:0:0:0:1\"".into(), "\"2:0:0:0:0:1\" is no hardware address of a station"),
         ("mac = \"03:00:00:00:00:01\"".into(), "is no hardware address of a station"),
         (format!("{mac}rotes = \"\""), "rotes"),
-        (format!("{mac}{hop}output = 16"), "output 16 is none"),
+        (format!("{mac}{hop}output = 16"), "output 16; 0 to 15 are possible"),
         (format!("{mac}{hop}{hop}"), "\"a\" is there already"),
         (format!("{mac}routes = \"\"\"\n\n10.0.0.0/33 a\"\"\""), "routes, line 2: \"10.0.0.0/33\" is no prefix"),
         (format!("{mac}routes = \"10.0.0.0/8\""), "routes, line 1: after 10.0.0.0/8 comes"),
@@ -326,7 +326,7 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
     }
 }
 
-/// What becomes of a datagram of IPv4, by reading the configuration above.
+/// Returns the outcome for an IPv4 datagram, according to the configuration above.
 fn expected_outcome(to: Ipv4Addr, ttl: u8) -> Outcome {
     match (to.octets(), ttl) {
         (_, 0 | 1) => Outcome::Replied,
@@ -335,6 +335,23 @@ fn expected_outcome(to: Ipv4Addr, ttl: u8) -> Outcome {
         ([10, 2, ..], _) => Outcome::Replied,
         ([10, ..], _) => Outcome::Sent,
         _ => Outcome::Replied,
+    }
+}
+
+#[test]
+fn a_header_that_comes_to_zero_with_its_new_hop_limit_has_the_checksum_zero() {
+    for (ttl, protocol) in (2..=255).flat_map(|ttl| [(ttl, UDP), (ttl, 0)]) {
+        let to = [10, 0, 0, 9].into();
+        let after = ipv4([192, 0, 0, 0].into(), to, ttl - 1, [0, 0], protocol, &[7; 8]);
+        // What the header's sum lacks to zero.
+        let source = [192, 0, after[10], after[11]].into();
+        let verdict = deliver(&ethernet(&[], [8, 0], &ipv4(source, to, ttl, [0, 0], protocol, &[7; 8])));
+        assert_eq!(
+            verdict.bytes[14..],
+            ipv4(source, to, ttl - 1, [0, 0], protocol, &[7; 8]),
+            "{ttl}, protocol {protocol}"
+        );
+        assert_eq!(verdict.bytes[24..26], [0, 0]);
     }
 }
 
@@ -349,7 +366,7 @@ proptest! {
         let verdict = deliver(&ethernet(&[], [8, 0], &datagram));
         prop_assert_eq!(verdict.outcome, expected_outcome(to.into(), ttl));
         match verdict.outcome {
-            // Made anew, not updated.
+            // Computed anew, not updated.
             Outcome::Sent | Outcome::SentTo(_) => {
                 prop_assert_eq!(&verdict.bytes[14..], ipv4(source, to.into(), ttl - 1, [0, 0], UDP, &payload));
             }

@@ -1,11 +1,11 @@
-//! The forwarding table against a scan of all prefixes.
+//! The forwarding table compared with a scan of all prefixes.
 
 #![cfg(not(target_family = "wasm"))]
 
 use lpm_router::table::{Address, Route, Table};
 use proptest::prelude::*;
 
-/// Prefixes of the full table that is tested.
+/// Number of prefixes of the full table.
 const MANY: usize = 100_000;
 const MIB: usize = 1 << 20;
 
@@ -19,7 +19,7 @@ fn mask_v6(len: u8) -> u128 {
 
 fn scan_v4(routes: &[Route<u32>], address: u32) -> Option<u16> {
     let covering = routes.iter().filter(|route| address & mask_v4(route.len) == route.address);
-    // The last of the longest, as the later of two for one prefix counts.
+    // The last of the longest ones, as the later of two routes for a prefix is used.
     covering.max_by_key(|route| route.len).map(|route| route.hop)
 }
 
@@ -28,7 +28,7 @@ fn scan_v6(routes: &[Route<u128>], address: u128) -> Option<u16> {
     covering.max_by_key(|route| route.len).map(|route| route.hop)
 }
 
-/// Numbers that look random and are the same in each run (SplitMix64).
+/// Pseudo-random numbers that are the same in each run (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -45,7 +45,7 @@ impl Numbers {
     }
 }
 
-/// Lengths about as those of the Internet's are.
+/// Draws prefix lengths distributed about like the Internet's.
 fn full_table_v4(numbers: &mut Numbers) -> Vec<Route<u32>> {
     let route = |_| {
         let len = match numbers.next() % 100 {
@@ -75,7 +75,7 @@ fn a_hundred_thousand_prefixes_lead_where_a_scan_says_and_fit_into_8_mib() {
     let (table_v4, table_v6) = (Table::new(v4.clone()), Table::new(v6.clone()));
     assert!(table_v4.bytes() + table_v6.bytes() < 8 * MIB, "{} and {}", table_v4.bytes(), table_v6.bytes());
     for number in 0..400 {
-        // Every other address lies in a prefix; few would by chance.
+        // Every other address is in a prefix; few would be by chance.
         let inside = v4[numbers.next() as usize % MANY];
         let address = numbers.next() as u32;
         let address = if number % 2 == 0 { address } else { inside.address | address & !mask_v4(inside.len) };
@@ -97,7 +97,7 @@ fn a_table_of_few_prefixes_takes_few_bytes() {
 }
 
 #[test]
-fn an_empty_table_has_no_hop_for_anybody() {
+fn an_empty_table_has_no_hop_for_any_address() {
     assert_eq!(Table::new(vec![]).lookup(0_u32), None);
     assert_eq!(Table::new(vec![]).lookup(u128::MAX), None);
 }
@@ -109,7 +109,7 @@ fn a_default_route_and_a_host_route_are_prefixes_as_others_are() {
     assert_eq!([0, 1, u128::MAX - 1, u128::MAX].map(|address| table.lookup(address)), [3, 1, 1, 2].map(Some));
 }
 
-/// Prefixes that nest and touch: of few top bits, and few last ones.
+/// Draws prefixes that nest and touch: they differ in few top bits and few last ones.
 fn narrow_v4() -> impl Strategy<Value = Route<u32>> {
     (any::<u32>(), 0..=32_u8, 0..4_u16).prop_map(|(bits, len, hop)| {
         let address = bits & 0xc000_8007 & mask_v4(len);
@@ -124,7 +124,7 @@ fn narrow_v6() -> impl Strategy<Value = Route<u128>> {
     })
 }
 
-/// The addresses at which something may change, and their neighbours.
+/// Returns the addresses at which the next hop may change, and their neighbours.
 fn edges<A: Address>(routes: &[Route<A>], before: impl Fn(A) -> A) -> Vec<A> {
     let edge = |route: &Route<A>| {
         let last = route.address.last_of(route.len.into());

@@ -1,4 +1,4 @@
-//! Sends each frame on with its source and destination MAC addresses swapped: the simplest packet function there is.
+//! Forwards each frame with its source and destination MAC addresses swapped: the simplest packet function.
 
 #![forbid(unsafe_code)]
 

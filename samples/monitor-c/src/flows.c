@@ -1,4 +1,4 @@
-/* A table of chains, whose flows are in order of when they were last seen as well. */
+/* A hash table with chained buckets, whose flows are also linked in the order in which they were last seen. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 #define NONE UINT32_MAX
 
-/* A key in halves of words, the last of them filled up with zeroes. */
+/* A key as 32-bit halves of words; the last word is padded with zeroes. */
 #define HALVES ((sizeof(struct pinion_flow_key) + 3) / 4)
 _Static_assert(HALVES % 2 == 0, "halves are multiplied in pairs");
 
@@ -37,8 +37,9 @@ void flows_rekey(void)
     hash_key[HALVES + 1] |= 1;
 }
 
-/* Halves of words, each with a random number added, are multiplied in pairs and summed up (MULTILINEAR-HM of Lemire and Kaser, "Strongly
- * universal string hashing is fast"); a shift and another multiplication spread the sums of flows in a row. */
+/* Adds a random number to each half, multiplies the results in pairs, and sums them up (MULTILINEAR-HM of Lemire and
+ * Kaser, "Strongly universal string hashing is fast"). A shift and another multiplication spread the sums of similar
+ * flows. */
 static uint32_t bucket_of(const struct pinion_flow_key *key)
 {
     uint32_t halves[HALVES] = {0};
@@ -72,7 +73,7 @@ static struct flow *find(const struct pinion_flow_key *key, uint32_t bucket)
     return NULL;
 }
 
-/* Forgets the flow unseen for longest; its place. */
+/* Forgets the flow unseen for longest; returns its entry. */
 static struct flow *forget_one(void)
 {
     struct flow *flow = &flows[oldest];
@@ -117,7 +118,7 @@ void flows_see(const struct pinion_flow_key *key, size_t bytes, uint64_t now_ns)
     put_last(flow);
 }
 
-/* Whether one has taken less than the other in the interval. */
+/* Returns whether one flow has fewer bytes than the other in the interval. */
 static bool is_less(const struct amount *one, const struct amount *other)
 {
     return one->bytes != other->bytes ? one->bytes < other->bytes : one->packets < other->packets;

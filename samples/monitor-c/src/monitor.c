@@ -1,8 +1,8 @@
-/* A meter: it counts what each flow takes, logs those that take most now and then, and passes everything on untouched.
+/* A flow monitor: counts the traffic of each flow, logs the top flows periodically, and forwards everything unchanged.
  *
  *   configuration --settings.c--> settings                          once, when the chain is made
- *   frame --the SDK--> headers --> key --flows.c--> what it has taken      for each packet
- *   flows.c --> those that have taken most --> log, metrics                each interval in which something came
+ *   frame --the SDK--> headers --> key --flows.c--> its counts      for each packet
+ *   flows.c --> the top flows --> log, metrics                      each interval with packets
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -14,28 +14,30 @@
 #include "settings.h"
 
 #define SECOND_NS 1000000000u
-/* Two IPv6 addresses with ports, and the words between. */
+/* The protocol number of IPv6's fragment header. */
+#define IPV6_FRAGMENT 44
+/* Room for two IPv6 addresses with ports, and the words between. */
 #define SHOWN_MAX (2 * INET6_ADDRSTRLEN + 48)
 
 static struct settings settings;
-/* What has come since the last report, whatever it was. */
+/* All frames since the last report, of any kind. */
 static struct amount recent;
-/* When the interval began, if anything has come in it; and when those who had taken most were last shown, if they are. */
+/* When the interval began, if a frame has come in it; and when the top flows were last shown, if they are. */
 static uint64_t since_ns = PINION_NEVER, shown_ns = PINION_NEVER;
 
 static pinion_counter packets_seen, bytes_seen, flows_lost;
 static pinion_gauge flows_known;
-/* Those who have taken most, the greatest first. */
+/* Gauges of the top flows, the greatest first. */
 static pinion_named_gauge places[TOP_MAX];
 
 static void declare_metrics(void)
 {
     pinion_declare_counter(&packets_seen, "monitor_packets", "Frames that have passed.", PINION_NO_LABELS);
     pinion_declare_counter(&bytes_seen, "monitor_bytes", "Bytes of the frames that have passed.", PINION_NO_LABELS);
-    pinion_declare_counter(&flows_lost, "monitor_flows_forgotten", "Flows that were forgotten for want of room.", PINION_NO_LABELS);
+    pinion_declare_counter(&flows_lost, "monitor_flows_forgotten", "Flows that were forgotten because the table was full.", PINION_NO_LABELS);
     pinion_declare_gauge(&flows_known, "monitor_flows", "Flows that are remembered.", PINION_NO_LABELS);
     for (uint32_t place = 0; place < settings.top; place++) {
-        const char *const help = "What a flow has taken in the last interval, of those that have taken most.";
+        const char *const help = "Rate of a top flow in the last interval.";
         char rank[11];
         snprintf(rank, sizeof rank, "%u", place + 1);
         pinion_declare_named_gauge(&places[place], "monitor_top_bits_per_second", help, PINION_LABELS({"rank", rank}), "flow");
@@ -57,12 +59,15 @@ static void draw_key(void)
     flows_rekey();
 }
 
-/* The flow of a packet; what has no ports, later fragments among them, is of one for its addresses and protocol. */
+/* Returns the flow of a packet. Packets without ports, such as later fragments, belong to one flow for their addresses
+ * and protocol. */
 static struct pinion_flow_key key_of(const struct pinion_headers *headers)
 {
     struct pinion_flow_key key;
     if (!pinion_flow_of(headers, &key)) {
-        key = (struct pinion_flow_key){.version = headers->version, .protocol = headers->protocol};
+        /* Later fragments of IPv6 may carry any protocol number. */
+        const bool is_part = headers->version == 6 && headers->is_fragment;
+        key = (struct pinion_flow_key){.version = headers->version, .protocol = is_part ? IPV6_FRAGMENT : headers->protocol};
         memcpy(key.source, headers->source, sizeof key.source);
         memcpy(key.destination, headers->destination, sizeof key.destination);
     }
@@ -77,14 +82,14 @@ static void see(const pinion_packet *packet, uint64_t now_ns)
     pinion_counter_add(&packets_seen, 1);
     pinion_counter_add(&bytes_seen, bytes);
     struct pinion_headers headers;
-    /* What is not IP is of no flow. */
+    /* A frame that is not IP belongs to no flow. */
     if (pinion_headers(packet, &headers) != PINION_READABLE)
         return;
     const struct pinion_flow_key key = key_of(&headers);
     flows_see(&key, bytes, now_ns);
 }
 
-/* Where nothing comes nothing is reported, and the instance sleeps. */
+/* Without packets no report is due, so that the instance sleeps. */
 static void wake_for_the_next_report(void)
 {
     const uint64_t from_ns = since_ns != PINION_NEVER ? since_ns : shown_ns;
@@ -111,7 +116,7 @@ static int64_t bits_per_second(uint64_t bytes, uint64_t span_ns)
     return (int64_t)((double)bytes * 8 * SECOND_NS / (double)span_ns);
 }
 
-/* A flow as a person reads it. */
+/* Formats a flow for people. */
 static void show(const struct pinion_flow_key *key, char shown[SHOWN_MAX])
 {
     const int family = key->version == 4 ? AF_INET : AF_INET6;
@@ -148,7 +153,7 @@ static void report_flow(const struct flow *flow, uint32_t place, uint64_t now_ns
 
 static void report(uint64_t now_ns)
 {
-    /* Never zero: a deadline that has passed is one second later at least. */
+    /* Never zero: a deadline that has passed is at least one second later. */
     const uint64_t span_ns = now_ns - since_ns;
     const struct flow *top[TOP_MAX];
     const size_t count = flows_top(top, settings.top);
@@ -166,7 +171,7 @@ static void interval_is_over(void)
     for (uint32_t place = 0; place < settings.top; place++)
         pinion_named_gauge_clear(&places[place]);
     if (since_ns == PINION_NEVER) {
-        /* An interval in which nothing came. */
+        /* An interval without packets. */
         shown_ns = PINION_NEVER;
     } else {
         report(now_ns);

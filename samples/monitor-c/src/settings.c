@@ -1,4 +1,4 @@
-/* From a text, which need not end with a zero, to settings. */
+/* Parses a text, which need not end with a zero byte, into settings. */
 #include <string.h>
 
 #include <pinion.h>
@@ -37,7 +37,7 @@ static bool is(struct word word, const char *text)
     return word.len == strlen(text) && memcmp(word.at, text, word.len) == 0;
 }
 
-/* The number that the word is, from 1 to `max`; 0 if it is none. */
+/* Parses a number from 1 to `max`; returns 0 if the word is none. */
 static uint32_t number_of(struct word word, uint32_t max)
 {
     uint64_t number = 0;
@@ -51,7 +51,7 @@ static uint32_t number_of(struct word word, uint32_t max)
     return (uint32_t)number;
 }
 
-/* A word that may be said, and what the number behind it may be. */
+/* A setting's word, and the greatest number that may follow it. */
 struct setting {
     const char *name;
     uint32_t max;

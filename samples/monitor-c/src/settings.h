@@ -1,4 +1,4 @@
-/* What the function is configured with: words and numbers, each at most once and in any order, like `every 10s top 5 flows 8192`. */
+/* The configuration: words and numbers, each at most once and in any order, like `every 10s top 5 flows 8192`. */
 #ifndef SETTINGS_H
 #define SETTINGS_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most flows that a report may list; as many lines a node takes at once. */
+/* Most flows that a report may list; a node takes as many lines at once. */
 #define TOP_MAX 32
 
 struct settings {
@@ -14,11 +14,12 @@ struct settings {
     uint32_t every_s;
     /* Flows that a report lists. */
     uint32_t top;
-    /* Flows that are remembered at once. */
+    /* Most flows that are remembered at once. */
     uint32_t flows;
 };
 
-/* Reads them; what is not said stays as it is by default. False if it is refused, which says why. */
+/* Parses the text; settings that it does not have keep their defaults. Returns false if the text is refused, and says
+ * why in the log. */
 bool settings_read(struct settings *settings, const char *text, size_t len);
 
 #endif

@@ -1,4 +1,5 @@
-/* The function as a node sees it, frame by frame. That it counts as the sample in Rust does is held beside that, on a node. */
+/* The function as a node sees it, frame by frame. Another test compares its counts with those of the Rust version, on a
+ * node. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 
 #define SECOND_NS 1000000000u
 
-/* A datagram of so many bytes with all headers, from 10.0.0.SENDER, port 1000, to 10.9.9.9, port 53; what became of it. */
+/* Delivers a datagram from 10.0.0.SENDER, port 1000, to 10.9.9.9, port 53, of so many bytes with all headers; returns
+ * the outcome. */
 static enum pinion_test_outcome send(uint8_t sender, size_t len)
 {
     static const uint8_t headers[] = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00, 0x45, 0, 0, 0, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 0, 10, 9, 9, 9};
@@ -79,7 +81,7 @@ static void the_flow_unseen_for_longest_makes_room(void)
     PINION_CHECK(pinion_test_metric("monitor_flows_forgotten", PINION_NO_LABELS) == 1);
 }
 
-/* Against a table that is looked through from end to end. */
+/* Compares with a table that is searched from end to end. */
 static void many_flows_in_a_small_table_are_counted_as_by_a_plain_list(void)
 {
     enum { ROOM = 16, SENDERS = 40 };

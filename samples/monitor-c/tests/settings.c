@@ -1,4 +1,4 @@
-/* What is wrong with a configuration is said in the same words as those of the sample in Rust. */
+/* A wrong configuration is refused with the same words as in the Rust version. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static void no_text_is_read_beyond_its_end(void)
 {
     static const char text[] = "every 10s top 12 flows 100";
     for (size_t len = 0; len < sizeof text - 1; len++) {
-        /* Of exactly so many bytes, so that the sanitizer sees who reads on. */
+        /* Allocated with exactly that many bytes, so that the sanitizer finds any read beyond. */
         char *part = malloc(len ? len : 1);
         memcpy(part, text, len);
         pinion_test_prepare_with(part, len);

@@ -1,4 +1,4 @@
-//! What a stage is configured with: words and numbers, each at most once and in any order.
+//! The configuration of a stage: words and numbers, each at most once and in any order.
 
 use pinion_sdk::InitError;
 
@@ -9,21 +9,21 @@ pub struct Config {
     pub every_s: u64,
     /// Flows that a report lists.
     pub top: usize,
-    /// Flows that are remembered at once.
+    /// Most flows that are remembered at once.
     pub flows: usize,
 }
 
-/// The most flows that a report may list; as many lines a node takes at once.
+/// Most flows that a report may list; a node takes as many lines at once.
 pub const TOP_MAX: usize = 32;
 const FLOWS_MAX: u64 = 1 << 17;
 const EVERY_S_MAX: u64 = 24 * 3600;
 
 impl Config {
-    /// Reads one, like `every 10s top 5 flows 8192`; what is not said stays as it is by default.
+    /// Parses a configuration like `every 10s top 5 flows 8192`; settings that it does not have keep their defaults.
     ///
     /// # Errors
     ///
-    /// The word that is wrong.
+    /// Names the word that is wrong.
     pub fn parse(config: &[u8]) -> Result<Self, InitError> {
         let text =
             str::from_utf8(config).map_err(|error| InitError::new(format!("the configuration is no text: {error}")))?;

@@ -1,8 +1,8 @@
-//! What each flow has taken: in all, and since the last report.
+//! Traffic of each flow: in total, and since the last report.
 
 use core::cmp::Reverse;
 
-use pinion_sdk::headers::{FlowKey, Headers, Pair};
+use pinion_sdk::headers::{FlowKey, Headers};
 use pinion_sdk::lru::Lru;
 
 /// Packets and their bytes.
@@ -21,51 +21,51 @@ impl Amount {
     }
 }
 
-/// What is known of a flow.
+/// Counts of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Since it was first seen.
     pub total: Amount,
-    /// In the interval of that number, which is the last in which it was seen.
+    /// In the last interval in which the flow was seen, which has this number.
     pub recent: Amount,
     interval: u64,
-    /// When its first packet came.
+    /// When its first packet came, in nanoseconds.
     pub first_ns: u64,
-    /// When its last one did.
+    /// When its last packet came, in nanoseconds.
     pub last_ns: u64,
 }
 
-/// Flows, as many as there is room for: if there is none, the one unseen for longest is forgotten. Takes all memory when it
-/// is made, and constant time for a packet.
+/// The flow table. If it is full, the flow unseen for longest is forgotten. It allocates all memory at the start, and
+/// takes constant time per packet.
 #[derive(Debug)]
 pub struct Flows {
     table: Lru<FlowKey, Usage>,
     interval: u64,
-    /// Of all that was seen in this interval, whatever it was.
+    /// All frames of this interval, of any kind.
     pub recent: Amount,
-    /// Flows that were forgotten.
+    /// Number of flows that were forgotten.
     pub forgotten: u64,
 }
 
 impl Flows {
-    /// None as yet, and room for so many.
+    /// Makes an empty table with room for so many flows.
     #[must_use]
     pub fn with_capacity(flows: usize) -> Self {
         Self { table: Lru::with_capacity(flows), interval: 0, recent: Amount::default(), forgotten: 0 }
     }
 
-    /// Draws the key by which flows are found.
+    /// Draws the hash key.
     pub fn rekey(&mut self) {
         self.table.rekey();
     }
 
-    /// How many are remembered.
+    /// Returns the number of remembered flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether none is.
+    /// Returns whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -75,7 +75,7 @@ impl Flows {
     #[inline]
     pub fn see(&mut self, frame: &[u8], now_ns: u64) {
         self.recent.add(frame.len());
-        // What is not IP is of no flow.
+        // A frame that is not IP belongs to no flow.
         let Ok(headers) = Headers::of(frame) else { return };
         let key = key(&headers);
         let id = match self.table.find(&key) {
@@ -99,7 +99,8 @@ impl Flows {
         self.table.touch(id, 0, now_ns);
     }
 
-    /// Ends the interval: those that have taken most bytes in it, at most `count`, with the greatest first. Looks at each flow once.
+    /// Ends the interval. Returns the flows with the most bytes in it, at most `count`, the greatest first. Looks at
+    /// each flow once.
     pub fn top(&mut self, count: usize) -> Vec<(FlowKey, Usage)> {
         let mut top: Vec<(FlowKey, Usage)> = Vec::with_capacity(count + 1);
         for (key, usage) in self.table.iter(0).filter(|(_, usage)| usage.interval == self.interval) {
@@ -125,11 +126,8 @@ impl Flows {
     }
 }
 
-/// The flow of a packet; what has no ports, later fragments among them, is of one for its addresses and protocol.
+/// Returns the flow of a packet. Packets without ports, such as later fragments, belong to one flow for their addresses
+/// and protocol.
 fn key(headers: &Headers) -> FlowKey {
-    headers.flow().unwrap_or(FlowKey {
-        addresses: headers.addresses,
-        ports: Pair { source: 0, destination: 0 },
-        protocol: headers.protocol,
-    })
+    headers.flow().unwrap_or(headers.without_ports())
 }

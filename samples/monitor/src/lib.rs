@@ -1,4 +1,4 @@
-//! A meter: it counts what each flow takes, logs those that take most now and then, and passes everything on untouched.
+//! A flow monitor: counts the traffic of each flow, logs the top flows periodically, and forwards everything unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -20,16 +20,16 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub struct Monitor {
     config: Config,
     flows: Flows,
-    /// When the interval began, if anything has come in it.
+    /// When the interval began, if a frame has come in it.
     since_ns: Option<u64>,
-    /// When those who had taken most were last shown, if they are.
+    /// When the top flows were last shown, if they are.
     shown_ns: Option<u64>,
     totals: Totals,
-    /// Those who have taken most, the greatest first.
+    /// Gauges of the top flows, the greatest first.
     top: Vec<NamedGauge>,
 }
 
-/// What the node shows of all flows.
+/// The metrics of all flows together.
 #[derive(Debug)]
 struct Totals {
     packets: Counter,
@@ -43,15 +43,15 @@ impl Totals {
         Self {
             packets: Counter::new("monitor_packets", "Frames that have passed."),
             bytes: Counter::new("monitor_bytes", "Bytes of the frames that have passed."),
-            forgotten: Counter::new("monitor_flows_forgotten", "Flows that were forgotten for want of room."),
+            forgotten: Counter::new("monitor_flows_forgotten", "Flows that were forgotten because the table was full."),
             flows: Gauge::new("monitor_flows", "Flows that are remembered."),
         }
     }
 }
 
-/// One for each place among those who have taken most.
+/// Makes a gauge for each rank of the top flows.
 fn places(count: usize) -> Vec<NamedGauge> {
-    let help = "What a flow has taken in the last interval, of those that have taken most.";
+    let help = "Rate of a top flow in the last interval.";
     let place =
         |rank: usize| NamedGauge::new("monitor_top_bits_per_second", help, &[("rank", &rank.to_string())], "flow");
     (1..=count).map(place).collect()
@@ -79,7 +79,7 @@ impl Function for Monitor {
         }
         self.totals.forgotten.add(self.flows.forgotten - forgotten);
         self.totals.flows.set(self.flows.len() as i64);
-        // Where nothing comes nothing is reported, and the instance sleeps.
+        // Without packets no report is due, so that the instance sleeps.
         self.since_ns.get_or_insert(now_ns);
     }
 
@@ -91,12 +91,12 @@ impl Function for Monitor {
         let now_ns = clock::now_ns();
         self.top.iter().for_each(NamedGauge::clear);
         let Some(since_ns) = self.since_ns.take() else {
-            // An interval in which nothing came.
+            // An interval without packets.
             self.shown_ns = None;
             return;
         };
         self.shown_ns = Some(now_ns);
-        // Never zero: a deadline that has passed is one second later at least.
+        // Never zero: a deadline that has passed is at least one second later.
         let span_ns = now_ns.saturating_sub(since_ns).max(1);
         let Amount { packets, bytes } = self.flows.recent;
         let (known, forgotten) = (self.flows.len(), self.flows.forgotten);
@@ -124,7 +124,7 @@ impl Function for Monitor {
 }
 
 impl Monitor {
-    /// What was counted.
+    /// Returns the flow table.
     #[must_use]
     pub fn flows(&self) -> &Flows {
         &self.flows
@@ -135,7 +135,7 @@ fn bits_per_second(bytes: u64, span_ns: u64) -> u64 {
     (bytes as f64 * 8.0 * SECOND_NS as f64 / span_ns as f64) as u64
 }
 
-/// A flow as a person reads it.
+/// Formats a flow for people.
 struct Shown<'a>(&'a FlowKey);
 
 impl fmt::Display for Shown<'_> {

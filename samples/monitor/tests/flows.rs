@@ -1,4 +1,4 @@
-//! The meter as a chain sees it: frames pass, and lines are logged.
+//! The monitor as a chain sees it: frames pass, and lines are logged.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -17,7 +17,7 @@ fn ipv4(protocol: u8, host: u8, fragment: [u8; 2], payload: &[u8]) -> Vec<u8> {
     [&[0; 12][..], &[8, 0], &head, payload].concat()
 }
 
-/// A datagram of a frame of that length.
+/// Returns a UDP frame of that length.
 fn udp(host: u8, port: u8, frame_len: usize) -> Vec<u8> {
     let mut datagram = vec![0, port, 0, 53, 0, 0, 0, 0];
     datagram.resize(frame_len - 34, 0);
@@ -53,7 +53,7 @@ fn everything_passes_untouched_messages_and_rubbish_included() {
 }
 
 #[test]
-fn those_that_take_most_are_logged_when_the_time_is_over() {
+fn the_top_flows_are_logged_at_the_end_of_the_interval() {
     let mut monitor = monitor("every 2s top 2");
     let _ = monitor.deliver(&[&udp(1, 1, 100), &udp(2, 2, 1000), &udp(3, 3, 60), &udp_v6(500)]);
     advance_clock_ns(SECOND_NS);
@@ -89,7 +89,7 @@ fn a_report_is_about_its_interval_and_none_is_made_of_one_without_packets() {
 }
 
 #[test]
-fn totals_and_those_that_take_most_are_shown_as_metrics_until_an_interval_without_packets() {
+fn totals_and_top_flows_are_shown_as_metrics_until_an_interval_without_packets() {
     let mut monitor = monitor("every 2s top 2 flows 2");
     let _ = monitor.deliver(&[&udp(1, 1, 100), &udp(2, 2, 1000), &udp(3, 3, 60), &[0; 40]]);
     let totals = ["monitor_packets", "monitor_bytes", "monitor_flows", "monitor_flows_forgotten"];
@@ -136,6 +136,20 @@ fn fragments_without_ports_are_a_flow_of_their_own() {
 }
 
 #[test]
+fn fragments_of_ipv6_are_one_flow_whatever_they_say_that_they_carry() {
+    let mut monitor = monitor("");
+    for next_header in [UDP, TCP, 59, 44, 0, 60] {
+        let mut frame = udp_v6(80);
+        frame[20] = 44;
+        frame[54..62].copy_from_slice(&[next_header, 0, 4, 0, 0, 0, 0, 9]);
+        let _ = monitor.deliver(&[&frame]);
+    }
+    assert_eq!(monitor.function().flows().len(), 1);
+    let _ = monitor.let_pass_ns(10 * SECOND_NS);
+    assert!(lines()[1].starts_with("protocol 44 fd00::1 to fd00::2: 6 packets"), "{:?}", lines());
+}
+
+#[test]
 fn when_there_is_no_room_the_flow_unseen_for_longest_is_forgotten() {
     let mut monitor = monitor("flows 2");
     for port in [1, 2, 1, 3] {
@@ -165,7 +179,7 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
     assert!(Harness::<Monitor>::new(b" every 1s\ntop 32\tflows 131072\n").is_ok());
 }
 
-/// A flow as the model has it: host and port, packets and bytes in all, and of the interval.
+/// A flow in the model: host and port, packets and bytes in total, and of the interval.
 #[derive(Clone, Debug)]
 struct Counted {
     of: (u8, u8),
@@ -177,7 +191,7 @@ const MODEL_FLOWS: usize = 5;
 const MODEL_TOP: usize = 3;
 
 proptest! {
-    /// The model is a list in order of use, which is sorted for a report.
+    /// The model is a list in the order of use, which is sorted for a report.
     #[test]
     fn it_reports_what_a_list_in_order_of_use_has(
         intervals in proptest::collection::vec(

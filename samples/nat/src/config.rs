@@ -1,4 +1,4 @@
-//! What a stage is configured with.
+//! The configuration of a stage.
 
 use core::net::Ipv4Addr;
 
@@ -8,38 +8,50 @@ use serde::Deserialize;
 
 /// Outputs that a stage of a chain can have.
 const OUTPUTS_MAX: u16 = 16;
-/// Outside addresses, of which each takes 1.1 MiB with all of its ports.
+/// Most outside addresses. Each takes 1.1 MiB with its full port range.
 const OUTSIDE_MAX: usize = 16;
 const INSIDE_MAX: usize = 64;
 const MAPPINGS_MAX: usize = 1 << 18;
+const CONNECTIONS_MAX: usize = 1 << 19;
+/// What each host may have at least, by default.
+const PER_HOST_MIN: u32 = 64;
 const TIMEOUT_S_MAX: u64 = 7 * 24 * 3600;
+/// Two hours and four minutes (RFC 5382, REQ-5), so that a keepalive every two hours keeps its connection.
+const TCP_ESTABLISHED_S_MIN: u64 = 7_440;
 
-/// The configuration, as its TOML has it.
+/// The configuration, as deserialized from TOML.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Whose addresses are translated.
+    /// The networks whose addresses are translated.
     pub inside: Vec<Ipv4Net>,
-    /// What they are translated to.
+    /// The addresses to which they are translated.
     pub outside: Vec<Ipv4Addr>,
-    /// The first port that may be given.
+    /// The first port of the range to use.
     #[serde(default = "port_min")]
     pub port_min: u16,
-    /// The last one.
+    /// The last port of the range to use.
     #[serde(default = "port_max")]
     pub port_max: u16,
-    /// Mappings that there can be at once.
+    /// Most mappings at once.
     #[serde(default = "mappings_max")]
     pub mappings_max: usize,
-    /// Mappings that a host can have at once.
+    /// Most mappings of a host at once; by default a quarter of all.
     pub mappings_per_host_max: Option<u32>,
-    /// After which time without packets from inside a mapping ends.
+    /// Most TCP connections at once; by default twice as many as mappings.
+    pub connections_max: Option<usize>,
+    /// Most TCP connections of a host at once; by default a quarter of all.
+    pub connections_per_host_max: Option<u32>,
+    /// The node's ports to the inside network, by their index in its configuration.
+    #[serde(default)]
+    pub inside_ports: Vec<u16>,
+    /// How long mappings last without packets from inside.
     #[serde(default)]
     pub timeouts_s: Timeouts,
-    /// How packets go outside.
+    /// Where packets to the outside go.
     #[serde(default = "to_outside")]
     pub to_outside: Link,
-    /// How packets go inside.
+    /// Where packets to the inside go.
     #[serde(default = "to_inside")]
     pub to_inside: Link,
 }
@@ -64,13 +76,13 @@ fn to_inside() -> Link {
     Link { output: 1, mac: None, source_mac: None }
 }
 
-/// Times in seconds.
+/// Timeouts in seconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
-    /// Of TCP once a connection is there (RFC 5382: at least 2 h 4 min).
+    /// Of an established TCP connection (RFC 5382: at least 2 h 4 min).
     pub tcp_established: u64,
-    /// Of TCP before that, and after its end (RFC 5382: at least 4 min).
+    /// Of a TCP connection before it is established and after its end (RFC 5382: at least 4 min).
     pub tcp_transitory: u64,
     /// Of UDP (RFC 4787: at least 2 min, 5 recommended).
     pub udp: u64,
@@ -90,9 +102,9 @@ impl Default for Timeouts {
 pub struct Link {
     /// The stage's output.
     pub output: u16,
-    /// The next station's hardware address; as the frame has it, if not said.
+    /// The next station's hardware address; by default the frame's is kept.
     pub mac: Option<Mac>,
-    /// The translator's own there; likewise.
+    /// The translator's own hardware address there; by default the frame's is kept.
     pub source_mac: Option<Mac>,
 }
 
@@ -117,11 +129,29 @@ impl TryFrom<String> for Mac {
 }
 
 impl Config {
-    /// Refuses what contradicts itself or is too large.
+    /// Returns how many mappings a host can have at once.
+    #[must_use]
+    pub fn mappings_per_host_max(&self) -> u32 {
+        self.mappings_per_host_max.unwrap_or_else(|| (self.mappings_max as u32 / 4).max(PER_HOST_MIN))
+    }
+
+    /// Returns how many TCP connections there can be at once.
+    #[must_use]
+    pub fn connections_max(&self) -> usize {
+        self.connections_max.unwrap_or(2 * self.mappings_max)
+    }
+
+    /// Returns how many TCP connections a host can have at once.
+    #[must_use]
+    pub fn connections_per_host_max(&self) -> u32 {
+        self.connections_per_host_max.unwrap_or_else(|| (self.connections_max() as u32 / 4).max(PER_HOST_MIN))
+    }
+
+    /// Refuses contradictions and values out of range.
     ///
     /// # Errors
     ///
-    /// What it is.
+    /// The contradiction, or the value and its range.
     pub fn check(&self) -> Result<(), InitError> {
         let refuse = |problem: String| Err(InitError::new(problem));
         let bounded = |what: &str, count: usize, max: usize| match count {
@@ -132,8 +162,11 @@ impl Config {
         bounded("the number of `inside` prefixes", self.inside.len(), INSIDE_MAX)?;
         bounded("the number of `outside` addresses", self.outside.len(), OUTSIDE_MAX)?;
         bounded("mappings_max", self.mappings_max, MAPPINGS_MAX)?;
+        bounded("mappings_per_host_max", self.mappings_per_host_max() as usize, u32::MAX as usize)?;
+        bounded("connections_max", self.connections_max(), CONNECTIONS_MAX)?;
+        bounded("connections_per_host_max", self.connections_per_host_max() as usize, u32::MAX as usize)?;
         if self.port_min == 0 || self.port_min > self.port_max {
-            return refuse(format!("ports {} to {} are none", self.port_min, self.port_max));
+            return refuse(format!("ports {} to {} are an empty range", self.port_min, self.port_max));
         }
         for (number, address) in self.outside.iter().enumerate() {
             if self.outside[..number].contains(address) {
@@ -146,11 +179,17 @@ impl Config {
         let Timeouts { tcp_established, tcp_transitory, udp, icmp } = self.timeouts_s;
         for seconds in [tcp_established, tcp_transitory, udp, icmp] {
             if seconds == 0 || seconds > TIMEOUT_S_MAX {
-                return refuse(format!("timeouts_s: {seconds} is none, they are 1 to {TIMEOUT_S_MAX}"));
+                return refuse(format!("timeouts_s: {seconds} seconds; 1 to {TIMEOUT_S_MAX} are possible"));
             }
         }
+        if tcp_established < TCP_ESTABLISHED_S_MIN {
+            return refuse(format!(
+                "timeouts_s: tcp_established is {tcp_established}; at least {TCP_ESTABLISHED_S_MIN} is needed, so that connections \
+                 with a keepalive every two hours last (RFC 5382)"
+            ));
+        }
         match [self.to_outside.output, self.to_inside.output].into_iter().find(|output| *output >= OUTPUTS_MAX) {
-            Some(output) => refuse(format!("output {output} is none, they are 0 to {}", OUTPUTS_MAX - 1)),
+            Some(output) => refuse(format!("output {output}; 0 to {} are possible", OUTPUTS_MAX - 1)),
             None => Ok(()),
         }
     }

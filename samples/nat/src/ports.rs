@@ -1,8 +1,8 @@
-//! The ports of one outside address and protocol: which are free, and who has the others.
+//! The ports of one outside address and protocol: which are free, and which mappings have the others.
 
 use pinion_sdk::lru::Id;
 
-/// All memory is there from the start; taking and giving back take constant time.
+/// All memory is allocated at the start; taking and returning a port take constant time.
 #[derive(Clone, Debug)]
 pub struct Ports {
     first: u16,
@@ -11,7 +11,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Ports `first` to `last`, all free.
+    /// Makes a pool of ports `first` to `last`, all free.
     #[must_use]
     pub fn new(first: u16, last: u16) -> Self {
         let free: Vec<u16> = (first..=last).collect();
@@ -19,32 +19,38 @@ impl Ports {
         Self { first, free, owners }
     }
 
-    /// Takes a port: by a random number, as ports that can be guessed can be written to (RFC 6056).
+    /// Takes a free port, chosen by a random number: a port that can be guessed can be attacked (RFC 6056).
     pub fn take(&mut self, random: u64) -> Option<u16> {
-        // The upper half of a product is a number below the count, as evenly as matters.
+        // The upper half of the product is a number below the count, uniform enough.
         let at = (u128::from(random) * self.free.len() as u128) >> 64;
         (!self.free.is_empty()).then(|| self.free.swap_remove(at as usize))
     }
 
-    /// Says whose a port is that was taken.
+    /// Returns whether no port is free.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Sets the mapping that a taken port belongs to.
     pub fn assign(&mut self, port: u16, owner: Id) {
         if let Some(place) = self.owners.get_mut(usize::from(port - self.first)) {
             *place = Some(owner);
         }
     }
 
-    /// Whose a port is.
+    /// Returns the mapping that a port belongs to.
     #[must_use]
     pub fn owner(&self, port: u16) -> Option<Id> {
         *self.owners.get(usize::from(port.checked_sub(self.first)?))?
     }
 
-    /// Gives back a port that was taken.
+    /// Returns a taken port to the pool.
     pub fn give_back(&mut self, port: u16) {
         if let Some(place) = self.owners.get_mut(usize::from(port - self.first)) {
             *place = None;
         }
-        // Never more than at first, so it never grows.
+        // At most as many as at first, so it never grows.
         self.free.push(port);
     }
 }
@@ -65,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_out_of_range_is_nobodys() {
+    fn a_port_out_of_range_has_no_mapping() {
         let ports = Ports::new(2000, 3000);
         assert_eq!([0, 1999, 3001, 65_535].map(|port| ports.owner(port)), [None; 4]);
     }

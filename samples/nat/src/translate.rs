@@ -1,45 +1,48 @@
-//! One packet translated in place: addresses, ports, identifiers of echoes, and the packets that ICMP errors quote.
+//! Translates one packet in place: addresses, ports, echo identifiers, and the packets that ICMP errors quote.
 //!
-//! All checksums are updated and none computed, so what was damaged on the way stays so.
+//! All checksums are updated and none is computed, so a damaged packet stays detectable.
 
 use pinion_sdk::checksum;
-use pinion_sdk::headers::{Addresses, Headers, Pair, TcpFlags};
+use pinion_sdk::headers::{Addresses, Headers, Pair, Segment};
 
 use crate::mappings::{Endpoint, Mappings, Protocol, Refusal};
 
-/// Destination unreachable, time exceeded, parameter problem: errors that somebody needs. Redirects and quenches are none.
+/// The ICMP errors that hosts need: destination unreachable, time exceeded, parameter problem. Redirects and source
+/// quenches are not.
 const ERRORS: [u8; 3] = [3, 11, 12];
-/// The longest header of IPv4, and that of TCP: as much of a quoted packet as can be changed. An even number.
+/// The longest IPv4 header and the TCP header: as much of a quoted packet as can change. An even number.
 const QUOTED_MAX: usize = 60 + 20;
 const ICMP_CHECKSUM_AT: usize = 2;
 
 /// Why a packet is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untranslated {
-    /// A protocol or a kind of message without ports.
+    /// Its protocol or kind of message has no ports.
     Unsupported,
-    /// It comes from outside and is for nobody.
+    /// It comes from outside and belongs to no mapping.
     NoMapping,
-    /// It would have needed a mapping.
+    /// Its source does not belong to the side that it comes from.
+    Spoofed,
+    /// It needs a mapping, which was refused.
     Refused(Refusal),
 }
 
-/// A packet of IPv4 on its way through: its bytes, and what they say.
+/// An IPv4 packet in transit: its bytes and its parsed headers.
 pub struct Transit<'a> {
     /// The frame.
     pub frame: &'a mut [u8],
-    /// Of that frame.
+    /// The frame's headers.
     pub headers: Headers,
-    /// The packet's, as they are now.
+    /// The packet's current addresses.
     pub addresses: Pair<u32>,
 }
 
 impl Transit<'_> {
-    /// Has a packet from inside come from outside.
+    /// Translates a packet from inside: replaces its source by the outside end.
     ///
     /// # Errors
     ///
-    /// It is not translated, and to be dropped.
+    /// The packet is not translated, and must be dropped.
     pub fn outward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
         if let Some(quoted) = self.quoted()? {
             let inside = end(&quoted, Side::Destination).ok_or(Untranslated::Unsupported)?;
@@ -51,19 +54,20 @@ impl Transit<'_> {
         if self.headers.icmp.is_some_and(|icmp| icmp.echo.is_none_or(|echo| !echo.is_request)) {
             return Err(Untranslated::Unsupported);
         }
-        let outside = mappings.outward(inside, self.flags(), now_ns).map_err(Untranslated::Refused)?;
+        let peer = end(&self.headers, Side::Destination).ok_or(Untranslated::Unsupported)?;
+        let outside = mappings.outward(inside, peer, self.segment(), now_ns).map_err(Untranslated::Refused)?;
         self.set_end(Side::Source, outside)
     }
 
-    /// Has a packet to the outside reach who is meant inside.
+    /// Translates a packet to an outside address: replaces its destination by the inside end.
     ///
     /// # Errors
     ///
-    /// It is not translated, and to be dropped.
+    /// The packet is not translated, and must be dropped.
     pub fn inward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
         if let Some(quoted) = self.quoted()? {
             let outside = end(&quoted, Side::Source).ok_or(Untranslated::Unsupported)?;
-            // Whoever is told of a packet has sent it.
+            // An error goes to the sender of the packet that it quotes.
             if outside.address != self.addresses.destination {
                 return Err(Untranslated::NoMapping);
             }
@@ -75,15 +79,16 @@ impl Transit<'_> {
         if self.headers.icmp.is_some_and(|icmp| icmp.echo.is_none_or(|echo| echo.is_request)) {
             return Err(Untranslated::Unsupported);
         }
-        let inside = mappings.inward(outside, self.flags(), now_ns).ok_or(Untranslated::NoMapping)?;
+        let peer = end(&self.headers, Side::Source).ok_or(Untranslated::Unsupported)?;
+        let inside = mappings.inward(outside, peer, self.segment(), now_ns).ok_or(Untranslated::NoMapping)?;
         self.set_end(Side::Destination, inside)
     }
 
-    fn flags(&self) -> Option<TcpFlags> {
-        self.headers.tcp_flags
+    fn segment(&self) -> Option<Segment> {
+        Segment::of(&self.headers, self.frame)
     }
 
-    /// The headers that an error quotes; none, if the packet is no error.
+    /// Returns the headers that an error quotes; none, if the packet is not an error.
     fn quoted(&self) -> Result<Option<Headers>, Untranslated> {
         match self.headers.icmp {
             Some(icmp) if icmp.is_error && ERRORS.contains(&icmp.kind) => {
@@ -105,10 +110,10 @@ impl Transit<'_> {
         self.headers.set_addresses(self.frame, Addresses::V4(self.addresses)).map_err(|_| Untranslated::Unsupported)
     }
 
-    /// Translates an end of the quoted packet, and keeps the sum of the error right that covers it.
+    /// Translates one end of the quoted packet, and updates the checksum of the error, which covers it.
     fn rewrite_quoted(&mut self, mut quoted: Headers, side: Side, end: Endpoint) -> Result<(), Untranslated> {
         let start = self.headers.at.payload;
-        // A last odd byte is payload, and stays.
+        // An odd last byte is payload, and does not change.
         let len = (self.headers.at.end - start).min(QUOTED_MAX) & !1;
         let mut before = [0; QUOTED_MAX];
         before[..len].copy_from_slice(&self.frame[start..start + len]);
@@ -144,7 +149,7 @@ impl Side {
     }
 }
 
-/// What a packet has at one end; an echo has its identifier at both.
+/// Returns a packet's end on one side; an echo has its identifier on both.
 fn end(headers: &Headers, side: Side) -> Option<Endpoint> {
     let Addresses::V4(addresses) = headers.addresses else { return None };
     let flow = headers.flow()?;

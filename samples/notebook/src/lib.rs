@@ -1,5 +1,4 @@
-//! Keeps what it is told in a field of state, and says it again: a function that is called by name, and forgets nothing when its
-//! instance ends.
+//! A key-value store in a field of state: a function that is called by name, and whose entries outlive its instances.
 //!
 //! ```text
 //!   $ pinion invoke notebook --data "put colour blue"
@@ -8,7 +7,7 @@
 //!   blue
 //! ```
 //!
-//! See the README for what it understands. Its configuration is the name of the field.
+//! See the README for its commands. Its configuration is the name of the field.
 
 #![forbid(unsafe_code)]
 
@@ -32,13 +31,13 @@ impl Function for Notebook {
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
-        // What is no message is dropped.
+        // Frames that are not messages are dropped.
         for message in batch.filter_map(|packet| Message::of(packet).ok()) {
             let answer = match str::from_utf8(message.payload()) {
                 Ok(order) => self.obey(order).unwrap_or_else(|error| error.to_string()),
                 Err(_) => "not UTF-8".to_owned(),
             };
-            // No value is as long as a message may be.
+            // A value is always shorter than a message may be.
             let _ = message.answer(answer.as_bytes());
         }
     }
@@ -67,7 +66,7 @@ impl Notebook {
                 Err(error) => Ok(format!("{ms:?}: {error}")),
             },
             ["delete", key] => self.notes.delete(key).map(ok_or_no),
-            // The next order meets another instance.
+            // The next command gets another instance.
             ["finish"] => {
                 finish();
                 Ok("ok".into())

@@ -1,4 +1,5 @@
-//! Orders and their answers by the SDK's fake of a node's state. `tests/integration/state.rs` has a node answer the same.
+//! Commands and their answers with the SDK's fake of a node's state. `tests/integration/state.rs` checks that a node
+//! answers the same.
 
 use notebook::Notebook;
 use pinion_sdk::state::{Field, StateError};
@@ -11,7 +12,7 @@ fn answer(harness: &mut Harness<Notebook>, order: &str) -> String {
 }
 
 #[test]
-fn orders_are_obeyed_as_a_node_has_them_obeyed() {
+fn commands_have_the_same_answers_as_on_a_node() {
     grant_state(StateField { value_bytes: 24, entries: 4, ..StateField::writable("notes") });
     let mut harness = Harness::<Notebook>::new(b"notes").unwrap();
     let mut obeyed = 0;
@@ -29,7 +30,7 @@ fn orders_are_obeyed_as_a_node_has_them_obeyed() {
 }
 
 #[test]
-fn who_may_only_read_changes_nothing_and_another_instance_finds_what_was_kept() {
+fn a_read_only_stage_changes_nothing_and_another_instance_finds_what_was_stored() {
     grant_state(StateField::writable("notes"));
     answer(&mut Harness::new(b"notes").unwrap(), "put colour blue");
     grant_state(StateField { read_only: true, ..StateField::writable("notes") });
@@ -67,7 +68,7 @@ fn a_field_that_is_not_granted_is_named_when_the_function_is_initialised() {
     assert!(take_log().is_empty());
 }
 
-/// Uses its state too early.
+/// Uses its state too early, during initialisation.
 struct Hasty;
 
 impl Function for Hasty {

@@ -1,9 +1,9 @@
-/* A firewall for one client: what its policy allows is sent on along the chain, all else is dropped.
+/* A stateless firewall: packets that its policy allows are forwarded along the chain, all others are dropped.
  *
  *   configuration --policy.c--> policy: a list of rules for IPv4, one for IPv6     once, when the chain is made
  *   frame --the SDK--> headers --policy_allows--> send or drop                     for each packet
  *
- * It keeps no state between packets but counts of them, so it costs the same whatever comes. */
+ * Its only state is its counters, so its costs per packet are bounded. */
 #include <pinion.h>
 
 #include "policy.h"
@@ -12,14 +12,14 @@
 #define REPORT_INTERVAL_NS 10000000000u
 
 static struct policy *policy;
-/* By what became of packets, and what for. */
+/* Packets by verdict and reason. */
 static pinion_counter allowed, denied, unreadable;
 static uint64_t reported_ns = PINION_NEVER;
 
 static void declare_metrics(void)
 {
     pinion_declare_counter(&allowed, "packet_filter_packets_allowed", "Packets that were sent on.", PINION_NO_LABELS);
-    const char *const help = "Packets that were dropped, by what for.";
+    const char *const help = "Packets that were dropped, by reason.";
     pinion_declare_counter(&denied, "packet_filter_packets_denied", help, PINION_LABELS({"reason", "policy"}));
     pinion_declare_counter(&unreadable, "packet_filter_packets_denied", help, PINION_LABELS({"reason", "unreadable"}));
 }
@@ -36,7 +36,7 @@ static uint64_t denied_count(void)
     return pinion_counter_value(&denied) + pinion_counter_value(&unreadable);
 }
 
-/* Says so now and then: a client that floods what is denied must not fill the log. */
+/* Logs the count, at most every ten seconds: a flood of denied packets must not fill the log. */
 static void report(void)
 {
     const uint64_t now_ns = pinion_now_ns();

@@ -6,7 +6,7 @@
 
 #include "words.h"
 
-/* A network, as the bits that an address must have under a mask. One of IPv4 has its address in front. */
+/* A network. An IPv4 address is in the first four bytes of `address`. */
 struct net {
     int version;
     uint32_t len;
@@ -29,7 +29,7 @@ struct rule {
     bool allow;
     bool has_protocol;
     uint8_t protocol;
-    /* The rest is to be looked at, and no packet fits whose ports are not known. */
+    /* If set, ports and flags are compared as well; a packet without known ports does not match. */
     bool has_transport;
     bool established;
     struct ports source_ports;
@@ -48,7 +48,7 @@ struct policy {
     bool allow;
 };
 
-/* A list of port ranges as it was written. */
+/* A list of port ranges as written. */
 struct port_list {
     bool is_said;
     struct word word;
@@ -57,12 +57,12 @@ struct port_list {
 
 enum protocol {
     ANY_PROTOCOL,
-    /* The one of the packet's version of IP. */
+    /* ICMP or ICMPv6, by the packet's IP version. */
     ICMP,
     BY_NUMBER,
 };
 
-/* A line, as it was written. */
+/* A line as written. */
 struct statement {
     bool allow;
     enum protocol protocol;
@@ -201,7 +201,7 @@ static bool check(size_t line, const struct statement *statement)
     return true;
 }
 
-/* One of the words behind the protocol, with what belongs to it. */
+/* Parses one of the clauses after the protocol, with its argument. */
 static bool read_clause(size_t line, struct word word, struct text *rest, struct statement *statement)
 {
     bool *said;
@@ -273,7 +273,7 @@ static void add(struct rules *rules, const struct rule *rule)
     rules->rules[rules->count++] = *rule;
 }
 
-/* The next range of a list; of one that is not said, all ports. */
+/* Takes the next range of a list; if no list is given, all ports. */
 static struct ports next_range(struct word *rest, bool is_said)
 {
     struct ports ports = {0, UINT16_MAX};
@@ -325,7 +325,7 @@ static bool add_statement(size_t line, struct policy *policy, const struct state
 static bool read_default(size_t line, struct text rest, struct policy *policy)
 {
     const struct word word = next_word(&rest);
-    /* Up to the line's last word. */
+    /* All words up to the line's end. */
     struct word all = word;
     for (struct word next = next_word(&rest); next.len > 0; next = next_word(&rest))
         all.len = (size_t)(next.at + next.len - all.at);

@@ -1,4 +1,4 @@
-/* What is wrong with a policy is said with its line, in the same words as those of the sample in Rust. */
+/* A wrong policy is refused with its line, and with the same words as in the Rust version. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static void comments_and_empty_lines_mean_nothing(void)
     PINION_CHECK(pinion_test_prepare("# for the web\n\n  allow   tcp 80 # and nothing else\r\n\t\ndefault deny  # all the rest\n\n# end"));
 }
 
-/* `count` times the words, and then the rest. */
+/* Returns the words `count` times, and then the rest. */
 static char *repeated(const char *words, size_t count, const char *rest)
 {
     const size_t len = strlen(words);
@@ -74,7 +74,7 @@ static void no_text_is_read_beyond_its_end(void)
 {
     static const char text[] = "allow tcp 80,443 from 10.0.0.0/8 from-ports 1-2 established\ndefault deny";
     for (size_t len = 0; len < sizeof text - 1; len++) {
-        /* Of exactly so many bytes, so that the sanitizer sees who reads on. */
+        /* Allocated with exactly that many bytes, so that the sanitizer finds any read beyond. */
         char *part = malloc(len ? len : 1);
         memcpy(part, text, len);
         pinion_test_prepare_with(part, len);

@@ -1,11 +1,11 @@
-//! A firewall for one client: what its policy allows is sent on along the chain, all else is dropped.
+//! A stateless firewall: packets that its policy allows are forwarded along the chain, all others are dropped.
 //!
 //! ```text
 //!   configuration --policy.rs--> Policy: a list of rules for IPv4, one for IPv6    once, when the chain is made
 //!   frame --the SDK--> Headers --Policy::verdict--> send or drop                   for each packet
 //! ```
 //!
-//! It keeps no state between packets but a count of those denied, so it costs the same whatever comes.
+//! Its only state is a count of denied packets, so its costs per packet are bounded.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +51,7 @@ impl Function for PacketFilter {
 }
 
 impl PacketFilter {
-    /// Says so now and then: a client that floods what is denied must not fill the log.
+    /// Logs the count, at most every ten seconds: a flood of denied packets must not fill the log.
     #[cold]
     fn report(&mut self) {
         let now_ns = clock::now_ns();

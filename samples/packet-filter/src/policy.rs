@@ -1,15 +1,15 @@
-//! The policy: its text, and the rules it becomes.
+//! The policy: its text, and the rules made from it.
 //!
 //! ```text
-//!   policy   = line...                 of which the first rule that fits a packet decides
+//!   policy   = line...                 the first rule that matches a packet decides
 //!   line     = rule | "default" ("allow" | "deny") | nothing      "#" starts a comment
 //!   rule     = ("allow" | "deny") [protocol [ports]] ["from" net] ["from-ports" ports] ["to" net] ["established"]
 //!   protocol = "tcp" | "udp" | "icmp" | number
-//!   ports    = the receiver's: "80", "8000-8099", or several with commas and no spaces between
+//!   ports    = destination ports: "80", "8000-8099", or several with commas and no spaces between
 //! ```
 //!
-//! The text is read once per chain. What remains is a list of rules for each version of IP, so that judging a packet
-//! is a walk over a few words of memory, without allocation, bounded by [`RULES_MAX`].
+//! The text is parsed once per chain, into a list of rules for each version of IP. The verdict on a packet is a walk
+//! over a few words of memory, without allocation, bounded by [`RULES_MAX`].
 
 use core::net::IpAddr;
 use core::ops::BitAnd;
@@ -19,78 +19,78 @@ use ipnet::IpNet;
 use pinion_sdk::headers::{Addresses, Headers, ICMP, ICMPV6, Pair, TCP, UDP};
 use thiserror::Error;
 
-/// Most rules a policy may become for one version of IP. A line is a rule for each of its port ranges.
+/// Most rules of a policy for one version of IP. A line makes a rule for each of its port ranges.
 pub const RULES_MAX: usize = 4096;
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is sent on.
+    /// The packet is forwarded.
     Allow,
-    /// It is dropped.
+    /// The packet is dropped.
     Deny,
 }
 
-/// What is wrong with a policy's text.
+/// Why a policy's text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// One line is no rule.
+    /// A line is not a rule.
     #[error("policy, line {line}: {problem}")]
     Line {
-        /// Counted from 1.
+        /// The line's number, from 1 on.
         line: usize,
-        /// What is wrong with it.
+        /// Why the line is invalid.
         problem: LineError,
     },
-    /// It does not say what becomes of the rest.
+    /// There is no default.
     #[error("the policy has no default: end it with `default deny` or `default allow`")]
     NoDefault,
 }
 
-/// What is wrong with a line.
+/// Why a line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// It starts with something else than a verdict.
+    /// It does not start with `allow`, `deny` or `default`.
     #[error("{0:?} is not known: a line starts with `allow`, `deny` or `default`")]
     Verb(String),
-    /// `default` is not followed by a verdict.
+    /// `default` is not followed by a verdict alone.
     #[error("{0:?} after `default`: `allow` or `deny` is to follow, and nothing else")]
     Default(String),
-    /// There is something behind the default.
+    /// There is a line after the default.
     #[error("this is never reached: `default` is the last line")]
     AfterDefault,
-    /// A word that is nothing.
+    /// An unknown word.
     #[error("{0:?} is not known: after the protocol come `from`, `from-ports`, `to` or `established`")]
     Word(String),
-    /// A word that needs another one.
+    /// A word without its argument.
     #[error("`{0}` is the last word: say of what")]
     Unfinished(&'static str),
-    /// The same said twice.
+    /// A clause that is given twice.
     #[error("`{0}` is said twice")]
     Twice(&'static str),
-    /// No address or network.
+    /// Not an address or network.
     #[error("{0:?} is no network: it looks like 10.0.0.0/8, fd00::/8, or an address alone")]
     Network(String),
-    /// No ports.
+    /// Not a list of ports.
     #[error("{0:?} are no ports: they look like 80, 8000-8099 or 80,443")]
     Ports(String),
-    /// Ports of something that has none.
+    /// Ports with a protocol that has none.
     #[error("only tcp and udp have ports")]
     PortsOfOther,
-    /// What only TCP knows.
+    /// `established` with a protocol other than TCP.
     #[error("only tcp has connections, so `established` goes with nothing else")]
     EstablishedOfOther,
     /// An IPv4 network and an IPv6 network in one rule.
     #[error("no packet goes from {0} to {1}")]
     MixedVersions(IpNet, IpNet),
-    /// Too much of all.
+    /// Too many rules.
     #[error("with this line there are more than {RULES_MAX} rules")]
     TooMany,
 }
 
-/// What a client's packets are judged by.
+/// A parsed policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     v4: Vec<Rule<u32>>,
@@ -108,7 +108,7 @@ struct Rule<A> {
     verdict: Verdict,
 }
 
-/// Fits no packet whose ports are not known.
+/// Compares ports and flags. A packet without known ports does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TransportRule {
     source_ports: Ports,
@@ -132,7 +132,7 @@ impl Ports {
     }
 }
 
-/// A network, as the bits that an address must have under a mask.
+/// A network: a mask, and the bits that an address must have under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Prefix<A> {
     mask: A,
@@ -164,11 +164,11 @@ impl<A: Copy + PartialEq + BitAnd<Output = A>> Rule<A> {
 }
 
 impl Policy {
-    /// Reads a policy.
+    /// Parses a policy.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and in which line.
+    /// The line that is wrong, and why.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let (mut v4, mut v6, mut default) = (Vec::new(), Vec::new(), None);
         for (index, line) in text.lines().enumerate() {
@@ -193,7 +193,7 @@ impl Policy {
         Ok(Self { v4, v6, default: default.ok_or(PolicyError::NoDefault)? })
     }
 
-    /// What is to become of a packet: the verdict of the first rule that fits it.
+    /// Returns the verdict on a packet: that of the first rule that matches it.
     #[inline]
     #[must_use]
     pub fn verdict(&self, headers: &Headers) -> Verdict {
@@ -218,10 +218,10 @@ fn parse_default(words: SplitAsciiWhitespace<'_>) -> Result<Verdict, LineError> 
     verdict(&words).ok_or(LineError::Default(words))
 }
 
-/// A protocol as the text names it.
+/// A protocol as named in the text.
 #[derive(Clone, Copy, PartialEq)]
 enum Protocol {
-    /// The one of the packet's version of IP.
+    /// ICMP or ICMPv6, by the packet's IP version.
     Icmp,
     Number(u8),
 }
@@ -247,7 +247,7 @@ impl Protocol {
     }
 }
 
-/// A line, as it was written.
+/// A line as written.
 struct Statement {
     verdict: Verdict,
     protocol: Option<Protocol>,
@@ -300,7 +300,7 @@ impl Statement {
         }
     }
 
-    /// How many rules it becomes, at most.
+    /// Returns how many rules it makes, at most.
     fn rule_count(&self) -> usize {
         let ranges = |ports: &Option<Vec<Ports>>| ports.as_ref().map_or(1, Vec::len);
         ranges(&self.source_ports) * ranges(&self.destination_ports)
@@ -324,7 +324,8 @@ impl Statement {
         self.rules(prefix(self.source), prefix(self.destination), ICMPV6)
     }
 
-    /// Rules for a version of IP, one for each pair of port ranges; none, if a network is of the other version.
+    /// Makes the rules for a version of IP, one for each pair of port ranges; none, if a network is of the other
+    /// version.
     fn rules<A: Copy>(&self, source: Option<Prefix<A>>, destination: Option<Prefix<A>>, icmp: u8) -> Vec<Rule<A>> {
         let (Some(source), Some(destination)) = (source, destination) else { return Vec::new() };
         let protocol = self.protocol.map(|protocol| protocol.number(icmp));
@@ -363,7 +364,7 @@ fn parse_net(word: &str) -> Result<IpNet, LineError> {
     net.ok_or_else(|| LineError::Network(word.to_owned()))
 }
 
-/// Digits only: what Rust calls a number may have a sign.
+/// Parses a number of digits only: Rust's parser would accept a sign.
 fn parse_number(text: &str) -> Option<u8> {
     if text.starts_with('+') { None } else { text.parse().ok() }
 }

@@ -1,4 +1,4 @@
-//! The function as a chain sees it: frames in, those allowed out, unchanged.
+//! The function as a chain sees it: frames in, allowed frames out, unchanged.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -123,6 +123,44 @@ fn no_fragment_reaches_into_a_tcp_header() {
     }
     let tiny_first = ethernet(&[], [0x08, 0], &ipv4(6, &[], [0x20, 0], &tcp(80, 2)[..8]));
     assert_eq!(outcome(ALL, &tiny_first), Outcome::Dropped);
+}
+
+/// Returns an IPv6 fragment whose next header is this protocol.
+fn part_v6(next_header: u8, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = (offset | u16::from(more)).to_be_bytes();
+    ethernet(&[], [0x86, 0xdd], &ipv6(44, &[&[next_header, 0, high, low, 0, 0, 0, 9][..], payload].concat()))
+}
+
+/// Protocols that a fragment may carry: TCP, UDP, no next header, a fragment, options, ESP and an unknown one.
+const NEXT_HEADERS: [u8; 8] = [6, 17, 59, 44, 0, 60, 50, 254];
+
+#[test]
+fn no_fragment_of_ipv6_reaches_into_a_header_already_judged_whatever_it_says() {
+    const NO_SSH: &[u8] = b"deny tcp 22\ndefault allow";
+    // Destination options before the header move it to where a later fragment could begin.
+    let options = |len: usize| [&[6, (len / 8 - 1) as u8, 1, (len - 4) as u8][..], &vec![0; len - 4]].concat();
+    let web = [tcp(80, 2), vec![0; 5]].concat();
+    let first_fragments = [part_v6(6, 0, true, &web), part_v6(60, 0, true, &[options(8), web.clone()].concat())];
+    for first in &first_fragments {
+        assert_eq!(outcome(NO_SSH, first), Outcome::Sent);
+    }
+    for next_header in NEXT_HEADERS {
+        for (offset, passes) in [(8, false), (16, false), (24, true), (1232, true)] {
+            for more in [true, false] {
+                let later = part_v6(next_header, offset, more, &tcp(22, 2)[4..]);
+                assert_eq!(outcome(NO_SSH, &later) == Outcome::Sent, passes, "{next_header} at {offset}");
+                assert_eq!(outcome(ALL, &later) == Outcome::Sent, passes, "{next_header} at {offset}");
+            }
+        }
+    }
+    // Dropped, as a later fragment could replace the bytes by which they would be judged.
+    for len in [16, 24, 64] {
+        assert_eq!(outcome(ALL, &part_v6(60, 0, true, &[options(len), web.clone()].concat())), Outcome::Dropped);
+        assert_eq!(outcome(ALL, &part_v6(60, 0, false, &[options(len), web.clone()].concat())), Outcome::Sent);
+    }
+    // Another first fragment is judged like the first one.
+    assert_eq!(outcome(NO_SSH, &part_v6(6, 0, true, &[tcp(22, 2), vec![0; 5]].concat())), Outcome::Dropped);
+    assert_eq!(outcome(NO_SSH, &part_v6(6, 0, true, &tcp(80, 2)[..16])), Outcome::Dropped, "not all of a header");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a policy's text means, and how it is refused.
+//! The meaning of a policy's text, and why invalid texts are refused.
 
 #![cfg(not(target_family = "wasm"))]
 
@@ -32,7 +32,7 @@ fn packet(source: &str, protocol: u8, ports: Option<Pair<u16>>) -> Headers {
     headers(addresses(source, destination), protocol, ports)
 }
 
-/// Of a segment that opens a connection, if it is one.
+/// Returns headers. With TCP they are those of a segment that opens a connection.
 fn headers(addresses: Addresses, protocol: u8, ports: Option<Pair<u16>>) -> Headers {
     let tcp_flags = (protocol == TCP && ports.is_some()).then_some(TcpFlags(0x02));
     let at = Offsets::default();
@@ -97,7 +97,7 @@ fn every_pair_of_source_and_destination_ports_fits() {
 }
 
 #[test]
-fn networks_bound_who_is_meant() {
+fn networks_limit_the_addresses_that_match() {
     let policy =
         Policy::parse("deny from 10.1.2.0/24\nallow from 10.0.0.0/8\nallow from fd00:1::/32\ndefault deny").unwrap();
     for (source, verdict) in

@@ -1,8 +1,8 @@
-//! A token bucket. What is in it is counted in billionths of a byte, so that no fraction is ever lost or won.
+//! A token bucket. Tokens are counted in billionths of a byte, so that no fraction is lost or gained.
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// How much passes.
+/// The rate and the burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     rate_bytes_per_s: u64,
@@ -10,29 +10,30 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A rate, and what passes at once after a pause. Neither is zero, nor more than a tebibyte.
+    /// Makes a limit of a rate, and of the burst that passes after a pause. Neither may be zero, nor more than a
+    /// tebibyte.
     #[must_use]
     pub fn new(rate_bytes_per_s: u64, burst_bytes: u64) -> Self {
         Self { rate_bytes_per_s, burst_bytes }
     }
 
-    /// How long an empty bucket takes until it is full.
+    /// Returns how long an empty bucket takes to fill.
     #[must_use]
     pub fn time_to_fill_ns(&self) -> u64 {
-        // In steps, as a division of 128 bits is larger than all else here.
+        // In steps, as a 128-bit division would be the largest part of the code.
         let rate = self.rate_bytes_per_s.max(1);
         let (seconds, left) = (self.burst_bytes / rate, self.burst_bytes % rate * 1_000_000);
         let (microseconds, left) = (left / rate, left % rate * 1_000);
         seconds.saturating_mul(1_000_000_000).saturating_add(microseconds * 1_000 + left.div_ceil(rate))
     }
 
-    /// In billionths of a byte.
+    /// Returns the capacity in billionths of a byte.
     fn capacity(&self) -> u128 {
         u128::from(self.burst_bytes) * NS_PER_S
     }
 }
 
-/// What may pass, at a time.
+/// A bucket: the tokens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// In billionths of a byte.
@@ -41,13 +42,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// One that nothing was taken from.
+    /// Makes a full bucket.
     #[must_use]
     pub fn full(limit: &Limit, now_ns: u64) -> Self {
         Self { tokens: limit.capacity(), at_ns: now_ns }
     }
 
-    /// Takes so many bytes, if they are there; whether they were.
+    /// Takes so many bytes if the bucket has them; returns whether it had.
     #[inline]
     pub fn take(&mut self, limit: &Limit, bytes: usize, now_ns: u64) -> bool {
         // A rate in bytes per second is one in billionths of a byte per nanosecond.

@@ -2,30 +2,34 @@
 
 use serde::{Deserialize, Deserializer, de};
 
-/// The highest rate and burst, so that all that is computed of them fits into 128 bits, and when a bucket is full into 64.
+/// The highest rate and burst. With it, computations fit into 128 bits, and the time until a bucket is full into 64.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// Most flows that can be asked for.
+/// A full frame of a port with the usual MTU: 1,500 bytes, the Ethernet header, and a VLAN tag. With a lower burst it
+/// would never pass.
+pub const FULL_FRAME_BYTES: u64 = 1_500 + 14 + 4;
+
+/// Most flows that can be configured.
 const FLOWS_MAX: u64 = 65_536;
 
-/// What an instance has.
+/// The configuration of an instance.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How many bytes pass in a second, in the long run.
+    /// Bytes per second that pass in the long run.
     #[serde(deserialize_with = "rate")]
     pub rate_bytes_per_s: u64,
-    /// How many pass at once after a pause.
+    /// Bytes that pass at once after a pause: at least a full frame.
     #[serde(deserialize_with = "burst")]
     pub burst_bytes: u64,
-    /// Of what.
+    /// What the limit applies to.
     pub per: Per,
-    /// How many flows have a bucket of their own at once.
+    /// Most flows that have their own bucket at once.
     #[serde(default = "default_flows", deserialize_with = "flows")]
     pub flows_max: usize,
 }
 
-/// What a limit is a limit of.
+/// What a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Per {
@@ -44,7 +48,14 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
 }
 
 fn burst<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    within(deserializer, "bytes", BYTES_MAX)
+    let bytes = u64::deserialize(deserializer)?;
+    if (FULL_FRAME_BYTES..=BYTES_MAX).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(de::Error::custom(format_args!(
+            "{bytes} bytes; at least {FULL_FRAME_BYTES} are needed for a full frame to pass, and {BYTES_MAX} are the most"
+        )))
+    }
 }
 
 fn flows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {

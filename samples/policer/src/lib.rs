@@ -1,7 +1,7 @@
-//! Lets no more bytes pass than a rate and a burst: what is over is dropped, what fits is sent on as it came.
+//! A token-bucket policer: packets above a rate and a burst are dropped, others are forwarded unchanged.
 //!
-//! [`bucket::Bucket`] counts; this file has one for all, or one for each flow. One that is full again is as good as none, so
-//! a flow's is forgotten then.
+//! [`bucket::Bucket`] counts; this file has one bucket for all packets, or one for each flow. A full bucket carries no
+//! information, so a flow's bucket is forgotten when it is full.
 
 #![forbid(unsafe_code)]
 
@@ -21,22 +21,22 @@ const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 #[derive(Debug)]
 pub struct Policer {
     limit: Limit,
-    /// Of those flows that have a bucket of their own.
+    /// The buckets of flows that have their own.
     flows: Option<Table<FlowKey, Bucket>>,
-    /// Of all others.
+    /// The bucket of all other packets.
     shared: Bucket,
     counters: Counters,
     reported_ns: Option<u64>,
 }
 
-/// What became of packets.
+/// Counts of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Sent on.
+    /// Forwarded.
     pub passed: u64,
-    /// Dropped as they were over the limit.
+    /// Dropped, as they were above the limit.
     pub dropped: u64,
-    /// Of flows for whose bucket there was no place, passed or not.
+    /// Of flows that found no free bucket, passed or not.
     pub without_bucket: u64,
 }
 
@@ -52,7 +52,7 @@ impl Function for Policer {
     }
 
     fn start(&mut self) {
-        // The time of the template's making is another clock's.
+        // The template was made by another clock.
         self.shared = Bucket::full(&self.limit, clock::now_ns());
         if let Some(flows) = &mut self.flows {
             flows.start();
@@ -78,7 +78,7 @@ impl Function for Policer {
 }
 
 impl Policer {
-    /// What became of packets so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
@@ -88,7 +88,7 @@ impl Policer {
         let Some(flows) = &mut self.flows else {
             return self.shared.take(&self.limit, frame.len(), now_ns);
         };
-        // What is of no flow has a bucket together.
+        // Packets without a flow share a bucket.
         let Some(flow) = Headers::of(frame).ok().and_then(|headers| headers.flow()) else {
             return self.shared.take(&self.limit, frame.len(), now_ns);
         };
@@ -100,12 +100,12 @@ impl Policer {
         if flows.insert(flow, bucket, 0, now_ns).is_ok() {
             return admitted;
         }
-        // Nobody gets another burst by beginning more flows than there is room for.
+        // Otherwise a client would gain bursts by beginning more flows than there is room for.
         self.counters.without_bucket += 1;
         self.shared.take(&self.limit, frame.len(), now_ns)
     }
 
-    /// Says so now and then: a client that floods must not fill the log.
+    /// Logs the counts, at most every ten seconds: a flood must not fill the log.
     #[cold]
     fn report(&mut self, now_ns: u64) {
         if self.reported_ns.is_none_or(|reported_ns| now_ns - reported_ns >= REPORT_INTERVAL_NS) {

@@ -1,18 +1,22 @@
-//! Sends back what comes over TCP (RFC 862), over IPv4 and IPv6: one connection after the other, in code that waits.
+//! The TCP echo service (RFC 862), over IPv4 and IPv6: one connection after the other, in blocking code.
 
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
 
 use pinion_sdk::InitError;
+use pinion_sdk::metrics::Counter;
 use pinion_sdk::tcp::{Program, Settings, TcpListener, TcpStream};
 
-/// Where echo is expected.
+/// The echo service's well-known port.
 const PORT: u16 = 7;
 
-/// The program.
+/// The program, with its counters.
 #[derive(Debug)]
-pub struct TcpEcho;
+pub struct TcpEcho {
+    connections: Counter,
+    bytes: Counter,
+}
 
 impl Program for TcpEcho {
     fn init(config: &[u8]) -> Result<(Self, Settings), InitError> {
@@ -25,25 +29,35 @@ impl Program for TcpEcho {
                 port.ok_or_else(refuse)?
             }
         };
-        Ok((Self, Settings { port, ..Settings::default() }))
+        let program = Self {
+            connections: Counter::new("tcp_echo_connections", "Connections that were accepted."),
+            bytes: Counter::new("tcp_echo_bytes", "Bytes that were sent back."),
+        };
+        Ok((program, Settings { port, ..Settings::default() }))
     }
 
     fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()> {
         loop {
             let (stream, _peer) = listener.accept()?;
-            // What becomes of one connection is nothing to the next.
-            let _ = echo(stream);
+            self.connections.increment();
+            // A failed connection does not affect the next one.
+            let _ = self.echo(stream);
         }
     }
 }
 
-/// Sends back what comes until no more does.
-fn echo(mut stream: TcpStream<'_>) -> io::Result<()> {
-    let mut bytes = [0; 4096];
-    loop {
-        match stream.read(&mut bytes)? {
-            0 => return Ok(()),
-            count => stream.write_all(&bytes[..count])?,
+impl TcpEcho {
+    /// Sends back what is received until the peer closes.
+    fn echo(&self, mut stream: TcpStream<'_>) -> io::Result<()> {
+        let mut bytes = [0; 4096];
+        loop {
+            match stream.read(&mut bytes)? {
+                0 => return Ok(()),
+                count => {
+                    stream.write_all(&bytes[..count])?;
+                    self.bytes.add(count as u64);
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Turns a UDP datagram into its echo, in place. No state, no allocation, and no panic on any bytes.
+//! Turns a UDP datagram into its echo, in place. It has no state, does not allocate, and does not panic on any bytes.
 //!
-//! The frame's length, VLAN tags, IP options, the traffic class and the payload stay as they are. The UDP checksum does too: it
-//! covers addresses and ports, but a sum does not mind them swapped.
+//! The frame's length, VLAN tags, IP options, the traffic class and the payload stay unchanged. So does the UDP
+//! checksum: it covers addresses and ports, but swapping them does not change the sum.
 
 use pinion_sdk::Checksum;
 use pinion_sdk::wire::{
@@ -16,31 +16,31 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHERTYPE_VLAN: [u8; 2] = [0x81, 0x00];
 const ETHERTYPE_SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 
-/// VLAN tags looked past: one, or a provider's and a customer's.
+/// Most VLAN tags that are skipped: one, or a provider's and a customer's.
 const VLAN_TAGS_MAX: usize = 2;
 
-/// Why a frame gets no answer. It may be half turned then, and is to be dropped.
+/// Why a frame gets no answer. The frame may be partly turned then, and must be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
     /// Shorter than its headers say.
     Truncated,
-    /// To a group, or from an address that nobody can have.
+    /// Its destination is a group address, or its source is not a valid host address.
     NotUnicast,
-    /// From port 0, which nobody can be answered at, or to it.
+    /// One of its ports is 0; port 0 cannot be answered.
     NoPort,
-    /// A part of an IPv4 datagram only.
+    /// A fragment of an IPv4 datagram.
     Fragment,
-    /// The IPv4 header's checksum or the datagram's is wrong.
+    /// The checksum of the IPv4 header or of the datagram is wrong.
     BadChecksum,
-    /// No UDP datagram.
+    /// It is not a UDP datagram.
     OtherTraffic,
 }
 
-/// Turns the frame of a datagram into that of its answer. `found` is what is known of the datagram's checksum.
+/// Turns the frame of a datagram into that of its answer. `found` is what the device reported about its checksum.
 ///
 /// # Errors
 ///
-/// The frame deserves no answer.
+/// The frame gets no answer.
 pub fn turn(frame: &mut [u8], found: Checksum) -> Result<(), Ignored> {
     let (addresses, rest) = frame.split_at_mut_checked(12).ok_or(Ignored::Truncated)?;
     let (ethertype, packet) = network_layer(rest)?;
@@ -52,7 +52,7 @@ pub fn turn(frame: &mut [u8], found: Checksum) -> Result<(), Ignored> {
     turn_ethernet(addresses)
 }
 
-/// What follows the MAC addresses, and perhaps VLAN tags: the EtherType and its payload.
+/// Skips up to two VLAN tags; returns the EtherType and its payload.
 fn network_layer(rest: &mut [u8]) -> Result<([u8; 2], &mut [u8]), Ignored> {
     let mut rest = rest;
     for _ in 0..=VLAN_TAGS_MAX {
@@ -119,7 +119,7 @@ fn turn_udp(datagram: &mut [u8], source: IpAddress, destination: IpAddress, foun
     if from == 0 || to == 0 {
         return Err(Ignored::NoPort);
     }
-    // Over IPv6 there is no doing without.
+    // Over IPv6 the checksum is mandatory.
     let lacks_checksum = udp.checksum() == 0 && matches!(source, IpAddress::Ipv6(_));
     let right = match found {
         Checksum::Good => true,

@@ -1,7 +1,7 @@
-//! Answers UDP datagrams with their own payload (RFC 862), over IPv4 and IPv6, for whatever address and port they are sent to;
-//! all of them, or one, after which it is done.
+//! The UDP echo service (RFC 862), over IPv4 and IPv6, for every destination address and port. It answers all
+//! datagrams, or one and then finishes.
 //!
-//! [`answer::turn`] makes an answer of a datagram, in place; this file is the function around it.
+//! [`answer::turn`] turns a datagram into its answer, in place; this file is the function around it.
 
 #![forbid(unsafe_code)]
 
@@ -13,15 +13,15 @@ use pinion_sdk::{Batch, Function, InitError, clock, debug, finish};
 /// Time between two log lines about bad checksums.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 
-/// Bytes of a refused configuration that are repeated.
+/// Most bytes of a refused configuration that the refusal quotes.
 const SHOWN_BYTES_MAX: usize = 64;
 
 /// How many datagrams an instance answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// All that come.
+    /// All datagrams.
     Endless,
-    /// One, and then it is done.
+    /// One datagram, after which it finishes.
     Once,
 }
 
@@ -66,7 +66,8 @@ impl Function for UdpEcho {
 }
 
 impl UdpEcho {
-    /// Counts, and says so now and then: a faulty link or a hostile client must not fill the log.
+    /// Counts the datagram, and logs the count at most every ten seconds: a faulty link or a hostile client must not
+    /// fill the log.
     fn count_bad_checksum(&mut self) {
         self.bad_checksums += 1;
         let now_ns = clock::now_ns();

@@ -39,7 +39,7 @@ fn ipv6(datagram: &[u8]) -> Vec<u8> {
     [&[0x6a, 0xbc, 0xde, 0xf0, len[0], len[1], 17, 5][..], &CLIENT_V6, &NODE_V6, datagram].concat()
 }
 
-/// The sum over a datagram and what it covers of its IP header: zero if the checksum in it is right.
+/// Returns the sum over a datagram and the pseudo header: zero if the datagram's checksum is right.
 fn sum(source: &[u8], destination: &[u8], datagram: &[u8]) -> u16 {
     let len = (datagram.len() as u32).to_be_bytes();
     checksum::of(&[source, destination, &len, &[0, 0, 0, 17], datagram].concat())
@@ -76,14 +76,14 @@ fn deliver(frame: &[u8]) -> Verdict {
     echo().deliver(&[frame]).remove(0)
 }
 
-/// That this is `asked`'s datagram with its ports swapped.
+/// Asserts that this is `asked`'s datagram with its ports swapped.
 fn assert_echoes(datagram: &[u8], asked: &[u8]) {
     assert_eq!(datagram[..2], asked[2..4]);
     assert_eq!(datagram[2..4], asked[..2]);
     assert_eq!(datagram[4..], asked[4..]);
 }
 
-/// That `answer` answers `request`, whose IPv4 header starts at `at`.
+/// Asserts that `answer` answers `request`, whose IPv4 header starts at `at`.
 fn assert_answers_v4(answer: &[u8], request: &[u8], at: usize) {
     assert_eq!(answer.len(), request.len());
     assert_eq!(answer[..6], CLIENT_MAC);
@@ -127,7 +127,7 @@ fn a_datagram_over_ipv6_is_answered() {
 }
 
 #[test]
-fn told_to_answer_once_it_answers_one_datagram_and_is_done() {
+fn with_once_it_answers_one_datagram_and_finishes() {
     let [datagram, other] = [frame_v4(b"abcdefgh"), vec![0; 60]];
     for config in [&b"once"[..], b"once\n"] {
         let mut harness = Harness::<UdpEcho>::new(config).unwrap();
@@ -144,7 +144,7 @@ fn told_to_answer_once_it_answers_one_datagram_and_is_done() {
 }
 
 #[test]
-fn any_other_configuration_is_refused_with_a_sentence_that_names_it() {
+fn any_other_configuration_is_refused_with_a_message_that_quotes_it() {
     let refusal = |config: &[u8]| Harness::<UdpEcho>::new(config).err().unwrap().to_string();
     assert_eq!(refusal(b"twice"), "udp-echo takes no configuration but `once`, and was given `twice`");
     assert_eq!(refusal(b"\xff\n!"), "udp-echo takes no configuration but `once`, and was given `\\xff\\n!`");
@@ -194,7 +194,7 @@ fn over_ipv4_a_datagram_without_checksum_is_answered_without_one_and_over_ipv6_d
 }
 
 #[test]
-fn what_a_device_has_found_out_of_a_checksum_is_believed() {
+fn a_checksum_report_of_the_device_is_trusted() {
     let right = frame_v4(b"abcdefgh");
     let mut wrong = right.clone();
     *wrong.last_mut().unwrap() ^= 1;

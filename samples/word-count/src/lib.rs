@@ -1,4 +1,5 @@
-//! Answers each message with how many lines, words and bytes its payload has, as `wc` does: a function that is called by name.
+//! Answers each message with the number of its payload's lines, words and bytes, as `wc` does: a function that is
+//! called by name.
 //!
 //! ```text
 //!   $ echo "to be or not to be" | pinion invoke word-count
@@ -25,10 +26,10 @@ impl Function for WordCount {
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
-        // What is no message is dropped.
+        // Frames that are not messages are dropped.
         for message in batch.filter_map(|packet| Message::of(packet).ok()) {
             let answer = count(message.payload());
-            // Three numbers and two spaces are never too long.
+            // Three numbers and two spaces always fit into a message.
             let _ = message.answer(answer.as_bytes());
         }
     }

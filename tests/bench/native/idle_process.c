@@ -1,5 +1,6 @@
 /*
- * A service that waits for its client: has a UDP socket, and sleeps in recv. Says on its standard output when it is about to. Ends with its parent.
+ * A service that waits for its client: it has a UDP socket, and sleeps in recv. Before that it writes a byte to its standard output. It
+ * ends with its parent.
  */
 #include <arpa/inet.h>
 #include <signal.h>

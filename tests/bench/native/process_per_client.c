@@ -1,5 +1,5 @@
 /*
- * A UDP server that starts a process for each client: its child answers with what was sent, and ends.
+ * A UDP server that starts a process for each client: the child echoes the datagram and ends.
  *
  *   process-per-client COUNT CORE CORE
  *
@@ -69,9 +69,9 @@ int main(int argc, char **argv)
 	uint32_t count = strtoul(argv[1], NULL, 10);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	stay_on(atoi(argv[2]), atoi(argv[3]));
-	/* Nobody waits for the children: they are gone when they end. */
+	/* The kernel reaps the children, so no process waits for them. */
 	signal(SIGCHLD, SIG_IGN);
-	/* The children write here: each page is there before the first is started. */
+	/* The children write here. Each page is resident before the first child is started. */
 	int64_t *took = mmap(NULL, count * sizeof *took, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (took == MAP_FAILED)
 		fail("mmap");

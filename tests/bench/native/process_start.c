@@ -1,12 +1,12 @@
 /*
- * How long Linux takes until a new process runs.
+ * Measures how long Linux takes until a new process runs.
  *
  *   process-start fork-exec CHILD COUNT CORE CORE    fork and exec of CHILD, until its main runs
  *   process-start spawn     CHILD COUNT CORE CORE    the same by posix_spawn, which does not copy page tables
  *   process-start fork-faults  -  COUNT CORE CORE    fork, until the child has written to 8 pages that it shared with its parent
  *
- * One after the other: the next is started when the former has ended. The child notes the time and writes it to a pipe. Prints a time
- * in nanoseconds per line, of each process started after a number of them that are not counted.
+ * Processes are started one after the other: each when the previous one has ended. The child notes the time and writes it to a pipe. Prints
+ * a time in nanoseconds per line, of each process started after a number of them that are not counted.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #define WARM_UP 50
 #define PAGES 8
 #define PAGE_BYTES 4096
-/* Where the child writes to. */
+/* The descriptor that the child writes to. */
 #define TOLD 3
 
 static void fail(const char *what)

@@ -1,11 +1,11 @@
 /*
- * Functions as resident processes: each waits for a datagram on a UDP socket of its own, and notes the time at which it came.
+ * Functions as resident processes: each waits for a datagram on a UDP socket of its own, and notes the time of its arrival.
  *
  *   resident-processes COUNT CALLS SECONDS WINDOW CORE CORE
  *
- * The dispatcher is on the first core, and all processes are on the second. First CALLS of them, picked at random, are called one after the other:
- * from before sendto until the process has noted that recv has returned; each time is printed in nanoseconds, one per line. Then, for so many
- * SECONDS, WINDOW calls are under way at a time, and `SECONDS-IN-NS COUNT` is printed at last. What a process was sent is looked at.
+ * The dispatcher is on the first core, and all processes are on the second. First CALLS of them, picked at random, are called one after the
+ * other: from before sendto until the process has noted that recv has returned. Each time is printed in nanoseconds, one per line. Then,
+ * for so many SECONDS, WINDOW calls are in flight at a time, and `SECONDS-IN-NS COUNT` is printed last. What a process receives is checked.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A process's own, and the dispatcher's view of it. */
+/* A process's own data, and the dispatcher's view of it. */
 struct function {
 	_Atomic int64_t noted_ns;
 	_Atomic uint64_t served;
@@ -141,7 +141,7 @@ int main(int argc, char **argv)
 	int from = socket(AF_INET, SOCK_DGRAM, 0);
 	if (from < 0)
 		fail("a socket");
-	/* All of them have run before, and their pages are there. */
+	/* All processes run once before, so that their pages are resident. */
 	for (uint64_t at = 0; at < count; at++) {
 		call(from, &functions[at]);
 		await(&functions[at]);

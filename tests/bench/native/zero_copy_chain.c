@@ -1,17 +1,17 @@
 /*
- * A chain of native functions that share packets instead of copying them, on two cores, as OpenNetVM runs functions that
- * share a core: the best that can be had without any isolation between functions.
+ * A chain of native functions that share packets instead of copying them, on two cores, as OpenNetVM runs functions that share a core. This
+ * is the fastest design without any isolation between functions.
  *
  *   manager, first core                                functions, one OS thread each, all on the second core
  *
  *   rx burst --> [in 0] ----------------------------->  function 0: swaps addresses in place
- *            .-- [out 0] <----------------------------  (sleeps on a futex when it has nothing to do)
+ *            .-- [out 0] <----------------------------  (sleeps on a futex when it has no packets)
  *            '-> [in 1] ----------------------------->  function 1
  *   tx burst <-- [out 1] <----------------------------
  *
- * Only pointers to packets are passed. The manager wakes a sleeping function when there are packets for it, as OpenNetVM
- * does. Unlike OpenNetVM it never drops: a ring that is full holds back what comes before it, up to the device, so that no work
- * is spent on packets that are thrown away. This is to the pipeline's advantage.
+ * Only pointers to packets are passed. The manager wakes a sleeping function when there are packets for it, as OpenNetVM does. Unlike
+ * OpenNetVM it never drops: a full ring applies backpressure up to the device, so that no work is spent on packets that are dropped later.
+ * This is to the pipeline's advantage.
  *
  * Prints one JSON object; ends with 1 if a packet was lost or came out with the wrong addresses, 2 if it could not run.
  */
@@ -37,20 +37,19 @@
 #include <rte_prefetch.h>
 #include <rte_ring.h>
 
-/* As many as a chain of Pinion's may have. */
+/* As many as in a chain of Pinion. */
 #define FUNCTIONS_MAX 16
 /*
- * Packets at a time, places in each ring, and packets that wait before a sleeping function is woken. OpenNetVM has 32, 16384
- * and 1. These serve the pipeline better, at most lengths and sizes that were tried: longer bursts touch the rings' shared
- * indices less often, shorter rings keep packets in the cache, and a function that is woken for many packets at once costs
- * fewer system calls on either core.
+ * Packets at a time, entries of each ring, and packets that wait before a sleeping function is woken. OpenNetVM has 32, 16384 and 1. These
+ * values are faster: longer bursts touch the rings' shared indices less often, shorter rings keep packets in the cache, and a function that
+ * is woken for many packets at once costs fewer system calls on either core.
  */
 #define BURST 64
 #define RING_PLACES 4096
 #define WAKE_PACKETS 1024
 /* Fewer packets than that wait no longer than so many rounds of the manager. */
 #define WAKE_ROUNDS 100
-/* What the caches of mempool and device hold beside the rings. */
+/* Buffers that the caches of mempool and device hold beside the rings. */
 #define BUFFERS_SPARE 1024
 #define BUFFER_CACHE 256
 
@@ -62,9 +61,9 @@ struct function {
 	pthread_t thread;
 	/* AWAKE or ASLEEP; the function sleeps on it. */
 	_Alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t state;
-	/* Written by the manager alone: its rounds since it first saw the function asleep with too few packets to be woken. */
+	/* Written only by the manager: its rounds since it first saw the function asleep with too few packets to wake it. */
 	_Alignas(RTE_CACHE_LINE_SIZE) uint32_t rounds_waited;
-	/* Written by the function alone. */
+	/* Written only by the function. */
 	_Alignas(RTE_CACHE_LINE_SIZE) uint64_t handled;
 	uint64_t sleeps;
 };
@@ -102,7 +101,7 @@ static void futex(_Atomic uint32_t *word, int operation, uint32_t value)
 	syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
 }
 
-/* Says that it sleeps before it looks a last time: either it sees the packet, or the manager sees that it sleeps. */
+/* Sets the state to ASLEEP before the last check of the ring: either the function sees the packet, or the manager sees that it sleeps. */
 static void sleep_until_woken(struct function *f)
 {
 	atomic_store(&f->state, ASLEEP);
@@ -145,14 +144,14 @@ static void *run_function(void *argument)
 			sleep_until_woken(f);
 			continue;
 		}
-		/* Both lines of a packet come from the manager's core: all are on their way before the first is used. */
+		/* Both cache lines of a packet come from the manager's core, so all are prefetched before the first is used. */
 		for (unsigned int i = 0; i < count; i++)
 			rte_prefetch0(packets[i]);
 		for (unsigned int i = 0; i < count; i++)
 			__builtin_prefetch(rte_pktmbuf_mtod(packets[i], void *), 1);
 		for (unsigned int i = 0; i < count; i++)
 			swap_addresses(packets[i]);
-		/* There was room, and nobody else fills this ring. */
+		/* There was room, and no other thread fills this ring. */
 		rte_ring_sp_enqueue_bulk(f->out, (void **)packets, count, NULL);
 		f->handled += count;
 	}
@@ -170,7 +169,7 @@ struct traffic {
 	bool checked;
 };
 
-/* As much as there is and fits; the rest stays where it is. */
+/* Passes on as many as there are and fit; the rest stays in its ring. */
 static void pass_on(struct rte_ring *from, struct rte_ring *to)
 {
 	struct rte_mbuf *packets[BURST];
@@ -181,7 +180,7 @@ static void pass_on(struct rte_ring *from, struct rte_ring *to)
 		rte_ring_sp_enqueue_bulk(to, (void **)packets, count, NULL);
 }
 
-/* After an odd number of swaps the station, to which all packets came, is the source, and otherwise the destination. */
+/* All packets came to the station's address, which after an odd number of swaps is the source, and otherwise the destination. */
 static bool came_out_right(struct rte_mbuf *packet, const struct rte_ether_addr *station)
 {
 	const struct rte_ether_hdr *header = rte_pktmbuf_mtod(packet, const struct rte_ether_hdr *);
@@ -197,7 +196,7 @@ static void transmit(uint16_t port, struct rte_ring *from, struct traffic *traff
 
 	if (count == 0)
 		return;
-	/* Not while time is measured: the check shall not cost what it guards. */
+	/* Not during the timed part, as the check must not cost what it guards. */
 	for (unsigned int i = 0; traffic->checked && i < count; i++)
 		traffic->wrong += !came_out_right(packets[i], &traffic->station);
 	while (sent < count)
@@ -220,7 +219,7 @@ static void receive(uint16_t port, struct rte_ring *to, struct traffic *traffic)
 
 static void wake_whoever_has_work(struct traffic *traffic)
 {
-	/* The store of a ring's tail and the load of the state must not change places: see sleep_until_woken(). */
+	/* The store of a ring's tail and the load of the state must not be reordered: see sleep_until_woken(). */
 	atomic_thread_fence(memory_order_seq_cst);
 	for (unsigned int i = 0; i < function_count; i++) {
 		struct function *f = &functions[i];
@@ -235,7 +234,7 @@ static void wake_whoever_has_work(struct traffic *traffic)
 	}
 }
 
-/* One round; the end of the chain first, so that what leaves makes room for what comes. */
+/* One round, from the end of the chain to its start, so that packets that leave make room for those that come. */
 static void manage(uint16_t port, struct traffic *traffic, bool accept)
 {
 	transmit(port, functions[function_count - 1].out, traffic);
@@ -254,7 +253,7 @@ static void manage_for(uint16_t port, struct traffic *traffic, uint64_t cycles)
 		manage(port, traffic, true);
 }
 
-/* Takes nothing in until all that is under way is out, or a second has passed. */
+/* Accepts no packets until all in flight have left, or a second has passed. */
 static void drain(uint16_t port, struct traffic *traffic)
 {
 	uint64_t start = rte_rdtsc();

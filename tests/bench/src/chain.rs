@@ -1,7 +1,7 @@
 //! `chain`: throughput of a chain of functions, beside native forwarding and a zero-copy pipeline (EdgeOS, figures 5b and 5c).
 //!
-//! All three have the same source, DPDK's `net_pcap` that repeats a file from memory, and the same sink, which frees what it
-//! is given. For each size and length they run one after the other, so that ratios are of the same minute:
+//! All three have the same source, DPDK's `net_pcap` that repeats a file from memory, and the same sink, which frees each packet. For each
+//! size and length they run one after the other, so that the values of a ratio are measured in the same minute:
 //!
 //! ```text
 //!                       first core                              second core
@@ -10,7 +10,7 @@
 //!   zero-copy           source, manager, sink       <pointers>  one thread per function, asleep when there is nothing
 //! ```
 //!
-//! Before that, [`check`] sends frames through Pinion's chain and looks at every one that comes out.
+//! Before that, [`check`] sends frames through Pinion's chain and compares each frame that comes out.
 
 mod check;
 mod frames;
@@ -36,20 +36,19 @@ use crate::outcome::{Outcome, rounded, table};
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Frames that the source repeats: a few of each flow. The device keeps each in a buffer.
 const SOURCE_FRAMES: u64 = 4 * FLOWS as u64;
-/// What a peer's buffers and DPDK's own structures take at most.
+/// The most huge pages that a peer's buffers and DPDK's own structures take.
 const HUGE_PAGES_MIB: u64 = 384;
-/// As many functions as a chain may have.
+/// The most functions in a chain.
 const LENGTH_MAX: i64 = 16;
 
 /// Throughput of a chain of MAC-swapping functions, beside testpmd and a zero-copy pipeline of OS threads
 ///
-/// Counted are frames handed to the device for transmission, per second, from a source that always has more: frames that
-/// were received and not sent on count for nothing. A size is the frame in its buffer, without the checksum that a wire would
-/// add. `gbps` are the bits of the frames counted by `mpps`; `mma_gbps` are the bits that Pinion's MMA copied, once for each
-/// hop. `native_mpps` is dpdk-testpmd's macswap, one function on one core, whatever the length. `zero_copy_mpps` is a pipeline
-/// of native functions that pass pointers through rte_rings, a thread each, on one core, woken by futex. Before each row,
-/// 100,000 frames with sequence numbers go through Pinion's chain into a file: each must be there once, in order within its
-/// flow, altered in its MAC addresses only, or be counted by the node as dropped.
+/// Counted are frames handed to the device for transmission, per second, from a source that always has more frames; a frame that was
+/// received and not sent on does not count. A size is the frame in its buffer, without the checksum of a wire. `gbps` are the bits of the
+/// frames counted by `mpps`; `mma_gbps` are the bits that Pinion's MMA copied, once for each hop. `native_mpps` is dpdk-testpmd's macswap,
+/// one function on one core, whatever the length. `zero_copy_mpps` is a pipeline of native functions that pass pointers through rte_rings,
+/// a thread each, on one core, woken by futex. Before each row, 100,000 frames with sequence numbers go through Pinion's chain into a file.
+/// Each must be there once, in order within its flow, altered in its MAC addresses only, or be counted by the node as dropped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Sizes of frames in bytes
@@ -100,7 +99,7 @@ impl Row {
 }
 
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
-    // All three are to have some.
+    // All three need huge pages, for equal conditions.
     huge_pages::require(HUGE_PAGES_MIB)?;
     run.progress.expect(4 * options.sizes.len() * options.lengths.len());
     let (mut rows, mut checks) = (Vec::new(), Vec::new());
@@ -184,13 +183,13 @@ impl Source {
         self.folder.path().join("frames.pcap")
     }
 
-    /// The device, in DPDK's notation. Without a `tx_` argument, sending frees the buffer and counts: the cheapest there is.
+    /// Returns the device in DPDK's notation. Without a `tx_` argument, sending only frees and counts a buffer, which is the cheapest way.
     fn device(&self) -> String {
         format!("net_pcap0,rx_pcap={},infinite_rx=1", self.file().display())
     }
 }
 
-/// What DPDK is told by a peer: the device, and memory that nobody else has.
+/// Returns a peer's EAL arguments: the device, and memory of its own.
 fn eal_arguments(peer: &str, source: &Source) -> Vec<String> {
     let prefix = format!("--file-prefix=pinion-bench-{}-{peer}", std::process::id());
     let vdev = format!("--vdev={}", source.device());
@@ -198,7 +197,7 @@ fn eal_arguments(peer: &str, source: &Source) -> Vec<String> {
     fixed.into_iter().chain([prefix, vdev]).collect()
 }
 
-/// Millions per second.
+/// Returns millions per second.
 fn mpps(packets: u64, seconds: f64) -> f64 {
     packets as f64 / seconds / 1e6
 }

@@ -1,4 +1,4 @@
-//! `churn`: how soon new clients are answered when they keep coming, each by a chain instance of its own, beside a Linux process for each
+//! `churn`: how fast a continuous stream of new clients is answered, each by a chain instance of its own, beside a Linux process for each
 //! client (EdgeOS, figure 7a).
 
 mod processes;
@@ -21,30 +21,30 @@ use crate::outcome::{Outcome, rounded, table};
 /// Not counted.
 const WARM_UP_CLIENTS: usize = 1000;
 const WARM_UP_INTERVAL: Duration = Duration::from_micros(500);
-/// Room for those that have ended and are not taken apart yet, beside those that serve and the cache.
+/// Room for instances that have ended and are not yet dismantled, beside those that serve and the cache.
 const FWPS_MAX: usize = 8192;
-/// The search for the highest rate begins here, doubles it as long as that goes well, and then halves the step so often.
+/// The search for the highest rate begins here, doubles the rate as long as it is sustained, and then halves the step so often.
 const RATE_MIN: u64 = 1000;
 const RATE_MAX: u64 = 1_024_000;
 const HALVINGS: u32 = 4;
-/// A rate is sustained only if so many of its instances were prepared while it lasted: others came out of the cache.
+/// A rate is sustained only if so many of its instances were prepared while it lasted: the others came out of the cache.
 const PREPARED_PERCENT_MIN: u64 = 90;
-/// How much longer than planned the clients may take to come.
+/// The longest time that the clients may take to come, in per cent of the planned time.
 const COMING_PERCENT_MAX: u32 = 102;
 
-/// How soon new clients are answered that keep coming, each by an instance of its own, beside a Linux process for each
+/// How fast a continuous stream of new clients is answered, each by an instance of its own, beside a Linux process for each
 ///
 /// A node in this process, with gateway and MMA on the first core and the worker on the second, gives each client an instance of the
-/// function udp-echo that answers one datagram and finishes. A reply's time runs from the arrival of the client's frame in Net-In's burst until the
-/// reply is handed to the port's transmit burst. intervals has its percentiles for one new client in so many microseconds, whatever
-/// became of the one before, and how many got none. Before any of them as many clients come as a full cache has instances for: losses among these
-/// count, their times do not. max_clients_per_s is the highest rate, of those tried, at which for as long as a measurement
-/// lasts every client was answered, by an instance of its own by the node's own count, and instances were prepared as fast as they were used. Every
-/// reply is compared with what it has to be.
+/// function udp-echo that answers one datagram and finishes. A reply's time runs from the arrival of the client's frame in Net-In's burst
+/// until the reply is handed to the port's transmit burst. intervals has its percentiles for one new client in so many microseconds,
+/// whether or not the previous one was answered, and how many got no reply. Before each measurement as many clients come as a full cache
+/// has instances for: losses among these count, their times do not. max_clients_per_s is the highest rate, of those tried, at which every
+/// client was answered for the time of a measurement, by an instance of its own by the node's own count, and instances were prepared as
+/// fast as they were used. Every reply is compared with the expected bytes.
 ///
-/// linux_reply_p90_us is a UDP server's that forks for each datagram; the child answers and exits. It runs from the return of recvfrom in the server
-/// until the return of sendto in the child, on the same two cores, over the loopback interface, at the first interval; linux_intervals has all of
-/// them, with those lost.
+/// linux_reply_p90_us is that of a UDP server that forks for each datagram; the child answers and exits. It runs from the return of
+/// recvfrom in the server until the return of sendto in the child, on the same two cores, over the loopback interface, at the first
+/// interval. linux_intervals has all intervals, with the lost replies.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Microseconds from each new client to the next
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Answers one datagram and finishes.
+/// A service that answers one datagram and finishes.
 fn service() -> Service<'static> {
     Service {
         module: sample("udp-echo"),
@@ -127,7 +127,7 @@ fn service() -> Service<'static> {
     }
 }
 
-/// What became of clients at a rate.
+/// The results of clients at a rate.
 struct Offered {
     tally: Tally,
     clients: usize,
@@ -135,8 +135,8 @@ struct Offered {
     prepared: u64,
 }
 
-/// Has new clients come for so long, after as many as a full cache has instances for came just so: what was prepared before is used up
-/// by then as far as the node lets it be. Of those only losses are counted. Replies that are wrong are no figure.
+/// Sends new clients' frames for so long, after as many at the same rate as a full cache has instances for: these use up what was prepared
+/// before, as far as the node allows. Of those only losses are counted. Wrong replies are an error.
 fn offer(node: &mut HostedNode, interval: Duration, time: Duration) -> anyhow::Result<Offered> {
     node.await_rest(0)?;
     let lead_in = node.offer(CACHE_MAX as usize, Pace::Every(interval))?;
@@ -146,14 +146,14 @@ fn offer(node: &mut HostedNode, interval: Duration, time: Duration) -> anyhow::R
     let prepared = node.latencies().preparation.since(&before).count();
     for tally in [&lead_in, &tally] {
         let first = tally.first_wrong.as_deref().unwrap_or_default();
-        ensure!(tally.wrong == 0, "{} frames were no replies that were awaited; the first: {first}", tally.wrong);
+        ensure!(tally.wrong == 0, "{} frames were not expected replies; the first: {first}", tally.wrong);
     }
     tally.lost += lead_in.lost;
     Ok(Offered { tally, clients, prepared })
 }
 
 impl Offered {
-    /// Clients per second, if that many can come for ever.
+    /// Returns the clients per second, if that rate can last.
     fn sustained(&self, interval: Duration) -> Option<f64> {
         let planned = interval * u32::try_from(self.clients).ok()?;
         let kept_up = self.tally.coming <= planned * COMING_PERCENT_MAX / 100;
@@ -163,7 +163,7 @@ impl Offered {
     }
 }
 
-/// The highest rate that was sustained, and all that were tried, with what became of them.
+/// Returns the highest rate that was sustained, and all that were tried, with their results.
 fn highest_rate(node: &mut HostedNode, time: Duration) -> anyhow::Result<(f64, Vec<String>)> {
     let mut tried = Vec::new();
     let mut attempt = |rate: u64| -> anyhow::Result<Option<f64>> {

@@ -1,5 +1,5 @@
-//! How far apart the two cores are. The host of a virtual machine has its cores share a cache or not, and moves them between two runs; figures of
-//! what passes from one core to the other differ by a factor of two for it.
+//! The distance of the two cores. The host of a virtual machine may place its cores on a shared cache or not, and moves them between two
+//! runs. Figures of data that passes from one core to the other differ by a factor of two for that reason.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -10,17 +10,17 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::figure::Cores;
 
-/// The median of so many samples counts.
+/// The number of samples, whose median counts.
 const SAMPLES: usize = 21;
 const ROUND_TRIPS_PER_SAMPLE: u32 = 1_000;
 
-/// The time in which a line of memory that one core has written comes to the other and, written there, back, in nanoseconds. Takes some
-/// milliseconds of both; nothing, if they are the same.
+/// Returns the time in nanoseconds in which a cache line that one core has written reaches the other core and, after a write there, comes
+/// back. Uses both cores for some milliseconds; returns none if they are the same.
 pub(crate) fn round_trip_ns(cores: Cores) -> anyhow::Result<Option<f64>> {
     if cores.first == cores.second {
         return Ok(None);
     }
-    // Nothing else writes to this stack meanwhile: its thread waits.
+    // No other thread writes to this stack meanwhile, as its own thread waits.
     let line = AtomicU32::new(0);
     let (samples, pinned) = thread::scope(|scope| {
         let echo = scope.spawn(|| {
@@ -47,7 +47,7 @@ fn sample_ns(line: &AtomicU32, sample: u32) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(ROUND_TRIPS_PER_SAMPLE)
 }
 
-/// Waits until the number comes, and hands the next one over.
+/// Waits until the number arrives, and stores the next one.
 fn hand_over(line: &AtomicU32, number: u32) {
     while line.load(Ordering::Acquire) != number {
         std::hint::spin_loop();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_takes_time_between_two_cores_and_none_is_told_of_one() {
+    fn a_cache_line_takes_time_between_two_cores_and_a_single_core_has_none() {
         let cores = Cores::chosen(&[]).unwrap();
         let told = round_trip_ns(cores).unwrap();
         assert_eq!(told.is_some(), cores.first != cores.second);

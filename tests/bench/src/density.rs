@@ -1,4 +1,4 @@
-//! `density`: what memory an instance takes that has served its client, beside an idle Linux process (EdgeOS, section 5.2).
+//! `density`: the memory of an instance that has served its client, beside an idle Linux process (EdgeOS, section 5.2).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,30 +24,30 @@ use crate::node_api::NodeApi;
 use crate::outcome::{Outcome, rounded, table};
 use crate::processes::{Children, IDLE_PROCESS};
 
-/// Instances that are ready; before and after.
+/// Instances that are ready, before and after.
 const CACHE: usize = 16;
-/// Clients before the measurement: what the first ones cost stays out of it.
+/// Clients before the measurement, so that one-time costs are not counted.
 const WARM_UP: u32 = 32;
-/// Clients that come at a time, each at once.
+/// Clients that come at a time, all at once.
 const PORTION: usize = 64;
 const FWPS_SPARE: usize = 64;
-/// How long a portion's frames may take, and the cache.
+/// The longest time for a portion's frames, and for a full cache.
 const PORTION_MAX: Duration = Duration::from_secs(5);
 const READY_MAX: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// Nobody prepares anything any more.
+/// How long after the last preparation of an instance its after-effects may take.
 const SETTLING: Duration = Duration::from_millis(200);
 const INSTANCES_MAX: i64 = 29_000;
 const PROCESSES_MAX: usize = 4000;
 
-/// What memory an instance takes that has served its client, beside an idle Linux process
+/// The memory of an instance that has served its client, beside an idle Linux process
 ///
-/// A node is sent a frame by each of so many clients, and gives each a packet filter of its own, which lets the frame pass; every frame is compared
-/// with what was sent. rss_delta_mib is what the resident memory of the node's process (Rss of /proc/PID/smaps_rollup) is greater then than before,
-/// with the same number of instances ready in both cases; kib_per_fwp is that for each client. Pages that many instances share count for each of them.
-/// linux_kib_per_process is what the same number of processes take, up to 4000, on average: a static program each, with a socket, asleep in
-/// recv; Pss of smaps_rollup, in which a page that several share counts for each in part. Memory of the kernel's own for either, such as page tables, is
-/// in none of these.
+/// A node is sent a frame by each of so many clients, and gives each a packet filter of its own, which lets the frame pass; every frame is
+/// compared with what was sent. rss_delta_mib is the growth of the resident memory of the node's process (Rss of /proc/PID/smaps_rollup),
+/// with the same number of instances ready before and after; kib_per_fwp is that growth for each client. A page that many instances share
+/// counts for each of them. linux_kib_per_process is the average of the same number of processes, up to 4000: a static program each, with a
+/// socket, asleep in recv; Pss of smaps_rollup, in which a shared page counts for each process in part. Kernel memory, such as page tables,
+/// is not counted for either.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How many clients have an instance
@@ -105,7 +105,7 @@ impl Memory {
     }
 }
 
-/// By how much the node's memory grows.
+/// Returns the growth of the node's memory.
 fn node_memory(run: &Run, instances: u32) -> anyhow::Result<Memory> {
     let yard = Yard::new();
     let fwps_max = instances as usize + WARM_UP as usize + CACHE + FWPS_SPARE;
@@ -125,7 +125,7 @@ fn node_memory(run: &Run, instances: u32) -> anyhow::Result<Memory> {
     Ok(Memory { rss_kib: grown(before.rss_kib, after.rss_kib), pss_kib: grown(before.pss_kib, after.pss_kib) })
 }
 
-/// Three namespaces: the clients', the node's, and that of whom the clients send to.
+/// Three namespaces: the clients', the node's, and that of the server that the clients send to.
 struct Yard {
     clients: Namespace,
     node: Namespace,
@@ -163,7 +163,7 @@ impl Yard {
     }
 }
 
-/// A filter that lets the clients' frames pass, for each client one.
+/// Makes a manifest of a filter for each client, which lets the client's frames pass.
 fn manifest() -> Manifest {
     let policy = format!(
         "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\nallow udp {SERVICE_PORT} to {NODE_ADDRESS}/32\ndefault deny"
@@ -176,7 +176,7 @@ fn manifest() -> Manifest {
         .with("[[rule]]\nname = \"clients\"\npolicy = \"per-client\"\nchain = \"firewall\"\nmatch = { port = \"lan\", protocol = \"udp\" }\n")
 }
 
-/// Those who come.
+/// The clients that come.
 struct Clients<'a> {
     yard: &'a Yard,
     api: &'a mut NodeApi,
@@ -184,7 +184,7 @@ struct Clients<'a> {
 }
 
 impl Clients<'_> {
-    /// Each sends a frame, which must arrive behind the node as it was sent.
+    /// Sends a frame of each, which must arrive behind the node as it was sent.
     fn serve(&mut self, clients: std::ops::Range<u32>) -> anyhow::Result<()> {
         self.await_ready()?;
         let all: Vec<Vec<u8>> = clients.map(|client| self.requests.of(client).to_vec()).collect();
@@ -206,7 +206,7 @@ impl Clients<'_> {
         })
     }
 
-    /// Waits until nobody prepares anything; the node's memory then.
+    /// Waits until no instance is being prepared; returns the node's memory then.
     fn rest(&mut self, node: &Node) -> anyhow::Result<Memory> {
         self.await_ready()?;
         thread::sleep(SETTLING);
@@ -227,7 +227,7 @@ impl Clients<'_> {
     }
 }
 
-/// What a process takes that waits for its client, on average, in KiB.
+/// Returns the average memory, in KiB, of a process that waits for its client.
 fn process_memory(count: usize) -> anyhow::Result<f64> {
     let (mut said, saying) = std::io::pipe().context("a pipe")?;
     let mut children = Children::default();

@@ -1,4 +1,4 @@
-//! Where and with what a figure was measured: the `"env"` of its JSON.
+//! The machine and the versions of a measurement: the `"env"` of its JSON.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,8 @@ use crate::core_distance;
 use crate::figure::{Cores, Run};
 use crate::outcome::rounded;
 
-/// Asks the machine; the node's roles were there. How far apart the cores are is told as of before and after. Nothing in it names a host or a person.
+/// Reads them from the machine; `node` are the cores of the node's roles. The distance of the cores is that before and after the
+/// measurement. No value names a host or a person.
 pub(crate) fn env(run: &Run, node: Cores) -> anyhow::Result<Value> {
     let kernel = rustix::system::uname();
     Ok(json!({
@@ -38,14 +39,14 @@ pub(crate) fn env(run: &Run, node: Cores) -> anyhow::Result<Value> {
     }))
 }
 
-/// A value of one of the kernel's `key: value` files.
+/// Returns a value of one of the kernel's `key: value` files.
 fn field(path: &str, key: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'))?;
     Some(value.trim().to_owned())
 }
 
-/// The commit that was built, with a plus if files differ from it.
+/// Returns the commit that was built, with a plus if files differ from it.
 fn commit() -> String {
     let git = |words: &[&str]| first_line(Command::new("git").arg("-C").arg(workspace()).args(words));
     let Ok(commit) = git(&["log", "-1", "--format=%h"]) else { return "unknown".to_owned() };

@@ -1,4 +1,4 @@
-//! `fair`: tenants' shares of a core, and what others' endless loops cost who is waited for (FastPaaS).
+//! `fair`: tenants' shares of a core, and what other tenants' endless loops cost a function that has a client (FastPaaS).
 
 mod load;
 
@@ -18,27 +18,27 @@ use crate::hosted::{self, Beside, HostedNode, PortOf, Service, TENANT};
 use crate::newcomers::{Answer, Pace};
 use crate::outcome::{Outcome, rounded, table};
 
-/// How many loop for ever beside the victim, each of a tenant of its own.
+/// The number of functions that loop for ever beside the victim, each of its own tenant.
 const HOGS: u16 = 50;
-/// How often the victim is asked.
+/// How often the victim gets a packet.
 const PACE: Pace = Pace::Every(Duration::from_millis(1));
 const WARM_UP: usize = 200;
 const FWPS_MAX: usize = 512;
 const FIRST_PORT: u16 = 7_000;
-/// Work that does not come to an end while it is measured.
+/// Work that does not end during the measurement.
 const ENDLESS: u64 = u64::MAX / 2;
 
 /// Weighted shares of a core's time, and replies of a function beside fifty that loop for ever
 ///
 /// A node in this process, with gateway and MMA on the first core and the worker on the second. Four tenants of weights 1, 2, 4 and 8 are
-/// offered more packets than the core can do: of different sizes, with different amounts of SHA-512 for each, and with fewer FWPs the
-/// more a tenant weighs. share_got is the tenant's part of the time that all four had on the core, by the node's own count, while it is
-/// measured; share_wanted its weight's; max_share_error the largest difference between the two, as a part of share_wanted.
+/// offered more packets than the core can process: of different sizes, with different amounts of SHA-512 for each, and with fewer FWPs for
+/// a higher weight. share_got is the tenant's part of the time that all four had on the core during the measurement, by the node's own
+/// count. share_wanted is the part by its weight. max_share_error is the largest difference between the two, as a part of share_wanted.
 ///
-/// The victim answers a packet each millisecond. Its reply's time runs from the arrival of the packet in Net-In's burst until the reply is handed to
-/// the transmit burst: victim_p99_us_alone of a node where nobody else has work, victim_p99_us_with_hog of the same node when fifty
-/// functions of fifty other tenants, of the same class and weight, loop for ever on the same core. victim_latency_class_p99_us is the
-/// same with the victim in the latency class. Every reply is compared with what it has to be.
+/// The victim answers a packet each millisecond. Its reply's time runs from the arrival of the packet in Net-In's burst until the reply is
+/// handed to the transmit burst. victim_p99_us_alone is that of a node without other work. victim_p99_us_with_hog is that of the same node
+/// when fifty functions of fifty other tenants, of the same class and weight, loop for ever on the same core. victim_latency_class_p99_us
+/// is the same with the victim in the latency class. Every reply is compared with the expected bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {}
 
@@ -67,15 +67,15 @@ impl Row {
     }
 }
 
-/// A tenant that shares.
+/// One of the tenants that share the core.
 struct Sharer {
     name: &'static str,
     weight: u32,
-    /// For each packet.
+    /// Blocks to hash for each packet.
     blocks: u32,
     frame_bytes: usize,
-    /// Each has an FWP. What waits in their pools lasts for longer than the gateway's core may be kept from bringing more: a tenant
-    /// without work has no claim to its share.
+    /// Each client has an FWP. The packets in the pools last longer than the gateway may be kept from its core: a tenant without queued
+    /// packets would lose its share meanwhile.
     clients: u16,
 }
 
@@ -122,7 +122,7 @@ fn rule(chain: &str, policy: &str, destination_port: u16) -> String {
     )
 }
 
-/// What the node's clients have beside others.
+/// The service of the node's clients.
 fn service(class: Class) -> Service<'static> {
     let answer = Answer::Swapped { times: 1 };
     Service { module: sample("macswap"), config: "", stages: 1, policy: "shared", class, cache: 1, answer }
@@ -143,7 +143,7 @@ fn shares(run: &Run) -> anyhow::Result<Vec<Row>> {
     beside.port = port(flows, &tap);
     let node = HostedNode::start_beside(run.cores, FWPS_MAX, &service(Class::Throughput), beside)?;
     tap.open(ENDLESS);
-    // Until each has its instances and all that it may have at once has been had.
+    // Waits until each chain has its instances and every initial allowance has been used up.
     std::thread::sleep(run.time / 2);
     let before = cpu_us(&node);
     std::thread::sleep(run.time);
@@ -151,7 +151,7 @@ fn shares(run: &Run) -> anyhow::Result<Vec<Row>> {
     tap.open(0);
     let had = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
     let all_us: u64 = SHARERS.iter().map(|sharer| had(sharer.name)).sum();
-    ensure!(all_us > 0, "nobody had anything of the core");
+    ensure!(all_us > 0, "no tenant has used the core");
     let weights: u32 = SHARERS.iter().map(|sharer| sharer.weight).sum();
     let row = |sharer: &Sharer| Row {
         tenant: sharer.name.to_owned(),
@@ -162,7 +162,7 @@ fn shares(run: &Run) -> anyhow::Result<Vec<Row>> {
     Ok(SHARERS.iter().map(row).collect())
 }
 
-/// What each tenant's FWPs had of the core so far.
+/// Returns how much processor time each tenant's FWPs have had so far.
 fn cpu_us(node: &HostedNode) -> BTreeMap<String, u64> {
     let mut sum = BTreeMap::new();
     for fwp in node.fwps() {
@@ -171,9 +171,10 @@ fn cpu_us(node: &HostedNode) -> BTreeMap<String, u64> {
     sum
 }
 
-/// The victim's 99th percentiles, alone and beside the loops.
+/// Returns the victim's 99th percentiles, alone and beside the loops.
 fn victim(run: &Run, class: Class) -> anyhow::Result<(f64, f64)> {
     let (tap, mut beside) = (Tap::default(), Beside::default());
+    beside.tenants = format!("[[tenant]]\nname = \"{TENANT}\"\nclass_max = \"{class}\"\n");
     let ports = FIRST_PORT..FIRST_PORT + HOGS;
     for destination_port in ports.clone() {
         let manifest = Manifest::of(&format!("hog-{destination_port}")).module("looper", &hostile("looper"));

@@ -1,4 +1,4 @@
-//! What every figure is run with: how long, on which cores, and where it says how far it is.
+//! What every figure runs with: its duration, its cores, and its progress bar.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use pinion_tests::bed::two_cores;
 use crate::core_distance;
 use crate::others::Others;
 
-/// The options that all figures have.
+/// The options of all figures.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
     /// How long each measurement lasts, in seconds; warm-ups come before and are not counted
@@ -31,12 +31,12 @@ impl Common {
     }
 }
 
-/// The cores of a measurement. On a machine with one, both are the same.
+/// The cores of a measurement. On a machine with one core, both are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cores {
-    /// Gateway and MMA; a peer's forwarding core or manager.
+    /// The core of gateway and MMA, or of a peer's forwarder or manager.
     pub(crate) first: usize,
-    /// The worker; a peer's functions.
+    /// The core of the worker, or of a peer's functions.
     pub(crate) second: usize,
 }
 
@@ -56,32 +56,32 @@ impl Cores {
         Ok(Self { first, second })
     }
 
-    /// With all of a node's roles on the second, which leaves the first to its launcher, or to a client.
+    /// Returns these cores with all of a node's roles on the second, which leaves the first to its launcher, or to a client.
     pub(crate) fn together(self) -> Self {
         Self { first: self.second, ..self }
     }
 
-    /// The lines of a node's configuration that put its roles there.
+    /// Returns the lines of a node's configuration that put its roles there.
     pub(crate) fn node_config(self) -> String {
         let Self { first, second } = self;
         format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
     }
 }
 
-/// A figure being measured.
+/// A figure that is being measured.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// The subcommand.
     pub(crate) name: &'static str,
     /// How long each measurement lasts.
     pub(crate) time: Duration,
-    /// Where.
+    /// The cores.
     pub(crate) cores: Cores,
-    /// How far it is.
+    /// The progress bar.
     pub(crate) progress: Progress,
-    /// What else the machine does meanwhile.
+    /// The other programs' use of the machine during the measurement.
     pub(crate) others: Others,
-    /// How far apart the cores were before: [`core_distance::round_trip_ns`].
+    /// The distance of the cores before the measurement: [`core_distance::round_trip_ns`].
     pub(crate) core_round_trip_ns: Option<f64>,
 }
 
@@ -107,12 +107,12 @@ impl Progress {
         Self { bar }
     }
 
-    /// Says how many steps there are going to be.
+    /// Sets the number of steps.
     pub(crate) fn expect(&self, steps: usize) {
         self.bar.set_length(steps as u64);
     }
 
-    /// Says which step begins. The bar is drawn now and not again before the next step: nothing of it runs meanwhile.
+    /// Shows the step that begins. The bar is drawn now and not again before the next step, so that it uses no time during the measurement.
     pub(crate) fn step(&self, what: &str) {
         if self.bar.is_hidden() {
             eprintln!("{what}");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_is_not_there_is_named() {
+    fn a_missing_core_is_named() {
         let error = Cores::chosen(&[100_000]).unwrap_err().to_string();
         assert_eq!(error, "--cores names core 100000, which this process may not use");
     }

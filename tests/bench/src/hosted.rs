@@ -1,5 +1,5 @@
-//! A whole node in this process, whose only port is the figure's own: the product's threads, roles, launcher, control API and builder, put
-//! together by the product's own code from a configuration as an operator writes it.
+//! A complete node in this process, whose only port is the figure's own. The product's threads, roles, launcher, control API and builder
+//! are put together by the product's own code, from a configuration in the operator's format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use pinion_control::node::{ChainStatus, FwpStatus, Node as _};
 use pinion_control::{Control, Server, Store};
 use pinion_gateway::port::Port;
 use pinion_gateway::port::heap::HeapPool;
-use pinion_runtime::assembly::{Assembled, assemble_with, control_cores};
-use pinion_runtime::config::NodeConfig;
-use pinion_runtime::node::{DataPlane, NodeLatencies};
-use pinion_runtime::plan::stay_on;
-use pinion_runtime::ports::{GatewayThread, Opened};
+use pinion_runtime::cores::plan::stay_on;
+use pinion_runtime::node::assembly::{Assembled, assemble_with, control_cores};
+use pinion_runtime::node::config::NodeConfig;
+use pinion_runtime::node::data_plane::{DataPlane, NodeLatencies};
+use pinion_runtime::node::ports::{GatewayThread, Opened};
 use pinion_tests::build::program;
 use pinion_tests::cli::Cli;
 use pinion_tests::manifest::Manifest;
@@ -29,44 +29,44 @@ use tokio::task::JoinHandle;
 use crate::figure::Cores;
 use crate::newcomers::{Answer, NODE_ADDRESS, PORT, Pace, Rounds, SERVICE_PORT, Tally, newcomers};
 
-/// What an operator sets who wants new clients answered at once: data-plane threads never sleep. All else is the default.
+/// An operator's setting for fast answers to new clients: data-plane threads never sleep. All other settings are the defaults.
 pub(crate) const IDLE: &str = "busy";
-/// Whose the service is.
+/// The tenant of the service.
 pub(crate) const TENANT: &str = "bench";
 const BUFFERS: usize = 8192;
 const BUFFER_BYTES: u16 = 2048;
-/// Of a core's own thread pool, as `piniond` has them.
+/// The number of control threads, as in `piniond`.
 const CONTROL_THREADS: usize = 2;
 
-/// How long a cache may take to be full, or instances to end.
+/// The longest wait until a cache is full, or instances have ended.
 const REST_MAX: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// Nobody prepares or ends anything any more, and what did is out of the way.
+/// How long after the last preparation or end of an instance its after-effects may take.
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// What new clients meet.
+/// The service that new clients use.
 pub(crate) struct Service<'a> {
     /// Every stage's module.
     pub(crate) module: PathBuf,
     pub(crate) config: &'a str,
     pub(crate) stages: usize,
-    /// Whom an instance serves.
+    /// The rule's policy.
     pub(crate) policy: &'static str,
     pub(crate) class: Class,
     pub(crate) cache: u32,
     pub(crate) answer: Answer,
 }
 
-/// What else a node has.
+/// Additions to a node.
 #[derive(Default)]
 pub(crate) struct Beside {
-    /// Guests have the core for so long at a stretch; the product's default, if nothing is said.
+    /// The quantum; the product's default if none.
     pub(crate) quantum_us: Option<u32>,
     /// `[[tenant]]` tables of its configuration.
     pub(crate) tenants: String,
-    /// What other tenants have it do.
+    /// Other tenants' manifests.
     pub(crate) manifests: Vec<Manifest>,
-    /// A second port, by its name, of buffers of the node's.
+    /// A second port, by its name, which uses the node's buffers.
     pub(crate) port: Option<(&'static str, PortOf)>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Beside {
 pub(crate) type PortOf = Box<dyn FnOnce(HeapPool) -> Box<dyn Port>>;
 
 impl Service<'_> {
-    /// A chain, and a rule that gives every client an instance of it.
+    /// Makes a manifest of a chain, and of a rule that gives every client an instance of it.
     fn manifest(&self) -> Manifest {
         let stage = match self.config {
             "" => "{ module = \"function\" }".to_owned(),
@@ -95,19 +95,19 @@ impl Service<'_> {
     }
 }
 
-/// A node with a port of the figure's own. Dropped, it stops as `piniond` does.
+/// A node with a port of the figure's own. When dropped, it stops as `piniond` does.
 pub(crate) struct Host {
     config: NodeConfig,
     stop: Option<oneshot::Sender<()>>,
     served: Option<JoinHandle<()>>,
     threads: Option<Runtime>,
     node: Assembled,
-    /// Goes last.
+    /// Dropped last.
     _folder: TempDir,
 }
 
 impl Host {
-    /// A node with room for so many FWPs, the port that is made with its buffers, and what it has beside that.
+    /// Starts a node with room for so many FWPs, the port that is made with its buffers, and the additions.
     pub(crate) fn start(
         cores: Cores,
         fwps_max: usize,
@@ -133,7 +133,7 @@ impl Host {
         let (stop, stopped) = oneshot::channel();
         let served = threads.spawn(async move {
             let stopped = async { _ = stopped.await };
-            // The figure notices: its rounds come to nothing.
+            // The figure detects this, as its rounds fail.
             let _ = server.serve(control, stopped).await;
         });
         let (stop, served, threads) = (Some(stop), Some(served), Some(threads));
@@ -142,12 +142,12 @@ impl Host {
         Ok(host)
     }
 
-    /// The node itself.
+    /// Returns the node's data plane.
     pub(crate) fn data_plane(&self) -> &DataPlane {
         &self.node.data_plane
     }
 
-    /// Where it keeps templates, and files that the figure makes.
+    /// Returns the folder of its templates, where the figure also keeps files.
     pub(crate) fn state_dir(&self) -> &Path {
         &self.config.state_dir
     }
@@ -185,13 +185,13 @@ impl Drop for Host {
         drop(self.stop.take());
         if let (Some(threads), Some(served)) = (self.threads.take(), self.served.take()) {
             let _ = threads.block_on(served);
-            // A change under way ends first: it needs the node.
+            // A change in progress must end first, as it needs the node.
             drop(threads);
         }
     }
 }
 
-/// A node whose port new clients come by.
+/// A node with a port for new clients.
 pub(crate) struct HostedNode {
     rounds: Rounds,
     answer: Answer,
@@ -200,12 +200,12 @@ pub(crate) struct HostedNode {
 }
 
 impl HostedNode {
-    /// A node with room for so many FWPs, its service in effect and its cache full.
+    /// Starts a node with room for so many FWPs, its service in force and its cache full.
     pub(crate) fn start(cores: Cores, fwps_max: usize, service: &Service<'_>) -> anyhow::Result<Self> {
         Self::start_beside(cores, fwps_max, service, Beside::default())
     }
 
-    /// The same, with more than that.
+    /// As [`Self::start`], with additions.
     pub(crate) fn start_beside(
         cores: Cores,
         fwps_max: usize,
@@ -225,14 +225,14 @@ impl HostedNode {
         Ok(hosted)
     }
 
-    /// Has so many new clients come, each for an instance of its own, and fails unless each got one, and its reply.
+    /// Sends so many new clients' frames, each for an instance of its own, and fails unless each got one, and its reply.
     pub(crate) fn serve(&mut self, clients: usize, pace: Pace) -> anyhow::Result<Tally> {
         let tally = self.offer(clients, pace)?;
         tally.check()?;
         Ok(tally)
     }
 
-    /// The same, but that clients may be lost. Each that is not must have had an instance of its own.
+    /// As [`Self::serve`], but clients may be lost. Each client with a reply must have had an instance of its own.
     pub(crate) fn offer(&mut self, clients: usize, pace: Pace) -> anyhow::Result<Tally> {
         let before = self.latencies();
         let tally = self.rounds.run(clients, pace, self.answer)?;
@@ -245,24 +245,24 @@ impl HostedNode {
         Ok(tally)
     }
 
-    /// Has so many clients come, of whom some may share an instance.
+    /// Sends so many clients' frames; some clients may share an instance.
     pub(crate) fn ask(&mut self, clients: usize, pace: Pace) -> anyhow::Result<Tally> {
         let tally = self.rounds.run(clients, pace, self.answer)?;
         tally.check()?;
         Ok(tally)
     }
 
-    /// What its FWPs have done, by their own and their tenant's names.
+    /// Returns the status of its FWPs, with their own and their tenant's names.
     pub(crate) fn fwps(&self) -> Vec<FwpStatus> {
         self.host.data_plane().fwps()
     }
 
-    /// What the node itself has measured.
+    /// Returns what the node itself has measured.
     pub(crate) fn latencies(&self) -> NodeLatencies {
         self.host.data_plane().latencies()
     }
 
-    /// What the node says of its chain.
+    /// Returns the status of its chain.
     pub(crate) fn chain(&self) -> anyhow::Result<ChainStatus> {
         let status = self.host.data_plane().status();
         if let Some(warning) = status.warnings.iter().find(|warning| !warning.contains("max_map_count")) {
@@ -272,7 +272,7 @@ impl HostedNode {
         status.chains.into_iter().find(of_service).context("the node has no chain")
     }
 
-    /// Waits until the cache is full and no more instances serve anybody than so many.
+    /// Waits until the cache is full and at most so many instances serve clients.
     pub(crate) fn await_rest(&self, serving_max: u32) -> anyhow::Result<()> {
         let deadline = Instant::now() + REST_MAX;
         loop {
@@ -283,7 +283,7 @@ impl HostedNode {
             }
             ensure!(
                 Instant::now() < deadline,
-                "after {REST_MAX:?} {} of {} instances are ready, and {} serve somebody; the last failure: {:?}",
+                "after {REST_MAX:?} {} of {} instances are ready, and {} serve clients; the last failure: {:?}",
                 chain.ready,
                 self.cache,
                 chain.active,

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-/// What `/proc/meminfo` says of them; nothing where there is none.
+/// What `/proc/meminfo` reports about them; none without huge pages.
 struct HugePages {
     page_kib: u64,
     free: u64,
@@ -24,12 +24,12 @@ impl HugePages {
     }
 }
 
-/// How much memory is free in huge pages.
+/// Returns how many MiB are free in huge pages.
 pub(crate) fn free_mib() -> u64 {
     HugePages::now().free_mib()
 }
 
-/// Fails, saying what to do, if less is free.
+/// Fails if less is free, with a message that says what to do.
 pub(crate) fn require(needed_mib: u64) -> anyhow::Result<()> {
     let pages = HugePages::now();
     let (free_mib, page_kib) = (pages.free_mib(), pages.page_kib.max(1));

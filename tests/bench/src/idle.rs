@@ -1,4 +1,4 @@
-//! `idle`: what a node costs that has nothing to do, and how fast it wakes.
+//! `idle`: what an idle node costs, and how fast it wakes up.
 
 use std::fs;
 use std::thread;
@@ -15,21 +15,21 @@ use crate::outcome::{Outcome, rounded, table};
 use crate::percentiles::Percentiles;
 use crate::prober::{Answer, Prober, Waiting};
 
-/// How long there is nothing before a node counts as idle.
+/// How long a node has had no work when it counts as idle.
 const SETTLING: Duration = Duration::from_secs(1);
-/// The pauses before first packets: from the shortest to the longest, so that they do not keep step with any timer of the node's.
+/// The pauses before first packets, from the shortest to the longest, so that they do not keep step with any timer of the node.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_STEP: Duration = Duration::from_micros(347);
 const PAUSE_STEPS: u32 = 150;
 
-/// What a node costs that has nothing to do, and how fast it wakes
+/// What an idle node costs, and how fast it wakes up
 ///
-/// A node on net_af_xdp over a veth pair, with the function icmp-echo and a client that it has served, is left alone. What its process's threads
-/// ran meanwhile, in percent of one core, is idle_cpu_percent. Then the client, which sleeps for its replies as most do, pings it after
-/// pauses of 50 to 102 ms; the time from right before a request is handed to the client's kernel until right after the reply came out of it
-/// is first_packet_p99_us. Every reply is compared with what it has to be. Gateway and MMA are on the first core, the worker is on the
-/// second, the client wherever the kernel puts it. busy_cpu_percent is the same node's, set to idle = "busy"; kernel_first_packet_p99_us is of the
-/// same client and cable when the kernel answers: what they take by themselves.
+/// A node on net_af_xdp over a veth pair, with the function icmp-echo and a client that it has served, is left alone. idle_cpu_percent is
+/// the time that its process's threads ran meanwhile, in percent of one core. Then the client, which sleeps for its replies as most do,
+/// pings it after pauses of 50 to 102 ms. first_packet_p99_us is the time from right before a request is handed to the client's kernel
+/// until right after the reply came out of it. Every reply is compared with the expected bytes. Gateway and MMA are on the first core, the
+/// worker is on the second, the client where the kernel puts it. busy_cpu_percent is that of the same node with idle = "busy";
+/// kernel_first_packet_p99_us is that of the same client and cable when the kernel answers: the part of the client and the cable.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How many packets after a pause are measured
@@ -106,7 +106,7 @@ fn in_client<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow
     thread::scope(|scope| scope.spawn(work).join().expect("the client does not panic"))
 }
 
-/// Pings `count` times, each after a pause of its own; the round trips, and how many pings were lost.
+/// Pings `count` times, each after a pause of its own; returns the round trips, and how many pings were lost.
 fn wake(lab: &Lab, count: u32, pause: Duration) -> anyhow::Result<(Percentiles, u64)> {
     let mut prober = Prober::open_here(&lab.client, node_address()?, Waiting::Sleeping)?;
     let (mut times, mut lost) = (Percentiles::new(), 0);
@@ -121,7 +121,7 @@ fn wake(lab: &Lab, count: u32, pause: Duration) -> anyhow::Result<(Percentiles, 
     Ok((times, lost))
 }
 
-/// What the node's threads ran while it had nothing to do, in percent of one core.
+/// Returns how long the node's threads ran while it was idle, in percent of one core.
 fn cpu_percent(node: &Node, time: Duration) -> anyhow::Result<f64> {
     thread::sleep(SETTLING);
     let (start, ran_before) = (Instant::now(), ran(node)?);
@@ -130,7 +130,7 @@ fn cpu_percent(node: &Node, time: Duration) -> anyhow::Result<f64> {
     Ok(ran_after.saturating_sub(ran_before).as_secs_f64() / elapsed.as_secs_f64() * 100.0)
 }
 
-/// How long the threads of the node's process have run.
+/// Returns how long the threads of the node's process have run.
 fn ran(node: &Node) -> anyhow::Result<Duration> {
     let tasks = format!("/proc/{}/task", node.process().as_raw_nonzero());
     let mut ran_ns = 0;
@@ -142,7 +142,7 @@ fn ran(node: &Node) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(ran_ns))
 }
 
-/// The first number of a `schedstat`.
+/// Returns the first number of a `schedstat`.
 fn ran_ns_of(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! `invoke`: how soon a function runs that is called, and how many can be called, beside resident processes (Micro, table 1).
+//! `invoke`: the delay until a called function runs, and the rate of calls, beside resident processes (Micro, table 1).
 
 mod dispatch;
 mod node;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use comfy_table::Table;
 use pinion_gateway::invoke::FunctionRef;
-use pinion_runtime::latency::LatencySnapshot;
+use pinion_runtime::instruments::latencies::LatencySnapshot;
 use serde::Serialize;
 
 use self::dispatch::Plan;
@@ -18,33 +18,33 @@ use crate::hosted;
 use crate::outcome::{Outcome, rounded, table};
 use crate::processes::{Start, start_times};
 
-/// Calls of resident functions and processes one after the other; as many again come before and are not counted.
+/// The number of calls of resident functions and processes, one after the other. As many again come before and are not counted.
 const WARM_CALLS: usize = 100_000;
 const PROCESS_CALLS: usize = 20_000;
-/// After each answer before the next function is called that has no instance: nobody else is on the way.
+/// The pause between an answer and the next call of a function without an instance, so that calls do not overlap.
 const COLD_PAUSE: Duration = Duration::from_micros(500);
 /// Functions of which nothing is mapped.
 const ON_DISK: usize = 40;
 const DISK_PAUSE: Duration = Duration::from_millis(5);
-/// Started one after the other.
+/// Processes that are started one after the other.
 const PROCESSES_STARTED: usize = 1000;
 
-/// How soon a function runs that is called by name, and how many can be called, beside resident processes
+/// The delay until a function that is called by name runs, and the rate of calls, beside resident processes
 ///
-/// A node in this process, with gateway and MMA on the first core and the worker on the second, has so many functions: chains of the function
-/// macswap, made of so many templates, each with an instance and a memory of its own. The dispatcher calls them by the node's own interface,
-/// from the gateway's thread, at random. Times run from right before its call until the function has run its first instructions with the
-/// message, by the node's own clock; each call counts, and each answer is compared with what was sent.
+/// A node in this process, with gateway and MMA on the first core and the worker on the second, has so many functions: chains of the
+/// function macswap, made of so many templates, each with an instance and a memory of its own. The dispatcher calls them at random by the
+/// node's own interface, from the gateway's thread. Times run from right before the call until the function has run its first instructions
+/// with the message, by the node's own clock. Each call counts, and each answer is compared with what was sent.
 ///
-/// warm_* are of functions that all have instances, one call after the other's answer. warm_per_s_per_core is how many are answered with
-/// many under way, of which there is one worker core. cold_* are of functions whose template is mapped, and that have no instance: each is called
-/// once, and its instance made in a place that another has left; cold_new_place_p50_us is the same where none has been before, as in a node
-/// that has just started. disk_p50_us is of functions of which nothing is mapped and, as
-/// far as the kernel does as told, nothing in memory.
+/// warm_* are of functions that all have instances, each call after the previous one's answer. warm_per_s_per_core is the rate of answers
+/// with many calls in flight, on one worker core. cold_* are of functions whose template is mapped, and that have no instance: each is
+/// called once, and its instance is created at an index that another has left. cold_new_place_p50_us is the same at an index that was never
+/// used, as in a node that has just started. disk_p50_us is of functions of which nothing is mapped and, as far as the kernel follows the
+/// advice, nothing is in memory.
 ///
-/// process_warm_* are of as many processes on the second core, each waiting in recv on a UDP socket of its own; a dispatcher on the first calls them
-/// by datagrams over the loopback interface, from before sendto until the process has noted that recv has returned.
-/// process_cold_p50_us is a static program's fork and exec until its main runs, on the same two cores.
+/// process_warm_* are of as many processes on the second core, each waiting in recv on a UDP socket of its own. A dispatcher on the first
+/// core calls them by datagrams over the loopback interface; the time runs from before sendto until the process has noted that recv has
+/// returned. process_cold_p50_us is a static program's fork and exec until its main runs, on the same two cores.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How many functions there are
@@ -53,7 +53,7 @@ pub(crate) struct Options {
     /// How many templates they are made of
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=64))]
     templates: u32,
-    /// How many calls are under way when it is measured how many can be answered; of processes, a quarter
+    /// How many calls are in flight when the rate of calls is measured; for processes, a quarter of it
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=1024))]
     under_way: u32,
 }
@@ -76,7 +76,7 @@ struct Figures {
     speedup_cold: f64,
 }
 
-/// What was measured of the node.
+/// The node's results.
 struct Measured {
     new_places: LatencySnapshot,
     prepared: LatencySnapshot,
@@ -161,7 +161,7 @@ fn measure(options: &Options, run: &Run) -> anyhow::Result<Measured> {
     Ok(Measured { new_places, prepared, cold, warm: warm.latency, per_second, disk: disk.latency })
 }
 
-/// In an order that says nothing of where they lie.
+/// Shuffles the functions, so that their order is independent of their location in memory.
 fn shuffled(mut functions: Vec<FunctionRef>) -> Vec<FunctionRef> {
     let mut random = Random::default();
     for at in (1..functions.len()).rev() {
@@ -175,7 +175,7 @@ fn picked(functions: &[FunctionRef], count: usize) -> Vec<FunctionRef> {
     (0..count).map(|_| functions[random.below(functions.len())]).collect()
 }
 
-/// The same in each run.
+/// A generator with the same sequence in each run.
 struct Random(u64);
 
 impl Default for Random {

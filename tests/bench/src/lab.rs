@@ -1,10 +1,10 @@
-//! Two network namespaces with a cable between them: a client's, and that of whoever answers it.
+//! Two network namespaces with a cable between them: one for a client, one for the system under test.
 //!
 //! ```text
 //!   "client": eth0 10.77.0.10/24 ----- veth ----- "server": port0, for the system under test
 //! ```
 //!
-//! The kernel adds no traffic of its own: IPv6 is off, and both ends know each other's hardware address beforehand.
+//! The kernel sends no traffic of its own: IPv6 is off, and both ends have static entries for each other's MAC address.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -24,7 +24,7 @@ const CLIENT: &str = "10.77.0.10";
 const CLIENT_MAC: &str = "02:70:69:6e:01:01";
 const SERVER_MAC: &str = "02:70:69:6e:01:02";
 
-/// The namespaces; gone when dropped.
+/// The namespaces; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) client: Namespace,
@@ -32,7 +32,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// A lab in which nobody answers yet.
+    /// Makes a lab without a system under test.
     pub(crate) fn new() -> Self {
         let lab = Self { client: Namespace::new("client"), server: Namespace::new("server") };
         for namespace in [&lab.client, &lab.server] {
@@ -46,7 +46,7 @@ impl Lab {
         lab
     }
 
-    /// Has the kernel answer pings itself.
+    /// Configures the kernel to answer pings itself.
     pub(crate) fn answer_by_kernel(&self) {
         self.server.ip(&format!("address add {NODE}/24 dev {PORT}"));
         self.server.ip(&format!("neighbor replace {CLIENT} lladdr {CLIENT_MAC} dev {PORT} nud permanent"));
@@ -66,7 +66,7 @@ impl Lab {
         node
     }
 
-    /// A program to be run beside the server's interface, that ends when this process does.
+    /// Returns a command for a program in the server's namespace, which ends when this process does.
     pub(crate) fn server_command(&self, program: &str) -> Command {
         let mut command = self.server.command("setpriv");
         command.args(["--pdeathsig", "TERM", program]);
@@ -74,7 +74,7 @@ impl Lab {
     }
 }
 
-/// Keeps the kernel from sending anything of its own by interfaces that are laid in this namespace from now on.
+/// Keeps the kernel from sending packets of its own on interfaces that are created in this namespace from now on.
 pub(crate) fn silence(namespace: &Namespace) {
     for whose in ["all", "default"] {
         let order = format!("echo 1 > /proc/sys/net/ipv6/conf/{whose}/disable_ipv6");
@@ -82,7 +82,7 @@ pub(crate) fn silence(namespace: &Namespace) {
     }
 }
 
-/// Whom the client pings.
+/// Returns the address that the client pings.
 pub(crate) fn node_address() -> anyhow::Result<Ipv4Addr> {
     NODE.parse().context("the node's address")
 }

@@ -1,10 +1,10 @@
-//! `launch`: how long a new client waits for a chain instance of its own, beside what Linux takes for a process (EdgeOS, figure 6).
+//! `launch`: how long a new client waits for a chain instance of its own, beside the start of a Linux process (EdgeOS, figure 6).
 
 use std::time::Duration;
 
 use comfy_table::Table;
 use pinion_control::model::Class;
-use pinion_runtime::latency::LatencySnapshot;
+use pinion_runtime::instruments::latencies::LatencySnapshot;
 use pinion_tests::build::sample;
 use serde::Serialize;
 
@@ -15,14 +15,14 @@ use crate::outcome::{Outcome, rounded, table};
 use crate::percentiles::Percentiles;
 use crate::processes::{Start, start_times};
 
-/// Not counted; like all others they stay.
+/// Clients that are not counted; like all others they stay.
 const WARM_UP: usize = 64;
-/// So many of the first and of the last clients are looked at by themselves.
+/// The number of the first and of the last clients that are also evaluated separately.
 const ENDS: usize = 100;
-/// Stages of the long chain, and how many clients meet it.
+/// Stages of the long chain, and the number of its clients.
 const STAGES: usize = 10;
 const LONG_CLIENTS: usize = 200;
-/// Processes that are started in each way.
+/// The number of processes started in each way.
 const PROCESSES: usize = 1000;
 const FWPS_SPARE: usize = 64;
 /// The most FWPs that a node may have.
@@ -30,19 +30,20 @@ const INSTANCES_MAX: i64 = 20_000;
 
 /// How long a new client waits for a function of its own, beside Linux's processes
 ///
-/// A node in this process, with gateway, MMA and worker on the second core and the launcher on the first, gives each client an instance of the
-/// function macswap. So many clients come, one after the other's reply, and all of their instances stay alive. activate_* runs from the moment at
-/// which the gateway finds that a client's frame has no instance, until the client's function has run its first instructions with the frame;
-/// the instance was prepared before, and run to its first wait. Of clients that came at once, as the machine had taken the core, each is
-/// looked at when the one before is served, and counts since their burst was received, as reply_p50_us and reply_p99_us do.
-/// activate_chain10_p50_us is the same of a chain of ten stages, until the last of them has. activate_first100_p50_us and
-/// activate_last100_p50_us are of the first and last hundred clients. create_p50_us is the time that
-/// the launcher takes to prepare an instance, from instantiating it until it waits and the node knows it, while clients come. All of these the
-/// node measures by itself; `pinion status` shows them to operators. Every reply is compared with what it has to be.
+/// A node in this process, with gateway, MMA and worker on the second core and the launcher on the first, gives each client an instance of
+/// the function macswap. So many clients come, one after the other's reply, and all of their instances stay alive. activate_* runs from the
+/// moment at which the gateway finds that a client's frame has no instance, until the client's function has run its first instructions with
+/// the frame; the instance was prepared before, and run to its first wait. If clients came at once, as the machine had taken the core, each
+/// is handled when the previous one is served, and its time counts from the moment when their burst was received, as for reply_p50_us and
+/// reply_p99_us. activate_chain10_p50_us is the same for a chain of ten stages, until the last of them has run. activate_first100_p50_us
+/// and activate_last100_p50_us are of the first and last hundred clients. create_p50_us is the time that the launcher takes to prepare an
+/// instance, from its instantiation until it waits and the node knows it, while clients come. The node measures all of these itself;
+/// `pinion status` shows them to operators. Every reply is compared with the expected bytes.
 ///
 /// fork_exec_p50_us runs from before fork until the main of a static program runs that the child executes; fork_faults_p50_us until a
-/// forked child has written to 8 pages that it shared with its parent; both on the same two cores, by a small program, one after the
-/// other. spawn_p50_us is the former by posix_spawn, which copies no page tables. speedup_vs_fork_exec is fork_exec_p50_us / activate_p50_us.
+/// forked child has written to 8 pages that it shared with its parent. A small program measures both on the same two cores, one process
+/// after the other. spawn_p50_us is the former by posix_spawn, which copies no page tables. speedup_vs_fork_exec is fork_exec_p50_us /
+/// activate_p50_us.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How many clients come, and stay
@@ -67,18 +68,18 @@ struct Figures {
     spawn_p50_us: f64,
 }
 
-/// How often a client comes: each finds nobody else on the way.
+/// The time from one client to the next, so that clients do not overlap.
 const PACE: Pace = Pace::Every(Duration::from_micros(PACE_US));
 const PACE_US: u64 = 1000;
 
-/// What was measured of a service's clients.
+/// The results of a service's clients.
 struct Measured {
     preparation: LatencySnapshot,
     activation: LatencySnapshot,
     first: LatencySnapshot,
     last: LatencySnapshot,
     replies: Vec<Percentiles>,
-    /// How long after they were due clients came: where that is milliseconds, the machine had taken the core, and many came at once.
+    /// How late clients came. Where that is milliseconds, the machine had taken the core, and many came at once.
     late: Percentiles,
 }
 
@@ -124,12 +125,12 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// All that are needed at once, as far as a chain may have so many.
+/// All instances that are needed at once, up to the maximum of a chain.
 fn cache(clients: usize, stages: usize) -> u32 {
     (clients / stages).clamp(ENDS, CACHE_MAX as usize) as u32
 }
 
-/// In portions that the cache holds: it is full before each.
+/// Sends clients in portions that the cache holds: it is full before each.
 fn measure(cores: Cores, clients: usize, stages: usize) -> anyhow::Result<Measured> {
     let cache = cache(clients, stages);
     let fwps_max = (clients + WARM_UP + cache as usize + FWPS_SPARE) * stages;
@@ -165,7 +166,7 @@ fn measure(cores: Cores, clients: usize, stages: usize) -> anyhow::Result<Measur
     Ok(Measured { preparation: end.preparation.since(&start.preparation), activation, first, last, replies, late })
 }
 
-/// The first and the last hundred by themselves; of the others never more than the cache holds.
+/// Returns the first and the last hundred as portions of their own; each other portion is at most what the cache holds.
 fn portions(clients: usize, cache: usize) -> Vec<usize> {
     let middle = clients.saturating_sub(2 * ENDS);
     let (whole, rest) = (middle / cache, middle % cache);

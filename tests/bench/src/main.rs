@@ -43,12 +43,12 @@ mod testpmd;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use pinion_runtime::allocator::Allocator;
+use pinion_runtime::memory::allocator::Allocator;
 
 use crate::figure::{Common, Run};
 use crate::outcome::Outcome;
 
-/// That of `piniond`: some figures have the node in this process.
+/// The allocator of `piniond`: some figures run the node in this process.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
@@ -75,7 +75,7 @@ enum Command {
     Report(report::Options),
 }
 
-/// A figure's own options, and those that all have.
+/// A figure's own options, and the common ones.
 #[derive(clap::Args)]
 struct Measured<T: clap::Args> {
     #[command(flatten)]

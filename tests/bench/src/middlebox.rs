@@ -1,4 +1,4 @@
-//! `middlebox`: the latency that functions of each client's own add (EdgeOS, figure 7b).
+//! `middlebox`: the latency that each client's own functions add (EdgeOS, figure 7b).
 
 mod frames;
 mod generator;
@@ -16,36 +16,38 @@ use crate::figure::Run;
 use crate::outcome::{Outcome, rounded, table};
 use crate::ping::pin_here;
 
-/// What an open loop's client sends a second through one function, and through two with tables of flows, so that 2,000 such clients can be
-/// served by one core.
+/// The frames per second of an open loop's client through one function, and through two with flow tables: so few that one core can serve
+/// 2,000 such clients.
 const PER_SECOND: u64 = 500;
 const PER_SECOND_OF_TWO: u64 = 20;
-/// Buffers of the generator.
+/// The generator's buffers.
 const BUFFERS: u32 = 32_767;
-/// An open loop that sends less than this part of what it is to send is not what it says.
+/// An open loop that sends less than this part of its planned frames fails the run.
 const OFFERED_MIN: f64 = 0.99;
-/// The functions whose rows the slopes are of.
+/// The chain whose rows give the slopes.
 const PINION: &str = "packet-filter";
 const KERNEL: &str = "kernel";
 
-/// The latency that functions of each client's own add, beside the kernel's
+/// The latency that each client's own functions add, beside the kernel's
 ///
-/// Clients of as many source addresses send UDP frames of 64 bytes through a middlebox, which has a firewall for each of them, of the same
-/// six rules; all frames are let pass. Rows whose chain is "packet-filter" are of a node whose port lan leads, with an instance of the
-/// function packet-filter for each client, to its port wan, both net_memif; those whose chain is "firewall-monitor" are of one where each client
-/// has an instance of a chain of two, the functions firewall and monitor. Rows whose chain is "kernel" are of the kernel's bridge, whose
-/// nftables look the client up in a map and have a chain of the same rules for each, between veth pairs and net_af_packet.
+/// Clients of as many source addresses send UDP frames of 64 bytes through a middlebox, which has a firewall for each of them, with the
+/// same six rules; all frames pass. Rows whose chain is "packet-filter" are of a node that forwards from its port lan to its port wan, both
+/// net_memif, through an instance of the function packet-filter for each client. Rows whose chain is "firewall-monitor" are of a node where
+/// each client has an instance of a chain of two, the functions firewall and monitor. Rows whose chain is "kernel" are of the kernel's
+/// bridge, whose nftables look the client up in a map and have a chain of the same rules for each, between veth pairs and net_af_packet.
 ///
-/// The generator is one thread that polls on the first core. The middlebox does all it does on the second: the node has gateway, MMA and
-/// worker there in one thread that polls always (idle = "busy"), the kernel's receiving is steered there. A frame's time runs from
-/// right before its burst is written to the generator's one port until right after its burst was read from the other. added_p50_us and
-/// added_p99_us are what that is more than for a single client's frames that are only forwarded between the same two ports on the same core,
-/// in the same mode and run: by dpdk-testpmd, and by the bridge without any rules. In the open loop that client sends 500 frames a second.
+/// The generator is one thread that polls on the first core. The middlebox works on the second core: the node has gateway, MMA and worker
+/// there in one thread that always polls (idle = "busy"), the kernel's receive processing is steered there. A frame's time runs from right
+/// before its burst is written to the generator's one port until right after its burst was read from the other. added_p50_us and
+/// added_p99_us are the difference of that time to the time of a single client's frames that are only forwarded between the same two ports
+/// on the same core, in the same mode and run: by dpdk-testpmd, and by the bridge without any rules. In the open loop that client sends 500
+/// frames a second.
 ///
-/// In the mode "open" each client sends 500 frames a second, through the chain of two 20 (per_second), evenly, whatever comes of them; in
-/// "closed" it has one frame under way, always. ns_per_client and closed_ns_per_client are the slopes of the node's median, from the first number of clients to the last. Each frame is
-/// compared with what was sent, byte by byte, and its place in the order of its client's. A frame of the node's that is lost, altered or out of
-/// order fails the run, and so does an open loop that was not offered in full.
+/// In the mode "open" each client sends 500 frames a second, through the chain of two 20 (per_second), evenly, whether or not they arrive.
+/// In the mode "closed" each client always has one frame in flight. ns_per_client and closed_ns_per_client are the slopes of the node's
+/// median, from the first number of clients to the last. Each frame is compared with what was sent, byte by byte, and its order among its
+/// client's frames is checked. A frame of the node's that is lost, altered or out of order fails the run, and so does an open loop whose
+/// load was not offered in full.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Numbers of clients, ascending
@@ -76,7 +78,7 @@ struct Row {
     mpps: f64,
 }
 
-/// Latencies of a way with no function in it.
+/// Latencies of a path without a function.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
     p50_us: f64,
@@ -86,12 +88,12 @@ struct Floor {
 /// Both modes of sending, by their names.
 const MODES: [&str; 2] = ["open", "closed"];
 
-/// The same, with so many frames a second from each client of the open loop's.
+/// Both modes, with so many frames a second of each client in the open loop.
 fn loads(per_second: u64) -> [Load; 2] {
     [Load::Open { per_second }, Load::Closed]
 }
 
-/// What is measured, wherever the frames go through.
+/// What is measured on each path.
 struct Plan<'a> {
     run: &'a Run,
     eal: &'a Eal,
@@ -139,7 +141,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
 }
 
 impl Plan<'_> {
-    /// Runs on a thread of its own, which is the generator's.
+    /// Runs `work` on the generator's thread.
     fn on_generator<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         let (eal, core) = (self.eal, self.run.cores.first);
         let thread = || {
@@ -166,7 +168,7 @@ impl Plan<'_> {
         })
     }
 
-    /// A row for each number of clients and mode; further clients join those that are there.
+    /// Measures a row for each number of clients and mode; further clients join the existing ones.
     fn rows(
         &mut self,
         mut way: Way,
@@ -205,7 +207,7 @@ impl Plan<'_> {
     }
 }
 
-/// What has to hold of a node, and did not.
+/// The checks of a node that failed.
 #[derive(Debug, Default)]
 struct Checks {
     failed: Vec<String>,
@@ -248,7 +250,7 @@ fn faults(passage: &Passage) -> Option<String> {
     })
 }
 
-/// What a further client adds to the median.
+/// Returns what a further client adds to the median.
 fn slope_ns(rows: &[Row], chain: &str, mode: &str) -> f64 {
     let mut of_kind = rows.iter().filter(|row| row.chain == chain && row.mode == mode);
     let (Some(first), Some(last)) = (of_kind.next(), of_kind.next_back()) else { return 0.0 };

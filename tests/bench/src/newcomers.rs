@@ -1,14 +1,14 @@
-//! Clients that nobody has seen before, one frame each, from a port of a node in this process.
+//! New clients, one frame each, from a port of a node in this process.
 //!
 //! ```text
 //!   the figure's thread --Round--> Newcomers: a Port, polled by the node's gateway --Tally--> the figure's thread
 //!                                    receive    the frames that are due, their arrival noted
-//!                                    transmit   each reply compared with what it has to be, and timed
+//!                                    transmit   each reply compared with the expected one, and timed
 //! ```
 //!
 //! A reply's time runs from its client's frame's arrival in Net-In's burst, right before [`Port::receive`] returns, to the reply's hand-over
 //! to the transmit burst, when [`Port::transmit`] is called. All of it happens on the gateway's thread, as a device's work does: while a
-//! round is under way nothing is allocated and the kernel is not called.
+//! round runs nothing is allocated and the kernel is not called.
 
 mod frames;
 
@@ -26,7 +26,7 @@ pub(crate) use self::frames::{Answer, NODE_ADDRESS, SERVICE_PORT};
 use self::frames::{FRAME_BYTES, NODE_MAC, Template};
 use crate::percentiles::Percentiles;
 
-/// The same clients' requests for whoever sends them by other ways.
+/// The same clients' requests, for senders that use other paths.
 pub(crate) struct Requests(Template);
 
 impl Requests {
@@ -34,32 +34,32 @@ impl Requests {
         Self(Template::new())
     }
 
-    /// A client's frame.
+    /// Returns a client's frame.
     pub(crate) fn of(&mut self, client: u32) -> &[u8] {
         self.0.request(client)
     }
 }
 
-/// The port's name in rules, and its device's in the node's configuration.
+/// The port's name in rules, which is also its device's name in the node's configuration.
 pub(crate) const PORT: &str = "lan";
-/// How long a reply may take: longer than a node keeps frames that wait for an instance.
+/// The longest wait for a reply: longer than a node keeps frames that wait for an instance.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Beyond a round's own length, when the figure's thread gives up.
+/// The time beyond a round's own length after which the figure's thread gives up.
 const ROUND_SLACK: Duration = Duration::from_secs(30);
 const MTU: u16 = 1500;
-/// Buffers that are kept for clients to come; no burst is larger.
+/// Buffers that are kept ready for further clients; no burst is larger.
 const SPARE_MAX: usize = 128;
 
 /// When the next client comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// When the one before has its reply, or has given up.
+    /// After the previous client's reply, or after that client's timeout.
     AfterReply,
-    /// So long after the one before came, whatever became of that.
+    /// So long after the previous client, with or without its reply.
     Every(Duration),
 }
 
-/// What the figure's thread asks for.
+/// What the figure's thread requests.
 struct Round {
     first: u32,
     pace: Pace,
@@ -68,7 +68,7 @@ struct Round {
     clients: Vec<Client>,
 }
 
-/// Where a client is, as nanoseconds of the port's clock or one of these.
+/// A client's state: its frame's time in nanoseconds of the port's clock, or one of these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Client(u64);
 
@@ -81,19 +81,19 @@ impl Client {
     }
 }
 
-/// What became of a round's clients.
+/// The results of a round.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Replies' times.
+    /// The replies' times.
     pub(crate) times: Percentiles,
-    /// How long after it was due each frame came: the generator, or the thread that it is on, was busy with something else.
+    /// How late each frame came: the generator, or its thread, was busy with something else.
     pub(crate) late: Percentiles,
     /// Clients that got no reply.
     pub(crate) lost: u64,
-    /// Frames that were none of the replies awaited: altered, a second one, or nobody's. The first of them, in words.
+    /// Frames that were no expected reply: altered, a duplicate, or for no client. The next field describes the first of them.
     pub(crate) wrong: u64,
     pub(crate) first_wrong: Option<String>,
-    /// From the first client's frame to the last's, and to the last reply.
+    /// From the first client's frame to the last client's, and to the last reply.
     pub(crate) coming: Duration,
     pub(crate) serving: Duration,
 }
@@ -116,16 +116,16 @@ impl Tally {
         self.first_wrong.get_or_insert_with(sentence);
     }
 
-    /// Fails, unless every client had its reply, and no other.
+    /// Fails unless every client got its reply, and no other frame came.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let first = self.first_wrong.as_deref().unwrap_or_default();
-        ensure!(self.wrong == 0, "{} frames were no replies that were awaited; the first: {first}", self.wrong);
+        ensure!(self.wrong == 0, "{} frames were not expected replies; the first: {first}", self.wrong);
         ensure!(self.lost == 0, "{} clients got no reply", self.lost);
         Ok(())
     }
 }
 
-/// The figure's end.
+/// The figure's end of the channel.
 pub(crate) struct Rounds {
     orders: Sender<Box<Round>>,
     tallies: Receiver<Box<Tally>>,
@@ -133,14 +133,14 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Has so many new clients come; what became of them.
+    /// Sends so many new clients' frames; returns the results.
     pub(crate) fn run(&mut self, clients: usize, pace: Pace, answer: Answer) -> anyhow::Result<Tally> {
         let count = u32::try_from(clients).context("too many clients")?;
         ensure!(count <= frames::CLIENTS_MAX, "there are addresses for {} clients only", frames::CLIENTS_MAX);
-        // Those that have been are new again when all others have been.
+        // When all addresses have been used, the first ones count as new again.
         let first = if self.next > frames::CLIENTS_MAX - count { 0 } else { self.next };
         self.next = first + count;
-        // Written, so that its memory is there.
+        // Written here, so that its memory is resident before the round begins.
         let round = Round { first, pace, answer, clients: vec![Client::TO_COME; clients] };
         self.orders.send(Box::new(round)).map_err(|_| anyhow::anyhow!("the node's gateway has ended"))?;
         let time = match pace {
@@ -152,12 +152,12 @@ impl Rounds {
     }
 }
 
-/// A round as the port knows it.
+/// A round in the port's own representation.
 struct Course {
     round: Box<Round>,
     tally: Box<Tally>,
     started_ns: u64,
-    /// Clients that have come, and those of them that wait.
+    /// How many clients have come, and how many of them wait.
     come: usize,
     waiting: usize,
     last_come_ns: u64,
@@ -170,7 +170,7 @@ impl Course {
         Self { round, tally, started_ns: now_ns, come: 0, waiting: 0, last_come_ns: now_ns, last_served_ns: now_ns }
     }
 
-    /// How many clients are to have come by now, and when the next one that has not was due.
+    /// Returns how many clients should have come by now, and when the next one after those that came was due.
     fn due(&self, now_ns: u64) -> (usize, u64) {
         match self.round.pace {
             Pace::AfterReply if self.waiting == 0 => (self.come + 1, self.last_served_ns),
@@ -183,7 +183,7 @@ impl Course {
         }
     }
 
-    /// Notes that a client whose frame was due then has come now.
+    /// Records that a client whose frame was due then has come now.
     fn note_coming(&mut self, due_ns: u64, now_ns: u64) {
         self.round.clients[self.come] = Client(now_ns);
         self.tally.late.record(Duration::from_nanos(now_ns.saturating_sub(due_ns)));
@@ -221,7 +221,7 @@ impl Course {
     }
 }
 
-/// The port. See the module.
+/// The port. See the module's documentation.
 pub(crate) struct Newcomers {
     pool: HeapPool,
     spare: Vec<Buffer>,
@@ -233,7 +233,7 @@ pub(crate) struct Newcomers {
     counters: Arc<PortCounters>,
 }
 
-/// A port that takes its buffers from this pool, and whoever tells it what to do.
+/// Makes a port that takes its buffers from this pool, and the object that controls it.
 pub(crate) fn newcomers(pool: HeapPool) -> (Newcomers, Rounds) {
     let ((orders, ordered), (tallies, told)) = (channel(), channel());
     let port = Newcomers {
@@ -270,7 +270,7 @@ impl Port for Newcomers {
         };
         if course.is_over(now_ns) {
             let tally = self.course.take().map(Course::end);
-            // Fails if nobody is interested any more.
+            // Fails if the receiver is gone.
             let _ = tally.map(|tally| self.tallies.send(tally));
             return 0;
         }
@@ -330,7 +330,7 @@ impl Drop for Newcomers {
 mod tests {
     use super::*;
 
-    /// A port whose frames come back as `alter` leaves them.
+    /// Runs a round with a port whose frames come back as `alter` leaves them.
     fn round(clients: usize, pace: Pace, mut alter: impl FnMut(u32, &mut Vec<u8>) -> usize) -> Tally {
         let pool = HeapPool::new(256, 2048);
         let (mut port, mut rounds) = newcomers(pool.clone());

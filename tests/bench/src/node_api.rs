@@ -1,4 +1,4 @@
-//! A node's API for whoever measures: one call at a time, without a program being started for it.
+//! A node's API for figures: one call at a time, without starting a program for it.
 
 use std::path::Path;
 
@@ -21,12 +21,12 @@ impl NodeApi {
         Ok(Self { runtime, client })
     }
 
-    /// The node as a whole.
+    /// Returns the node's status.
     pub(crate) fn status(&mut self) -> Result<NodeReport, ClientError> {
         self.runtime.block_on(self.client.status())
     }
 
-    /// Its FWPs.
+    /// Returns its FWPs.
     pub(crate) fn fwps(&mut self) -> Result<Vec<FwpStatus>, ClientError> {
         self.runtime.block_on(self.client.fwps(Filter::default()))
     }

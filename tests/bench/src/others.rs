@@ -1,14 +1,15 @@
-//! Who else was at work meanwhile: a figure taken while something else had the cores is worth nothing, and should say so.
+//! The other programs' use of the machine during a measurement: a figure is worthless if other programs had the cores, and its report says
+//! so.
 
 use std::fs;
 use std::time::Instant;
 
 use anyhow::Context;
 
-/// The kernel tells CPU time in these, whatever its own clock: `USER_HZ`.
+/// The unit in which the kernel reports CPU time, whatever its own clock: `USER_HZ`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// CPU time so far, of everybody and of this process with the children it has waited for, in the kernel's ticks.
+/// CPU time so far, of all processes and of this process with the children that it has waited for, in the kernel's ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Others {
     since: Instant,
@@ -17,7 +18,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Begins to watch.
+    /// Begins the measurement.
     pub(crate) fn watch() -> anyhow::Result<Self> {
         let read = |path: &str| fs::read_to_string(path).with_context(|| path.to_owned());
         let all = busy_ticks(&read("/proc/stat")?).context("/proc/stat has no line for all CPUs")?;
@@ -25,7 +26,7 @@ impl Others {
         Ok(Self { since: Instant::now(), all, own })
     }
 
-    /// The share of one core that others have used since, in percent. Children that still run count as others.
+    /// Returns the share of one core that other processes have used since then, in percent. Children that still run count as others.
     pub(crate) fn percent_of_a_core(&self) -> anyhow::Result<f64> {
         let now = Self::watch()?;
         let others = (now.all - self.all).saturating_sub(now.own - self.own);
@@ -33,14 +34,14 @@ impl Others {
     }
 }
 
-/// user, nice, system, then idle and iowait, then irq and softirq. Guests' time is within user.
+/// user, nice, system, then idle and iowait, then irq and softirq. The time of virtual machines is within user.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
     Some(ticks.get(..3)?.iter().sum::<u64>() + ticks.get(5..7)?.iter().sum::<u64>())
 }
 
-/// utime, stime, cutime, cstime, which are the 14th to the 17th field; the second may hold anything, in parentheses.
+/// utime, stime, cutime, cstime, which are the 14th to the 17th field. The second field may contain anything, in parentheses.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields = after_name.split_whitespace().skip(11).take(4);
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_that_nobody_used_is_not_busy() {
+    fn idle_time_is_not_busy() {
         assert_eq!(busy_ticks("cpu  10 20 30 4000 500 6 7 8 9 1\ncpu0 1 1 1 1 1 1 1\n"), Some(10 + 20 + 30 + 6 + 7));
     }
 

@@ -1,4 +1,4 @@
-//! What a figure comes to: figures for programs, a table for people, and the checks that failed.
+//! The results of a figure: values for programs, a table for people, and the checks that failed.
 
 use std::io::Write;
 
@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 use crate::env;
 use crate::figure::{Cores, Run};
 
-/// More than the kernel and what watches a machine use.
+/// More than the kernel and monitoring programs use.
 const OTHERS_PERCENT_MAX: f64 = 5.0;
 
-/// What was measured.
+/// The results of a measurement.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     figures: Map<String, Value>,
     table: Table,
     setup: Map<String, Value>,
-    /// Where the node's roles were, if not as for most figures.
+    /// The cores of the node's roles, if not as for most figures.
     node: Option<Cores>,
     failed_checks: Vec<String>,
 }
 
 impl Outcome {
-    /// From a struct whose fields are the figures, with exactly their names in the JSON.
+    /// Makes an outcome from a struct whose fields are the figures; the JSON has exactly their names.
     ///
     /// # Panics
     /// If it is no struct.
@@ -38,22 +38,22 @@ impl Outcome {
         }
     }
 
-    /// Notes how it was measured; it goes to `"setup"` within the environment.
+    /// Records a condition of the measurement, under `"setup"` within the environment.
     pub(crate) fn describe(&mut self, what: &str, how: impl Into<Value>) {
         self.setup.insert(what.to_owned(), how.into());
     }
 
-    /// Notes where the node's roles were, if not gateway and MMA on the first core and the worker on the second.
+    /// Records the cores of the node's roles, if not gateway and MMA on the first core and the worker on the second.
     pub(crate) fn node_was_on(&mut self, cores: Cores) {
         self.node = Some(cores);
     }
 
-    /// Notes a check that failed, in a sentence; the exit status is 1 then.
+    /// Records a failed check, in a sentence; the exit status is then 1.
     pub(crate) fn fail(&mut self, sentence: impl Into<String>) {
         self.failed_checks.push(sentence.into());
     }
 
-    /// Writes table and failed checks to standard error and, if wanted, the JSON to standard output; whether all checks held.
+    /// Writes the table and failed checks to standard error and, if wanted, the JSON to standard output; returns whether all checks held.
     pub(crate) fn report(self, run: &Run, wants_json: bool) -> anyhow::Result<bool> {
         eprintln!("{}", self.table);
         for sentence in &self.failed_checks {
@@ -61,7 +61,7 @@ impl Outcome {
         }
         let others = run.others.percent_of_a_core()?;
         if others > OTHERS_PERCENT_MAX {
-            eprintln!("beware: meanwhile other programs used {others:.0} % of a core");
+            eprintln!("warning: other programs used {others:.0} % of a core during the measurement");
         }
         let held = self.failed_checks.is_empty();
         if wants_json {
@@ -85,12 +85,12 @@ impl Outcome {
     }
 }
 
-/// Three digits after the point: more is noise.
+/// Rounds to three digits after the point, as more would be noise.
 pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 1e3).round() / 1e3
 }
 
-/// A table whose columns are numbers, under headings.
+/// Makes a table of numeric columns with headings.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(headings);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_check_is_told_in_the_json() {
+    fn a_failed_check_is_in_the_json() {
         let mut outcome = Outcome::new(&Figures { mpps: 1.5 }, Table::new());
         outcome.fail("a frame was lost");
         assert_eq!(outcome.into_json(json!({}))["failed_checks"], json!(["a frame was lost"]));

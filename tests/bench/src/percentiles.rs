@@ -1,4 +1,4 @@
-//! Percentiles of every sample, in a histogram of three digits.
+//! Percentiles of all samples, in a histogram of three digits.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use hdrhistogram::Histogram;
 /// Longer times are counted as this long.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Times that were measured, all of them.
+/// Times of all samples.
 #[derive(Clone, Debug)]
 pub(crate) struct Percentiles {
     times_ns: Histogram<u64>,
 }
 
 impl Percentiles {
-    /// None yet.
+    /// Makes an empty histogram.
     pub(crate) fn new() -> Self {
         let longest_ns = LONGEST.as_nanos() as u64;
         Self { times_ns: Histogram::new_with_bounds(1, longest_ns, 3).expect("the bounds are right") }
@@ -25,17 +25,17 @@ impl Percentiles {
         self.times_ns.saturating_record(time.as_nanos() as u64);
     }
 
-    /// Adds all samples of another's.
+    /// Adds all samples of another one.
     pub(crate) fn add(&mut self, other: &Self) {
         self.times_ns.add(&other.times_ns).expect("all have the same bounds");
     }
 
-    /// How many samples there are.
+    /// Returns how many samples there are.
     pub(crate) fn count(&self) -> u64 {
         self.times_ns.len()
     }
 
-    /// The time that so many percent of the samples do not exceed, in microseconds.
+    /// Returns the time that so many percent of the samples do not exceed, in microseconds.
     pub(crate) fn at_us(&self, percent: f64) -> f64 {
         self.times_ns.value_at_percentile(percent) as f64 / 1000.0
     }

@@ -13,17 +13,17 @@ use crate::percentiles::Percentiles;
 use crate::prober::{Answer, Prober, Waiting};
 use crate::testpmd::Testpmd;
 
-/// The longest that somebody may take to answer for the first time.
+/// The longest wait for the first answer.
 const START_MAX: Duration = Duration::from_secs(20);
 
 /// A ping's round trip, beside testpmd's and the kernel's
 ///
-/// A client in a network namespace of its own sends ICMP echo requests of 56 bytes by a raw socket over a veth pair, each
-/// as soon as the one before is answered. The time runs from right before the request is handed to the client's kernel until right
-/// after the reply came out of it; every reply is compared with what it has to be. At the other end of the cable
-/// answers, one after the other: a node on net_af_xdp with the function icmp-echo, an instance of it for this client; dpdk-testpmd in
-/// the mode icmpecho on net_af_xdp; the kernel itself. The client polls its socket on the first core; whoever answers does all it does on
-/// the second: the node has gateway, MMA and worker there in one thread, testpmd its one forwarding thread.
+/// A client in a network namespace of its own sends ICMP echo requests of 56 bytes by a raw socket over a veth pair, each as soon as the
+/// previous one is answered. The time runs from right before the request is handed to the client's kernel until right after the reply came
+/// out of it; every reply is compared with the expected bytes. Three systems answer at the other end of the cable, one after the other: a
+/// node on net_af_xdp with an instance of the function icmp-echo for this client; dpdk-testpmd in the mode icmpecho on net_af_xdp; the
+/// kernel itself. The client polls its socket on the first core. The answering system works on the second: the node has gateway, MMA and
+/// worker there in one thread, testpmd its one forwarding thread.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {}
 
@@ -37,7 +37,7 @@ struct Figures {
     kernel_p99_us: f64,
 }
 
-/// Round trips to one of those who answer.
+/// Round trips to one of the systems.
 struct Measured {
     who: &'static str,
     times: Percentiles,
@@ -102,7 +102,7 @@ fn measure(who: &'static str, lab: &Lab, run: &Run) -> anyhow::Result<Measured> 
         let mut prober = Prober::open_here(&lab.client, address, Waiting::Polling)?;
         await_first_answer(&mut prober)?;
         let mut measured = Measured { who, times: Percentiles::new(), lost: 0 };
-        // A tenth of the time goes by before anything counts.
+        // The first tenth of the time does not count.
         let start = Instant::now() + run.time / 10;
         loop {
             let now = Instant::now();
@@ -119,7 +119,7 @@ fn measure(who: &'static str, lab: &Lab, run: &Run) -> anyhow::Result<Measured> 
     thread::scope(|scope| scope.spawn(client).join().expect("the client does not panic")).context(who)
 }
 
-/// Whoever answers may have been started just now.
+/// Waits for a system that may have been started just now.
 fn await_first_answer(prober: &mut Prober) -> anyhow::Result<()> {
     let deadline = Instant::now() + START_MAX;
     while prober.ping()? == Answer::Lost {
@@ -128,7 +128,7 @@ fn await_first_answer(prober: &mut Prober) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Binds the calling thread to a core.
+/// Pins the calling thread to a core.
 pub(crate) fn pin_here(core: usize) -> anyhow::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);

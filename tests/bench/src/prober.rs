@@ -1,8 +1,7 @@
-//! A client that pings: one echo request at a time, its reply verified byte by byte, its round trip timed.
+//! A client that pings: it sends one echo request at a time, compares the reply byte by byte, and measures the round trip.
 //!
-//! One code for whoever answers. It sends by a raw socket in the client's network namespace, so a request takes the way that
-//! `ping` sends it by. Times are taken right before the request is handed to the kernel and right after the
-//! reply came out of it.
+//! The same code is used for every system under test. It sends by a raw socket in the client's network namespace, so a request takes the
+//! same path as one of `ping`. Times are taken right before the request is handed to the kernel and right after the reply came out of it.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +15,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::checksum::internet_checksum;
 
-/// An echo message: the header, and as many bytes behind it as `ping` sends.
+/// An echo message: the header, and as much payload as `ping` sends.
 const MESSAGE_LEN: usize = 8 + 56;
 /// Longer than any reply.
 const BUFFER_LEN: usize = 2048;
@@ -26,21 +25,21 @@ const ECHO_REPLY: u8 = 0;
 /// A request unanswered for this long is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the client does until its reply is there.
+/// How the client waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// Asks the kernel again and again: no wake-up of the client's is in the figure.
+    /// Polls the socket, so that the figure contains no wake-up of the client.
     Polling,
     /// Sleeps in the kernel, as most clients do.
     Sleeping,
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was answered, rightly, after this time.
+    /// The expected reply came after this time.
     After(Duration),
-    /// It was not.
+    /// No reply came.
     Lost,
 }
 
@@ -54,7 +53,8 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// A client that pings `to`. The calling thread is in the client's namespace from here on, so it should be one made for this.
+    /// Makes a client that pings `to`. From here on the calling thread is in the client's namespace, so it should be a thread made for
+    /// this.
     pub(crate) fn open_here(client: &Namespace, to: Ipv4Addr, waiting: Waiting) -> anyhow::Result<Self> {
         let path = client.path();
         let namespace = std::fs::File::open(&path).with_context(|| format!("{}", path.display()))?;
@@ -69,7 +69,7 @@ impl Prober {
     /// Sends a request and waits for its reply.
     ///
     /// # Errors
-    /// The reply is not that of the request, or the kernel does not take the request.
+    /// The reply is not the expected one, or the kernel does not accept the request.
     pub(crate) fn ping(&mut self) -> anyhow::Result<Answer> {
         self.sequence += 1;
         let request = message(ECHO_REQUEST, self.ident, self.sequence);
@@ -88,7 +88,7 @@ impl Prober {
         }
     }
 
-    /// The next message's length; nothing, if none has come within the patience.
+    /// Returns the next message's length; none if no message came in time.
     fn receive(&self, buffer: &mut [u8], start: Instant) -> anyhow::Result<Option<usize>> {
         let flags = match self.waiting {
             Waiting::Polling => RecvFlags::DONTWAIT,
@@ -106,7 +106,7 @@ impl Prober {
     }
 }
 
-/// What came, compared with what was awaited.
+/// A received message, compared with the expected one.
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
     Awaited,
@@ -114,7 +114,7 @@ enum Judged {
     Wrong(&'static str),
 }
 
-/// Looks at an IPv4 datagram as raw sockets deliver it.
+/// Compares an IPv4 datagram as raw sockets deliver it.
 fn judge(datagram: &[u8], ident: u16, sequence: u64) -> Judged {
     let header_len = datagram.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
     let Some(got) = datagram.get(header_len..) else { return Judged::Wrong("it is cut short") };
@@ -130,7 +130,7 @@ fn judge(datagram: &[u8], ident: u16, sequence: u64) -> Judged {
     }
 }
 
-/// An echo message, of a payload that no other request has.
+/// Returns an echo message with a payload that no other request has.
 fn message(kind: u8, ident: u16, sequence: u64) -> [u8; MESSAGE_LEN] {
     let mut message = [0; MESSAGE_LEN];
     message[0] = kind;

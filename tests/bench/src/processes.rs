@@ -1,4 +1,4 @@
-//! Linux processes, the peers of FWPs: the programs of `native/` that start them, and that are started.
+//! Linux processes, the peers of FWPs: the programs of `native/` that start them, and those that are started.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use anyhow::{Context, bail};
 use crate::figure::Cores;
 use crate::percentiles::Percentiles;
 
-/// Compiled by `build.rs`, without dynamic libraries.
+/// Compiled by `build.rs` and linked statically.
 const PROCESS_START: &str = env!("PROCESS_START");
 const STARTED_PROCESS: &str = env!("STARTED_PROCESS");
 pub(crate) const IDLE_PROCESS: &str = env!("IDLE_PROCESS");
 pub(crate) const PROCESS_PER_CLIENT: &str = env!("PROCESS_PER_CLIENT");
 pub(crate) const RESIDENT_PROCESSES: &str = env!("RESIDENT_PROCESSES");
 
-/// A way to a new process.
+/// A way to start a new process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
     /// fork and exec of a static program, until its main runs.
     ForkExec,
-    /// The same by `posix_spawn`.
+    /// The same with `posix_spawn`.
     Spawn,
     /// fork, until the child has written to eight pages.
     ForkFaults,
 }
 
-/// How long it takes, one after the other on these cores, from right before the call until the child's own note of the time.
+/// Starts processes one after the other on these cores; returns the times from right before the call until the child notes the time.
 pub(crate) fn start_times(start: Start, count: usize, cores: Cores) -> anyhow::Result<Percentiles> {
     let mode = match start {
         Start::ForkExec => "fork-exec",
@@ -48,7 +48,7 @@ pub(crate) fn start_times(start: Start, count: usize, cores: Cores) -> anyhow::R
     Ok(times)
 }
 
-/// A program that does not outlive this process.
+/// Returns a command for a program that does not outlive this process.
 pub(crate) fn ending_with_us(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]).stdin(Stdio::null());

@@ -1,9 +1,9 @@
-//! `quantum`: what it costs to interrupt a function again and again (Micro, figure 2).
+//! `quantum`: the cost of interrupting a function regularly (Micro, figure 2).
 
 use anyhow::Context;
 use comfy_table::Table;
 use pinion_control::model::Class;
-use pinion_runtime::latency::LatencySnapshot;
+use pinion_runtime::instruments::latencies::LatencySnapshot;
 use pinion_tests::build::hostile;
 use serde::Serialize;
 
@@ -12,23 +12,24 @@ use crate::hosted::{self, Beside, HostedNode, Service};
 use crate::newcomers::{Answer, Pace};
 use crate::outcome::{Outcome, rounded, table};
 
-/// A hundredth of a second or so for each packet: with the longest quantum it is not interrupted.
+/// The work takes about a hundredth of a second per packet: with the longest quantum it is not interrupted.
 const BLOCKS: &str = "20000";
 const UNPREEMPTED_US: u32 = 100_000;
 const WARM_UP: usize = 5;
 const FWPS_MAX: usize = 16;
-/// Stretches that a quantum's time is measured in.
+/// The number of stretches into which a quantum's time is divided.
 const STRETCHES: u32 = 5;
 const US_PER_S: f64 = 1e6;
 
-/// Throughput of a SHA-512 loop that is interrupted each so many microseconds, beside the same loop uninterrupted
+/// Throughput of a SHA-512 loop that is interrupted at regular intervals, beside the same loop uninterrupted
 ///
-/// A node in this process, with gateway and MMA on the first core and the worker on the second, runs a function that hashes 20,000 blocks of 128 bytes
-/// for each packet and sends it back; packets come one after the other's reply. throughput_ratio is the node's throughput with a quantum of quantum_us, by
-/// the median time for a packet, against that of a node with a quantum of 100 ms, which is longer than the work for a packet: the two take turns, as a machine's
-/// speed changes within seconds, each stretch is compared with the mean of the ones before and after, and the median of these ratios counts.
-/// The function is alone, so that it goes on at once when it was interrupted. preempt_p99_us is the time from when its quantum was over until the
-/// function was off the core, of each interruption, by the node's own count. Every reply is compared with what it has to be.
+/// A node in this process, with gateway and MMA on the first core and the worker on the second, runs a function that hashes 20,000 blocks
+/// of 128 bytes for each packet and sends it back. Each packet comes after the reply to the previous one. throughput_ratio is the node's
+/// throughput with a quantum of quantum_us, by the median time for a packet, divided by that of a node with a quantum of 100 ms, which is
+/// longer than the work for a packet. The two nodes take turns, as a machine's speed changes within seconds: each stretch is compared with
+/// the mean of the ones before and after, and the median of these ratios counts. The function is alone, so that it continues at once after
+/// an interruption. preempt_p99_us is the time from the end of its quantum until the function was off the core, of each interruption, by
+/// the node's own count. Every reply is compared with the expected bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Quanta, in microseconds
@@ -50,7 +51,7 @@ struct Row {
     preemptions: u64,
 }
 
-/// What a node with some quantum did in a stretch.
+/// The results of a node with some quantum in a stretch.
 struct Stretch {
     packets_per_s: f64,
     lateness: LatencySnapshot,
@@ -73,7 +74,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Measures a quantum. `unpreempted` is the throughput without one just before, and then just after.
+/// Measures a quantum. `unpreempted` is the throughput without interruptions just before, and on return that just after.
 fn row(run: &Run, quantum_us: u32, unpreempted: &mut f64) -> anyhow::Result<Row> {
     let (mut ratios, mut lateness) = (Vec::new(), None::<LatencySnapshot>);
     for _ in 0..STRETCHES {
@@ -93,7 +94,7 @@ fn row(run: &Run, quantum_us: u32, unpreempted: &mut f64) -> anyhow::Result<Row>
     })
 }
 
-/// A node with some quantum, for its part of the time.
+/// Runs a node with some quantum for one stretch.
 fn stretch(run: &Run, quantum_us: u32) -> anyhow::Result<Stretch> {
     run.progress.step(&format!("a quantum of {quantum_us} us"));
     let service = Service {

@@ -1,12 +1,12 @@
-//! `report`: what was measured, as a page with a plot per figure, and as the table in the README.
+//! `report`: what was measured, as a page with a plot per figure, and as the table of docs/performance.md.
 //!
 //! Reads the JSON that the other subcommands wrote, `NAME.json` in one folder; never measures anything. A figure that was not
 //! measured is left out of both.
 
 mod page;
 mod plot;
-mod readme;
 mod results;
+mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::results::{FIGURES, Results};
 
-/// Makes a page, and the README's table, of what was measured
+/// Makes a page, and the table of docs/performance.md, of what was measured
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The folder with the figures' JSON, each named after its subcommand
@@ -25,9 +25,9 @@ pub(crate) struct Options {
     /// The page to write: one file that needs no other
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// The README whose table of results to replace, between its two marker comments
+    /// The text whose table of results to replace, between its two marker comments
     #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
+    table: Option<PathBuf>,
 }
 
 /// Writes what the options ask for.
@@ -39,9 +39,9 @@ pub(crate) fn write(options: &Options) -> anyhow::Result<()> {
         fs::write(path, page::page(&all)?).with_context(|| path.display().to_string())?;
         eprintln!("report: {}", path.display());
     }
-    if let Some(path) = &options.readme {
+    if let Some(path) = &options.table {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let text = readme::with_table(&text, &all).with_context(|| path.display().to_string())?;
+        let text = table::with_table(&text, &all).with_context(|| path.display().to_string())?;
         fs::write(path, text).with_context(|| path.display().to_string())?;
         eprintln!("report: the table in {}", path.display());
     }

@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::figure::Cores;
 use crate::huge_pages;
 
-/// Memory for its packets.
+/// Its packet memory.
 const MEMORY_MIB: u64 = 192;
 
-/// A forwarder, running until dropped.
+/// A running forwarder, stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct Testpmd {
     child: Child,
@@ -23,9 +23,9 @@ pub(crate) struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts one by `command`, which runs the program wherever it is to run, with one forwarding thread on the second of
-    /// the cores; its command line sleeps on the first. It forwards a moment later, and says so to nobody who can't press
-    /// Enter: send it something.
+    /// Starts a forwarder by `command`, which runs the program in its namespace, with one forwarding thread on the second of the cores; its
+    /// command line sleeps on the first. It forwards a moment later and gives no sign of that without a terminal, so a caller must probe it
+    /// with packets.
     pub(crate) fn start(mut command: Command, cores: Cores, devices: &[String], mode: &str) -> anyhow::Result<Self> {
         let Cores { first, second } = cores;
         command.args(["--no-pci", "--no-telemetry", "--iova-mode=va", "-m", &MEMORY_MIB.to_string()]);
@@ -43,7 +43,7 @@ impl Testpmd {
         Ok(Self { child: child.context("dpdk-testpmd, of Debian's dpdk package, cannot be run")?, said })
     }
 
-    /// Fails with what it said, if it has ended.
+    /// Fails with its output if it has ended.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         let ended = self.child.try_wait().context("dpdk-testpmd")?;
         let mut text = String::new();
@@ -62,7 +62,7 @@ impl Drop for Testpmd {
         if let Err(error) = kill_process(Pid::from_child(&self.child), Signal::TERM) {
             eprintln!("dpdk-testpmd cannot be stopped: {error}");
         }
-        // It stops at the end of its input too.
+        // It also stops at the end of its input.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }

@@ -1,5 +1,4 @@
-//! A guest that does anything at all with its pool header, its rings and its slots, and the host's record of who owns which
-//! slot, kept once more, plainly.
+//! A guest that writes anything into its pool header, its rings and its slots. A simple second record tracks the owner of each slot.
 //!
 //! ```text
 //!   program -> steps -> attacker (place 0) --first output--> witness (place 1), honest
@@ -9,10 +8,10 @@
 //!                            gateway
 //! ```
 //!
-//! After each step, all of the attacker's memory must be as the record says: the host has written its own indices, receive
-//! descriptors and slots that it owned, and not one byte more. What leaves must be what lay in slots that the guest owned
-//! when it sent them. In the end every slot and buffer is back. The attacker's memory lies between pages that nobody may
-//! touch, so that a read outside of it is a crash.
+//! After each step, all of the attacker's memory must be as the record says: the host has written its own indices, receive descriptors and
+//! slots that it owned, and not one byte more. Each frame that leaves must have the contents of a slot that the guest owned when it sent
+//! the slot. In the end every slot and buffer is back. The attacker's memory lies between guard pages, so that a read outside of it is a
+//! crash.
 
 use std::collections::VecDeque;
 
@@ -28,7 +27,7 @@ use crate::support::{Guest, House, Index, Left, Plan, Shape, frame, id, judged};
 const STEPS_MAX: usize = 64;
 const BUFFERS: usize = 64;
 const BUFFER_BYTES: usize = 2048;
-/// Frames on their way to the attacker, and frames anywhere in it: so few that there is always a buffer to leave in.
+/// Frames on their way to the attacker, and frames anywhere in it: so few that a buffer is always free.
 const ARRIVING_MAX: usize = 16;
 const INSIDE_MAX: usize = 32;
 /// The attacker's second output, and where it leads.
@@ -36,26 +35,26 @@ const SECOND: u16 = 1;
 const OUTPUTS: u16 = 2;
 const EGRESS: u16 = 300;
 const OUTLETS: [u16; 4] = [PORT_NEXT, PORT_REPLY, PORT_DROP, SECOND];
-/// So few that the attacker can fill it.
+/// So few slots that the attacker can fill the pool.
 const WITNESS: Shape = Shape { slot_count: 4, slot_size: 1600, ring_entries: 4 };
-/// Memory of an attacker whose pool header is the program's.
+/// Memory of an attacker whose pool header comes from the program.
 const WILD_MEMORY_BYTES: usize = 1 << 15;
 const HEADER_BYTES: usize = size_of::<RingHeader>();
 const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>();
 
-/// What became of the attacker.
+/// What happened to the attacker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What it was stopped for.
+    /// The reason for which it was stopped.
     pub violation: Option<Violation>,
-    /// Frames that went from it to somewhere.
+    /// Frames that went from it to another place.
     pub moved: usize,
 }
 
-/// Runs a program; none if it does not begin with a pool that a node would take.
+/// Runs a program; returns none if it does not begin with a pool that a node would accept.
 ///
 /// # Panics
-/// If the host has done what it must not, or not what it must.
+/// If the host did something forbidden, or did not do something required.
 pub fn check(program: &[u8]) -> Option<Outcome> {
     let mut program = Program(program);
     let mut siege = Siege::new(attacker(&mut program)?);
@@ -113,7 +112,7 @@ fn attacker(program: &mut Program<'_>) -> Option<Guest> {
     Some(Guest::new(Shape { slot_count, slot_size, ring_entries }))
 }
 
-/// One step, of the guest or of those around it.
+/// One step, of the guest or of its environment.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Inject {
@@ -134,15 +133,15 @@ enum Step {
     MoveTail(i8),
     SetTail(u32),
     Scribble {
-        place: Place,
+        place: Target,
         offset: u16,
         bytes: [u8; 8],
     },
 }
 
-/// Where a guest scribbles.
+/// Where a guest writes arbitrary bytes.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Target {
     ReceiveRing,
     TransmitRing,
     Slots,
@@ -165,7 +164,7 @@ impl Step {
             6 => Self::MoveTail(program.byte()? as i8),
             7 => Self::SetTail(program.u32()?),
             _ => {
-                let places = [Place::ReceiveRing, Place::TransmitRing, Place::Slots, Place::Anywhere];
+                let places = [Target::ReceiveRing, Target::TransmitRing, Target::Slots, Target::Anywhere];
                 let place = places[usize::from(program.byte()?) % places.len()];
                 Self::Scribble { place, offset: program.u16()?, bytes: program.bytes()? }
             }
@@ -175,32 +174,32 @@ impl Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The host: the slot is free, or holds a frame that the guest has not been told of.
+    /// The host: the slot is free, or holds a frame that is not yet published to the guest.
     Host,
     Guest,
-    /// The host again, with a frame of the guest's.
+    /// The host, with a frame that the guest has sent.
     Sent,
-    /// The guest, from when something is published: it is one of its own.
+    /// The guest, as soon as something is published: the slot is one of its own.
     Withheld,
-    /// The guest, from when it is told: it is one of its own, and was emptied.
+    /// The guest, as soon as the slot's return is published: it is one of its own, and was emptied.
     Returning,
 }
 
 #[derive(Debug)]
 struct Packet {
     port: u16,
-    /// None, if it is a slot of the guest's own that comes back.
+    /// None if a slot of the guest's own comes back.
     bytes: Vec<u8>,
 }
 
-/// The attacker, all around it, and the record.
+/// The attacker, its environment, and the record.
 struct Siege {
     house: House,
     pool: PoolHeader,
     owners: Vec<Owner>,
-    /// By slot: the port that what the guest holds came by.
+    /// By slot: the ingress port of the frame that the guest holds.
     came_by: Vec<u16>,
-    /// The port that the last frame came by that found a slot: what the guest has made has come by no other.
+    /// The ingress port of the last frame that found a slot; packets that the guest creates have the same one.
     came_last: u16,
     arriving: VecDeque<Packet>,
     delivered: VecDeque<Packet>,
@@ -208,12 +207,12 @@ struct Siege {
     rx_tail: u32,
     tx_head: u32,
     injected: u32,
-    /// Frames that the attacker's own pool, or the gateway, did not take.
+    /// Frames that the attacker's own pool, or the gateway, did not accept.
     refused: u64,
-    /// Frames that the witness's pool did not take.
+    /// Frames that the witness's pool did not accept.
     refused_by_witness: u64,
     dropped: u64,
-    /// The guest has written into slots, so that what is in them is not what was received.
+    /// The guest has written into slots, so their contents are not what was received.
     scribbled: bool,
     outcome: Outcome,
 }
@@ -266,10 +265,10 @@ impl Siege {
             Step::SetTail(tail) => self.set_tail(tail),
             Step::Scribble { place, offset, bytes } => {
                 let start = match place {
-                    Place::ReceiveRing => self.pool.rx_ring,
-                    Place::TransmitRing => self.pool.tx_ring,
-                    Place::Slots => self.pool.slots,
-                    Place::Anywhere => 0,
+                    Target::ReceiveRing => self.pool.rx_ring,
+                    Target::TransmitRing => self.pool.tx_ring,
+                    Target::Slots => self.pool.slots,
+                    Target::Anywhere => 0,
                 };
                 self.guest().scribble(start as usize + usize::from(offset), &bytes);
                 self.scribbled = true;
@@ -314,7 +313,7 @@ impl Siege {
         self.set_tail(tail.wrapping_add(1));
     }
 
-    /// Where the entry for an index of a ring lies.
+    /// Returns the offset of the entry for an index of a ring.
     fn entry(&self, ring: u32, index: u32) -> usize {
         ring as usize + HEADER_BYTES + (index % self.pool.ring_entries) as usize * DESCRIPTOR_BYTES
     }
@@ -373,7 +372,7 @@ impl Siege {
         self.outcome.violation = judgement.err();
     }
 
-    /// What the host has to say to this transmit ring; takes what is good.
+    /// Returns the violation for which the host must stop this transmit ring, or else takes its valid entries.
     fn judge(&mut self, memory: &[u8]) -> Result<u32, Violation> {
         let (head, entries) = (self.tx_head, self.pool.ring_entries);
         let tail = read_u32(memory, self.pool.tx_ring as usize + 4);
@@ -419,7 +418,7 @@ impl Siege {
             let port = if is_own { self.came_last } else { self.came_by[usize::from(sent.slot)] };
             let len = usize::from(sent.len);
             if sent.port == PORT_DROP {
-                // Its range is of no interest to anybody.
+                // A discarded entry's range is not checked.
                 self.dropped += 1;
                 continue;
             }
@@ -439,7 +438,7 @@ impl Siege {
         self.assert_witnessed(&witnessed);
     }
 
-    /// Only slots that were the host's may differ from what they were: nothing else in all of the memory.
+    /// Checks that only slots that were the host's have changed, and nothing else in the whole memory.
     fn assert_only_free_slots_written(&self, before: &[u8]) {
         let after = self.guest().snapshot();
         let slots = self.pool.slots as usize;
@@ -452,7 +451,7 @@ impl Siege {
         }
     }
 
-    /// The witness got this; it drops it all.
+    /// Checks that the witness received exactly this; drops all of it.
     fn assert_witnessed(&mut self, expected: &[Left]) {
         let witness = &mut self.house.fwps[1];
         let received = witness.publish_all();
@@ -465,7 +464,7 @@ impl Siege {
         self.house.mma.poll();
     }
 
-    /// Lets everything come to rest, and looks for what is missing.
+    /// Lets all frames reach their ends, and checks that none is missing.
     fn end(mut self) -> Outcome {
         self.poll();
         let counters = self.house.fwps[0].mailbox.counters();
@@ -484,7 +483,7 @@ impl Siege {
         self.outcome
     }
 
-    /// Has the guest mend its ways, drop what it owns, and receive as many frames as it has slots.
+    /// Makes the guest follow the rules, drop what it owns, and receive as many frames as it has slots.
     fn assert_no_slot_is_lost(&mut self) {
         self.publish();
         self.house.fwps[0].guest.resume_at(self.rx_tail, self.tx_head);
@@ -497,7 +496,7 @@ impl Siege {
         self.collect();
         assert_eq!(self.outcome.violation, None);
         self.poll();
-        // Its own come back, and nothing is received into them.
+        // Its own slots come back, and nothing is received into them.
         self.publish();
         self.house.fwps[0].guest.resume_at(self.rx_tail, self.tx_head);
         let PoolHeader { slot_count, own_slots, slot_size, ring_entries, .. } = self.pool;
@@ -506,7 +505,7 @@ impl Siege {
     }
 }
 
-/// Frames that were counted as dropped on an FWP's account.
+/// Returns the frames that were counted as dropped on an FWP's account.
 fn refused_by(counters: &FwpCounters) -> u64 {
     let moved = &counters.moved;
     let reasons = [&moved.dropped_no_slot, &moved.dropped_too_long, &moved.dropped_egress, &moved.dropped_gone];

@@ -1,11 +1,10 @@
-//! Frames from the wire. Another parser, of another author, has to agree on what both of them accept, and what is answered
-//! has to be an answer to that question.
+//! Frames from the wire. Where this parser and an independent one both accept a frame, they must agree, and an answer must fit the request.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
 use pinion_gateway::drops::DropReason;
-use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Milestone, Part, Vlan, parse};
+use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Part, TcpEvent, Vlan, parse};
 use pinion_gateway::neighbor::Neighbors;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
@@ -18,7 +17,7 @@ const PORT: PortIndex = PortIndex(3);
 
 const ETHERNET_HEADER: usize = 14;
 const IPV6_HEADER: usize = 40;
-/// Ethernet, IPv6, and a neighbour advertisement with its one option.
+/// The length of Ethernet, IPv6, and a neighbour advertisement with its one option.
 const ADVERTISEMENT: usize = ETHERNET_HEADER + IPV6_HEADER + 32;
 const ARP: [u8; 2] = [0x08, 0x06];
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -26,14 +25,14 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const ICMPV6: u8 = 58;
 
-/// Reads a frame as it is, then with its checksums corrected: they would stop most of what a fuzzer changes. Returns what
-/// was read of it as it is.
+/// Parses a frame as it is, then with its checksums corrected, as wrong checksums would stop most of a fuzzer's changes. Returns the result
+/// for the frame as it is.
 ///
 /// # Errors
-/// Why it is dropped.
+/// Why the frame is dropped.
 ///
 /// # Panics
-/// If the gateway reads or answers it wrongly.
+/// If the gateway parses or answers it wrongly.
 pub fn check(frame: &[u8]) -> Result<Headers, DropReason> {
     let read = judge(frame);
     let mut mended = frame.to_vec();
@@ -67,9 +66,9 @@ fn assert_padding_changes_nothing(frame: &[u8], read: Result<Headers, DropReason
     assert_eq!(parse(&padded, PORT, EthernetAddress(STATION)), read, "read differently with padding");
 }
 
-/// Where both parsers see a VLAN, addresses, a protocol, ports or a piece of a datagram, these are the same. The other one
-/// is stricter in places: what it refuses is not compared.
-fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey, fragment: Option<&Fragment>, milestone: Option<Milestone>) {
+/// Checks that both parsers find the same VLAN, addresses, protocol, ports and fragment. The other parser is stricter in places: a frame
+/// that it refuses is not compared.
+fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey, fragment: Option<&Fragment>, milestone: Option<TcpEvent>) {
     assert_eq!((flow.source().is_ipv4(), flow.destination().is_ipv4()), (is_ipv4(frame), is_ipv4(frame)));
     let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
     let ids = packet.vlan_ids();
@@ -84,14 +83,14 @@ fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey, fragment: Option<&Fr
                 assert_eq!(fragment.identification, u32::from(header.identification()));
                 assert_eq!(fragment.part == Part::First, header.fragments_offset().value() == 0);
             }
-            // It counts the authentication header as an extension, and the gateway as the protocol.
+            // The other parser counts the authentication header as an extension, the gateway as the protocol.
             let protocol = ip.extensions().auth.is_none().then(|| header.protocol());
             ((header.source_addr().into(), header.destination_addr().into()), ip.is_payload_fragmented(), protocol)
         }
         Some(NetSlice::Ipv6(ip)) => {
             let header = ip.header();
             let known = |extension: Ipv6ExtensionSlice<'_>| !matches!(extension, Ipv6ExtensionSlice::Authentication(_));
-            // It looks for extensions even in the middle of what is in fragments.
+            // The other parser looks for extensions even within a later fragment.
             let comparable = !ip.is_payload_fragmented() && ip.extensions().clone().into_iter().all(known);
             let protocol = comparable.then(|| ip.payload().ip_number);
             ((header.source_addr().into(), header.destination_addr().into()), ip.is_payload_fragmented(), protocol)
@@ -111,22 +110,22 @@ fn assert_other_parser_agrees(frame: &[u8], flow: &FlowKey, fragment: Option<&Fr
         Some(TransportSlice::Udp(udp)) => assert_eq!(ports, (udp.source_port(), udp.destination_port())),
         Some(TransportSlice::Icmpv4(icmp)) if is_ipv4(frame) => assert_eq!(flow.icmp_type(), Some(icmp.type_u8())),
         Some(TransportSlice::Icmpv6(icmp)) if !is_ipv4(frame) => assert_eq!(flow.icmp_type(), Some(icmp.type_u8())),
-        // It reads no transport header in fragments.
+        // The other parser reads no transport header in fragments.
         _ => {}
     }
 }
 
-/// Whether a connection begins or ends, by what the other parser finds.
-fn milestone_of(tcp: &TcpSlice<'_>) -> Option<Milestone> {
+/// Returns whether a connection begins or ends, according to the other parser.
+fn milestone_of(tcp: &TcpSlice<'_>) -> Option<TcpEvent> {
     match (tcp.rst(), tcp.syn() && !tcp.ack(), tcp.fin()) {
-        (true, _, _) => Some(Milestone::Resets),
-        (_, true, _) => Some(Milestone::Opens),
-        (_, _, true) => Some(Milestone::Closes),
+        (true, _, _) => Some(TcpEvent::Resets),
+        (_, true, _) => Some(TcpEvent::Opens),
+        (_, _, true) => Some(TcpEvent::Closes),
         _ => None,
     }
 }
 
-/// Where what is behind the tags begins.
+/// Returns the offset of the payload behind the tags.
 fn payload_offset(frame: &[u8]) -> usize {
     let is_tag = |at: &usize| frame.get(at - 2..*at).is_some_and(|it| TAGS.iter().any(|tag| it == tag));
     let mut offset = ETHERNET_HEADER;
@@ -143,7 +142,7 @@ fn is_ipv4(frame: &[u8]) -> bool {
 
 type Answer = fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>;
 
-/// Has a question answered where there is much room, and where there is none beyond the question.
+/// Answers a request with much room for the answer, and with no room beyond the request.
 fn check_answer(question: &[u8], answer: Answer, assert_sound: fn(&[u8], &[u8])) {
     let addresses = [format!("{OURS_V4}/24"), format!("{OURS_V6}/64")].map(|it| it.parse().expect("an address"));
     let neighbors = Neighbors::new(EthernetAddress(STATION), &addresses);
@@ -162,7 +161,7 @@ fn check_answer(question: &[u8], answer: Answer, assert_sound: fn(&[u8], &[u8]))
         }
         result
     });
-    // All that room decides about is whether an answer fits.
+    // The room must only decide whether an answer fits.
     let in_no_more_room = match results[0] {
         Ok(len) if len > question.len() => Err(DropReason::Truncated),
         other => other,
@@ -204,7 +203,7 @@ fn assert_advertises(question: &[u8], answer: &[u8]) {
     assert_eq!(checksum(&[&ip[8..40], &[0, 0, 0, 32, 0, 0, 0, ICMPV6], message]), [0, 0], "a wrong checksum");
 }
 
-/// Corrects the checksum of an IPv4 header, or of an ICMPv6 message right behind an IPv6 header; `None` if there is none.
+/// Corrects the checksum of an IPv4 header, or of an ICMPv6 message right behind an IPv6 header; `None` if there is neither.
 fn mend(frame: &mut [u8]) -> Option<()> {
     let offset = payload_offset(frame);
     let (ethertype, packet) = frame.get_mut(offset - 2..)?.split_first_chunk_mut::<2>()?;
@@ -229,7 +228,7 @@ fn mend(frame: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// The checksum of RFC 1071; all parts but the last are of even length.
+/// Returns the checksum of RFC 1071; all parts but the last are of even length.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let pairs = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u32 = pairs.map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();

@@ -1,4 +1,4 @@
-//! The inputs that the fuzzer starts from, each of which is what its name says; so are those that once made a target panic.
+//! The inputs that the fuzzer starts from. The gateway must handle each as its name says, and also those that once made a target panic.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use pinion_fuzz::{descriptors, headers};
 use pinion_gateway::headers::Headers;
 
-/// The names and bytes of a target's seeds.
+/// Returns the names and bytes of a target's seeds.
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
     let entries = fs::read_dir(&folder).expect("a target has seeds").flatten();
@@ -31,7 +31,7 @@ fn every_frame_is_read_as_its_name_says() {
             Some("arp") => read == Ok(Headers::Arp),
             Some("discovery") => read == Ok(Headers::NeighborDiscovery),
             Some("dropped") => read.is_err(),
-            // Once made the target panic.
+            // A former crash of the target, with any result.
             _ => name.starts_with("crash"),
         };
         assert!(as_named, "{name}: {read:?}");

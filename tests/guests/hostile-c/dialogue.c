@@ -1,5 +1,5 @@
-/* A function that is a loop of its own: it answers what calls it with the words of the call before, and says so if nobody has called for as many
- * milliseconds as its configuration says. With `end` it is done. */
+/* A function with a loop of its own: it answers each call with the words of the previous one, and logs a line if no call comes for as many
+ * milliseconds as its configuration says. It returns after `end`. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static int prepare(const uint8_t *config, size_t len)
     return patience_ns > 0 ? 0 : pinion_refuse("\"%s\" is no number of milliseconds", (const char *)config);
 }
 
-/* Whether that was the last call. */
+/* Returns whether that was the last call. */
 static bool answer(pinion_packet *packet)
 {
     uint8_t *payload;
@@ -41,7 +41,7 @@ static void run(void)
                 return;
         count = pinion_wait_until(packets, pinion_now_ns() + patience_ns);
         if (count == 0) {
-            pinion_log(PINION_INFO, "nobody asks any more after %s", before);
+            pinion_log(PINION_INFO, "no more calls after %s", before);
             count = pinion_wait(packets);
         }
     }

@@ -1,5 +1,5 @@
-/* The sample `notebook` in C: keeps what it is told in a field of state, and says it again, in the same words. And it counts: orders, by what came of
- * them; what the longest one had; and whom the last one was about. Its configuration is the name of the field. */
+/* The sample `notebook` in C: keeps values in a state field and returns them, with the same answers. It also has metrics: a counter of
+ * orders by outcome, the length of the longest order, and the key of the latest. Its configuration is the name of the field. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include <pinion.h>
 
-/* Of an order. */
+/* The most words of an order. */
 #define WORDS_MAX 4
 
 static pinion_field notes;
@@ -15,7 +15,7 @@ static pinion_counter obeyed, refused;
 static pinion_gauge longest;
 static pinion_named_gauge latest;
 
-/* What is answered. */
+/* The text of the answer. */
 static char answer[PINION_STATE_VALUE_BYTES_MAX + 1];
 
 static int prepare(const uint8_t *config, size_t len)
@@ -29,7 +29,7 @@ static int prepare(const uint8_t *config, size_t len)
     return pinion_state_open(&notes, (const char *)config);
 }
 
-/* A number of all digits, of whatever sign. */
+/* Parses a number of digits only, with or without a sign. */
 static bool number_of(const char *word, long long *number)
 {
     char *end;
@@ -71,7 +71,7 @@ static enum pinion_state add(const char *key, long long delta)
     return state;
 }
 
-/* Does as it is told; false if that is no order. What there is to say, but of what went wrong, is in `answer`. */
+/* Executes an order; returns false if it is none. The result is in `answer`, except for errors. */
 static bool obey(char *const words[WORDS_MAX], size_t count, enum pinion_state *state)
 {
     const char *const order = count > 0 ? words[0] : "", *const key = words[1];
@@ -102,13 +102,13 @@ static bool obey(char *const words[WORDS_MAX], size_t count, enum pinion_state *
     return true;
 }
 
-/* Whether all went as it may. */
+/* Returns whether the outcome is no error. */
 static bool is_fine(enum pinion_state state)
 {
     return state == PINION_STATE_DONE || state == PINION_STATE_NO_ENTRY || state == PINION_STATE_UNEXPECTED;
 }
 
-/* When nothing is there, or something else, that is `none` to who asks and `no` to who would change it. */
+/* The answers for a missing entry or another value: `none` to a read, `no` to a change. */
 static const char *answer_to(const char *order, enum pinion_state state)
 {
     if (state == PINION_STATE_DONE)
@@ -123,7 +123,7 @@ static void handle(pinion_packet *packet)
     uint8_t *payload;
     size_t len;
     char text[PINION_MESSAGE_PAYLOAD_BYTES_MAX + 1];
-    /* What is no message is dropped. */
+    /* A packet that is no message is dropped. */
     if (!pinion_message(packet, &payload, &len) || len >= sizeof text)
         return;
     memcpy(text, payload, len);

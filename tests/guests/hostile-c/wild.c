@@ -1,4 +1,4 @@
-/* A guest in C that does with its first packet what its configuration says, most of it what goes wrong in C; then, if it still can, it
+/* A guest in C that does with its first packet what its configuration says, mostly typical faults of C programs. Then, if it still runs, it
  * answers. */
 #include <ctype.h>
 #include <stdint.h>
@@ -25,7 +25,7 @@ static bool wants(const char *what)
     return strcmp(word, what) == 0;
 }
 
-/* Over the end of its slot, and all of the next two. */
+/* Writes over the end of its slot, and over all of the next two. */
 static void write_past_the_slot(pinion_packet *packet)
 {
     volatile uint8_t *frame = pinion_data(packet);
@@ -33,7 +33,7 @@ static void write_past_the_slot(pinion_packet *packet)
         frame[i] = 0xff;
 }
 
-/* Over all that there is, the library's memory included, and past its end. */
+/* Writes over all of its memory, the library's included, and past its end. */
 static void write_past_memory(pinion_packet *packet)
 {
     volatile uint8_t *frame = pinion_data(packet);
@@ -45,13 +45,13 @@ static int descend(volatile char *above)
 {
     volatile char here[256];
     here[0] = *above;
-    /* As it never is, which no compiler knows. */
+    /* Never true, but the compiler cannot know that. */
     if (here[0] == 0)
         return 0;
     return descend(here) + here[0];
 }
 
-/* As if there were no library: the same slot twice. */
+/* Sends the same slot twice, bypassing the library. */
 static void forge(const pinion_packet *packet)
 {
     struct pinion_ring_header *tx = pinion_module_.tx;
@@ -69,7 +69,7 @@ static void forge(const pinion_packet *packet)
 static void take_all_memory(void)
 {
     size_t kib = 0;
-    /* Written to, or the compiler would do without it. */
+    /* Written to, as the compiler would otherwise remove the allocation. */
     for (volatile char *block; (block = malloc(16 * 1024)); kib += 16)
         block[0] = 1;
     pinion_log(PINION_INFO, "malloc gave NULL after %zu KiB", kib);
@@ -83,7 +83,7 @@ static void print(void)
     printf("%01500d\n", 7);
 }
 
-/* Says what is in a file that was deployed with the stage, and what becomes of one that was not. */
+/* Logs the contents of a file that was deployed with the stage, and the error for one that was not. */
 static void read_file(void)
 {
     char line[64] = "";
@@ -126,7 +126,7 @@ static bool answers_call(pinion_packet *packet)
     return pinion_answer(packet, payload, len);
 }
 
-/* More than the calls of one turn may move, which goes by bytes; how often each is among them says whether they are random ones. */
+/* Draws more random bytes than one turn may. The frequency of each byte value shows whether they are random. */
 static void draw_much(void)
 {
     const size_t len = 1024 * 1024;
@@ -198,7 +198,7 @@ static void handle(pinion_packet *packet)
         pinion_panic("this is not the %d. packet", 2);
     if (wants("abort"))
         abort();
-    /* The next is only answered. */
+    /* The next packet is only answered. */
     if (!wants("forge"))
         pinion_reply(packet);
     word[0] = 0;

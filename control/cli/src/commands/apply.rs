@@ -1,5 +1,5 @@
-//! `pinion apply`: reads everything, uploads modules and files, then makes one change. Shows on a terminal what the node builds
-//! meanwhile.
+//! `pinion apply`: reads all files, uploads modules and files, then makes one change. Shows on a terminal what the node
+//! builds meanwhile.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use pinion_control::control::{ApplyRequest, Changed, NamedUpload};
 use pinion_control::manifest::Contents;
 use pinion_control::model::Digest;
 
-use super::{print_changed, progress, read_manifests};
+use super::{check, print_changed, progress, read_manifests};
 use crate::args::Format;
 
 pub(super) async fn run(socket: &Path, files: &[PathBuf], format: Format) -> anyhow::Result<()> {
@@ -20,19 +20,21 @@ pub(super) async fn run(socket: &Path, files: &[PathBuf], format: Format) -> any
     print_changed(&changed, format)
 }
 
-/// Uploads what there is of modules, and makes the change.
+/// Uploads the modules and files, and makes the change.
 pub(super) async fn apply(mut client: Client, contents: Contents) -> anyhow::Result<Changed> {
     let mut uploaded = BTreeSet::new();
     for files in contents.files {
+        let files_of = check::files_of(&files);
         let upload = client.upload_files(&files.tenant, files.archive).await;
-        upload.with_context(|| format!("files of {}, {}", files.tenant, files.path.display()))?;
+        upload.with_context(|| files_of)?;
     }
     let mut modules = contents.uploaded;
     for file in contents.modules {
         let digest = Digest::of(&file.wasm);
         if uploaded.insert((file.tenant.clone(), digest)) {
+            let module_of = check::module_of(&file);
             let upload = client.upload(&file.tenant, file.wasm).await;
-            upload.with_context(|| format!("module {}/{}, {}", file.tenant, file.name, file.path.display()))?;
+            upload.with_context(|| module_of)?;
         }
         modules.push(NamedUpload { tenant: file.tenant, name: file.name, digest });
     }

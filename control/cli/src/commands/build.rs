@@ -1,4 +1,4 @@
-//! `pinion build`: a function's crate to a module that a node takes.
+//! `pinion build`: builds a function's crate into a module for a node.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::Context;
 use super::{BadInput, check, folder_of, read_manifests};
 use crate::args::{self, Format};
 
-/// What guests are compiled for.
+/// The compilation target of guests.
 const TARGET: &str = "wasm32-wasip1";
 
 pub(super) fn run(manifest: &Path, builder: args::Builder, format: Format) -> anyhow::Result<()> {
@@ -19,18 +19,37 @@ pub(super) fn run(manifest: &Path, builder: args::Builder, format: Format) -> an
     check::print(&taken, format)
 }
 
-/// Has the function built in the way of its folder.
+/// How the function of a folder is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Cargo,
+    Make,
+}
+
+impl Way {
+    /// Detects it from the files in the folder; none if they do not tell.
+    pub(super) fn of(folder: &Path) -> Option<Self> {
+        let is_there = |files: &[&str]| files.iter().any(|file| folder.join(file).is_file());
+        match () {
+            () if is_there(&["Cargo.toml"]) => Some(Self::Cargo),
+            // In the order in which GNU make looks for them.
+            () if is_there(&["GNUmakefile", "makefile", "Makefile"]) => Some(Self::Make),
+            () => None,
+        }
+    }
+}
+
+/// Builds the function with the build system of its folder.
 pub(super) fn compile(folder: &Path) -> anyhow::Result<()> {
-    let is_there = |file: &str| folder.join(file).is_file();
-    if is_there("Cargo.toml") {
-        // Where the manifest looks for the module, whatever cargo's own settings say.
-        let program = std::env::var("PINION_CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        let words = ["build", "--release", "--target", TARGET, "--target-dir", "target"];
-        run_compiler(program, &words, folder, "install Rust (rustup.rs), or say by PINION_CARGO where cargo is")
-    } else if is_there("Makefile") {
-        run_compiler("make".to_owned(), &[], folder, "install make")
-    } else {
-        Err(BadInput::NothingToBuild.into())
+    match Way::of(folder) {
+        Some(Way::Cargo) => {
+            // The manifest expects the module here, whatever cargo's own settings are.
+            let program = std::env::var("PINION_CARGO").unwrap_or_else(|_| "cargo".to_owned());
+            let words = ["build", "--release", "--target", TARGET, "--target-dir", "target"];
+            run_compiler(program, &words, folder, "install Rust (rustup.rs), or say by PINION_CARGO where cargo is")
+        }
+        Some(Way::Make) => run_compiler("make".to_owned(), &[], folder, "install make"),
+        None => Err(BadInput::NothingToBuild.into()),
     }
 }
 

@@ -1,61 +1,73 @@
-//! `pinion check`: what a node would say of modules and manifests, by the same program.
+//! `pinion check`: validates modules and manifests as a node would, with the same builder program.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use pinion_builder_client::process::{self, BuildError, Wishes};
 use pinion_builder_client::protocol::Start;
 use pinion_control::control::NamedUpload;
-use pinion_control::manifest::{Contents, PackedFiles};
-use pinion_control::model::{Chain, Change, DesiredState, Digest, Invalid, Module, ModuleName, Stage, TenantName};
+use pinion_control::manifest::{Contents, FileKind, ModuleFile, PackedFiles};
+use pinion_control::model::{
+    Chain, Change, DesiredState, Digest, Invalid, MODULE_BYTES_MAX, Module, ModuleName, Stage, TenantName,
+};
 use serde::Serialize;
 
 use super::{BadInput, read_manifests};
 use crate::args::{self, Format};
 use crate::output::{self, size};
 
-/// What is known of a module, or of a stage of a chain, that a node would take.
+/// The number of bytes of a file that are read to detect its kind.
+const KIND_BYTES: u64 = 4096;
+
+/// The result for a module, or for a stage of a chain, that a node would accept.
 #[derive(Debug, Serialize)]
 pub(super) struct Taken {
     /// `demo/echo/0` for a stage, the file's name for a module.
     name: String,
     module: PathBuf,
     size_bytes: u64,
-    /// Linear memory that an instance starts with.
+    /// The linear memory that an instance starts with.
     memory_bytes: u64,
-    /// Instances start from a snapshot, initialised.
+    /// Whether instances start from a snapshot, already initialised.
     snapshot: bool,
-    /// Why not.
+    /// Why they do not.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_snapshot_because: Option<String>,
-    /// The code that a node runs.
+    /// The size of the native code that a node runs.
     native_bytes: u64,
 }
 
-/// The builder that somebody names, or the one beside us.
+/// Returns the builder at the given path, or the one beside this program.
 pub(super) fn builder(args::Builder { program }: args::Builder) -> Result<process::Builder, BadInput> {
     builder_program(program).map(process::Builder::new)
 }
 
-/// The same, by its path.
+/// Returns the path of that builder.
 pub(super) fn builder_program(given: Option<PathBuf>) -> Result<PathBuf, BadInput> {
     let program = process::place(given);
     if program.is_file() { Ok(program) } else { Err(BadInput::NoBuilder(program)) }
 }
 
-/// Checks modules, as configured, and manifests, as they say.
+/// Checks modules with the given configuration, and manifests as they define it.
 pub(super) fn run(
     builder: &process::Builder,
     files: &[PathBuf],
     wishes: &Wishes<'_>,
     format: Format,
 ) -> anyhow::Result<()> {
-    let is_module = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "wasm");
-    let (modules, manifests): (Vec<&PathBuf>, Vec<&PathBuf>) = files.iter().partition(is_module);
+    let (mut modules, mut manifests) = (Vec::new(), Vec::new());
+    for path in files {
+        if is_module(path)? {
+            modules.push(path)
+        } else {
+            manifests.push(path)
+        };
+    }
     let mut taken = Vec::new();
     for path in modules {
-        let wasm = fs::read(path).map_err(|error| BadInput::Unreadable { path: path.clone(), error })?;
+        let wasm = module(path)?;
         let file = File { path, wasm: &wasm };
         taken.push(stage(builder, path.display().to_string(), &file, wishes.clone())?);
     }
@@ -66,9 +78,48 @@ pub(super) fn run(
     print(&taken, format)
 }
 
-/// Checks all that manifests say.
+/// Returns whether a file is to be checked as a module: because of its content, or because of its name.
+fn is_module(path: &Path) -> Result<bool, BadInput> {
+    let unreadable = |error| BadInput::Unreadable { path: path.to_owned(), error };
+    let is_named_so = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm"));
+    // A pipe can be read only once.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        return Ok(is_named_so && !path.is_dir());
+    }
+    let mut begin = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(KIND_BYTES).read_to_end(&mut begin).map_err(unreadable)?;
+    match FileKind::of(&begin) {
+        FileKind::Module => Ok(true),
+        _ if is_named_so => Ok(true),
+        FileKind::Text => Ok(false),
+        FileKind::ModuleText => Err(BadInput::ModuleText(path.to_owned())),
+        FileKind::Other => Err(BadInput::NeitherKind(path.to_owned())),
+    }
+}
+
+/// Returns a module's bytes. Refuses more than a node accepts.
+pub(super) fn module(path: &Path) -> Result<Vec<u8>, BadInput> {
+    let unreadable = |error| BadInput::Unreadable { path: path.to_owned(), error };
+    let mut wasm = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(MODULE_BYTES_MAX + 1).read_to_end(&mut wasm).map_err(unreadable)?;
+    if wasm.len() as u64 > MODULE_BYTES_MAX {
+        return Err(BadInput::TooLong { path: path.to_owned(), what: "a module", bytes_max: MODULE_BYTES_MAX });
+    }
+    Ok(wasm)
+}
+
+/// Checks everything that manifests define: files, modules and chains in turn, in the order in which `pinion apply`
+/// makes the node do it.
 pub(super) fn contents(builder: &process::Builder, contents: &Contents) -> anyhow::Result<Vec<Taken>> {
     consistent(contents)?;
+    for files in &contents.files {
+        taken_or(builder.check_files(&files.archive), files_of(files))?;
+    }
+    for file in &contents.modules {
+        taken_or(builder.check(&file.wasm), module_of(file))?;
+    }
     let mut taken = Vec::new();
     for chain in &contents.chains {
         taken.extend(of_chain(builder, contents, chain)?);
@@ -77,7 +128,7 @@ pub(super) fn contents(builder: &process::Builder, contents: &Contents) -> anyho
         let mut of_tenant = contents.chains.iter().filter(|chain| chain.tenant == *tenant);
         of_tenant.any(|chain| chain.stages.iter().any(|stage| stage.module == *name))
     };
-    // A node makes such a chain of a module that is invoked by its name.
+    // A node makes such a chain of a module that is invoked by name.
     for module in contents.modules.iter().filter(|module| !is_used(&module.tenant, &module.name)) {
         let chain = Chain::of_module(module.tenant.clone(), &module.name);
         taken.extend(of_chain(builder, contents, &chain)?);
@@ -85,9 +136,9 @@ pub(super) fn contents(builder: &process::Builder, contents: &Contents) -> anyho
     Ok(taken)
 }
 
-/// Whether the manifests contradict themselves. What they do not bring may be on the node already.
+/// Checks that the manifests are consistent. What they do not define may exist on the node already.
 fn consistent(contents: &Contents) -> Result<(), BadInput> {
-    let module = |file: &pinion_control::manifest::ModuleFile| Module {
+    let module = |file: &ModuleFile| Module {
         tenant: file.tenant.clone(),
         name: file.name.clone(),
         digest: Digest::of(&file.wasm),
@@ -110,17 +161,13 @@ fn consistent(contents: &Contents) -> Result<(), BadInput> {
 fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> anyhow::Result<Vec<Taken>> {
     let mut taken = Vec::new();
     for (at, spec) in chain.stages.iter().enumerate() {
-        let is_it =
-            |file: &&pinion_control::manifest::ModuleFile| file.tenant == chain.tenant && file.name == spec.module;
+        let is_it = |file: &&ModuleFile| file.tenant == chain.tenant && file.name == spec.module;
         let files = archive(contents, chain, spec);
         let Some(file) = contents.modules.iter().find(is_it) else {
-            if let Some(files) = files {
-                taken_or(builder.check_files(files), format!("chain {}/{}: stage {at}", chain.tenant, chain.name))?;
-            }
-            eprintln!(
+            output::say(&format!(
                 "chain {}/{}: stage {at} is not checked: its module {} is no file that these manifests name",
                 chain.tenant, chain.name, spec.module
-            );
+            ));
             continue;
         };
         let wishes = Wishes {
@@ -146,14 +193,24 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
     }
 }
 
-/// The archive of a stage's files, if it has any.
+/// Formats the subject of messages about a module, in `pinion apply` too.
+pub(super) fn module_of(file: &ModuleFile) -> String {
+    format!("module {}/{}, {}", file.tenant, file.name, file.path.display())
+}
+
+/// Formats the subject of messages about a stage's files, in `pinion apply` too.
+pub(super) fn files_of(files: &PackedFiles) -> String {
+    format!("files of {}, {}", files.tenant, files.path.display())
+}
+
+/// Returns the archive of a stage's files, if it has any.
 fn archive<'a>(contents: &'a Contents, chain: &Chain, stage: &Stage) -> Option<&'a [u8]> {
     let digest = stage.files?.digest;
     let is_it = |files: &&PackedFiles| files.tenant == chain.tenant && files.digest == digest;
     contents.files.iter().find(is_it).map(|files| &*files.archive)
 }
 
-/// What the builder has to say, as what is wrong with `what` if it refuses.
+/// Returns the builder's result. Turns a refusal into an error about `what`.
 fn taken_or<T>(judged: Result<T, BuildError>, what: String) -> anyhow::Result<T> {
     match judged {
         Ok(taken) => Ok(taken),

@@ -1,11 +1,11 @@
-//! `pinion delete`: which object a kind and a name mean.
+//! `pinion delete`: converts a kind and a name to an object.
 
 use pinion_control::model::{ChainName, ModuleName, ObjectRef, RuleName, TenantName};
 
 use super::BadInput;
 use crate::args::Deletable;
 
-/// A name that no object can have is one that none has.
+/// Returns the object. A name that is not valid is reported as one that does not exist.
 pub(super) fn object(kind: Deletable, name: String, tenant: TenantName) -> Result<ObjectRef, BadInput> {
     let not_found = |kind, tenant| BadInput::NotFoundOf { kind, name: name.clone(), tenant };
     match kind {

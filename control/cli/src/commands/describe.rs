@@ -1,4 +1,4 @@
-//! `pinion describe`: one thing and what belongs to it.
+//! `pinion describe`: shows one object and what belongs to it.
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
@@ -52,7 +52,7 @@ fn print<T: Serialize>(value: &T, format: Format, describe: impl FnOnce(&T) -> S
     }
 }
 
-/// Names one under another, or a dash for none.
+/// Formats names one below another, or a dash for none.
 fn names(names: impl Iterator<Item = String>) -> String {
     or_dash(names.reduce(|all, name| format!("{all}\n{name}")))
 }
@@ -113,7 +113,7 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
     ])
 }
 
-/// `from outside, leaving by inside`
+/// Formats it as `from outside, leaving by inside`.
 fn reverse(Reverse { from, egress }: &Reverse) -> String {
     let from: Vec<&str> = from.iter().map(PortName::as_str).collect();
     format!("from {}, leaving by {egress}", from.join(", "))
@@ -132,8 +132,8 @@ fn cpu_per_second(Scheduling { cpu_per_second_ms, over_budget, .. }: &Scheduling
     }
 }
 
-/// `1. macswap (fast), config of 0B, files of 12KiB, to slow, egress, state: write counters`; outputs are shown where they are not what
-/// goes without saying.
+/// Formats it as `1. macswap (fast), config of 0B, files of 12KiB, to slow, egress, state: write counters`. Outputs are
+/// shown only where they are not the default.
 fn describe_stage(stages: &[Stage], at: usize) -> String {
     let Stage { module, name, config, files, outputs, state } = &stages[at];
     let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();

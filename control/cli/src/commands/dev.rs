@@ -1,22 +1,22 @@
-//! `pinion dev`: a function run here, on a node of its own that goes when the command ends.
+//! `pinion dev`: runs a function on a local node that ends with the command.
 //!
 //! ```text
 //!   --read    capture -> wire --Unix socket--> piniond (port, rules, chain) --Unix socket--> wire -> capture
 //!   --tap     programs of this machine <--kernel--> TAP device <--> piniond
 //! ```
 //!
-//! The node is a `piniond` like any: what its builder, rules, limits and quantum do to a function is what an operator's would.
+//! The node is a normal `piniond`. Its builder, rules, limits and quantum affect a function as on an operator's node.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `capture` | captures: read, and written |
+//! | `capture` | reads and writes captures |
 //! | `node` | the node's process and its folder |
-//! | `wire` | frames into the node's ports and out of them |
-//! | `replay` | `--read`: until each frame is answered for |
-//! | `session` | what both have in common: building, applying, what functions say |
+//! | `wire` | sends frames into the node's ports, and receives frames from them |
+//! | `replay` | `--read`: replays a capture until each frame was sent or dropped |
+//! | `session` | what both have in common: building, applying, log lines |
 //! | `tap` | `--tap`: the device's addresses |
-//! | `watch` | files that change, and the wish to end |
-//! | `account` | what became of frames |
+//! | `watch` | watches files for changes, and handles interrupts |
+//! | `account` | counts what happened to frames |
 
 mod account;
 mod capture;
@@ -27,7 +27,7 @@ mod tap;
 mod watch;
 mod wire;
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -35,42 +35,42 @@ use pinion_control::manifest::{Bundle, Contents};
 use pinion_control::model::{ChainName, Output, PortName};
 
 use self::watch::{Changes, Interrupt};
-use super::{BadInput, build, check, folder_of, own_manifest, read_manifests};
+use super::build::{self, Way};
+use super::{BadInput, check, folder_of, own_manifest, read_manifests};
 use crate::args::{Dev, Format};
+use crate::output;
 
-/// What cargo builds has one of these beside its manifest.
-const CRATE: &str = "Cargo.toml";
-/// The port that frames come in by, if the manifest does not name one.
+/// The port on which frames arrive, if the manifest names none.
 const PORT: &str = "lan";
 
-/// A function that is being worked on.
+/// The function that the command runs.
 struct Function {
     manifest: PathBuf,
     piniond: PathBuf,
     builder: PathBuf,
 }
 
-/// What goes through the function, and what with it.
+/// The frames to replay, and how.
 struct Replay {
     read: PathBuf,
     write: Option<PathBuf>,
-    /// Frames that go in at a time.
+    /// The number of frames in a burst.
     burst: usize,
     which: Which,
-    /// How long functions may keep frames when nothing else happens.
+    /// How long functions may hold frames back while nothing else happens.
     linger: Duration,
 }
 
 /// Which frames of a capture the function gets.
 enum Which {
-    /// Those that the manifest's rules send there.
+    /// Those that the manifest's rules send to it.
     ByRules,
-    /// All, to this chain, or to the only one.
+    /// All frames, to this chain, or to the only one.
     AllTo(Option<ChainName>),
 }
 
 impl Function {
-    /// The one of this manifest, to be run by these programs.
+    /// Creates the function of this manifest, to be run by these programs.
     fn new(manifest: PathBuf, piniond: Option<PathBuf>, builder: Option<PathBuf>) -> Result<Self, BadInput> {
         let builder = check::builder_program(builder)?;
         let piniond = piniond.unwrap_or_else(|| neighbour("piniond"));
@@ -84,25 +84,40 @@ impl Function {
         folder_of(&self.manifest)
     }
 
-    fn is_crate(&self) -> bool {
-        self.folder().join(CRATE).is_file()
+    /// Returns how the function is built. Modules outside its folder are not built here, even if there is a Makefile.
+    fn way(&self) -> anyhow::Result<Option<Way>> {
+        Ok(match Way::of(self.folder()) {
+            Some(Way::Make) if self.own_modules()?.is_empty() => None,
+            way => way,
+        })
     }
 
-    /// What the manifest says, without the files that it names: these may have to be built.
+    /// Returns the modules in its folder or below, by their paths relative to it.
+    fn own_modules(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let folder = self.manifest.parent().unwrap_or(Path::new(""));
+        let within = |module: &Path| {
+            let within = module.strip_prefix(folder).ok()?;
+            let is_below = within.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+            is_below.then(|| within.to_owned())
+        };
+        Ok(self.bundle()?.module_paths().filter_map(within).collect())
+    }
+
+    /// Reads the manifest without the files that it names, since these may have to be built first.
     fn bundle(&self) -> anyhow::Result<Bundle> {
         read_manifests(std::slice::from_ref(&self.manifest))
     }
 
-    /// Has cargo build it, if it is cargo's, and reads what the manifest names.
+    /// Builds the function if its folder tells how, and reads the files that the manifest names.
     async fn contents(&self) -> anyhow::Result<Contents> {
-        if self.is_crate() {
+        if self.way()?.is_some() {
             let folder = self.folder().to_owned();
             tokio::task::spawn_blocking(move || build::compile(&folder)).await??;
         }
         Ok(self.bundle()?.load()?)
     }
 
-    /// The ports that a node has to have for it. Frames come in by the first.
+    /// Returns the ports that a node needs for it. Frames arrive on the first.
     fn ports(&self) -> anyhow::Result<Vec<PortName>> {
         let bundle = self.bundle()?;
         let mut ports: Vec<PortName> = bundle.rules().filter_map(|rule| rule.matcher.port.clone()).collect();
@@ -127,32 +142,46 @@ impl Function {
     }
 
     fn changes(&self) -> anyhow::Result<Changes> {
-        // What cargo builds is made of what lies in its folder; for what somebody else builds, the module itself is looked at.
         let bundle = self.bundle()?;
-        let modules = bundle.module_paths().filter(|_| !self.is_crate());
-        Changes::of(&self.manifest, modules)
+        let built = match self.way()? {
+            Some(Way::Cargo) => Vec::new(),
+            // All other products of the Makefile are in the module's folder, too.
+            Some(Way::Make) => self.own_modules()?,
+            // A module that is built elsewhere is watched itself.
+            None => return Changes::of(&self.manifest, bundle.module_paths(), &[]),
+        };
+        Changes::of(&self.manifest, std::iter::empty(), &built)
     }
 }
 
-/// A program beside this one.
+/// Returns the path of a program beside this one.
 fn neighbour(name: &str) -> PathBuf {
     let beside_us = || Some(std::env::current_exe().ok()?.parent()?.join(name));
     beside_us().unwrap_or_else(|| name.into())
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 pub(super) async fn run(dev: Dev, format: Format) -> anyhow::Result<()> {
     let manifest = own_manifest(dev.manifest.file)?;
     let function = Function::new(manifest, dev.piniond, dev.builder.program)?;
     let Some(read) = dev.read else {
         return tap(function, &dev.tap.unwrap_or_default(), dev.address, !dev.no_watch, format).await;
     };
+    if dev.watch && !is_read_again(&read) {
+        let problem = "with --watch, the capture is read again and again: name a file".to_owned();
+        return Err(BadInput::Capture { path: read, problem }.into());
+    }
     let which = if dev.by_rules { Which::ByRules } else { Which::AllTo(dev.chain) };
     let (write, burst, linger) = (dev.write, dev.burst.into(), dev.linger);
     replay(function, &Replay { read, write, burst, which, linger }, dev.watch, format).await
 }
 
-/// `pinion dev --read`: once, or again whenever a file has changed.
+/// Returns whether a capture can be read a second time. A capture that does not exist is reported later.
+fn is_read_again(capture: &Path) -> bool {
+    capture != Path::new("-") && !capture.metadata().is_ok_and(|found| !found.is_file())
+}
+
+/// `pinion dev --read`: runs once, or again whenever a file has changed.
 async fn replay(function: Function, replay: &Replay, watch: bool, format: Format) -> anyhow::Result<()> {
     let mut interrupt = Interrupt::expect()?;
     let mut changes = watch.then(|| function.changes()).transpose()?;
@@ -163,7 +192,7 @@ async fn replay(function: Function, replay: &Replay, watch: bool, format: Format
         };
         let Some(changes) = &mut changes else { return done };
         if let Err(error) = done {
-            eprintln!("error: {error:#}");
+            output::say(&output::error(&error));
         }
         tokio::select! {
             changed = changes.next() => changed?,
@@ -172,7 +201,7 @@ async fn replay(function: Function, replay: &Replay, watch: bool, format: Format
     }
 }
 
-/// `pinion dev --tap`: until somebody interrupts it.
+/// `pinion dev --tap`: runs until it is interrupted.
 async fn tap(
     function: Function,
     device: &str,
@@ -183,14 +212,14 @@ async fn tap(
     let mut interrupt = Interrupt::expect()?;
     let mut changes = watch.then(|| function.changes()).transpose()?;
     let plan = tap::Plan::new(device, address, &function)?;
-    let ports = plan.ports_text();
+    let ports = plan.node_ports();
     let mut session = tokio::select! {
         session = session::Session::start(&function, &ports, format) => session?,
         () = interrupt.came() => return Ok(()),
     };
     plan.set_up()?;
     session.warn().await?;
-    eprintln!("{}\n{}", plan.described(), session.described());
+    output::say(&format!("{}\n{}", plan.described(), session.described()));
     loop {
         let deployed = tokio::select! {
             deployed = session.deploy(&function, Ok) => deployed,
@@ -199,7 +228,7 @@ async fn tap(
         match (deployed, &changes) {
             (Ok(()), _) => {}
             (Err(error), None) => return Err(error),
-            (Err(error), Some(_)) => eprintln!("error: {error:#}"),
+            (Err(error), Some(_)) => output::say(&output::error(&error)),
         }
         let changed = async {
             match &mut changes {

@@ -1,4 +1,4 @@
-//! `pinion get`: lists.
+//! `pinion get`: lists objects.
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
@@ -44,13 +44,13 @@ pub(super) async fn run(client: &mut Client, kind: Listed, filter: Filter, forma
     }
 }
 
-/// A field of state, and whose it is.
+/// A field of state, with its tenant.
 #[derive(Debug, Serialize)]
 struct TenantField {
     tenant: TenantName,
     #[serde(flatten)]
     field: StateFieldStatus,
-    /// What all of the tenant's may take of memory.
+    /// The memory limit of all fields of the tenant together.
     limit_kib: u64,
 }
 
@@ -73,7 +73,7 @@ fn print<T: Serialize>(
     match format {
         Format::Json => output::json(&found),
         Format::Table if found.is_empty() => {
-            eprintln!("There is no {kind}.");
+            output::say(&format!("There is no {kind}."));
             Ok(())
         }
         Format::Table => output::print(&table(&found)),

@@ -13,10 +13,10 @@ use super::BadInput;
 use crate::args::{Format, Function};
 use crate::output;
 
-/// A node takes far less, and says so; more than this is not even read.
+/// A node accepts far less, and reports that. More than this is not even read.
 const PAYLOAD_BYTES_READ_MAX: u64 = 1 << 20;
 
-/// What was given, or comes by the standard input.
+/// Returns the given payload, or reads it from standard input.
 pub(super) fn payload(data: Option<String>, file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     match (data, file) {
         (Some(text), _) => Ok(text.into_bytes()),
@@ -49,6 +49,10 @@ pub(super) async fn run(
         (Format::Json, Err(_)) => {
             let text = base64::engine::general_purpose::STANDARD.encode(&answer);
             output::json(&json!({ "payload": { "base64": text } }))
+        }
+        // The payload may contain bytes that control a terminal.
+        (Format::Table, _) if io::stdout().is_terminal() => {
+            output::write(&pinion_text::printable_lines(&answer, PAYLOAD_BYTES_READ_MAX as usize))
         }
         (Format::Table, _) => {
             let mut stdout = io::stdout().lock();

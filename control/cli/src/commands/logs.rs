@@ -1,4 +1,4 @@
-//! `pinion logs`: what functions say.
+//! `pinion logs`: shows the log lines of functions.
 
 use std::io;
 
@@ -9,11 +9,8 @@ use pinion_control::journal::{LogFilter, LogLine};
 use crate::args::Format;
 use crate::output::{self, printable};
 
-/// How the lines after the first of what was said begin.
-const CONTINUED: &str = "    ";
-
 pub(super) async fn run(client: &mut Client, filter: LogFilter, follow: Follow, format: Format) -> anyhow::Result<()> {
-    // Whoever has seen enough of what comes has been served.
+    // An interrupt is the normal end of --follow, and not a failure.
     let interrupted = async {
         match follow {
             Follow::Yes => tokio::signal::ctrl_c().await,
@@ -26,25 +23,25 @@ pub(super) async fn run(client: &mut Client, filter: LogFilter, follow: Follow, 
     }
 }
 
-/// Prints lines until no more come.
+/// Prints lines until no more arrive.
 pub(super) async fn show(client: &mut Client, filter: LogFilter, follow: Follow, format: Format) -> anyhow::Result<()> {
     let names_tenant = filter.tenant.is_none();
     let mut lines = client.logs(filter, follow).await?;
     while let Some(line) = lines.next().await? {
         match format {
-            Format::Json => output::print(&serde_json::to_string(&line)?)?,
+            Format::Json => output::json_line(&line)?,
             Format::Table => output::print(&text(&line, names_tenant))?,
         }
     }
     Ok(())
 }
 
-/// `2026-01-31T12:00:00.000Z info  echo/0[17] hello`, and before it a line if some were lost.
+/// Formats it as `2026-01-31T12:00:00.000Z info  echo/0[17] hello`, after a line about lost lines if there are any.
 fn text(line: &LogLine, names_tenant: bool) -> String {
     let time = output::time_of_day(line.time_unix_ms);
     let origin = &line.origin;
     let tenant = if names_tenant { format!("{}/", origin.tenant) } else { String::new() };
-    let said = line.text.split('\n').map(printable).collect::<Vec<_>>().join(&format!("\n{CONTINUED}"));
+    let said = output::indented(&line.text);
     let lost = match line.lost {
         0 => String::new(),
         1 => format!("{time} warn  {}: 1 line was lost here\n", origin.tenant),
@@ -80,11 +77,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_when_how_bad_who_and_what() {
+    fn a_line_has_its_time_level_origin_and_text() {
         assert_eq!(text(&line("hello", 0), false), "2026-01-31T12:00:00.123Z warn  echo/1[17] hello");
         assert_eq!(
             text(&line("a\n b\u{1b}", 0), true),
-            "2026-01-31T12:00:00.123Z warn  demo/echo/1[17] a\n     b\u{fffd}"
+            "2026-01-31T12:00:00.123Z warn  demo/echo/1[17] a\n     b\\u{1b}"
         );
     }
 

@@ -1,4 +1,4 @@
-//! `pinion metrics`: what functions count, as Prometheus reads it.
+//! `pinion metrics`: shows the metrics of functions in Prometheus format.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use prometheus::TextEncoder;
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 use crate::args::Format;
-use crate::output;
+use crate::output::{self, printable};
 
-/// How all names begin: what a function calls its own can be taken for nothing else.
+/// The prefix of all names, so that a function's metric cannot be confused with another program's.
 const PREFIX: &str = "pinion_function_";
-/// What is said of a name that functions use for different things.
-const SHARED_HELP: &str = "Of several functions, which say different things of it.";
+/// The help text of a name that functions use for different things.
+const SHARED_HELP: &str = "Used by several functions with different help texts.";
 
 pub(super) async fn run(client: &mut Client, filter: MetricFilter, format: Format) -> anyhow::Result<()> {
     let metrics = client.metrics(filter).await?;
@@ -23,7 +23,8 @@ pub(super) async fn run(client: &mut Client, filter: MetricFilter, format: Forma
     }
 }
 
-/// Prometheus' text exposition format, version 0.0.4.
+/// Formats the metrics in Prometheus' text exposition format, version 0.0.4. Help texts and label values come from
+/// functions and may be any text. They are made printable first, and then the encoder escapes what the format requires.
 fn exposition(metrics: Vec<MetricStatus>) -> anyhow::Result<String> {
     let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
     for metric in metrics {
@@ -35,11 +36,11 @@ fn exposition(metrics: Vec<MetricStatus>) -> anyhow::Result<String> {
             let mut family = MetricFamily::default();
             family.set_name(name);
             family.set_field_type(kind);
-            family.set_help(metric.help.clone());
+            family.set_help(printable(&metric.help));
             family
         });
-        // No tenant speaks for another's series.
-        if family.help() != metric.help {
+        // One tenant's help text must not describe another tenant's series.
+        if family.help() != printable(&metric.help) {
             family.set_help(SHARED_HELP.to_owned());
         }
         family.mut_metric().push(series(metric));
@@ -51,7 +52,7 @@ fn series(metric: MetricStatus) -> Metric {
     let pair = |(name, value): (String, String)| {
         let mut pair = LabelPair::default();
         pair.set_name(name);
-        pair.set_value(value);
+        pair.set_value(printable(&value));
         pair
     };
     let of_node = [
@@ -99,7 +100,7 @@ mod tests {
         let metrics = vec![
             metric("a", "hits", "Hits.", &[("way", "in")], MetricValue::Counter(3)),
             metric("a", "hits", "Depth.", &[], MetricValue::Gauge(-2)),
-            metric("b", "hits", "Hits.", &[("way", "a\"b\\c")], MetricValue::Counter(1 << 40)),
+            metric("b", "hits", "Hits.", &[("way", "a\"b\\c\n\u{202e}")], MetricValue::Counter(1 << 40)),
         ];
         let expected = concat!(
             "# HELP pinion_function_hits Depth.\n",
@@ -108,18 +109,18 @@ mod tests {
             "# HELP pinion_function_hits_total Hits.\n",
             "# TYPE pinion_function_hits_total counter\n",
             "pinion_function_hits_total{tenant=\"a\",chain=\"web\",stage=\"0\",module=\"count\",way=\"in\"} 3\n",
-            "pinion_function_hits_total{tenant=\"b\",chain=\"web\",stage=\"0\",module=\"count\",way=\"a\\\"b\\\\c\"} 1099511627776\n",
+            "pinion_function_hits_total{tenant=\"b\",chain=\"web\",stage=\"0\",module=\"count\",way=\"a\\\"b\\\\c\\\\n\\\\u{202e}\"} 1099511627776\n",
         );
         assert_eq!(exposition(metrics).unwrap(), expected);
         assert_eq!(exposition(Vec::new()).unwrap(), "");
     }
 
     #[test]
-    fn what_one_tenant_says_of_a_name_is_not_said_of_anothers() {
+    fn a_tenants_help_text_does_not_describe_another_tenants_metric() {
         let metrics = ["All of yours are mine.", "Hits.", "All of yours are mine."]
             .map(|help| metric("a", "hits", help, &[], MetricValue::Counter(0)));
         let text = exposition(metrics.into()).unwrap();
-        assert!(text.starts_with("# HELP pinion_function_hits_total Of several functions"), "{text}");
+        assert!(text.starts_with("# HELP pinion_function_hits_total Used by several functions"), "{text}");
         assert_eq!(text.matches("# HELP").count(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! `pinion new`: a crate of a function that builds, tests and can be applied.
+//! `pinion new`: creates a crate of a function that builds, can be tested and can be applied.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use super::BadInput;
 use crate::args::{CrateName, Template};
 use crate::output;
 
-/// A file of a template, and where it goes.
+/// A file of a template, and its destination.
 struct TemplateFile {
     path: &'static str,
     text: &'static str,
@@ -69,40 +69,79 @@ pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&
     output::print(&format!("{name}/ is there. Next:\n  cd {name}\n  {tested_by}\n  pinion build\n  pinion apply"))
 }
 
-/// The dependency on the SDK's crate, with these features: in a checkout that somebody names, or this version from the registry.
-fn rust_sdk(given: Option<&Path>, features: &[&str]) -> Result<String, BadInput> {
-    let with_features = |source: String| match features {
-        [] => format!("{{ {source} }}"),
-        features => format!("{{ {source}, features = {features:?} }}"),
-    };
-    let Some(given) = given else { return Ok(with_features(format!("version = {:?}", env!("CARGO_PKG_VERSION")))) };
-    let is_sdk = |folder: &Path| {
-        let manifest = fs::read_to_string(folder.join("Cargo.toml"));
-        manifest.is_ok_and(|manifest| manifest.lines().any(|line| line == "name = \"pinion-sdk\""))
-    };
-    let folder = sdk_folder(given, ["", "rust", "guest-sdk/rust"], "pinion-sdk", is_sdk)?;
-    Ok(with_features(format!("path = {folder:?}")))
-}
-
-/// The folder of the C SDK, as a Makefile names it.
-fn c_sdk(given: Option<&Path>) -> Result<String, BadInput> {
-    let given = given.ok_or(BadInput::NoCSdk)?;
-    let is_sdk = |folder: &Path| folder.join("pinion.mk").is_file();
-    let folder = sdk_folder(given, ["", "c", "guest-sdk/c"], "C SDK", is_sdk)?;
-    let for_make = |text: &&str| !text.contains(|letter: char| letter.is_whitespace() || "#$%:\\".contains(letter));
-    folder.to_str().filter(for_make).map(str::to_owned).ok_or_else(|| BadInput::NotForMake(folder.clone()))
-}
-
-/// Where an SDK is in what somebody names: a checkout, or a folder further in.
-fn sdk_folder(
-    given: &Path,
+/// The location of an SDK in a checkout, or in a folder within it, and the file that identifies it.
+struct Sdk {
+    name: &'static str,
     inner: [&'static str; 3],
-    sdk: &'static str,
-    is_sdk: impl Fn(&Path) -> bool,
-) -> Result<PathBuf, BadInput> {
-    let found = inner.map(|inner| given.join(inner)).into_iter().find(|folder| is_sdk(folder));
-    let found = found.ok_or_else(|| BadInput::NoSdk { sdk, folder: inner[2], path: given.to_owned() })?;
-    found.canonicalize().map_err(|error| BadInput::Unreadable { path: found, error })
+    is_there: fn(&Path) -> bool,
+}
+
+const RUST_SDK: Sdk = Sdk { name: "pinion-sdk", inner: ["", "rust", "guest-sdk/rust"], is_there: is_rust_sdk };
+const C_SDK: Sdk = Sdk { name: "C SDK", inner: ["", "c", "guest-sdk/c"], is_there: is_c_sdk };
+
+fn is_rust_sdk(folder: &Path) -> bool {
+    let manifest = fs::read_to_string(folder.join("Cargo.toml"));
+    manifest.is_ok_and(|manifest| manifest.lines().any(|line| line == "name = \"pinion-sdk\""))
+}
+
+fn is_c_sdk(folder: &Path) -> bool {
+    folder.join("pinion.mk").is_file()
+}
+
+impl Sdk {
+    /// Returns its folder in the given path; by default in the SDKs that came with this program.
+    fn folder(&self, given: Option<&Path>) -> Result<PathBuf, BadInput> {
+        let found = match given {
+            Some(given) => self.within(given).ok_or_else(|| self.missing(given))?,
+            None => came_with_us().iter().find_map(|root| self.within(root)).ok_or(BadInput::NoOwnSdk(self.name))?,
+        };
+        found.canonicalize().map_err(|error| BadInput::Unreadable { path: found, error })
+    }
+
+    fn within(&self, root: &Path) -> Option<PathBuf> {
+        self.inner.map(|inner| root.join(inner)).into_iter().find(|folder| (self.is_there)(folder))
+    }
+
+    fn missing(&self, path: &Path) -> BadInput {
+        BadInput::NoSdk { sdk: self.name, folder: self.inner[2], path: path.to_owned() }
+    }
+}
+
+/// Returns where the SDKs of this program's release may be: in the checkout that it was built in
+/// (CHECKOUT/target/release/pinion, or with a target triple before release), or installed beside it (PREFIX/bin/pinion,
+/// PREFIX/share/pinion).
+fn came_with_us() -> Vec<PathBuf> {
+    let Ok(program) = std::env::current_exe().and_then(|program| program.canonicalize()) else { return Vec::new() };
+    let above = |levels: usize| program.ancestors().nth(levels).map(Path::to_owned);
+    let checkouts = [above(3), above(4)].into_iter().flatten();
+    let installed = above(2).map(|prefix| prefix.join("share/pinion"));
+    checkouts.chain(installed).collect()
+}
+
+/// Returns the dependency on the SDK's crate with these features, as in a Cargo.toml.
+fn rust_sdk(given: Option<&Path>, features: &[&str]) -> Result<String, BadInput> {
+    let folder = RUST_SDK.folder(given)?;
+    let path = folder.to_str().ok_or_else(|| BadInput::NotText(folder.clone()))?;
+    let mut dependency = toml::Table::from_iter([("path".to_owned(), path.into())]);
+    if !features.is_empty() {
+        dependency.insert("features".to_owned(), features.to_vec().into());
+    }
+    Ok(toml::Value::Table(dependency).to_string())
+}
+
+/// Returns the folder of the C SDK, as a Makefile names it.
+fn c_sdk(given: Option<&Path>) -> Result<String, BadInput> {
+    let folder = C_SDK.folder(given)?;
+    match folder.to_str() {
+        Some(text) if text.chars().all(is_for_make) => Ok(text.to_owned()),
+        _ => Err(BadInput::NotForMake(folder)),
+    }
+}
+
+/// Returns whether make, and the shell that it starts, take a character literally. They take all non-ASCII characters
+/// literally.
+fn is_for_make(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "/._-+,@".contains(letter) || !(letter.is_ascii() || letter.is_control())
 }
 
 fn check_empty(folder: &Path) -> Result<(), BadInput> {

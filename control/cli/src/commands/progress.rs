@@ -1,5 +1,5 @@
-//! What the node builds while somebody waits for it: one line on a terminal, kept up to date and gone in the end. A connection
-//! of its own asks for it; that it can't be had is no reason to fail.
+//! Shows what the node builds while a command waits for it: one line on a terminal, which is updated, and cleared at
+//! the end. It uses a connection of its own. If that fails, the command continues without progress.
 
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
@@ -11,14 +11,14 @@ use pinion_control::node::BuildStatus;
 
 use crate::output::printable;
 
-/// How often the node is asked.
+/// The interval between requests to the node.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// Builds that are named; of more there is a number.
+/// The maximum number of builds that are named; further ones are counted.
 const BUILDS_NAMED: usize = 2;
-/// Back to the start of the line, and all of it gone.
+/// Returns to the start of the line, and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Does the work; if standard error is a terminal, shows there what the node builds meanwhile.
+/// Runs the work. If standard error is a terminal, shows there what the node builds meanwhile.
 pub(super) async fn shown_during<T>(socket: &Path, work: impl Future<Output = T>) -> T {
     if !io::stderr().is_terminal() {
         return work.await;
@@ -26,7 +26,7 @@ pub(super) async fn shown_during<T>(socket: &Path, work: impl Future<Output = T>
     let watching = tokio::spawn(watch(socket.to_owned()));
     let done = work.await;
     watching.abort();
-    // Its line is written whole or not at all: there is nothing to wait for within.
+    // The watcher writes its line completely or not at all, so this does not block for long.
     let _ = watching.await;
     show("");
     done
@@ -42,11 +42,11 @@ async fn watch(socket: PathBuf) {
 }
 
 fn show(line: &str) {
-    // A terminal that is gone needs no progress.
+    // An error here means that the terminal is gone, which then needs no progress.
     let _ = write!(io::stderr().lock(), "{CLEAR}{line}");
 }
 
-/// `compiling echo/0 icmp-echo (1.4s), 2 more`, or nothing while nothing is built.
+/// Formats it as `compiling echo/0 icmp-echo (1.4s), 2 more`; empty while nothing is built.
 fn line(builds: &[BuildStatus]) -> String {
     let named = builds.iter().take(BUILDS_NAMED);
     let named = named
@@ -72,6 +72,6 @@ mod tests {
         assert_eq!(line(&[]), "");
         assert_eq!(line(&builds), "compiling echo/0 m (1.4s)");
         builds.extend([build("a\u{1b}", BuildPhase::Queued), build("b", BuildPhase::Queued)]);
-        assert_eq!(line(&builds), "compiling echo/0 m (1.4s), queued a\u{fffd} (1.4s), 1 more");
+        assert_eq!(line(&builds), "compiling echo/0 m (1.4s), queued a\\u{1b} (1.4s), 1 more");
     }
 }

@@ -1,4 +1,4 @@
-//! `pinion push`: uploads modules, and changes nothing else.
+//! `pinion push`: uploads modules without changing anything else.
 
 use std::path::{Path, PathBuf};
 
@@ -7,31 +7,31 @@ use pinion_control::Client;
 use pinion_control::model::{Digest, ModuleName, TenantName};
 use serde::Serialize;
 
-use super::{BadInput, read_manifests};
+use super::{BadInput, check, read_manifests};
 use crate::args::Format;
 use crate::output;
 
-/// What is on the node now.
+/// An uploaded module.
 #[derive(Debug, Serialize)]
 struct Pushed {
     tenant: TenantName,
-    /// What the manifest calls it.
+    /// Its name in the manifest.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<ModuleName>,
     digest: Digest,
     size_bytes: u64,
 }
 
-/// Pushes a module.
+/// Pushes one module.
 pub(super) async fn file(socket: &Path, path: &Path, tenant: TenantName, format: Format) -> anyhow::Result<()> {
-    let wasm = std::fs::read(path).map_err(|error| BadInput::Unreadable { path: path.to_owned(), error })?;
+    let wasm = check::module(path)?;
     let size_bytes = wasm.len() as u64;
     let mut client = Client::connect(socket).await?;
     let digest = client.upload(&tenant, wasm).await.with_context(|| path.display().to_string())?;
     print(&[Pushed { tenant, name: None, digest, size_bytes }], format)
 }
 
-/// Pushes the modules that a manifest names files of.
+/// Pushes the modules for which a manifest names files.
 pub(super) async fn run(socket: &Path, manifest: &PathBuf, format: Format) -> anyhow::Result<()> {
     let modules = read_manifests(std::slice::from_ref(manifest))?.load()?.modules;
     if modules.is_empty() {
@@ -49,7 +49,7 @@ pub(super) async fn run(socket: &Path, manifest: &PathBuf, format: Format) -> an
     print(&pushed, format)
 }
 
-/// `module/echo sha256:...`, or of a file the digest alone.
+/// Prints `module/echo sha256:...`, or for a file the digest alone.
 fn print(pushed: &[Pushed], format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
         return output::json(pushed);

@@ -1,4 +1,4 @@
-//! `pinion status`: the node as a whole.
+//! `pinion status`: shows the status of the whole node.
 
 use std::iter;
 
@@ -27,6 +27,8 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
             ),
             ("Copied", format!("{} bytes", node.copied_bytes)),
             ("Dropped, FWP gone", node.dropped_gone.to_string()),
+            ("Log lines lost", node.log_lines_lost.to_string()),
+            ("Log lines omitted", node.guest_lines_left_out.to_string()),
         ]),
         output::table(["CORE", "ROLES"], node.cores.iter().map(core)),
         output::table(
@@ -129,7 +131,7 @@ fn state((tenant, field): (&TenantStatus, &StateFieldStatus)) -> [String; 10] {
     ]
 }
 
-/// What each tenant had, and of that its chains.
+/// Returns the resources that each tenant used, followed by those of its chains.
 fn meters(node: &NodeStatus) -> impl Iterator<Item = [String; 9]> {
     node.tenants.iter().flat_map(|tenant| {
         let chains = node.chains.iter().filter(|chain| chain.tenant == tenant.tenant);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::headers::{FiveTuple, Vlan};
 use pinion_mma::heading::PortSet;
-use pinion_mma::next_up::Next;
+use pinion_mma::upcoming::Next;
 use std::net::Ipv4Addr;
 
 fn key(chain: u32, client: u32) -> InstanceKey {
@@ -44,11 +44,11 @@ fn the_youngest_ready_instance_is_bound_first_and_found_by_its_key() {
 }
 
 #[test]
-fn who_is_next_is_announced_whatever_changes_it() {
+fn the_next_instance_is_published_after_every_change() {
     let mut instances = Instances::new(4);
-    let next_up = Arc::<NextUp>::default();
-    instances.announce_to(Arc::clone(&next_up));
-    let announced = || match next_up.look(0) {
+    let upcoming = Arc::<UpcomingInstances>::default();
+    instances.publish_upcoming_to(Arc::clone(&upcoming));
+    let announced = || match upcoming.look(0) {
         Some(Next::First(id)) => Some(id),
         _ => None,
     };
@@ -66,14 +66,14 @@ fn who_is_next_is_announced_whatever_changes_it() {
 }
 
 #[test]
-fn who_comes_after_the_next_is_announced_of_the_chain_that_changed_last() {
+fn instances_after_the_next_are_published_for_the_chain_that_changed_last() {
     let mut instances = with_ready(8, &[(0, 10), (0, 11), (0, 12), (0, 13), (1, 20), (1, 21)]);
-    let next_up = Arc::<NextUp>::default();
-    instances.announce_to(Arc::clone(&next_up));
+    let upcoming = Arc::<UpcomingInstances>::default();
+    instances.publish_upcoming_to(Arc::clone(&upcoming));
     let announced = |instances: &mut Instances| -> Vec<FwpId> {
-        // Twice, as it goes round.
+        // Twice, because it starts over.
         (0..2 * LATER).for_each(|_| instances.announce_later());
-        let later = (0..4 * LATER).filter_map(|round| match next_up.look(round) {
+        let later = (0..4 * LATER).filter_map(|round| match upcoming.look(round) {
             Some(Next::Later(id)) => Some(id),
             _ => None,
         });
@@ -82,7 +82,7 @@ fn who_comes_after_the_next_is_announced_of_the_chain_that_changed_last() {
     assert_eq!(announced(&mut instances), [entry(20)]);
     bind(&mut instances, &key(0, 1), 0).unwrap();
     assert_eq!(announced(&mut instances), [entry(11), entry(10)]);
-    // In the midst of going round.
+    // In the middle of a round.
     instances.announce_later();
     instances.unbind(InstanceId(11)).unwrap();
     assert_eq!(announced(&mut instances), [entry(10)]);
@@ -91,7 +91,7 @@ fn who_comes_after_the_next_is_announced_of_the_chain_that_changed_last() {
 }
 
 #[test]
-fn who_remembers_a_slot_of_an_ended_instance_does_not_reach_the_next_one() {
+fn a_reference_to_an_ended_instances_slot_does_not_reach_the_next_instance() {
     let mut instances = with_ready(1, &[(0, 10)]);
     let (old, _) = bind(&mut instances, &key(0, 1), 0).unwrap();
     instances.unbind(InstanceId(10)).unwrap();
@@ -123,7 +123,7 @@ fn no_more_instances_are_taken_in_than_there_are_slots_and_none_twice() {
 }
 
 #[test]
-fn a_sweep_lets_go_of_what_was_unseen_for_its_chains_timeout_or_has_no_chain() {
+fn a_sweep_releases_instances_unseen_for_their_chains_timeout_or_without_a_chain() {
     let mut instances = with_ready(8, &[(0, 10), (0, 11), (1, 12), (2, 13), (0, 14)]);
     let (_, _) = bind(&mut instances, &key(0, 1), 0).unwrap();
     let (seen, _) = bind(&mut instances, &key(0, 2), 0).unwrap();
@@ -133,10 +133,31 @@ fn a_sweep_lets_go_of_what_was_unseen_for_its_chains_timeout_or_has_no_chain() {
     let timeout_ns = |chain: ChainIndex| [Some(100), Some(200), None][chain.0 as usize];
     let mut idle = Vec::new();
     for _ in 0..16 {
-        idle.extend(instances.sweep(1, 100, timeout_ns).1.map(|released| released.instance));
+        idle.extend(instances.sweep(1, 100, timeout_ns, |_, _| true).1.map(|released| released.instance));
     }
     assert_eq!(idle, [InstanceId(14), InstanceId(13)]);
     assert_eq!((instances.ready_count(), instances.bound_count()), (1, 2));
+}
+
+#[test]
+fn an_idle_instance_is_asked_before_its_release_unless_its_flow_or_its_chain_is_over() {
+    const TIMEOUT_NS: u64 = 100;
+    let sweep = |instances: &mut Instances, timeout_ns| {
+        let wants_to_live = |first: FwpId, unseen_ns| {
+            assert_eq!((first, unseen_ns), (entry(10), TIMEOUT_NS));
+            false
+        };
+        instances.sweep(1, TIMEOUT_NS, |_| timeout_ns, wants_to_live).1
+    };
+    let mut instances = with_ready(1, &[(0, 10)]);
+    let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
+    assert_eq!(sweep(&mut instances, Some(TIMEOUT_NS + 1)), None, "it is not idle");
+    assert_eq!(sweep(&mut instances, Some(TIMEOUT_NS)), None);
+    instances.note(slot, TcpEvent::Closes, LAN);
+    assert!(sweep(&mut instances, Some(TIMEOUT_NS)).is_some(), "its flow is over");
+    let mut instances = with_ready(1, &[(0, 10)]);
+    bind(&mut instances, &flow_key(1), 0).unwrap();
+    assert!(sweep(&mut instances, None).is_some(), "its chain is gone");
 }
 
 fn flow_key(client_port: u16) -> InstanceKey {
@@ -151,10 +172,10 @@ fn flow_key(client_port: u16) -> InstanceKey {
 }
 
 #[test]
-fn what_a_client_says_of_its_connection_has_its_instance_linger_or_not() {
-    use Milestone::{Closes, Opens, Resets};
+fn tcp_events_of_a_client_decide_whether_its_instance_lingers() {
     use State::{Bound, Closed, Reset};
-    // From, what it says, to; and whether what opens is another flow.
+    use TcpEvent::{Closes, Opens, Resets};
+    // State before, event, state after; and whether an opening segment begins another flow.
     let table = [
         (Bound, Opens, Bound, false),
         (Bound, Closes, Closed, false),
@@ -183,10 +204,10 @@ fn an_instance_lingers_until_its_flow_was_quiet_for_a_moment_and_no_longer_than_
     const LONG_NS: u64 = 300_000_000_000;
     let cases = [
         (None, LONG_NS, LONG_NS, FlowState::Open),
-        (Some(Milestone::Closes), LONG_NS, CLOSED_QUIET_NS, FlowState::Over),
-        (Some(Milestone::Resets), LONG_NS, RESET_QUIET_NS, FlowState::Over),
-        (Some(Milestone::Closes), 70, 70, FlowState::Over),
-        (Some(Milestone::Resets), 70, 70, FlowState::Over),
+        (Some(TcpEvent::Closes), LONG_NS, CLOSED_QUIET_NS, FlowState::Over),
+        (Some(TcpEvent::Resets), LONG_NS, RESET_QUIET_NS, FlowState::Over),
+        (Some(TcpEvent::Closes), 70, 70, FlowState::Over),
+        (Some(TcpEvent::Resets), 70, 70, FlowState::Over),
     ];
     for (milestone, timeout_ns, quiet_ns, flow) in cases {
         let mut instances = with_ready(1, &[(0, 10)]);
@@ -194,24 +215,25 @@ fn an_instance_lingers_until_its_flow_was_quiet_for_a_moment_and_no_longer_than_
         milestone.into_iter().for_each(|milestone| instances.note(slot, milestone, LAN));
         let mut seen_ns = 0;
         for _ in 0..3 {
-            let sweep = |instances: &mut Instances, now_ns| instances.sweep(1, now_ns, |_| Some(timeout_ns)).1;
+            let sweep =
+                |instances: &mut Instances, now_ns| instances.sweep(1, now_ns, |_| Some(timeout_ns), |_, _| true).1;
             assert_eq!(sweep(&mut instances, seen_ns + quiet_ns - 1), None);
             seen_ns += quiet_ns - 1;
             assert_eq!(instances.entry(slot, LAN, seen_ns), Some(entry(10)), "a frame keeps it");
         }
-        let released = instances.sweep(1, seen_ns + quiet_ns, |_| Some(timeout_ns)).1;
+        let released = instances.sweep(1, seen_ns + quiet_ns, |_| Some(timeout_ns), |_, _| true).1;
         assert_eq!(released, Some(Released { chain: ChainIndex(0), instance: InstanceId(10), flow }));
         assert_eq!((instances.entry(slot, LAN, seen_ns), bound_to(&instances, &flow_key(1))), (None, None));
     }
 }
 
 #[test]
-fn where_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_reset_it() {
-    use Milestone::{Closes, Resets};
+fn if_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_reset_it() {
     use State::{Bound, Closed, HalfClosed, Reset};
+    use TcpEvent::{Closes, Resets};
     let wan = PortIndex(1);
     let way_back = Some(WayBack { last: entry(20), from: PortSet::of([wan]).unwrap() });
-    let cases: [(&[(Milestone, PortIndex)], State); 6] = [
+    let cases: [(&[(TcpEvent, PortIndex)], State); 6] = [
         (&[], Bound),
         (&[(Closes, LAN), (Closes, LAN)], HalfClosed(Heading::Forth)),
         (&[(Closes, wan)], HalfClosed(Heading::Back)),
@@ -221,22 +243,22 @@ fn where_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has
     ];
     for (said, state) in cases {
         let mut instances = Instances::new(1);
-        instances.add(ChainIndex(0), InstanceId(10), Entrance { first: entry(10), way_back }).unwrap();
+        instances.add(ChainIndex(0), InstanceId(10), EntryFwp { first: entry(10), way_back }).unwrap();
         let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
         said.iter().for_each(|&(milestone, port)| instances.note(slot, milestone, port));
         assert_eq!(instances.hot[0].state, state, "{said:?}");
-        assert_eq!(instances.is_over_with(slot, Milestone::Opens), matches!(state, Closed | Reset), "{said:?}");
+        assert_eq!(instances.is_over_with(slot, TcpEvent::Opens), matches!(state, Closed | Reset), "{said:?}");
         assert_eq!([LAN, wan].map(|port| instances.entry(slot, port, 0)), [Some(entry(10)), Some(entry(20))]);
     }
 }
 
 #[test]
-fn the_end_of_one_flow_is_not_that_of_a_client_or_of_everybody() {
-    let everybody = InstanceKey { chain: ChainIndex(0), client: ClientLabel::Everybody };
-    for key in [everybody, key(0, 1)] {
+fn the_end_of_one_flow_ends_no_per_client_or_shared_instance() {
+    let shared = InstanceKey { chain: ChainIndex(0), client: ClientLabel::All };
+    for key in [shared, key(0, 1)] {
         let mut instances = with_ready(1, &[(0, 10)]);
         let (slot, _) = bind(&mut instances, &key, 0).unwrap();
-        for milestone in [Milestone::Closes, Milestone::Resets, Milestone::Opens] {
+        for milestone in [TcpEvent::Closes, TcpEvent::Resets, TcpEvent::Opens] {
             assert!(!instances.is_over_with(slot, milestone));
             instances.note(slot, milestone, LAN);
             assert_eq!(instances.hot[0].state, State::Bound);
@@ -245,13 +267,13 @@ fn the_end_of_one_flow_is_not_that_of_a_client_or_of_everybody() {
 }
 
 #[test]
-fn who_comes_after_one_that_lingered_does_not_linger() {
+fn the_next_instance_in_a_slot_that_lingered_does_not_linger() {
     let mut instances = with_ready(1, &[(0, 10)]);
     let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
-    instances.note(slot, Milestone::Resets, LAN);
+    instances.note(slot, TcpEvent::Resets, LAN);
     assert_eq!(instances.release(slot.index).flow, FlowState::Over);
     instances.add(ChainIndex(0), InstanceId(11), entry(11).into()).unwrap();
     let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
-    assert!(!instances.is_over_with(slot, Milestone::Opens));
+    assert!(!instances.is_over_with(slot, TcpEvent::Opens));
     assert_eq!(instances.unbind(InstanceId(11)).unwrap().flow, FlowState::Open);
 }

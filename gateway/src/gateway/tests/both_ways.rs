@@ -1,11 +1,11 @@
-//! Chains with a way back: which end of which instance frames of either side enter by.
+//! Chains with a way back: by which stage of which instance the frames of either side enter.
 
 use super::*;
-use crate::flows::entrance::{Entrance, WayBack};
+use crate::flows::entry_fwp::{EntryFwp, WayBack};
 
 const INSIDE: usize = 0;
 const OUTSIDE: usize = 1;
-/// Added to the number of an instance's first FWP: its last one.
+/// The number of an instance's last FWP is the number of its first FWP plus this.
 const LAST: u64 = 1000;
 
 fn outside() -> PortSet {
@@ -13,7 +13,7 @@ fn outside() -> PortSet {
 }
 
 impl Rig {
-    /// Two ports, and one chain for all, with a way back from the second port.
+    /// Makes a gateway with two ports, and one chain for all traffic with a way back from the second port.
     fn both_ways(policy: Policy) -> Self {
         let mut rig = Self::new(2);
         rig.set_rules_both_ways(vec![rule(policy, 0)], outside());
@@ -25,11 +25,11 @@ impl Rig {
         self.command(Command::Ready {
             chain: ChainIndex(0),
             instance: InstanceId(instance),
-            entrance: Entrance { first: entry(instance), way_back },
+            entrance: EntryFwp { first: entry(instance), way_back },
         });
     }
 
-    /// Sends a frame by a port, to that port's station; polls.
+    /// Sends a frame to a port's station, by that port, and polls.
     fn send_by(&mut self, port: usize, mut frame: Vec<u8>) {
         frame[4] = port as u8;
         self.peers[port].send(&frame).unwrap();
@@ -42,10 +42,10 @@ fn between(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16)) -> Vec<u8> {
 }
 
 #[test]
-fn frames_of_the_ports_behind_enter_the_same_instance_by_its_last_stage() {
+fn frames_of_the_way_back_enter_the_same_instance_by_its_last_stage() {
     let mut rig = Rig::both_ways(Policy::Shared);
     rig.ready_both_ways(7);
-    // As a newcomer, from the flow cache, and from the memo.
+    // As a new client, from the flow cache, and from the memo.
     for _ in 0..3 {
         rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));
         rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
@@ -56,13 +56,13 @@ fn frames_of_the_ports_behind_enter_the_same_instance_by_its_last_stage() {
 }
 
 #[test]
-fn a_client_is_whom_frames_from_behind_are_for() {
+fn the_client_of_a_backward_frame_is_its_receiver() {
     let mut rig = Rig::both_ways(Policy::PerClient);
     (1..=3).for_each(|instance| rig.ready_both_ways(instance));
     rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));
     rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
     rig.send_by(OUTSIDE, between(SERVER, client(1), (80, 10)));
-    // Whom somebody outside speaks to first has an instance, too.
+    // A client that is first addressed from outside gets an instance, too.
     rig.send_by(OUTSIDE, between(SERVER, client(2), (53, 9)));
     rig.send_by(INSIDE, between(client(2), SERVER, (9, 53)));
     assert_eq!(rig.targets(), [3, 1003, 1003, 1002, 2]);
@@ -70,21 +70,21 @@ fn a_client_is_whom_frames_from_behind_are_for() {
 }
 
 #[test]
-fn a_flow_has_its_answers_instance() {
+fn a_flow_and_its_answers_meet_the_same_instance() {
     let mut rig = Rig::both_ways(Policy::PerFlow);
     (1..=3).for_each(|instance| rig.ready_both_ways(instance));
     rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));
     rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
     rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 10)));
     rig.send_by(INSIDE, between(client(1), SERVER, (10, 53)));
-    // The same ports the other way round are another flow.
+    // The same ports the other way round belong to another flow.
     rig.send_by(INSIDE, between(client(1), SERVER, (53, 9)));
     assert_eq!(rig.targets(), [3, 1003, 1002, 2, 1]);
     rig.assert_no_buffer_leaked();
 }
 
 #[test]
-fn frames_of_both_sides_that_have_waited_enter_by_their_ends() {
+fn frames_of_both_sides_that_waited_enter_by_the_stage_of_their_side() {
     let mut rig = Rig::both_ways(Policy::PerClient);
     rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
     rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));

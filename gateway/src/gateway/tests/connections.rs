@@ -1,9 +1,10 @@
-//! How TCP connections' ends end the instances bound to them, and whom a connection that begins does not reach.
+//! How the ends of TCP connections end the instances bound to them, and which instance a connection that begins does
+//! not reach.
 
 use super::*;
 use crate::flows::instances::{CLOSED_QUIET_NS, RESET_QUIET_NS};
 
-/// A segment of a client's connection, told from its others by `mark`.
+/// A segment of a client's connection. `mark` distinguishes it from the others.
 fn segment_of(number: u8, flags: u8, mark: u8) -> Vec<u8> {
     to_station(&ipv4(client(number), SERVER, TCP, &segment(5000, 80, flags, &[mark])))
 }
@@ -12,7 +13,7 @@ fn flow_ended(instance: u64) -> Event {
     Event::FlowEnded { chain: ChainIndex(0), instance: InstanceId(instance) }
 }
 
-/// Some ready instances, from 10 on, and rules of this policy.
+/// Makes a gateway with some ready instances, from 10 on, and rules of this policy.
 fn rig_of(policy: Policy) -> Rig {
     let mut rig = Rig::with_policy(policy);
     (10..16).rev().for_each(|instance| rig.ready(0, instance));
@@ -20,7 +21,7 @@ fn rig_of(policy: Policy) -> Rig {
 }
 
 impl Rig {
-    /// Polls each millisecond for so long; what is told meanwhile.
+    /// Polls each millisecond for so long. Returns the events meanwhile.
     fn run(&mut self, time_ns: u64) -> Vec<Event> {
         for _ in 0..time_ns / 1_000_000 {
             self.now_ns += 1_000_000;
@@ -44,7 +45,7 @@ fn an_instance_ends_soon_after_its_clients_connection_and_not_before_what_ends_i
         assert_eq!(rig.targets(), [10, 10, 11, 10], "flags {flags:#x}");
         assert_eq!(rig.run(quiet_ns - 1_000_000), [], "flags {flags:#x}");
         assert_eq!(rig.run(SWEEP_PERIOD_NS + 2_000_000), [flow_ended(10)], "flags {flags:#x}");
-        // The other client's goes on.
+        // The other client's connection goes on.
         rig.send_and_poll(&[segment_of(2, ACK, 1)]);
         assert_eq!(rig.targets(), [11]);
         rig.assert_no_buffer_leaked();
@@ -52,12 +53,12 @@ fn an_instance_ends_soon_after_its_clients_connection_and_not_before_what_ends_i
 }
 
 #[test]
-fn while_frames_come_an_instance_lingers_by_whichever_way_they_are_read() {
+fn while_frames_come_an_instance_lingers_on_every_lookup_path() {
     let mut rig = rig_of(Policy::PerFlow);
     rig.send_and_poll(&[segment_of(1, SYN, 0), segment_of(1, ACK, 0), segment_of(1, FIN | ACK, 0)]);
     assert_eq!(rig.taken(), 1);
     for _ in 0..3 {
-        // In trains, of which all but the first frame are found in the memo.
+        // In trains: all but the first frame of each are found in the memo.
         for _ in 0..5 {
             rig.send_and_poll(&[segment_of(1, ACK, 1), segment_of(1, ACK, 2)]);
             assert_eq!(rig.run(1_000_000), []);
@@ -72,13 +73,13 @@ fn while_frames_come_an_instance_lingers_by_whichever_way_they_are_read() {
 }
 
 #[test]
-fn who_uses_the_ports_again_does_not_reach_the_earlier_clients_instance() {
+fn a_client_that_reuses_the_ports_does_not_reach_the_earlier_clients_instance() {
     for flags in [FIN | ACK, RST] {
         let mut rig = rig_of(Policy::PerFlow);
         rig.send_and_poll(&[segment_of(1, SYN, 0), segment_of(1, ACK, 1)]);
         rig.send_and_poll(&[segment_of(1, ACK, 2)]);
         assert_eq!((rig.targets(), rig.taken()), (vec![10, 10, 10], 1));
-        // All in one burst, in which frames are read before the ones ahead of them are assigned.
+        // All in one burst: frames are read before the frames ahead of them are assigned.
         let again = [segment_of(1, ACK, 3), segment_of(1, flags, 4), segment_of(1, SYN, 5), segment_of(1, ACK, 6)];
         rig.send_and_poll(&again);
         assert_eq!(rig.targets(), [10, 10, 11, 11]);
@@ -86,7 +87,7 @@ fn who_uses_the_ports_again_does_not_reach_the_earlier_clients_instance() {
             panic!("not taken anew")
         };
         assert_eq!(*ended, flow_ended(10));
-        // The new one does not linger, and that it opens may be said again.
+        // The new instance does not linger, and the opening segment may be repeated.
         rig.send_and_poll(&[segment_of(1, SYN, 7), segment_of(1, ACK, 8)]);
         assert_eq!(rig.targets(), [11, 11]);
         assert_eq!(rig.run(2 * CLOSED_QUIET_NS), []);
@@ -95,7 +96,7 @@ fn who_uses_the_ports_again_does_not_reach_the_earlier_clients_instance() {
 }
 
 #[test]
-fn who_uses_the_ports_again_when_no_instance_is_ready_waits_for_one() {
+fn a_client_that_reuses_the_ports_when_no_instance_is_ready_waits_for_one() {
     let mut rig = Rig::with_policy(Policy::PerFlow);
     rig.ready(0, 10);
     rig.send_and_poll(&[segment_of(1, SYN, 0), segment_of(1, FIN | ACK, 1)]);
@@ -109,7 +110,7 @@ fn who_uses_the_ports_again_when_no_instance_is_ready_waits_for_one() {
 }
 
 #[test]
-fn what_a_frame_said_of_its_connection_while_it_waited_holds_once_there_is_an_instance() {
+fn tcp_events_of_frames_that_waited_count_once_there_is_an_instance() {
     let ends = [segment_of(1, SYN, 0), segment_of(1, RST, 1)];
     let begins_again = [&ends[..], &[segment_of(1, SYN, 2)]].concat();
     for (frames, events) in [(&ends[..], vec![flow_ended(10)]), (&begins_again[..], vec![])] {
@@ -132,7 +133,7 @@ fn a_connection_of_which_only_the_end_is_seen_ends_its_instance_too() {
 }
 
 #[test]
-fn one_connections_end_ends_no_instance_of_a_client_or_of_everybody_and_neither_does_a_fragments() {
+fn one_connections_end_ends_no_per_client_or_shared_instance_and_neither_does_a_fragments() {
     for policy in [Policy::PerClient, Policy::Shared] {
         let mut rig = rig_of(policy);
         let flags = [SYN, ACK, FIN | ACK, SYN, RST, SYN, ACK];
@@ -150,12 +151,12 @@ fn one_connections_end_ends_no_instance_of_a_client_or_of_everybody_and_neither_
 }
 
 #[test]
-fn while_the_launcher_does_not_listen_who_uses_the_ports_again_reaches_nobody() {
+fn while_the_launcher_reads_no_events_a_client_that_reuses_the_ports_reaches_no_instance() {
     let mut rig = Rig::with(1, Sizes { events: 2, ..AMPLE });
     rig.set_rules(vec![rule(Policy::PerFlow, 0)]);
     (10..16).rev().for_each(|instance| rig.ready(0, instance));
     rig.send_and_poll(&[segment_of(1, SYN, 0), segment_of(1, FIN | ACK, 1), segment_of(2, SYN, 0)]);
-    // One event more than there is room for: from the next poll on nothing new begins.
+    // One event more than there is room for: from the next poll on, nothing new begins.
     rig.send_and_poll(&[segment_of(3, SYN, 0)]);
     assert_eq!(rig.targets(), [10, 10, 11, 12]);
     rig.send_and_poll(&[segment_of(1, SYN, 2), segment_of(2, SYN, 1), segment_of(1, ACK, 3)]);

@@ -1,4 +1,4 @@
-//! Tests of messages for chains, and of who gets which answer.
+//! Tests of messages to chains, and of which call gets which answer.
 
 use super::*;
 use crate::id::FunctionRef;
@@ -7,21 +7,21 @@ use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_TOKEN_
 use pinion_mma::heading::PortSet;
 
 const TIMEOUT_NS: u64 = 3_600_000_000_000;
-/// Longer than the gateway lets a call wait whose instance it has forgotten, and than it waits to look.
+/// Longer than a call may wait after its instance was forgotten, plus the time between checks.
 const ABANDONED_NS: u64 = 60_000_000;
 
 type Answers = Vec<(u64, Result<Vec<u8>, Failure>)>;
 
 fn function(chain: u32) -> FunctionRef {
-    FunctionRef { chain: ChainIndex(chain), tenure: Tenure(0) }
+    FunctionRef { chain: ChainIndex(chain), tenure: ChainGeneration(0) }
 }
 
-fn everybody(instance: u64) -> Event {
-    taken(instance, ClientLabel::Everybody)
+fn taken_for_all(instance: u64) -> Event {
+    taken(instance, ClientLabel::All)
 }
 
 impl Rig {
-    /// With room for so many calls on each of two lines, and two chains without rules.
+    /// Makes a gateway with room for `calls` calls on each of two lines, and two chains without rules.
     fn invokable(calls: usize) -> Self {
         let mut rig = Self::with(1, Sizes { calls: Some(calls), ..AMPLE });
         rig.set_rules(Vec::new());
@@ -41,7 +41,7 @@ impl Rig {
         answers
     }
 
-    /// A function sends a frame to where messages come from.
+    /// Sends a frame from a function to the port that messages come from.
     fn answer(&mut self, frame: &[u8]) {
         let port = self.gateway.invoke.as_ref().unwrap().index();
         let mut buffer = self.mmas[0].empty.pop().unwrap();
@@ -69,7 +69,7 @@ fn a_message_goes_to_the_chain_that_its_caller_names_and_the_answer_comes_back()
     rig.invoke(0, 1, 77, b"ping");
     assert_eq!(
         rig.events(),
-        [Event::Taken { chain: ChainIndex(1), instance: InstanceId(10), client: ClientLabel::Everybody }]
+        [Event::Taken { chain: ChainIndex(1), instance: InstanceId(10), client: ClientLabel::All }]
     );
     let delivered = rig.delivered();
     let (target, port, message) = &delivered[0];
@@ -92,18 +92,18 @@ fn all_calls_of_a_chain_meet_the_same_instance_and_so_does_a_shared_rule() {
     rig.invoke(0, 0, 1, b"");
     rig.invoke(1, 0, 2, b"");
     assert_eq!(rig.targets(), [11, 11, 11]);
-    assert_eq!(rig.events(), [everybody(11)]);
+    assert_eq!(rig.events(), [taken_for_all(11)]);
 }
 
 #[test]
-fn no_answer_counts_but_the_one_with_the_calls_own_token_and_that_only_once() {
+fn only_the_answer_with_the_calls_own_token_counts_and_only_once() {
     let mut rig = Rig::invokable(4);
     rig.ready(0, 10);
     rig.invoke(0, 0, 1, b"one");
     let first = rig.message();
     rig.invoke(0, 0, 2, b"two");
     let second = rig.message();
-    // Another's place with one's own token, no token, one bit wrong.
+    // The place of another call with the own token, no token, one bit wrong.
     let mut mixed = first.clone();
     mixed[24..28].copy_from_slice(&second[24..28]);
     let mut without = second.clone();
@@ -145,13 +145,13 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
         rig.invoke(0, 0, ticket, &[ticket as u8]);
     }
     assert_eq!((rig.events(), rig.targets()), (vec![Event::Wanted { chain: ChainIndex(0) }], vec![]));
-    // New rules, and the launcher may have forgotten.
+    // New rules: the launcher may have forgotten its requests.
     rig.command(Command::SetRules(Arc::new(
         RuleSet::new(
             Vec::new(),
             &[ChainSettings {
                 chain: ChainIndex(0),
-                tenure: Tenure(0),
+                tenure: ChainGeneration(0),
                 idle_timeout_ns: 1 << 40,
                 back: PortSet::EMPTY,
             }],
@@ -160,7 +160,7 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
     )));
     assert!(rig.events().contains(&Event::Wanted { chain: ChainIndex(0) }));
     rig.ready(0, 10);
-    assert_eq!((rig.events(), rig.targets()), (vec![everybody(10)], vec![10; 6]));
+    assert_eq!((rig.events(), rig.targets()), (vec![taken_for_all(10)], vec![10; 6]));
     rig.assert_no_buffer_leaked();
 }
 
@@ -183,11 +183,11 @@ fn a_call_without_an_instance_fails_after_a_second_and_one_without_an_answer_wit
 }
 
 #[test]
-fn a_chain_that_is_not_there_or_whose_place_another_has_is_not_invoked() {
+fn a_chain_that_does_not_exist_or_whose_index_was_reused_is_not_invoked() {
     let mut rig = Rig::invokable(4);
     rig.ready(0, 10);
     rig.invoke(0, 2, 1, b"");
-    let former = FunctionRef { tenure: Tenure(9), ..function(0) };
+    let former = FunctionRef { tenure: ChainGeneration(9), ..function(0) };
     rig.dispatchers[0].stage(former, 2, TIMEOUT_NS, b"").unwrap();
     rig.dispatchers[0].submit();
     rig.poll();
@@ -205,7 +205,7 @@ fn calls_whose_instance_ended_fail_soon_unless_the_answer_was_on_its_way() {
     rig.command(Command::Unbind { instance: InstanceId(10) });
     rig.answer(&answered);
     assert_eq!(rig.answers(0), [(1, Ok(b"answered".to_vec()))]);
-    // Who comes now meets the next instance, and has nothing to do with it.
+    // A call that comes now goes to the next instance and is not affected.
     rig.ready(0, 11);
     rig.delivered();
     rig.invoke(0, 0, 3, b"later");
@@ -216,7 +216,7 @@ fn calls_whose_instance_ended_fail_soon_unless_the_answer_was_on_its_way() {
 }
 
 #[test]
-fn what_is_too_long_or_one_call_too_many_is_refused_at_once() {
+fn a_payload_too_long_or_one_call_too_many_is_refused_at_once() {
     let mut rig = Rig::invokable(2);
     rig.ready(0, 10);
     let too_long = [0; MESSAGE_PAYLOAD_BYTES_MAX + 1];

@@ -1,4 +1,4 @@
-//! What is lent to the MMAs: to each a sum of its own, of which empty buffers have a part that frames never take.
+//! The buffers lent to the MMAs: each MMA has its own limit, a part of which is reserved for empty buffers.
 
 use super::*;
 use pinion_mma::link::Inbound;
@@ -31,7 +31,7 @@ fn frames_that_wait_in_mma_never_keep_others_from_leaving() {
     rig.set_rules(vec![rule(Policy::Shared, 0)]);
     rig.ready(0, 10);
     (0..10).for_each(|_| rig.send_and_poll(&vec![ping(1, 1); 32]));
-    // All of the link's 256 but the part of the empty ones.
+    // All of the link's 256 except the part for empty buffers.
     let waiting: Vec<Inbound> = std::iter::from_fn(|| rig.mmas[0].inbound.pop()).collect();
     assert_eq!((waiting.len(), rig.drops(DropReason::MmaBusy)), (192, 320 - 192));
     for round in 1..=20 {
@@ -54,7 +54,7 @@ fn frames_still_come_in_while_mma_keeps_buffers_and_nothing_leaves() {
     let mut rig = Rig::with(1, Sizes { link: 16, ..AMPLE });
     rig.set_rules(vec![rule(Policy::Shared, 0)]);
     rig.ready(0, 10);
-    // An eighth of the link's.
+    // An eighth of the link's buffers.
     rig.send_and_poll(&[ping(1, 1), ping(1, 2)]);
     let mut kept: Vec<Buffer> =
         std::iter::from_fn(|| rig.mmas[0].inbound.pop()).map(|inbound| inbound.frame.into_buffer()).collect();
@@ -79,7 +79,7 @@ fn each_frame_is_handed_to_the_mma_that_has_its_instance_and_each_mma_has_a_loan
     };
     assert_eq!((targets(&mut rig, 0), targets(&mut rig, 1)), (vec![10, 10, 12, 12], vec![11, 11, 13, 13]));
     assert!([10, 11, 12, 13].map(|instance| entry(instance).mma(2).0) == [0, 1, 0, 1]);
-    // The first does not get to its frames: those of the other go on.
+    // The first MMA does not get to its frames; those of the second go on.
     rig.poll();
     rig.send_and_poll(&vec![ping(1, 3); 20]);
     assert_eq!(rig.drops(DropReason::MmaBusy), 12);
@@ -89,7 +89,7 @@ fn each_frame_is_handed_to_the_mma_that_has_its_instance_and_each_mma_has_a_loan
     }
     assert_eq!(rig.drops(DropReason::MmaBusy), 12);
     assert_eq!(targets(&mut rig, 0), [10; 8]);
-    // What either sends leaves, and either is supplied again.
+    // Frames that either MMA sends leave, and both are supplied again.
     for mma in [0, 1] {
         let empties = rig.empties_of(mma);
         assert_eq!(empties.len(), 8);
@@ -113,10 +113,10 @@ fn frames_are_dropped_and_counted_while_mma_holds_as_many_as_it_may() {
     rig.set_rules(vec![rule(Policy::Shared, 0)]);
     rig.ready(0, 10);
     rig.send_and_poll(&(0..20).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
-    // Half of the link's buffers are the empty ones'.
+    // Half of the link's buffers are reserved for empty ones.
     assert_eq!(rig.drops(DropReason::MmaBusy), 12);
     assert_eq!(rig.targets(), [10; 8]);
-    // Their buffers are on their way back: MMA may hold as many again.
+    // Their buffers are on their way back, so MMA may hold as many again.
     rig.send_and_poll(&(0..8).map(|sequence| ping(1, sequence)).collect::<Vec<_>>());
     assert_eq!((rig.targets(), rig.drops(DropReason::MmaBusy)), (vec![10; 8], 12));
     rig.assert_no_buffer_leaked();

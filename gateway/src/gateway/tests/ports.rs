@@ -1,9 +1,9 @@
-//! What the gateway does with its ports beside receiving for instances: links, stations, answers, the way out.
+//! What the gateway does with its ports besides receiving for instances: links, stations, answers, transmission.
 
 use super::*;
 
 #[test]
-fn who_asks_for_the_ports_addresses_is_answered_on_that_port_without_any_rule() {
+fn requests_for_a_ports_addresses_are_answered_on_that_port_without_any_rule() {
     let mut rig = Rig::new(2);
     let mut station = STATION;
     station[4] = 1;

@@ -1,4 +1,4 @@
-//! What rules lead where: when they change, when their chains are not in force, and in VLANs.
+//! Where rules direct frames: when rules change, when their chains are not in force, and in VLANs.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn clients_keep_their_instances_when_the_rules_change_but_still_lead_them_there(
 }
 
 #[test]
-fn what_a_rule_matches_whose_chain_is_not_in_force_is_dropped_and_not_the_next_rules() {
+fn traffic_of_a_rule_whose_chain_is_not_in_force_is_dropped_and_not_left_to_the_next_rule() {
     let mut rig = Rig::with_policy(Policy::PerClient);
     rig.ready(0, 10);
     let second = Match { source: Some(IpAddr::V4(client(2)).into()), ..Match::default() };
@@ -60,7 +60,7 @@ fn flows_whose_rule_has_gone_are_dropped_and_instances_whose_chain_has_gone_are_
 }
 
 #[test]
-fn what_is_in_a_vlan_is_served_by_rules_of_that_vlan_and_asks_for_addresses_in_vain() {
+fn frames_in_a_vlan_match_rules_of_that_vlan_and_address_requests_there_get_no_answer() {
     let mut rig = Rig::new(1);
     let in_vlan = Match { vlan: Vlan { id: 100, inner_id: 0 }, ..Match::default() };
     rig.set_rules(vec![rule(Policy::PerClient, 0), Rule { matches: in_vlan, ..rule(Policy::PerClient, 1) }]);

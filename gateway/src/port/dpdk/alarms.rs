@@ -1,11 +1,11 @@
-//! What a device wakes a sleeping thread by, when a frame comes.
+//! How a device wakes a sleeping thread when a frame comes.
 //!
-//! * Devices that the kernel feeds (`net_tap`, `net_af_packet`, `net_af_xdp`, `net_pcap` on an interface) have a file
-//!   that is readable while a frame waits. No driver says which, so they are found among those that appeared while the
-//!   device was opened.
-//! * Cards have receive interrupts, if kernel and driver let them: DPDK has an event file per queue, which is written to
-//!   when a frame comes while the queue's interrupt is enabled.
-//! * Others (rings, memif, recorded files) have nothing.
+//! * Devices fed by the kernel (`net_tap`, `net_af_packet`, `net_af_xdp`, `net_pcap` on an interface) have a file that
+//!   is readable while a frame waits. No driver tells which file that is, so it is found among the files that appeared
+//!   while the device was opened.
+//! * Cards have receive interrupts, if kernel and driver support them. DPDK has an event file per queue, which becomes
+//!   readable when a frame comes while the queue's interrupt is enabled.
+//! * Other devices (rings, memif, recorded files) have no wake-up.
 #![allow(unsafe_code)] // Borrows descriptors that drivers have opened.
 
 use std::collections::BTreeSet;
@@ -21,16 +21,16 @@ use rustix::net::sockopt::{socket_domain, socket_error};
 use super::ethernet::Ethernet;
 use crate::port::Alarm;
 
-/// Where the kernel shows a process its open files.
+/// Where the kernel lists the open files of a process.
 const OPEN_FILES: &str = "/proc/self/fd";
-/// What a tap's file is a file of.
+/// The device file of a tap.
 const TAP: &str = "/dev/net/tun";
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// What one device has. The descriptors are duplicates of the driver's, so that they stay what they are.
+/// The wake-up of one device. The descriptors are duplicates of the driver's, so that they stay valid.
 #[derive(Debug)]
 pub(super) enum Alarms {
-    /// Nothing.
+    /// No wake-up.
     None,
     /// Files that are readable while a frame waits.
     Files(Vec<OwnedFd>),
@@ -39,7 +39,7 @@ pub(super) enum Alarms {
 }
 
 impl Alarms {
-    /// What there is of a started device, which has opened these files to get frames by.
+    /// Returns the wake-up of a started device, which has opened `files` to receive frames.
     pub(super) fn of(ethernet: &Ethernet, files: Vec<OwnedFd>) -> Self {
         if !files.is_empty() {
             return Self::Files(files);
@@ -58,7 +58,7 @@ impl Alarms {
         match self {
             Self::None => Alarm::None,
             Self::Files(files) => {
-                // An interface that went down leaves an error, which would end every sleep until somebody has read it.
+                // An interface that went down leaves a pending error, which would end every sleep until it is read.
                 files.iter().for_each(|file| _ = socket_error(file));
                 Alarm::Set
             }
@@ -66,7 +66,7 @@ impl Alarms {
                 if !ethernet.queues().all(|queue| ethernet.enable_interrupt(queue)) {
                     return Alarm::None;
                 }
-                // A frame that came before its interrupt was enabled may not have caused one.
+                // A frame that came before the interrupt was enabled may not have caused one.
                 if ethernet.queues().any(|queue| ethernet.waiting(queue) > 0) { Alarm::Ringing } else { Alarm::Set }
             }
         }
@@ -78,7 +78,7 @@ impl Alarms {
             ethernet.disable_interrupt(queue);
         }
         for event in events {
-            // Says how often it was written to, or that it was not; it does not block.
+            // The read returns how often the event was signalled, or fails if it was not. It does not block.
             let _ = rustix::io::read(event, &mut [0_u8; 8]);
         }
     }
@@ -113,7 +113,7 @@ impl OpenFiles {
         Self(fs::read_dir(OPEN_FILES).map(|entries| entries.filter_map(entry).collect()).unwrap_or_default())
     }
 
-    /// Duplicates of those opened since by which the kernel hands over frames.
+    /// Returns duplicates of files opened since then through which the kernel delivers frames.
     pub(super) fn appeared_since(&self) -> Vec<OwnedFd> {
         let now = Self::now();
         let new = now.0.difference(&self.0);
@@ -129,7 +129,8 @@ fn hands_over_frames(descriptor: BorrowedFd<'_>, file: &Path) -> bool {
     file == Path::new(TAP) || socket_domain(descriptor).is_ok_and(|family| families.contains(&family))
 }
 
-/// Whether it reports nothing but frames: the file by which a driver keeps a tap alive, for one, reports an error always.
+/// Returns whether a file reports only frames. The file by which a driver keeps a tap alive, for example, always
+/// reports an error.
 fn is_quiet(descriptor: &OwnedFd) -> bool {
     let _ = socket_error(descriptor);
     let mut polled = [PollFd::new(descriptor, PollFlags::IN)];

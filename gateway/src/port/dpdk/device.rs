@@ -1,24 +1,24 @@
-//! Device strings: `NAME[,KEY=VALUE]...`, where the name is a driver's with a number, or a PCI address.
+//! Device strings: `NAME[,KEY=VALUE]...`, where the name is a PCI address, or a driver's name with a number.
 
 use std::ffi::CString;
 
 use super::error::DpdkError;
 
-/// DPDK's limit for a device's name, its terminator included.
+/// DPDK's limit for the length of a device's name, including the terminator.
 const NAME_LEN_MAX: usize = 64;
 
-/// What drivers take that ignore all their arguments when they do not know one.
+/// The arguments of drivers that ignore all their arguments if they do not know one.
 const CARELESS_DRIVERS: [(&str, &[&str]); 2] =
     [("net_tap", &["iface", "mac", "persist", "remote"]), ("net_ring", &["internal", "nodeaction"])];
 
-/// What drivers are told the number of queues by, and make them all of.
+/// The argument that tells a driver its number of queues.
 const QUEUE_ARGUMENTS: [(&str, &str); 2] = [("net_af_packet", "qpairs"), ("net_af_xdp", "queue_count")];
 
 /// A device as the configuration names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     text: CString,
-    /// The same with what the driver has to be told beside.
+    /// The same with arguments that the driver needs in addition.
     probed: CString,
 }
 
@@ -36,14 +36,14 @@ impl Device {
         Ok(device)
     }
 
-    /// The same with so many queues, as far as its driver is told their number in the device string.
+    /// Returns the device with `queues` queues, if its driver takes the number from the device string.
     pub(crate) fn with_queues(self, queues: u16) -> Result<Self, DpdkError> {
         let Some((_, key)) = QUEUE_ARGUMENTS.iter().find(|(driver, _)| self.name().starts_with(driver)) else {
             return Ok(self);
         };
         match self.argument(key) {
             Some(value) if value.parse() == Ok(queues) => Ok(self),
-            // Frames for queues that nobody looks at would be lost.
+            // Frames for queues that are not polled would be lost.
             Some(value) => Err(DpdkError::QueuesDiffer {
                 device: self.text().to_owned(),
                 argument: format!("{key}={value}"),
@@ -70,27 +70,27 @@ impl Device {
         }
     }
 
-    /// The whole string.
+    /// Returns the whole string, as configured.
     pub(crate) fn text(&self) -> &str {
         self.text.to_str().unwrap_or_default()
     }
 
-    /// What DPDK is to be given.
+    /// Returns the string for DPDK.
     pub(crate) fn probed(&self) -> &CString {
         &self.probed
     }
 
-    /// What comes before the arguments.
+    /// Returns the part before the arguments.
     pub(crate) fn name(&self) -> &str {
         self.text().split(',').next().unwrap_or_default()
     }
 
-    /// The value of an argument.
+    /// Returns the value of an argument.
     pub(crate) fn argument(&self, key: &str) -> Option<&str> {
         self.text().split(',').skip(1).filter_map(|pair| pair.split_once('=')).find(|(k, _)| *k == key).map(|(_, v)| v)
     }
 
-    /// Whether the name is a PCI address: `[domain:]bus:device.function`.
+    /// Returns whether the name is a PCI address: `[domain:]bus:device.function`.
     pub(crate) fn is_pci(&self) -> bool {
         let is_hex = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let fields: Vec<&str> = self.name().split([':', '.']).collect();
@@ -100,7 +100,15 @@ impl Device {
             && fields.into_iter().all(is_hex)
     }
 
-    /// The kernel interface on which the device sits and which must be there beforehand.
+    /// Returns whether its frames leave through a packet socket of the kernel (`AF_PACKET`). Such a socket accepts the
+    /// four bytes beyond the MTU only in tagged frames.
+    pub(crate) fn sends_by_packet_socket(&self) -> bool {
+        let is_of = |driver: &str| self.name().starts_with(driver);
+        is_of("net_af_packet")
+            || (is_of("net_pcap") && ["iface", "tx_iface"].iter().any(|key| self.argument(key).is_some()))
+    }
+
+    /// Returns the kernel interface that the device is attached to and that must exist beforehand.
     pub(crate) fn underlying_interface(&self) -> Option<&str> {
         let sits_on_one = ["net_af_packet", "net_af_xdp"].iter().any(|driver| self.name().starts_with(driver));
         self.argument("iface").filter(|_| sits_on_one)
@@ -127,6 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn devices_that_send_by_a_packet_socket_are_known() {
+        for text in ["net_af_packet0,iface=a", "net_pcap0,iface=a", "net_pcap0,rx_pcap=in.pcap,tx_iface=a"] {
+            assert!(device(text).sends_by_packet_socket(), "{text}");
+        }
+        for text in
+            ["net_af_xdp0,iface=a", "net_tap0,iface=a", "net_pcap0,rx_pcap=in.pcap,tx_pcap=out.pcap", "net_ring0"]
+        {
+            assert!(!device(text).sends_by_packet_socket(), "{text}");
+        }
+    }
+
+    #[test]
     fn pci_addresses_are_recognised() {
         for address in ["0000:00:04.0", "00:04.0", "0000:af:1f.7,representor=[0-3]"] {
             assert!(device(address).is_pci(), "{address}");
@@ -143,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_are_told_the_number_of_queues_unless_they_were() {
+    fn the_number_of_queues_is_passed_to_the_driver_unless_the_string_has_it() {
         let probed = |text: &str, queues| device(text).with_queues(queues).map(|device| device.probed);
         let packet = "net_af_packet0,iface=veth0";
         assert_eq!(probed(packet, 2).unwrap(), c"net_af_packet0,iface=veth0,qpairs=2".to_owned());
@@ -158,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_device_string_is_refused() {
+    fn a_malformed_device_string_is_refused() {
         for text in ["", ",iface=x", "net_tap0, iface=x", "net_tap0\0", &"x".repeat(64)] {
             assert!(matches!(Device::parse(text), Err(DpdkError::Malformed { .. })), "{text:?}");
         }

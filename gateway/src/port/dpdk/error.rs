@@ -1,5 +1,5 @@
-//! What can go wrong while DPDK is started and its ports are opened.
-#![allow(unsafe_code)] // Asks DPDK for its words.
+//! What can go wrong when DPDK is started and its ports are opened.
+#![allow(unsafe_code)] // Queries DPDK's error texts.
 
 use std::ffi::CStr;
 use std::io;
@@ -7,41 +7,41 @@ use std::path::PathBuf;
 
 use pinion_dpdk_sys as sys;
 
-/// Why DPDK, a pool or a port cannot be had.
+/// Why DPDK, a pool or a port is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DpdkError {
-    /// A second start.
+    /// DPDK was started before.
     #[error("DPDK was started in this process before; it can be started once")]
     AlreadyStarted,
-    /// The thread DPDK runs on cannot be had.
+    /// The thread that DPDK runs on could not be created.
     #[error("the thread for DPDK cannot be started: {0}")]
     Thread(#[source] io::Error),
     /// `rte_eal_init` failed.
     #[error("DPDK does not start with the arguments `{arguments}` ({reason}): {told}")]
     Start {
-        /// What it was started with.
+        /// The arguments that it was started with.
         arguments: String,
-        /// DPDK's word for it.
+        /// DPDK's text for its error number.
         reason: String,
         /// What it logged.
         told: String,
     },
-    /// The pool does not fit into the memory DPDK was started with.
+    /// The pool does not fit into the memory that DPDK was started with.
     #[error("no memory for {buffers} packet buffers ({reason}): start DPDK with room for them, or ask for fewer")]
     Pool {
-        /// Buffers asked for.
+        /// The number of buffers requested.
         buffers: u32,
-        /// DPDK's word for it.
+        /// DPDK's text for its error number.
         reason: String,
     },
-    /// No place for one more thread.
-    #[error("the thread cannot be made known to DPDK: {reason}")]
+    /// DPDK cannot register one more thread.
+    #[error("the thread cannot be registered with DPDK: {reason}")]
     Register {
-        /// DPDK's word for it.
+        /// DPDK's text for its error number.
         reason: String,
     },
-    /// Not a device string at all.
+    /// The string is not a device string.
     #[error(
         "`{device}` is not a device: give a PCI address, or a driver's name, a number and arguments as in \
          `net_tap0,iface=pinion0`"
@@ -50,17 +50,17 @@ pub enum DpdkError {
         /// The device string.
         device: String,
     },
-    /// No driver of that name.
+    /// There is no driver of that name.
     #[error(
-        "no driver answers to the device `{device}`: its name is to begin with one like net_tap, net_af_packet, \
-         net_af_xdp, net_pcap, net_ring or net_memif (and that driver's Debian package librte-net-*23 be installed), \
-         or be a PCI address"
+        "no driver answers to the device `{device}`: give a PCI address, or a driver's name such as net_tap, \
+         net_af_packet, net_af_xdp, net_pcap, net_ring or net_memif, and install that driver's Debian package \
+         librte-net-*23"
     )]
     UnknownDriver {
         /// The device string.
         device: String,
     },
-    /// An argument that the driver would silently ignore, all others with it.
+    /// The driver would silently ignore this argument, and all others with it.
     #[error("the device `{device}` has the argument `{argument}`, which its driver does not know: it takes {known}")]
     UnknownArgument {
         /// The device string.
@@ -81,7 +81,7 @@ pub enum DpdkError {
         /// The interface.
         interface: String,
     },
-    /// The device has a port already.
+    /// The device already has a port.
     #[error(
         "the device `{device}` is in use by another port: each port needs a device of its own (virtual ones are told \
          apart by the number after the driver's name)"
@@ -90,7 +90,7 @@ pub enum DpdkError {
         /// The device string.
         device: String,
     },
-    /// A PCI device that DPDK was not told of.
+    /// DPDK was not told of the PCI device.
     #[error(
         "the PCI device `{device}` was not found: is the address right, bound to vfio-pci (`dpdk-devbind.py \
          --status`) and among the devices DPDK was started for?"
@@ -99,50 +99,51 @@ pub enum DpdkError {
         /// The device string.
         device: String,
     },
-    /// The driver does not like the device.
+    /// The driver refuses the device.
     #[error("the device `{device}` cannot be opened, at {step}: {reason}{hint}")]
     Refused {
         /// The device string.
         device: String,
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// What the driver says about it.
+        /// The driver's messages, or DPDK's text for its error number.
         reason: String,
-        /// What may help, as a further sentence; or empty.
+        /// A hint on what may help, as a further sentence; or empty.
         hint: String,
     },
-    /// The device has fewer queues than asked for.
+    /// The device has fewer queues than requested.
     #[error("the device `{device}` cannot have {queues} queues: it has at most {queues_max}")]
     TooFewQueues {
         /// The device string.
         device: String,
-        /// Queues asked for.
+        /// The number of queues requested.
         queues: u16,
-        /// What the device has.
+        /// The number of queues that the device has.
         queues_max: u16,
     },
-    /// The device string says another number of queues than the port.
+    /// The device string gives another number of queues than the port's settings.
     #[error(
-        "the device `{device}` says {argument}, its port queues = {queues}: leave {argument} away, the driver is told"
+        "the device `{device}` has {argument}, but its port has queues = {queues}: remove {argument}, because the port \
+         passes its number of queues to the driver"
     )]
     QueuesDiffer {
         /// The device string.
         device: String,
-        /// What it says.
+        /// The device string's argument.
         argument: String,
-        /// Queues asked for.
+        /// The number of queues that the port's settings request.
         queues: u16,
     },
-    /// The MTU is out of the device's range.
+    /// The MTU is outside the device's range.
     #[error("the device `{device}` refuses an MTU of {mtu} ({reason}): set one between 68 and {mtu_max}")]
     Mtu {
         /// The device string.
         device: String,
-        /// The MTU asked for.
+        /// The MTU requested.
         mtu: u16,
-        /// The longest that could pass.
+        /// The largest MTU that is possible.
         mtu_max: u16,
-        /// DPDK's word for it.
+        /// DPDK's text for its error number.
         reason: String,
     },
     /// The link stays down.
@@ -150,7 +151,7 @@ pub enum DpdkError {
     DoesNotComeUp {
         /// The device string.
         device: String,
-        /// How long it was given.
+        /// How long the port waited, in milliseconds.
         waited_ms: u128,
         /// What is missing, and what to do.
         reason: String,
@@ -161,29 +162,29 @@ pub enum DpdkError {
     Namespace {
         /// The namespace's file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// A socket to ask the kernel about interfaces.
+    /// The kernel cannot be queried about the interface.
     #[error("the interface of the device `{device}` cannot be watched: {error}")]
     Watch {
         /// The device string.
         device: String,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },
 }
 
-/// DPDK's words for one of its error numbers, of either sign.
+/// Returns DPDK's text for one of its error numbers, of either sign.
 pub(crate) fn reason(code: i32) -> String {
-    // SAFETY: takes any number and answers with a string that lives until this thread's next call.
+    // SAFETY: accepts any number, and returns a string that lives until this thread's next call.
     let words = unsafe { CStr::from_ptr(sys::rte_strerror(code.saturating_abs())) };
     words.to_string_lossy().into_owned()
 }
 
-/// What the calling thread's last DPDK call failed with.
+/// Returns DPDK's text for the error of the calling thread's last DPDK call.
 pub(crate) fn last_reason() -> String {
     // SAFETY: reads a thread-local number.
     reason(unsafe { sys::pinion_errno() })

@@ -1,4 +1,4 @@
-//! A device as DPDK has it: taken, set up, started, asked, and given back.
+//! A device as DPDK manages it: probed, configured, started, queried, and removed.
 #![allow(unsafe_code)] // Calls the device's driver.
 
 use std::collections::BTreeSet;
@@ -20,21 +20,21 @@ use super::pool::DpdkPool;
 use super::port::PortConfig;
 use crate::port::{BufferPool, FRAME_OVERHEAD, LinkState, Promiscuous};
 
-/// The ports that are open, by DPDK's numbers. Held while a device is added or removed, as DPDK's lists of these are
-/// not guarded. Not for the fast path.
+/// The ports that are open, by DPDK's numbers. Locked while a device is added or removed, because DPDK does not guard
+/// its lists of these. Not for the fast path.
 static OPEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// Descriptors per queue, where the driver has no limit of its own.
 const DESCRIPTORS: u16 = 1024;
-/// The same for `net_tap`, which keeps a buffer of the pool per descriptor and uses one.
+/// The same for `net_tap`, which keeps one buffer of the pool per descriptor but uses only one.
 const TAP_DESCRIPTORS: u16 = 16;
 
-/// What AF_XDP keeps for itself at the start of each buffer.
+/// The headroom that AF_XDP reserves at the start of each buffer.
 const XDP_HEADROOM: u32 = 256;
 
 const NO_PORT: u16 = u16::MAX;
 
-/// A device that DPDK has taken, as an Ethernet port of DPDK's. Given back on drop.
+/// A device that DPDK has probed, as one of DPDK's Ethernet ports. Removed on drop.
 pub(super) struct Ethernet {
     device: Device,
     namespace: Namespace,
@@ -43,52 +43,52 @@ pub(super) struct Ethernet {
     raw_device: *mut sys::rte_device,
 }
 
-/// Whether a device is set up to interrupt when it has received.
+/// Whether a device is configured to interrupt when it has received a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Interrupts {
     Wanted,
     No,
 }
 
-// SAFETY: DPDK's handle of the device may be used by any thread.
+// SAFETY: any thread may use DPDK's handle of the device.
 unsafe impl Send for Ethernet {}
-// SAFETY: by reference, a device is asked about itself, which may be done at any time; it is changed only while it is
-// opened and dropped.
+// SAFETY: by reference, a device is only queried, which is allowed at any time. It is changed only while it is opened
+// and dropped.
 unsafe impl Sync for Ethernet {}
 
 impl Ethernet {
-    /// Has a driver take the device.
+    /// Makes a driver probe the device.
     pub(super) fn probe(device: Device, namespace: Namespace, queues: u16) -> Result<Self, DpdkError> {
         let text = || device.text().to_owned();
         let mut open = open_ports();
         // SAFETY: DPDK is running, since the caller has a pool; it copies the string.
         match unsafe { sys::rte_dev_probe(device.probed().as_ptr()) } {
             0 => {}
-            // DPDK has probed PCI devices at its start.
+            // DPDK has already probed PCI devices when it was started.
             code if code == -libc::EEXIST && device.is_pci() => {}
             code if code == -libc::EEXIST => return Err(DpdkError::InUse { device: text() }),
             code if code == -libc::EFAULT => return Err(DpdkError::UnknownDriver { device: text() }),
             _ if device.is_pci() => return Err(DpdkError::MissingPci { device: text() }),
             code => return Err(refused(&device, "probing it", code)),
         }
-        let id = port_of(&device).ok_or_else(|| refused(&device, "looking for its port", -libc::ENODEV))?;
-        let raw_device = info(id).map_err(|code| refused(&device, "asking what it can do", code))?.device;
+        let id = port_of(&device).ok_or_else(|| refused(&device, "looking up its port", -libc::ENODEV))?;
+        let raw_device = info(id).map_err(|code| refused(&device, "querying its capabilities", code))?.device;
         if !open.insert(id) {
             return Err(DpdkError::InUse { device: text() });
         }
         Ok(Self { device, namespace, id, queues, raw_device })
     }
 
-    /// Sets the device up and starts it; returns the kernel interface that belongs to it, if one does.
+    /// Configures the device and starts it. Returns the kernel interface that belongs to it, if any.
     pub(super) fn launch(&self, config: &PortConfig, pool: &DpdkPool) -> Result<Option<Interface>, DpdkError> {
-        // Virtual devices have other ways to report frames, and some make a thread for each interrupt.
+        // Virtual devices have other ways to report frames, and some create a thread for each interrupt.
         let interrupts = if self.device.is_pci() { Interrupts::Wanted } else { Interrupts::No };
         let launch = |interrupts| {
             let interface = self.configure(config, pool, interrupts)?;
             self.start(config)?;
             Ok(interface)
         };
-        // Not every card that DPDK drives can interrupt, nor every kernel driver pass it on.
+        // Not every card can interrupt under DPDK, and not every kernel driver forwards interrupts.
         launch(interrupts)
             .or_else(|error| if interrupts == Interrupts::No { Err(error) } else { launch(Interrupts::No) })
     }
@@ -101,7 +101,7 @@ impl Ethernet {
     ) -> Result<Option<Interface>, DpdkError> {
         let refused = |step| move |code| refused(&self.device, step, code);
         self.check_mtu(config.mtu, pool.buffer_len_max())?;
-        let able = info(self.id).map_err(refused("asking what it can do"))?;
+        let able = info(self.id).map_err(refused("querying its capabilities"))?;
         let queues_max = able.max_rx_queues.min(able.max_tx_queues);
         if self.queues > queues_max {
             let device = self.device.text().to_owned();
@@ -141,7 +141,7 @@ impl Ethernet {
                 .map_err(refused("setting up a transmit queue"))?;
         }
         self.set_mtu(config.mtu, pool.buffer_len_max())?;
-        let index = info(self.id).map_err(refused("asking what it can do"))?.if_index;
+        let index = info(self.id).map_err(refused("querying its capabilities"))?.if_index;
         let interface = (index != 0).then(|| Interface::of_index(index)).transpose();
         interface.map_err(|error| DpdkError::Watch { device: self.device.text().to_owned(), error })
     }
@@ -159,35 +159,31 @@ impl Ethernet {
                 Promiscuous::No => sys::rte_eth_promiscuous_disable(self.id),
             }
         })
-        .map_err(|code| refused(&self.device, "setting what stations it receives for", code))?;
-        // Neighbour discovery asks groups of stations.
+        .map_err(|code| refused(&self.device, "setting promiscuous mode", code))?;
+        // Neighbour discovery uses multicast.
         // SAFETY: the port is started.
         let code = unsafe { sys::rte_eth_allmulticast_enable(self.id) };
         if code != 0 {
             let reason = reason(code);
-            tracing::warn!(
-                device = self.device.text(),
-                reason,
-                "the device may withhold frames for groups of stations"
-            );
+            tracing::warn!(device = self.device.text(), reason, "the device may not receive multicast frames");
         }
         Ok(())
     }
 
-    /// Whether frames come to the device with their checksums complete. Between virtual machines they need not, if whoever
-    /// receives them says that it does not mind: then they could not be sent on.
+    /// Returns whether frames reach the device with complete checksums. Between virtual machines they may not, if the
+    /// receiver's driver accepts that; such frames could not be forwarded.
     fn checks_wires(&self) -> bool {
         let driver = self.driver();
         !["virtio", "vhost"].iter().any(|virtual_kind| driver.contains(virtual_kind))
     }
 
-    /// Whether the device chooses among the frames of a wire. Virtual ones receive whatever is sent to them; those on a
-    /// kernel interface leave the choice to that.
+    /// Returns whether the device filters the frames of a wire. Virtual devices receive all frames sent to them; those
+    /// on a kernel interface leave filtering to it.
     fn has_cable(&self) -> bool {
         self.device.is_pci()
     }
 
-    /// DPDK's number for the port.
+    /// Returns DPDK's number for the port.
     pub(super) fn id(&self) -> u16 {
         self.id
     }
@@ -196,19 +192,19 @@ impl Ethernet {
         &self.device
     }
 
-    /// Its queues, of which there are as many each way.
+    /// Returns its queues. There are as many receive as transmit queues.
     pub(super) fn queues(&self) -> Range<u16> {
         0..self.queues
     }
 
-    /// The event file of a receive queue's interrupt, if there is one.
+    /// Returns the event file of a receive queue's interrupt, if there is one.
     pub(super) fn interrupt_descriptor(&self, queue: u16) -> Option<RawFd> {
-        // SAFETY: asks only.
+        // SAFETY: only queries.
         let descriptor = unsafe { sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue) };
         (descriptor >= 0).then_some(descriptor)
     }
 
-    /// Has the device interrupt when a receive queue has a frame; whether it can.
+    /// Enables the interrupt of a receive queue. Returns whether the device supports that.
     pub(super) fn enable_interrupt(&self, queue: u16) -> bool {
         // SAFETY: the port is started.
         unsafe { sys::rte_eth_dev_rx_intr_enable(self.id, queue) == 0 }
@@ -219,13 +215,13 @@ impl Ethernet {
         unsafe { sys::rte_eth_dev_rx_intr_disable(self.id, queue) };
     }
 
-    /// Frames in a receive queue, as far as the driver tells.
+    /// Returns how many frames wait in a receive queue; 0 if the driver does not tell.
     pub(super) fn waiting(&self, queue: u16) -> usize {
         // SAFETY: the port is started and has this queue.
         usize::try_from(unsafe { sys::pinion_rx_waiting(self.id, queue) }).unwrap_or(0)
     }
 
-    /// The longest MTU that both the device and the pool's buffers allow.
+    /// Returns the largest MTU that both the device and the pool's buffers allow.
     fn mtu_max(&self, buffer_len: u32) -> u16 {
         let headroom = if self.driver() == "net_af_xdp" { XDP_HEADROOM } else { 0 };
         let fits = u16::try_from(buffer_len - headroom - FRAME_OVERHEAD).unwrap_or(u16::MAX);
@@ -246,7 +242,7 @@ impl Ethernet {
         // SAFETY: the port is configured.
         match unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) } {
             0 => Ok(()),
-            // Files and rings have none.
+            // File and ring devices have no MTU.
             code if code == -libc::ENOTSUP => Ok(()),
             code => Err(self.mtu_error(mtu, buffer_len, reason(code))),
         }
@@ -266,7 +262,7 @@ impl Ethernet {
         unsafe { sys::rte_eth_macaddr_get(self.id, &raw mut address) };
         let mut mac = address.addr_bytes;
         if self.driver() == "net_tap" {
-            // The device's address is that of the kernel's side. Two stations on one wire need two.
+            // The device's address is that of the kernel's side. Two stations on one wire need different addresses.
             mac[5] ^= 1;
         }
         mac
@@ -295,11 +291,11 @@ impl Ethernet {
         stats.imissed.saturating_add(stats.ierrors).saturating_add(stats.rx_nombuf)
     }
 
-    /// Stops the device, closes it and has DPDK forget it.
+    /// Stops the device, closes it and removes it from DPDK.
     fn close(&self) {
         let mut open = open_ports();
-        // SAFETY: the port is this value's, and nobody uses its queues any more. Stopping one that was not started does
-        // nothing.
+        // SAFETY: the port is this value's, and nothing uses its queues any more. To stop a port that was not started
+        // does nothing.
         unsafe {
             sys::rte_eth_dev_stop(self.id);
             sys::rte_eth_dev_close(self.id);
@@ -327,7 +323,7 @@ fn open_ports() -> MutexGuard<'static, BTreeSet<u16>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// DPDK's number for the device's port.
+/// Returns DPDK's number for the device's port.
 fn port_of(device: &Device) -> Option<u16> {
     let mut iterator = MaybeUninit::<sys::rte_dev_iterator>::zeroed();
     // SAFETY: initialises the iterator, which keeps nothing of the string.
@@ -364,7 +360,7 @@ fn refused(device: &Device, step: &'static str, code: i32) -> DpdkError {
             }
             None => String::new(),
         };
-    // Many drivers answer -1 to whatever went wrong.
+    // Many drivers return -1 for any failure.
     let reason = Some(log::told()).filter(|told| !told.is_empty()).unwrap_or_else(|| reason(code));
     DpdkError::Refused { device: device.text().to_owned(), step, reason, hint }
 }

@@ -1,4 +1,4 @@
-//! The kernel interface behind a virtual device: DPDK's drivers for these report a link that is always up.
+//! The kernel interface behind a virtual device. DPDK's drivers for these devices report a link that is always up.
 #![allow(unsafe_code)] // One ioctl, one socket option.
 
 use std::io;
@@ -8,23 +8,23 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::port::{LinkState, Promiscuous};
 
-/// An interface of the network namespace in which this was made.
+/// An interface of the network namespace in which this value was made.
 #[derive(Debug)]
 pub(super) struct Interface {
     socket: OwnedFd,
     index: u32,
 }
 
-/// Why an interface is not up.
+/// Why an interface's link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
-    /// It was not set up.
+pub(super) enum LinkDownReason {
+    /// The interface is administratively down.
     Down,
-    /// It is, but has no carrier.
+    /// It is up, but has no carrier.
     NoCarrier,
 }
 
-/// Whether the calling thread's namespace has an interface of this name.
+/// Returns whether the calling thread's namespace has an interface of this name.
 pub(super) fn exists(name: &str) -> bool {
     socket(AddressFamily::INET, SocketType::DGRAM, None)
         .is_ok_and(|socket| netdevice::name_to_index(socket, name).is_ok())
@@ -35,15 +35,16 @@ impl Interface {
         Ok(Self { socket: socket(AddressFamily::INET, SocketType::DGRAM, None)?, index })
     }
 
-    /// Its present name, unless it has left the namespace.
+    /// Returns its present name, unless it has left the namespace.
     pub(super) fn name(&self) -> Option<String> {
         netdevice::index_to_name(&self.socket, self.index).ok()
     }
 
-    /// Has it receive what is sent to groups of stations, as neighbour discovery is, and with [`Promiscuous::Yes`] what is
-    /// sent to any other; for as long as the returned socket is open. Its flags, which outlive us, stay as they are.
+    /// Makes the interface receive frames to multicast addresses, as neighbour discovery uses, and with
+    /// [`Promiscuous::Yes`] frames to any station. This lasts as long as the returned socket is open. The interface's
+    /// flags, which would outlive the process, stay unchanged.
     pub(super) fn widen(&self, promiscuous: Promiscuous) -> io::Result<OwnedFd> {
-        // Of no protocol: nothing is ever received by it.
+        // Without a protocol, the socket never receives a frame.
         let member = socket(AddressFamily::PACKET, SocketType::RAW, None)?;
         join(&member, self.index, libc::PACKET_MR_ALLMULTI)?;
         if promiscuous == Promiscuous::Yes {
@@ -52,7 +53,7 @@ impl Interface {
         Ok(member)
     }
 
-    /// Whether frames can pass it.
+    /// Returns whether frames can pass through it.
     pub(super) fn link(&self) -> LinkState {
         match self.obstacle() {
             Ok(None) => LinkState::Up,
@@ -61,12 +62,12 @@ impl Interface {
         }
     }
 
-    /// What keeps frames from passing, if anything.
-    pub(super) fn obstacle(&self) -> io::Result<Option<Obstacle>> {
+    /// Returns what keeps frames from passing, if anything.
+    pub(super) fn obstacle(&self) -> io::Result<Option<LinkDownReason>> {
         let name = netdevice::index_to_name(&self.socket, self.index)?;
         // SAFETY: all-zero bytes are a valid request.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // The kernel's names end before the last of the array's bytes, which stays zero.
+        // Interface names are shorter than the array, whose last byte stays zero.
         for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
             *to = from.cast_signed();
         }
@@ -74,12 +75,12 @@ impl Interface {
         if unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the flags are what was written.
+        // SAFETY: the flags are the member that was written.
         let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
         Ok(if flags & libc::IFF_UP == 0 {
-            Some(Obstacle::Down)
+            Some(LinkDownReason::Down)
         } else if flags & libc::IFF_RUNNING == 0 {
-            Some(Obstacle::NoCarrier)
+            Some(LinkDownReason::NoCarrier)
         } else {
             None
         })

@@ -1,26 +1,56 @@
-//! DPDK's log: into `tracing`, and into the errors of what is being opened.
+//! Forwards DPDK's log to `tracing`, and into the errors of what is being opened.
 //!
-//! Drivers report as errors what is none (a tap that finds no traffic control in the kernel), and say what is wrong
-//! only in their log. So while something is being started or opened, their messages are collected; if it fails they
-//! become part of the error. At all other times they are warnings.
+//! Drivers log errors that are none (a tap that finds no traffic control in the kernel), and describe real errors only
+//! in their log. So while DPDK is started or a device is opened, their messages are collected. If that fails, they
+//! become part of the error. At all other times they are warnings, limited in number per second, because a driver may
+//! log something for each frame.
 #![allow(unsafe_code)] // Called by DPDK.
 
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use pinion_dpdk_sys as sys;
 
-/// Most messages that are kept, of one opening.
+/// The most messages that are collected for one opening.
 const COLLECTED_MAX: usize = 16;
-/// Most messages that an error repeats.
+/// The most messages that an error repeats.
 const TOLD_MAX: usize = 3;
 
-/// One opening at a time, so that messages belong to it.
+/// The most warnings that are logged per second.
+const WARNINGS_PER_SECOND: u32 = 20;
+
+/// Allows one opening at a time, so that messages can be attributed to it.
 static OPENING: Mutex<()> = Mutex::new(());
-/// Its messages, while there is one.
+/// The messages of the current opening, if there is one.
 static COLLECTED: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
-/// Collects what DPDK logs until it is dropped.
+/// How many warnings were logged recently.
+static LOGGED: Mutex<Option<Logged>> = Mutex::new(None);
+
+struct Logged {
+    since: Instant,
+    count: u32,
+    /// Messages suppressed since the last one that was logged.
+    left_out: u64,
+}
+
+impl Logged {
+    /// Returns how many messages were suppressed before this one, or `None` if this one is to be suppressed as well.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.count) = (now, 0);
+        }
+        if self.count >= WARNINGS_PER_SECOND {
+            self.left_out += 1;
+            return None;
+        }
+        self.count += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Collects DPDK's log messages until it is dropped.
 pub(crate) struct Collector {
     _turn: MutexGuard<'static, ()>,
 }
@@ -39,16 +69,16 @@ impl Drop for Collector {
     }
 }
 
-/// What DPDK has said since the collection began, in a few words; empty if nothing.
+/// Returns a summary of DPDK's messages since the collection began; empty if there are none.
 pub(crate) fn told() -> String {
     let messages = collected().clone().unwrap_or_default();
-    // DPDK's core only repeats that something failed.
+    // Messages of DPDK's core only repeat that something failed.
     let (core, drivers): (Vec<_>, Vec<_>) = messages.into_iter().partition(|message| message.starts_with("EAL: "));
     let telling = if drivers.is_empty() { core } else { drivers };
     telling[..telling.len().min(TOLD_MAX)].join("; ")
 }
 
-/// Hands DPDK's log to this module. To be called once, before DPDK is started.
+/// Redirects DPDK's log to this module. Must be called once, before DPDK is started.
 pub(crate) fn capture() {
     // SAFETY: DPDK is not running; `take` does not unwind.
     if unsafe { sys::pinion_log_to(Some(take)) } != 0 {
@@ -71,6 +101,30 @@ unsafe extern "C" fn take(text: *const c_char, len: usize, level: u32) {
                 messages.push(message);
             }
         }
-        None => tracing::warn!(target: "dpdk", level, "{message}"),
+        None => {
+            let now = Instant::now();
+            let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+            let logged = logged.get_or_insert(Logged { since: now, count: 0, left_out: 0 });
+            if let Some(left_out) = logged.admit(now) {
+                tracing::warn!(target: "dpdk", level, left_out, "{message}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_logs_for_each_frame_is_limited_to_some_messages_a_second() {
+        let start = Instant::now();
+        let mut logged = Logged { since: start, count: 0, left_out: 0 };
+        let mut heard = |now| (0..100).filter_map(|_| logged.admit(now)).collect::<Vec<_>>();
+        assert_eq!(heard(start), [0; 20]);
+        let mut next = vec![80];
+        next.resize(20, 0);
+        assert_eq!(heard(start + Duration::from_secs(1)), next);
+        assert_eq!(heard(start + Duration::from_millis(1500)), []);
     }
 }

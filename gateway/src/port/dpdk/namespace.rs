@@ -1,4 +1,4 @@
-//! Doing something inside another network namespace.
+//! Runs code inside another network namespace.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::error::DpdkError;
 
-/// The network namespace in which a device lives: the process's own, or another that is kept open.
+/// The network namespace that contains a device: the process's own, or another that is kept open.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Namespace(Option<Arc<Other>>);
 
@@ -20,7 +20,7 @@ struct Other {
 }
 
 impl Namespace {
-    /// Opens the namespace at `path` (such as `/run/netns/NAME`), or names the present one.
+    /// Opens the namespace at `path` (such as `/run/netns/NAME`). Without a path, it is the present one.
     pub(super) fn open(path: Option<&Path>) -> Result<Self, DpdkError> {
         let Some(path) = path else { return Ok(Self(None)) };
         match File::open(path) {
@@ -29,7 +29,7 @@ impl Namespace {
         }
     }
 
-    /// Does something inside the namespace, on a thread that ends with it, so that no other thread changes its own.
+    /// Runs `work` inside the namespace, on a thread that ends with it, so that no other thread changes its namespace.
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, DpdkError> {
         let Some(other) = &self.0 else { return Ok(work()) };
         let error = |error| DpdkError::Namespace { path: other.path.clone(), error };

@@ -1,4 +1,4 @@
-//! The mbufs that frames lie in, as buffers.
+//! The mbufs that hold frames, as buffers.
 //!
 //! ```text
 //!   mempool  [ rte_mbuf | headroom 128 | data 2048 ] [ rte_mbuf | ... ] ...
@@ -6,8 +6,8 @@
 //!             ^ Buffer::token
 //! ```
 //!
-//! The pool's memory stays while any buffer is out: it is freed with the last handle if all buffers are back, and never
-//! otherwise.
+//! The pool's memory stays while any buffer is out. It is freed with the last handle if all buffers are back, and
+//! otherwise never.
 #![allow(unsafe_code)] // Turns mbufs into buffers and back.
 
 use std::ffi::{CString, c_uint, c_void};
@@ -20,16 +20,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pinion_dpdk_sys as sys;
 use pinion_mma::buffer::{Buffer, Frame};
 
+use super::eal::Eal;
 use super::error::{DpdkError, last_reason};
-use crate::eal::Eal;
 use crate::port::BufferPool;
 
-/// Bytes of a frame that a buffer of the pool holds, at least.
+/// Bytes of a frame that a buffer of the pool holds at least.
 pub const BUFFER_LEN: u16 = 2048;
-/// Memory per buffer, DPDK's own of it included, rounded up.
+/// Memory per buffer in bytes, including DPDK's own, rounded up.
 pub(crate) const BUFFER_FOOTPRINT: u64 = 2560;
 
-/// Most mbufs that move in one call.
+/// The most mbufs that are moved in one call.
 pub(super) const BURST: usize = sys::PINION_BURST_MAX as usize;
 
 const CACHE_BUFFERS: u32 = 256;
@@ -37,43 +37,43 @@ const ANY_SOCKET: i32 = -1;
 
 /// A handle of a gateway's pool of mbufs.
 ///
-/// Handles may be used from several threads; each handle from one at a time.
+/// Handles may be used from several threads, but each handle only by one at a time.
 pub struct DpdkPool {
     mempool: Arc<Mempool>,
     mbufs: Box<[*mut sys::rte_mbuf; BURST]>,
     frames: Vec<Frame>,
 }
 
-// SAFETY: the arrays are room for one call's arguments and hold nothing between calls.
+// SAFETY: the arrays hold the arguments of one call, and nothing between calls.
 unsafe impl Send for DpdkPool {}
 
-/// A mempool, and where its mbufs lie.
+/// A mempool, and the addresses of its mbufs.
 #[derive(Debug)]
 pub(super) struct Mempool {
     raw: NonNull<sys::rte_mempool>,
-    /// The pieces of memory that hold its mbufs and nothing else; in ordinary operation there is one.
+    /// The pieces of memory that hold its mbufs and nothing else; ordinarily there is one.
     pieces: Vec<Range<usize>>,
     buffers: u32,
-    /// Keeps DPDK running, and goes after the pool.
+    /// Keeps DPDK running; dropped after the pool.
     eal: Option<Eal>,
 }
 
-// SAFETY: a mempool may be used by any thread; DPDK synchronises access to it.
+// SAFETY: any thread may use a mempool; DPDK synchronises access to it.
 unsafe impl Send for Mempool {}
 // SAFETY: as above.
 unsafe impl Sync for Mempool {}
 
-/// An array to fill with mbufs.
+/// Returns an array to fill with mbufs.
 pub(super) fn no_mbufs() -> Box<[*mut sys::rte_mbuf; BURST]> {
     Box::new([null_mut(); BURST])
 }
 
-/// Appends frames that the shim writes, up to `max`, by a function that is given the place for the first; returns how many. At
-/// most [`BURST`] at a time.
+/// Appends up to `max` frames, but at most [`BURST`]. `write` writes them, from the address that it is given on.
+/// Returns how many.
 ///
 /// # Safety
-/// The function writes the first so many `pinion_frame`s, at most as many as it is told, each of a plain mbuf (one segment, not
-/// shared) that is the caller's alone, and returns how many.
+/// `write` must write the first so many `pinion_frame`s, at most as many as it is told, and return how many. Each must
+/// be of a plain mbuf (one segment, not shared) that belongs to the caller alone.
 pub(super) unsafe fn append(
     frames: &mut Vec<Frame>,
     max: usize,
@@ -83,8 +83,9 @@ pub(super) unsafe fn append(
     frames.reserve(max);
     let count = usize::from(write(frames.spare_capacity_mut().as_mut_ptr().cast(), max as u16));
     debug_assert!(count <= max);
-    // SAFETY: there was room, and so many are written, each of them a `Frame` by its layout; data and token are addresses in
-    // an mbuf, the data area belongs to it, and whoever has the mbuf has its length within its capacity.
+    // SAFETY: there was room, and so many are written, each of them a `Frame` by its layout; data and token are
+    // addresses in an mbuf, the data area belongs to it, and its length is within its capacity, as for every mbuf that
+    // has an owner.
     unsafe { frames.set_len(frames.len() + count) };
     count
 }
@@ -101,7 +102,7 @@ impl DpdkPool {
     /// Makes a pool of `buffers` buffers. One less than a power of two uses memory best.
     ///
     /// # Errors
-    /// If there is not enough of the memory that DPDK was started with.
+    /// If the memory that DPDK was started with does not suffice.
     pub fn new(eal: &Eal, buffers: u32) -> Result<Self, DpdkError> {
         static POOLS: AtomicU32 = AtomicU32::new(0);
         let name = CString::new(format!("pinion{}", POOLS.fetch_add(1, Ordering::Relaxed))).expect("no zero byte");
@@ -111,7 +112,7 @@ impl DpdkPool {
         let raw = unsafe { sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, cache, 0, room, ANY_SOCKET) };
         let raw = NonNull::new(raw).ok_or_else(|| DpdkError::Pool { buffers, reason: last_reason() })?;
         let mut pieces = Vec::<Range<usize>>::new();
-        // SAFETY: `note_piece` takes a vector behind the pointer, which is to one that outlives the call.
+        // SAFETY: `note_piece` expects a pointer to a vector, and this one outlives the call.
         unsafe { sys::rte_mempool_mem_iter(raw.as_ptr(), Some(note_piece), (&raw mut pieces).cast()) };
         Ok(Self::of(Arc::new(Mempool { raw, pieces: joined(pieces), buffers, eal: Some(eal.clone()) })))
     }
@@ -120,12 +121,12 @@ impl DpdkPool {
         Self { mempool, mbufs: no_mbufs(), frames: Vec::with_capacity(BURST) }
     }
 
-    /// The mempool behind this handle.
+    /// Returns the mempool behind this handle.
     pub(super) fn mempool(&self) -> &Arc<Mempool> {
         &self.mempool
     }
 
-    /// Buffers that are in the pool now, caches included.
+    /// Returns how many buffers are in the pool now, including its caches.
     #[must_use]
     pub fn available(&self) -> usize {
         self.mempool.available() as usize
@@ -139,13 +140,13 @@ unsafe extern "C" fn note_piece(
     piece: *mut sys::rte_mempool_memhdr,
     _: c_uint,
 ) {
-    // SAFETY: `DpdkPool::new` passes a vector that nobody else uses meanwhile; DPDK passes a valid piece.
+    // SAFETY: `DpdkPool::new` passes a vector that nothing else uses meanwhile; DPDK passes a valid piece.
     let (pieces, piece) = unsafe { (&mut *pieces.cast::<Vec<Range<usize>>>(), &*piece) };
     let start = piece.addr.addr();
     pieces.push(start..start + piece.len);
 }
 
-/// The same addresses in as few ranges as possible.
+/// Merges adjoining ranges.
 fn joined(mut pieces: Vec<Range<usize>>) -> Vec<Range<usize>> {
     pieces.sort_by_key(|piece| piece.start);
     let mut whole: Vec<Range<usize>> = Vec::new();
@@ -163,7 +164,7 @@ impl Mempool {
         self.raw.as_ptr()
     }
 
-    /// Whether these are bytes of an mbuf of this pool: whether they lie in memory that only these have.
+    /// Returns whether these bytes are of an mbuf of this pool, that is, lie in memory that only its mbufs use.
     #[inline]
     pub(super) fn owns(&self, bytes: &[u8]) -> bool {
         let data = bytes.as_ptr().addr();
@@ -184,8 +185,8 @@ impl Drop for Mempool {
             unsafe { sys::rte_mempool_free(self.raw.as_ptr()) };
         } else {
             let out = self.buffers - available;
-            tracing::debug!(out, "a pool stays, since some of its buffers were not given back");
-            // Whoever has them may use them: DPDK must not be stopped either.
+            tracing::debug!(out, "a pool is not freed, because some of its buffers were not returned");
+            // The owners of these buffers may use them, so DPDK must not be stopped either.
             std::mem::forget(self.eal.take());
         }
     }
@@ -203,7 +204,7 @@ impl BufferPool for DpdkPool {
         while taken < count {
             let wanted = (count - taken).min(BURST);
             let mempool = self.mempool.raw();
-            // SAFETY: allocates plain mbufs that nobody else has.
+            // SAFETY: allocates plain mbufs that nothing else uses.
             let got =
                 unsafe { append(&mut self.frames, wanted, |place, max| sys::pinion_alloc_burst(mempool, place, max)) };
             buffers.extend(self.frames.drain(..).map(Frame::into_buffer));

@@ -1,6 +1,7 @@
 //! A port on a DPDK device, with one or several queues each way.
 #![allow(unsafe_code)] // Calls the device's driver.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use super::alarms::{Alarms, OpenFiles};
 use super::device::Device;
 use super::error::DpdkError;
 use super::ethernet::Ethernet;
-use super::interface::{self, Interface, Obstacle};
+use super::interface::{self, Interface, LinkDownReason};
+use super::lengths::Lengths;
 use super::log;
 use super::namespace::Namespace;
+use super::offers::{self, Outcome};
 use super::pool::{BURST, DpdkPool, append, no_mbufs};
 use super::send_room;
 use super::signals::NoFreeSignals;
-use crate::port::{Alarm, BufferPool, FRAME_OVERHEAD, LinkState, Port, PortCounters, PortFacts, Promiscuous};
+use crate::port::{Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, Promiscuous, Unfit, unfit_for};
 
-/// How often a burst is offered to a device that takes less than all of it.
-const TRANSMIT_TRIES: usize = 16;
-/// The queue that all frames leave by, so that none overtakes another: it is one thread that transmits.
+/// The queue that all frames leave by, so that none overtakes another. Only one thread transmits.
 const TRANSMIT_QUEUE: u16 = 0;
 
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -35,28 +36,28 @@ const _: () = {
     assert!(sys::PINION_L4_CHECKSUM_BAD == pinion_abi::RX_L4_CHECKSUM_BAD);
 };
 
-/// How a port is opened.
+/// The settings with which a port is opened.
 #[derive(Clone, Debug)]
 pub struct PortConfig {
     /// The port's name.
     pub name: String,
     /// The device, in DPDK's notation.
     pub device: String,
-    /// The longest payload of a frame in bytes. Set on the device, and on the kernel interface of a virtual one.
+    /// The longest payload of a frame, in bytes. Set on the device, and on the kernel interface of a virtual device.
     pub mtu: u16,
-    /// Receive queues, over which the device spreads flows, and as many to transmit by.
+    /// The number of receive queues, over which the device spreads flows, and also the number of transmit queues.
     pub queues: u16,
     /// Whether frames for other stations are received too.
     pub promiscuous: Promiscuous,
     /// How long the link may take to come up.
     pub link_timeout: Duration,
-    /// The network namespace to open the device in, if not the process's own: a file as `/run/netns/NAME`. A tap device
-    /// appears there, and `iface=` names an interface there.
+    /// The network namespace in which to open the device, if not the process's own: a file such as `/run/netns/NAME`. A
+    /// tap device appears there, and `iface=` names an interface there.
     pub network_namespace: Option<PathBuf>,
 }
 
 impl PortConfig {
-    /// A port of the usual MTU, with one queue, whose link may take five seconds to come up.
+    /// Returns the settings of a port with an MTU of 1500 and one queue, whose link may take five seconds to come up.
     #[must_use]
     pub fn new(name: &str, device: &str) -> Self {
         Self {
@@ -74,23 +75,23 @@ impl PortConfig {
 /// A port on a device that DPDK drives. Dropping it stops the device and removes it from DPDK: a tap disappears.
 pub struct DpdkPort {
     name: String,
-    /// Before the device, which is free for others only when its files are closed.
+    /// Dropped before the device, which is free for others only when its files are closed.
     alarms: Alarms,
-    /// What the interface that the device sits on receives besides, while this is open.
+    /// While this is open, the interface that the device is attached to receives additional frames.
     _member: Option<OwnedFd>,
     ethernet: Ethernet,
     interface: Option<Interface>,
-    frame_len_max: u32,
+    lengths: Lengths,
     promiscuous: Promiscuous,
-    /// The queue that is received from first, so that none is always last.
+    /// The queue that is polled first. It changes with each call, so that no queue is always last.
     first_queue: u16,
     burst: Burst,
     counters: Arc<PortCounters>,
-    /// After the device, which gives its buffers back when it is closed.
+    /// Dropped after the device, which returns its buffers when it is closed.
     pool: DpdkPool,
 }
 
-/// Room for the arguments of one call.
+/// Space for the arguments of one call.
 struct Burst {
     mbufs: Box<[*mut sys::rte_mbuf; BURST]>,
     unfit: Vec<Buffer>,
@@ -103,7 +104,7 @@ impl DpdkPort {
     /// Opens a device whose frames lie in buffers of `pool`, and waits for its link.
     ///
     /// # Errors
-    /// A sentence that names the device and what to do about it.
+    /// An error whose message names the device and what to do.
     pub fn open(config: &PortConfig, pool: &DpdkPool) -> Result<Self, DpdkError> {
         let device = Device::parse(&config.device)?.with_queues(config.queues)?;
         let namespace = Namespace::open(config.network_namespace.as_deref())?;
@@ -111,7 +112,7 @@ impl DpdkPort {
         let _collector = log::Collector::start();
         let _signals = device.name().starts_with("net_tap").then(NoFreeSignals::take);
         let port = namespace.run(move || Self::open_inside(config, device, inside, pool))?;
-        crate::eal::keep_files_from_children();
+        super::eal::keep_files_from_children();
         port
     }
 
@@ -133,13 +134,14 @@ impl DpdkPort {
         let sits_on = interface.as_ref().filter(|_| ethernet.device().underlying_interface().is_some());
         let member = sits_on.map(|interface| interface.widen(config.promiscuous)).transpose();
         let watch_error = |error| DpdkError::Watch { device: config.device.clone(), error };
+        let lengths = Lengths::of(config.mtu, ethernet.device());
         let port = Self {
             name: config.name.clone(),
             alarms,
             _member: member.map_err(watch_error)?,
             ethernet,
             interface,
-            frame_len_max: u32::from(config.mtu) + FRAME_OVERHEAD,
+            lengths,
             promiscuous: config.promiscuous,
             first_queue: 0,
             burst: Burst { mbufs: no_mbufs(), unfit: Vec::with_capacity(BURST) },
@@ -173,42 +175,42 @@ impl DpdkPort {
         let Some(interface) = &self.interface else { return "it reports no link; is its cable plugged in?".to_owned() };
         let name = interface.name().unwrap_or_default();
         match interface.obstacle() {
-            Ok(Some(Obstacle::Down)) => format!("its interface `{name}` is down; `ip link set {name} up`"),
-            Ok(Some(Obstacle::NoCarrier)) => format!("its interface `{name}` has no carrier; set its far end up"),
+            Ok(Some(LinkDownReason::Down)) => format!("its interface `{name}` is down; `ip link set {name} up`"),
+            Ok(Some(LinkDownReason::NoCarrier)) => format!("its interface `{name}` has no carrier; set its far end up"),
             Ok(None) => "it came up too late".to_owned(),
             Err(error) => format!("its interface cannot be watched: {error}"),
         }
     }
 
-    /// Offers frames, [`BURST`] at most, to the device, frees what it does not take, returns what it took. All of them are the
-    /// caller's to forget.
+    /// Offers at most [`BURST`] frames to the device and frees those that it does not take. Returns how many it took.
+    /// The caller must forget all of them.
     fn send(&mut self, frames: &[Frame]) -> usize {
         let (id, mbufs) = (self.ethernet.id(), &mut self.burst.mbufs[..frames.len()]);
-        // SAFETY: a `Frame` is a `pinion_frame`; `transmit` has found these to be of the port's pool, so that their tokens are
-        // plain mbufs, which they give up, each with room for its length. There is room for as many pointers.
+        // SAFETY: a `Frame` is a `pinion_frame`; `transmit` has checked that these are of the port's pool, so their
+        // tokens are plain mbufs, which they give up, each with room for its length. There is room for as many
+        // pointers.
         let bytes = unsafe { sys::pinion_tx_prepare(frames.as_ptr().cast(), mbufs.as_mut_ptr(), frames.len() as u16) };
-        let mut sent = 0;
-        for _ in 0..TRANSMIT_TRIES {
-            let rest = &mut mbufs[sent..];
-            // SAFETY: mbufs that are this function's. The device is started, and `&mut self` keeps other threads away from
-            // its queue.
-            sent +=
-                usize::from(unsafe { sys::pinion_tx_burst(id, TRANSMIT_QUEUE, rest.as_mut_ptr(), rest.len() as u16) });
-            if sent == frames.len() {
-                break;
-            }
-            std::hint::spin_loop();
+        let mbufs = mbufs.as_mut_ptr();
+        let take = |range: Range<usize>| {
+            // SAFETY: `range` lies within the burst, and holds mbufs that are this function's: those that the device took, and those
+            // that were freed, lie before it. The device is started, and `&mut self` keeps other threads away from its queue.
+            unsafe { sys::pinion_tx_burst(id, TRANSMIT_QUEUE, mbufs.add(range.start), range.len() as u16).into() }
+        };
+        let mut lost_bytes = 0;
+        let lose = |at: usize| {
+            lost_bytes += u64::from(frames[at].len());
+            // SAFETY: an mbuf of the burst that the device did not take, and that is not used again.
+            unsafe { sys::pinion_free_burst(mbufs.add(at), 1) };
+        };
+        let Outcome { sent, full, refused } = offers::offer(frames.len(), take, lose);
+        let counters = &self.counters.sent;
+        counters.frames.add(sent);
+        counters.bytes.add(u64::from(bytes) - lost_bytes);
+        if full + refused > 0 {
+            counters.dropped_full.add(full);
+            counters.dropped_refused.add(refused);
         }
-        let (counters, mut bytes) = (&self.counters.sent, u64::from(bytes));
-        if let rest @ [_, ..] = &mut mbufs[sent..] {
-            // SAFETY: what the device did not take is still this function's.
-            unsafe { sys::pinion_free_burst(rest.as_mut_ptr(), rest.len() as u16) };
-            counters.dropped_full.add(rest.len() as u64);
-            bytes -= frames[sent..].iter().map(|frame| u64::from(frame.len())).sum::<u64>();
-        }
-        counters.frames.add(sent as u64);
-        counters.bytes.add(bytes);
-        sent
+        sent as usize
     }
 
     fn receive_from(&mut self, queue: u16, frames: &mut Vec<Frame>, max: usize) -> usize {
@@ -218,8 +220,8 @@ impl DpdkPort {
         while received < max {
             let wanted = (max - received).min(BURST);
             let mut burst = sys::pinion_burst { bytes: 0, rejected: 0 };
-            // SAFETY: the device is started and has this queue, and `&mut self` keeps other threads away from it. It gives
-            // these mbufs away, and the shim has found them plain and of our pool.
+            // SAFETY: the device is started and has this queue, and `&mut self` keeps other threads away from it. It
+            // gives up these mbufs, and the shim has checked that they are plain and of this pool.
             let count = unsafe {
                 append(frames, wanted, |place, max| {
                     sys::pinion_rx_burst(id, queue, mempool, place, max, &raw mut burst)
@@ -236,31 +238,32 @@ impl DpdkPort {
         received
     }
 
-    /// Whether the frame can leave by this port: neither empty nor too long, and in a buffer of its pool.
+    /// Returns whether the frame can be sent as it is: neither too short nor too long, and in a buffer of the port's
+    /// pool.
     #[inline]
     fn is_fit(&self, frame: &Frame) -> bool {
-        (1..=self.frame_len_max).contains(&frame.len()) && self.pool.mempool().owns(frame.bytes())
+        self.lengths.is_any_fit(frame.len()) && self.pool.mempool().owns(frame.bytes())
     }
 
-    /// Takes out what cannot leave.
-    #[cold]
-    fn drop_unfit_of(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) {
+    /// Pads frames that are too short, and removes those that cannot be sent.
+    #[inline(never)]
+    fn make_fit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) {
         let mut at = 0;
-        while let Some(frame) = frames.get(at) {
-            if self.is_fit(frame) {
+        while let Some(frame) = frames.get_mut(at) {
+            let bytes = frame.bytes();
+            let length = unfit_for(frame.len(), self.lengths.max_of(bytes));
+            let unfit = length.or_else(|| (!self.pool.mempool().owns(bytes)).then_some(Unfit::Other));
+            let Some(why) = unfit else {
+                self.lengths.pad(frame);
                 at += 1;
                 continue;
-            }
+            };
+            self.counters.sent.count_unfit(why);
             self.burst.unfit.push(frames.remove(at).into_buffer());
             if self.burst.unfit.len() == BURST {
-                self.drop_unfit(pool);
+                pool.give(&mut self.burst.unfit);
             }
         }
-        self.drop_unfit(pool);
-    }
-
-    fn drop_unfit(&mut self, pool: &mut dyn BufferPool) {
-        self.counters.sent.dropped_unfit.add(self.burst.unfit.len() as u64);
         pool.give(&mut self.burst.unfit);
     }
 }
@@ -287,9 +290,9 @@ impl Port for DpdkPort {
         self.promiscuous
     }
 
-    /// Allocates nothing, locks nothing and waits for nothing; at most `max` frames, in bursts of 64. Some drivers
-    /// (`net_tap`, `net_af_xdp`) make a system call per frame or per burst. Some that work on vectors find nothing at
-    /// all if `max` is below 32.
+    /// Allocates nothing, takes no lock and does not block. Receives at most `max` frames, in bursts of 64. Some
+    /// drivers (`net_tap`, `net_af_xdp`) make a system call per frame or per burst. Some vectorised drivers receive
+    /// nothing if `max` is below 32.
     fn receive(&mut self, frames: &mut Vec<Frame>, max: usize) -> usize {
         let (queues, mut received) = (self.ethernet.queues().end, 0);
         for turn in 0..queues {
@@ -302,11 +305,11 @@ impl Port for DpdkPort {
         received
     }
 
-    /// Allocates nothing and locks nothing; each burst of 64 is offered to the device at most 16 times.
-    /// Virtual devices make system calls.
+    /// Allocates nothing and takes no lock. Each burst of 64 is offered to the device a bounded number of times
+    /// (`offers.rs`). Virtual devices make system calls.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize {
         if !frames.iter().all(|frame| self.is_fit(frame)) {
-            self.drop_unfit_of(frames, pool);
+            self.make_fit(frames, pool);
         }
         let sent = frames.chunks(BURST).map(|burst| self.send(burst)).sum();
         frames.clear();

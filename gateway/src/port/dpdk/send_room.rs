@@ -1,20 +1,20 @@
-//! Room to send, for devices that are sockets of the kernel's.
+//! Send buffer room, for devices that are sockets of the kernel.
 //!
-//! Such a driver puts frames into a ring and asks the kernel to send what is there. The kernel sends as much as the socket's
-//! buffer has room for, some 300 frames by default, and leaves the rest until it is asked again: with the next frame,
-//! whenever that comes.
+//! The driver of such a device puts frames into a ring and asks the kernel to send them. The kernel sends as many as
+//! fit into the socket's send buffer, some 300 frames by default. It leaves the rest until it is asked again, which
+//! only happens with the next frame.
 
 use std::os::fd::OwnedFd;
 
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 
-/// More than a driver's ring of frames takes up in the kernel; nothing is reserved.
+/// More than a driver's ring of frames takes up in the kernel. Nothing is reserved. In bytes.
 const SEND_BYTES: usize = 256 << 20;
 
-/// Gives each of these that is a socket room for all that its driver's ring can hold.
+/// Enlarges the send buffer of each file that is a socket, so that it has room for the driver's whole ring.
 pub(super) fn widen(files: &[OwnedFd]) {
     for file in files {
-        // Fails for taps, which are no sockets, and without the right to: then the default holds.
+        // Fails for taps, which are no sockets, and without privileges: then the default stays.
         let _ = set_socket_send_buffer_size_force(file, SEND_BYTES);
     }
 }

@@ -1,8 +1,8 @@
-//! The C SDK's `pinion/abi.h`, made of the ABI crate: [`header`].
+//! Generates the C SDK's `pinion/abi.h` from the ABI crate: [`header`].
 //!
-//! The build script finds out which constants, structs and enums there are and what is said of them, the compiler what their values and
-//! offsets are. So what is added to the contract is in the header as soon as it is written anew, by `cargo run -p pinion-c-header`; until
-//! then a test fails. [`assertions`] is C that compiles only where a C compiler lays all of it out as Rust does.
+//! The build script collects the constants, structs and enums with their documentation; the compiler adds their values and offsets. So an
+//! addition to the contract appears in the header as soon as `cargo run -p pinion-c-header` writes it again; until then a test fails.
+//! [`assertions`] is C code that compiles only if a C compiler lays everything out as Rust does.
 #![forbid(unsafe_code)]
 
 mod names;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 use names::{constant_of, decimal, type_of};
 
-/// Something of the contract.
+/// An item of the contract.
 enum Item {
     Constant { name: &'static str, docs: &'static str, value: Value },
     Struct { name: &'static str, docs: &'static str, size: usize, align: usize, fields: &'static [Field] },
@@ -24,10 +24,10 @@ enum Value {
         value: i128,
     },
     Text(&'static str),
-    /// In C the elements of an array's initializer.
+    /// An array of texts: in C the elements of an initializer.
     Texts(&'static [&'static str]),
-    /// What C has no words for.
-    #[allow(dead_code)] // Nothing of the contract is such at present.
+    /// A value that C cannot express.
+    #[allow(dead_code)] // The contract has no such value at present.
     Other,
 }
 
@@ -49,7 +49,7 @@ const OPENING: &str = "\
 #include <stdint.h>
 ";
 
-/// The text of `pinion/abi.h`.
+/// Returns the text of `pinion/abi.h`.
 #[must_use]
 pub fn header() -> String {
     let mut text = OPENING.to_owned();
@@ -84,7 +84,7 @@ fn structure(name: &str, docs: &str, align: usize, fields: &[Field]) -> String {
     for (number, Field { name, docs, ty, .. }) in fields.iter().enumerate() {
         let (ty, count) =
             ty.split_once(';').map_or((*ty, String::new()), |(ty, count)| (ty, format!("[{}]", names::count(count))));
-        // The struct is aligned as its first field is.
+        // The first field's alignment sets that of the struct.
         let aligned = if number == 0 { format!(" __attribute__((aligned({align})))") } else { String::new() };
         let ty = names::c_type(ty);
         writeln!(text, "{}    {ty} {name}{count}{aligned};", comment(docs, "    ")).expect("memory takes all");
@@ -102,7 +102,8 @@ fn enumeration(name: &str, docs: &str, variants: &[(&str, &str, i128)]) -> Strin
     text + "};\n"
 }
 
-/// Declarations of the calls, of what the documentation of each `IMPORT_` constant begins with: `` `clock() -> i64`: ... ``.
+/// Returns declarations of the calls, made from the signature at the start of each `IMPORT_` constant's documentation: `` `clock() -> i64`:
+/// ... ``.
 fn imports() -> String {
     let mut text = "\n/* The calls themselves, as WebAssembly has them. */\n#if defined(__wasm__)\n".to_owned();
     for item in ITEMS {
@@ -118,7 +119,7 @@ fn imports() -> String {
     text + "#endif\n"
 }
 
-/// Documentation as a comment. What rustdoc makes links of are C's names here.
+/// Formats documentation as a C comment, and replaces rustdoc links by C names.
 fn comment(docs: &str, indent: &str) -> String {
     if docs.is_empty() {
         return String::new();
@@ -144,7 +145,7 @@ fn comment(docs: &str, indent: &str) -> String {
     text
 }
 
-/// C of nothing but assertions, on everything that C lays out.
+/// Returns C code that consists of assertions on the layout of every item.
 #[must_use]
 pub fn assertions() -> String {
     let mut text = "#include <stddef.h>\n#include <pinion/abi.h>\n".to_owned();

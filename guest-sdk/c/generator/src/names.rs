@@ -1,6 +1,6 @@
-//! How names, types and numbers of Rust are written in C.
+//! Writes Rust's names, types and numbers in C.
 
-/// `PoolHeader` as `pool_header`.
+/// Converts `PoolHeader` to `pool_header`.
 pub(crate) fn snake(name: &str) -> String {
     let mut text = String::new();
     for (at, letter) in name.char_indices() {
@@ -12,22 +12,22 @@ pub(crate) fn snake(name: &str) -> String {
     text
 }
 
-/// A type's name behind `struct` or `enum`.
+/// Returns a type's name for use after `struct` or `enum`.
 pub(crate) fn type_of(name: &str) -> String {
     format!("pinion_{}", snake(name))
 }
 
-/// A constant's name.
+/// Returns a constant's name.
 pub(crate) fn constant_of(name: &str) -> String {
     format!("PINION_{name}")
 }
 
-/// How many elements an array has: a number, or a constant.
+/// Returns an array's length: a number, or a constant's name.
 pub(crate) fn count(count: &str) -> String {
     if count.starts_with(|digit: char| digit.is_ascii_digit()) { count.to_owned() } else { constant_of(count) }
 }
 
-/// What documentation names: a constant, a type, or a type's field.
+/// Returns the C name of a link target in documentation: a constant, a type, or a type's field.
 pub(crate) fn linked(name: &str) -> String {
     match name.split_once("::") {
         Some((ty, field)) => format!("{}.{field}", type_of(ty)),
@@ -36,33 +36,33 @@ pub(crate) fn linked(name: &str) -> String {
     }
 }
 
-/// A field's type.
+/// Returns a field's type.
 pub(crate) fn c_type(ty: &str) -> String {
     match ty {
         "u8" | "u16" | "u32" | "u64" | "i8" | "i16" | "i32" | "i64" => {
             let (sign, bits) = ty.split_at(1);
             format!("{}int{bits}_t", if sign == "u" { "u" } else { "" })
         }
-        // Addresses and sizes of a guest, whose words have 32 bits.
+        // Addresses and sizes in a guest have 32 bits.
         "usize" => "uint32_t".to_owned(),
         "isize" => "int32_t".to_owned(),
         other => format!("struct {}", type_of(other)),
     }
 }
 
-/// A number of a type, for the preprocessor as well.
+/// Formats a number of a type so that the preprocessor accepts it as well.
 pub(crate) fn decimal(ty: &str, value: i128) -> String {
     let suffix = match ty {
         "u64" => "ull",
         "i64" => "ll",
-        // What fits into an int is one, so that it can be part of a text as well.
+        // A number that fits into an int has no suffix, so that it can be part of a text as well.
         _ if value > i32::MAX.into() => "u",
         _ => "",
     };
     if value < 0 { format!("({value}{suffix})") } else { format!("{value}{suffix}") }
 }
 
-/// The declaration of a call, of documentation that begins with its signature.
+/// Returns the declaration of a call from documentation that begins with its signature.
 pub(crate) fn import(name: &str, docs: &str) -> Option<String> {
     let signature = docs.strip_prefix('`')?.split('`').next()?;
     let (parameters, result) = signature.strip_prefix(name)?.strip_prefix('(')?.split_once(')')?;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signature_declares_nothing() {
+    fn text_that_is_not_a_signature_declares_nothing() {
         assert_eq!(import("pinion", "The import module of everything."), None);
         assert_eq!(import("log", "`log(text: &str)`: a line."), None);
     }

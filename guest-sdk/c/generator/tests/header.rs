@@ -1,4 +1,4 @@
-//! The header that is checked in says what the ABI crate says, and compilers lay out what it says as Rust does.
+//! The checked-in header matches the ABI crate, and C compilers lay it out as Rust does.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -10,12 +10,12 @@ fn include() -> PathBuf {
 }
 
 #[test]
-fn the_header_is_that_of_the_contract() {
+fn the_header_matches_the_contract() {
     let there = fs::read_to_string(include().join("pinion/abi.h")).unwrap();
     assert!(there == pinion_c_header::header(), "write pinion/abi.h anew: `cargo run -p pinion-c-header`");
 }
 
-/// Has a compiler look at the assertions; what it says, if they do not hold.
+/// Compiles the assertions. Returns the compiler's output if one does not hold.
 fn compile(text: &str, command: &mut Command) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("assertions.c");
@@ -32,7 +32,7 @@ fn clang() -> Command {
 }
 
 #[test]
-fn natively_and_in_webassembly_everything_lies_where_rust_has_it() {
+fn c_layouts_match_rust_natively_and_in_webassembly() {
     let assertions = pinion_c_header::assertions();
     let kinds = [
         "sizeof(struct pinion_pool_header) == 32",
@@ -49,7 +49,7 @@ fn natively_and_in_webassembly_everything_lies_where_rust_has_it() {
 }
 
 #[test]
-fn an_assertion_that_does_not_hold_is_found() {
+fn a_wrong_assertion_fails_to_compile() {
     let wrong = pinion_c_header::assertions()
         .replace("sizeof(struct pinion_descriptor) == 16", "sizeof(struct pinion_descriptor) == 24");
     for mut compiler in [Command::new("cc"), clang()] {
@@ -58,7 +58,7 @@ fn an_assertion_that_does_not_hold_is_found() {
 }
 
 #[test]
-fn nothing_of_the_contract_is_left_out() {
+fn the_header_contains_the_whole_contract() {
     let header = pinion_c_header::header();
     let left_out: Vec<&str> = header.lines().filter(|line| line.contains("is nothing that C could say")).collect();
     assert_eq!(left_out, Vec::<&str>::new());

@@ -1,5 +1,5 @@
-/* Reads frames from its input, each behind its length in two bytes, and says in a line what the headers of each say. With another pair of
- * addresses and ports given, it says what becomes of the frame, too. */
+/* Reads frames from its input, each after its length in two bytes, and prints a line with each frame's headers. With another pair of
+ * addresses and ports as arguments, it also prints the changed frame. */
 #include <stdio.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ int main(void)
     static const uint8_t source[16] = {10, 1, 2, 3, 4}, destination[16] = {172, 31, 255, 254, 1};
     uint8_t len_bytes[2];
     while (fread(len_bytes, 1, 2, stdin) == 2) {
-        /* Of exactly so many bytes, so that the sanitizer sees who reads on. */
+        /* A copy of exactly this length, so that the sanitizer detects reads beyond it. */
         const size_t len = pinion_load16(len_bytes);
         uint8_t frame[len > 0 ? len : 1];
         if (fread(frame, 1, len, stdin) != len)

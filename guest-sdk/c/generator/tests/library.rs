@@ -1,4 +1,4 @@
-//! The library in C, the samples in C, and the examples of its README: compiled as their users do, and their own tests run.
+//! Compiles the C library, the C samples, and the README's examples as users do, and runs their own tests.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -9,13 +9,13 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
-/// Runs `make` in a folder, with a folder of its own for what it makes; what it says.
+/// Runs `make` in a folder, with another folder for its results. Returns its output.
 #[track_caller]
 fn make(folder: &Path, words: &[&str]) -> String {
     let build = tempfile::tempdir().unwrap();
     let mut command = Command::new("make");
     command.arg("-C").arg(folder).args(words).arg(format!("BUILD={}", build.path().display()));
-    let output = command.env_remove("MAKEFLAGS").output().unwrap();
+    let output = command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     said
@@ -28,7 +28,7 @@ fn the_library_passes_its_own_tests() {
 }
 
 #[test]
-fn the_fake_node_obeys_the_orders_in_c_that_it_obeys_in_rust() {
+fn the_fake_nodes_of_both_sdks_behave_alike() {
     let said = make(&workspace().join("tests/guests/hostile-c"), &["test", "NAME=notebook"]);
     assert!(said.contains("3 passed, 0 failed"), "{said}");
 }
@@ -41,17 +41,17 @@ fn the_samples_pass_their_own_tests() {
     }
 }
 
-/// The README's blocks of code of a language.
+/// Returns the README's code blocks in a language.
 fn blocks(language: &str) -> Vec<String> {
     let text = fs::read_to_string(workspace().join("guest-sdk/c/README.md")).unwrap();
     let opening = format!("```{language}\n");
     text.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// The functions of the README, each with its test, and the name of its file.
+/// The README's functions, each with its test; the names of their files.
 const EXAMPLES: [&str; 2] = ["port_filter", "limit"];
 
-/// One of the README's functions, its test and its Makefile, in a folder.
+/// Writes one of the README's functions, its test and its Makefile to a folder.
 fn example(number: usize) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let code = blocks("c");

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/** The version of this contract. A module declares it by exporting a function named `PINION_EXPORT_ABI_PREFIX` followed
- *  by the number, so that it can be read without running the module. */
+/** The version of this contract. A module declares it by exporting a function named `PINION_EXPORT_ABI_PREFIX` followed by the number, so that
+ *  the version can be read without running the module. */
 #define PINION_ABI_VERSION 2
 
 /** Prefix of the marker export: `pinion_abi_v2` takes nothing, returns nothing and is never called. */
@@ -18,8 +18,8 @@
 /** `pinion_pool() -> i32`: the address of the guest's `pinion_pool_header`. Called once, after `pinion_init`. */
 #define PINION_EXPORT_POOL "pinion_pool"
 
-/** `pinion_run()`: the function itself, one call that lasts as long as the instance. When it returns, what is in the transmit ring is
- *  taken, and the instance ends. */
+/** `pinion_run()`: the function itself, one call that lasts as long as the instance. When it returns, the host takes the contents of the
+ *  transmit ring, and the instance ends. */
 #define PINION_EXPORT_RUN "pinion_run"
 
 /** `pinion_metrics() -> i32`: the address of the guest's `pinion_metrics_header`. Optional; called once, after `PINION_EXPORT_POOL`. */
@@ -31,63 +31,67 @@
 /** `_initialize()`: the reactor constructor of WASI modules, called first where it exists. */
 #define PINION_EXPORT_INITIALIZE "_initialize"
 
-/** The import module of everything Pinion offers itself. */
+/** The import module of everything that Pinion itself provides. */
 #define PINION_IMPORT_MODULE "pinion"
 
 /** `wait() -> i32`: the number of new receive descriptors; on zero the rings are exchanged at the next boundary. */
 #define PINION_IMPORT_WAIT "wait"
 
-/** `wait_until(deadline_ns: i64) -> i32`: as `PINION_IMPORT_WAIT`, but `PINION_DEADLINE_PASSED` if the rings were exchanged since the last
- *  call that did not return zero, nothing has arrived, and `PINION_IMPORT_CLOCK` says `deadline_ns` or later. On zero the
- *  guest is to call again, with the same deadline or another. */
+/** `wait_until(deadline_ns: i64) -> i32`: as `PINION_IMPORT_WAIT`, but returns `PINION_DEADLINE_PASSED` if the rings were exchanged since the last
+ *  call that did not return zero, nothing has arrived, and `PINION_IMPORT_CLOCK` says `deadline_ns` or later. On zero the guest must call again,
+ *  with the same deadline or another. */
 #define PINION_IMPORT_WAIT_UNTIL "wait_until"
 
-/** `yield()`: let others run; returns at this instance's next turn, without exchanging rings. */
+/** `yield()`: lets other instances run; returns at this instance's next turn, without exchanging rings. */
 #define PINION_IMPORT_YIELD "yield"
 
-/** `log(level: i32, ptr: i32, len: i32)`: one line of UTF-8 for the tenant's log, see `pinion_log_level`. Bounded by
- *  `PINION_LOG_LINE_BYTES_MAX`; what is longer is cut. */
+/** `log(level: i32, ptr: i32, len: i32)`: writes one line of UTF-8 to the tenant's log, see `pinion_log_level`. A line longer than
+ *  `PINION_LOG_LINE_BYTES_MAX` is cut. */
 #define PINION_IMPORT_LOG "log"
 
-/** `clock() -> i64`: nanoseconds of a monotonic clock, in steps of `PINION_CLOCK_STEP_NS`. */
+/** `clock() -> i64`: returns the nanoseconds of a monotonic clock, in steps of `PINION_CLOCK_STEP_NS`. */
 #define PINION_IMPORT_CLOCK "clock"
 
-/** `random(ptr: i32, len: i32) -> i32`: fills memory with random bytes, at most `PINION_RANDOM_BYTES_MAX` a call; an
- *  `pinion_errno`. */
+/** `random(ptr: i32, len: i32) -> i32`: fills memory with random bytes, at most `PINION_RANDOM_BYTES_MAX` a call; returns an `pinion_errno`. */
 #define PINION_IMPORT_RANDOM "random"
 
-/** `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; its full
- *  length. */
+/** `config(ptr: i32, capacity: i32) -> i32`: copies the start of the configuration, as much as fits; returns its full length. */
 #define PINION_IMPORT_CONFIG "config"
 
-/** `panic(ptr: i32, len: i32)`: ends the instance, and says why in UTF-8: its tenant finds the sentence in the account of the end. Does not
- *  return. Bounded by `PINION_LOG_LINE_BYTES_MAX`; what is longer is cut. */
+/** `keep_alive_until(until_ns: i64) -> i64`: asks the node not to end the instance for lack of packets before `PINION_IMPORT_CLOCK` says
+ *  `until_ns`. Returns the time until which the instance is kept, which the operator's maximum may shorten, or 0 if it is not kept. The
+ *  latest call counts. Each stage of an instance calls for itself, and the latest time of all stages holds. A time that has passed ends the
+ *  request. In `pinion_init` the call has no effect. */
+#define PINION_IMPORT_KEEP_ALIVE_UNTIL "keep_alive_until"
+
+/** `panic(ptr: i32, len: i32)`: ends the instance and gives the reason in UTF-8. The tenant finds the reason in the report of the
+ *  instance's end. Does not return. A text longer than `PINION_LOG_LINE_BYTES_MAX` is cut. */
 #define PINION_IMPORT_PANIC "panic"
 
-/** Imports of `PINION_IMPORT_MODULE` whose names begin like this are for stages that were granted state. */
+/** Prefix of those imports of `PINION_IMPORT_MODULE` that are for stages with granted state. */
 #define PINION_IMPORT_STATE_PREFIX "state_"
 
-/** `state_open(name: i32, len: i32) -> i32`: the number of the stage's field of that name. Good in `pinion_init`, too, as no other call
- *  for state is. */
+/** `state_open(name: i32, len: i32) -> i32`: returns the number of the stage's field of that name. The only state call that is allowed in
+ *  `pinion_init`. */
 #define PINION_IMPORT_STATE_OPEN "state_open"
 
 /** `state_get(field: i32, key: i32, key_len: i32, value: i32, capacity: i32) -> i32`: copies the start of the value, as much as fits;
- *  its full length. */
+ *  returns its full length. */
 #define PINION_IMPORT_STATE_GET "state_get"
 
 /** `state_put(field: i32, key: i32, key_len: i32, value: i32, len: i32) -> i32`: stores a value, whether or not there was one. */
 #define PINION_IMPORT_STATE_PUT "state_put"
 
-/** `state_cas(field: i32, key: i32, key_len: i32, expected: i32, expected_len: i32, value: i32, len: i32) -> i32`: stores a value if
- *  what is there is what is expected; if nothing is, with `PINION_STATE_EXPECT_NONE` as its length. */
+/** `state_cas(field: i32, key: i32, key_len: i32, expected: i32, expected_len: i32, value: i32, len: i32) -> i32`: stores a value if the
+ *  stored value equals the expected one. An `expected_len` of `PINION_STATE_EXPECT_NONE` expects that there is no entry. */
 #define PINION_IMPORT_STATE_CAS "state_cas"
 
-/** `state_add(field: i32, key: i32, key_len: i32, delta: i64, sum: i32) -> i32`: adds to a number of 8 bytes, which is zero if it is not
- *  there, and wraps around; writes the sum to memory. */
+/** `state_add(field: i32, key: i32, key_len: i32, delta: i64, sum: i32) -> i32`: adds to a number of 8 bytes, which counts as zero if there
+ *  is none, and wraps around; writes the sum to memory. */
 #define PINION_IMPORT_STATE_ADD "state_add"
 
-/** `state_expire(field: i32, key: i32, key_len: i32, ttl_ms: i64) -> i32`: has an entry end after so many milliseconds, at once with
- *  zero, and never with less. */
+/** `state_expire(field: i32, key: i32, key_len: i32, ttl_ms: i64) -> i32`: sets the entry's time to live in milliseconds. Zero ends the
+ *  entry at once; a negative value keeps it without limit. */
 #define PINION_IMPORT_STATE_EXPIRE "state_expire"
 
 /** `state_delete(field: i32, key: i32, key_len: i32) -> i32`: removes an entry. */
@@ -96,25 +100,25 @@
 /** Longest key of an entry, in bytes. */
 #define PINION_STATE_KEY_BYTES_MAX 64
 
-/** Longest value that a field may be declared for, in bytes. */
+/** Longest value that a field may be declared with, in bytes. */
 #define PINION_STATE_VALUE_BYTES_MAX 1024
 
-/** Length of the value that `PINION_IMPORT_STATE_CAS` expects when it expects none. */
+/** The `expected_len` by which `PINION_IMPORT_STATE_CAS` expects that there is no entry. */
 #define PINION_STATE_EXPECT_NONE (-1)
 
-/** What `PINION_IMPORT_WAIT_UNTIL` returns when its deadline has passed and nothing has arrived. */
+/** The result of `PINION_IMPORT_WAIT_UNTIL` when its deadline has passed and nothing has arrived. */
 #define PINION_DEADLINE_PASSED (-1)
 
 /** Longest log line kept, in bytes. */
 #define PINION_LOG_LINE_BYTES_MAX 1024
 
-/** Most random bytes one call gives. */
+/** Most random bytes that one call returns. */
 #define PINION_RANDOM_BYTES_MAX 4096
 
 /** Longest configuration a stage may have, in bytes. */
 #define PINION_CONFIG_BYTES_MAX 65536
 
-/** Granularity of `PINION_IMPORT_CLOCK`: coarse, so that it is of little use as a side channel's stop-watch. */
+/** Granularity of `PINION_IMPORT_CLOCK`: coarse, so that the clock is of little use for timing side channels. */
 #define PINION_CLOCK_STEP_NS 1000ull
 
 /** First word of a `pinion_pool_header`: `PIN1` in memory order. */
@@ -126,67 +130,78 @@
 /** Smallest slot, in bytes: a full Ethernet frame (1,518) and the headroom, rounded up to cache lines. */
 #define PINION_SLOT_SIZE_MIN 1600
 
-/** Largest slot, in bytes: what a descriptor's 16-bit offsets can name. */
+/** Largest slot, in bytes: the limit of a descriptor's 16-bit offsets. */
 #define PINION_SLOT_SIZE_MAX 32768
 
-/** Slots start on, and are sized in, multiples of this: a cache line. */
+/** The address and the size of a slot are multiples of this: a cache line. */
 #define PINION_SLOT_ALIGN 64
 
 /** Bytes the host leaves free before a received frame, for a guest that prepends a header. */
 #define PINION_RX_HEADROOM 64
 
-/** Received: the device has found the IPv4 header's checksum right. */
+/** Received: the device found the IPv4 header's checksum correct. */
 #define PINION_RX_IP_CHECKSUM_GOOD 1
 
-/** Received: the device has found the IPv4 header's checksum wrong. */
+/** Received: the device found the IPv4 header's checksum wrong. */
 #define PINION_RX_IP_CHECKSUM_BAD 2
 
-/** Received: the device has found the TCP or UDP checksum right. */
+/** Received: the device found the TCP or UDP checksum correct. */
 #define PINION_RX_L4_CHECKSUM_GOOD 4
 
-/** Received: the device has found the TCP or UDP checksum wrong. */
+/** Received: the device found the TCP or UDP checksum wrong. */
 #define PINION_RX_L4_CHECKSUM_BAD 8
 
-/** Transmit port: the stage's first output, by default the next stage of the chain, or out of the node after the last
- *  one. Further outputs, where the chain gives the stage any, are the numbers from 1 on, below `PINION_OUTPUTS_MAX`. */
+/** Received: the chain has a way back, and the frame passes its stages forwards, from the first to the last. */
+#define PINION_RX_FORWARD 16
+
+/** Received: the chain has a way back, and the frame passes its stages backwards, from the last to the first. If neither of the two bits is
+ *  set, the chain has no way back, or the frame is a message. */
+#define PINION_RX_BACKWARD 32
+
+/** Received, in a chain with a way back: the frame is another stage's reply (`PINION_PORT_REPLY`) to a frame that came in by this port, and goes
+ *  towards that port. */
+#define PINION_RX_REPLY 64
+
+/** Transmit port: the stage's first output. By default it leads to the next stage of the chain, or out of the node after the last stage. If
+ *  the chain gives the stage further outputs, these have the numbers from 1 on, below `PINION_OUTPUTS_MAX`. */
 #define PINION_PORT_NEXT 0
 
-/** Outputs that a stage may have. */
+/** Most outputs that a stage may have. */
 #define PINION_OUTPUTS_MAX 16
 
-/** Transmit port: back out of the port the packet came in by, past the rest of the chain. In a chain with a way back, through the
- *  stages between here and that port. */
+/** Transmit port: back out of the packet's ingress port, past the rest of the chain. In a chain with a way back, through the stages between
+ *  this stage and that port. */
 #define PINION_PORT_REPLY 65534
 
-/** Transmit port: nowhere; the slot is given back. */
+/** Transmit port: drops the packet; the slot is returned. */
 #define PINION_PORT_DROP 65535
 
-/** EtherType of a message, of those that IEEE 802 leaves to local experiments. A message is a frame that no device has received:
- *  somebody invokes the chain (`PINION_MESSAGE_HEADER_BYTES`).
+/** EtherType of a message, one of those that IEEE 802 reserves for local experiments. A message is a frame that no device has received: it
+ *  carries a call of the chain (`PINION_MESSAGE_HEADER_BYTES`).
  *
  *     0          12     14        15     16      24     28        32
  *     | addresses | type | version | zero | token | call | zero ... | payload, to the frame's end
  *
- *  Its answer is a frame that has the same token and call, and another payload; what else is in its header is not looked at. Type is in
- *  network order, all else little-endian. */
+ *  Its answer is a frame with the same token and call, and another payload. The rest of the answer's header is ignored. The type is in
+ *  network order, everything else little-endian. */
 #define PINION_MESSAGE_ETHERTYPE 34997
 
 /** The version of a message's header. */
 #define PINION_MESSAGE_VERSION 1
 
-/** Where in a message the version is. */
+/** Offset of the version in a message. */
 #define PINION_MESSAGE_VERSION_AT 14
 
-/** Where in a message the token is, 8 bytes: good for one answer to this one message, and not to be guessed. */
+/** Offset of the token in a message. The token has 8 bytes, is good for one answer to this one message, and cannot be guessed. */
 #define PINION_MESSAGE_TOKEN_AT 16
 
-/** Where in a message the call's number is, 4 bytes, by which the node finds who waits. */
+/** Offset of the call's number in a message. The number has 4 bytes; by it the node finds the waiting caller. */
 #define PINION_MESSAGE_CALL_AT 24
 
 /** Bytes of a message before its payload. */
 #define PINION_MESSAGE_HEADER_BYTES 32
 
-/** The longest payload of a message or an answer: what a frame of 1,518 bytes holds, which fits into the smallest slot. */
+/** The longest payload of a message or an answer: what fits into a frame of 1,518 bytes, which fits into the smallest slot. */
 #define PINION_MESSAGE_PAYLOAD_BYTES_MAX 1486
 
 /** Describes a guest's packet memory. `pinion_pool` returns its address; the host reads it once. */
@@ -205,14 +220,14 @@ struct pinion_pool_header {
     uint32_t rx_ring;
     /** Address of the transmit ring, of the same shape. */
     uint32_t tx_ring;
-    /** How many slots are the guest's own, the last ones: fewer than `slot_count`. */
+    /** The number of the guest's own slots, which are the last ones: fewer than `slot_count`. */
     uint32_t own_slots;
 };
 
 /** First word of a `pinion_metrics_header`: `PMT1` in memory order. */
 #define PINION_METRICS_MAGIC 827608400
 
-/** Metrics that a module may have at most, and how many of them may have a `pinion_metric_text`. */
+/** Most metrics that a module may have, and most of these that may have a `pinion_metric_text`. */
 #define PINION_METRICS_MAX 128
 
 /** See `PINION_METRICS_MAX`. */
@@ -224,23 +239,23 @@ struct pinion_pool_header {
 /** Longest help of a metric, in bytes. */
 #define PINION_METRIC_HELP_BYTES_MAX 256
 
-/** Labels that a metric may have at most, and the longest text of all of them, in bytes. */
+/** Most labels that a metric may have, and the longest text of all of them together, in bytes. */
 #define PINION_METRIC_LABELS_MAX 8
 
 /** See `PINION_METRIC_LABELS_MAX`. */
 #define PINION_METRIC_LABELS_BYTES_MAX 512
 
-/** Longest label that changes, in bytes. */
+/** Longest value of a label that changes, in bytes. */
 #define PINION_METRIC_TEXT_BYTES_MAX 124
 
-/** Labels that the node gives every series itself, so that no metric may have them. */
+/** Labels that the node itself adds to every series. A metric must not have them. */
 #define PINION_METRIC_LABELS_RESERVED "tenant", "chain", "stage", "module"
 
-/** Describes a guest's metrics. `pinion_metrics` returns its address; the host reads it, and all that it leads to, once. */
+/** Describes a guest's metrics. `pinion_metrics` returns its address; the host reads it, and everything that it points to, once. */
 struct pinion_metrics_header {
     /** `PINION_METRICS_MAGIC`. */
     uint32_t magic __attribute__((aligned(4)));
-    /** How many there are, up to `PINION_METRICS_MAX`. */
+    /** Number of metrics, up to `PINION_METRICS_MAX`. */
     uint32_t count;
     /** Address of the first `pinion_metric_entry`; the others follow it. */
     uint32_t entries;
@@ -248,52 +263,52 @@ struct pinion_metrics_header {
     uint32_t reserved;
 };
 
-/** A counter, or a gauge. No two of a guest have the same name and the same labels, and none of what is described here may lie in the
- *  pool's slots. */
+/** A counter or a gauge. No two metrics of a guest may have both the same name and the same labels. Nothing that is described here may lie
+ *  in the pool's slots. */
 struct pinion_metric_entry {
     /** A `pinion_metric_kind`. */
     uint32_t kind __attribute__((aligned(4)));
-    /** Address of its value, a multiple of 8: of a counter a `u64` that only grows, of a gauge an `i64`. */
+    /** Address of its value, a multiple of 8: for a counter a `u64` that only grows, for a gauge an `i64`. */
     uint32_t value;
-    /** Address of its name, which Prometheus' rules are for: `[a-zA-Z_:][a-zA-Z0-9_:]*`. A gauge's does not end in `_total`, which
-     *  counters' names are given. */
+    /** Address of its name, in the form that Prometheus requires: `[a-zA-Z_:][a-zA-Z0-9_:]*`. A gauge's name must not end in `_total`,
+     *  which the node appends to the names of counters. */
     uint32_t name;
     /** Bytes of its name, up to `PINION_METRIC_NAME_BYTES_MAX`. */
     uint32_t name_len;
-    /** Address of a sentence on what it counts, in one line of UTF-8. */
+    /** Address of its help text, a sentence on what it counts, in one line of UTF-8. */
     uint32_t help;
-    /** Bytes of the sentence, up to `PINION_METRIC_HELP_BYTES_MAX`. */
+    /** Bytes of the help text, up to `PINION_METRIC_HELP_BYTES_MAX`. */
     uint32_t help_len;
-    /** Address of its labels, a line each: `name=value`, in UTF-8, with a line feed between two of them. Names are
-     *  `[a-zA-Z_][a-zA-Z0-9_]*`, do not begin with `__`, and are not of `PINION_METRIC_LABELS_RESERVED`. */
+    /** Address of its labels, one per line: `name=value`, in UTF-8, with a line feed between two of them. Names match
+     *  `[a-zA-Z_][a-zA-Z0-9_]*`, do not begin with `__`, and are not in `PINION_METRIC_LABELS_RESERVED`. */
     uint32_t labels;
     /** Bytes of its labels, up to `PINION_METRIC_LABELS_BYTES_MAX`; 0 for none. */
     uint32_t labels_len;
-    /** Of a gauge: address of a `pinion_metric_text`, a multiple of 4, that is the value of the last of its labels, whose line is the name
-     *  alone. While that is empty there is no such series. Else 0. */
+    /** For a gauge with a label that changes: address of a `pinion_metric_text`, a multiple of 4, that holds the value of the last label. That
+     *  label's line is the name alone. While the text is empty, the series does not exist. Otherwise 0. */
     uint32_t text;
     /** Zero. */
     uint32_t reserved;
 };
 
-/** A label's value that changes as the guest likes. */
+/** A label's value, which the guest may change at any time. */
 struct pinion_metric_text {
-    /** How long it is, in bytes; what is over `PINION_METRIC_TEXT_BYTES_MAX` counts as that. */
+    /** Its length in bytes. A length over `PINION_METRIC_TEXT_BYTES_MAX` counts as `PINION_METRIC_TEXT_BYTES_MAX`. */
     uint32_t len __attribute__((aligned(4)));
     /** UTF-8. */
     uint8_t bytes[PINION_METRIC_TEXT_BYTES_MAX];
 };
 
-/** What a metric is. */
+/** The kind of a metric. */
 enum pinion_metric_kind {
-    /** Grows: those of all instances are added up, and stay so when instances end. */
+    /** Only grows. The node shows the sum over all instances, and the values of instances that have ended stay in the sum. */
     PINION_METRIC_KIND_COUNTER = 1,
-    /** Goes up and down: those of the instances that there are, are added up. */
+    /** Goes up and down. The node shows the sum over all instances that exist. */
     PINION_METRIC_KIND_GAUGE = 2,
 };
 
-/** The start of a ring. Indices count up for ever and wrap at 2^32; an entry's place is its index modulo
- *  `ring_entries`. The producer owns `tail`, the consumer owns `head`. */
+/** The start of a ring. Indices count up forever and wrap at 2^32; an entry's position is its index modulo `ring_entries`. The producer
+ *  owns `tail`, the consumer owns `head`. */
 struct pinion_ring_header {
     /** Index of the next entry to be consumed. */
     uint32_t head __attribute__((aligned(16)));
@@ -305,17 +320,18 @@ struct pinion_ring_header {
 
 /** One packet in a slot. */
 struct pinion_descriptor {
-    /** Which slot. */
+    /** Index of the slot. */
     uint16_t slot __attribute__((aligned(4)));
-    /** Where in the slot the frame starts, in bytes. */
+    /** Offset of the frame in the slot, in bytes. */
     uint16_t offset;
-    /** The frame's length, in bytes. Received: 0 for a slot of the guest's own that comes back. */
+    /** The frame's length, in bytes. Received: 0 if this returns one of the guest's own slots. */
     uint16_t len;
-    /** Received: index of the node's port it came in by. To send: `PINION_PORT_NEXT` or another of the
-     *  stage's outputs, `PINION_PORT_REPLY` or `PINION_PORT_DROP`. */
+    /** Received: index of the node's ingress port. To send: `PINION_PORT_NEXT` or another of the stage's outputs, `PINION_PORT_REPLY` or
+     *  `PINION_PORT_DROP`. */
     uint16_t port;
-    /** Received: what the device that received the frame has found out, `PINION_RX_IP_CHECKSUM_GOOD` and the others; nothing of
-     *  what it does not tell, nor of frames that another stage sent. To send: zero. */
+    /** Received: the results of the device that received the frame, `PINION_RX_IP_CHECKSUM_GOOD` and the others. A bit is clear if the device
+     *  does not report it, or if another stage sent the frame. In a chain with a way back also the frame's direction, `PINION_RX_FORWARD` or
+     *  `PINION_RX_BACKWARD`, by the host's own record, whichever stage sent it. To send: zero. */
     uint32_t flags;
     /** Zero. */
     uint32_t reserved;
@@ -327,13 +343,13 @@ enum pinion_log_level {
     PINION_LOG_LEVEL_ERROR = 1,
     /** Something the tenant should know. */
     PINION_LOG_LEVEL_WARN = 2,
-    /** What happens in the normal course. */
+    /** An event of normal operation. */
     PINION_LOG_LEVEL_INFO = 3,
-    /** What helps to find a fault. */
+    /** Details that help to find a fault. */
     PINION_LOG_LEVEL_DEBUG = 4,
 };
 
-/** What `pinion_init` returns. */
+/** The result of `pinion_init`. */
 enum pinion_init_status {
     /** Ready to run. */
     PINION_INIT_STATUS_READY = 0,
@@ -341,20 +357,21 @@ enum pinion_init_status {
     PINION_INIT_STATUS_CONFIG_REFUSED = 1,
 };
 
-/** What host calls that can be refused return. */
+/** The result of host calls that can be refused. */
 enum pinion_errno {
     /** Done. */
     PINION_ERRNO_OK = 0,
     /** An address range lies outside the guest's memory. */
     PINION_ERRNO_FAULT = 1,
-    /** A length is over the call's bound, or over what all calls of one turn may move together: a loop may try again. */
+    /** A length exceeds the call's limit, or the limit on what all calls of one turn may move together. In the latter case a loop may try
+     *  again. */
     PINION_ERRNO_TOO_LONG = 2,
-    /** State: not now, as somebody else is at the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop
-     *  or function boundary; a loop is to try again. */
+    /** State: another instance is using the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop or
+     *  function boundary, and the caller must try again in a loop. */
     PINION_ERRNO_AGAIN = 3,
-    /** State: not in `pinion_init`, of which all instances have what it leaves behind. */
+    /** State: not allowed in `pinion_init`: all instances share its result. */
     PINION_ERRNO_NOT_NOW = 4,
-    /** State: the stage was granted this field to read only. */
+    /** State: the stage may only read this field. */
     PINION_ERRNO_DENIED = 5,
     /** State: the stage was granted no field of this name or number. */
     PINION_ERRNO_NO_FIELD = 6,
@@ -362,7 +379,7 @@ enum pinion_errno {
     PINION_ERRNO_NO_ENTRY = 7,
     /** State: the field has no room for another entry. */
     PINION_ERRNO_FULL = 8,
-    /** State: what is stored is not what was expected, or is no number of 8 bytes. */
+    /** State: the stored value is not the expected one, or is not a number of 8 bytes. */
     PINION_ERRNO_MISMATCH = 9,
 };
 
@@ -382,6 +399,8 @@ __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_RA
 int32_t pinion_import_random(int32_t ptr, int32_t len);
 __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_CONFIG)))
 int32_t pinion_import_config(int32_t ptr, int32_t capacity);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_KEEP_ALIVE_UNTIL)))
+int64_t pinion_import_keep_alive_until(int64_t until_ns);
 __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_PANIC)))
 void pinion_import_panic(int32_t ptr, int32_t len);
 __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_OPEN)))

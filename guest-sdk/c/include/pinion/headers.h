@@ -1,5 +1,5 @@
-/* What a frame's headers say: pinion_headers_of reads all of them, pinion_flow_of makes a key of them, the views below
- * read one each. None reads beyond the frame, whatever is in it. Checksums are not verified: whoever ends the connection does.
+/* Headers of a frame: pinion_headers_of reads all of them, pinion_flow_of makes a key of them, and the views below read one header each.
+ * None reads beyond the frame, whatever it contains. Checksums are not verified: that is left to the endpoint of the connection.
  *
  *   | addresses | VLAN tags, 0 to 2 | type | IPv4 or IPv6, with what belongs to it | TCP, UDP, ICMP | payload | padding |
  *                                          ^ network                               ^ transport      ^ payload
@@ -39,122 +39,126 @@ enum {
     PINION_TCP_URG = 0x20,
 };
 
-/** Why a frame's headers can't be read. A function that judges frames does well to drop it. */
+/** Why a frame's headers cannot be read. A function that filters frames should drop such a frame. */
 enum pinion_unreadable {
-    /** They can. */
+    /** The headers can be read. */
     PINION_READABLE = 0,
     /** Neither IPv4 nor IPv6. */
     PINION_NOT_IP,
-    /** Shorter than its headers say, or these contradict themselves. */
+    /** The frame is shorter than its headers say, or the headers contradict each other. */
     PINION_MALFORMED,
-    /** More than two VLAN tags, or eight extension headers. */
+    /** More than two VLAN tags or eight extension headers. Or a first fragment of IPv6 with so many extension headers that the fields by
+     *  which it is judged are not in the datagram's first 24 bytes. */
     PINION_TOO_MANY_HEADERS,
-    /** A fragment that would overwrite the TCP header that its datagram is judged by (RFC 3128). */
+    /** A fragment that could overwrite the headers by which its datagram is judged (RFC 3128, RFC 5722). For TCP over IPv4 that is a
+     *  fragment that begins in the first 20 bytes. For IPv6 it is one that begins in the first 24 bytes, whatever protocol it states. */
     PINION_OVERLAPPING_FRAGMENT,
 };
 
-/** What the headers of an IP packet say. */
+/** The contents of an IP packet's headers. */
 struct pinion_headers {
     /** 4 or 6. */
     uint8_t version;
-    /** The number of the protocol above IP. */
+    /** The number of the protocol above IP. In a later fragment of IPv6 it is the fragment's own statement, which does not count: the
+     *  datagram has the protocol that its first fragment states (RFC 8200, 4.5). */
     uint8_t protocol;
     /** VLAN tags before the IP header. */
     uint8_t vlan_tags;
-    /** Who sends, in network order: 4 bytes, or 16. What is behind them is zero. */
+    /** The sender's address, in network order: 4 bytes, or 16. The remaining bytes are zero. */
     uint8_t source[16];
-    /** Who is to receive, likewise. */
+    /** The receiver's address, likewise. */
     uint8_t destination[16];
-    /** Whether the packet has ports: that of TCP or UDP has, but no fragment behind the first. */
+    /** Whether the packet has ports. A packet of TCP or UDP has, except in fragments after the first. */
     bool has_ports;
     /** The sender's port. */
     uint16_t source_port;
     /** The receiver's port. */
     uint16_t destination_port;
-    /** Whether `tcp_flags` are known: of TCP where there are ports. */
+    /** Whether `tcp_flags` is set: for TCP, where there are ports. */
     bool has_tcp_flags;
     /** PINION_TCP_SYN and the others. */
     uint8_t tcp_flags;
-    /** Whether it is an ICMP message, of either version, and no fragment behind the first. */
+    /** Whether the packet is an ICMP message, of either version, and not a fragment after the first. */
     bool has_icmp;
-    /** That message's type. */
+    /** The ICMP message's type. */
     uint8_t icmp_type;
-    /** That message's code. */
+    /** The ICMP message's code. */
     uint8_t icmp_code;
     /** Whether the message is an echo request, or the answer to one. */
     bool is_echo;
-    /** By which whoever asked for an echo knows the answer. */
+    /** The identifier by which the sender of an echo request recognises the reply. */
     uint16_t echo_id;
-    /** Whether the message is an error, which quotes the packet that it is about, from `payload` on. */
+    /** Whether the message is an error, which quotes, from `payload` on, the packet that it is about. */
     bool is_icmp_error;
-    /** Whether the packet is a part of its datagram, and not all of it. */
+    /** Whether the packet is only a part of its datagram. */
     bool is_fragment;
-    /** Whether other parts follow it. */
+    /** Whether more fragments follow it. */
     bool more_fragments;
-    /** Where in the datagram it belongs, in bytes. */
+    /** The fragment's offset in its datagram, in bytes. */
     uint16_t fragment_offset;
-    /** What all fragments of the datagram have in common, besides addresses and, in IPv4, the protocol. */
+    /** The identification that all fragments of the datagram share, besides addresses and, in IPv4, the protocol. */
     uint32_t fragment_id;
-    /** Where in the frame the IP header is. */
+    /** Offset of the IP header in the frame. */
     size_t network;
-    /** Where there is what follows it and its options or extension headers. */
+    /** Offset of what follows the IP header with its options or extension headers. */
     size_t transport;
-    /** Where there is what the transport's header carries; the same as `transport`, if that was not read. */
+    /** Offset of the transport header's payload; equal to `transport` if that header was not read. */
     size_t payload;
-    /** The end of the IP packet: behind it is padding. */
+    /** End of the IP packet in the frame; padding follows it. */
     size_t end;
 };
 
-/** Reads an Ethernet frame. `headers` is meaningful only if PINION_READABLE is returned. */
+/** Reads the headers of an Ethernet frame. `headers` is meaningful only if PINION_READABLE is returned. */
 enum pinion_unreadable pinion_headers_of(const uint8_t *frame, size_t len, struct pinion_headers *headers);
 
-/** Has the packet sent from and to other addresses of the same version of IP, each of 4 or 16 bytes. The checksums of IPv4, TCP, UDP and
- *  ICMPv6 stay as right as they were, of fragments as well; a UDP checksum that is not there stays away. False if the frame is not the one
- *  whose headers these are; it is as it was. */
+/** Replaces the packet's addresses by others of the same version of IP, each of 4 or 16 bytes. The checksums of IPv4, TCP, UDP and
+ *  ICMPv6 stay as correct as they were, in fragments as well. A UDP checksum of zero, which means that there is none, stays zero.
+ *  Returns false, and leaves the frame unchanged, if it is not the frame that `headers` was read from. */
 bool pinion_set_addresses(struct pinion_headers *headers, uint8_t *frame, size_t len, const uint8_t *source, const uint8_t *destination);
 
-/** Has the packet sent from and to other ports of TCP or UDP, with checksums likewise. False if it has none, or the frame is another one. */
+/** Replaces the packet's TCP or UDP ports, and updates the checksums likewise. Returns false if the packet has no ports, or the frame is
+ *  another one. */
 bool pinion_set_ports(struct pinion_headers *headers, uint8_t *frame, size_t len, uint16_t source, uint16_t destination);
 
-/** What all packets of a flow have in common that go the same way, in bytes and without any between them: a key of state (pinion/state.h), and
- *  something to be compared by memcmp. Other flows have other bytes. */
+/** What all packets of a flow in one direction have in common, without padding between the fields: a key of state (pinion/state.h),
+ *  which memcmp can compare. Different flows have different bytes. */
 struct pinion_flow_key {
     /** 4 or 6. */
     uint8_t version;
     /** The number of the protocol above IP. */
     uint8_t protocol;
-    /** The ports of TCP and UDP, in network order; the identifier of an ICMP echo twice; and zero for other protocols. */
+    /** The ports of TCP and UDP, in network order. For an ICMP echo both are its identifier; for other protocols they are zero. */
     uint8_t source_port[2];
     uint8_t destination_port[2];
-    /** Who sends, in network order: 4 bytes, or 16. What is behind them is zero. */
+    /** The sender's address, in network order: 4 bytes, or 16. The remaining bytes are zero. */
     uint8_t source[16];
-    /** Who is to receive, likewise. */
+    /** The receiver's address, likewise. */
     uint8_t destination[16];
 };
 
-/** The flow that the packet belongs to. False for fragments but the first, of which only the datagram is known, and for ICMP messages that neither are
- *  echoes nor their answers. */
+/** Finds the flow that the packet belongs to. Returns false for fragments after the first, as their ports are unknown, and for ICMP
+ *  messages that are neither echo requests nor echo replies. */
 bool pinion_flow_of(const struct pinion_headers *headers, struct pinion_flow_key *flow);
-/** The flow of the answers. */
+/** Returns the flow of the opposite direction. */
 struct pinion_flow_key pinion_flow_reversed(const struct pinion_flow_key *flow);
-/** The same key for the flow and that of its answers: one of the two. */
+/** Returns one key for both directions of a flow: one of the two flows' keys. */
 struct pinion_flow_key pinion_flow_both_ways(const struct pinion_flow_key *flow);
 
-/* Views: structs of bytes, so at any address, whose numbers pinion_load16 and the like read and pinion_store16 writes. Each function gives the
- * header that begins at `at` of a frame of `len` bytes, to be read and changed in place, or NULL if it does not lie within the frame, or
- * is none. */
+/* Views: structs of bytes, so valid at any alignment. pinion_load16 and the like read their numbers, and pinion_store16 and the like
+ * write them. Each function returns the header that begins at `at` in a frame of `len` bytes, which may be read and changed in place.
+ * Returns NULL if the header does not lie within the frame, or is invalid. */
 
 struct pinion_ethernet {
     uint8_t destination[6];
     uint8_t source[6];
-    /** Of the first VLAN tag, if there is one, else of what follows. */
+    /** The first VLAN tag's EtherType if there is a tag, else that of the payload. */
     uint8_t ethertype[2];
 };
 
 struct pinion_vlan {
-    /** Priority, and in the lower 12 bits the number. */
+    /** Priority, and the VLAN's number in the lower 12 bits. */
     uint8_t tag[2];
-    /** Of what follows. */
+    /** EtherType of what follows. */
     uint8_t ethertype[2];
 };
 
@@ -203,32 +207,32 @@ struct pinion_icmp {
     uint8_t type;
     uint8_t code;
     uint8_t checksum[2];
-    /** Of an echo: identifier and sequence number. */
+    /** For an echo: identifier and sequence number. */
     uint8_t rest[4];
 };
 
-/** The header of an Ethernet frame. */
+/** Returns the header of an Ethernet frame. */
 struct pinion_ethernet *pinion_ethernet_of(uint8_t *frame, size_t len);
-/** A VLAN tag: at 14 behind the tag's EtherType, at 18 for an inner one. */
+/** Returns a VLAN tag: at 14 after the tag's EtherType, at 18 for an inner tag. */
 struct pinion_vlan *pinion_vlan_at(uint8_t *frame, size_t len, size_t at);
-/** An IPv4 header. All of it is in the frame with its options, of which pinion_ipv4_len tells, and so is the packet. */
+/** Returns an IPv4 header. The frame contains the whole header with its options (pinion_ipv4_len) and the whole packet. */
 struct pinion_ipv4 *pinion_ipv4_at(uint8_t *frame, size_t len, size_t at);
-/** An IPv6 header. All of the packet is in the frame. */
+/** Returns an IPv6 header. The frame contains the whole packet. */
 struct pinion_ipv6 *pinion_ipv6_at(uint8_t *frame, size_t len, size_t at);
-/** A TCP header. All of it is in the frame with its options, of which pinion_tcp_len tells. */
+/** Returns a TCP header. The frame contains the whole header with its options (pinion_tcp_len). */
 struct pinion_tcp *pinion_tcp_at(uint8_t *frame, size_t len, size_t at);
-/** A UDP header. */
+/** Returns a UDP header. */
 struct pinion_udp *pinion_udp_at(uint8_t *frame, size_t len, size_t at);
-/** The header of an ICMP message of either version. */
+/** Returns the header of an ICMP message of either version. */
 struct pinion_icmp *pinion_icmp_at(uint8_t *frame, size_t len, size_t at);
 
-/** Bytes of an IPv4 header with its options. */
+/** Returns the length of an IPv4 header with its options, in bytes. */
 static inline size_t pinion_ipv4_len(const struct pinion_ipv4 *header)
 {
     return (size_t)(header->version_and_words & 0x0f) * 4;
 }
 
-/** Bytes of a TCP header with its options. */
+/** Returns the length of a TCP header with its options, in bytes. */
 static inline size_t pinion_tcp_len(const struct pinion_tcp *header)
 {
     return (size_t)(header->words >> 4) * 4;

@@ -1,9 +1,9 @@
 /* Metrics: counters and gauges that the node shows. `pinion metrics` prints them for Prometheus, with the tenant, chain, stage and module of
  * each.
  *
- * They are declared in `init`, once for all instances, and cost no call of the node's: to count is to write to a word of the function's
- * own memory, which the node looks at ten times a second, and when the instance ends. Counters of all instances that there ever were are
- * added up, gauges of all that there are.
+ * They are declared in `init`, once for all instances. Counting costs no call of the node: it writes to a word of the function's own
+ * memory, which the node reads ten times a second, and when the instance ends. The node adds up a counter over all instances that have ever
+ * existed, and a gauge over those that exist.
  *
  *     static pinion_counter passed, dropped;
  *     static pinion_gauge longest;
@@ -16,18 +16,18 @@
  *         return 0;
  *     }
  *
- * and then, packet by packet, `pinion_counter_add(&passed, 1)`. On a node that is, of a chain `web` of a tenant `demo`:
+ * and then, packet by packet, `pinion_counter_add(&passed, 1)`. A node shows, for a chain `web` of a tenant `demo`:
  *
  *     # HELP pinion_function_packets_total Packets that came.
  *     # TYPE pinion_function_packets_total counter
  *     pinion_function_packets_total{tenant="demo",chain="web",stage="0",module="count",verdict="passed"} 2
  *
- * Names and labels follow Prometheus' rules, a gauge's name does not end in `_total`, and the labels `tenant`, `chain`, `stage` and `module` are
- * the node's own. A function may have PINION_METRICS_MAX metrics. What breaks these rules is refused when the module is built into a
- * template, by name; in a test, pinion_test_prepare fails.
+ * Names and labels follow Prometheus' rules. A gauge's name does not end in `_total`. The labels `tenant`, `chain`, `stage` and `module`
+ * are reserved for the node. A function may have PINION_METRICS_MAX metrics. If a metric breaks these rules, the node refuses the module
+ * when it is built into a template, and names the metric; in a test, pinion_test_prepare fails.
  *
- * A metric lies in memory of the function's that stays where it is, and is written to by the calls below only; names, helps and labels are
- * copied when it is declared. */
+ * A metric must stay at the same address of the function's memory, and only the calls below may write to it. Names, help texts and
+ * labels are copied when the metric is declared. */
 #ifndef PINION_METRICS_H
 #define PINION_METRICS_H
 
@@ -36,7 +36,7 @@
 
 #include <pinion/abi.h>
 
-/** A label, and its value. What would end a line is no part of a value: there is a space in its place. */
+/** A label and its value. A control character in the value, such as a line feed, is replaced by a space. */
 struct pinion_label {
     const char *name;
     const char *value;
@@ -56,10 +56,10 @@ typedef struct pinion_gauge {
     int64_t value_;
 } pinion_gauge;
 
-/** A gauge of which one label changes: whom a number is about that is there for a while, such as the first of those who send most.
+/** A gauge with one label that changes: for example, the name of the client that a number is about, such as one of those that send most.
  *
- *  Each label that it ever has is a series of its own to Prometheus: so it is for what lasts for minutes, not for each client that comes.
- *  A function may have PINION_METRIC_TEXTS_MAX of them. To be of use in sums, it is best told apart by a rank as well. */
+ *  Each value that the label ever has is a series of its own to Prometheus. So use it for what lasts for minutes, not for each new
+ *  client. A function may have PINION_METRIC_TEXTS_MAX of these gauges. To make sums meaningful, give each a further label for its rank. */
 typedef struct pinion_named_gauge {
     int64_t value_;
     struct pinion_metric_text text_;
@@ -67,24 +67,24 @@ typedef struct pinion_named_gauge {
 
 /* --- In `init`; anywhere else each of these ends the instance. ----------------------------------------------------------------------- */
 
-/** Declares a counter, which is 0, with labels of its own if there are others of its name. Its name needs no `_total` at the end: series have
- *  that anyway. */
+/** Declares a counter, which starts at 0. If other counters have the same name, its labels must differ from theirs. The name needs no
+ *  `_total` at its end: the node appends that to the series. */
 void pinion_declare_counter(pinion_counter *counter, const char *name, const char *help, const struct pinion_label *labels);
-/** Declares a gauge, which is 0. */
+/** Declares a gauge, which starts at 0. */
 void pinion_declare_gauge(pinion_gauge *gauge, const char *name, const char *help, const struct pinion_label *labels);
-/** Declares a gauge with these labels, and one called `label` that changes. Until it is set it is not shown. */
+/** Declares a gauge with these labels and one more, called `label`, that changes. The gauge is not shown until it is set. */
 void pinion_declare_named_gauge(pinion_named_gauge *gauge, const char *name, const char *help, const struct pinion_label *labels,
                                 const char *label);
 
 /* --- Anywhere. ----------------------------------------------------------------------------------------------------------------------- */
 
-/** Counts so many more. */
+/** Adds `count` to a counter. */
 static inline void pinion_counter_add(pinion_counter *counter, uint64_t count)
 {
     counter->value_ += count;
 }
 
-/** What this instance has counted. */
+/** Returns this instance's count. */
 static inline uint64_t pinion_counter_value(const pinion_counter *counter)
 {
     return counter->value_;
@@ -96,22 +96,22 @@ static inline void pinion_gauge_set(pinion_gauge *gauge, int64_t value)
     gauge->value_ = value;
 }
 
-/** Moves a gauge up, or down; it wraps around at its ends. */
+/** Adds to a gauge, or subtracts from it; the gauge wraps around at its ends. */
 static inline void pinion_gauge_add(pinion_gauge *gauge, int64_t difference)
 {
     gauge->value_ = (int64_t)((uint64_t)gauge->value_ + (uint64_t)difference);
 }
 
-/** What a gauge is in this instance. */
+/** Returns a gauge's value in this instance. */
 static inline int64_t pinion_gauge_value(const pinion_gauge *gauge)
 {
     return gauge->value_;
 }
 
-/** Sets label and value. Of the label the first PINION_METRIC_TEXT_BYTES_MAX bytes are kept; an empty one is as good as
+/** Sets label and value. Keeps the first PINION_METRIC_TEXT_BYTES_MAX bytes of the label. An empty label has the effect of
  *  pinion_named_gauge_clear. */
 void pinion_named_gauge_set(pinion_named_gauge *gauge, const char *label, int64_t value);
-/** Has it not be shown until it is set. */
+/** Hides the gauge until it is set again. */
 void pinion_named_gauge_clear(pinion_named_gauge *gauge);
 
 #endif

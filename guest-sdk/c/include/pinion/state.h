@@ -1,8 +1,8 @@
-/* State: what outlives an instance, or is shared with others. Entries of fields, by key, that the node keeps.
+/* State: data that outlives an instance, or that instances share. The node stores it as entries of fields, by key.
  *
- * A field is declared in the manifest, and granted to a stage to read or to write. All instances of all chains of the tenant that were
- * granted a field of a name see the same entries: so one function may write what another may only read, and what one instance has
- * learnt the next one knows.
+ * A field is declared in the manifest, and granted to a stage to read or to write. All instances of all the tenant's chains that were
+ * granted a field of one name see the same entries. So one function may write entries that another may only read, and an instance can use
+ * what an earlier one has stored.
  *
  *     [state.sessions]
  *     value_bytes = 8
@@ -14,7 +14,7 @@
  *     name = "limit"
  *     stage = [{ module = "limit", state = { sessions = "write" } }]
  *
- * A function that lets so many packets of each sender pass:
+ * A function that lets 100 packets of each sender pass:
  *
  *     static pinion_field sessions;
  *
@@ -32,13 +32,13 @@
  *             pinion_send(packet);
  *     }
  *
- * Keys and values are bytes. A key has at most PINION_STATE_KEY_BYTES_MAX, a value as many as its field is declared for, and
- * PINION_STATE_VALUE_BYTES_MAX at most. Who needs more than one step at a time looks at what is there and changes it only if it is still that
- * (pinion_state_compare_and_swap), or adds to a number (pinion_state_add).
+ * Keys and values are bytes. A key has at most PINION_STATE_KEY_BYTES_MAX. A value has at most as many as its field is declared with, which
+ * is at most PINION_STATE_VALUE_BYTES_MAX. An update in several steps reads the value and stores the new one only if the old one has not
+ * changed (pinion_state_compare_and_swap); pinion_state_add adds to a number in one step.
  *
- * An entry is there until it is deleted, its time to live is over, no chain that declares its field is left, or the node ends. A call takes
- * some hundred nanoseconds, more where the entry is in no cache, and is bounded in time like all calls: where somebody else is at the same
- * entry for too long, the instance gives way to others and tries again, without the function noticing. */
+ * An entry exists until it is deleted, its time to live is over, no chain that declares its field is left, or the node ends. A call
+ * takes a few hundred nanoseconds, more if the entry is in no cache. Its time is bounded like that of all calls: if another instance
+ * uses the same entry for too long, this instance yields and tries again, without the function noticing. */
 #ifndef PINION_STATE_H
 #define PINION_STATE_H
 
@@ -47,62 +47,63 @@
 
 #include <pinion/abi.h>
 
-/** What came of a call. Of all but PINION_STATE_DONE, what was stored is as it was. */
+/** The result of a call. With any result other than PINION_STATE_DONE, the stored data is unchanged. */
 enum pinion_state {
-    /** It is done. */
+    /** The call succeeded. */
     PINION_STATE_DONE,
     /** Nothing is stored under this key. */
     PINION_STATE_NO_ENTRY,
-    /** What is stored is not what pinion_state_compare_and_swap was told to expect. */
+    /** The stored value is not the one that pinion_state_compare_and_swap expected. */
     PINION_STATE_UNEXPECTED,
-    /** What is stored is not of the length that was asked for. */
+    /** The stored value does not have the requested length. */
     PINION_STATE_OTHER_LENGTH,
-    /** The key is longer than PINION_STATE_KEY_BYTES_MAX, or the value longer than the field is declared for. */
+    /** The key is longer than PINION_STATE_KEY_BYTES_MAX, or the value is longer than the field is declared with. */
     PINION_STATE_TOO_LONG,
     /** The field has no room for another entry. */
     PINION_STATE_FULL,
-    /** The stage was granted the field to read only. */
+    /** The stage may only read the field. */
     PINION_STATE_DENIED,
     /** The stage was granted no field of this name; or the field was never opened. */
     PINION_STATE_NO_FIELD,
-    /** Not in `init`, of which all instances have what it leaves behind. */
+    /** Not allowed in `init`: all instances share its result. */
     PINION_STATE_NOT_NOW,
 };
 
-/** The same in a sentence, for a line of the log. */
+/** Returns a sentence that describes the result, for the log. */
 const char *pinion_state_sentence(enum pinion_state state);
 
-/** A field that the stage was granted: a number, to be copied as one. What is in here is the library's. */
+/** A field that the stage was granted: a number that may be copied. The member is private to the library. */
 typedef struct pinion_field {
-    /* One more than the node's, so that a field that was never opened is none. */
+    /* The node's number plus one, so that zeroed memory is a field that was never opened. */
     int32_t number_;
 } pinion_field;
 
-/** Opens the field of this name. Zero; or, if the stage was not granted it, what `init` is to return, after a line that names the field: then a
- *  chain that does not grant it is refused when it is applied. */
+/** Opens the field of this name. Returns zero. If the stage was not granted the field, logs a line that names it, and returns the value
+ *  that `init` must return: then a chain that does not grant the field is refused when it is applied. */
 int pinion_state_open(pinion_field *field, const char *name);
 
-/** Copies what is stored under a key to `value`, as much as its `capacity` bytes hold. `len` is how long the value is in full, in bytes, and
- *  may be NULL; if there is none, it stays as it is. */
+/** Copies the value stored under a key to `value`, up to `capacity` bytes. Sets `len`, which may be NULL, to the value's full length in
+ *  bytes. If there is no entry, `len` is unchanged. */
 enum pinion_state pinion_state_get(pinion_field field, const void *key, size_t key_len, void *value, size_t capacity, size_t *len);
 
-/** The same of a value that has exactly so many bytes, such as a struct or a number; PINION_STATE_OTHER_LENGTH if it has not, and then
- *  `value` is of no use. */
+/** Like pinion_state_get, for a value of exactly `len` bytes, such as a struct or a number. Returns PINION_STATE_OTHER_LENGTH if the
+ *  stored value has another length; the contents of `value` are then meaningless. */
 enum pinion_state pinion_state_get_exactly(pinion_field field, const void *key, size_t key_len, void *value, size_t len);
 
-/** Stores a value under a key, whatever there was. Its time to live begins anew. */
+/** Stores a value under a key, whether or not there was one. Its time to live starts again. */
 enum pinion_state pinion_state_put(pinion_field field, const void *key, size_t key_len, const void *value, size_t len);
 
-/** Stores a value under a key if what is there is `expected`, byte by byte, or, if that is NULL, if nothing is; PINION_STATE_UNEXPECTED if not. Its time
- *  to live begins anew then. */
+/** Stores a value under a key if the stored value equals `expected`, byte by byte, or, if `expected` is NULL, if there is no entry. The
+ *  time to live then starts again. Otherwise returns PINION_STATE_UNEXPECTED. */
 enum pinion_state pinion_state_compare_and_swap(pinion_field field, const void *key, size_t key_len, const void *expected, size_t expected_len,
                                                 const void *value, size_t len);
 
-/** Adds to the number under a key, 8 bytes, little-endian, which is zero if it is not there, and wraps around at its ends. `sum` is what comes
- *  of it, and may be NULL. Of an entry that was there, the time to live goes on. PINION_STATE_OTHER_LENGTH if there are not 8 bytes. */
+/** Adds to the number under a key: 8 bytes, little-endian, zero if there is no entry. It wraps around at its ends. Sets `sum`, which may
+ *  be NULL, to the result. The time to live of an existing entry continues. Returns PINION_STATE_OTHER_LENGTH if the value does not have
+ *  8 bytes. */
 enum pinion_state pinion_state_add(pinion_field field, const void *key, size_t key_len, int64_t delta, int64_t *sum);
 
-/** Has an entry end after so many milliseconds, at once with 0, and never with PINION_NEVER. */
+/** Sets an entry's time to live in milliseconds: 0 ends it at once, PINION_NEVER keeps it without limit. */
 enum pinion_state pinion_state_expire(pinion_field field, const void *key, size_t key_len, uint64_t after_ms);
 
 /** Removes an entry. */

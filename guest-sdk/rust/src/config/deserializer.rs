@@ -1,5 +1,5 @@
-//! From a tree to a tenant's types. What is here is there once for each of them, so it does little: all else lies in functions that know
-//! no types.
+//! Deserializes a tree into a function's types. Generic code is instantiated for each type, so it is small: all the rest is in functions
+//! without type parameters.
 
 use core::slice;
 
@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::tree::{Node, Table, Value};
 
 impl Node {
-    /// That it is something else than wanted.
+    /// Returns an error: the value has another type than expected.
     #[cold]
     #[inline(never)]
     fn mismatch(&self, expected: &dyn Expected) -> Refusal {
@@ -34,7 +34,7 @@ impl Node {
     }
 }
 
-/// The number that is written.
+/// Parses a floating-point number.
 fn number(text: &str) -> Result<f64, Refusal> {
     let digits: String = text.chars().filter(|character| *character != '_').collect();
     match digits.parse::<f64>() {
@@ -93,7 +93,7 @@ impl Node {
     }
 }
 
-/// Methods that want what is in values of one kind.
+/// Defines methods that accept values of one kind.
 macro_rules! wanted {
     ($($kind:ident: $($method:ident)+;)+) => {
         $($(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
@@ -129,7 +129,7 @@ impl<'de> Deserializer<'de> for &Node {
 
     fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         match &self.value {
-            // Written as a number, and none that an f32 can be.
+            // A finite number that an f32 cannot represent.
             Value::Float(text) if number(text)?.is_finite() && (number(text)? as f32).is_infinite() => {
                 Err(too_large(text))
             }
@@ -156,7 +156,7 @@ impl<'de> Deserializer<'de> for &Node {
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Refusal> {
-        // A struct may be written as an array of its fields, too.
+        // A struct may also be written as an array of its fields.
         match &self.value {
             Value::Table(table) => visitor.visit_map(Entries::of(table)),
             Value::Array(elements) | Value::Tables(elements) => in_full(elements, visitor),
@@ -201,7 +201,7 @@ struct Elements<'a> {
     index: usize,
 }
 
-/// Has all elements visited: who wants fewer than there are leaves the rest, as if it had not been said.
+/// Visits all elements, and refuses an array with more elements than the type takes.
 fn in_full<'de, V: Visitor<'de>>(elements: &[Node], visitor: V) -> Result<V::Value, Refusal> {
     let mut visited = Elements { left: elements.iter(), index: 0 };
     let value = visitor.visit_seq(&mut visited)?;
@@ -239,7 +239,7 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
 /// The entries of a table.
 struct Entries<'a> {
     left: slice::Iter<'a, Node>,
-    /// Whose key was read last.
+    /// The entry of the last key read.
     current: Option<&'a Node>,
 }
 
@@ -271,7 +271,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     }
 }
 
-/// A name, which may stand for a number.
+/// A key, which may be parsed as a number.
 struct Name<'a>(&'a str);
 
 macro_rules! named_values {
@@ -316,7 +316,7 @@ impl<'de> Deserializer<'de> for Name<'_> {
     }
 }
 
-/// A choice by its name, and what comes with it.
+/// An enum variant's name, and its content.
 struct Variant<'a> {
     name: &'a str,
     content: Option<&'a Node>,

@@ -1,11 +1,11 @@
-//! TOML 1.1, from text to a tree. Dates and times are refused: there is nothing in Rust's own libraries that they could be read into.
+//! Reads TOML 1.1 into a tree. Dates and times are refused, as Rust's standard library has no types for them.
 //!
-//! No text panics or overflows the stack: what is nested more than [`DEPTH_MAX`] deep is refused.
+//! No text causes a panic or a stack overflow: nesting deeper than [`DEPTH_MAX`] is refused.
 
 use super::refusal::Refusal;
 use super::tree::{Key, Node, Origin, Table, Value};
 
-/// Most arrays, tables and parts of a key that may be around a value; a table in double brackets counts as one, though it is an array's.
+/// Most arrays, tables and parts of a key around a value; a table in double brackets counts once, though it is in an array.
 const DEPTH_MAX: usize = 80;
 
 /// Reads a whole text.
@@ -26,7 +26,7 @@ pub(super) fn read(text: &str) -> Result<Node, Refusal> {
     }
 }
 
-/// The table of that name, made if there is none.
+/// Returns the table with that name, and creates it if there is none.
 fn table_within(table: &mut Table, key: Key, origin: Origin) -> Result<&mut Table, Refusal> {
     let at = key.at;
     let index = match table.position(&key.name) {
@@ -44,7 +44,7 @@ fn table_within(table: &mut Table, key: Key, origin: Origin) -> Result<&mut Tabl
     table.entries[index].table_mut(at)
 }
 
-/// The table that a header begins.
+/// Returns the table that a header begins.
 fn table_begun(parent: &mut Table, key: Key, at: usize, is_double: bool) -> Result<&mut Table, Refusal> {
     let index = match parent.position(&key.name) {
         Some(index) => match &mut parent.entries[index] {
@@ -69,14 +69,14 @@ fn table_begun(parent: &mut Table, key: Key, at: usize, is_double: bool) -> Resu
 }
 
 fn twice(key: &Key) -> Refusal {
-    Refusal::new(format_args!("`{}` is said twice", key.name)).at(key.at)
+    Refusal::new(format_args!("`{}` is defined twice", key.name)).at(key.at)
 }
 
-/// A text, and how far it is read.
+/// A text and the position of the reader in it.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
-    /// Arrays, tables and parts of a key around what is read.
+    /// Arrays, tables and parts of a key around the current position.
     depth: usize,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Passes what is expected, if it is there; whether it was.
+    /// Skips the expected text if it comes next. Returns whether it did.
     #[inline(never)]
     fn skip(&mut self, expected: &str) -> bool {
         let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         is_there
     }
 
-    /// Passes letters, digits and what else is named, and gives them.
+    /// Skips letters, digits and `others`, and returns them.
     #[inline(never)]
     fn skip_word(&mut self, others: &[u8]) -> &'a str {
         let from = self.at;
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         self.text.get(from..self.at).unwrap_or_default()
     }
 
-    /// Passes what may be in comments and strings but what is named, and gives it.
+    /// Skips characters that may be in comments and strings, except those in `but`, and returns them.
     #[inline(never)]
     fn skip_text(&mut self, but: &[u8]) -> &'a str {
         let from = self.at;
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes what may be between the elements of an array.
+    /// Skips blanks, comments and line ends, which may be between the elements of an array.
     fn skip_lines(&mut self) {
         loop {
             self.skip_blanks();
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes what is left of a line in which all has been said.
+    /// Skips the rest of a line after its content.
     fn end_line(&mut self) -> Result<(), Refusal> {
         self.skip_blanks();
         self.skip_comment();
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         Refusal::new(format_args!("expected {what}, found {found}")).at(self.at)
     }
 
-    /// Goes a level deeper.
+    /// Enters one more level of nesting.
     #[inline(never)]
     fn enter(&mut self) -> Result<(), Refusal> {
         self.depth += 1;
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a line in brackets, and gives the table that it begins.
+    /// Reads a header in brackets, and returns the table that it begins.
     fn header<'t>(&mut self, root: &'t mut Table) -> Result<&'t mut Table, Refusal> {
         let at = self.at;
         let is_double = self.skip("[[");
@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a key and the blanks around it: the last of its parts, and the table that those before it lead to.
+    /// Reads a key and the blanks around it. Returns the table that all parts but the last name, and the last part.
     fn keys<'t>(&mut self, mut table: &'t mut Table, origin: Origin) -> Result<(&'t mut Table, Key), Refusal> {
         loop {
             self.enter()?;
@@ -276,11 +276,11 @@ impl<'a> Reader<'a> {
         Ok(table)
     }
 
-    /// Whether another element follows, after a comma if it is not the first, or else what closes.
+    /// Skips the opening bracket or a comma, or else the closing bracket. Returns whether another element follows.
     #[inline(never)]
     fn goes_on(&mut self, is_first: bool, end: &str, expected: &str) -> Result<bool, Refusal> {
         if is_first {
-            // What opens.
+            // The opening bracket.
             self.at += 1;
         } else {
             self.skip_lines();
@@ -292,7 +292,7 @@ impl<'a> Reader<'a> {
         Ok(!self.skip(end))
     }
 
-    /// A string; of a long one the first quotes have been passed.
+    /// Reads a string. The opening quotes of a multi-line string were skipped before.
     fn string(&mut self, quote: u8, is_long: bool) -> Result<String, Refusal> {
         if is_long {
             self.skip_newline();
@@ -311,7 +311,7 @@ impl<'a> Reader<'a> {
                     return Ok(string);
                 }
                 Some(byte) if byte == quote => {
-                    // The last three of up to five in a row are the end.
+                    // The last three of up to five quotes in a row end the string.
                     while self.at < from + 5 && self.peek() == Some(quote) {
                         self.at += 1;
                     }
@@ -330,7 +330,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Adds what a backslash and what follows it stand for.
+    /// Reads an escape sequence, and appends its character.
     fn escape(&mut self, is_long: bool, string: &mut String) -> Result<(), Refusal> {
         let at = self.at;
         self.at += 1;
@@ -349,7 +349,7 @@ impl<'a> Reader<'a> {
             Some(b'u') => self.coded(4),
             Some(b'U') => self.coded(8),
             Some(b' ' | b'\t' | b'\r' | b'\n') if is_long => {
-                // At the end of a line: the string goes on with what is next, on whichever line.
+                // At the end of a line: the string continues at the next character that is not white space.
                 self.at -= 1;
                 self.skip_blanks();
                 if self.skip_newline() {
@@ -367,7 +367,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A character by its number, of so many hexadecimal digits.
+    /// Reads a character code of `digits` hexadecimal digits.
     #[inline(never)]
     fn coded(&mut self, digits: usize) -> Option<char> {
         let code = self.text.get(self.at..self.at + digits)?;
@@ -379,7 +379,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The value that a word is, or what is wrong with it.
+/// Parses a word as a value, or returns why it is none.
 fn scalar(word: &str) -> Result<Value, &'static str> {
     let (unsigned, is_negative) = match word.as_bytes() {
         b"true" => return Ok(Value::Boolean(true)),
@@ -403,7 +403,7 @@ fn scalar(word: &str) -> Result<Value, &'static str> {
     }
 }
 
-/// Whether that makes a number of floating point of the digits before it.
+/// Returns whether the text after the digits is a fraction or an exponent.
 fn is_fraction(mut text: &[u8]) -> bool {
     let is_some = !text.is_empty();
     if let [b'.', fraction @ ..] = text {
@@ -417,14 +417,14 @@ fn is_fraction(mut text: &[u8]) -> bool {
     is_some && text.is_empty()
 }
 
-/// Digits, and what follows them.
+/// A number's digits, and the text after them.
 struct Digits<'a> {
-    /// If 64 bits are enough for it.
+    /// `None` if it does not fit into 64 bits.
     number: Option<u64>,
     rest: &'a [u8],
 }
 
-/// Reads digits: one at least, with an underscore at most between two.
+/// Reads at least one digit, with at most one underscore between two digits.
 #[inline(never)]
 fn digits(mut text: &[u8], radix: u32) -> Option<Digits<'_>> {
     let mut number = Some(0u64);

@@ -1,4 +1,4 @@
-//! Why a configuration is refused: what is wrong, in which line, and with which field.
+//! Why a configuration is refused: the error, its line, and its field.
 
 use core::fmt;
 
@@ -6,16 +6,16 @@ use serde::de::{self, Expected, Unexpected};
 
 use crate::InitError;
 
-/// Small, as it is in the result of everything that is read.
+/// Boxed to be small, as every result of the reader contains it.
 #[derive(Debug)]
 pub(super) struct Refusal(Box<Account>);
 
 #[derive(Debug)]
 struct Account {
     message: String,
-    /// Of the field, like `rule[2].ports`; empty for the whole.
+    /// The field's path, like `rule[2].ports`; empty for the whole configuration.
     path: String,
-    /// In bytes from the text's beginning, as soon as it is known.
+    /// Offset in the text, in bytes, once it is known.
     at: Option<usize>,
 }
 
@@ -26,7 +26,7 @@ impl Refusal {
         Self(Box::new(Account { message: message.to_string(), path: String::new(), at: None }))
     }
 
-    /// Says where it is, if nobody has said so more closely.
+    /// Sets the offset, unless a more exact one is set already.
     #[cold]
     #[inline(never)]
     pub(super) fn at(mut self, at: usize) -> Self {
@@ -34,7 +34,7 @@ impl Refusal {
         self
     }
 
-    /// Says that it is of a value at this key.
+    /// Prepends this key to the path.
     #[cold]
     #[inline(never)]
     pub(super) fn in_field(mut self, name: &str, at: usize) -> Self {
@@ -46,14 +46,14 @@ impl Refusal {
         self.at(at)
     }
 
-    /// Says that it is of the element of that index.
+    /// Prepends this index to the path.
     #[cold]
     #[inline(never)]
     pub(super) fn in_element(self, index: usize, at: usize) -> Self {
         self.in_field(&format!("[{index}]"), at)
     }
 
-    /// One line, as it is to be one in the tenant's log.
+    /// Makes an error message of one line, as the tenant's log has one line per message.
     #[cold]
     #[inline(never)]
     pub(super) fn in_text(self, text: &[u8]) -> InitError {
@@ -89,7 +89,7 @@ impl de::Error for Refusal {
     }
 }
 
-/// What there is, in serde's words. Its own formatting would have each module write numbers of floating point, which is large.
+/// The value found, in serde's words. serde's own formatting would add floating-point formatting to every module, which is large.
 struct Found<'a>(Unexpected<'a>);
 
 impl fmt::Display for Found<'_> {

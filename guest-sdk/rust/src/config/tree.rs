@@ -1,12 +1,12 @@
-//! What a text of TOML says, as one tree, whatever is to be made of it.
+//! The tree of a TOML text, independent of the type that is read from it.
 
 use super::refusal::Refusal;
 
-/// A value, where it stands, and by which name.
+/// A value with its position and its key.
 pub(super) struct Node {
-    /// Empty in an array.
+    /// Empty for an element of an array.
     pub(super) key: Key,
-    /// In bytes from the text's beginning; of a table with a header, the header.
+    /// Offset in the text, in bytes; for a table with a header, that of the header.
     pub(super) at: usize,
     pub(super) value: Value,
 }
@@ -20,38 +20,38 @@ pub(super) struct Key {
 pub(super) enum Value {
     String(String),
     Integer(i64),
-    /// An integer greater than those.
+    /// An integer too large for an `i64`.
     Unsigned(u64),
-    /// As it is written. What reads numbers of this kind is large, and so is a part only of modules that have use for one.
+    /// As it is written. Code that parses floating-point numbers is large, so only modules with a field of such a type contain it.
     Float(String),
     Boolean(bool),
     Array(Vec<Node>),
-    /// Tables whose headers are in double brackets.
+    /// Tables with headers in double brackets.
     Tables(Vec<Node>),
     Table(Table),
 }
 
 pub(super) struct Table {
-    /// In the text's order. A configuration is small: to look at one after the other is fast enough, and a map is several KiB of module.
+    /// In the text's order. A configuration is small, so a linear search is fast enough, and a map would add several KiB to a module.
     pub(super) entries: Vec<Node>,
     pub(super) origin: Origin,
 }
 
-/// What has made a table, and so decides what may be added to it.
+/// How a table was created, which decides what may be added to it.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Origin {
-    /// A header of its own, or the text.
+    /// By a header of its own, or as the root of the text.
     Header,
-    /// The header of a table within.
+    /// By the header of a table within it.
     HeaderWithin,
-    /// A key with dots.
+    /// By a key with dots.
     Key,
-    /// Braces, which say all there is.
+    /// By braces, which contain all its entries.
     Braces,
 }
 
 impl Node {
-    /// The table to which something is added by this name, which stands there: of tables in double brackets the last.
+    /// Returns the table to which an entry at `at` is added: of tables in double brackets the last.
     pub(super) fn table_mut(&mut self, at: usize) -> Result<&mut Table, Refusal> {
         let value = match &mut self.value {
             Value::Tables(tables) => tables.last_mut().map(|last| &mut last.value),
@@ -69,12 +69,12 @@ impl Table {
         Self { entries: Vec::new(), origin }
     }
 
-    /// Where the entry of that name is.
+    /// Returns the index of the entry with that name.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         self.entries.iter().position(|entry| entry.key.name == name)
     }
 
-    /// Adds an entry, and says where it is.
+    /// Adds an entry and returns its index.
     pub(super) fn add(&mut self, key: Key, at: usize, value: Value) -> usize {
         self.entries.push(Node { key, at, value });
         self.entries.len() - 1

@@ -1,8 +1,8 @@
-//! Which flow a packet belongs to: [`FlowKey`], what functions with state keep it by.
+//! Flow keys: [`FlowKey`], by which functions with state record flows.
 
-use super::{Addresses, Headers, Pair, TCP, UDP};
+use super::{Addresses, Headers, IPV6_FRAGMENT, Pair, TCP, UDP};
 
-/// What all packets of a flow have in common that go the same way.
+/// What all packets of a flow in one direction have in common.
 ///
 /// ```
 /// # use pinion_sdk::headers::{Headers, TCP};
@@ -20,26 +20,26 @@ use super::{Addresses, Headers, Pair, TCP, UDP};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
-    /// Who sends to whom.
+    /// Source and destination address.
     pub addresses: Addresses,
-    /// The ports of TCP and UDP, the identifier of an ICMP echo twice, and zero for other protocols.
+    /// The ports of TCP and UDP. For an ICMP echo both are its identifier; for other protocols they are zero.
     pub ports: Pair<u16>,
     /// The number of the protocol above IP.
     pub protocol: u8,
 }
 
 impl FlowKey {
-    /// The flow of the answers.
+    /// Returns the flow of the opposite direction.
     #[inline]
     #[must_use]
     pub fn reversed(&self) -> Self {
         Self { addresses: self.addresses.reversed(), ports: self.ports.reversed(), protocol: self.protocol }
     }
 
-    /// The same in bytes, as a key of [state](crate::state): other flows have other bytes.
+    /// Returns the flow as bytes, for a key of [state](crate::state). Different flows have different bytes.
     ///
     /// ```text
-    ///   | IP version | protocol | ports, 2 bytes each | source, 16 bytes | destination, 16 bytes |     IPv4's addresses with zeros behind
+    ///   | IP version | protocol | ports, 2 bytes each | source, 16 bytes | destination, 16 bytes |     IPv4 addresses padded with zeros
     /// ```
     #[inline]
     #[must_use]
@@ -63,7 +63,7 @@ impl FlowKey {
         key
     }
 
-    /// The same key for the flow and that of its answers: one of the two.
+    /// Returns one key for both directions of a flow: one of the two flows' keys.
     #[inline]
     #[must_use]
     pub fn both_ways(&self) -> Self {
@@ -72,8 +72,8 @@ impl FlowKey {
 }
 
 impl Headers {
-    /// The flow that the packet belongs to. `None` for fragments but the first, of which only the datagram is known, and for ICMP
-    /// messages that neither are echoes nor their answers.
+    /// Returns the flow that the packet belongs to. `None` for fragments after the first, as their ports are unknown, and for ICMP messages
+    /// that are neither echo requests nor echo replies.
     #[inline]
     #[must_use]
     pub fn flow(&self) -> Option<FlowKey> {
@@ -87,5 +87,17 @@ impl Headers {
             _ => Pair { source: 0, destination: 0 },
         };
         Some(FlowKey { addresses: self.addresses, ports, protocol: self.protocol })
+    }
+
+    /// Returns addresses and protocol only, for packets without a flow, or to ignore ports: all fragments of a datagram have the same
+    /// result. Only the first fragment of IPv6 states the protocol, so all of them have 44 in its place.
+    #[inline]
+    #[must_use]
+    pub fn without_ports(&self) -> FlowKey {
+        let protocol = match (self.addresses, self.fragment) {
+            (Addresses::V6(_), Some(_)) => IPV6_FRAGMENT,
+            _ => self.protocol,
+        };
+        FlowKey { addresses: self.addresses, ports: Pair { source: 0, destination: 0 }, protocol }
     }
 }

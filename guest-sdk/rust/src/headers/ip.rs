@@ -1,17 +1,22 @@
-//! IPv4 and IPv6, with the latter's extension headers: whose packet it is, and where its transport header begins.
+//! Reads IPv4 and IPv6 headers, including IPv6 extension headers: addresses, protocol, and the offset of the transport header.
 
-use super::{Addresses, Extent, Fragment, Headers, Offsets, Pair, TCP, Unreadable, transport};
+use super::{Addresses, Extent, Fragment, Headers, IPV6_FRAGMENT, Offsets, Pair, TCP, Unreadable, transport};
 
 const IPV4_HEADER_MIN: usize = 20;
 const IPV6_HEADER: usize = 40;
+const IPV6_NEXT_HEADER_AT: usize = 6;
 
-/// IPv6 extension headers looked past; all that RFC 8200 defines, once each, are fewer.
+/// IPv6 extension headers that are skipped: more than if each one of RFC 8200 occurred once.
 const EXTENSIONS_MAX: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
+
+/// The first bytes of an IPv6 datagram, which must hold the fields that its first fragment is judged by, including extension headers after
+/// the fragment header. No later fragment may begin there: its own Next Header does not count, only that of the first fragment (RFC 8200,
+/// 4.5).
+const JUDGED_MAX_V6: usize = 24;
 
 #[inline]
 pub(super) fn read_v4(frame: &[u8], network: usize, extent: Extent) -> Result<Headers, Unreadable> {
@@ -29,7 +34,15 @@ pub(super) fn read_v4(frame: &[u8], network: usize, extent: Extent) -> Result<He
     let destination = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     let addresses = Addresses::V4(Pair { source, destination });
     let at = Offsets { network, transport: network + header_len, payload: network + header_len, end };
-    behind(frame, addresses, header[9], fragment, at, extent)
+    let headers = headers(addresses, header[9], fragment, at);
+    match fragment {
+        Some(later) if !later.is_first() => {
+            // All fragments of a datagram share the protocol.
+            let overlaps = header[9] == TCP && usize::from(later.offset) < transport::TCP_HEADER_MIN;
+            refuse_if(overlaps && extent == Extent::Whole, Unreadable::OverlappingFragment).map(|()| headers)
+        }
+        _ => transport::read(frame, headers, extent),
+    }
 }
 
 pub(super) fn read_v6(frame: &[u8], network: usize, extent: Extent) -> Result<Headers, Unreadable> {
@@ -42,28 +55,32 @@ pub(super) fn read_v6(frame: &[u8], network: usize, extent: Extent) -> Result<He
     let address = |at: usize| rest[at..].first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
     let addresses = Addresses::V6(Pair { source: address(8), destination: address(24) });
     let packet = frame.get(..end).ok_or(Unreadable::Malformed)?;
-    let (protocol, transport, fragment) = skip_extensions(packet, header[6], network + IPV6_HEADER)?;
+    let (protocol, transport, part) = skip_extensions(packet, header[IPV6_NEXT_HEADER_AT], network + IPV6_HEADER)?;
     let at = Offsets { network, transport, payload: transport, end };
-    behind(frame, addresses, protocol, fragment, at, extent)
+    let headers = headers(addresses, protocol, part.map(|(fragment, _)| fragment), at);
+    match part {
+        Some((later, _)) if !later.is_first() => {
+            let overlaps = usize::from(later.offset) < JUDGED_MAX_V6;
+            refuse_if(overlaps && extent == Extent::Whole, Unreadable::OverlappingFragment).map(|()| headers)
+        }
+        Some((_, start)) => {
+            // Otherwise a later fragment could overwrite the rest.
+            let judged = transport - start + transport::judged_bytes(protocol);
+            refuse_if(judged > JUDGED_MAX_V6 && extent == Extent::Whole, Unreadable::TooManyHeaders)?;
+            transport::read(frame, headers, extent)
+        }
+        None => transport::read(frame, headers, extent),
+    }
 }
 
 #[inline]
-fn behind(
-    frame: &[u8],
-    addresses: Addresses,
-    protocol: u8,
-    fragment: Option<Fragment>,
-    at: Offsets,
-    extent: Extent,
-) -> Result<Headers, Unreadable> {
-    let headers = Headers { addresses, protocol, ports: None, tcp_flags: None, icmp: None, fragment, vlan_tags: 0, at };
-    match fragment {
-        Some(later) if !later.is_first() => {
-            let overlaps = protocol == TCP && usize::from(later.offset) < transport::TCP_HEADER_MIN;
-            if overlaps { Err(Unreadable::OverlappingFragment) } else { Ok(headers) }
-        }
-        _ => transport::read(frame, headers, extent),
-    }
+fn headers(addresses: Addresses, protocol: u8, fragment: Option<Fragment>, at: Offsets) -> Headers {
+    Headers { addresses, protocol, ports: None, tcp_flags: None, icmp: None, fragment, vlan_tags: 0, at }
+}
+
+#[inline]
+fn refuse_if(holds: bool, reason: Unreadable) -> Result<(), Unreadable> {
+    if holds { Err(reason) } else { Ok(()) }
 }
 
 #[inline]
@@ -75,9 +92,28 @@ fn end_of(frame: &[u8], network: usize, len: usize, extent: Extent) -> Result<us
     }
 }
 
-/// The protocol behind the extension headers, and where it begins.
-fn skip_extensions(packet: &[u8], first: u8, start: usize) -> Result<(u8, usize, Option<Fragment>), Unreadable> {
-    let (mut protocol, mut at, mut part) = (first, start, None);
+/// Returns the offset in the frame of a fragment's part of the datagram.
+pub(super) fn part_start(frame: &[u8], headers: &Headers) -> Option<usize> {
+    let packet = frame.get(..headers.at.end)?;
+    match headers.addresses {
+        Addresses::V4(_) => Some(headers.at.transport),
+        Addresses::V6(_) => {
+            let first = *packet.get(headers.at.network + IPV6_NEXT_HEADER_AT)?;
+            let (_, _, part) = skip_extensions(packet, first, headers.at.network + IPV6_HEADER).ok()?;
+            part.map(|(_, start)| start)
+        }
+    }
+}
+
+/// Finds the protocol after the extension headers, and its offset. For a fragment, also returns the fragment, and the offset of its part of
+/// the datagram.
+#[expect(clippy::type_complexity, reason = "taken apart where it is returned")]
+fn skip_extensions(
+    packet: &[u8],
+    first: u8,
+    start: usize,
+) -> Result<(u8, usize, Option<(Fragment, usize)>), Unreadable> {
+    let (mut protocol, mut at, mut part, mut fragment_headers) = (first, start, None, 0);
     for _ in 0..=EXTENSIONS_MAX {
         let header = packet.get(at..).and_then(<[u8]>::first_chunk::<8>);
         match protocol {
@@ -86,14 +122,17 @@ fn skip_extensions(packet: &[u8], first: u8, start: usize) -> Result<(u8, usize,
                 protocol = header[0];
                 at += (usize::from(header[1]) + 1) * 8;
             }
-            FRAGMENT => {
+            IPV6_FRAGMENT => {
                 let header = header.ok_or(Unreadable::Malformed)?;
+                fragment_headers += 1;
+                // A fragment of a fragment: no host sends one, and a careful host refuses it.
+                refuse_if(fragment_headers > 1, Unreadable::TooManyHeaders)?;
                 let (offset, id) = (u16_at(header, 2), [header[4], header[5], header[6], header[7]]);
                 protocol = header[0];
                 at += 8;
-                part = fragment(u32::from_be_bytes(id), offset & 0xfff8, offset & 1 != 0).or(part);
-                // Behind another fragment's start there is no header to be read, nor is one to be trusted.
-                if part.is_some_and(|part| !part.is_first()) {
+                part = fragment(u32::from_be_bytes(id), offset & 0xfff8, offset & 1 != 0).map(|part| (part, at));
+                // A later fragment contains no header, and nothing that looks like one can be trusted.
+                if part.is_some_and(|(part, _)| !part.is_first()) {
                     return Ok((protocol, at, part));
                 }
             }
@@ -104,7 +143,7 @@ fn skip_extensions(packet: &[u8], first: u8, start: usize) -> Result<(u8, usize,
     Err(Unreadable::TooManyHeaders)
 }
 
-/// A fragment that is all of its datagram is none.
+/// Returns a fragment, or `None` for a whole datagram.
 #[inline]
 fn fragment(id: u32, offset: u16, more: bool) -> Option<Fragment> {
     (more || offset != 0).then_some(Fragment { id, offset, more })

@@ -1,7 +1,7 @@
-//! Addresses and ports changed in place, with all checksums that cover them.
+//! Changes addresses and ports in place, with all checksums that cover them.
 //!
-//! A checksum is updated and not computed (RFC 1624): so one that was wrong stays wrong, and whoever verifies it still finds out that the
-//! packet was damaged before.
+//! A checksum is updated, not recomputed (RFC 1624): a wrong one stays wrong, so that the receiver still detects that the packet was
+//! damaged before.
 
 use core::fmt;
 
@@ -13,14 +13,14 @@ const IPV4_ADDRESSES_AT: usize = 12;
 const IPV6_ADDRESSES_AT: usize = 8;
 const ECHO_ID_AT: usize = 4;
 
-/// A packet has not what is to be changed. It is as it was.
+/// Why a packet cannot be changed as requested. The packet is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotRewrite {
-    /// Addresses of one version of IP are to become those of the other.
+    /// The new addresses are of the other version of IP.
     OtherVersion,
-    /// Ports are to be set where there are none.
+    /// The packet has no ports.
     NoPorts,
-    /// These headers are not of that frame.
+    /// The frame is not the one that the headers were read from.
     OtherFrame,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for CannotRewrite {
         f.write_str(match self {
             Self::OtherVersion => "an IPv4 packet cannot have IPv6 addresses, nor the other way round",
             Self::NoPorts => "the packet has no ports: it is neither TCP, UDP nor an echo, or a fragment but the first",
-            Self::OtherFrame => "the frame is shorter than the one whose headers these are",
+            Self::OtherFrame => "the frame is shorter than the one that the headers were read from",
         })
     }
 }
@@ -37,9 +37,9 @@ impl fmt::Display for CannotRewrite {
 impl std::error::Error for CannotRewrite {}
 
 impl Headers {
-    /// Has the packet sent from and to other addresses of the same version of IP. The checksums of IPv4, TCP, UDP and ICMPv6 stay as right as
-    /// they were, of fragments as well; a UDP checksum that is not there stays away. With an IPv6 routing header the
-    /// transport's may be that of another destination.
+    /// Replaces the packet's addresses by others of the same version of IP. The checksums of IPv4, TCP, UDP and ICMPv6 stay as correct as
+    /// they were, in fragments as well. A UDP checksum of zero, which means that there is none, stays zero. With an IPv6 routing header,
+    /// the transport's checksum may cover another destination.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Headers {
             (Addresses::V4(old), Addresses::V4(new)) => {
                 let (old, new) = (bytes_v4(old), bytes_v4(new));
                 self.put(frame, network + IPV4_ADDRESSES_AT, &new)?;
-                update(frame, network + IPV4_CHECKSUM_AT, &old, &new);
+                update(&mut frame[network..], IPV4_CHECKSUM_AT, &old, &new, Zeros::NotAll);
                 self.update_transport(frame, &old, &new, Covers::PseudoHeader);
             }
             (Addresses::V6(old), Addresses::V6(new)) => {
@@ -64,12 +64,11 @@ impl Headers {
         Ok(())
     }
 
-    /// Has the packet sent from and to other ports: those of TCP or UDP, or, of an ICMP echo, with another identifier, which is then the source
-    /// port.
+    /// Replaces the ports of TCP or UDP. For an ICMP echo, replaces the identifier by `ports.source`.
     ///
     /// # Errors
     ///
-    /// The packet has none, or the frame is another one.
+    /// The packet has no ports, or the frame is another one.
     pub fn set_ports(&mut self, frame: &mut [u8], ports: Pair<u16>) -> Result<(), CannotRewrite> {
         let transport = self.at.transport;
         if let Some(old) = self.ports {
@@ -94,44 +93,60 @@ impl Headers {
         Ok(())
     }
 
-    /// Brings the transport's checksum up to date, where the packet has it.
+    /// Updates the transport's checksum, if the packet contains it.
     fn update_transport(&self, frame: &mut [u8], old: &[u8], new: &[u8], covers: Covers) {
         if self.fragment.is_some_and(|fragment| !fragment.is_first()) {
             return;
         }
-        let offset = match (self.protocol, covers) {
-            (TCP, _) => 16,
-            (UDP, _) => 6,
-            (ICMP, Covers::Header) => 2,
-            (ICMPV6, _) => 2,
+        let (offset, zeros) = match (self.protocol, self.addresses, covers) {
+            (TCP, ..) => (16, Zeros::NotAll),
+            (UDP, ..) => (6, Zeros::None),
+            (ICMP, Addresses::V4(_), Covers::Header) => (2, Zeros::Any),
+            (ICMPV6, Addresses::V6(_), _) => (2, Zeros::NotAll),
             _ => return,
         };
-        let at = self.at.transport + offset;
-        let Some(packet) = frame.get_mut(..self.at.end).filter(|packet| packet.len() >= at + 2) else { return };
-        if self.protocol != UDP {
-            update(packet, at, old, new);
-        } else if packet[at..at + 2] != [0, 0] {
-            update(packet, at, old, new);
-            // Zero would say that there is none.
-            if packet[at..at + 2] == [0, 0] {
-                packet[at..at + 2].copy_from_slice(&[0xff, 0xff]);
-            }
+        if let Some(message) = frame.get_mut(self.at.transport..self.at.end) {
+            update(message, offset, old, new, zeros);
         }
     }
 }
 
-/// What has changed, of the data that a transport's checksum covers.
+/// Which data have changed, of those that a transport's checksum covers.
 #[derive(Clone, Copy, PartialEq)]
 enum Covers {
-    /// The addresses, which the ICMP of IPv4 does without.
+    /// The addresses, which the checksum of IPv4's ICMP does not cover.
     PseudoHeader,
     Header,
 }
 
-fn update(frame: &mut [u8], at: usize, old: &[u8], new: &[u8]) {
-    if let Some(field) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) {
-        *field = checksum::update_bytes(u16::from_be_bytes(*field), old, new).to_be_bytes();
+/// The meaning of the [two zeros](checksum#two-zeros) in a checksum's field.
+#[derive(Clone, Copy, PartialEq)]
+enum Zeros {
+    /// The data are never all zero, as they contain a version or a pseudo header. If their sum is zero, the checksum is 0x0000.
+    NotAll,
+    /// Likewise, but 0x0000 means that there is no checksum, so 0xffff is used.
+    None,
+    /// The data may be all zero: then the checksum is 0xffff, otherwise 0x0000.
+    Any,
+}
+
+/// Updates the checksum at an offset of the data that it covers, after `old` became `new`. `data` may be only the start of these.
+fn update(data: &mut [u8], at: usize, old: &[u8], new: &[u8], zeros: Zeros) {
+    let Some(field) = data.get(at..).and_then(<[u8]>::first_chunk::<2>) else { return };
+    let before = u16::from_be_bytes(*field);
+    if old == new || (zeros == Zeros::None && before == 0) {
+        return;
     }
+    let sum = match (checksum::update_bytes(before, old, new), zeros) {
+        (0 | 0xffff, Zeros::NotAll) => 0,
+        (0 | 0xffff, Zeros::None) => 0xffff,
+        (0 | 0xffff, Zeros::Any) => {
+            let is_zero = data[..at].iter().chain(&data[at + 2..]).all(|byte| *byte == 0);
+            if is_zero { 0xffff } else { 0 }
+        }
+        (sum, _) => sum,
+    };
+    data[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn bytes_of_ports(ports: Pair<u16>) -> [u8; 4] {

@@ -1,41 +1,54 @@
-//! What stands above IP: ports, the flags of TCP, and kinds of ICMP message.
+//! Reads the headers above IP: ports, TCP flags, and kinds of ICMP message.
 
 use super::{Extent, Headers, ICMP, ICMPV6, Pair, TCP, UDP, Unreadable};
 
 pub(super) const TCP_HEADER_MIN: usize = 20;
+/// Up to and including the flags.
+const TCP_HEADER_JUDGED: usize = 14;
 const UDP_HEADER: usize = 8;
 const ICMP_HEADER: usize = 8;
+
+/// Returns how many bytes of a protocol's header contain the fields that are read here.
+#[inline]
+pub(super) fn judged_bytes(protocol: u8) -> usize {
+    match protocol {
+        TCP => TCP_HEADER_JUDGED,
+        UDP => UDP_HEADER,
+        ICMPV6 => ICMP_HEADER,
+        _ => 0,
+    }
+}
 
 /// The flags of a TCP segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFlags(
-    /// As they are in the header's 14th byte.
+    /// The flags as in the header's 14th byte.
     pub u8,
 );
 
 impl TcpFlags {
-    /// The sender has no more data.
+    /// Returns FIN: the sender has no more data.
     #[inline]
     #[must_use]
     pub fn fin(self) -> bool {
         self.0 & 0x01 != 0
     }
 
-    /// A connection begins, or its beginning is answered.
+    /// Returns SYN: the segment opens a connection, or answers one that does.
     #[inline]
     #[must_use]
     pub fn syn(self) -> bool {
         self.0 & 0x02 != 0
     }
 
-    /// The connection is refused or broken off.
+    /// Returns RST: the connection is refused or aborted.
     #[inline]
     #[must_use]
     pub fn rst(self) -> bool {
         self.0 & 0x04 != 0
     }
 
-    /// Something is acknowledged.
+    /// Returns ACK: the acknowledgement number is valid.
     #[inline]
     #[must_use]
     pub fn ack(self) -> bool {
@@ -43,25 +56,25 @@ impl TcpFlags {
     }
 }
 
-/// What an ICMP message is, of either version.
+/// An ICMP message, of either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmp {
     /// Its type.
     pub kind: u8,
     /// Its code.
     pub code: u8,
-    /// Whether it is an echo request, or an answer to one.
+    /// The echo request or reply, if it is one.
     pub echo: Option<Echo>,
     /// Whether it is an error, which [quotes](Headers::quoted) the packet that it is about.
     pub is_error: bool,
 }
 
-/// What `ping` sends or gets.
+/// An echo request or reply, as `ping` sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
-    /// Who asks for an answer, and not the answer.
+    /// Whether it is the request, and not the reply.
     pub is_request: bool,
-    /// By which whoever asked knows the answer.
+    /// The identifier by which the sender of a request recognises the reply.
     pub id: u16,
 }
 
@@ -74,7 +87,7 @@ impl Icmp {
             _ => None,
         };
         let is_error = match protocol {
-            // Redirects as well: they quote, too.
+            // Includes redirects, which quote a packet as well.
             ICMP => matches!(kind, 3 | 4 | 5 | 11 | 12),
             _ => (1..128).contains(&kind),
         };
@@ -82,7 +95,7 @@ impl Icmp {
     }
 }
 
-/// Adds what the transport header says.
+/// Adds the fields of the transport header.
 #[inline]
 pub(super) fn read(frame: &[u8], mut headers: Headers, extent: Extent) -> Result<Headers, Unreadable> {
     let start = headers.at.transport;
@@ -91,24 +104,24 @@ pub(super) fn read(frame: &[u8], mut headers: Headers, extent: Extent) -> Result
         TCP => {
             if let Some(header) = rest.first_chunk::<TCP_HEADER_MIN>() {
                 let len = usize::from(header[12] >> 4) * 4;
-                if extent == Extent::Whole && (len < TCP_HEADER_MIN || len > rest.len()) {
+                if extent != Extent::Quoted && (len < TCP_HEADER_MIN || len > rest.len()) {
                     return Err(Unreadable::Malformed);
                 }
                 headers.tcp_flags = Some(TcpFlags(header[13]));
                 headers.at.payload = (start + len).min(headers.at.end);
-            } else if extent == Extent::Whole {
+            } else if extent != Extent::Quoted {
                 return Err(Unreadable::Malformed);
             }
-            headers.ports = Some(ports(rest).ok_or(Unreadable::Malformed)?);
+            headers.ports = ports(rest);
         }
         UDP => {
-            if rest.len() < UDP_HEADER {
+            if rest.len() < UDP_HEADER && extent != Extent::Quoted {
                 return Err(Unreadable::Malformed);
             }
-            headers.ports = Some(ports(rest).ok_or(Unreadable::Malformed)?);
-            headers.at.payload = start + UDP_HEADER;
+            headers.ports = ports(rest);
+            headers.at.payload = (start + UDP_HEADER).min(headers.at.end);
         }
-        // That of the other version of IP means nothing.
+        // The ICMP of the other version of IP has no meaning.
         protocol if protocol == headers.addresses.icmp() => {
             if let Some(header) = rest.first_chunk::<ICMP_HEADER>() {
                 headers.icmp = Some(Icmp::new(protocol, header));

@@ -1,4 +1,4 @@
-//! Stands in for a node in native tests: everything is per thread, hence per test, and the same in each run.
+//! Replaces a node in native tests. Everything is per thread, hence per test, and the same in each run.
 
 pub(super) mod state;
 
@@ -10,6 +10,32 @@ thread_local! {
     static LOG: RefCell<Vec<(LogLevel, String)>> = const { RefCell::new(Vec::new()) };
     static CLOCK_NS: Cell<u64> = const { Cell::new(0) };
     static RANDOM_STATE: Cell<u64> = const { Cell::new(0) };
+    static KEPT_UNTIL_NS: Cell<u64> = const { Cell::new(0) };
+    static KEEP_ALIVE_MAX_NS: Cell<u64> = const { Cell::new(KEEP_ALIVE_MAX_NS_DEFAULT) };
+}
+
+/// The default of a node: a day.
+const KEEP_ALIVE_MAX_NS_DEFAULT: u64 = 24 * 3600 * 1_000_000_000;
+
+/// As on a node: a time that has passed ends the request, and a later time than the maximum is cut to it.
+pub(crate) fn keep_alive_until(until_ns: u64) -> u64 {
+    let granted_ns = until_ns.min(clock_ns().saturating_add(KEEP_ALIVE_MAX_NS.get()));
+    let granted_ns = if granted_ns > clock_ns() { granted_ns } else { 0 };
+    KEPT_UNTIL_NS.set(granted_ns);
+    granted_ns
+}
+
+/// Returns the time until which this thread's function is kept alive, as granted.
+pub(crate) fn kept_until_ns() -> Option<u64> {
+    Some(KEPT_UNTIL_NS.get()).filter(|until_ns| *until_ns > clock_ns())
+}
+
+pub(crate) fn forget_keep_alive() {
+    KEPT_UNTIL_NS.set(0);
+}
+
+pub(crate) fn set_keep_alive_max_ns(max_ns: u64) {
+    KEEP_ALIVE_MAX_NS.set(max_ns);
 }
 
 pub(crate) fn yield_now() {}
@@ -27,7 +53,7 @@ pub(crate) fn clock_ns() -> u64 {
     now - now % CLOCK_STEP_NS
 }
 
-/// The same between the steps.
+/// Returns the clock in nanoseconds, not rounded to its steps.
 pub(crate) fn exact_clock_ns() -> u64 {
     CLOCK_NS.get()
 }
@@ -36,7 +62,7 @@ pub(crate) fn advance_clock_ns(duration_ns: u64) {
     CLOCK_NS.set(CLOCK_NS.get() + duration_ns);
 }
 
-/// SplitMix64: no secret to anybody, which suits tests.
+/// SplitMix64: predictable, which suits tests.
 pub(crate) fn random(buffer: &mut [u8]) {
     for chunk in buffer.chunks_mut(8) {
         let state = RANDOM_STATE.get().wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! A real node's calls, imported from the module `pinion`.
+//! The calls of a real node, imported from the module `pinion`.
 
 #![allow(unsafe_code)] // the boundary to the host
 
@@ -15,6 +15,7 @@ mod raw {
         pub(super) safe fn yield_now();
         pub(super) fn log(level: i32, text: *const u8, len: usize);
         pub(super) safe fn clock() -> i64;
+        pub(super) safe fn keep_alive_until(until_ns: i64) -> i64;
         pub(super) fn random(buffer: *mut u8, len: usize) -> i32;
         pub(super) fn panic(text: *const u8, len: usize);
         pub(super) fn config(buffer: *mut u8, capacity: usize) -> i32;
@@ -47,8 +48,8 @@ pub(crate) fn initialize() {
     unsafe { raw::__wasm_call_ctors() }
 }
 
-/// The number of new receive descriptors; if there are none, the rings are exchanged at the next loop or function boundary. With a
-/// deadline, none only when that has passed.
+/// Returns the number of new receive descriptors. On zero, the rings are exchanged at the next loop or function boundary. With a deadline,
+/// returns zero only after the deadline has passed.
 pub(crate) fn wait(deadline_ns: Option<u64>) -> u32 {
     let Some(deadline_ns) = deadline_ns else {
         return u32::try_from(raw::wait()).unwrap_or(0);
@@ -81,6 +82,11 @@ pub(crate) fn clock_ns() -> u64 {
     u64::try_from(raw::clock()).unwrap_or(0)
 }
 
+/// Asks the node to keep the instance until that time. Returns the time until which it is kept.
+pub(crate) fn keep_alive_until(until_ns: u64) -> u64 {
+    u64::try_from(raw::keep_alive_until(i64::try_from(until_ns).unwrap_or(i64::MAX))).unwrap_or(0)
+}
+
 /// Fills `buffer`, which is at most as long as one call gives. Once all calls of a turn have moved what they may, others run first.
 pub(crate) fn random(buffer: &mut [u8]) {
     loop {
@@ -94,7 +100,7 @@ pub(crate) fn random(buffer: &mut [u8]) {
     }
 }
 
-/// The whole configuration.
+/// Returns the whole configuration.
 pub(crate) fn config() -> Vec<u8> {
     // SAFETY: with no capacity nothing is written, so any address will do.
     let len = unsafe { raw::config(ptr::null_mut(), 0) };

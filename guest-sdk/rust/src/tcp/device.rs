@@ -1,35 +1,39 @@
-//! The pool as smoltcp sees it: a device for IP packets, each of which becomes a frame in a slot of the function's own.
+//! The pool as a smoltcp device for IP packets. Each packet that is sent becomes a frame in one of the function's own slots.
 
 use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
 use super::MTU_BYTES;
 use super::link::Link;
+use super::sequence::Sent;
 use crate::{Packet, Shelf};
 
-/// What one connection's packets pass, for the time of one look at it.
+/// The device of one connection, for the duration of one poll.
 pub(super) struct Wire<'a> {
-    shelf: Shelf<'a>,
+    /// `None` if all sent packets are discarded.
+    shelf: Option<Shelf<'a>>,
     link: Link,
-    /// What has come, once.
+    sent: &'a mut Sent,
+    /// The received packet, until it is taken.
     received: Option<&'a [u8]>,
 }
 
 impl<'a> Wire<'a> {
-    pub(super) fn new(shelf: Shelf<'a>, link: Link) -> Self {
-        Self { shelf, link, received: None }
+    /// Makes a device without a received packet; `sent` records what is sent.
+    pub(super) fn new(shelf: Option<Shelf<'a>>, link: Link, sent: &'a mut Sent) -> Self {
+        Self { shelf, link, sent, received: None }
     }
 
-    /// The same with an IP packet that has come.
-    pub(super) fn with(shelf: Shelf<'a>, link: Link, received: &'a [u8]) -> Self {
-        Self { shelf, link, received: Some(received) }
+    /// Makes a device with a received IP packet.
+    pub(super) fn with(shelf: Option<Shelf<'a>>, link: Link, sent: &'a mut Sent, received: &'a [u8]) -> Self {
+        Self { shelf, link, sent, received: Some(received) }
     }
 }
 
-/// What smoltcp is told of the device.
+/// Returns the device's capabilities for smoltcp.
 pub(super) fn capabilities() -> DeviceCapabilities {
     let mut checksum = ChecksumCapabilities::default();
-    // Those of what is received were looked at before.
+    // Checksums of received packets were verified before.
     checksum.ipv4 = Checksum::Tx;
     checksum.tcp = Checksum::Tx;
     let mut capabilities = DeviceCapabilities::default();
@@ -51,12 +55,16 @@ impl Device for Wire<'_> {
 
     fn receive(&mut self, _now: Instant) -> Option<(Received<'_>, Answer<'_>)> {
         let received = self.received.take()?;
-        Some((Received(received), Answer { packet: self.shelf.make(&[]), link: &self.link }))
+        let packet = self.shelf.and_then(|shelf| shelf.make(&[]));
+        Some((Received(received), Answer { packet, link: &self.link, sent: self.sent }))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Answer<'_>> {
-        let packet = self.shelf.make(&[])?;
-        Some(Answer { packet: Some(packet), link: &self.link })
+        let packet = match self.shelf {
+            Some(shelf) => Some(shelf.make(&[])?),
+            None => None,
+        };
+        Some(Answer { packet, link: &self.link, sent: self.sent })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -64,7 +72,7 @@ impl Device for Wire<'_> {
     }
 }
 
-/// An IP packet that has come.
+/// A received IP packet.
 pub(super) struct Received<'t>(&'t [u8]);
 
 impl RxToken for Received<'_> {
@@ -73,22 +81,27 @@ impl RxToken for Received<'_> {
     }
 }
 
-/// Room for a packet to the peer; none where it may get lost, as the network may lose it.
+/// Room for a packet to the peer. `None` if the packet is to be lost, as a network may lose it.
 pub(super) struct Answer<'t> {
     packet: Option<Packet<'t>>,
     link: &'t Link,
+    sent: &'t mut Sent,
 }
 
 impl TxToken for Answer<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
         let header = self.link.bytes();
         let Some(mut packet) = self.packet.filter(|_| len <= MTU_BYTES) else {
-            return write(&mut vec![0; len]);
+            let mut lost = vec![0; len];
+            let result = write(&mut lost);
+            self.sent.note(&lost);
+            return result;
         };
         packet.set_len(header.len() + len).expect("a slot is longer than a frame of the MTU");
         let (start, ip) = packet.data_mut().split_at_mut(header.len());
         start.copy_from_slice(header);
         let result = write(ip);
+        self.sent.note(ip);
         packet.reply();
         result
     }

@@ -1,13 +1,14 @@
-//! Frames and the segments in them: what is to be read before a connection is known ([`Segment`]), and what an answer begins
-//! with ([`Link`]).
+//! Frames and their segments: [`Segment`] reads what is needed before the connection is known, and [`Link`] is the Ethernet header of an
+//! answer.
 //!
-//! Nobody is asked for a hardware address. An answer goes to the station that the peer's frame came from, from the one that it was sent to, with the
-//! same VLAN tags.
+//! No hardware address is resolved. An answer goes to the source address of the peer's frame, from its destination address, with the same
+//! VLAN tags.
 
 use core::net::{IpAddr, SocketAddr};
 
-use smoltcp::wire::{Ipv4Packet, TcpPacket};
+use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
+use super::sequence::{Arrived, Changes, window_scale};
 use crate::headers::{Addresses, Headers, Pair, TCP, TcpFlags};
 use crate::{Checksum, Packet};
 
@@ -15,7 +16,7 @@ use crate::{Checksum, Packet};
 const HEADER_MAX: usize = 12 + 2 * 4 + 2;
 const IPV6_HEADER: usize = 40;
 
-/// Who speaks with whom, as the peer's frames have it: it is the source.
+/// The two endpoints of a connection, in the peer's direction: the peer is the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flow {
     addresses: Addresses,
@@ -40,7 +41,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// That of an answer to a frame with this header. None if it came from or to a group: such a frame is answered by nobody.
+    /// Returns the header of an answer to a frame with this header. `None` if the frame came from or to a group address: such a frame is
+    /// not answered.
     fn answering(header: &[u8]) -> Option<Self> {
         let mut link = Self { bytes: [0; HEADER_MAX], len: header.len() as u8 };
         link.bytes.get_mut(..header.len())?.copy_from_slice(header);
@@ -54,13 +56,16 @@ impl Link {
     }
 }
 
-/// A whole TCP segment with right checksums, between hosts that can answer each other.
+/// A whole TCP segment with correct checksums, between hosts that can answer each other.
 pub(super) struct Segment<'p> {
     pub(super) flow: Flow,
     pub(super) flags: TcpFlags,
     pub(super) link: Link,
     /// From the IP header to the end of the payload.
     pub(super) ip: &'p [u8],
+    /// Offsets of the TCP header and of the payload in `ip`.
+    tcp_at: usize,
+    payload_at: usize,
 }
 
 impl<'p> Segment<'p> {
@@ -76,12 +81,66 @@ impl<'p> Segment<'p> {
             return None;
         }
         let link = Link::answering(&frame[..headers.at.network])?;
-        let segment = Self { flow, flags: headers.tcp_flags?, link, ip: &frame[headers.at.network..headers.at.end] };
-        (segment.ip_is_right(packet.ip_checksum()) && segment.tcp_is_right(packet.l4_checksum(), &headers))
-            .then_some(segment)
+        let start = headers.at.network;
+        let segment = Self {
+            flow,
+            flags: headers.tcp_flags?,
+            link,
+            ip: &frame[start..headers.at.end],
+            tcp_at: headers.at.transport - start,
+            payload_at: headers.at.payload - start,
+        };
+        (segment.ip_is_right(packet.ip_checksum()) && segment.tcp_is_right(packet.l4_checksum())).then_some(segment)
     }
 
-    /// Whether a connection is to begin.
+    /// Returns the fields by which the segment is judged.
+    pub(super) fn arrived(&self) -> Arrived {
+        let tcp = self.tcp();
+        Arrived {
+            flags: self.flags,
+            seq: tcp.seq_number().0 as u32,
+            ack: tcp.ack_number().0 as u32,
+            len: (self.ip.len() - self.payload_at) as u32,
+            window: tcp.window_len(),
+        }
+    }
+
+    /// Returns the window scale option of a SYN, if it has one.
+    pub(super) fn window_scale(&self) -> Option<u8> {
+        window_scale(&self.tcp())
+    }
+
+    /// Writes the segment with changes. Its checksums are wrong afterwards.
+    pub(super) fn write_changed(&self, changes: &Changes, ip: &mut Vec<u8>) {
+        let is_cut = changes.without_payload || changes.only_reset;
+        let end = if is_cut { self.payload_at } else { self.ip.len() };
+        ip.clear();
+        ip.extend_from_slice(&self.ip[..end]);
+        match self.flow.addresses {
+            Addresses::V4(_) => Ipv4Packet::new_unchecked(&mut ip[..]).set_total_len(end as u16),
+            Addresses::V6(_) => Ipv6Packet::new_unchecked(&mut ip[..]).set_payload_len((end - IPV6_HEADER) as u16),
+        }
+        let mut tcp = TcpPacket::new_unchecked(&mut ip[self.tcp_at..]);
+        if let Some(ack) = changes.ack {
+            tcp.set_ack_number(TcpSeqNumber(ack as i32));
+        }
+        if let Some(seq) = changes.fin_at {
+            tcp.set_seq_number(TcpSeqNumber(seq as i32));
+        }
+        if changes.without_fin {
+            tcp.set_fin(false);
+        }
+        if changes.only_reset {
+            tcp.clear_flags();
+            tcp.set_rst(true);
+        }
+    }
+
+    fn tcp(&self) -> TcpPacket<&'p [u8]> {
+        TcpPacket::new_unchecked(&self.ip[self.tcp_at..])
+    }
+
+    /// Returns whether the segment opens a connection.
     pub(super) fn opens(&self) -> bool {
         self.flags.syn() && !self.flags.ack() && !self.flags.rst() && !self.flags.fin()
     }
@@ -96,14 +155,14 @@ impl<'p> Segment<'p> {
         }
     }
 
-    fn tcp_is_right(&self, found: Checksum, headers: &Headers) -> bool {
+    fn tcp_is_right(&self, found: Checksum) -> bool {
         match found {
             Checksum::Good => true,
             Checksum::Bad => false,
             Checksum::Unknown => {
-                let segment = &self.ip[headers.at.transport - headers.at.network..];
                 let (source, destination) = (self.flow.peer().ip().into(), self.flow.local().ip().into());
-                TcpPacket::new_checked(segment).is_ok_and(|segment| segment.verify_checksum(&source, &destination))
+                let segment = TcpPacket::new_checked(&self.ip[self.tcp_at..]);
+                segment.is_ok_and(|segment| segment.verify_checksum(&source, &destination))
             }
         }
     }

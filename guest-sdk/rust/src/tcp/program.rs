@@ -1,7 +1,7 @@
-//! One connection after the other: a [`Program`] reads and writes as if it were alone, and waits in between.
+//! One connection after the other: a [`Program`] reads and writes in blocking style.
 //!
-//! Whatever waits ends up in [`Driver::turn`]: the node takes what was sent, gives what has come, and the stack acknowledges and keeps its timers.
-//! Peers that connect meanwhile are heard, but wait to be accepted.
+//! Every wait ends up in [`Driver::turn`]: the node takes what was sent and delivers what has arrived, and the stack acknowledges and runs
+//! its timers. Peers that connect meanwhile are served by the stack, but wait to be accepted.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -14,10 +14,11 @@ use super::stack::{News, Stack};
 use super::{OWN_SLOTS, Settings, Stream};
 use crate::{Batch, Function, InitError, Shelf, clock};
 
-/// How long what was written last may take to arrive, when the program has come to its end.
+/// How long the last written data may take to arrive after the program has returned.
 const ENDING_NS_MAX: u64 = 10_000_000_000;
 
-/// Who serves connections one after the other, in code that waits. [`export_program!`](crate::export_program) makes a module of it.
+/// A program that serves connections one after the other, in blocking style. [`export_program!`](crate::export_program) makes a module of
+/// it.
 ///
 /// ```
 /// use std::io::{self, BufRead, BufReader, Write};
@@ -48,7 +49,7 @@ const ENDING_NS_MAX: u64 = 10_000_000_000;
 ///
 /// pinion_sdk::export_program!(Greeter);
 ///
-/// // In a test, a script has its say whenever the program waits.
+/// // In a test, a script is called whenever the program waits.
 /// let mut client = None;
 /// let mut heard = String::new();
 /// play::<Greeter>(b"", |network| {
@@ -64,43 +65,53 @@ const ENDING_NS_MAX: u64 = 10_000_000_000;
 /// assert_eq!(heard, "name? Ada\nhello, Ada\n");
 /// ```
 pub trait Program: Sized + 'static {
-    /// Prepares the program from its configuration, as [`Function::init`] does, and says what it listens to.
+    /// Prepares the program from its configuration, as [`Function::init`] does, and returns its settings.
     ///
     /// # Errors
     ///
     /// The error's message goes to the tenant's log, and the configuration is refused.
     fn init(config: &[u8]) -> Result<(Self, Settings), InitError>;
 
-    /// Runs once in each instance. When it returns, and what it has written was acknowledged or 10 s have passed, the instance ends.
+    /// Runs once in each instance. When it returns, the instance ends as soon as all written data was acknowledged, or after 10 s.
     ///
-    /// While it computes and waits for nothing, nobody is answered, nothing acknowledged, and what comes fills its slots.
+    /// While the program computes without a wait, no segment is answered or acknowledged, and arriving packets fill its slots.
     ///
     /// # Errors
     ///
-    /// Whatever the program does not deal with itself: it is logged as a warning.
+    /// Any error that the program does not handle itself: it is logged as a warning.
     fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()>;
 }
 
-/// Connections of a program's, and the program until it runs: what a fake node has for a function.
+/// A program's connections, and the program itself until it runs: the function that a fake node runs.
 pub struct Hosted<P: Program> {
     program: Option<P>,
     backlog: Backlog,
 }
 
-/// Connections, and who has not been accepted yet.
+/// The connections, and those not accepted yet.
 struct Backlog {
     stack: Stack,
     waiting: VecDeque<u16>,
 }
 
 impl Backlog {
-    /// Sends what there is to be sent, and notes who has come.
+    /// Sends what is ready to be sent, and records new connections.
     fn turn(&mut self, shelf: Shelf<'_>, now_ns: u64) {
         while let Some(place) = self.stack.next_touched() {
-            if self.stack.look(place, now_ns) == News::Opened {
-                self.waiting.push_back(place);
+            match self.stack.look(place, now_ns) {
+                News::Opened => self.waiting.push_back(place),
+                News::Ready if self.stack.is_closed(place) => self.forget(place),
+                News::Ready | News::None => {}
             }
             self.stack.settle(place, shelf, now_ns);
+        }
+    }
+
+    /// Releases the slot of a peer that has reset its connection before it was accepted.
+    fn forget(&mut self, place: u16) {
+        if let Some(at) = self.waiting.iter().position(|waiting| *waiting == place) {
+            self.waiting.remove(at);
+            self.stack.leave(place);
         }
     }
 }
@@ -140,26 +151,26 @@ impl<P: Program> Function for Hosted<P> {
     }
 }
 
-/// What waits, on a node or in a test.
+/// Waits, on a node or in a test.
 trait Driver {
     fn backlog(&mut self) -> &mut Backlog;
 
-    /// Waits until something has come, a timer's time has, or that of `until_ns`.
+    /// Waits until a packet arrives, a timer expires, or `until_ns` has come.
     fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()>;
 }
 
-/// Who waits to be accepted.
+/// The connections that wait to be accepted.
 #[derive(Clone, Copy)]
 pub struct TcpListener<'a> {
     driver: &'a RefCell<dyn Driver + 'a>,
 }
 
 impl<'a> TcpListener<'a> {
-    /// Waits until a peer has connected.
+    /// Waits until a peer has connected, and returns its connection.
     ///
     /// # Errors
     ///
-    /// On a node, none; in a test, that it is over.
+    /// On a node, none; in a test, that the test is over.
     pub fn accept(&self) -> io::Result<(TcpStream<'a>, SocketAddr)> {
         loop {
             let place = self.driver.borrow_mut().backlog().waiting.pop_front();
@@ -183,7 +194,7 @@ impl fmt::Debug for TcpListener<'_> {
     }
 }
 
-/// A connection of a [`Program`]'s. When it is dropped, what was written is sent, and what the peer still sends is nobody's.
+/// A connection of a [`Program`]. When it is dropped, written data is sent, and data that the peer still sends is discarded.
 pub struct TcpStream<'a> {
     listener: TcpListener<'a>,
     place: u16,
@@ -191,24 +202,24 @@ pub struct TcpStream<'a> {
 }
 
 impl TcpStream<'_> {
-    /// Who is at the other end.
+    /// Returns the peer's address and port.
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
         self.listener.with(|stack| stack.ends(self.place).0)
     }
 
-    /// The address and port that the peer speaks to.
+    /// Returns the local address and port, which the peer has connected to.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.with(|stack| stack.ends(self.place).1)
     }
 
-    /// How long a read waits, before it fails with [`ErrorKind::TimedOut`]; none is for ever, that is for [`Settings::idle_timeout_ns`].
+    /// Sets how long a read waits before it fails with [`ErrorKind::TimedOut`]. `None` sets no limit but [`Settings::idle_timeout_ns`].
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.read_timeout = timeout;
     }
 
-    /// Sends what was written, and then says that nothing more comes. The connection goes on the other way.
+    /// Sends the written data, then a FIN. The peer may still send.
     pub fn shutdown(&mut self) {
         self.look(|stream| stream.shutdown());
     }
@@ -221,16 +232,20 @@ impl TcpStream<'_> {
         })
     }
 
-    /// Does something again and again until it need not wait.
+    /// Repeats `work` until it need not wait.
     fn wait<R>(
         &mut self,
         until_ns: Option<u64>,
         mut work: impl FnMut(&mut Stream<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
         loop {
-            match self.look(&mut work) {
+            // Work that would block has changed nothing that the peer must be informed of.
+            match self.listener.with(|stack| work(&mut Stream::new(stack, self.place))) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                done => return done,
+                done => {
+                    self.listener.with(|stack| stack.hurry(self.place));
+                    return done;
+                }
             }
             if until_ns.is_some_and(|until_ns| until_ns <= clock::now_ns()) {
                 return Err(ErrorKind::TimedOut.into());
@@ -253,7 +268,7 @@ impl Write for TcpStream<'_> {
         self.wait(None, |stream| stream.write(bytes))
     }
 
-    /// What is written is sent when the program waits: there is nothing to be done.
+    /// Does nothing: written data is sent when the program waits.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -274,7 +289,7 @@ impl fmt::Debug for TcpStream<'_> {
     }
 }
 
-/// Runs a program to its end, and until what it has written is there.
+/// Runs a program to its end, and then until its written data was acknowledged.
 fn run_to_the_end<P: Program>(program: &mut P, driver: impl Driver) -> io::Result<()> {
     let driver = RefCell::new(driver);
     let result = program.run(&TcpListener { driver: &driver });
@@ -322,7 +337,7 @@ mod node {
         if let Err(error) = run_to_the_end(&mut program, Node { hosted, pool: &pool }) {
             warn!("the program ended: {error}");
         }
-        // What was sent last is taken when this returns.
+        // The node takes what was sent last when this returns.
     }
 }
 
@@ -335,7 +350,7 @@ mod script {
     use crate::InitError;
     use crate::tcp::testing::Network;
 
-    /// How long nobody has a say while nothing happens.
+    /// The longest step of time in which the script is not called.
     const STEP_NS_MAX: u64 = 1_000_000_000;
 
     struct Played<P: Program, S> {
@@ -357,8 +372,8 @@ mod script {
         }
     }
 
-    /// Runs a program natively, with a script that has its say each time the program waits, and has the test end by `true`. What the program has
-    /// returned is no failure then.
+    /// Runs a program natively. Calls the script each time the program waits; the test ends when the script returns `true`. The program's
+    /// own result is then not an error of this function.
     ///
     /// # Errors
     ///
@@ -377,58 +392,25 @@ mod script {
 #[cfg(not(target_family = "wasm"))]
 pub use script::play;
 
-/// Makes a Wasm module of a [`Program`], as [`export!`](crate::export) does of a function.
+/// Makes a Wasm module of a [`Program`], as [`export!`](crate::export) does of a function: with the same exports and the same option
+/// `slots`.
+///
+/// ```
+/// # use pinion_sdk::InitError;
+/// # use pinion_sdk::tcp::{Program, Settings, TcpListener};
+/// # struct Greeter;
+/// # impl Program for Greeter {
+/// #     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> { Ok((Self, Settings::default())) }
+/// #     fn run(&mut self, _listener: &TcpListener<'_>) -> std::io::Result<()> { Ok(()) }
+/// # }
+/// pinion_sdk::export_program!(Greeter, slots = 512);
+/// ```
 #[macro_export]
 macro_rules! export_program {
     ($program:ty) => {
-        const _: () = {
-            const __PINION_SLOTS: usize = $crate::SLOT_COUNT_DEFAULT;
-            const __PINION_OWN_SLOTS: u16 = $crate::__private::checked_own_slots(
-                <$crate::tcp::Hosted<$program> as $crate::Function>::OWN_SLOTS,
-                __PINION_SLOTS,
-            );
-
-            #[cfg(not(target_family = "wasm"))]
-            const _: fn(
-                &[u8],
-            )
-                -> ::core::result::Result<($program, $crate::tcp::Settings), $crate::InitError> =
-                <$program as $crate::tcp::Program>::init;
-
-            #[cfg(target_family = "wasm")]
-            ::std::thread_local! {
-                static POOL: $crate::__private::PoolMemory<__PINION_SLOTS> = const { $crate::__private::PoolMemory::new() };
-                static PROGRAM: $crate::__private::FunctionCell<$crate::tcp::Hosted<$program>> =
-                    const { $crate::__private::FunctionCell::new(None) };
-            }
-
-            #[cfg(target_family = "wasm")]
-            #[unsafe(export_name = "_initialize")]
-            extern "C" fn exported_initialize() {
-                $crate::__private::initialize();
-            }
-
-            #[cfg(target_family = "wasm")]
-            #[unsafe(export_name = "pinion_abi_v2")]
-            extern "C" fn exported_abi_v2() {}
-
-            #[cfg(target_family = "wasm")]
-            #[unsafe(export_name = "pinion_init")]
-            extern "C" fn exported_init() -> i32 {
-                PROGRAM.with($crate::__private::init)
-            }
-
-            #[cfg(target_family = "wasm")]
-            #[unsafe(export_name = "pinion_pool")]
-            extern "C" fn exported_pool() -> u32 {
-                POOL.with(|pool| pool.publish(__PINION_OWN_SLOTS))
-            }
-
-            #[cfg(target_family = "wasm")]
-            #[unsafe(export_name = "pinion_run")]
-            extern "C" fn exported_run() {
-                PROGRAM.with(|program| POOL.with(|pool| $crate::tcp::run_program(program, pool)))
-            }
-        };
+        $crate::export_program!($program, slots = $crate::SLOT_COUNT_DEFAULT);
+    };
+    ($program:ty, slots = $slots:expr) => {
+        $crate::__export_module!($crate::tcp::Hosted<$program>, slots = $slots, run = $crate::tcp::run_program);
     };
 }

@@ -1,15 +1,15 @@
-//! Many connections at once: a [`Service`] is told what becomes of each, and a [`Server`] makes a function of it.
+//! Many connections at once: a [`Service`] is called on each connection's events, and a [`Server`] makes a function of it.
 
 use super::stack::{News, Stack};
 use super::{OWN_SLOTS, Settings, Stream};
 use crate::{Batch, Function, InitError, Shelf, clock};
 
-/// Who answers connections, any number of them side by side. [`Server`] makes a [`Function`] of it.
+/// A service that handles any number of connections concurrently. [`Server`] makes a [`Function`] of it.
 pub trait Service: Sized + 'static {
-    /// What is known of one connection.
+    /// The state of one connection.
     type Connection;
 
-    /// Prepares the service from its configuration, as [`Function::init`] does, and says what it listens to.
+    /// Prepares the service from its configuration, as [`Function::init`] does, and returns its settings.
     ///
     /// # Errors
     ///
@@ -19,15 +19,16 @@ pub trait Service: Sized + 'static {
     /// As [`Function::start`].
     fn start(&mut self) {}
 
-    /// A peer has connected. [`Service::ready`] comes next.
+    /// Called when a peer has connected. [`Service::ready`] comes next.
     fn accept(&mut self, stream: &mut Stream<'_>) -> Self::Connection;
 
-    /// Something has happened to a connection: there may be more to read, or room to write again, the peer may have closed
-    /// or reset it, or its [time](Stream::wake_at) have come; or nothing that can be seen. What is known of a connection is dropped when it was closed or broken off.
+    /// Called when something may have happened to a connection: there may be data to read, or room to write again, the peer may have closed
+    /// or reset it, or its [time](Stream::wake_at) may have come. Some calls are spurious. A connection's state is dropped once it was
+    /// closed or aborted.
     fn ready(&mut self, connection: &mut Self::Connection, stream: &mut Stream<'_>);
 }
 
-/// The function that a [`Service`] makes.
+/// The function made from a [`Service`].
 pub struct Server<S: Service> {
     service: S,
     stack: Stack,
@@ -35,12 +36,12 @@ pub struct Server<S: Service> {
 }
 
 impl<S: Service> Server<S> {
-    /// The service itself.
+    /// Returns the service.
     pub fn service(&mut self) -> &mut S {
         &mut self.service
     }
 
-    /// Has the service look at each connection that something has happened to, and sends what there is to be sent.
+    /// Calls the service for each connection with an event, and sends what is ready to be sent.
     fn turn(&mut self, shelf: Shelf<'_>, now_ns: u64) {
         while let Some(place) = self.stack.next_touched() {
             let connection = &mut self.connections[usize::from(place)];

@@ -1,51 +1,46 @@
-//! The connections of one function: which segment is whose, who may begin one, and what is due when.
+//! The connections of one function: assigns segments to connections, admits new ones, and keeps their timers.
 //!
 //! ```text
-//!             SYN: a free place, or that of who is      handshake done          the service is done with it
+//!             SYN: a free slot, or that of one that     handshake done          the service has closed it
 //!    free ---------------------------------> opening ------------------> open ------------------> leaving --> free
-//!             leaving already, or has been opening                                  sends the rest, hears the peer out
-//!             for longest; else the SYN is dropped
+//!             is over, or the one that has been opening                             sends the rest, discards the peer's data
+//!             for longest; else drops the SYN
 //! ```
 //!
-//! smoltcp has the protocol; each connection is a socket in a set of its own, so that a segment costs the same however many there are,
-//! and what is sent goes to the station that the connection is known by. Sockets and their buffers are made once. Nothing here allocates afterwards,
-//! but for an answer that finds no slot; every loop is bounded by the settings or by a constant.
+//! smoltcp implements the protocol. Each connection is a socket in a set of its own, so that the cost of a segment does not depend on the
+//! number of connections, and answers go to the station recorded for the connection. Sockets and their buffers are made once. Nothing here
+//! allocates afterwards, except for an answer that finds no slot. Every loop is bounded by the settings or by a constant.
 
 use core::net::SocketAddr;
 
-use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
-use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
-use smoltcp::time::{Duration, Instant};
+use smoltcp::iface::{Config, Interface, PollResult};
+use smoltcp::socket::tcp::{CongestionControl, RecvError, SendError, Socket, State};
+use smoltcp::time::Instant;
 use smoltcp::wire::HardwareAddress;
 
 use super::device::Wire;
-use super::link::{Flow, Link, Segment};
+use super::link::{Flow, Segment};
+use super::place::{NEVER, Phase, Place};
+use super::reply::{self, Reply};
+use super::sequence::{Changes, Verdict, is_before, is_sign_of_life, judge};
 use super::{MTU_BYTES, Settings};
-use crate::lru::{Id, Lru};
+use crate::lru::Lru;
 use crate::{Packet, Shelf, random};
 
-/// How long a handshake may take.
-const OPENING_MS_MAX: u64 = 10_000;
-/// When a connection is looked at again that has more to send and nothing to send it in.
+/// Delay before a connection that has more to send, but found no slot, is polled again.
 const RETRY_NS: u64 = 50_000;
-/// Segments that one connection may send at a time, before the others have theirs.
+/// Most segments that one connection sends before the others get their turn.
 const BURST_MAX: usize = 32;
-const NEVER: u64 = u64::MAX;
 
-/// Queues of [`Stack::flows`]: who gives way to newcomers, the oldest first.
+/// Most initial sequence numbers that are drawn to find one after the last of the flow's previous connection.
+const FIRST_NUMBERS_MAX: usize = 16;
+
+/// Queues of [`Stack::flows`]; each is ordered by age, the oldest first. New connections may replace those in `OVER` and `OPENING`.
 const OPENING: usize = 0;
 const STAYING: usize = 1;
 const OVER: usize = 2;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Free,
-    Opening,
-    Open,
-    Leaving,
-}
-
-/// What a connection's owner is to be told.
+/// The event that a connection's owner gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     None,
@@ -53,58 +48,23 @@ pub(super) enum News {
     Ready,
 }
 
-/// A place for a connection.
-struct Place {
-    sockets: SocketSet<'static>,
-    handle: SocketHandle,
-    phase: Phase,
-    flow: Option<(Flow, Id)>,
-    link: Link,
-    /// When the service wants to be called.
-    wake_ns: u64,
-    is_touched: bool,
-}
-
-impl Place {
-    fn new(settings: &Settings) -> Self {
-        let buffer = |len: usize| SocketBuffer::new(vec![0; len]);
-        let socket = Socket::new(buffer(settings.receive_bytes), buffer(settings.send_bytes));
-        let mut sockets = SocketSet::new(Vec::with_capacity(1));
-        let handle = sockets.add(socket);
-        let (phase, link) = (Phase::Free, Link::default());
-        Self { sockets, handle, phase, flow: None, link, wake_ns: NEVER, is_touched: false }
-    }
-
-    fn socket(&mut self) -> &mut Socket<'static> {
-        self.sockets.get_mut(self.handle)
-    }
-
-    fn state(&self) -> State {
-        self.sockets.get::<Socket<'_>>(self.handle).state()
-    }
-
-    /// Whether nothing is left to be said to the peer, not even that it was broken off.
-    fn is_over(&self) -> bool {
-        let socket = self.sockets.get::<Socket<'_>>(self.handle);
-        socket.state() == State::Closed && socket.remote_endpoint().is_none()
-    }
-}
-
 pub(super) struct Stack {
     settings: Settings,
-    /// None before the first segment: what it draws must not be in a snapshot.
+    /// `None` before the first segment: its random numbers must not be part of a snapshot.
     interface: Option<Interface>,
     places: Box<[Place]>,
-    /// By place: when it is to be looked at though nothing has come for it.
+    /// For each slot: when to poll it even if nothing has arrived for it.
     due_ns: Box<[u64]>,
     free: Vec<u16>,
     flows: Lru<Flow, u16, 3>,
-    /// Places that something has happened to, each once.
+    /// Slots with an event, each at most once.
     touched: std::collections::VecDeque<u16>,
-    /// Places that had more to send than there was room for.
+    /// Slots that had more to send than there was room for.
     hungry: Vec<u16>,
-    /// The first place to be looked at for what is due, so that none is always the last.
+    /// The first slot to be checked for expiry, which rotates for fairness.
     first: usize,
+    /// A changed copy of a packet for smoltcp.
+    changed: Vec<u8>,
 }
 
 impl Stack {
@@ -119,85 +79,213 @@ impl Stack {
             touched: std::collections::VecDeque::with_capacity(count.into()),
             hungry: Vec::with_capacity(2 * usize::from(count)),
             first: 0,
+            changed: Vec::with_capacity(MTU_BYTES),
             settings,
         }
     }
 
-    /// Once in each instance.
+    /// Draws the key of the table of flows; called once in each instance.
     pub(super) fn start(&mut self) {
         self.flows.rekey();
     }
 
-    /// Before anything is received: those that had to stop come first, so that none is always the last.
+    /// Called before a turn's packets: queues the connections first that ran out of slots, so that none is always last.
     pub(super) fn begin_turn(&mut self) {
         while let Some(number) = self.hungry.pop() {
             self.touch(number);
         }
     }
 
-    /// Takes in what has come; a packet that is of no connection is answered if it asks for that.
+    /// Processes a packet; a segment of no connection is answered if that is required.
     pub(super) fn receive(&mut self, packet: &Packet<'_>, shelf: Shelf<'_>, now_ns: u64) {
         let Some(segment) = Segment::of(packet) else { return };
-        let known = self.flows.find(&segment.flow).map(|id| *self.flows.value(id));
-        let place = match known {
-            // It has been long enough for the peer, who may use the port again (RFC 9293, section 3.6.1).
-            Some(place) if segment.opens() && self.places[usize::from(place)].state() == State::TimeWait => {
-                self.release(place);
-                None
+        if let Some(id) = self.flows.find(&segment.flow) {
+            let number = *self.flows.value(id);
+            if self.places[usize::from(number)].state() != State::Closed {
+                return self.receive_known(number, &segment, shelf, now_ns);
             }
-            known => known,
-        };
-        match place {
-            Some(place) => self.hand_over(place, &segment, shelf, now_ns),
-            None if segment.opens() && segment.flow.local().port() == self.settings.port => {
-                self.open(&segment, shelf, now_ns);
-            }
-            None => self.refuse(&segment, shelf, now_ns),
+            self.forget_flow(number);
+        }
+        self.receive_unknown(&segment, shelf, now_ns);
+    }
+
+    /// Processes a segment of no connection (RFC 9293, sections 3.10.7.1 and 3.10.7.2).
+    fn receive_unknown(&mut self, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+        let is_listened_to = segment.flow.local().port() == self.settings.port;
+        if is_listened_to && segment.opens() {
+            return self.open(segment, None, shelf, now_ns);
+        }
+        // A listener ignores a segment without an acknowledgement.
+        let is_ignored = is_listened_to && !segment.flags.ack();
+        if let Some(reply) = Reply::refusing(&segment.arrived()).filter(|_| !is_ignored) {
+            reply.send(&segment.flow, &segment.link, shelf);
         }
     }
 
-    /// Gives a connection its segment.
-    fn hand_over(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
-        let Self { interface, places, .. } = self;
-        let place = &mut places[usize::from(number)];
-        place.link = segment.link;
-        let mut wire = Wire::with(shelf, segment.link, segment.ip);
-        let interface = interface.get_or_insert_with(|| new_interface(&mut wire, now_ns));
-        interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
-        self.touch(number);
+    /// Processes a segment of a connection (RFC 9293, section 3.10.7.4).
+    fn receive_known(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+        let arrived = segment.arrived();
+        let place = &mut self.places[usize::from(number)];
+        if !place.sent.has_begun() {
+            // There was no slot yet for the answer to its SYN.
+            return;
+        }
+        let at = place.numbers();
+        let verdict = judge(&at, &arrived);
+        match verdict {
+            Verdict::Drop => {}
+            Verdict::Repeat => reply::repeat(place.sent.syn_ack(), &segment.link, shelf),
+            Verdict::Challenge => self.acknowledge(number, segment, shelf, now_ns),
+            Verdict::Reset => self.reset(number, segment, shelf, now_ns),
+            Verdict::Reopen => {
+                self.release(number);
+                self.open(segment, Some(at.send_next), shelf, now_ns);
+            }
+            Verdict::Take(changes) | Verdict::Acknowledge(changes) => {
+                self.hand_over(number, segment, changes, shelf, now_ns);
+                let place = &mut self.places[usize::from(number)];
+                if is_sign_of_life(&at, &arrived) && place.state() != State::SynReceived {
+                    place.note_alive(arrived.window, now_ns);
+                }
+                let is_unanswered = place.sent.count == 0 && verdict == Verdict::Acknowledge(changes);
+                // A segment with a sequence number is sent again until it is acknowledged, at the peer's pace. An acknowledgement of a
+                // segment without one could be answered by another without end.
+                if is_unanswered && arrived.seq_len() > 0 {
+                    self.acknowledge_at_once(number, segment, shelf);
+                } else if is_unanswered {
+                    self.acknowledge(number, segment, shelf, now_ns);
+                }
+            }
+        }
     }
 
-    /// Begins a connection, if there is a place for it. Whoever is told nothing asks again.
-    fn open(&mut self, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
-        let Some(number) = self.vacant() else { return };
-        // The numbers that a connection begins with follow from the interface's seed: with a new one for each, none of them
-        // tells of another (RFC 6528).
-        self.interface = None;
-        let place = &mut self.places[usize::from(number)];
-        let port = self.settings.port;
-        let socket = place.socket();
-        socket.set_congestion_control(CongestionControl::Cubic);
-        socket.set_timeout(Some(Duration::from_millis(OPENING_MS_MAX)));
-        socket.abort();
-        socket.listen(port).expect("it is closed, and the port is not 0");
-        self.hand_over(number, segment, shelf, now_ns);
-        let place = &mut self.places[usize::from(number)];
-        place.phase = Phase::Opening;
-        if place.state() == State::SynReceived {
-            let id = self.flows.insert(segment.flow, number, OPENING, now_ns);
-            place.flow = Some((segment.flow, id.expect("there are as many as places")));
+    /// Acknowledges with a connection's current numbers, at a limited rate.
+    fn acknowledge(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+        if self.places[usize::from(number)].may_challenge(now_ns) {
+            self.acknowledge_at_once(number, segment, shelf);
+        }
+    }
+
+    fn acknowledge_at_once(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>) {
+        let place = &self.places[usize::from(number)];
+        let at = place.numbers();
+        let reply = Reply::acknowledging(at.send_next, at.receive_next, place.window(at.receive_next));
+        reply.send(&segment.flow, &segment.link, shelf);
+    }
+
+    /// Handles the peer's reset. An owner that knows of the connection finds the socket closed.
+    fn reset(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+        if self.places[usize::from(number)].phase == Phase::Open {
+            self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, shelf, now_ns);
+            self.forget_flow(number);
         } else {
             self.release(number);
         }
     }
 
-    fn refuse(&mut self, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
-        let mut wire = Wire::with(shelf, segment.link, segment.ip);
-        let interface = self.interface.get_or_insert_with(|| new_interface(&mut wire, now_ns));
-        interface.poll_ingress_single(instant(now_ns), &mut wire, &mut SocketSet::new([]));
+    /// Frees the port for another connection, though the owner of this one may not know yet that it is over.
+    fn forget_flow(&mut self, number: u16) {
+        if let Some(id) = self.places[usize::from(number)].id.take() {
+            self.flows.remove(id);
+        }
     }
 
-    /// A place for a newcomer: a free one, or that of who gives way.
+    /// Gives a connection's socket a segment.
+    fn hand_over(&mut self, number: u16, segment: &Segment<'_>, changes: Changes, shelf: Shelf<'_>, now_ns: u64) {
+        let Self { interface, places, changed, .. } = self;
+        let place = &mut places[usize::from(number)];
+        place.link = segment.link;
+        let ip = if changes == Changes::default() {
+            segment.ip
+        } else {
+            segment.write_changed(&changes, changed);
+            changed
+        };
+        place.sent.count = 0;
+        let mut wire = Wire::with(Some(shelf), segment.link, &mut place.sent, ip);
+        let interface = interface.get_or_insert_with(|| new_interface(&mut wire, random_seed(), now_ns));
+        interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
+        self.touch(number);
+    }
+
+    /// Opens a connection, if there is a free slot, with an initial sequence number after `after`. A client that gets no answer repeats its
+    /// SYN.
+    fn open(&mut self, segment: &Segment<'_>, after: Option<u32>, shelf: Shelf<'_>, now_ns: u64) {
+        let Some(number) = self.vacant() else { return };
+        let mut seed = random_seed();
+        if let Some(after) = after {
+            // About every second number is (RFC 1122, section 4.2.2.13).
+            for _ in 0..FIRST_NUMBERS_MAX {
+                self.answer_syn(number, segment, seed, None, now_ns);
+                if is_before(after, self.places[usize::from(number)].sent.first) {
+                    break;
+                }
+                seed = random_seed();
+            }
+        }
+        self.answer_syn(number, segment, seed, Some(shelf), now_ns);
+        self.touch(number);
+        let place = &mut self.places[usize::from(number)];
+        place.link = segment.link;
+        place.phase = Phase::Opening;
+        if place.state() == State::SynReceived {
+            let id = self.flows.insert(segment.flow, number, OPENING, now_ns);
+            (place.flow, place.id) = (Some(segment.flow), Some(id.expect("there are as many as places")));
+        } else {
+            self.release(number);
+        }
+    }
+
+    /// Lets a slot's socket answer a SYN; without a shelf nothing is sent.
+    fn answer_syn(&mut self, number: u16, segment: &Segment<'_>, seed: u64, shelf: Option<Shelf<'_>>, now_ns: u64) {
+        let place = &mut self.places[usize::from(number)];
+        let arrived = segment.arrived();
+        place.begin(arrived.seq, arrived.window, segment.window_scale(), now_ns);
+        let socket = place.socket();
+        socket.set_congestion_control(CongestionControl::Cubic);
+        socket.abort();
+        socket.listen(self.settings.port).expect("it is closed, and the port is not 0");
+        let mut wire = Wire::with(shelf, segment.link, &mut place.sent, segment.ip);
+        // Initial sequence numbers derive from the interface's seed. With a new seed for each connection, none of them reveals another (RFC
+        // 6528).
+        let mut interface = new_interface(&mut wire, seed, now_ns);
+        interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
+        // The next segment, which may have arrived already, is judged by the answer to this one.
+        interface.poll_egress(instant(now_ns), &mut wire, &mut place.sockets);
+        self.interface = Some(interface);
+    }
+
+    /// Sends a connection's segments, at most `burst_max`.
+    fn send(&mut self, number: u16, burst_max: usize, shelf: Shelf<'_>, now_ns: u64) {
+        let Self { interface, places, .. } = self;
+        let place = &mut places[usize::from(number)];
+        let mut wire = Wire::new(Some(shelf), place.link, &mut place.sent);
+        let interface = interface.get_or_insert_with(|| new_interface(&mut wire, random_seed(), now_ns));
+        let mut burst = 0;
+        while burst < burst_max
+            && interface.poll_egress(instant(now_ns), &mut wire, &mut place.sockets) != PollResult::None
+        {
+            burst += 1;
+        }
+    }
+
+    /// Makes smoltcp probe a window that the peer closed over data already sent. smoltcp has no timer for that case once the data is not
+    /// acknowledged in time (RFC 9293, section 3.8.6.1). A made-up acknowledgement from the peer that the window is closed starts one.
+    fn probe_closed_window(&mut self, number: u16, now_ns: u64) {
+        let Self { interface, places, changed, .. } = self;
+        let place = &mut places[usize::from(number)];
+        let (Some(interface), Some(flow)) = (interface, place.flow) else { return };
+        let may_wait = place.socket().send_queue() > 0 && place.state() != State::Closed;
+        if !may_wait || interface.poll_at(instant(now_ns), &place.sockets).is_some() {
+            return;
+        }
+        let at = place.numbers();
+        Reply::acknowledging(at.receive_next, at.unacknowledged, 0).write_as_from_peer(&flow, changed);
+        let mut wire = Wire::with(None, place.link, &mut place.sent, changed);
+        interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
+    }
+
+    /// Finds a slot for a new connection: a free one, or that of a connection that may be replaced.
     fn vacant(&mut self) -> Option<u16> {
         if self.free.is_empty() {
             let (id, _) = self.flows.oldest(OVER).or_else(|| self.flows.oldest(OPENING))?;
@@ -209,13 +297,12 @@ impl Stack {
 
     fn release(&mut self, number: u16) {
         let place = &mut self.places[usize::from(number)];
-        // Nobody is told: who goes like this has said all, or has never answered.
+        // No segment is sent: the connection has ended, or was never established.
         place.socket().abort();
         place.phase = Phase::Free;
         place.wake_ns = NEVER;
-        if let Some((_, id)) = place.flow.take() {
-            self.flows.remove(id);
-        }
+        place.flow = None;
+        self.forget_flow(number);
         self.due_ns[usize::from(number)] = NEVER;
         self.free.push(number);
     }
@@ -228,19 +315,19 @@ impl Stack {
         }
     }
 
-    /// A place that something has happened to since it was last looked at.
+    /// Returns the next slot with an event.
     pub(super) fn next_touched(&mut self) -> Option<u16> {
         let number = self.touched.pop_front()?;
         self.places[usize::from(number)].is_touched = false;
         Some(number)
     }
 
-    /// When [`Stack::expire`] is to be called.
+    /// Returns when to call [`Stack::expire`].
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         self.due_ns.iter().copied().min().filter(|due_ns| *due_ns != NEVER)
     }
 
-    /// Touches the places that something is due for.
+    /// Queues the slots that are due.
     pub(super) fn expire(&mut self, now_ns: u64) {
         let count = self.places.len();
         for step in 0..count {
@@ -252,67 +339,69 @@ impl Stack {
         self.first = (self.first + 1) % count;
     }
 
-    /// What the owner of a place that was touched is to be told.
+    /// Returns the event for the owner of a slot.
     pub(super) fn look(&mut self, number: u16, now_ns: u64) -> News {
-        let idle_timeout = Duration::from_micros(self.settings.idle_timeout_ns / 1_000);
         let place = &mut self.places[usize::from(number)];
         if place.wake_ns <= now_ns {
             place.wake_ns = NEVER;
         }
+        place.note_progress(now_ns);
+        if place.limit_ns(&self.settings) <= now_ns {
+            // `settle` sends the reset to the peer, and the owner finds the socket closed.
+            place.socket().abort();
+        }
         match place.phase {
             Phase::Opening if matches!(place.state(), State::Established | State::CloseWait) => {
                 place.phase = Phase::Open;
-                place.socket().set_timeout(Some(idle_timeout));
-                if let Some((_, id)) = place.flow {
+                if let Some(id) = place.id {
                     self.flows.touch(id, STAYING, now_ns);
                 }
                 News::Opened
             }
             Phase::Open => News::Ready,
             Phase::Leaving => {
-                // Who is still sending may not have read what it was told: it is heard out.
-                while place.socket().recv(|bytes| (bytes.len(), bytes.len())).is_ok_and(|len| len > 0) {}
+                // A peer that is still sending may not have read everything yet, so its data is accepted and discarded.
+                place.discard_received();
                 News::None
             }
             Phase::Opening | Phase::Free => News::None,
         }
     }
 
-    /// Sends what a connection has to send, if it may, and frees its place if it is over.
+    /// Sends a connection's segments, if it may, and frees its slot if it is over.
     pub(super) fn settle(&mut self, number: u16, shelf: Shelf<'_>, now_ns: u64) {
-        let Self { interface, places, flows, due_ns, .. } = self;
-        let place = &mut places[usize::from(number)];
+        let place = &mut self.places[usize::from(number)];
         if place.phase == Phase::Free {
             return;
         }
-        let now = instant(now_ns);
-        let mut wire = Wire::new(shelf, place.link);
-        let interface = interface.get_or_insert_with(|| new_interface(&mut wire, now_ns));
         let socket = place.socket();
-        // While there is much to send, in whole segments only; the last one waits for nothing.
+        // While there is much to send, send only full segments; the last one need not wait.
         socket.set_nagle_enabled(socket.send_queue() >= 2 * MTU_BYTES);
-        let mut burst = 0;
-        while burst < BURST_MAX && interface.poll_egress(now, &mut wire, &mut place.sockets) != PollResult::None {
-            burst += 1;
-        }
+        self.send(number, BURST_MAX, shelf, now_ns);
+        self.probe_closed_window(number, now_ns);
+        let Self { interface, places, flows, due_ns, .. } = self;
+        let place = &mut places[usize::from(number)];
+        place.note_progress(now_ns);
         if place.phase != Phase::Open {
             let is_listening_again = place.state() == State::Listen;
             if place.is_over() || is_listening_again {
                 return self.release(number);
             }
             let is_over_but_for_the_peer = matches!(place.state(), State::FinWait2 | State::TimeWait);
-            if let Some((_, id)) = place.flow.filter(|_| is_over_but_for_the_peer) {
+            if let Some(id) = place.id.filter(|_| is_over_but_for_the_peer) {
                 flows.touch(id, OVER, now_ns);
             }
         }
-        let due = interface.poll_at(now, &place.sockets).map_or(NEVER, |at| at.total_micros().max(0) as u64 * 1_000);
-        due_ns[usize::from(number)] = due.max(now_ns + RETRY_NS).min(place.wake_ns);
+        let poll_at = interface.as_mut().and_then(|it| it.poll_at(instant(now_ns), &place.sockets));
+        let due = poll_at.map_or(NEVER, |at| at.total_micros().max(0) as u64 * 1_000);
+        let limit_ns = place.limit_ns(&self.settings);
+        due_ns[usize::from(number)] = due.min(limit_ns).max(now_ns + RETRY_NS).min(place.wake_ns);
         if due <= now_ns {
             self.hungry.push(number);
         }
     }
 
-    /// The owner of an open connection is done with it.
+    /// Closes an open connection for its owner.
     pub(super) fn leave(&mut self, number: u16) {
         let place = &mut self.places[usize::from(number)];
         place.socket().close();
@@ -321,13 +410,13 @@ impl Stack {
         self.touch(number);
     }
 
-    /// Has a place be looked at before the function waits: its owner has done something with it.
+    /// Schedules a slot to be polled before the function waits, as its owner has used it.
     pub(super) fn hurry(&mut self, number: u16) {
         self.touch(number);
         self.due_ns[usize::from(number)] = 0;
     }
 
-    /// Whether something was written, or closed, that its peer may not have heard.
+    /// Returns whether written data, or a FIN, may not have reached its peer.
     pub(super) fn has_unsaid(&self) -> bool {
         let is_unsaid = |place: &Place| {
             let is_closing = matches!(place.state(), State::FinWait1 | State::Closing | State::LastAck);
@@ -340,9 +429,22 @@ impl Stack {
         self.places[usize::from(number)].socket()
     }
 
-    /// Both ends of an open connection: the peer's, and the one that it has addressed.
+    /// Returns whether a connection is closed or reset.
+    pub(super) fn is_closed(&self, number: u16) -> bool {
+        self.places[usize::from(number)].state() == State::Closed
+    }
+
+    pub(super) fn read(&mut self, number: u16, buffer: &mut [u8]) -> Result<usize, RecvError> {
+        self.places[usize::from(number)].read(buffer)
+    }
+
+    pub(super) fn write(&mut self, number: u16, bytes: &[u8]) -> Result<usize, SendError> {
+        self.places[usize::from(number)].write(bytes)
+    }
+
+    /// Returns both ends of an open connection: the peer's, and the local one.
     pub(super) fn ends(&self, number: u16) -> (SocketAddr, SocketAddr) {
-        let (flow, _) = self.places[usize::from(number)].flow.expect("an open connection is of a flow");
+        let flow = self.places[usize::from(number)].flow.expect("an open connection is of a flow");
         (flow.peer(), flow.local())
     }
 
@@ -355,12 +457,16 @@ fn instant(now_ns: u64) -> Instant {
     Instant::from_micros((now_ns / 1_000) as i64)
 }
 
-/// An interface that has every address.
-fn new_interface(wire: &mut Wire<'_>, now_ns: u64) -> Interface {
+fn random_seed() -> u64 {
     let mut seed = [0; 8];
     random::fill(&mut seed);
+    u64::from_le_bytes(seed)
+}
+
+/// Makes an interface that accepts every address.
+fn new_interface(wire: &mut Wire<'_>, seed: u64, now_ns: u64) -> Interface {
     let mut config = Config::new(HardwareAddress::Ip);
-    config.random_seed = u64::from_le_bytes(seed);
+    config.random_seed = seed;
     let mut interface = Interface::new(config, wire, instant(now_ns));
     interface.set_any_ip(true);
     interface

@@ -1,15 +1,15 @@
-//! One connection, as its owner reads from it and writes to it: [`Stream`].
+//! One connection, for its owner to read and write: [`Stream`].
 
 use core::fmt;
 use core::net::SocketAddr;
 use std::io::{self, ErrorKind, Read, Write};
 
-use smoltcp::socket::tcp::{RecvError, State};
+use smoltcp::socket::tcp::RecvError;
 
 use super::stack::Stack;
 
-/// A connection of a [`Server`](super::Server)'s, for as long as it is looked at. Nothing waits here: a read that finds nothing, and a write that finds no room,
-/// is [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed.
+/// A connection of a [`Server`](super::Server), for the duration of a call. No operation blocks: a read without data, and a write without
+/// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed.
 pub struct Stream<'a> {
     stack: &'a mut Stack,
     place: u16,
@@ -21,48 +21,48 @@ impl<'a> Stream<'a> {
         Self { stack, place, is_left: false }
     }
 
-    /// Whether nothing more is to be expected of it, as it is broken off or was [closed](Stream::close).
+    /// Returns whether the connection is over for its owner: it was aborted or [closed](Stream::close).
     pub(super) fn is_done(&mut self) -> bool {
-        self.is_left || self.stack.socket(self.place).state() == State::Closed
+        self.is_left || self.stack.is_closed(self.place)
     }
 
-    /// Who is at the other end.
+    /// Returns the peer's address and port.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.stack.ends(self.place).0
     }
 
-    /// The address and port that the peer speaks to.
+    /// Returns the local address and port, which the peer has connected to.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.stack.ends(self.place).1
     }
 
-    /// Bytes that a write would take now.
+    /// Returns how many bytes a write would accept now.
     #[must_use]
     pub fn room(&mut self) -> usize {
         let socket = self.stack.socket(self.place);
         if socket.may_send() { socket.send_capacity() - socket.send_queue() } else { 0 }
     }
 
-    /// Sends what was written, and then says that nothing more comes. The connection goes on the other way.
+    /// Sends the written data, then a FIN. The peer may still send.
     pub fn shutdown(&mut self) {
         self.stack.socket(self.place).close();
     }
 
-    /// Is done with it: what was written is sent, and what the peer sends from now on is nobody's.
+    /// Closes the connection: written data is sent, and data that the peer still sends is discarded.
     pub fn close(&mut self) {
         self.is_left = true;
     }
 
-    /// Breaks it off: what was written and not sent is not sent any more.
+    /// Aborts the connection: data that was not sent yet is discarded.
     pub fn abort(&mut self) {
         self.stack.socket(self.place).abort();
         self.is_left = true;
     }
 
-    /// Has [`Service::ready`](super::Service::ready) be called at that time of [`clock::now_ns`](crate::clock::now_ns()), once, even if nothing
-    /// happens until then; never, if none. The last word counts.
+    /// Schedules one call of [`Service::ready`](super::Service::ready) at this time of [`clock::now_ns`](crate::clock::now_ns()), even if
+    /// nothing happens until then; `None` cancels it. The latest call counts.
     pub fn wake_at(&mut self, deadline_ns: Option<u64>) {
         self.stack.wake_at(self.place, deadline_ns);
     }
@@ -70,7 +70,7 @@ impl<'a> Stream<'a> {
 
 impl Read for Stream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.stack.socket(self.place).recv_slice(buffer) {
+        match self.stack.read(self.place, buffer) {
             Ok(0) if !buffer.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
             Err(RecvError::Finished) => Ok(0),
@@ -81,16 +81,15 @@ impl Read for Stream<'_> {
 
 impl Write for Stream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let socket = self.stack.socket(self.place);
-        match socket.send_slice(bytes) {
+        match self.stack.write(self.place, bytes) {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
-            Err(_) if socket.state() == State::Closed => Err(ErrorKind::ConnectionReset.into()),
+            Err(_) if self.stack.is_closed(self.place) => Err(ErrorKind::ConnectionReset.into()),
             Err(_) => Err(ErrorKind::BrokenPipe.into()),
         }
     }
 
-    /// What is written is sent when the function waits: there is nothing to be done.
+    /// Does nothing: written data is sent when the function waits.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

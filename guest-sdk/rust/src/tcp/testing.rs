@@ -1,6 +1,6 @@
-//! Clients for native tests of what ends TCP connections: [`Network`], smoltcp's own stack at the other end of a fake wire.
+//! Clients for native tests of functions that end TCP connections: [`Network`], smoltcp's own stack at the other end of a fake wire.
 //!
-//! Time stands still unless it is let pass, so that a test of minutes takes none, and is the same in each run.
+//! Time passes only when a test lets it pass. So a test of minutes takes no time, and runs the same each time.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
@@ -16,18 +16,18 @@ pub use super::program::play;
 use crate::testing::{Harness, Outcome, Verdict};
 use crate::{Function, InitError, clock};
 
-/// The function's station, and the clients'.
+/// The hardware address of the function, and that of the clients.
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// See [`STATION`].
 const CLIENTS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const ETHERNET_HEADER: usize = 14;
-/// How long clients and function may make each other wait for an acknowledgement.
+/// How long clients and function may delay an acknowledgement.
 const SETTLING_NS: u64 = 30_000_000;
 /// How long a condition may take to come true.
 const UNTIL_NS_MAX: u64 = 3_600_000_000_000;
 const FIRST_PORT: u16 = 49_152;
 
-/// Which way frames go.
+/// The direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Towards {
     /// To the function.
@@ -40,7 +40,7 @@ pub enum Towards {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client(SocketHandle);
 
-/// What becomes of frames on their way.
+/// Decides which frames arrive, and in which order.
 type Fate = dyn FnMut(Towards, Vec<Vec<u8>>) -> Vec<Vec<u8>>;
 
 /// A function on a fake node, and any number of clients on the same wire.
@@ -55,7 +55,7 @@ pub struct Network<F: Function> {
 }
 
 impl<F: Function> Network<F> {
-    /// A function with this configuration, and nobody who has connected yet.
+    /// Prepares a function with this configuration; no client is connected yet.
     ///
     /// # Errors
     ///
@@ -69,21 +69,21 @@ impl<F: Function> Network<F> {
         Ok(Self { harness, interface, sockets: SocketSet::new(vec![]), queues, fate, next_port: FIRST_PORT })
     }
 
-    /// From now on, `fate` says which frames arrive of those that are sent together, and in which order.
+    /// From now on, `fate` decides which frames of those sent together arrive, and in which order.
     pub fn impair(&mut self, fate: impl FnMut(Towards, Vec<Vec<u8>>) -> Vec<Vec<u8>> + 'static) {
         self.fate = Box::new(fate);
     }
 
-    /// A client that connects from an address, with 64 KiB for what it receives. It is connected once the network has [settled](Self::settle).
+    /// Connects a client from an address, with a receive buffer of 64 KiB. It is connected once the network has [settled](Self::settle).
     ///
     /// # Panics
     ///
-    /// If addresses are of different versions, or no client's or server's.
+    /// If the addresses are of different versions, or not valid for a client or a server.
     pub fn connect(&mut self, from: IpAddr, to: SocketAddr) -> Client {
         self.connect_with_window(from, to, 64 << 10)
     }
 
-    /// The same with room for so many bytes received.
+    /// Connects a client with a receive buffer of `window_bytes`.
     ///
     /// # Panics
     ///
@@ -98,20 +98,20 @@ impl<F: Function> Network<F> {
         Client(self.sockets.add(socket))
     }
 
-    /// Gives a client bytes to send.
+    /// Queues bytes for a client to send.
     ///
     /// # Panics
     ///
-    /// If it cannot send, or has a mebibyte to send already.
+    /// If it cannot send, or has a mebibyte queued already.
     pub fn send(&mut self, client: Client, bytes: &[u8]) {
-        // What is written before the connection is there is sent when it is.
+        // Bytes that are queued before the connection exists are sent once it does.
         if self.socket(client).state() == State::SynSent {
             self.settle();
         }
         assert_eq!(self.socket(client).send_slice(bytes), Ok(bytes.len()), "the client cannot send");
     }
 
-    /// Takes what a client has received since the last time.
+    /// Returns what a client has received since the last call.
     pub fn received(&mut self, client: Client) -> Vec<u8> {
         let mut received = Vec::new();
         let mut part = [0; 4096];
@@ -121,37 +121,37 @@ impl<F: Function> Network<F> {
         received
     }
 
-    /// Has a client say that it sends no more.
+    /// Closes a client's sending side.
     pub fn close(&mut self, client: Client) {
         self.socket(client).close();
     }
 
-    /// Has a client break its connection off.
+    /// Resets a client's connection.
     pub fn abort(&mut self, client: Client) {
         self.socket(client).abort();
     }
 
-    /// Whether a client has its connection, and it has not been closed at either end.
+    /// Returns whether a client is connected, and neither end has closed.
     pub fn is_connected(&mut self, client: Client) -> bool {
         self.socket(client).state() == State::Established
     }
 
-    /// Whether the function has said that it sends no more, or has broken the connection off, and the client has read all.
+    /// Returns whether the function has closed or reset the connection, and the client has read everything.
     pub fn is_ended(&mut self, client: Client) -> bool {
         !matches!(self.socket(client).state(), State::SynSent) && !self.socket(client).may_recv()
     }
 
-    /// Whether a client's connection was refused or broken off, or is over on both sides.
+    /// Returns whether a client's connection was refused or reset, or both sides have closed.
     pub fn is_closed(&mut self, client: Client) -> bool {
         matches!(self.socket(client).state(), State::Closed | State::TimeWait)
     }
 
-    /// Lets clients and function speak until nobody has anything to say, and a few milliseconds more.
+    /// Exchanges frames until neither the clients nor the function send any more, and lets a few milliseconds pass.
     pub fn settle(&mut self) {
         self.let_pass_ns(SETTLING_NS);
     }
 
-    /// Lets them speak for that time.
+    /// Exchanges frames while that time passes.
     pub fn let_pass_ns(&mut self, duration_ns: u64) {
         let end_ns = clock::now_ns() + duration_ns;
         while clock::now_ns() < end_ns {
@@ -177,7 +177,7 @@ impl<F: Function> Network<F> {
         self.sockets.get_mut(client.0)
     }
 
-    /// Exchanges what there is, or lets time pass until somebody has something to do.
+    /// Exchanges the frames that are ready, or lets time pass until the next timer expires.
     pub(super) fn step(&mut self, end_ns: u64) {
         if self.exchange() {
             return;
@@ -191,7 +191,7 @@ impl<F: Function> Network<F> {
         self.take(verdicts);
     }
 
-    /// Whether a frame went either way.
+    /// Exchanges frames. Returns whether there were any.
     fn exchange(&mut self) -> bool {
         let had_received = !self.queues.received.is_empty();
         self.interface.poll(now(), &mut self.queues, &mut self.sockets);

@@ -1,11 +1,11 @@
-//! A fake node for functions that are a loop of their own.
+//! A fake node for functions with a loop of their own.
 //!
 //! ```text
 //!   test's thread    LoopHarness --an order: frames, or time--> FakeNode, in the function's wait    function's thread
-//!                                <--what it did, once it waits and has nothing to do---
+//!                                <--its decisions, once it waits without packets------
 //! ```
 //!
-//! Of the two threads one waits for the other, so a test is the same each time; clock and log are the test's.
+//! One of the two threads always waits for the other, so a test runs the same each time. Clock and log are the test's.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -21,13 +21,13 @@ use crate::looping::Node;
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT};
 use crate::{InitError, Io, Looping, finish, host, metrics};
 
-/// What the test has happen.
+/// A command of the test.
 enum Order {
     Deliver { described: Descriptor, frames: Vec<Vec<u8>> },
     LetPass { until_ns: u64 },
 }
 
-/// What came of it.
+/// The result of a command.
 struct Answer {
     verdicts: Vec<Verdict>,
     log: Vec<(LogLevel, String)>,
@@ -36,17 +36,16 @@ struct Answer {
     finished: bool,
 }
 
-/// What a thread ends with whose harness is gone.
+/// The panic payload that ends a function's thread once its harness is gone.
 struct Over;
 
-/// As [`Harness`](super::Harness), for a function that is [`Looping`]: it runs on a thread of its own, and is given frames and time
-/// while it waits.
+/// Like [`Harness`](super::Harness), for a [`Looping`] function: it runs on a thread of its own, and gets frames and time while it waits.
 ///
 /// ```
 /// use pinion_sdk::testing::{LoopHarness, Outcome};
 /// use pinion_sdk::{InitError, Io, Looping};
 ///
-/// /// Sends three batches on and is done.
+/// /// Sends three batches on, and then returns.
 /// struct Three;
 ///
 /// impl Looping for Three {
@@ -69,7 +68,7 @@ struct Over;
 /// assert_eq!(harness.deliver(&[&[7; 60]])[0].outcome, Outcome::Gone);
 /// ```
 pub struct LoopHarness<F> {
-    /// Gone before the thread is waited for.
+    /// Dropped before the thread is joined.
     orders: Option<Sender<(u64, Order)>>,
     answers: Receiver<Result<Answer, InitError>>,
     thread: Option<JoinHandle<()>>,
@@ -87,7 +86,7 @@ impl<F: Looping> LoopHarness<F> {
     ///
     /// # Panics
     ///
-    /// If the function does, or declares metrics that a node would refuse.
+    /// If the function panics, or declares metrics that a node would refuse.
     pub fn new(config: &[u8]) -> Result<Self, InitError> {
         let (orders, received) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
@@ -100,16 +99,16 @@ impl<F: Looping> LoopHarness<F> {
         Ok(harness)
     }
 
-    /// Delivers frames from port 0; what the function did, in the order it did it, until it waited for more.
+    /// Delivers frames from port 0. Returns the function's decisions, in the order in which it made them, until it waits for more.
     ///
     /// # Panics
     ///
-    /// If a frame is longer than a slot has room for, or the function panics, or hands back what a node would stop it for.
+    /// If a frame does not fit into a slot, or the function panics or transmits a descriptor for which a node would end it.
     pub fn deliver(&mut self, frames: &[&[u8]]) -> Vec<Verdict> {
         self.deliver_described(Descriptor::default(), frames)
     }
 
-    /// Delivers frames from the port of that index.
+    /// Delivers frames from the port with this index.
     ///
     /// # Panics
     ///
@@ -123,9 +122,10 @@ impl<F: Looping> LoopHarness<F> {
         self.order(Order::Deliver { described, frames })
     }
 
-    /// Lets time go by for this thread's [`clock`](crate::clock) and the function's; what it did at each time that it had waited for.
+    /// Lets time pass on this thread's [`clock`](crate::clock) and the function's. Returns the function's decisions at each deadline within
+    /// it.
     ///
-    /// Time stands still while the function is at work. A time that has passed already is due in the clock's next step.
+    /// Time stands still while the function runs. A deadline that has already passed is due in the clock's next step.
     ///
     /// # Panics
     ///
@@ -134,13 +134,13 @@ impl<F: Looping> LoopHarness<F> {
         self.order(Order::LetPass { until_ns: host::exact_clock_ns() + duration_ns })
     }
 
-    /// Whether the function has returned: it gets no more frames.
+    /// Returns whether the function has returned: it gets no more frames.
     #[must_use]
     pub fn finished(&self) -> bool {
         self.finished
     }
 
-    /// What the metric of this name and with these labels is: see [`Harness::metric`](super::Harness::metric).
+    /// Returns the value of the metric with this name and these labels: see [`Harness::metric`](super::Harness::metric).
     #[must_use]
     pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<i64> {
         Value::find(self.metrics.iter().cloned(), name, labels)
@@ -149,7 +149,7 @@ impl<F: Looping> LoopHarness<F> {
     fn order(&mut self, order: Order) -> Vec<Verdict> {
         let order = (host::exact_clock_ns(), order);
         if let Some(orders) = &self.orders {
-            // Fails for a function that has panicked, of which the answer tells.
+            // Fails if the function has panicked, which `answer` reports.
             let _ = orders.send(order);
         }
         self.answer().expect("only its initialisation is refused")
@@ -176,13 +176,13 @@ impl<F> Drop for LoopHarness<F> {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // It ends with `Over`, or was told of.
+            // It ends with `Over`, or its panic was reported before.
             let _ = thread.join();
         }
     }
 }
 
-/// The function's thread.
+/// Runs the function's thread.
 fn serve<F: Looping>(
     config: &[u8],
     clock_ns: u64,
@@ -194,7 +194,7 @@ fn serve<F: Looping>(
     let mut function = match F::init(config) {
         Ok(function) => function,
         Err(refusal) => {
-            // Fails for a harness that is gone.
+            // Fails if the harness is gone.
             let _ = answers.send(Err(refusal));
             return;
         }
@@ -224,22 +224,22 @@ fn serve<F: Looping>(
     });
 }
 
-/// The node that a function finds in its waits.
+/// The node's side of the function's waits.
 struct FakeNode {
     orders: Receiver<(u64, Order)>,
     answers: Sender<Result<Answer, InitError>>,
     metrics: Metrics,
-    /// Its own record of who has each slot: the frame it was granted for.
+    /// The node's own record of each slot's owner: the frame that it was granted for.
     granted: [Option<usize>; SLOT_COUNT_DEFAULT],
-    /// Slots that frames come into.
+    /// Slots for received frames.
     lent: usize,
     next_slot: u16,
-    /// Slots of the function's own that are to come back to it.
+    /// The function's own slots that are to be returned to it.
     returned: Vec<u16>,
     described: Descriptor,
-    /// Frames for which no slot was free yet, by their numbers.
+    /// Frames that wait for a free slot, with their indices.
     frames: VecDeque<(usize, Vec<u8>)>,
-    /// Until when time goes by.
+    /// The end of the time that is passing.
     until_ns: Option<u64>,
     verdicts: Vec<Verdict>,
 }
@@ -263,7 +263,7 @@ impl Node for FakeNode {
 }
 
 impl FakeNode {
-    /// Publishes frames as long as slots are free; how many.
+    /// Publishes frames as long as slots are free. Returns how many.
     fn publish(&mut self, pool: &mut Pool<'_>) -> u32 {
         let mut published = 0;
         while !self.frames.is_empty()
@@ -278,7 +278,7 @@ impl FakeNode {
         published
     }
 
-    /// Whether the deadline passes in the time that goes by.
+    /// Lets time pass to the deadline, or to the end of the test's step. Returns whether the deadline was reached.
     fn passes(&mut self, deadline_ns: Option<u64>) -> bool {
         let Some(until_ns) = self.until_ns else { return false };
         let next_step_ns = host::clock_ns() + CLOCK_STEP_NS;
@@ -291,7 +291,7 @@ impl FakeNode {
         due_ns.is_some()
     }
 
-    /// Does what the test orders next. Does not return if there is no test any more.
+    /// Takes the test's next command. Does not return if the test is over.
     fn hear(&mut self) {
         let Ok((clock_ns, order)) = self.orders.recv() else { panic::resume_unwind(Box::new(Over)) };
         host::advance_clock_ns(clock_ns - host::exact_clock_ns());
@@ -307,11 +307,11 @@ impl FakeNode {
     fn answer(&mut self, finished: bool) {
         let (verdicts, metrics) = (std::mem::take(&mut self.verdicts), self.metrics.values().collect());
         let answer = Answer { verdicts, log: host::take_log(), metrics, clock_ns: host::exact_clock_ns(), finished };
-        // Fails for a harness that is gone, as the next order tells.
+        // Fails if the harness is gone, which the next command shows.
         let _ = self.answers.send(Ok(answer));
     }
 
-    /// The function has returned: what it has sent goes out, and frames that come are gone.
+    /// Serves the test after the function has returned: collects what it has sent, and reports further frames as gone.
     fn go_on_without(&mut self, pool: &mut Pool<'_>) {
         collect(pool, &mut self.granted[..self.lent], &mut self.returned, &mut self.verdicts);
         loop {

@@ -1,4 +1,4 @@
-//! What a fake node makes of a function's metrics: it refuses what a node would, and reads them.
+//! The fake node's metrics: refuses what a node would refuse, and reads the values.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::metrics::Declared;
 pub(super) struct Metrics(Vec<Declared>);
 
 impl Metrics {
-    /// Those that were declared since this was last called, on this thread.
+    /// Takes the metrics that were declared since the last call, on this thread.
     ///
     /// # Panics
     ///
@@ -31,7 +31,7 @@ impl Metrics {
             check(metric);
             let mut labels: Vec<&str> = metric.labels.lines().collect();
             labels.sort_unstable();
-            // All counters are shown with that end.
+            // All counters are shown with that suffix.
             let name = match metric.kind {
                 MetricKind::Counter => metric.name.strip_suffix("_total").unwrap_or(&metric.name),
                 MetricKind::Gauge => &metric.name,
@@ -42,7 +42,7 @@ impl Metrics {
         Self(metrics)
     }
 
-    /// Each with its labels, name by name, and its value.
+    /// Returns each metric with its labels and its value.
     pub(super) fn values(&self) -> impl Iterator<Item = Value> {
         self.0.iter().filter_map(|metric| {
             let text = metric.text.as_ref().map(|text| text.value());
@@ -57,7 +57,7 @@ impl Metrics {
     }
 }
 
-/// What a metric is.
+/// A metric's name, labels and value.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     name: String,
@@ -66,7 +66,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// That of this name and with these labels, in any order.
+    /// Returns the value of the metric with this name and these labels, in any order.
     pub(super) fn find(mut values: impl Iterator<Item = Self>, name: &str, labels: &[(&str, &str)]) -> Option<i64> {
         let is_it = |value: &Self| {
             let has =
@@ -80,14 +80,17 @@ impl Value {
 fn check(metric: &Declared) {
     let Declared { kind, name, help, labels, .. } = metric;
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
-    assert!(is_word(name, |c| first(c) || c == ':'), "metric {name:?}: a name is of letters, digits, _ and :");
+    assert!(
+        is_word(name, |c| first(c) || c == ':'),
+        "metric {name:?}: a name must consist of letters, digits, _ and :"
+    );
     let is_gauge = *kind == MetricKind::Gauge;
-    assert!(!is_gauge || !name.ends_with("_total"), "metric {name}: a gauge's name does not end in _total");
+    assert!(!is_gauge || !name.ends_with("_total"), "metric {name}: a gauge's name must not end in _total");
     assert!(
         help.len() <= METRIC_HELP_BYTES_MAX as usize,
         "metric {name}: its help is over {METRIC_HELP_BYTES_MAX} bytes"
     );
-    assert!(!help.contains(char::is_control), "metric {name}: its help is of one line");
+    assert!(!help.contains(char::is_control), "metric {name}: its help must be one line");
     assert!(
         labels.len() <= METRIC_LABELS_BYTES_MAX as usize && labels.lines().count() <= METRIC_LABELS_MAX as usize,
         "metric {name}: {METRIC_LABELS_MAX} labels of {METRIC_LABELS_BYTES_MAX} bytes together are the most"
@@ -97,9 +100,9 @@ fn check(metric: &Declared) {
         let label = line.split_once('=').map_or(line, |(label, _)| label);
         assert!(
             is_word(label, first) && !label.starts_with("__"),
-            "metric {name}: label {label:?}: a name is of letters, digits and _, and does not begin with __"
+            "metric {name}: label {label:?}: a name must consist of letters, digits and _, and must not begin with __"
         );
-        assert!(!METRIC_LABELS_RESERVED.contains(&label), "metric {name}: label {label:?} is the node's own");
+        assert!(!METRIC_LABELS_RESERVED.contains(&label), "metric {name}: label {label:?} is reserved for the node");
         assert!(names.insert(label), "metric {name}: label {label:?} is there twice");
     }
 }

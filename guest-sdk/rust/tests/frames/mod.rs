@@ -5,12 +5,12 @@ use pinion_sdk::headers::{Addresses, ICMP, ICMPV6, Pair, TCP, UDP};
 
 const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
-/// What a packet carries.
+/// The payload's kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     Tcp,
     Udp,
-    /// A request, whose identifier is the source port.
+    /// An echo request; the source port is its identifier.
     Echo,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn ipv6(next_header: u8, addresses: Addresses, payload: &[u8]) -> Vec
     [&start[..], &source.to_be_bytes(), &destination.to_be_bytes(), payload].concat()
 }
 
-/// A whole packet with right checksums.
+/// Makes a whole packet with correct checksums.
 pub(crate) fn packet(kind: Kind, addresses: Addresses, source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     let (source, destination) = (source.to_be_bytes(), destination.to_be_bytes());
     let is_v4 = matches!(addresses, Addresses::V4(_));
@@ -74,7 +74,7 @@ fn with_pseudo_header(protocol: u8, addresses: Addresses, transport: &[u8]) -> V
     [&addresses[..], &len, &[0, 0, 0, protocol], transport].concat()
 }
 
-/// A router's error about a packet that begins like this: that its destination cannot be reached.
+/// Makes a router's error about a packet with this beginning: destination unreachable.
 pub(crate) fn quoting(datagram: &[u8]) -> Vec<u8> {
     let is_v4 = datagram[0] >> 4 == 4;
     let message = [&[if is_v4 { 3 } else { 1 }, 0, 0, 0, 0, 0, 0, 0][..], datagram].concat();

@@ -1,7 +1,7 @@
-//! What a guest says of its counters and gauges: read out of its memory, and judged.
+//! A guest's declaration of its counters and gauges: reads it from the guest's memory, and checks it.
 //!
-//! The builder does this when a template is made, so that a tenant hears what is wrong; the node judges once more what it is told, and
-//! reads it itself of a guest of which there is no snapshot. All of it may be hostile: every length has a limit, and every address is
+//! The builder does this when a template is made, so that the tenant learns of errors. The node checks again what the builder reports, and
+//! reads the declaration itself if a guest has no snapshot. All of it may be hostile: every length has a limit, and every address is
 //! compared with the memory's size.
 
 use std::collections::HashSet;
@@ -13,12 +13,12 @@ use pinion_abi::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The end of a counter's name where series have theirs.
+/// The suffix of a counter's name in a series.
 const TOTAL: &str = "_total";
 const VALUE_BYTES: u32 = 8;
 const TEXT_BYTES: u32 = size_of::<MetricText>() as u32;
 
-/// What is wrong with a guest's metrics: a sentence that names the one.
+/// What is wrong with a guest's metrics: a sentence that names the first bad one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("its pinion_metrics is unusable: {0}")]
 pub struct BadMetrics(String);
@@ -27,44 +27,44 @@ pub struct BadMetrics(String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// It does, and is added up over all instances that there ever were.
+    /// It only grows, and is summed over all past and present instances.
     Counter,
-    /// It does not, and is added up over those that there are.
+    /// It may fall, and is summed over present instances.
     Gauge,
 }
 
-/// A counter or a gauge of a guest's.
+/// A counter or a gauge of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// Which of the two.
+    /// Counter or gauge.
     pub kind: Kind,
-    /// Its name, of a counter without `_total`.
+    /// Its name; a counter's without `_total`.
     pub name: String,
     /// What it counts.
     pub help: String,
     /// Its labels and their values.
     pub labels: Vec<(String, String)>,
-    /// Where in the guest's memory its value is, 8 bytes.
+    /// Address of its value in the guest's memory, 8 bytes.
     pub value: u32,
-    /// A label whose value the guest changes, of a gauge.
+    /// A label with a value that the guest changes; only gauges have one.
     pub text: Option<TextLabel>,
 }
 
-/// A label whose value the guest changes.
+/// A label with a value that the guest changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextLabel {
     /// Its name.
     pub name: String,
-    /// Where in the guest's memory its value is, a [`MetricText`].
+    /// Address of its value in the guest's memory, a [`MetricText`].
     pub address: u32,
 }
 
-/// Reads the metrics that a guest describes at this address, and judges them.
+/// Reads the metrics that a guest describes at this address, and checks them.
 ///
 /// # Errors
-/// The first thing that is wrong with them.
+/// The first error in them.
 pub fn read(memory: &[u8], address: u32, pool: &PoolHeader) -> Result<Vec<Metric>, BadMetrics> {
     let outside = || BadMetrics(format!("it names {address:#x}, which is outside its memory"));
     let [magic, count, entries, _] =
@@ -86,7 +86,7 @@ pub fn read(memory: &[u8], address: u32, pool: &PoolHeader) -> Result<Vec<Metric
     Ok(metrics)
 }
 
-/// An entry as it lies in memory.
+/// An entry, as it lies in memory.
 struct Entry<'m> {
     memory: &'m [u8],
     number: u32,
@@ -136,10 +136,10 @@ impl Entry<'_> {
     }
 }
 
-/// Judges metrics: by Prometheus' rules, and by where in a memory of so many bytes they lie.
+/// Checks metrics against Prometheus' rules, and their addresses against a memory of this size.
 ///
 /// # Errors
-/// The first thing that is wrong with them.
+/// The first error in them.
 pub fn check(metrics: &[Metric], pool: &PoolHeader, memory_bytes: u64) -> Result<(), BadMetrics> {
     let texts = metrics.iter().filter(|metric| metric.text.is_some()).count();
     if metrics.len() > METRICS_MAX as usize || texts > METRIC_TEXTS_MAX as usize {
@@ -149,7 +149,7 @@ pub fn check(metrics: &[Metric], pool: &PoolHeader, memory_bytes: u64) -> Result
         )));
     }
     let slots_end = u64::from(pool.slots) + u64::from(pool.slot_count) * u64::from(pool.slot_size);
-    let places = Places { memory_bytes, slots: pool.slots.into()..slots_end };
+    let places = MemoryLayout { memory_bytes, slots: pool.slots.into()..slots_end };
     let mut series = HashSet::new();
     for (number, metric) in metrics.iter().enumerate() {
         let wrong = |what: String| BadMetrics(format!("metric {number} ({:?}): {what}", metric.name));
@@ -207,7 +207,7 @@ impl Metric {
     }
 }
 
-/// Whether this is a name that may be where such first letters may.
+/// Returns whether `name` is a valid name; `first` says which characters may begin it.
 fn is_word(name: &str, first: impl Fn(char) -> bool) -> bool {
     name.len() <= METRIC_NAME_BYTES_MAX as usize
         && name.starts_with(&first)
@@ -215,13 +215,13 @@ fn is_word(name: &str, first: impl Fn(char) -> bool) -> bool {
 }
 
 /// Where metrics may lie.
-struct Places {
+struct MemoryLayout {
     memory_bytes: u64,
-    /// Here others write while the guest is suspended.
+    /// The MMA writes here while the guest is suspended.
     slots: Range<u64>,
 }
 
-impl Places {
+impl MemoryLayout {
     fn check(&self, what: &str, address: u32, bytes: u32, align: u32) -> Result<(), String> {
         let (start, end) = (u64::from(address), u64::from(address) + u64::from(bytes));
         if end > self.memory_bytes {
@@ -237,7 +237,7 @@ impl Places {
     }
 }
 
-/// So many words at an address, if they are in the memory.
+/// Returns `COUNT` words at an address, if they are within the memory.
 fn words<const COUNT: usize>(memory: &[u8], address: u32) -> Option<[u32; COUNT]> {
     let bytes = memory.get(address as usize..)?.get(..COUNT * 4)?;
     let mut words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
@@ -260,7 +260,7 @@ mod tests {
     };
     const ENTRY: [u32; 10] = [1, 512, 600, 4, 700, 4, 800, 9, 0, 0];
 
-    /// A memory with these entries, whose first has its texts at 600, 700 and 800.
+    /// Returns a memory with these entries; the texts of the first are at 600, 700 and 800.
     fn memory(entries: &[[u32; 10]], texts: [&str; 3]) -> Vec<u8> {
         let mut memory = vec![0; 65536];
         let header = [METRICS_MAGIC, entries.len() as u32, 32, 0];
@@ -299,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_that_counters_are_given_is_not_given_twice() {
+    fn a_counters_total_suffix_is_not_added_twice() {
         let metrics = read(&memory(&[[1, 512, 600, 10, 0, 0, 0, 0, 0, 0]], ["hits_total", "", ""]), 16, &POOL).unwrap();
         assert_eq!(metrics[0].name, "hits");
     }
 
     #[test]
-    fn whatever_is_wrong_is_named() {
+    fn every_error_names_what_is_wrong() {
         let with = |at: usize, word: u32| {
             let mut entry = ENTRY;
             entry[at] = word;
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn two_series_alike_are_refused_and_ones_that_differ_in_a_label_are_not() {
+    fn two_equal_series_are_refused_and_series_that_differ_in_a_label_are_not() {
         let other = [1, 512, 600, 4, 700, 4, 800, 0, 0, 0];
         assert!(read(&memory(&[ENTRY, other], TEXTS), 16, &POOL).is_ok());
         let alike = read(&memory(&[ENTRY, ENTRY], TEXTS), 16, &POOL).unwrap_err();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_none_and_too_many_metrics_are_refused() {
+    fn an_invalid_header_and_too_many_metrics_are_refused() {
         assert!(read(&[0; 64], 16, &POOL).unwrap_err().to_string().contains("it names 0x00000000 where a header"));
         assert!(read(&[0; 64], 60, &POOL).unwrap_err().to_string().contains("it names 0x3c, which is outside"));
         let mut many = memory(&[ENTRY], TEXTS);

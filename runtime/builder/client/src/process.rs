@@ -1,6 +1,6 @@
-//! The builder's process: started for each module and each template, limited in time, ended when it takes too long.
+//! The builder's process: started for each module and each template, limited in time, and killed when it takes too long.
 //!
-//! Called from threads that may block. See `runtime/builder` for what it does, and [`crate::protocol`] for what is said.
+//! Called from threads that may block. See `runtime/builder` for what it does, and [`crate::protocol`] for its messages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -9,59 +9,59 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::EXIT_REFUSED;
-use crate::protocol::{Facts, Said};
+use crate::protocol::{BuilderMessage, Facts};
+use crate::{BUILD_TIME_MAX, CPU_TIME_MAX, EXIT_REFUSED, MEMORY_BYTES_MAX, NATIVE_BYTES_MAX};
 
-/// What it is called.
+/// The name of the program.
 const PROGRAM: &str = "pinion-builder";
-/// Wall time for one module.
-const BUILD_TIME_MAX: Duration = Duration::from_secs(60);
-/// Largest template that is taken from the builder, its facts included.
-const TEMPLATE_BYTES_MAX: u64 = 256 << 20;
-/// Most that the builder may say.
-const SAID_BYTES_MAX: u64 = 256 << 10;
+/// Time that the builder has to report by itself that its time is over.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// The longest line of facts that is accepted from the builder, in bytes.
+const FACTS_BYTES_MAX: u64 = 1 << 20;
+/// The most that the builder may write on standard error, in bytes: more than it writes about any module, with each character escaped.
+const SAID_BYTES_MAX: u64 = 1 << 20;
 
 /// Why there is no template.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The builder refuses the module: its sentence.
+    /// The builder refuses the module, with this sentence.
     #[error("{0}")]
     Refused(String),
-    /// The builder took too long, or too much, and was ended.
-    #[error("building it took more than a module may have ({0})")]
+    /// The builder was ended because of this module before it could report which limit was reached.
+    #[error("building it took more than a module may have: {0}")]
     Limits(String),
-    /// The builder could not be run.
-    #[error("the builder {} did not run: {error}", program.display())]
+    /// The builder could not be run, or failed.
+    #[error("the builder {} failed: {error}", program.display())]
     Program {
         /// Its path.
         program: PathBuf,
-        /// Why.
+        /// The reason.
         error: String,
     },
 }
 
-/// What a template is built with.
+/// The inputs of a template.
 #[derive(Debug, Clone)]
 pub struct Wishes<'a> {
     /// The configuration that the module is initialised with.
     pub config: &'a [u8],
-    /// The archive of the files that it finds, if it has a file system.
+    /// The archive of the files that the module sees, if it has a file system.
     pub files: Option<&'a [u8]>,
-    /// Linear memory that each instance may have, in bytes.
+    /// The most linear memory of each instance, in bytes.
     pub memory_bytes_max: u64,
-    /// The fields of state that its stage was granted, by their numbers.
+    /// The fields of state that its stage is granted, by number.
     pub fields: Vec<&'a str>,
 }
 
-/// Where the builder is: where somebody says, or beside the program that asks.
+/// Returns the path of the builder: the given one, or else in the directory of this program.
 #[must_use]
 pub fn place(given: Option<PathBuf>) -> PathBuf {
     let beside_us = || Some(std::env::current_exe().ok()?.parent()?.join(PROGRAM));
     given.or_else(beside_us).unwrap_or_else(|| PROGRAM.into())
 }
 
-/// How to start the builder.
+/// Starts the builder.
 #[derive(Debug, Clone)]
 pub struct Builder {
     program: PathBuf,
@@ -69,29 +69,29 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The builder at this path.
+    /// Returns a client for the builder at this path.
     #[must_use]
     pub fn new(program: PathBuf) -> Self {
-        Self { program, time_max: BUILD_TIME_MAX }
+        Self { program, time_max: BUILD_TIME_MAX + LAST_WORDS }
     }
 
-    /// Has a module judged.
+    /// Checks a module.
     ///
     /// # Errors
-    /// Why it is not taken.
+    /// Why it is refused.
     pub fn check(&self, wasm: &[u8]) -> Result<(), BuildError> {
         self.run(&["check".to_owned()], &[wasm], |_| ()).map(|_| ())
     }
 
-    /// Has the archive of a stage's files judged.
+    /// Checks the archive of a stage's files.
     ///
     /// # Errors
-    /// Why it is not taken.
+    /// Why it is refused.
     pub fn check_files(&self, archive: &[u8]) -> Result<(), BuildError> {
         self.run(&["check-files".to_owned()], &[archive], |_| ()).map(|_| ())
     }
 
-    /// Has a template built; what the builder says meanwhile goes to `hear`.
+    /// Builds a template; the builder's messages go to `hear`.
     ///
     /// # Errors
     /// Why there is none.
@@ -99,7 +99,7 @@ impl Builder {
         &self,
         wasm: &[u8],
         wishes: Wishes<'_>,
-        hear: impl FnMut(&Said) + Send,
+        hear: impl FnMut(&BuilderMessage) + Send,
     ) -> Result<(Facts, Vec<u8>), BuildError> {
         let Wishes { config, files, memory_bytes_max, fields } = wishes;
         let mut arguments = vec![
@@ -120,17 +120,17 @@ impl Builder {
         BuildError::Program { program: self.program.clone(), error: error.to_string() }
     }
 
-    /// What the builder writes, given this to read.
+    /// Runs the builder with this input; returns what it writes.
     fn run(
         &self,
         arguments: &[String],
         input: &[&[u8]],
-        hear: impl FnMut(&Said) + Send,
+        hear: impl FnMut(&BuilderMessage) + Send,
     ) -> Result<Vec<u8>, BuildError> {
         let mut child = Command::new(&self.program)
             .args(arguments)
             .env_clear()
-            // One thread of low priority: the cores are the data plane's.
+            // One thread of low priority: the cores belong to the data plane.
             .env("RAYON_NUM_THREADS", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -140,7 +140,7 @@ impl Builder {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (output, sentences, status) = thread::scope(|scope| {
             scope.spawn(move || stdin.map(|mut stdin| input.iter().try_for_each(|bytes| stdin.write_all(bytes))));
-            let output = scope.spawn(move || read_at_most(stdout, TEMPLATE_BYTES_MAX));
+            let output = scope.spawn(move || read_at_most(stdout, NATIVE_BYTES_MAX as u64 + FACTS_BYTES_MAX));
             let sentences = scope.spawn(move || listen(stderr, hear));
             let status = wait_at_most(&mut child, self.time_max);
             (output.join().unwrap_or_default(), sentences.join().unwrap_or_default(), status)
@@ -148,12 +148,31 @@ impl Builder {
         match status.map_err(|error| self.failed(&error))? {
             Some(status) if status.success() => Ok(output),
             Some(status) if status.code() == Some(EXIT_REFUSED) => Err(BuildError::Refused(sentences)),
-            Some(status) if status.signal().is_some() => {
-                Err(BuildError::Limits(format!("the builder ended with {status}: {sentences}")))
-            }
-            Some(status) => Err(self.failed(&format!("it ended with {status}: {sentences}"))),
-            None => Err(BuildError::Limits(format!("over {} s", self.time_max.as_secs()))),
+            Some(status) => match status.signal() {
+                Some(signal) => Err(BuildError::Limits(ended_by(signal, &sentences))),
+                None => Err(self.failed(&format!("it ended with {status}: {sentences}"))),
+            },
+            None => Err(BuildError::Limits(format!("it was not done after {} s", self.time_max.as_secs()))),
         }
+    }
+}
+
+/// Explains the end of a builder by a signal, and says what to do. If there is time, the builder reports an exceeded limit by itself.
+fn ended_by(signal: i32, sentences: &str) -> String {
+    const REMEDY: &str = "have less code in its functions";
+    // By their numbers on Linux.
+    match signal {
+        6 if sentences.contains("memory allocation of") => {
+            let mib = MEMORY_BYTES_MAX >> 20;
+            format!("the builder asked for more memory than the {mib} MiB that it has ({sentences}): {REMEDY}")
+        }
+        9 => format!(
+            "the builder was killed (SIGKILL), as it is after {} s of processor time, or when the machine has no memory left: {REMEDY}",
+            CPU_TIME_MAX.as_secs()
+        ),
+        24 => format!("the builder had {} s of processor time (SIGXCPU): {REMEDY}", CPU_TIME_MAX.as_secs()),
+        11 => format!("the builder's stack was exhausted (SIGSEGV): {REMEDY}"),
+        other => format!("the builder ended with signal {other}: {sentences}"),
     }
 }
 
@@ -165,21 +184,21 @@ fn read_at_most(from: Option<impl Read>, bytes_max: u64) -> Vec<u8> {
     bytes
 }
 
-/// Passes on what is said, and returns what of it are sentences.
-fn listen(from: Option<impl Read>, mut hear: impl FnMut(&Said)) -> String {
+/// Passes each message on, and returns the sentences among them.
+fn listen(from: Option<impl Read>, mut hear: impl FnMut(&BuilderMessage)) -> String {
     let mut sentences = Vec::new();
     let lines = from.into_iter().flat_map(|from| BufReader::new(from.take(SAID_BYTES_MAX)).split(b'\n'));
     for line in lines.map_while(Result::ok) {
-        let said = Said::from(&*String::from_utf8_lossy(&line));
+        let said = BuilderMessage::of_line(&line);
         hear(&said);
-        if let Said::Sentence(sentence) = said {
+        if let BuilderMessage::Sentence(sentence) = said {
             sentences.push(sentence);
         }
     }
     sentences.join("\n").trim().to_owned()
 }
 
-/// Waits for a child; kills it when its time is over, and then says none.
+/// Waits for a child. Kills it when its time is over, and then returns none.
 fn wait_at_most(child: &mut Child, time: Duration) -> std::io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + time;
     loop {
@@ -200,14 +219,15 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::protocol::Phase;
 
-    /// A builder that is this shell script, in a folder that has to stay.
+    /// Returns a builder that is this shell script, in a folder that must be kept.
     fn builder(script: &str) -> (tempfile::TempDir, Builder) {
         let folder = tempfile::tempdir().unwrap();
         let [text, program] = ["text", "builder"].map(|name| folder.path().join(name));
         fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
-        // Written by another process: a test beside this one may start a program while a file of ours is open for writing, which then has it
-        // open, too, and nothing that somebody has open for writing can be started.
+        // Copied by another process. If this one wrote it, a program that another test starts meanwhile would inherit the file, open for
+        // writing. A file that is open for writing cannot be executed.
         let copied = Command::new("install").args(["-m", "700"]).args([&text, &program]).status().unwrap();
         assert!(copied.success());
         (folder, Builder::new(program))
@@ -224,21 +244,44 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_builder_by_a_signal_is_explained_with_its_limit_and_what_to_do() {
+        for (script, expected) in [
+            (
+                "kill -KILL $$",
+                "killed (SIGKILL), as it is after 30 s of processor time, or when the machine has no memory left",
+            ),
+            ("kill -XCPU $$", "had 30 s of processor time (SIGXCPU)"),
+            (
+                "echo memory allocation of 7 bytes failed >&2; kill -ABRT $$",
+                "more memory than the 4096 MiB that it has",
+            ),
+            ("kill -SEGV $$", "stack was exhausted (SIGSEGV)"),
+        ] {
+            let (_folder, builder) = builder(script);
+            let error = builder.check(b"a module").unwrap_err();
+            assert!(matches!(error, BuildError::Limits(_)), "{error}");
+            let sentence = error.to_string();
+            assert!(sentence.contains(expected) && sentence.contains(": have less code"), "{sentence}");
+        }
+    }
+
+    #[test]
     fn a_refusal_is_the_builders_own_sentence() {
-        let (_folder, builder) = builder("echo phase: validating >&2; echo it is too blue >&2; exit 2");
+        let (_folder, builder) =
+            builder("echo '{\"phase\":\"validating\"}' >&2; echo '{\"sentence\":\"it is too blue\"}' >&2; exit 2");
         let error = builder.check(b"a module").unwrap_err();
         assert!(matches!(&error, BuildError::Refused(sentence) if sentence == "it is too blue"), "{error}");
     }
 
     #[test]
-    fn facts_and_code_come_apart_and_what_is_said_is_heard() {
-        let script = "echo phase: compiling >&2; echo '{\"memory_bytes\":65536,\"metrics\":[],\"start\":{\"module\":\"it is so\"}}'; \
+    fn facts_and_code_are_separated_and_messages_are_passed_on() {
+        let script = "echo '{\"phase\":\"compiling\"}' >&2; echo '{\"memory_bytes\":65536,\"metrics\":[],\"start\":{\"module\":\"it is so\"}}'; \
                       printf 'native\\ncode'";
         let (_folder, builder) = builder(script);
         let mut heard = Vec::new();
-        let (facts, code) = builder.build(b"a module", WISHES, |said| heard.push(said.to_string())).unwrap();
+        let (facts, code) = builder.build(b"a module", WISHES, |said| heard.push(said.clone())).unwrap();
         assert_eq!((facts.memory_bytes, &*code), (65536, &b"native\ncode"[..]));
-        assert_eq!(heard, ["phase: compiling"]);
+        assert_eq!(heard, [BuilderMessage::Phase(Phase::Compiling)]);
     }
 
     #[test]

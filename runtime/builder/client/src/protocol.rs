@@ -1,40 +1,44 @@
-//! What node and builder say to each other, beside the bytes of modules and templates.
+//! The protocol of node and builder, besides the bytes of modules and templates.
 //!
 //! ```text
 //!   standard input    build: configuration, files if there are any, the module      check: the module      check-files: the files
 //!   standard output   build: facts, a line of JSON, then native code
-//!   standard error    a line each: "phase: compiling", "log 2: what the guest said", and else a sentence
+//!   standard error    a line of JSON each: {"phase":"compiling"}, {"log":[2,"what the guest said"]}, {"sentence":"it is too blue"}
 //! ```
+//!
+//! Text from a module stands within JSON strings only, so no module can forge a message of the builder. A line in another form, such as a
+//! library's abort message, counts as a sentence. All text is made printable when it is read, because a module may have taken the builder
+//! over.
 
-use std::fmt;
-use std::str::FromStr;
+use std::borrow::Cow;
 
 use pinion_abi::{LogLevel, PoolHeader};
+use pinion_text::{SENTENCE_BYTES_MAX, TEXT_BYTES_MAX, printable, printable_lines};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
 
-/// What is known of a template beside its code.
+/// The facts about a template, besides its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
-    /// Linear memory that an instance starts with, in bytes.
+    /// Linear memory of an instance at the start, in bytes.
     pub memory_bytes: u64,
-    /// How far an instance is when it has been instantiated.
+    /// The state of an instance after its instantiation.
     pub start: Start,
-    /// Counters and gauges that a snapshot has. A module that initialises itself says then which it has.
+    /// Counters and gauges of a snapshot. A module that initialises itself declares its metrics afterwards.
     pub metrics: Vec<Metric>,
-    /// Where the stack begins that its code has in linear memory, downwards, as far as can be told.
+    /// The top of the stack in linear memory, which grows downwards, as far as it is known.
     pub stack: Option<u32>,
 }
 
-/// How far an instance is when it has been instantiated.
+/// The state of an instance after its instantiation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// Initialised: it is a snapshot. Its pool is laid out like this.
+    /// Initialised: the module is a snapshot. Its pool has this header.
     Snapshot(Pool),
-    /// Not yet: no snapshot could be taken, for this reason, so each instance initialises itself.
+    /// Not initialised: no snapshot could be taken, for this reason, so each instance initialises itself.
     Module(String),
 }
 
@@ -43,7 +47,7 @@ pub enum Start {
 pub struct Pool(pub [u32; size_of::<PoolHeader>() / 4]);
 
 impl Pool {
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub fn header(self) -> PoolHeader {
         let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots] = self.0;
@@ -52,9 +56,10 @@ impl Pool {
 }
 
 /// What the builder is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Judging the module.
+    /// Checking the module.
     Validating,
     /// Running its initialisation.
     Initialising,
@@ -62,14 +67,9 @@ pub enum Phase {
     Compiling,
 }
 
-impl Phase {
-    const ALL: [(Self, &str); 3] =
-        [(Self::Validating, "validating"), (Self::Initialising, "initialising"), (Self::Compiling, "compiling")];
-}
-
 /// A line on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum BuilderMessage {
     /// A phase begins.
     Phase(Phase),
     /// The guest has logged a line during its initialisation.
@@ -78,29 +78,37 @@ pub enum Said {
     Sentence(String),
 }
 
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Phase(phase) => {
-                let name = Phase::ALL.iter().find(|(other, _)| other == phase).map_or("", |(_, name)| name);
-                write!(f, "phase: {name}")
-            }
-            Self::Log(level, text) => write!(f, "log {}: {text}", *level as i32),
-            Self::Sentence(sentence) => f.write_str(sentence),
-        }
-    }
+/// A message in the form in which it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line<'a> {
+    Phase(Phase),
+    Log(i32, Cow<'a, str>),
+    Sentence(Cow<'a, str>),
 }
 
-impl From<&str> for Said {
-    fn from(line: &str) -> Self {
-        let phase = line.strip_prefix("phase: ").and_then(|name| Phase::ALL.iter().find(|(_, other)| *other == name));
-        if let Some((phase, _)) = phase {
-            return Self::Phase(*phase);
-        }
-        let log = line.strip_prefix("log ").and_then(|rest| rest.split_once(": "));
-        match log.and_then(|(level, text)| Some((i32::from_str(level).ok()?, text))) {
-            Some((level, text)) => Self::Log(LogLevel::from_guest(level), text.to_owned()),
-            None => Self::Sentence(line.to_owned()),
+impl BuilderMessage {
+    /// Returns the message as a line, without its line feed.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let line = match self {
+            Self::Phase(phase) => Line::Phase(*phase),
+            Self::Log(level, text) => Line::Log(*level as i32, text.into()),
+            Self::Sentence(sentence) => Line::Sentence(sentence.into()),
+        };
+        serde_json::to_string(&line).expect("strings and numbers can be written as JSON")
+    }
+
+    /// Parses any line. The text is made printable; that of a sentence may have several lines.
+    #[must_use]
+    pub fn of_line(line: &[u8]) -> Self {
+        match serde_json::from_slice(line) {
+            Ok(Line::Phase(phase)) => Self::Phase(phase),
+            Ok(Line::Log(level, text)) => {
+                Self::Log(LogLevel::from_guest(level), printable(text.as_bytes(), SENTENCE_BYTES_MAX))
+            }
+            Ok(Line::Sentence(sentence)) => Self::Sentence(printable_lines(sentence.as_bytes(), TEXT_BYTES_MAX)),
+            Err(_) => Self::Sentence(printable(line, SENTENCE_BYTES_MAX)),
         }
     }
 }
@@ -110,15 +118,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn every_message_is_parsed_as_it_was_written() {
         let all = [
-            Said::Phase(Phase::Compiling),
-            Said::Log(LogLevel::Warn, "phase: compiling".to_owned()),
-            Said::Sentence("it is too blue: phase: compiling".to_owned()),
+            BuilderMessage::Phase(Phase::Compiling),
+            BuilderMessage::Log(LogLevel::Warn, "phase: compiling".to_owned()),
+            BuilderMessage::Log(LogLevel::Error, "a \"word\" \\n".to_owned()),
+            BuilderMessage::Sentence("it is too blue\n   0: 0x1f main".to_owned()),
         ];
         for said in all {
-            assert_eq!(Said::from(said.to_string().as_str()), said);
+            let line = said.to_line();
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(BuilderMessage::of_line(line.as_bytes()), said);
         }
+    }
+
+    #[test]
+    fn text_from_a_module_stays_part_of_a_sentence() {
+        for name in [
+            "phase: compiling",
+            "\n{\"phase\":\"compiling\"}\n",
+            "\"}\n{\"log\":[1,\"forged\"]}",
+            "\r\u{1b}[2K\u{202e}\u{2028}",
+        ] {
+            let line = BuilderMessage::Sentence(format!("it imports {name}")).to_line();
+            let heard: Vec<BuilderMessage> =
+                line.split('\n').map(|line| BuilderMessage::of_line(line.as_bytes())).collect();
+            assert_eq!(
+                heard,
+                [BuilderMessage::Sentence(printable_lines(format!("it imports {name}"), TEXT_BYTES_MAX))]
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_not_of_the_protocol_is_a_sentence() {
+        for (line, sentence) in [
+            (&b"thread 'main' has overflowed its stack"[..], "thread 'main' has overflowed its stack"),
+            (b"phase: compiling", "phase: compiling"),
+            (b"{\"phase\":\"resting\"}", "{\"phase\":\"resting\"}"),
+            (b"{\"phase\":\"compiling\",\"log\":[1,\"x\"]}", "{\"phase\":\"compiling\",\"log\":[1,\"x\"]}"),
+            (b"\xff\x1b[2J", "\u{fffd}\\u{1b}[2J"),
+            (b"", ""),
+        ] {
+            assert_eq!(BuilderMessage::of_line(line), BuilderMessage::Sentence(sentence.to_owned()));
+        }
+    }
+
+    #[test]
+    fn messages_are_made_printable_even_if_the_builder_is_compromised() {
+        let said = BuilderMessage::Log(LogLevel::Info, "a\u{1b}b\nc".to_owned());
+        assert_eq!(
+            BuilderMessage::of_line(said.to_line().as_bytes()),
+            BuilderMessage::Log(LogLevel::Info, "a\\u{1b}b\\nc".to_owned())
+        );
     }
 
     #[test]

@@ -1,21 +1,21 @@
-//! Which bulk operations may be long.
+//! Finds bulk operations that may be long.
 
 use wasmparser::Operator;
 
 use super::outline::Outline;
 use super::{CHUNK_BYTES, CHUNK_ELEMENTS};
 
-/// What an operation goes through.
+/// What an operation works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Space {
-    /// Byte by byte.
+    /// Linear memory, by bytes.
     Memory,
-    /// Element by element.
+    /// The table, by elements.
     Table,
 }
 
 impl Space {
-    /// The most that is moved at once.
+    /// Returns the most that is moved at once.
     pub(super) fn chunk(self) -> u32 {
         match self {
             Self::Memory => CHUNK_BYTES,
@@ -36,7 +36,7 @@ impl Space {
 pub(super) enum Operation {
     Copy(Space),
     Fill(Space),
-    /// Out of a passive segment of this index and so many bytes or elements.
+    /// Copies from the passive segment of this index, which has this many bytes or elements.
     Init {
         space: Space,
         segment: u32,
@@ -51,7 +51,7 @@ impl Operation {
         }
     }
 
-    /// The name that its function has in backtraces.
+    /// Returns the name of its function in backtraces.
     pub(super) fn name(self) -> String {
         let space = self.space().name();
         match self {
@@ -65,7 +65,7 @@ impl Operation {
 /// A bulk operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bulk {
-    /// One that moves so many bytes or elements at most, which are no more than its space's chunk.
+    /// An operation that moves at most this many bytes or elements, which is no more than its space's chunk.
     Short {
         space: Space,
         size: u32,
@@ -74,14 +74,14 @@ pub(super) enum Bulk {
 }
 
 impl Bulk {
-    /// What an instruction is, if `count` is the constant that was pushed last.
+    /// Classifies an instruction; `count` is the constant that was pushed last, if it was one.
     pub(super) fn of(operator: &Operator<'_>, count: Option<u32>, outline: &Outline<'_>) -> Option<Self> {
         let (operation, size_max) = match *operator {
             Operator::MemoryCopy { .. } => (Operation::Copy(Space::Memory), u32::MAX),
             Operator::MemoryFill { .. } => (Operation::Fill(Space::Memory), u32::MAX),
             Operator::TableCopy { .. } => (Operation::Copy(Space::Table), u32::MAX),
             Operator::TableFill { .. } => (Operation::Fill(Space::Table), u32::MAX),
-            // More than a segment has is never moved, so those of short ones are short.
+            // No more than the segment is ever moved, so operations on short segments are short.
             Operator::MemoryInit { data_index: segment, .. } => {
                 let size = outline.segment_bytes(segment);
                 (Operation::Init { space: Space::Memory, segment, size }, size)

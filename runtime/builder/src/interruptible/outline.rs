@@ -1,4 +1,4 @@
-//! What has to be known of a module before its code is read.
+//! What must be known about a module before its code is read.
 
 use wasmparser::{
     BlockType, CompositeInnerType, DataKind, ElementItems, ElementKind, FunctionBody, Parser, Payload, TypeRef,
@@ -6,7 +6,7 @@ use wasmparser::{
 
 use super::cost;
 
-/// How many values go in and come out.
+/// The numbers of parameters and results.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Arity {
     pub(super) params: u32,
@@ -14,7 +14,7 @@ pub(super) struct Arity {
 }
 
 impl Arity {
-    /// How many values are moved.
+    /// Returns how many values are moved.
     pub(super) fn values(self) -> u32 {
         self.params + self.results
     }
@@ -23,11 +23,11 @@ impl Arity {
 /// A module's types, functions and segments.
 #[derive(Default)]
 pub(super) struct Outline<'a> {
-    /// By index; of what is no function's type, nothing.
+    /// By index; empty for types that are not function types.
     types: Vec<Arity>,
-    /// The type of each function, the imported ones first.
+    /// The type of each function, imported ones first.
     functions: Vec<u32>,
-    /// What calls of the imported ones cost.
+    /// The cost of calling each imported function.
     import_costs: Vec<u32>,
     /// Bytes that can be copied out of each data segment.
     segment_bytes: Vec<u32>,
@@ -76,7 +76,7 @@ impl<'a> Outline<'a> {
             Payload::DataSection(section) => {
                 for segment in section {
                     let segment = segment?;
-                    // An active one is empty once the instance has been made.
+                    // An active segment is empty once the instance has been made.
                     let is_passive = matches!(segment.kind, DataKind::Passive);
                     self.segment_bytes.push(if is_passive { segment.data.len() as u32 } else { 0 });
                 }
@@ -97,23 +97,23 @@ impl<'a> Outline<'a> {
         Ok(())
     }
 
-    /// How many types it has.
+    /// Returns the number of types.
     pub(super) fn types(&self) -> u32 {
         self.types.len() as u32
     }
 
-    /// How many functions it has, imported ones included.
+    /// Returns the number of functions, imported ones included.
     pub(super) fn functions(&self) -> u32 {
         self.functions.len() as u32
     }
 
-    /// The functions that are not imported: their arity, and their code.
+    /// Returns arity and code of the functions that are not imported.
     pub(super) fn defined(&self) -> impl Iterator<Item = (Arity, &FunctionBody<'a>)> {
         let types = self.functions.iter().skip(self.import_costs.len());
         types.zip(&self.bodies).map(|(ty, body)| (self.type_arity(*ty), body))
     }
 
-    /// What a call of a function costs, if it is imported.
+    /// Returns the cost of calling a function, if it is imported.
     pub(super) fn import_cost(&self, function: u32) -> Option<u32> {
         self.import_costs.get(function as usize).copied()
     }

@@ -1,8 +1,8 @@
-//! Which loads and stores may be the first to their page.
+//! Finds loads and stores that may be the first access to their page.
 //!
-//! A page that has not been touched for long, or never, takes a guest longer than all else that an instruction can do. But most
-//! code goes to memory by a few addresses, again and again, at constant offsets: what was touched by the same
-//! address before, less than a page away, is at hand.
+//! The first access to a page, or the first for a long time, takes a guest longer than any other instruction. But most code accesses memory
+//! through a few addresses, again and again, at constant offsets. So a page counts as present if the same address was used before, less
+//! than a page away.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use wasmparser::Operator;
 
 const PAGE_BITS: u32 = 12;
 
-/// What a load or store finds.
+/// What a load or store accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// A page that the same code has just touched.
+    /// A page that the same code has just accessed.
     Near,
-    /// Whatever page.
+    /// Any page.
     Far,
 }
 
-/// Where an address comes from, as far as it is known; equal ones are the same number.
+/// The source of an address, as far as it is known; equal sources have the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Origin {
-    /// A local, after so many writes to it.
+    /// A local, after this many writes to it.
     Local(u32, u32),
     Constant,
 }
@@ -30,20 +30,20 @@ enum Origin {
 /// What is known of the operands and the memory at an instruction.
 #[derive(Default)]
 pub(super) struct Pages {
-    /// How often each local was written to.
+    /// How often each local was written.
     writes: HashMap<u32, u32>,
-    /// The last of the operands, with a number that is to be added to each; beneath these nothing is known.
+    /// The topmost operands, each with a number to be added to it; nothing is known of operands below.
     operands: Vec<Option<(Origin, u32)>>,
-    /// In which stretch an address and so many pages behind it were touched last.
+    /// The stretch in which a page, counted from an address, was last accessed.
     touched: HashMap<(Origin, u32), u32>,
-    /// Code that is only entered at its beginning: paths that join begin another.
+    /// A stretch is code that is entered only at its beginning: where paths join, another one begins.
     stretch: u32,
 }
 
 impl Pages {
-    /// Goes past an instruction; how it accesses memory, if it does.
+    /// Passes an instruction; returns how it accesses memory, if it does.
     pub(super) fn pass(&mut self, operator: &Operator<'_>) -> Option<Access> {
-        let Some(Shape { pops, pushes, offset }) = shape(operator) else {
+        let Some(OperatorArity { pops, pushes, offset }) = shape(operator) else {
             self.operands.clear();
             if matches!(operator, Operator::Loop { .. } | Operator::Else | Operator::End) {
                 self.stretch += 1;
@@ -51,7 +51,7 @@ impl Pages {
             return None;
         };
         let rest = self.operands.len().checked_sub(pops);
-        // An address lies beneath what is to be stored there.
+        // For a store, the address lies below the value.
         let address = rest.and_then(|rest| self.operands.get(rest).copied().flatten());
         self.operands.truncate(rest.unwrap_or(0));
         self.operands.resize(self.operands.len() + pushes, None);
@@ -70,7 +70,7 @@ impl Pages {
 
     fn access(&mut self, address: Option<(Origin, u32)>, offset: u64) -> Access {
         let Some((origin, more)) = address else { return Access::Far };
-        // Beyond 32 bits it traps.
+        // An address beyond 32 bits traps.
         let page = ((u64::from(more) + offset) >> PAGE_BITS) as u32;
         match self.touched.insert((origin, page), self.stretch) {
             Some(stretch) if stretch == self.stretch => Access::Near,
@@ -86,7 +86,7 @@ impl Pages {
         (Origin::Local(local, self.writes.get(&local).copied().unwrap_or(0)), 0)
     }
 
-    /// Notes what the operand is that was pushed last.
+    /// Records what the operand is that was pushed last.
     fn know(&mut self, operand: (Origin, u32)) {
         if let Some(last) = self.operands.last_mut() {
             *last = Some(operand);
@@ -94,22 +94,22 @@ impl Pages {
     }
 }
 
-/// How many operands an instruction takes and leaves, and the offset of the memory that it accesses.
-struct Shape {
+/// How many operands an instruction pops and pushes, and the offset of its memory access.
+struct OperatorArity {
     pops: usize,
     pushes: usize,
     offset: Option<u64>,
 }
 
-/// Defines the shape of each instruction. Those that lead elsewhere, and those whose operands a type says, have none.
+/// Defines the shape of each instruction. Control flow, and instructions with operands that depend on a type, have none.
 macro_rules! define_shape {
     ($(@$proposal:ident $name:ident $({ $($field:ident: $ty:ty),* })? => $visit:ident ($($arity:tt)*))*) => {
-        fn shape(operator: &Operator<'_>) -> Option<Shape> {
+        fn shape(operator: &Operator<'_>) -> Option<OperatorArity> {
             match operator {
                 $(Operator::$name { $($($field),*)? } => {
                     $($(let _ = $field;)*)?
                     let (pops, pushes) = arity!($($arity)*)?;
-                    Some(Shape { pops, pushes, offset: offset!($($($field $field)*)?) })
+                    Some(OperatorArity { pops, pushes, offset: offset!($($($field $field)*)?) })
                 })*
                 _ => None,
             }

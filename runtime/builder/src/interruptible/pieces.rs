@@ -1,14 +1,14 @@
-//! The functions that stand for bulk operations: `(where to, where from or what to fill with, how many) -> ()`.
+//! The functions that replace bulk operations: `(destination, source or fill value, count) -> ()`.
 //!
-//! Each begins with a block that is left at once if the operation is short or does not fit, and after the loop otherwise.
-//! Behind it is the operation itself, which then is all of it, traps as it would have, or is the last piece.
+//! Each function begins with a block, which it leaves at once if the operation is short or out of bounds, and otherwise after the loop.
+//! After the block follows the operation itself. It then does all of the work, traps as the original would have, or moves the last piece.
 
 use wasm_encoder::{BlockType, Function, InstructionSink, ValType};
 
 use super::bulk::{Operation, Space};
 
 const TO: u32 = 0;
-/// A place, or what to fill with.
+/// The source, or the fill value.
 const FROM: u32 = 1;
 const COUNT: u32 = 2;
 
@@ -16,13 +16,13 @@ const MEMORY: u32 = 0;
 const TABLE: u32 = 0;
 const PAGE_BITS: i64 = 16;
 
-/// The parameters of an operation's function.
+/// Returns the parameters of an operation's function.
 pub(super) fn parameters(operation: Operation) -> [ValType; 3] {
     let from = if operation == Operation::Fill(Space::Table) { ValType::FUNCREF } else { ValType::I32 };
     [ValType::I32, from, ValType::I32]
 }
 
-/// How a loop goes through a space.
+/// The direction of a loop through a space.
 #[derive(Clone, Copy)]
 enum Way {
     Up,
@@ -30,7 +30,7 @@ enum Way {
     Down,
 }
 
-/// The function of an operation.
+/// Returns the function of an operation.
 pub(super) fn function(operation: Operation) -> Function {
     let (space, chunk) = (operation.space(), operation.space().chunk() as i32);
     let mut function = Function::new([]);
@@ -41,7 +41,7 @@ pub(super) fn function(operation: Operation) -> Function {
     match operation {
         Operation::Fill(_) => pieces(&mut code, operation, Way::Up),
         Operation::Init { size, .. } => {
-            // If the segment was dropped the first piece traps, with nothing written.
+            // If the segment was dropped, the first piece traps, with nothing written.
             leave_if_beyond(&mut code, FROM, |code| {
                 code.i64_const(size.into());
             });
@@ -49,7 +49,7 @@ pub(super) fn function(operation: Operation) -> Function {
         }
         Operation::Copy(_) => {
             leave_if_beyond(&mut code, FROM, |code| size_of(code, space));
-            // Downwards where the start of what is written is still to be read: TO - FROM, which is large if negative.
+            // Downwards if the start of the destination is still to be read: TO - FROM, which is large if negative, is below COUNT.
             code.local_get(TO).local_get(FROM).i32_sub().local_get(COUNT).i32_lt_u().if_(BlockType::Empty);
             pieces(&mut code, operation, Way::Down);
             code.else_();
@@ -59,7 +59,7 @@ pub(super) fn function(operation: Operation) -> Function {
     }
     code.end();
     if space == Space::Table {
-        // Before an operation on memory the engine has a look of its own.
+        // Before an operation on memory, the engine has its own look.
         code.loop_(BlockType::Empty).end();
     }
     code.local_get(TO).local_get(FROM).local_get(COUNT);
@@ -68,14 +68,14 @@ pub(super) fn function(operation: Operation) -> Function {
     function
 }
 
-/// Leaves the block if what is from this place on does not lie within so many bytes or elements.
+/// Leaves the block if the range that begins here is not within this many bytes or elements.
 fn leave_if_beyond(code: &mut InstructionSink<'_>, place: u32, size: impl FnOnce(&mut InstructionSink<'_>)) {
     code.local_get(place).i64_extend_i32_u().local_get(COUNT).i64_extend_i32_u().i64_add();
     size(code);
     code.i64_gt_u().br_if(0);
 }
 
-/// How many bytes or elements there are.
+/// Pushes the size of the space, in bytes or elements.
 fn size_of(code: &mut InstructionSink<'_>, space: Space) {
     match space {
         Space::Memory => code.memory_size(MEMORY).i64_extend_i32_u().i64_const(PAGE_BITS).i64_shl(),
@@ -83,7 +83,7 @@ fn size_of(code: &mut InstructionSink<'_>, space: Space) {
     };
 }
 
-/// A loop that moves whole pieces until at most one is left. There is more than one to begin with.
+/// Emits a loop that moves whole pieces until at most one is left. There is more than one at the start.
 fn pieces(code: &mut InstructionSink<'_>, operation: Operation, way: Way) {
     let chunk = operation.space().chunk() as i32;
     let advance = |code: &mut InstructionSink<'_>, local| {

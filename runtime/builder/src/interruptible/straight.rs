@@ -1,21 +1,20 @@
-//! Looks at the epoch where a path through the code would otherwise go for too long without one.
+//! Inserts looks at the epoch where a path through the code would otherwise run for too long without one.
 //!
-//! A function is walked through once, from its first instruction to its last, with what the costliest path to each has cost
-//! since its last look:
+//! A single pass over a function, from its first instruction to its last, tracks the cost of the costliest path to each instruction since
+//! that path's last look:
 //!
 //! ```text
 //!   beginning, head of a loop      0: the engine has a look there
-//!   an instruction                 its cost more; if that is over the budget, there is a look before it
-//!   a branch                       its frame's end is led to, at this cost
-//!   else, end                      that of the costliest of the ways that lead there
-//!   a call                         0, and a look behind it: the callee has one where it begins, but none where it returns
+//!   an instruction                 adds its cost; if the sum exceeds the budget, a look goes before it
+//!   a branch                       its frame's end is reached at this cost
+//!   else, end                      the cost of the costliest path that leads there
+//!   a call                         0, and a look after it: the callee has one at its entry, but none at its return
 //! ```
 //!
-//! Behind a branch, a return or a trap is code that nobody comes to, up to an `else` or `end` that somebody does.
+//! Code after a branch, a return or a trap is unreachable, up to the next `else` or `end` that a path reaches.
 //!
-//! A call that is the last thing a function does needs no look behind it: there is one behind the call of that function. So on
-//! a recursion's way back there is none while all that is to be done is to return, which is no more often than the stack has
-//! room for.
+//! A call that is the last thing a function does needs no look after it: there is one after the call of that function. So on a recursion's
+//! way back there is no look while the only work left is to return. The number of such returns is bounded by the size of the stack.
 
 use std::ops::Range;
 
@@ -27,7 +26,7 @@ use super::outline::{Arity, Outline};
 use super::pages::Pages;
 use super::{Edit, Replacement};
 
-/// The edits that make all of a module's code interruptible, in their order.
+/// Returns the edits that make all of a module's code interruptible, in order.
 pub(super) fn edits(outline: &Outline<'_>) -> wasmparser::Result<Vec<Edit>> {
     let mut edits = Vec::new();
     for (arity, body) in outline.defined() {
@@ -52,15 +51,15 @@ fn walk(arity: Arity, body: &FunctionBody<'_>, outline: &Outline<'_>, edits: &mu
     Ok(())
 }
 
-/// What the costliest of some paths has cost since its last look; none, if there is no path.
+/// The cost of the costliest of some paths since its last look; none if there is no path.
 type Spent = Option<u32>;
 
 /// A `block`, `loop` or `if` that has not ended, or the function.
 struct Frame {
     kind: Kind,
-    /// Of the ways seen so far that lead to its end.
+    /// Over the paths seen so far that lead to its end.
     to_end: Spent,
-    /// How many values a branch to it takes along.
+    /// How many values a branch to it carries.
     label_values: u32,
     results: u32,
 }
@@ -69,9 +68,9 @@ struct Frame {
 enum Kind {
     Block,
     Loop,
-    /// Without an `else` so far.
+    /// No `else` was seen so far.
     If {
-        /// Where it was entered.
+        /// The cost at its entry.
         entry: Spent,
     },
 }
@@ -81,9 +80,9 @@ struct Walk<'a> {
     edits: &'a mut Vec<Edit>,
     /// The innermost last.
     frames: Vec<Frame>,
-    /// Of the paths to the instruction at hand.
+    /// Over the paths to the current instruction.
     spent: Spent,
-    /// Whether the instruction before was a call.
+    /// Whether the previous instruction was a call.
     owes_look: bool,
 }
 
@@ -111,7 +110,7 @@ impl<'a> Walk<'a> {
         self.follow(operator)
     }
 
-    /// Whether all that comes of an instruction is a look, or the end of the function.
+    /// Returns whether an instruction leads only to a look, or to the end of the function.
     fn soon_looks(&self, operator: &Operator<'_>) -> bool {
         match *operator {
             Operator::Loop { .. } | Operator::Return | Operator::Unreachable => true,
@@ -131,11 +130,11 @@ impl<'a> Walk<'a> {
         if spent + cost > BUDGET {
             self.look(at);
         }
-        // One instruction may cost more, and can't be divided.
+        // A single instruction may cost more, and cannot be divided.
         self.spent = self.spent.map(|spent| (spent + cost).min(BUDGET));
     }
 
-    /// How many values an instruction moves to where another path may bring them, too.
+    /// Returns how many values an instruction moves to a place that other paths may reach, too.
     fn values_moved(&self, operator: &Operator<'_>) -> u32 {
         match *operator {
             Operator::Loop { blockty } | Operator::If { blockty } => self.outline.block_arity(blockty).params,
@@ -152,7 +151,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes where an instruction leads.
+    /// Updates the state for an instruction's control flow.
     fn follow(&mut self, operator: &Operator<'_>) -> wasmparser::Result<()> {
         match *operator {
             Operator::Block { blockty } => self.enter(Kind::Block, blockty),
@@ -225,7 +224,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The frame that encloses the instruction at hand at this depth; there is one, as the module is valid.
+    /// Returns the frame that encloses the current instruction at this depth; it exists, because the module is valid.
     fn frame(&self, relative_depth: u32) -> &Frame {
         &self.frames[self.frames.len() - 1 - relative_depth as usize]
     }

@@ -1,4 +1,4 @@
-//! Bulk memory operations in pieces do what they did in one, and are interrupted in between.
+//! Bulk memory operations in pieces behave as in one piece, and are interrupted in between.
 
 mod tables;
 
@@ -15,7 +15,7 @@ const MEMORY_BYTES: u32 = PAGES * 65_536;
 /// Of the passive segment.
 const SEGMENT_BYTES: u32 = 3 * CHUNK_BYTES + 100;
 
-/// Every operation there is, as a function of the same name.
+/// Returns a guest with every operation, as a function of the same name.
 fn guest() -> String {
     let data: String = (0..SEGMENT_BYTES).map(|i| format!("\\{:02x}", i % 251)).collect();
     format!(
@@ -72,13 +72,13 @@ fn rewritten(wat: &str) -> Vec<u8> {
     rewritten.into_owned()
 }
 
-/// The guest as it is written, and rewritten.
+/// The guest as written, and as rewritten.
 static MODULES: LazyLock<[Module; 2]> = LazyLock::new(|| {
     let engine = engine();
     [wat::parse_str(guest()).unwrap(), rewritten(&guest())].map(|wasm| Module::new(&engine, wasm).unwrap())
 });
 
-/// What a call does to a memory that has something else in each place.
+/// Returns what a call does to a memory with different bytes everywhere.
 fn outcome(module: &Module, function: &str, arguments: (u32, u32, u32)) -> (Option<Trap>, Vec<u8>) {
     let mut store = Store::new(module.engine(), ());
     store.set_epoch_deadline(1);
@@ -101,7 +101,7 @@ fn does_the_same(function: &str, arguments: (u32, u32, u32)) {
     assert_eq!(other, None, "{function} {arguments:?} leaves another byte there");
 }
 
-/// Numbers around the multiples of a chunk, the ends of segment and memory, and the end of all addresses.
+/// Numbers around the multiples of a chunk, the ends of segment and memory, and the end of the address space.
 fn edges() -> impl Strategy<Value = u32> {
     let chunks = (0..=MEMORY_BYTES / CHUNK_BYTES).prop_map(|n| n * CHUNK_BYTES);
     let near =
@@ -141,7 +141,7 @@ proptest! {
 }
 
 #[test]
-fn every_edge_is_met_by_every_operation() {
+fn every_operation_behaves_as_before_at_every_edge() {
     let counts = [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, SEGMENT_BYTES, MEMORY_BYTES, u32::MAX];
     let places = [0, 1, CHUNK_BYTES, MEMORY_BYTES - CHUNK_BYTES, MEMORY_BYTES, MEMORY_BYTES + 1, u32::MAX];
     for function in FUNCTIONS {
@@ -156,7 +156,7 @@ fn every_edge_is_met_by_every_operation() {
 }
 
 #[test]
-fn what_lies_out_of_bounds_traps_before_a_byte_is_written() {
+fn an_out_of_bounds_operation_traps_before_a_byte_is_written() {
     let [_, module] = &*MODULES;
     let (_, untouched) = outcome(module, "fill", (0, 0, 0));
     let beyond = MEMORY_BYTES - 2 * CHUNK_BYTES;
@@ -173,15 +173,15 @@ fn what_lies_out_of_bounds_traps_before_a_byte_is_written() {
     }
 }
 
-/// The most bytes that change between two looks at the epoch.
+/// Returns the most bytes that change between two looks at the epoch.
 fn longest_stretch(module: &Module, function: &str, arguments: (u32, u32, u32)) -> usize {
     let changed = |before: &[u8], after: &[u8]| before.iter().zip(after).filter(|(a, b)| a != b).count();
     let mut store = Store::new(module.engine(), (Vec::new(), 0));
-    // A deadline that is always over: each look at the epoch is heard of.
+    // The deadline has always passed, so that each look is counted.
     store.set_epoch_deadline(0);
     let instance = Instance::new(&mut store, module, &[]).unwrap();
     let memory = instance.get_memory(&mut store, "memory").unwrap();
-    // No two places that a copy joins have the same byte.
+    // Places that a copy connects never hold the same byte.
     memory.data_mut(&mut store).iter_mut().zip(0_usize..).for_each(|(byte, i)| *byte = (i / 1000 % 251) as u8 + 1);
     store.data_mut().0 = memory.data(&store).to_vec();
     store.epoch_deadline_callback(move |mut context| {
@@ -212,14 +212,14 @@ fn between_two_looks_at_the_epoch_at_most_a_chunk_is_moved() {
     }
 }
 
-/// The sections of a module, by id.
+/// Returns the sections of a module, by id.
 fn sections(wasm: &[u8]) -> Vec<(u8, Range<usize>)> {
     let payloads = wasmparser::Parser::new(0).parse_all(wasm);
     payloads.filter_map(|payload| payload.unwrap().as_section()).collect()
 }
 
 #[test]
-fn a_module_that_moves_nothing_or_little_comes_back_as_it_was() {
+fn a_module_that_moves_little_or_nothing_is_unchanged() {
     for body in [
         "(drop (i32.const 1))",
         "(memory.copy (i32.const 1) (i32.const 2) (i32.const 64))",
@@ -237,7 +237,7 @@ fn a_module_that_moves_nothing_or_little_comes_back_as_it_was() {
 }
 
 #[test]
-fn sections_that_have_no_part_in_it_stay_as_they_were() {
+fn unrelated_sections_are_unchanged() {
     let custom = r#"(module (@custom "before" (before type) "first") (@custom "after" (after last) "last")"#;
     let wat = guest().replacen("(module", custom, 1);
     let (before, after) = (wat::parse_str(&wat).unwrap(), rewritten(&wat));
@@ -250,13 +250,13 @@ fn sections_that_have_no_part_in_it_stay_as_they_were() {
             id
         })
         .collect();
-    // Types, functions, code, and of the custom ones that of names.
+    // Types, functions, code, and of the custom sections the names.
     assert_eq!(changed, [1, 3, 10, 0]);
     assert_eq!(sections(&before).len(), sections(&after).len());
 }
 
 #[test]
-fn a_section_of_names_that_cannot_be_read_is_left_alone() {
+fn an_unreadable_name_section_is_unchanged() {
     let wat = r#"(module (@custom "name" "\01\05\ff\ff\ff\ff\ff") (memory 1)
                    (func (param i32) (memory.fill (i32.const 0) (i32.const 0) (local.get 0))))"#;
     let wasm = rewritten(wat);
@@ -266,7 +266,7 @@ fn a_section_of_names_that_cannot_be_read_is_left_alone() {
 }
 
 #[test]
-fn a_backtrace_names_the_operation_and_who_asked_for_it() {
+fn a_backtrace_names_the_operation_and_its_caller() {
     let [_, module] = &*MODULES;
     let mut store = Store::new(module.engine(), ());
     store.set_epoch_deadline(1);

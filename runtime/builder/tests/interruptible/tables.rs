@@ -1,4 +1,4 @@
-//! Bulk operations on a table in pieces do what they did in one, and are interrupted in between.
+//! Bulk table operations in pieces behave as in one piece, and are interrupted in between.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -13,10 +13,10 @@ use crate::{engine, rewritten};
 const ELEMENTS: u32 = 4 * CHUNK_ELEMENTS;
 /// Of the passive segment.
 const SEGMENT_ELEMENTS: u32 = 3 * CHUNK_ELEMENTS + 30;
-/// Functions that the table's elements are.
+/// The number of functions among the table's elements.
 const KINDS: u32 = 8;
 
-/// Every operation there is, as a function of the same name; those that fill do it with a function or with nothing.
+/// Returns a guest with every operation, as a function of the same name; fills write a function or null.
 fn guest() -> String {
     let mut functions = String::new();
     for kind in 0..KINDS {
@@ -61,13 +61,13 @@ fn guest() -> String {
 const OPERATIONS: [&str; 8] =
     ["fill", "copy", "init", "init_short", "init_active", "init_dropped", "init_constant", "fill_and_copy"];
 
-/// The guest as it is written, and rewritten.
+/// The guest as written, and as rewritten.
 static MODULES: LazyLock<[Module; 2]> = LazyLock::new(|| {
     let engine = engine();
     [wat::parse_str(guest()).unwrap(), rewritten(&guest())].map(|wasm| Module::new(&engine, wasm).unwrap())
 });
 
-/// An instance, and what its functions are by their addresses.
+/// An instance, and the identities of its functions.
 struct Guest {
     instance: Instance,
     table: Table,
@@ -90,7 +90,7 @@ impl Guest {
     }
 }
 
-/// Which function each element is, if it is one.
+/// Returns which function each element is, if it is one.
 fn elements(mut store: impl AsContextMut, table: Table, kinds: &[usize]) -> Vec<Option<usize>> {
     let kind = |at: u32| match table.get(&mut store, at.into()).unwrap() {
         Ref::Func(Some(function)) => {
@@ -117,7 +117,7 @@ fn does_the_same(operation: &str, arguments: (u32, u32, u32)) {
     assert_eq!(other, None, "{operation} {arguments:?} leaves another element there");
 }
 
-/// Numbers around the multiples of a chunk, the ends of segment and table, and the last of all.
+/// Numbers around the multiples of a chunk, the ends of segment and table, and the largest number.
 fn numbers() -> impl Strategy<Value = u32> {
     let chunks = (0..=ELEMENTS / CHUNK_ELEMENTS).prop_map(|n| n * CHUNK_ELEMENTS);
     let near = prop_oneof![4 => chunks, 1 => Just(SEGMENT_ELEMENTS), 1 => Just(0), 1 => Just(1 << 31)];
@@ -154,7 +154,7 @@ proptest! {
 }
 
 #[test]
-fn what_lies_out_of_bounds_traps_before_an_element_is_written() {
+fn an_out_of_bounds_operation_traps_before_an_element_is_written() {
     let [_, module] = &*MODULES;
     let (_, untouched) = outcome(module, "fill", (0, 0, 0));
     let beyond = ELEMENTS - 2 * CHUNK_ELEMENTS;
@@ -171,7 +171,7 @@ fn what_lies_out_of_bounds_traps_before_an_element_is_written() {
     }
 }
 
-/// The most elements that change between two looks at the epoch.
+/// Returns the most elements that change between two looks at the epoch.
 fn longest_stretch(module: &Module, operation: &str, arguments: (u32, u32, u32)) -> usize {
     let changed = |before: &[Option<usize>], after: &[Option<usize>]| {
         before.iter().zip(after).filter(|(before, after)| before != after).count()
@@ -179,9 +179,9 @@ fn longest_stretch(module: &Module, operation: &str, arguments: (u32, u32, u32))
     let mut store = Store::new(module.engine(), (Vec::new(), 0));
     store.set_epoch_deadline(1);
     let guest = Guest::new(&mut store, module);
-    // A deadline that is always over: each look at the epoch is heard of.
+    // The deadline has always passed, so that each look is counted.
     store.set_epoch_deadline(0);
-    // No two places that a copy joins have the same element.
+    // Places that a copy connects never hold the same element.
     for at in 0..ELEMENTS {
         let kind = format!("k{}", at / 100 % KINDS);
         let function = guest.instance.get_func(&mut store, &kind).unwrap();

@@ -1,5 +1,4 @@
-//! Random guests of structured code, which come to an end: fuel is taken by each loop and each function, and who has none left
-//! traps.
+//! Random guests of structured code that terminate: each loop and each function consumes fuel, and a guest without fuel traps.
 
 use proptest::prelude::*;
 use wasm_encoder::{
@@ -7,19 +6,19 @@ use wasm_encoder::{
     GlobalType, ImportSection, InstructionSink, MemArg, MemorySection, MemoryType, Module, TypeSection, ValType,
 };
 
-/// Functions of each guest, all of them `(x: i32) -> i32`.
+/// Functions of each guest, all of type `(x: i32) -> i32`.
 pub(crate) const FUNCTIONS: u32 = 3;
-/// Bytes of its memory.
+/// Size of its memory.
 pub(crate) const MEMORY_BYTES: u32 = 65_536;
-/// Loops and functions that are entered before a guest traps; fewer than there is room for on the stack.
+/// Loops and functions that are entered before a guest traps; fewer than the stack has room for.
 const FUEL: i32 = 200;
 
-/// Imported: a call that is brief, and one that may take as long as it likes.
+/// Imports: a brief call, and one that may take any time.
 const BRIEF: u32 = 0;
 const LONG: u32 = 1;
 const FIRST: u32 = 2;
 
-/// What the code goes by, and changes all the time.
+/// The value on which the code depends, and which it changes all the time.
 const X: u32 = 0;
 /// An address within the memory.
 const ADDRESS: u32 = 1;
@@ -28,20 +27,20 @@ const FUEL_GLOBAL: u32 = 0;
 /// A part of a function.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// So many additions.
+    /// This many additions.
     Additions(u16),
-    /// A division, by zero now and then.
+    /// A division, sometimes by zero.
     Division,
-    /// A load, a store and another load by the same address, these many bytes behind it.
+    /// A load, a store and another load through the same address, at this offset.
     Near(u16),
-    /// So many stores to addresses that depend on each other.
+    /// This many stores to addresses that depend on each other.
     Far(u8),
-    /// The local that holds the address gets another one.
+    /// Changes the local that holds the address.
     Move,
     Fill(u16),
     Brief,
     Long,
-    /// Of the guest's own.
+    /// Of one of the guest's own functions.
     Call(u32),
     Block(Vec<Part>),
     /// A block with a result.
@@ -49,14 +48,14 @@ pub(crate) enum Part {
     Loop(Vec<Part>),
     If(Vec<Part>),
     IfElse(Vec<Part>, Vec<Part>),
-    /// To one of the frames around it, sometimes.
+    /// To one of the enclosing frames, sometimes.
     BranchIf(u32),
     Branch(u32),
     BranchTable(Vec<u32>),
     Return,
 }
 
-/// The parts of a function.
+/// Returns the parts of a function.
 pub(crate) fn parts() -> impl Strategy<Value = Vec<Part>> {
     let leaf = prop_oneof![
         4 => (1..3_000_u16).prop_map(Part::Additions),
@@ -86,7 +85,7 @@ pub(crate) fn parts() -> impl Strategy<Value = Vec<Part>> {
     prop::collection::vec(part, 0..6)
 }
 
-/// A module of these functions.
+/// Returns a module of these functions.
 pub(crate) fn module(functions: &[Vec<Part>]) -> Vec<u8> {
     let (mut types, mut imports, mut defined) = (TypeSection::new(), ImportSection::new(), FunctionSection::new());
     types.ty().function([], []);
@@ -126,7 +125,7 @@ struct Frame {
 
 struct Code<'a> {
     code: InstructionSink<'a>,
-    /// Around the part at hand, the function first.
+    /// The frames that enclose the current part, the function first.
     frames: Vec<Frame>,
 }
 
@@ -240,7 +239,7 @@ impl Code<'_> {
         self.code.local_get(X).i32_const(28).i32_shr_u().br_table(depths[1..].iter().copied(), depths[0]);
     }
 
-    /// One that there is.
+    /// Returns a depth that exists.
     fn depth(&self, depth: u32) -> u32 {
         depth % self.frames.len() as u32
     }
@@ -249,7 +248,7 @@ impl Code<'_> {
         &self.frames[self.frames.len() - 1 - depth as usize]
     }
 
-    /// Pushes what a branch takes along.
+    /// Pushes the values that a branch carries.
     fn push_value(&mut self, depth: u32) -> bool {
         let takes_value = self.to(depth).takes_value;
         if takes_value {

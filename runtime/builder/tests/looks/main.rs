@@ -1,4 +1,4 @@
-//! Rewritten code looks at the epoch wherever it could otherwise go on for too long, and does what it did.
+//! Rewritten code looks at the epoch wherever it could otherwise run for too long, and behaves as before.
 
 mod guests;
 mod paths;
@@ -22,7 +22,7 @@ fn rewritten(wat: &str) -> (Vec<u8>, Vec<u8>) {
     (wasm, rewritten)
 }
 
-/// How many loops a module has that are empty: looks.
+/// Returns how many empty loops, which are looks, a module has.
 fn looks(wasm: &[u8]) -> usize {
     let mut looks = 0;
     for payload in Parser::new(0).parse_all(wasm) {
@@ -34,7 +34,7 @@ fn looks(wasm: &[u8]) -> usize {
     looks
 }
 
-/// How long a guest goes on without a look, counted in what it does itself.
+/// How much a guest does without a look, counted by the guest itself.
 #[derive(Default)]
 struct Stretch {
     /// Calls of `host.did`.
@@ -52,9 +52,9 @@ impl Stretch {
     }
 }
 
-/// Runs a guest's `run` with a deadline that is always over, so that each look is heard of. Before each answer the epoch moves on: a
-/// look at an epoch that was read earlier would not be heard of. What the guest has done is in the first word of its memory,
-/// and in its calls of the host.
+/// Runs a guest's `run` with a deadline that has always passed, so that each look is counted. Before each count the epoch advances, because
+/// a look at an epoch that was read earlier would be missed. The first word of the guest's memory and its host calls count what the guest
+/// has done.
 fn stretch(wasm: &[u8]) -> Stretch {
     let engine = engine();
     let module = Module::new(&engine, wasm).unwrap();
@@ -83,7 +83,7 @@ fn stretch(wasm: &[u8]) -> Stretch {
     stretch
 }
 
-/// What is written where a guest is to count what it has done.
+/// The code with which a guest counts what it has done.
 const COUNT: &str = "(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1)))";
 
 #[test]
@@ -93,14 +93,14 @@ fn a_long_straight_line_is_interrupted_again_and_again() {
         rewritten(&format!("(module (memory (export \"memory\") 1) (func (export \"run\") {lines}))"));
     assert_eq!(stretch(&before).longest, 10_000);
     let stretch = stretch(&after);
-    // Each is of six instructions, two of which go to memory that is at hand.
+    // Each line is six instructions, two of which access memory that is present.
     assert!((1..=BUDGET / 16).contains(&stretch.longest), "{} lines in one go", stretch.longest);
-    // At the beginning, in between, and this test's own at the end.
+    // One at the beginning, those in between, and the test's own at the end.
     assert_eq!(stretch.looks as usize, 1 + looks(&after) + 1);
 }
 
 #[test]
-fn writes_to_one_fresh_page_after_the_other_are_interrupted_sooner() {
+fn writes_to_many_fresh_pages_are_interrupted_sooner() {
     let by_constant = |n: usize| format!("(i32.store (i32.const {}) (i32.const 1))", n * 4096 + 16);
     let by_offset = |n: usize| format!("(i32.store offset={} (local.get 0) (i32.const 1))", n * 4096 + 16);
     let by_local = |_| {
@@ -116,7 +116,7 @@ fn writes_to_one_fresh_page_after_the_other_are_interrupted_sooner() {
 }
 
 #[test]
-fn a_straight_line_of_host_calls_is_interrupted_after_eight_and_after_each_that_may_take_long() {
+fn straight_host_calls_are_interrupted_after_eight_and_after_each_long_one() {
     for (call, at_once) in [("yield", 8), ("random", 1)] {
         let calls = "(call 0)".repeat(1_000);
         let wat = format!(
@@ -163,7 +163,7 @@ fn tables_are_changed_between_two_looks() {
     assert_eq!(stretch(&rewritten(&wat).1).longest, 1);
 }
 
-/// The epoch moves on in the midst of a straight line, on the host's account.
+/// The epoch advances in the middle of straight code, through the host.
 #[test]
 fn a_guest_is_stopped_within_a_few_host_calls_of_its_deadline() {
     let calls = "(call 0)".repeat(1_000);
@@ -188,19 +188,19 @@ fn a_guest_is_stopped_within_a_few_host_calls_of_its_deadline() {
 }
 
 #[test]
-fn code_that_is_short_on_each_path_comes_back_as_it_was() {
+fn code_that_is_short_on_each_path_is_unchanged() {
     let additions = |count: usize| "(local.set 0 (i32.add (local.get 0) (i32.const 1)))".repeat(count);
     let (most, half) = (additions(2_000), additions(1_000));
     for body in [
-        // One path, and two of which only one is gone.
+        // One path, and two paths of which only one is taken.
         most.clone(),
         format!("(if (local.get 0) (then {most}) (else {most}))"),
-        // Looks that are there anyway.
+        // Looks that exist anyway.
         format!("{most} (loop {most} (br_if 0 (local.get 0)))"),
-        // Where nobody comes.
+        // Unreachable code.
         format!("{half} (return) {most}"),
         format!("(block {half} (br 0) {most}) {half}"),
-        // What ends with a call, as its caller looks, or after one with what looks.
+        // Code that ends with a call, because the caller looks; or code before something that looks.
         format!("{most} (call 0 (local.get 0))"),
         "(call 0 (local.get 0)) (return)".to_owned(),
         "(call 0 (local.get 0)) (unreachable)".to_owned(),
@@ -235,7 +235,7 @@ fn one_look_is_added_where_the_longest_of_joining_paths_would_be_too_long() {
 }
 
 #[test]
-fn what_says_something_of_places_in_the_code_is_left_out_and_names_of_functions_and_locals_are_not() {
+fn names_of_places_in_the_code_are_dropped_and_names_of_functions_and_locals_are_kept() {
     let wat = r#"(module
         (func $callee (param $number i32) (if $label (local.get 0) (then (unreachable))))
         (func $caller (param $number i32)
@@ -255,13 +255,13 @@ fn what_says_something_of_places_in_the_code_is_left_out_and_names_of_functions_
     assert!(sections(&after).contains(&"metadata.other".to_owned()), "{:?}", sections(&after));
     let text = String::from_utf8_lossy(&after);
     assert!(text.contains("callee") && text.contains("number"));
-    // Those of blocks are by number.
+    // Names of blocks go by number.
     assert!(!text.contains("label"));
 }
 
-/// What the walk through code does not know of can't be in it.
+/// Code cannot contain what the walk through it does not know.
 #[test]
-fn proposals_that_would_lead_out_of_code_in_other_ways_are_off() {
+fn proposals_with_other_control_flow_are_off() {
     let engine = engine();
     for wat in [
         "(module (tag $e) (func (try_table (throw $e))))",
@@ -277,7 +277,7 @@ fn proposals_that_would_lead_out_of_code_in_other_ways_are_off() {
     }
 }
 
-/// How a call of a function ends, and what it leaves behind.
+/// How a function call ends, and the state that it leaves.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     result: Result<i32, Trap>,
@@ -286,7 +286,7 @@ struct Outcome {
     memory: Vec<u8>,
 }
 
-/// Whether a guest is to be interrupted at each of its looks.
+/// Whether a guest is interrupted at each of its looks.
 #[derive(Clone, Copy)]
 enum Interrupted {
     Never,
@@ -330,11 +330,11 @@ proptest! {
 }
 
 proptest! {
-    // Each is compiled twice.
+    // Each guest is compiled twice.
     #![proptest_config(ProptestConfig::with_cases(50))]
 
     #[test]
-    fn a_rewritten_guest_does_what_it_did_interrupted_or_not(functions in functions(), x in any::<i32>()) {
+    fn a_rewritten_guest_behaves_as_before_interrupted_or_not(functions in functions(), x in any::<i32>()) {
         let engine = engine();
         let wasm = guests::module(&functions);
         let [before, after] = [&wasm[..], &interruptible(&wasm).unwrap()].map(|wasm| Module::new(&engine, wasm).unwrap());

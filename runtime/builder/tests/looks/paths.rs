@@ -1,13 +1,13 @@
-//! What goes on between two looks at the epoch on the paths through a module's functions, found by going along each of them.
+//! Finds the cost between two looks at the epoch on all paths through a module's functions, by following each path.
 
 use std::collections::{HashMap, HashSet};
 
 use wasmparser::{BlockType, Operator, Parser, Payload, TypeRef};
 
-/// Steps after which no further paths through a function are looked for: some have thousands of millions.
+/// Steps after which no further paths through a function are followed: some functions have thousands of millions.
 const STEPS_MAX: usize = 100_000;
 
-/// The costliest stretch without a look, of the paths through the first of a module's functions; by a table of costs of its own.
+/// Returns the costliest stretch without a look on any path through the module's first functions, by a cost table of its own.
 pub(crate) fn costliest_stretch(wasm: &[u8], functions: u32) -> u32 {
     let (mut imports, mut costliest, mut seen) = (Vec::new(), 0, 0);
     for payload in Parser::new(0).parse_all(wasm) {
@@ -35,23 +35,23 @@ pub(crate) fn costliest_stretch(wasm: &[u8], functions: u32) -> u32 {
 struct Paths<'a> {
     code: &'a [Operator<'a>],
     imports: &'a [&'a str],
-    /// For each `block`, `loop`, `if` and `else` where it ends, and for each `if` what is behind its `else`.
+    /// The end of each `block`, `loop`, `if` and `else`, and for each `if` the code after its `else`.
     ends: HashMap<usize, usize>,
     elses: HashMap<usize, usize>,
-    /// The frames around each instruction.
+    /// The frames that enclose each instruction.
     around: Vec<Vec<usize>>,
 }
 
-/// What there is on a path.
+/// The state of one path.
 #[derive(Clone, Default)]
 struct Traveller {
     at: usize,
     spent: u32,
-    /// How often each local was written to on the way.
+    /// How often each local was written on the path.
     writes: HashMap<u32, u32>,
-    /// The pages that were touched by way of a local.
+    /// The pages that were accessed through a local.
     touched: HashSet<(u32, u32, u64)>,
-    /// The loops that it has come to the head of; nobody goes there twice.
+    /// The loops that the path has entered at their heads; it enters none twice.
     loops: HashSet<usize>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// The instructions before one, the nearest first, looks left out.
+    /// Returns the instructions before one, the nearest first, without looks.
     fn before(&self, mut at: usize) -> impl Iterator<Item = &Operator<'a>> {
         std::iter::from_fn(move || {
             while at >= 2 && matches!(self.code[at - 2..at], [Operator::Loop { .. }, Operator::End]) {
@@ -139,11 +139,11 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Where a path goes on; nowhere from where it ends.
+    /// Returns where a path continues; empty at its end.
     fn next(&self, traveller: &mut Traveller) -> Vec<usize> {
         let at = traveller.at;
         let to = |depth: u32| self.around[at].iter().rev().nth(depth as usize).copied();
-        // Whoever leaves the function is gone.
+        // A path that leaves the function ends.
         let branch = |depth: u32| {
             to(depth).map(|frame| match self.code[frame] {
                 Operator::Loop { .. } => frame,
@@ -174,7 +174,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Whether an instruction is a look, or leads to one and nowhere else, or the function ends there.
+    /// Returns whether an instruction is a look, or leads only to one, or ends the function.
     fn is_looked_behind(&self, at: usize) -> bool {
         match &self.code[at] {
             Operator::Loop { blockty: BlockType::Empty } | Operator::Return => true,
@@ -189,7 +189,7 @@ impl<'a> Paths<'a> {
 }
 
 impl Traveller {
-    /// What it costs to go to memory by a local, if it is by one.
+    /// Returns the cost of accessing memory, through a local if there is one.
     fn access(&mut self, local: Option<u32>, offset: u64) -> u32 {
         let Some(local) = local else { return 512 };
         let writes = self.writes.get(&local).copied().unwrap_or(0);

@@ -1,8 +1,8 @@
-//! What a guest may call of the state that its stage was granted: entries of fields, by key.
+//! The calls for the state that a guest's stage was granted: entries of fields, by key.
 //!
-//! This is the boundary: it takes keys and values out of guest memory and puts values back. What a field is, and who may do what
-//! with it, says whoever implements [`State`]. Each call takes time in proportion to what it moves, a kilobyte at most, and is
-//! charged to the turn like all others. A call for which there is nothing left ends the turn, and says so.
+//! This module is the boundary: it reads keys and values from guest memory and writes values back. What a field is, and what a guest may do
+//! with it, is up to the implementation of [`State`]. Each call takes time in proportion to the bytes it moves, a kilobyte at most, and is
+//! charged to the turn like all others. A call that the allowance does not cover ends the turn and returns [`Errno::Again`].
 
 use pinion_abi::{
     Errno, IMPORT_MODULE, IMPORT_STATE_ADD, IMPORT_STATE_CAS, IMPORT_STATE_DELETE, IMPORT_STATE_EXPIRE,
@@ -13,16 +13,16 @@ use wasmtime::{Caller, Linker};
 
 use super::{Host, memory};
 
-/// A key, as guests give it.
+/// A key, as guests pass it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Zero behind its end.
+    /// Zero after its end.
     bytes: [u8; STATE_KEY_BYTES_MAX],
     len: u8,
 }
 
 impl Key {
-    /// The key of these bytes; none if they are too many.
+    /// Creates a key of these bytes; none if they are too many.
     #[inline]
     #[must_use]
     pub fn new(key: &[u8]) -> Option<Self> {
@@ -31,14 +31,14 @@ impl Key {
         Some(Self { bytes, len: key.len() as u8 })
     }
 
-    /// Its bytes, and zeros behind them.
+    /// Returns its bytes, followed by zeros.
     #[inline]
     #[must_use]
     pub fn padded(&self) -> &[u8; STATE_KEY_BYTES_MAX] {
         &self.bytes
     }
 
-    /// How many bytes it has.
+    /// Returns its length in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // A key of no bytes is a key.
@@ -47,29 +47,30 @@ impl Key {
     }
 }
 
-/// The fields of a stage, by their numbers. Called on a worker: nothing here waits, allocates, or takes longer than a constant.
+/// The fields of a stage, by their numbers. Called on a worker: implementations must not block or allocate, and each call takes a bounded
+/// time.
 pub trait State {
-    /// Copies the start of a value, as much as fits; its full length.
+    /// Copies the start of a value, as much as fits. Returns the value's full length.
     ///
     /// # Errors
-    /// Why not; likewise of all others.
+    /// Returns why the call failed; likewise for all other calls.
     fn get(&self, field: u32, key: &Key, value: &mut [u8]) -> Result<u32, Errno>;
     /// Stores a value.
     ///
     /// # Errors
     /// See [`State::get`].
     fn put(&self, field: u32, key: &Key, value: &[u8]) -> Result<(), Errno>;
-    /// Stores a value if what is there is what is expected.
+    /// Stores a value if the present one equals `expected`.
     ///
     /// # Errors
     /// See [`State::get`].
     fn compare_and_swap(&self, field: u32, key: &Key, expected: Option<&[u8]>, value: &[u8]) -> Result<(), Errno>;
-    /// Adds to a number; the sum.
+    /// Adds to a number. Returns the sum.
     ///
     /// # Errors
     /// See [`State::get`].
     fn add(&self, field: u32, key: &Key, delta: i64) -> Result<i64, Errno>;
-    /// Has an entry end after so many milliseconds, or never.
+    /// Sets the time after which an entry expires, in milliseconds, or never.
     ///
     /// # Errors
     /// See [`State::get`].
@@ -81,7 +82,7 @@ pub trait State {
     fn delete(&self, field: u32, key: &Key) -> Result<(), Errno>;
 }
 
-/// State that nobody can have.
+/// The state type of hosts without state. It has no values.
 #[derive(Debug)]
 pub enum NoState {}
 
@@ -111,7 +112,7 @@ impl State for NoState {
     }
 }
 
-/// Joins the calls to a store's host.
+/// Defines the calls in a linker.
 pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
         .func_wrap(IMPORT_MODULE, IMPORT_STATE_OPEN, open::<T>)?
@@ -124,7 +125,7 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// A range of guest memory, as guests name one.
+/// A range of guest memory, as guests pass it.
 #[derive(Clone, Copy)]
 struct Range {
     ptr: i32,
@@ -141,7 +142,7 @@ impl Range {
         memory.get_mut(start..).and_then(|rest| rest.get_mut(..len)).ok_or(Errno::Fault)
     }
 
-    /// A key; what is too long for one is that wherever it lies.
+    /// Reads a key. The length is checked before the range.
     #[inline]
     fn key(self, memory: &[u8]) -> Result<Key, Errno> {
         if self.len as u32 as usize > STATE_KEY_BYTES_MAX {
@@ -150,21 +151,21 @@ impl Range {
         Key::new(self.of(memory)?).ok_or(Errno::TooLong)
     }
 
-    /// A value; what is too long for one is that wherever it lies.
+    /// Returns a value. The length is checked before the range.
     #[inline]
     fn value(self, memory: &[u8]) -> Result<&[u8], Errno> {
         if self.len as u32 as usize > STATE_VALUE_BYTES_MAX { Err(Errno::TooLong) } else { self.of(memory) }
     }
 }
 
-/// Does something with the guest's memory and its state, if this turn's allowance covers so many bytes; what the guest is told.
+/// Calls `work` with the guest's memory and state, if this turn's allowance covers `bytes`. Returns the result as the guest gets it.
 #[inline]
 fn with_state<T: Host>(
     mut caller: Caller<'_, T>,
     bytes: i32,
     work: impl FnOnce(&mut [u8], &T::State) -> Result<u32, Errno>,
 ) -> i32 {
-    // What is more is refused before it is moved.
+    // Longer values are refused before they are moved.
     let bytes = (bytes as u32).min(STATE_VALUE_BYTES_MAX as u32);
     let done = match memory(&mut caller) {
         None => Err(Errno::Fault),
@@ -207,7 +208,7 @@ fn put<T: Host>(caller: Caller<'_, T>, field: i32, key: i32, key_len: i32, value
     })
 }
 
-#[allow(clippy::too_many_arguments)] // The contract's.
+#[allow(clippy::too_many_arguments)] // As the contract defines them.
 fn compare_and_swap<T: Host>(
     caller: Caller<'_, T>,
     field: i32,
@@ -229,7 +230,7 @@ fn compare_and_swap<T: Host>(
 fn add<T: Host>(caller: Caller<'_, T>, field: i32, key: i32, key_len: i32, delta: i64, sum: i32) -> i32 {
     let (key, sum) = (Range { ptr: key, len: key_len }, Range { ptr: sum, len: size_of::<i64>() as i32 });
     with_state(caller, sum.len, |memory, state| {
-        // Before anything is changed.
+        // Checked before anything is changed.
         sum.of(memory)?;
         let total = state.add(field as u32, &key.key(memory)?, delta)?;
         sum.of_mut(memory)?.copy_from_slice(&total.to_le_bytes());

@@ -1,5 +1,5 @@
-//! The WASI preview 1 functions that libc and std call at start-up, on panic, for hashing, and for files: answered by the node itself,
-//! in bounded time, or with an errno. No files but those deployed with the stage ([`files`]), no sockets, no environment, no ambient
+//! The WASI preview 1 functions that libc and std call at start-up, on panic, for hashing, and for files. Each answers in bounded time or
+//! fails with an errno. There are no files except those deployed with the stage ([`files`]), no sockets, no environment, and no ambient
 //! authority.
 
 mod files;
@@ -8,19 +8,15 @@ use pinion_abi::{Errno, LOG_LINE_BYTES_MAX, LogLevel};
 use wasmtime::{Caller, Linker};
 
 use super::{Asks, Host, WASI_MODULE, fill_random, read, write};
+use crate::files::Stream;
 
 const SUCCESS: i32 = 0;
 const AGAIN: i32 = 6;
 const BADF: i32 = 8;
 const FAULT: i32 = 21;
 const INVAL: i32 = 28;
-const SPIPE: i32 = 70;
 
-const STDIN: i32 = 0;
-const STDOUT: i32 = 1;
-const STDERR: i32 = 2;
-const FILETYPE_CHARACTER_DEVICE: u8 = 2;
-/// Vectors of one call that are looked at.
+/// Most I/O vectors of one call; further ones are ignored.
 const IOVECS_MAX: usize = 16;
 
 /// Adds the functions to a linker.
@@ -57,60 +53,40 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     files::define(linker)
 }
 
-/// What the three standard streams have, of which two go to the log, as well as files.
+/// Defines the calls that standard streams have in common with files. Two of the streams go to the log.
 fn define_streams<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
         .func_wrap(WASI_MODULE, "fd_write", |mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32, out: i32| {
-            match fd {
-                STDOUT => write_line(&mut caller, LogLevel::Info, iovecs, count, out),
-                STDERR => write_line(&mut caller, LogLevel::Error, iovecs, count, out),
-                _ => files::fd_write(&mut caller, fd, iovecs, count, None, out),
+            match stream(&mut caller, fd) {
+                Some(Stream::Output) => write_line(&mut caller, LogLevel::Info, iovecs, count, out),
+                Some(Stream::Errors) => write_line(&mut caller, LogLevel::Error, iovecs, count, out),
+                Some(Stream::Input) => BADF,
+                None => files::fd_write(&mut caller, fd, iovecs, count, None, out),
             }
-        })?
-        .func_wrap(WASI_MODULE, "fd_read", |mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32, out: i32| {
-            match fd {
-                STDIN => errno(write(&mut caller, out, &0_u32.to_le_bytes())),
-                _ => files::fd_read(&mut caller, fd, iovecs, count, None, out),
-            }
-        })?
-        .func_wrap(WASI_MODULE, "fd_fdstat_get", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
-            if !is_stream(fd) {
-                return files::fd_fdstat_get(&mut caller, fd, out);
-            }
-            let mut stat = [0; 24];
-            stat[0] = FILETYPE_CHARACTER_DEVICE;
-            errno(write(&mut caller, out, &stat))
-        })?
-        .func_wrap(WASI_MODULE, "fd_filestat_get", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
-            if !is_stream(fd) {
-                return files::fd_filestat_get(&mut caller, fd, out);
-            }
-            let mut stat = [0; 64];
-            stat[16] = FILETYPE_CHARACTER_DEVICE;
-            errno(write(&mut caller, out, &stat))
         })?
         .func_wrap(
             WASI_MODULE,
-            "fd_close",
-            |mut caller: Caller<'_, T>, fd: i32| {
-                if is_stream(fd) { BADF } else { files::fd_close(&mut caller, fd) }
-            },
-        )?
-        .func_wrap(
-            WASI_MODULE,
-            "fd_seek",
-            |mut caller: Caller<'_, T>, fd: i32, offset: i64, whence: i32, out: i32| {
-                if is_stream(fd) { SPIPE } else { files::fd_seek(&mut caller, fd, offset, whence, out) }
+            "fd_read",
+            |mut caller: Caller<'_, T>, fd: i32, iovecs: i32, count: i32, out: i32| match stream(&mut caller, fd) {
+                Some(Stream::Input) => errno(write(&mut caller, out, &0_u32.to_le_bytes())),
+                Some(Stream::Output | Stream::Errors) => BADF,
+                None => files::fd_read(&mut caller, fd, iovecs, count, None, out),
             },
         )?;
     Ok(())
 }
 
-fn is_stream(fd: i32) -> bool {
-    (STDIN..=STDERR).contains(&fd)
+/// Returns the stream that a descriptor stands for. A guest without [`crate::files::Files`] has the three streams under their original
+/// numbers.
+#[inline]
+fn stream<T: Host>(caller: &mut Caller<'_, T>, fd: i32) -> Option<Stream> {
+    match caller.data_mut().files() {
+        Some((files, _)) => files.stream(fd as u32),
+        None => Stream::ALL.get(fd as u32 as usize).copied(),
+    }
 }
 
-/// Where a vector begins and how long it is; none if there is none in guest memory.
+/// Returns address and length of an I/O vector; none if the vector is not within guest memory.
 fn iovec<T: Host>(caller: &mut Caller<'_, T>, at: i32) -> Option<(i32, u32)> {
     let mut iovec = [0; 8];
     read(caller, at, &mut iovec)?;
@@ -118,8 +94,8 @@ fn iovec<T: Host>(caller: &mut Caller<'_, T>, at: i32) -> Option<(i32, u32)> {
     Some((i32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
 }
 
-/// A log line for each line that is written, all of a call's together cut at the bound of one; everything counts as written, so that
-/// nobody tries the rest again.
+/// Writes each line to the log; all lines of a call together are cut at the length limit of one. All bytes count as written, so that the
+/// guest does not try the rest again.
 fn write_line<T: Host>(caller: &mut Caller<'_, T>, level: LogLevel, iovecs: i32, count: i32, out: i32) -> i32 {
     if !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
         return AGAIN;
@@ -137,7 +113,7 @@ fn write_line<T: Host>(caller: &mut Caller<'_, T>, level: LogLevel, iovecs: i32,
     }
     let lines = line[..kept].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !line.is_empty());
     for (number, text) in lines.enumerate() {
-        // The first is paid for.
+        // The first line is already charged.
         if number > 0 && !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
             break;
         }

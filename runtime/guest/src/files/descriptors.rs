@@ -1,4 +1,8 @@
-//! The open files of an instance, and what is done by them and by paths.
+//! The open files of an instance, and operations by descriptor and by path.
+//!
+//! Descriptors are numbered as in POSIX: the standard streams are 0, 1 and 2, the root directory is 3, and a newly opened file gets the
+//! lowest free number. Each of them may be closed, and may get another's number ([`Files::renumber`]): a C library reopens a standard
+//! stream that way.
 
 use std::sync::Arc;
 
@@ -7,135 +11,260 @@ use super::path::Path;
 use super::tree::{Found, Tree};
 use super::{FileError, FileKind, Space, Stat, listing};
 
-/// The descriptor of the root directory, which is always open.
+/// The descriptor of the root directory, which is open from the start.
 pub const ROOT_DESCRIPTOR: u32 = 3;
-/// The most files and directories that an instance has open, the root and the three standard streams not counted.
+/// The most files and directories that an instance has open besides the root and the three standard streams.
 pub const OPEN_FILES_MAX: usize = 64;
 
-/// The first descriptor of those that are opened.
-const FIRST: u32 = ROOT_DESCRIPTOR + 1;
+/// The most descriptors at a time.
+const DESCRIPTORS_MAX: usize = ROOT_DESCRIPTOR as usize + 1 + OPEN_FILES_MAX;
 
-/// How something is to be opened.
+/// A standard stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard input, which is always at its end.
+    Input,
+    /// Standard output, which goes to the log.
+    Output,
+    /// Standard error, which goes to the log as errors.
+    Errors,
+}
+
+impl Stream {
+    /// All streams, by their descriptors at the start.
+    pub const ALL: [Self; 3] = [Self::Input, Self::Output, Self::Errors];
+}
+
+/// The flags of a descriptor, as `fd_fdstat_get` shows them: some of [`Flags::ALL`]. No operation blocks, and nothing is ever written to a
+/// disk, so only [`Flags::APPEND`] has an effect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// Each write goes to the end.
+    pub const APPEND: Self = Self(1);
+    /// All flags: APPEND, DSYNC, NONBLOCK, RSYNC and SYNC.
+    pub const ALL: Self = Self(31);
+    /// The flags that may be changed while a file is open, as with `F_SETFL`.
+    const CHANGEABLE: Self = Self(1 | 4);
+
+    /// Returns whether all of `flags` are set.
+    #[must_use]
+    pub fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+}
+
+/// How a file or directory is to be opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Opening {
-    /// To be read.
+    /// Open it for reading.
     pub read: bool,
-    /// To be written.
+    /// Open it for writing.
     pub write: bool,
-    /// Each write goes to the end.
-    pub append: bool,
-    /// Make a file if there is nothing.
+    /// The flags of its descriptor.
+    pub flags: Flags,
+    /// Create a file if the name does not exist.
     pub create: bool,
-    /// With [`Opening::create`]: only if there is nothing.
+    /// With [`Opening::create`]: fail if the name exists.
     pub exclusive: bool,
-    /// Make it empty.
+    /// Truncate the file to no bytes.
     pub truncate: bool,
-    /// Only a directory.
+    /// Fail unless it is a directory.
     pub directory: bool,
 }
 
-/// What a place in a file is counted from.
+/// What a seek is relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
-    /// Its start.
+    /// The start of the file.
     Start,
-    /// The place of the descriptor.
+    /// The descriptor's offset.
     Current,
-    /// Its end.
+    /// The end of the file.
     End,
 }
 
-/// What is known of a descriptor.
+/// What a descriptor stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status {
-    /// What is open.
-    pub kind: FileKind,
-    /// To be read.
-    pub read: bool,
-    /// To be written.
-    pub write: bool,
-    /// Each write goes to the end.
-    pub append: bool,
+pub enum Open {
+    /// A standard stream.
+    Stream(Stream),
+    /// A file or a directory.
+    Node(FileKind),
 }
 
-#[derive(Debug, Clone, Copy)]
+/// The status of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// What it stands for.
+    pub open: Open,
+    /// Whether it is open for reading.
+    pub read: bool,
+    /// Whether it is open for writing.
+    pub write: bool,
+    /// Its flags.
+    pub flags: Flags,
+}
+
+impl Status {
+    /// Returns the status of a stream at the start.
+    #[must_use]
+    pub fn of(stream: Stream) -> Self {
+        let read = stream == Stream::Input;
+        Self { open: Open::Stream(stream), read, write: !read, flags: Flags::default() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Descriptor {
+    what: What,
+    read: bool,
+    write: bool,
+    flags: Flags,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Stream(Stream),
+    Node(Node),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Node {
     inode: Inode,
     kind: FileKind,
     at: u64,
-    read: bool,
-    write: bool,
-    append: bool,
-    /// What it stands for has no name any more, and goes with the last descriptor.
+    /// It is the descriptor of the root that was open from the start.
+    preopened: bool,
+    /// The file or directory has no name any more, and is freed with its last descriptor.
     nameless: bool,
 }
 
-/// Whether anything may be changed.
+impl Descriptor {
+    fn of_stream(stream: Stream) -> Self {
+        let Status { read, write, flags, .. } = Status::of(stream);
+        Self { what: What::Stream(stream), read, write, flags }
+    }
+
+    fn of_root() -> Self {
+        let node = Node { inode: ROOT, kind: FileKind::Directory, at: 0, preopened: true, nameless: false };
+        Self { what: What::Node(node), read: true, write: false, flags: Flags::default() }
+    }
+
+    /// Returns the open file or directory; none for a stream.
+    fn node(&self) -> Option<&Node> {
+        match &self.what {
+            What::Node(node) => Some(node),
+            What::Stream(_) => None,
+        }
+    }
+
+    fn stands_for(&self, inode: Inode) -> bool {
+        self.node().is_some_and(|node| node.inode == inode)
+    }
+}
+
+/// Whether files may be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Changes {
     Refused,
     Taken,
 }
 
-/// The files of one instance. See the module.
+/// The files of one instance; see the module.
 #[derive(Debug)]
 pub struct Files {
     tree: Tree,
-    /// By descriptor, from [`FIRST`].
+    /// By descriptor.
     open: Vec<Option<Descriptor>>,
     changes: Changes,
 }
 
 impl Files {
-    /// The files of a new instance: those of the bundle. Nothing can be changed yet.
+    /// Creates the files of a new instance: those of the bundle. They are read-only until [`Files::take_changes`].
     #[must_use]
     pub fn new(bundle: Arc<Bundle>) -> Self {
-        Self { tree: Tree::new(bundle), open: Vec::new(), changes: Changes::Refused }
+        let mut files = Self::of_streams();
+        files.tree = Tree::new(bundle);
+        files.open.push(Some(Descriptor::of_root()));
+        files
     }
 
-    /// From now on, what the instance changes is kept for it.
+    /// Creates the files of a stage that was deployed without any: only the standard streams are open, and nothing else can be opened.
+    #[must_use]
+    pub fn of_streams() -> Self {
+        let mut open = Vec::with_capacity(Stream::ALL.len() + 1);
+        open.extend(Stream::ALL.map(|stream| Some(Descriptor::of_stream(stream))));
+        Self { tree: Tree::new(Bundle::empty()), open, changes: Changes::Refused }
+    }
+
+    /// Allows changes from now on.
     pub fn take_changes(&mut self) {
         self.changes = Changes::Taken;
     }
 
-    /// How many files and directories are open, the root not counted.
+    /// Returns how many files and directories are open, without the root.
     #[must_use]
     pub fn open_count(&self) -> usize {
-        self.open.iter().flatten().count()
+        let nodes = self.open.iter().flatten().filter_map(Descriptor::node);
+        nodes.filter(|node| !node.preopened).count()
+    }
+
+    /// Returns whether the streams and the root are open as at the start, and nothing else is.
+    #[must_use]
+    pub fn is_as_at_start(&self) -> bool {
+        let start = Stream::ALL.map(Descriptor::of_stream).into_iter().chain([Descriptor::of_root()]).map(Some);
+        // For a stage without files the root is not open.
+        let is_alike = self.open.iter().copied().zip(start).all(|(open, start)| open == start);
+        is_alike && self.open_count() == 0
+    }
+
+    /// Returns the stream that a descriptor stands for; none if it stands for a file or directory, or is not open.
+    #[inline]
+    #[must_use]
+    pub fn stream(&self, fd: u32) -> Option<Stream> {
+        match self.descriptor(fd).ok()?.what {
+            What::Stream(stream) => Some(stream),
+            What::Node(_) => None,
+        }
     }
 
     fn descriptor(&self, fd: u32) -> Result<Descriptor, FileError> {
-        if fd == ROOT_DESCRIPTOR {
-            let kind = FileKind::Directory;
-            return Ok(Descriptor {
-                inode: ROOT,
-                kind,
-                at: 0,
-                read: true,
-                write: false,
-                append: false,
-                nameless: false,
-            });
-        }
-        self.open.get(slot(fd)?).copied().flatten().ok_or(FileError::BadDescriptor)
+        self.open.get(fd as usize).copied().flatten().ok_or(FileError::BadDescriptor)
     }
 
-    fn file(&mut self, fd: u32) -> Result<&mut Descriptor, FileError> {
-        if fd == ROOT_DESCRIPTOR {
-            return Err(FileError::IsDirectory);
-        }
-        let descriptor = self.open.get_mut(slot(fd)?).and_then(Option::as_mut).ok_or(FileError::BadDescriptor)?;
-        if descriptor.kind == FileKind::Directory { Err(FileError::IsDirectory) } else { Ok(descriptor) }
+    fn descriptor_mut(&mut self, fd: u32) -> Result<&mut Descriptor, FileError> {
+        self.open.get_mut(fd as usize).and_then(Option::as_mut).ok_or(FileError::BadDescriptor)
     }
 
-    fn directory(&self, fd: u32) -> Result<Descriptor, FileError> {
+    /// Returns the descriptor and its file; fails if it is not a file.
+    fn file(&self, fd: u32) -> Result<(Descriptor, Node), FileError> {
         let descriptor = self.descriptor(fd)?;
-        if descriptor.kind == FileKind::Directory { Ok(descriptor) } else { Err(FileError::NotDirectory) }
+        match descriptor.what {
+            What::Stream(_) => Err(FileError::NotSeekable),
+            What::Node(Node { kind: FileKind::Directory, .. }) => Err(FileError::IsDirectory),
+            What::Node(node) => Ok((descriptor, node)),
+        }
+    }
+
+    /// Sets the offset of an open file.
+    fn set_place(&mut self, fd: u32, place: u64) {
+        if let Ok(Descriptor { what: What::Node(node), .. }) = self.descriptor_mut(fd) {
+            node.at = place;
+        }
+    }
+
+    fn directory(&self, fd: u32) -> Result<Node, FileError> {
+        match self.descriptor(fd)?.node() {
+            Some(node) if node.kind == FileKind::Directory => Ok(*node),
+            _ => Err(FileError::NotDirectory),
+        }
     }
 
     fn resolve<'p>(&self, fd: u32, path: &'p [u8]) -> Result<Found<'p>, FileError> {
         let directory = self.directory(fd)?;
-        // What has been removed is empty, and stays so.
+        // A removed directory is empty and stays so.
         if directory.nameless {
             return Err(FileError::NotFound);
         }
@@ -149,10 +278,10 @@ impl Files {
         }
     }
 
-    /// Opens what a path leads to from a directory; its descriptor is the lowest that is free.
+    /// Opens the file or directory at a path, relative to the directory `fd`. Returns its descriptor, the lowest free one.
     ///
     /// # Errors
-    /// Why it is not open. Nothing was made or emptied then, unless there was no room for an empty file.
+    /// Returns why it could not be opened. Nothing was created or truncated then, unless there was no room for an empty file.
     pub fn open(&mut self, space: &mut dyn Space, fd: u32, path: &[u8], how: Opening) -> Result<u32, FileError> {
         let found = self.resolve(fd, path)?;
         let free = self.free_slot()?;
@@ -167,14 +296,13 @@ impl Files {
                 self.tree.create(space, found.parent, found.name.unwrap_or_default(), FileKind::File)?
             }
         };
-        let kind = self.tree.stat(inode).kind;
-        let Opening { read, write, append, .. } = how;
-        let descriptor = Descriptor { inode, kind, at: 0, read, write, append, nameless: false };
+        let node = Node { inode, kind: self.tree.stat(inode).kind, at: 0, preopened: false, nameless: false };
+        let Opening { read, write, flags, .. } = how;
         if free == self.open.len() {
             self.open.push(None);
         }
-        self.open[free] = Some(descriptor);
-        Ok(FIRST + free as u32)
+        self.open[free] = Some(Descriptor { what: What::Node(node), read, write, flags });
+        Ok(free as u32)
     }
 
     fn open_there(
@@ -202,73 +330,119 @@ impl Files {
 
     fn free_slot(&self) -> Result<usize, FileError> {
         let free = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
-        if free < OPEN_FILES_MAX { Ok(free) } else { Err(FileError::TooManyOpen) }
+        if free < DESCRIPTORS_MAX { Ok(free) } else { Err(FileError::TooManyOpen) }
     }
 
-    /// Closes a descriptor. The root's stays open.
+    /// Closes a descriptor.
     ///
     /// # Errors
-    /// If it is not open, or the root's.
+    /// Fails if it is not open.
     pub fn close(&mut self, fd: u32) -> Result<(), FileError> {
-        if fd == ROOT_DESCRIPTOR {
-            return Err(FileError::NotSupported);
-        }
-        let descriptor = self.open.get_mut(slot(fd)?).and_then(Option::take).ok_or(FileError::BadDescriptor)?;
-        let is_last = !self.open.iter().flatten().any(|other| other.inode == descriptor.inode);
-        if descriptor.nameless && is_last {
-            self.tree.forget(descriptor.inode);
+        let descriptor = self.descriptor(fd)?;
+        self.open[fd as usize] = None;
+        if let Some(node) = descriptor.node() {
+            let is_last = !self.open.iter().flatten().any(|other| other.stands_for(node.inode));
+            if node.nameless && is_last {
+                self.tree.forget(node.inode);
+            }
         }
         Ok(())
     }
 
-    /// Has a descriptor stand for what another one does, which is free then; what it stood for before is closed.
+    /// Moves the descriptor `from` to the number `to`. The former descriptor `to` is closed, and `from` becomes free.
     ///
     /// # Errors
-    /// If one is not open, or the root's.
+    /// Fails if one of them is not open.
     pub fn renumber(&mut self, from: u32, to: u32) -> Result<(), FileError> {
-        if from == ROOT_DESCRIPTOR || to == ROOT_DESCRIPTOR {
-            return Err(FileError::NotSupported);
-        }
         let descriptor = self.descriptor(from)?;
         self.descriptor(to)?;
         if from != to {
             self.close(to)?;
-            self.open[slot(to)?] = Some(descriptor);
-            self.open[slot(from)?] = None;
+            self.open[to as usize] = Some(descriptor);
+            self.open[from as usize] = None;
         }
         Ok(())
     }
 
-    /// How a descriptor was opened.
+    /// Returns the status of a descriptor.
     ///
     /// # Errors
-    /// If it is not open.
+    /// Fails if it is not open.
     pub fn status(&self, fd: u32) -> Result<Status, FileError> {
-        let Descriptor { kind, read, write, append, .. } = self.descriptor(fd)?;
-        Ok(Status { kind, read, write, append })
+        let Descriptor { what, read, write, flags } = self.descriptor(fd)?;
+        let open = match what {
+            What::Stream(stream) => Open::Stream(stream),
+            What::Node(node) => Open::Node(node.kind),
+        };
+        Ok(Status { open, read, write, flags })
     }
 
-    /// Changes whether each write goes to the end.
+    /// Returns whether a descriptor is that of the root that was open from the start.
     ///
     /// # Errors
-    /// If no file is open there.
-    pub fn set_append(&mut self, fd: u32, append: bool) -> Result<(), FileError> {
-        self.file(fd)?.append = append;
+    /// Fails if it is not open.
+    pub fn is_preopened(&self, fd: u32) -> Result<bool, FileError> {
+        Ok(self.descriptor(fd)?.node().is_some_and(|node| node.preopened))
+    }
+
+    /// Sets the flags of a descriptor that may be changed, as with `F_SETFL`; the others stay as they are.
+    ///
+    /// # Errors
+    /// Fails if the descriptor is not open, or a flag is unknown.
+    pub fn set_flags(&mut self, fd: u32, flags: Flags) -> Result<(), FileError> {
+        let descriptor = self.descriptor_mut(fd)?;
+        if !Flags::ALL.has(flags) {
+            return Err(FileError::Invalid);
+        }
+        let (kept, changed) = (descriptor.flags.0 & !Flags::CHANGEABLE.0, flags.0 & Flags::CHANGEABLE.0);
+        descriptor.flags = Flags(kept | changed);
         Ok(())
     }
 
-    /// What is known of what is open.
+    /// Does nothing, since there is no disk to synchronise with.
     ///
     /// # Errors
-    /// If nothing is.
-    pub fn stat(&self, fd: u32) -> Result<Stat, FileError> {
-        Ok(self.tree.stat(self.descriptor(fd)?.inode))
+    /// Fails if the descriptor is not open or is a stream.
+    pub fn sync(&self, fd: u32) -> Result<(), FileError> {
+        match self.descriptor(fd)?.what {
+            What::Stream(_) => Err(FileError::Invalid),
+            What::Node(_) => Ok(()),
+        }
     }
 
-    /// What is known of what a path leads to.
+    /// Ignores advice on how a file will be used.
     ///
     /// # Errors
-    /// If it leads nowhere.
+    /// Fails if the descriptor is not open or is a stream.
+    pub fn advise(&self, fd: u32) -> Result<(), FileError> {
+        match self.descriptor(fd)?.what {
+            What::Stream(_) => Err(FileError::NotSeekable),
+            What::Node(_) => Ok(()),
+        }
+    }
+
+    /// Refuses to preallocate space for a file.
+    ///
+    /// # Errors
+    /// Always fails: with [`FileError::NotSupported`] for a file that is open for writing, otherwise with what is wrong with the
+    /// descriptor.
+    pub fn allocate(&self, fd: u32) -> Result<(), FileError> {
+        let (descriptor, _) = self.file(fd)?;
+        Err(if descriptor.write { FileError::NotSupported } else { FileError::BadDescriptor })
+    }
+
+    /// Returns the status of an open file or directory; none for a stream.
+    ///
+    /// # Errors
+    /// Fails if the descriptor is not open.
+    pub fn stat(&self, fd: u32) -> Result<Option<Stat>, FileError> {
+        Ok(self.descriptor(fd)?.node().map(|node| self.tree.stat(node.inode)))
+    }
+
+    /// Returns the status of the file or directory at a path.
+    ///
+    /// # Errors
+    /// Fails if the path leads nowhere.
     pub fn stat_at(&self, fd: u32, path: &[u8]) -> Result<Stat, FileError> {
         let found = self.resolve(fd, path)?;
         let stat = self.tree.stat(found.inode.ok_or(FileError::NotFound)?);
@@ -278,28 +452,29 @@ impl Files {
         }
     }
 
-    /// Copies what there is from a place on, or from the descriptor's, which moves on then; how much that was, 0 at the end.
+    /// Reads from offset `at` on, or from the descriptor's offset, which moves on then. Returns how many bytes were read, 0 at the end.
     ///
     /// # Errors
-    /// If it is not open to be read.
+    /// Fails if the descriptor is not a file open for reading.
     pub fn read(&mut self, fd: u32, at: Option<u64>, out: &mut [u8]) -> Result<usize, FileError> {
-        let Descriptor { inode, at: current, read, .. } = *self.file(fd)?;
+        let (Descriptor { read, .. }, Node { inode, at: current, .. }) = self.file(fd)?;
         if !read {
             return Err(FileError::BadDescriptor);
         }
         let done = self.tree.read(inode, at.unwrap_or(current), out);
         if at.is_none() {
-            self.file(fd)?.at = current + done as u64;
+            self.set_place(fd, current + done as u64);
         }
         Ok(done)
     }
 
-    /// Writes from a place on, or from the descriptor's, or the end if it appends; how much there was room for.
+    /// Writes from offset `at` on; without it, from the descriptor's offset, or at the end if it appends. Returns how many bytes there was
+    /// room for.
     ///
     /// # Errors
-    /// If it is not open to be written, or there is no room at all.
+    /// Fails if the descriptor is not a file open for writing, or there is no room at all.
     pub fn write(&mut self, space: &mut dyn Space, fd: u32, at: Option<u64>, bytes: &[u8]) -> Result<usize, FileError> {
-        let Descriptor { inode, at: current, write, append, .. } = *self.file(fd)?;
+        let (Descriptor { write, flags, .. }, Node { inode, at: current, .. }) = self.file(fd)?;
         if !write {
             return Err(FileError::BadDescriptor);
         }
@@ -307,36 +482,41 @@ impl Files {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let current = if append { self.tree.stat(inode).bytes } else { current };
+        let current = if flags.has(Flags::APPEND) { self.tree.stat(inode).bytes } else { current };
         let done = self.tree.write(space, inode, at.unwrap_or(current), bytes)?;
         if at.is_none() {
-            self.file(fd)?.at = current + done as u64;
+            self.set_place(fd, current + done as u64);
         }
         Ok(done)
     }
 
-    /// Moves the place at which a file is read and written; where it is then.
+    /// Moves the offset at which a file is read and written. Returns the new offset.
     ///
     /// # Errors
-    /// If no file is open there, or the place is before its start.
+    /// Fails if the descriptor is not an open file, or the offset would be before its start.
     pub fn seek(&mut self, fd: u32, offset: i64, whence: Whence) -> Result<u64, FileError> {
-        let Descriptor { inode, at, .. } = *self.file(fd)?;
+        let (_, Node { inode, at, .. }) = self.file(fd)?;
         let from = match whence {
             Whence::Start => 0,
             Whence::Current => at,
             Whence::End => self.tree.stat(inode).bytes,
         };
         let at = from.checked_add_signed(offset).filter(|at| i64::try_from(*at).is_ok()).ok_or(FileError::Invalid)?;
-        self.file(fd)?.at = at;
+        self.set_place(fd, at);
         Ok(at)
     }
 
-    /// Cuts a file off, or has zeros follow it.
+    /// Truncates a file, or extends it with zeros.
     ///
     /// # Errors
-    /// If it is not open to be written, or there is no room.
+    /// Fails if the descriptor is not a file open for writing, or there is no room.
     pub fn set_len(&mut self, space: &mut dyn Space, fd: u32, len: u64) -> Result<(), FileError> {
-        let Descriptor { inode, write, .. } = *self.file(fd)?;
+        let (inode, write) = match self.file(fd) {
+            Ok((descriptor, node)) => (node.inode, descriptor.write),
+            // A stream has no length.
+            Err(FileError::NotSeekable) => return Err(FileError::Invalid),
+            Err(error) => return Err(error),
+        };
         if !write {
             return Err(FileError::Invalid);
         }
@@ -344,10 +524,10 @@ impl Files {
         self.tree.set_len(space, inode, len)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// Why it was not made.
+    /// Returns why it was not created.
     pub fn create_directory(&mut self, space: &mut dyn Space, fd: u32, path: &[u8]) -> Result<(), FileError> {
         let found = self.resolve(fd, path)?;
         let (Some(name), None) = (found.name, found.inode) else { return Err(FileError::Exists) };
@@ -355,10 +535,10 @@ impl Files {
         self.tree.create(space, found.parent, name, FileKind::Directory).map(|_| ())
     }
 
-    /// Removes a directory in which there is nothing.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// Why it was not removed.
+    /// Returns why it was not removed.
     pub fn remove_directory(&mut self, space: &mut dyn Space, fd: u32, path: &[u8]) -> Result<(), FileError> {
         let found = self.resolve(fd, path)?;
         let name = found.name.ok_or(FileError::Invalid)?;
@@ -374,10 +554,10 @@ impl Files {
         Ok(())
     }
 
-    /// Removes a file. Who has it open goes on reading and writing it.
+    /// Removes a file. It can still be read and written through descriptors that are open.
     ///
     /// # Errors
-    /// Why it was not removed.
+    /// Returns why it was not removed.
     pub fn unlink(&mut self, space: &mut dyn Space, fd: u32, path: &[u8]) -> Result<(), FileError> {
         let found = self.resolve(fd, path)?;
         let inode = found.inode.ok_or(FileError::NotFound)?;
@@ -393,10 +573,10 @@ impl Files {
         Ok(())
     }
 
-    /// Gives something another name, in place of the file or empty directory that has it.
+    /// Renames a file or directory, and replaces the file or empty directory that has the new name.
     ///
     /// # Errors
-    /// Why everything has the name that it had.
+    /// Returns why nothing was renamed.
     pub fn rename(&mut self, space: &mut dyn Space, from: (u32, &[u8]), to: (u32, &[u8])) -> Result<(), FileError> {
         let (old, new) = (self.resolve(from.0, from.1)?, self.resolve(to.0, to.1)?);
         let (Some(old_name), Some(new_name)) = (old.name, new.name) else { return Err(FileError::Busy) };
@@ -432,31 +612,31 @@ impl Files {
         Ok(())
     }
 
-    /// Fills a buffer with what is in a directory, as WASI preview 1 has it: all whose number is greater than the cookie's, the last one
-    /// cut off if the buffer is full. How much of the buffer is filled: all of it, if there is more.
+    /// Fills a buffer with a directory's entries after `cookie`, in the format of WASI preview 1. The last entry is cut off if the buffer
+    /// is full. Returns how many bytes were filled: the whole buffer, if there are more entries.
     ///
     /// # Errors
-    /// If no directory is open there.
+    /// Fails if the descriptor is not an open directory.
     pub fn read_directory(&self, fd: u32, cookie: u64, out: &mut [u8]) -> Result<usize, FileError> {
-        let Descriptor { inode, nameless, .. } = self.directory(fd)?;
+        let Node { inode, nameless, .. } = self.directory(fd)?;
         if nameless {
             return Ok(0);
         }
         Ok(listing::fill(&self.tree, inode, cookie, out))
     }
 
-    /// Notes that something has lost its name: it stays until it is open no more.
+    /// Notes that a file or directory has no name any more. It is freed once it is not open.
     fn lose_name(&mut self, inode: Inode) {
         let mut is_open = false;
-        for descriptor in self.open.iter_mut().flatten().filter(|descriptor| descriptor.inode == inode) {
-            (descriptor.nameless, is_open) = (true, true);
+        for descriptor in self.open.iter_mut().flatten() {
+            if let What::Node(node) = &mut descriptor.what
+                && node.inode == inode
+            {
+                (node.nameless, is_open) = (true, true);
+            }
         }
         if !is_open {
             self.tree.forget(inode);
         }
     }
-}
-
-fn slot(fd: u32) -> Result<usize, FileError> {
-    fd.checked_sub(FIRST).map(|slot| slot as usize).ok_or(FileError::BadDescriptor)
 }

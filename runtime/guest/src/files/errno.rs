@@ -1,40 +1,40 @@
-//! Why an operation on files was not done, as WASI preview 1 numbers it.
+//! Errors of file operations, with their WASI preview 1 numbers.
 
-/// Why an operation was not done. Nothing of it was, unless it says so.
+/// Why a file operation failed. It had no effect then, unless its documentation says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(i32)]
 pub enum FileError {
-    /// Not an open descriptor, or not opened for this.
+    /// The descriptor is not open, or not open for this operation.
     #[error("bad file descriptor")]
     BadDescriptor = 8,
-    /// The root directory cannot be given another name or removed.
+    /// The root directory cannot be renamed or removed.
     #[error("resource busy")]
     Busy = 10,
-    /// There is something of this name.
+    /// The name exists already.
     #[error("file exists")]
     Exists = 20,
     /// The file would be larger than [`super::FILE_BYTES_MAX`].
     #[error("file too large")]
     TooLarge = 22,
-    /// A path that is not UTF-8.
+    /// The path is not UTF-8.
     #[error("illegal byte sequence")]
     NotText = 25,
-    /// An argument that means nothing here.
+    /// An argument is invalid.
     #[error("invalid argument")]
     Invalid = 28,
     /// It is a directory.
     #[error("is a directory")]
     IsDirectory = 31,
-    /// More open files than an instance may have.
+    /// The instance has as many open files as it may have.
     #[error("too many open files")]
     TooManyOpen = 33,
     /// A path or a name in it is too long, or a directory would lie too deep.
     #[error("name too long")]
     NameTooLong = 37,
-    /// There is nothing of this name.
+    /// The name does not exist.
     #[error("no such file or directory")]
     NotFound = 44,
-    /// The instance may have no more memory, or has made as many files and directories as it may.
+    /// The instance has reached its memory limit, or its limit of files and directories of its own.
     #[error("no space left")]
     NoSpace = 51,
     /// It is not a directory.
@@ -43,19 +43,22 @@ pub enum FileError {
     /// The directory is not empty.
     #[error("directory not empty")]
     NotEmpty = 55,
-    /// There is no such thing here: links, times, allocation ahead.
+    /// Not supported: links, times, preallocation.
     #[error("not supported")]
     NotSupported = 58,
-    /// It is being initialised: what is written then is in no instance.
+    /// The function is being initialised: no instance would have what is written then.
     #[error("read-only file system")]
     ReadOnly = 69,
-    /// The path leads out of the directory that it begins in.
+    /// A stream has no offsets.
+    #[error("illegal seek")]
+    NotSeekable = 70,
+    /// The path leads out of the directory in which it begins.
     #[error("outside of the directory")]
     Outside = 76,
 }
 
 impl FileError {
-    /// Its number in WASI preview 1.
+    /// Returns its number in WASI preview 1.
     #[must_use]
     pub fn number(self) -> i32 {
         self as i32

@@ -1,20 +1,20 @@
-//! What is in a directory, as WASI preview 1 has it.
+//! Directory listings in the format of WASI preview 1.
 //!
 //! ```text
 //!   entry    cookie of this entry: u64, number: u64, length of its name: u32, kind: u8, three zeros, name
-//!   cookie   1 of ".", 2 of "..", and of all else its number and 3: they are listed by cookies, which stay what they are
+//!   cookie   1 for ".", 2 for "..", and the inode plus 3 for all others; entries are in the order of cookies, which do not change
 //! ```
 
 use super::bundle::Inode;
 use super::tree::{FileKind, Tree};
 
 const HEADER_BYTES: usize = 24;
-/// Added to an inode, which is never the root's.
+/// Added to an inode to get its cookie. The root's inode, 0, is never listed by name.
 const COOKIE_OF_INODE: u64 = 3;
 const KIND_DIRECTORY: u8 = 3;
 const KIND_FILE: u8 = 4;
 
-/// Fills a buffer with what comes behind a cookie; how much of it is filled.
+/// Fills a buffer with the entries after a cookie. Returns how many bytes were filled.
 pub(super) fn fill(tree: &Tree, directory: Inode, cookie: u64, out: &mut [u8]) -> usize {
     let parent = tree.parent(directory);
     let dots = [(1, directory, "."), (2, parent, "..")];

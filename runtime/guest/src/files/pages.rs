@@ -1,31 +1,31 @@
-//! The bytes of a file that an instance has changed or made: pages of its own over those that were deployed.
+//! The bytes of a file that an instance has changed or created: pages of its own over the deployed bytes (copy on write).
 //!
-//! A page that is no longer needed stays with the instance, to be used again, as linear memory does: to give thousands of them back would
-//! take long in one call.
+//! A page that is no longer needed stays with the instance for reuse, like linear memory: freeing thousands of pages would take too long in
+//! one call.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{FileError, Space};
 
-/// What is copied when a byte of it is written.
+/// The unit of copy on write.
 pub(super) const PAGE_BYTES: usize = 4096;
-/// What a page is charged for, with what is needed to find it.
+/// The charge for a page, including its index entry.
 const PAGE_CHARGE_BYTES: u64 = PAGE_BYTES as u64 + 64;
 
 type Page = Box<[u8; PAGE_BYTES]>;
 type Pages = BTreeMap<u32, Page>;
 
-/// What an instance's changes take, and what of it is free to be used again.
+/// The memory that an instance's changes are charged for, and its free pages.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     bytes: u64,
-    /// None is empty.
+    /// Free pages. No map is empty.
     spare: Vec<Pages>,
 }
 
 impl Room {
-    /// Charges for so many bytes more.
+    /// Charges for `more` bytes.
     pub(super) fn charge(&mut self, space: &mut dyn Space, more: u64) -> Result<(), FileError> {
         if more == 0 {
             return Ok(());
@@ -37,12 +37,12 @@ impl Room {
         Ok(())
     }
 
-    /// Counts so many bytes less; the accounts learn of it with the next charge.
+    /// Reduces the charge by `less` bytes. The account gets the new total with the next charge.
     pub(super) fn give_back(&mut self, less: u64) {
         self.bytes = self.bytes.saturating_sub(less);
     }
 
-    /// A page of zeros.
+    /// Returns a page of zeros: a free one, or a new one that is charged.
     fn page(&mut self, space: &mut dyn Space) -> Result<Page, FileError> {
         if let Some(pages) = self.spare.last_mut() {
             let page = pages.pop_first();
@@ -58,7 +58,7 @@ impl Room {
         Ok(Box::new([0; PAGE_BYTES]))
     }
 
-    /// Takes what a file needs no more.
+    /// Keeps the pages of a removed file for reuse.
     pub(super) fn keep(&mut self, content: Content) {
         self.keep_pages(content.pages);
     }
@@ -70,27 +70,27 @@ impl Room {
     }
 }
 
-/// See the module.
+/// The bytes of one file; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pages: Pages,
     len: u64,
-    /// Of the archive: what shows where there is no page. Never longer than the file.
+    /// The range of the archive that is read where there is no page. Never longer than the file.
     base: Range<usize>,
 }
 
 impl Content {
-    /// What was deployed, which lies there in the archive.
+    /// Returns the content of a deployed file, which is this range of the archive.
     pub(super) fn of(base: Range<usize>) -> Self {
         Self { pages: Pages::new(), len: base.len() as u64, base }
     }
 
-    /// How long it is.
+    /// Returns its length in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Copies what there is from a place on; how much that was.
+    /// Copies bytes from offset `at` on. Returns how many there were.
     pub(super) fn read(&self, archive: &[u8], at: u64, out: &mut [u8]) -> usize {
         let len = self.len.saturating_sub(at).min(out.len() as u64) as usize;
         let mut done = 0;
@@ -107,7 +107,7 @@ impl Content {
         len
     }
 
-    /// What was deployed from a place on, and then zeros.
+    /// Copies deployed bytes from offset `at` on, followed by zeros.
     fn read_base(&self, archive: &[u8], at: u64, out: &mut [u8]) {
         let base = archive.get(self.base.clone()).unwrap_or(&[]);
         let from = usize::try_from(at).ok().and_then(|at| base.get(at..)).unwrap_or(&[]);
@@ -116,7 +116,7 @@ impl Content {
         out[shown..].fill(0);
     }
 
-    /// Writes from a place on, which is within bounds; how much there was room for.
+    /// Writes from offset `at` on, which must be within the file size limit. Returns how many bytes there was memory for.
     pub(super) fn write(
         &mut self,
         archive: &[u8],
@@ -149,7 +149,7 @@ impl Content {
         Ok(done)
     }
 
-    /// Cuts it off, or has zeros follow it.
+    /// Truncates the file, or extends it with zeros.
     pub(super) fn set_len(&mut self, len: u64, room: &mut Room) {
         if len < self.len {
             let (last, within) = place(len);
@@ -165,7 +165,7 @@ impl Content {
     }
 }
 
-/// Which page a byte is in, and where. Files have bounds, so that there is a number for each.
+/// Returns a byte's page and its offset in the page. The file size limit keeps page numbers within `u32`.
 fn place(at: u64) -> (u32, usize) {
     ((at / PAGE_BYTES as u64) as u32, (at % PAGE_BYTES as u64) as usize)
 }

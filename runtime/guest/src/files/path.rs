@@ -1,4 +1,4 @@
-//! Paths: names between slashes, within bounds.
+//! Paths of bounded length: names separated by slashes.
 
 use super::FileError;
 
@@ -9,12 +9,12 @@ pub const PATH_NAMES_MAX: usize = 64;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// A path that is within bounds, relative to some directory.
+/// A valid path within the bounds, relative to a directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Path<'p>(&'p str);
 
 impl<'p> Path<'p> {
-    /// The path that these bytes are.
+    /// Checks that these bytes are a valid path.
     pub(super) fn new(bytes: &'p [u8]) -> Result<Self, FileError> {
         if bytes.len() > PATH_BYTES_MAX {
             return Err(FileError::NameTooLong);
@@ -36,12 +36,12 @@ impl<'p> Path<'p> {
         Ok(path)
     }
 
-    /// Its names, `.` and `..` among them.
+    /// Returns its names, including `.` and `..`.
     pub(super) fn names(self) -> impl Iterator<Item = &'p str> {
         self.0.split('/').filter(|name| !name.is_empty())
     }
 
-    /// Whether only a directory can be meant.
+    /// Returns whether the path can only mean a directory.
     pub(super) fn is_of_directory(self) -> bool {
         self.0.ends_with('/') || self.names().last().is_some_and(|name| matches!(name, "." | ".."))
     }

@@ -1,7 +1,8 @@
-//! The files and directories of an instance: what was deployed, and over it what the instance has made, changed and removed.
+//! The files and directories of an instance: the deployed ones, overlaid with what the instance has created, changed and removed.
 //!
-//! What was deployed is never copied as a whole: a directory that has changed says what is hidden of it and what was added, a file has
-//! pages of its own ([`super::pages`]). An inode keeps its number whatever its name, and a new one has a higher number than all before it.
+//! Deployed files are never copied as a whole. A changed directory records which deployed entries are hidden and which entries were added;
+//! a changed file has pages of its own ([`super::pages`]). A file keeps its inode when it is renamed. A new one gets a higher inode than
+//! all before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use super::{FileError, Space};
 
 /// The most files and directories that differ from what was deployed.
 pub const NODES_MAX: usize = 4096;
-/// The longest file that an instance may make, in bytes. No page of it need be there.
+/// The longest file that an instance may create, in bytes. It may be sparse.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
-/// How deep a directory may lie under which another one is moved.
+/// The greatest depth of a directory into which another one is moved.
 const DEPTH_MAX: usize = 64;
 
-/// What it is charged for that something differs, has a name of its own, or is hidden.
+/// The charges for a changed file or directory, for an added name, and for a hidden entry.
 const NODE_CHARGE_BYTES: u64 = 256;
 const NAME_CHARGE_BYTES: u64 = 128;
 const HIDDEN_CHARGE_BYTES: u64 = 64;
 
-/// What something is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A file.
@@ -32,22 +33,22 @@ pub enum FileKind {
     Directory,
 }
 
-/// What is known of a file or a directory.
+/// The status of a file or a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Its number, which it keeps, from 1.
+    /// Its number, from 1. It never changes.
     pub number: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
-    /// How long it is, in bytes; of a directory 0.
+    /// Its length in bytes; 0 for a directory.
     pub bytes: u64,
 }
 
-/// See the module.
+/// The files and directories of an instance; see the module.
 #[derive(Debug)]
 pub(super) struct Tree {
     bundle: Arc<Bundle>,
-    /// What differs from what was deployed, or was not deployed.
+    /// Changed and added files and directories.
     changed: BTreeMap<Inode, Changed>,
     next: Inode,
     room: Room,
@@ -59,16 +60,16 @@ enum Changed {
     Directory(Names),
 }
 
-/// How a directory differs from what was deployed.
+/// How a directory differs from the deployed one.
 #[derive(Debug)]
 struct Names {
-    /// The directory that it lies in.
+    /// The parent directory.
     parent: Inode,
-    /// What was deployed there, and is not there any more.
+    /// Deployed entries that are no longer here.
     hidden: BTreeSet<Inode>,
-    /// What was not deployed there.
+    /// Entries that were not deployed here.
     added: BTreeMap<Box<str>, Inode>,
-    /// The same in the order in which it is listed.
+    /// The added entries in the order in which they are listed.
     listed: BTreeMap<Inode, Box<str>>,
     charged_bytes: u64,
 }
@@ -83,24 +84,24 @@ impl Names {
 /// What a path leads to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found<'p> {
-    /// The directory that it lies in, or would.
+    /// The parent directory, whether or not the entry exists.
     pub(super) parent: Inode,
-    /// Its name there; none if the path ends in dots.
+    /// The entry's name there; none if the path ends in dots.
     pub(super) name: Option<&'p str>,
-    /// What it is, if it is there.
+    /// The entry, if it exists.
     pub(super) inode: Option<Inode>,
-    /// Only a directory can be meant.
+    /// Whether the path can only mean a directory.
     pub(super) is_of_directory: bool,
 }
 
 impl Tree {
-    /// All that was deployed, and nothing else.
+    /// Creates a tree of the deployed files.
     pub(super) fn new(bundle: Arc<Bundle>) -> Self {
         let next = bundle.entries() as Inode;
         Self { bundle, changed: BTreeMap::new(), next, room: Room::default() }
     }
 
-    /// What is known of it.
+    /// Returns the status of a file or directory.
     pub(super) fn stat(&self, inode: Inode) -> Stat {
         let (kind, bytes) = match self.changed.get(&inode) {
             Some(Changed::File(content)) => (FileKind::File, content.len()),
@@ -122,7 +123,7 @@ impl Tree {
         }
     }
 
-    /// The directory that a directory lies in. The root lies in itself.
+    /// Returns a directory's parent. The root is its own parent.
     pub(super) fn parent(&self, directory: Inode) -> Inode {
         self.names(directory).map_or_else(|| self.bundle.parent(directory), |names| names.parent)
     }
@@ -133,7 +134,7 @@ impl Tree {
         names.added.get(name).copied().or_else(deployed)
     }
 
-    /// What a path leads to that begins in this directory and stays in it.
+    /// Resolves a path from the directory `start`, which it must not leave.
     pub(super) fn resolve<'p>(&self, start: Inode, path: Path<'p>) -> Result<Found<'p>, FileError> {
         let mut way = vec![start];
         let mut names = path.names().peekable();
@@ -165,13 +166,13 @@ impl Tree {
         Ok(Found { parent: self.parent(here), name: None, inode: Some(here), is_of_directory })
     }
 
-    /// Whether there is nothing in a directory.
+    /// Returns whether a directory is empty.
     pub(super) fn is_empty(&self, directory: Inode) -> bool {
         let deployed = self.bundle.children(directory).count();
         self.names(directory).map_or(deployed == 0, |names| names.listed.is_empty() && names.hidden.len() == deployed)
     }
 
-    /// What is in a directory from a number on, by numbers, which are those of [`Stat`].
+    /// Returns a directory's entries from the inode `from` on, in the order of inodes.
     pub(super) fn list(&self, directory: Inode, from: Inode) -> impl Iterator<Item = (Inode, &str)> {
         let children = self.bundle.children(directory);
         let names = self.names(directory);
@@ -191,7 +192,8 @@ impl Tree {
         })
     }
 
-    /// What it costs that so many directories, and so many other things, are changed that may not be yet.
+    /// Charges for changing these directories, as far as they are not changed yet, for `nodes` further files or directories, and for `more`
+    /// bytes.
     fn charge(&mut self, space: &mut dyn Space, directories: &[Inode], nodes: u64, more: u64) -> Result<(), FileError> {
         let fresh: BTreeSet<&Inode> = directories.iter().filter(|inode| !self.changed.contains_key(inode)).collect();
         let nodes = fresh.len() as u64 + nodes;
@@ -201,7 +203,7 @@ impl Tree {
         self.room.charge(space, nodes * NODE_CHARGE_BYTES + more)
     }
 
-    /// A directory's names, to be changed; it has been charged for.
+    /// Returns a directory's names for changes. They must have been charged for.
     fn names_mut(&mut self, directory: Inode) -> Option<&mut Names> {
         let parent = self.bundle.parent(directory);
         match self.changed.entry(directory).or_insert_with(|| Changed::Directory(Names::new(parent))) {
@@ -218,14 +220,14 @@ impl Tree {
         }
     }
 
-    /// Takes a name away; it has been charged for what it may cost.
+    /// Removes a name. [`HIDDEN_CHARGE_BYTES`] must have been charged for it.
     fn take_name(&mut self, directory: Inode, name: &str, inode: Inode) {
         let Some(names) = self.names_mut(directory) else { return };
         if names.added.remove(name).is_some() {
             names.listed.remove(&inode);
             let less = name_charge_bytes(name);
             names.charged_bytes -= less;
-            // It was charged for being hidden, which it need not be.
+            // An added entry is not hidden but removed, so the charge for hiding is given back too.
             self.room.give_back(less + HIDDEN_CHARGE_BYTES);
         } else {
             names.hidden.insert(inode);
@@ -233,7 +235,7 @@ impl Tree {
         }
     }
 
-    /// Makes something empty; nothing has this name there.
+    /// Creates an empty file or directory. The name must not exist.
     pub(super) fn create(
         &mut self,
         space: &mut dyn Space,
@@ -253,7 +255,7 @@ impl Tree {
         Ok(inode)
     }
 
-    /// Takes something's name away. What is no longer open is to be [forgotten](Self::forget), too.
+    /// Removes a file's or directory's name. If it is not open, the caller must [forget](Self::forget) it.
     pub(super) fn remove(
         &mut self,
         space: &mut dyn Space,
@@ -266,7 +268,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Gives something another name, in place of what has it: that is to be forgotten, if it is not open.
+    /// Renames a file or directory, and replaces the one that has the new name. If the replaced one is not open, the caller must
+    /// [forget](Self::forget) it.
     pub(super) fn rename(
         &mut self,
         space: &mut dyn Space,
@@ -290,7 +293,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether a directory lies in another one, or is it; an error, if it lies too deep to tell.
+    /// Returns whether a directory lies in another one or equals it; fails if it is deeper than [`DEPTH_MAX`].
     pub(super) fn lies_in(&self, directory: Inode, other: Inode) -> Result<bool, FileError> {
         let mut here = directory;
         for _ in 0..=DEPTH_MAX {
@@ -305,7 +308,7 @@ impl Tree {
         Err(FileError::NameTooLong)
     }
 
-    /// Lets go of what has no name any more and is not open.
+    /// Frees a file or directory that has no name any more and is not open.
     pub(super) fn forget(&mut self, inode: Inode) {
         match self.changed.remove(&inode) {
             Some(Changed::File(content)) => {
@@ -317,7 +320,7 @@ impl Tree {
         }
     }
 
-    /// Copies a file's bytes from a place on; how many there were.
+    /// Copies a file's bytes from offset `at` on. Returns how many there were.
     pub(super) fn read(&self, inode: Inode, at: u64, out: &mut [u8]) -> usize {
         match self.changed.get(&inode) {
             Some(Changed::File(content)) => content.read(self.bundle.archive(), at, out),
@@ -326,7 +329,7 @@ impl Tree {
         }
     }
 
-    /// Writes at least a byte to a file from a place on; how much there was room for.
+    /// Writes to a file from offset `at` on. Returns how many bytes there was room for, at least one.
     pub(super) fn write(
         &mut self,
         space: &mut dyn Space,
@@ -342,7 +345,7 @@ impl Tree {
         content.write(archive, at, &bytes[..room_to_end], room, space)
     }
 
-    /// Cuts a file off, or has zeros follow it.
+    /// Truncates a file, or extends it with zeros.
     pub(super) fn set_len(&mut self, space: &mut dyn Space, inode: Inode, len: u64) -> Result<(), FileError> {
         if len > FILE_BYTES_MAX {
             return Err(FileError::TooLarge);
@@ -355,7 +358,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A file's bytes, to be changed.
+    /// Returns a file's content for changes, and charges for it.
     fn content_mut(
         &mut self,
         space: &mut dyn Space,

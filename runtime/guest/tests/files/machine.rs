@@ -1,4 +1,4 @@
-//! The machine's own file system, in a temporary folder, is asked for the same, and has to say the same.
+//! Compares guests' files with the machine's own file system: the same operations on a temporary folder must have the same results.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -6,13 +6,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pinion_guest::files::{FileError, FileKind, Files, Opening, ROOT_DESCRIPTOR, Whence};
+use pinion_guest::files::{FileError, FileKind, Files, Flags, Opening, ROOT_DESCRIPTOR, Whence};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::{Room, archive, contents, files, list};
 
-/// What is asked of both. Files are named by which of those that are open they are.
+/// An operation on both. `file` is an index into the open files.
 #[derive(Debug, Clone)]
 enum Operation {
     Open { path: String, how: Opening },
@@ -33,7 +33,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// Which of the open files it is about.
+    /// Returns the index of the open file that it uses.
     fn file(&self) -> Option<usize> {
         match self {
             Self::Close { file }
@@ -49,7 +49,7 @@ impl Operation {
     }
 }
 
-/// What both have to say alike.
+/// The result of an operation, which must be the same on both sides.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Done,
@@ -58,11 +58,11 @@ enum Answer {
     Stat(FileKind, u64),
     Names(BTreeMap<String, FileKind>),
     Error(i32),
-    /// Nothing is open there.
+    /// No file is open.
     NoFile,
 }
 
-/// One that is open, on both sides.
+/// A file that is open on both sides.
 struct Open {
     descriptor: u32,
     file: File,
@@ -84,7 +84,7 @@ impl Both {
     }
 
     fn place(&self, path: &str) -> PathBuf {
-        // What ends in a slash is to end in one.
+        // Keeps a trailing slash of the path.
         PathBuf::from(format!("{}/{path}", self.folder.path().display()))
     }
 
@@ -130,7 +130,9 @@ impl Both {
             Operation::Stat { path } => {
                 answer(files.stat_at(root, path.as_bytes()), |stat| Answer::Stat(stat.kind, stat.bytes))
             }
-            Operation::StatOpen { .. } => answer(files.stat(opened), |stat| Answer::Stat(stat.kind, stat.bytes)),
+            Operation::StatOpen { .. } => answer(files.stat(opened), |stat| {
+                stat.map_or(Answer::NoFile, |stat| Answer::Stat(stat.kind, stat.bytes))
+            }),
             Operation::List { path } => answer(list(files, path), Answer::Names),
             Operation::CreateDirectory { path } => answer(files.create_directory(room, root, path.as_bytes()), done),
             Operation::RemoveDirectory { path } => answer(files.remove_directory(room, root, path.as_bytes()), done),
@@ -167,7 +169,7 @@ impl Both {
         }
     }
 
-    /// Whether both have the same everywhere.
+    /// Asserts that both have the same files with the same bytes.
     fn compare(&mut self) {
         let mut folders = vec![String::new()];
         while let Some(folder) = folders.pop() {
@@ -227,8 +229,9 @@ fn stat(metadata: &fs::Metadata) -> Answer {
 
 fn open(place: &Path, how: Opening) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    let Opening { read, write, append, create, exclusive, truncate, directory } = how;
-    // By the flags themselves, as std refuses some of them together.
+    let Opening { read, write, flags, create, exclusive, truncate, directory } = how;
+    let append = flags.has(Flags::APPEND);
+    // The raw flags, because std refuses some combinations.
     let mut flags = 0;
     for (flag, is_set) in [
         (libc::O_APPEND, append),
@@ -286,7 +289,7 @@ fn path() -> impl Strategy<Value = String> {
             if goes_back && names.len() > 1 && names[0] != "." {
                 names.insert(1, "..");
             }
-            // What the last dots of a path mean is asked elsewhere.
+            // Paths that end in dots are tested elsewhere.
             if names.last().is_some_and(|name| *name == "." || *name == "..") {
                 names.push("a");
             }
@@ -301,9 +304,9 @@ fn opening() -> impl Strategy<Value = Opening> {
         |(write, append, create, exclusive, truncate, directory)| Opening {
             read: true,
             write,
-            append,
+            flags: if append { Flags::APPEND } else { Flags::default() },
             create,
-            // Without create it means nothing, and truncate of what is only read is nobody's promise.
+            // O_EXCL without O_CREAT and O_TRUNC with O_RDONLY are undefined in POSIX.
             exclusive: exclusive && create,
             truncate: truncate && write,
             directory,
@@ -336,12 +339,12 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 impl Both {
-    /// Whether the machine and we have agreed to differ: where it appends, a place is not looked at; and of directories, which std
-    /// opens, it says other things when they are read or sought in.
+    /// Returns whether the two differ by design in an operation. The machine ignores the offset of a write to a file opened with O_APPEND.
+    /// It reports other errors for seeks and writes in directories, which std can open.
     fn differ(&self, operation: &Operation) -> bool {
         let open = |file: &usize| self.open.get(file % self.open.len().max(1));
         match operation {
-            Operation::WriteAt { file, .. } if open(file).is_some_and(|open| open.how.append) => true,
+            Operation::WriteAt { file, .. } if open(file).is_some_and(|open| open.how.flags.has(Flags::APPEND)) => true,
             Operation::Seek { file, .. }
             | Operation::Write { file, .. }
             | Operation::WriteAt { file, .. }

@@ -1,15 +1,16 @@
-//! The file system of guests: against an independent reference, at its bounds, and what it is made of.
+//! The file system of guests: compared with the machine's own, at its limits, and the archives that it is read from.
 
 mod bounds;
 mod bundles;
+mod descriptors;
 mod machine;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pinion_guest::files::{Bundle, FileError, FileKind, Files, Opening, ROOT_DESCRIPTOR, Space};
+use pinion_guest::files::{Bundle, FileError, FileKind, Files, Flags, Opening, ROOT_DESCRIPTOR, Space};
 
-/// Takes whatever is charged, and knows how much that is.
+/// Grants any charge and records it.
 #[derive(Default)]
 pub(crate) struct Room {
     pub(crate) bytes: u64,
@@ -22,7 +23,7 @@ impl Space for Room {
     }
 }
 
-/// What was deployed: paths, and of files the bytes.
+/// The deployed files: paths, and the bytes of files.
 pub(crate) const DEPLOYED: [(&str, Option<&[u8]>); 9] = [
     ("a", None),
     ("a/b", None),
@@ -60,7 +61,7 @@ pub(crate) fn files() -> Files {
 pub(crate) const READ: Opening = Opening {
     read: true,
     write: false,
-    append: false,
+    flags: Flags(0),
     create: false,
     exclusive: false,
     truncate: false,
@@ -82,14 +83,14 @@ pub(crate) fn contents(files: &mut Files, path: &str) -> Vec<u8> {
     all
 }
 
-/// What is in a directory, by a buffer in which hardly a name has room.
+/// Lists a directory with a buffer that hardly has room for a name.
 pub(crate) fn list(files: &mut Files, path: &str) -> Result<BTreeMap<String, FileKind>, FileError> {
     let how = Opening { read: true, directory: true, ..Opening::default() };
     let directory = files.open(&mut Room::default(), ROOT_DESCRIPTOR, path.as_bytes(), how)?;
     let mut names = BTreeMap::new();
-    let mut cookie = 0;
+    let (mut cookie, mut room) = (0, 70);
     loop {
-        let mut out = [0; 70];
+        let mut out = vec![0; room];
         let filled = files.read_directory(directory, cookie, &mut out)?;
         let mut at = 0;
         while let Some(entry) = Entry::of(&out[at..filled]) {
@@ -102,7 +103,9 @@ pub(crate) fn list(files: &mut Files, path: &str) -> Result<BTreeMap<String, Fil
         if filled < out.len() {
             break;
         }
-        assert!(at > 0, "a name of a few bytes has room");
+        if at == 0 {
+            room *= 2;
+        }
     }
     files.close(directory)?;
     Ok(names)
@@ -115,7 +118,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The entry at the start, if all of it is there.
+    /// Returns the first entry, if it is complete.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let cookie = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let len = u32::from_le_bytes(bytes.get(16..20)?.try_into().ok()?) as usize;

@@ -1,6 +1,7 @@
-//! Frames of both versions of IP, by who sends what to whom. Their checksums are zero, as the firewall leaves those to others.
+//! Frames of both IP versions, by addresses, ports and protocol. Their checksums are zero, as the firewall does not
+//! check them.
 
-#![allow(dead_code)] // each test uses some
+#![allow(dead_code)] // each test uses a part
 
 use core::net::IpAddr;
 
@@ -33,14 +34,14 @@ pub(crate) fn echo(from: &str, to: &str, kind: [u8; 2], id: u16) -> Frame {
     packet(from, to, [1, 58], &[kind, 0, 0, 0, id[0], id[1], 0, 1])
 }
 
-/// That a packet did not reach its destination, with its first bytes.
+/// Returns an ICMP error that a packet did not reach its destination; it quotes the packet's first bytes.
 pub(crate) fn error(from: &str, to: &str, about: &Frame) -> Frame {
     let header = if is_v6(from) { 40 } else { 20 };
     let kind = if is_v6(from) { 1 } else { 3 };
     packet(from, to, [1, 58], &[&[kind, 0, 0, 0, 0, 0, 0, 0][..], &about[14..14 + header + 8]].concat())
 }
 
-/// An IPv4 packet in two parts: what is behind the first 16 bytes of its payload is the second.
+/// Splits an IPv4 packet into two fragments: the second starts after the first 16 bytes of the payload.
 pub(crate) fn fragments(whole: &Frame, id: u16) -> [Frame; 2] {
     let part = |start: usize, end: usize, flags: u16| {
         let mut frame = [&whole[..34], &whole[34 + start..34 + end]].concat();

@@ -2,6 +2,7 @@
 
 #![cfg(not(target_family = "wasm"))]
 
+mod connections;
 mod model;
 mod support;
 mod translation;

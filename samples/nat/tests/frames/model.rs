@@ -1,4 +1,4 @@
-//! The translator against a model of it: a list of mappings that is searched, and frames made anew.
+//! The translator compared with a model: a list of mappings that is searched, and frames that are built anew.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +15,7 @@ const TABLE: usize = 8;
 const UDP_S: u64 = 300;
 const ICMP_S: u64 = 60;
 
-/// One mapping, as the model has it.
+/// A mapping in the model.
 #[derive(Clone, Debug)]
 struct Mapping {
     is_echo: bool,
@@ -35,7 +35,7 @@ impl Model {
         if is_echo { ICMP_S } else { UDP_S }
     }
 
-    /// Checks what became of a packet from inside, and learns the port that it was given.
+    /// Checks the outcome of a packet from inside, and learns its outside port.
     fn sent(&mut self, is_echo: bool, inside: End, outcome: Outcome, bytes: &[u8], payload: &[u8]) {
         let until_s = self.now_s + Self::timeout_s(is_echo);
         let used: Vec<_> = self.mappings.iter().filter(|it| it.is_echo == is_echo).map(|it| it.port).collect();
@@ -59,7 +59,7 @@ impl Model {
         assert_eq!(bytes, frame(&out(is_echo, (OUTSIDE, port), payload)));
     }
 
-    /// Checks what became of a packet from outside.
+    /// Checks the outcome of a packet from outside.
     fn received(&self, is_echo: bool, port: u16, outcome: Outcome, bytes: &[u8], payload: &[u8]) {
         match self.mappings.iter().find(|it| it.is_echo == is_echo && it.port == port) {
             None => assert_eq!(outcome, Outcome::Dropped),

@@ -1,4 +1,4 @@
-//! Frames made from scratch, with checksums computed and never updated: the oracle for those that were translated.
+//! Frames built from scratch, with computed checksums: the oracle for translated frames.
 
 use std::net::Ipv4Addr;
 
@@ -48,7 +48,7 @@ pub(crate) fn tcp(from: End, to: End, flags: u8, payload: &[u8]) -> Vec<u8> {
     ip(from.0, to.0, TCP, &segment)
 }
 
-/// An ICMP message: the word behind the checksum, and what follows.
+/// Returns an ICMP message: `word` follows the checksum, and `payload` that.
 pub(crate) fn icmp(from: Ipv4Addr, to: Ipv4Addr, kind: u8, word: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut message = [&[kind, 0, 0, 0][..], &word, payload].concat();
     let sum = checksum::of(&message);
@@ -79,7 +79,7 @@ pub(crate) fn frame(datagram: &[u8]) -> Vec<u8> {
     [&MACS[..], &[8, 0], datagram].concat()
 }
 
-/// The source of a translated frame, and its destination.
+/// Returns source and destination of a translated frame.
 pub(crate) fn ends(frame: &[u8]) -> (End, End) {
     let address = |at: usize| Ipv4Addr::new(frame[at], frame[at + 1], frame[at + 2], frame[at + 3]);
     let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);

@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use crate::support::*;
 use nat::Nat;
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
+use pinion_sdk::Heading;
+use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
 use proptest::prelude::*;
 
 const CONFIG: &str = r#"
@@ -29,7 +30,7 @@ fn pass(nat: &mut Harness<Nat>, datagram: &[u8]) -> (Outcome, Vec<u8>) {
     (verdict.outcome, verdict.bytes)
 }
 
-/// The port by which a host's datagrams appear outside.
+/// Returns the outside port of a host's datagrams.
 fn port_of(nat: &mut Harness<Nat>, from: End) -> u16 {
     let (outcome, bytes) = pass(nat, &udp(from, (PEER, 53), b"hello"));
     assert_eq!(outcome, OUT);
@@ -50,7 +51,7 @@ fn a_datagram_goes_out_by_a_port_and_its_answer_comes_back() {
 }
 
 #[test]
-fn one_end_inside_has_one_port_whoever_it_speaks_to_and_two_have_two() {
+fn an_inside_end_has_one_port_for_all_peers_and_two_ends_have_two() {
     let mut nat = nat(CONFIG);
     let port = port_of(&mut nat, (HOST, 5000));
     let (_, bytes) = pass(&mut nat, &udp((HOST, 5000), end("192.0.2.1:99"), b"x"));
@@ -99,7 +100,7 @@ fn a_ping_is_answered_and_its_identifier_translated() {
 }
 
 #[test]
-fn an_error_from_outside_reaches_who_has_sent_what_it_quotes() {
+fn an_error_from_outside_reaches_the_sender_of_the_quoted_packet() {
     let router = Ipv4Addr::new(192, 0, 2, 254);
     for kind in [3, 11, 12] {
         for shown in [28, 29, 33, 40, 60] {
@@ -124,6 +125,30 @@ fn an_error_from_outside_reaches_who_has_sent_what_it_quotes() {
 }
 
 #[test]
+fn an_error_that_quotes_a_first_fragment_is_translated_and_one_about_a_later_one_is_not() {
+    let mut nat = nat(CONFIG);
+    let port = port_of(&mut nat, (HOST, 5000));
+    let parts = |from: End, fragment| ip_part(from.0, PEER, UDP, fragment, &udp(from, (PEER, 53), &[5; 64])[20..60]);
+    let with_options = |datagram: Vec<u8>| {
+        let mut header = [&[0x46, 0, 0, 64], &datagram[4..10], &[0, 0], &datagram[12..20], &[1; 4]].concat();
+        let sum = pinion_sdk::checksum::of(&header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        [&header[..], &datagram[20..]].concat()
+    };
+    let (outside, inside) = (parts((OUTSIDE, port), [0x20, 0]), parts((HOST, 5000), [0x20, 0]));
+    for (outside, inside) in [(outside.clone(), inside.clone()), (with_options(outside), with_options(inside))] {
+        for shown in [32, 60, outside.len()] {
+            let told = pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &outside[..shown]));
+            assert_eq!(told, (IN, frame(&icmp(PEER, HOST, 3, [0; 4], &inside[..shown]))), "{shown} bytes shown");
+        }
+    }
+    for fragment in [[0x20, 1], [0, 5]] {
+        let later = parts((OUTSIDE, port), fragment);
+        assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &later)).0, Outcome::Dropped);
+    }
+}
+
+#[test]
 fn an_error_from_inside_quotes_what_was_sent_to_the_outside_address() {
     let mut nat = nat(CONFIG);
     let port = port_of(&mut nat, (HOST, 5000));
@@ -137,7 +162,7 @@ fn an_error_from_inside_quotes_what_was_sent_to_the_outside_address() {
 }
 
 #[test]
-fn errors_about_what_nobody_sent_and_redirects_are_dropped() {
+fn errors_about_packets_that_were_not_sent_and_redirects_are_dropped() {
     let mut nat = nat(CONFIG);
     let port = port_of(&mut nat, (HOST, 5000));
     let known = udp((OUTSIDE, port), (PEER, 53), b"x");
@@ -187,7 +212,7 @@ fn a_first_fragment_is_translated_and_later_ones_are_dropped_and_counted() {
 }
 
 #[test]
-fn what_goes_neither_in_nor_out_is_dropped() {
+fn packets_that_go_neither_in_nor_out_are_dropped() {
     let mut nat = nat(CONFIG);
     let from = (HOST, 5000);
     for datagram in [
@@ -195,8 +220,8 @@ fn what_goes_neither_in_nor_out_is_dropped() {
         udp((PEER, 53), end("198.51.100.1:53"), b"outside to outside"),
         udp(from, end("224.0.0.1:53"), b"to a group"),
         udp(from, end("255.255.255.255:53"), b"to all"),
-        udp((PEER, 53), (OUTSIDE, 5000), b"to nobody"),
-        udp((PEER, 53), (OUTSIDE, 80), b"to a port that is never given"),
+        udp((PEER, 53), (OUTSIDE, 5000), b"no mapping"),
+        udp((PEER, 53), (OUTSIDE, 80), b"to a port that is never used"),
         ip(HOST, PEER, 47, &[0; 20]),
         icmp(HOST, PEER, 13, [0; 4], &[0; 12]),
     ] {
@@ -233,7 +258,7 @@ fn neither_a_table_nor_a_host_has_more_mappings_than_it_may() {
     assert_eq!(fair.function().mapping_count(), 1, "those that have ended are no longer counted");
 }
 
-/// Whether a mapping is there after a time in which nothing came: an answer finds its way then.
+/// Returns whether a mapping still exists after a time without packets: an answer passes then.
 fn lasts(nat: &mut Harness<Nat>, answer: &[u8], seconds: u64) -> bool {
     advance_clock_ns(seconds * SECOND_NS);
     pass(nat, answer).0 == IN
@@ -290,6 +315,199 @@ fn a_connection_lasts_for_two_hours_once_it_is_there_and_four_minutes_before_and
     assert!(!lasts(&mut nat, &tcp(to, outside, ACK, b""), 240));
 }
 
+/// Establishes a connection between two ends, with both sides' SYNs acknowledged; returns its outside end.
+fn establish(nat: &mut Harness<Nat>, from: End, to: End) -> End {
+    let (outcome, bytes) = pass(nat, &tcp(from, to, SYN, b""));
+    assert_eq!(outcome, OUT);
+    let outside = ends(&bytes).0;
+    assert_eq!(pass(nat, &tcp(to, outside, SYN | ACK, b"")).0, IN);
+    assert_eq!(pass(nat, &tcp(from, to, ACK, b"")).0, OUT);
+    outside
+}
+
+#[test]
+fn one_connection_of_a_port_does_not_shorten_the_time_of_another() {
+    let (from, to, other) = ((HOST, 4000), (PEER, 443), end("192.0.2.80:80"));
+    type Happening<'a> = &'a dyn Fn(&mut Harness<Nat>, End);
+    let others: [Happening<'_>; 5] = [
+        &|nat, _| assert_eq!(pass(nat, &tcp(from, other, SYN, b"")).0, OUT),
+        &|nat, outside| {
+            assert_eq!(establish(nat, from, other), outside, "one mapping for all peers");
+            assert_eq!(pass(nat, &tcp(other, outside, RST, b"")).0, IN);
+        },
+        &|nat, outside| {
+            let _ = establish(nat, from, other);
+            assert_eq!(pass(nat, &tcp(from, other, FIN | ACK, b"")).0, OUT);
+            assert_eq!(pass(nat, &tcp(other, outside, FIN | ACK, b"")).0, IN);
+        },
+        // Segments of other hosts, which may come to the port.
+        &|nat, outside| assert_eq!(pass(nat, &tcp(other, outside, RST, b"")).0, IN),
+        &|nat, outside| assert_eq!(pass(nat, &tcp((PEER, 444), outside, SYN, b"")).0, IN),
+    ];
+    for (number, happens) in others.into_iter().enumerate() {
+        let mut nat = nat(CONFIG);
+        let outside = establish(&mut nat, from, to);
+        happens(&mut nat, outside);
+        assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439), "case {number}");
+        assert_eq!(nat.function().connection_count(), 1, "case {number}");
+        assert!(!lasts(&mut nat, &tcp(to, outside, ACK, b""), 1), "case {number}");
+    }
+}
+
+#[test]
+fn a_mapping_lasts_as_long_as_the_last_of_its_connections() {
+    let (from, first, second) = ((HOST, 4000), (PEER, 443), end("192.0.2.80:80"));
+    let mut nat = nat(CONFIG);
+    let outside = establish(&mut nat, from, first);
+    advance_clock_ns(7000 * SECOND_NS);
+    assert_eq!(establish(&mut nat, from, second), outside);
+    assert!(lasts(&mut nat, &tcp(second, outside, ACK, b""), 7439));
+    assert_eq!((nat.function().connection_count(), nat.function().mapping_count()), (1, 1));
+    assert!(!lasts(&mut nat, &tcp(second, outside, ACK, b""), 1));
+    assert_eq!((nat.function().connection_count(), nat.function().mapping_count()), (0, 0));
+}
+
+#[test]
+fn a_reset_with_a_guessed_sequence_number_ends_no_connection() {
+    let (from, to) = ((HOST, 4000), (PEER, 443));
+    for (guess, lasts_long) in [([0x40, 0, 0, 0], true), ([1, 2, 3, 5], false)] {
+        let mut nat = nat(CONFIG);
+        let outside = establish(&mut nat, from, to);
+        let mut reset = frame(&tcp(to, outside, RST, b""));
+        reset[38..42].copy_from_slice(&guess);
+        assert_eq!(nat.deliver(&[&reset])[0].outcome, IN, "its receiver judges it");
+        assert_eq!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439), lasts_long);
+    }
+}
+
+#[test]
+fn both_ends_may_begin_a_connection_at_once_and_one_outside_may_begin_to_a_port_that_is_mapped() {
+    let (from, to, other) = ((HOST, 4000), (PEER, 443), end("192.0.2.80:80"));
+    let mut nat = nat(CONFIG);
+    let outside = ends(&pass(&mut nat, &tcp(from, to, SYN, b"")).1).0;
+    assert_eq!(pass(&mut nat, &tcp(to, outside, SYN, b"")).0, IN);
+    assert_eq!(pass(&mut nat, &tcp(from, to, SYN | ACK, b"")).0, OUT);
+    assert_eq!(pass(&mut nat, &tcp(to, outside, SYN | ACK, b"")).0, IN);
+    assert_eq!(pass(&mut nat, &tcp(from, to, ACK, b"")).0, OUT);
+    assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7000));
+    // RFC 5382, REQ-3. The answer of the inside host begins the connection, and prolongs the mapping.
+    assert_eq!(pass(&mut nat, &tcp(other, outside, SYN, b"")).0, IN);
+    assert_eq!(nat.function().connection_count(), 1);
+    assert_eq!(pass(&mut nat, &tcp(from, other, SYN | ACK, b"")).0, OUT);
+    assert_eq!(pass(&mut nat, &tcp(other, outside, ACK, b"")).0, IN);
+    assert_eq!(pass(&mut nat, &tcp(from, other, ACK, b"answer")).0, OUT);
+    assert!(lasts(&mut nat, &tcp(other, outside, ACK, b""), 7439));
+    assert!(!lasts(&mut nat, &tcp(other, outside, ACK, b""), 1));
+}
+
+#[test]
+fn connections_that_are_not_established_are_evicted_and_established_ones_are_not() {
+    let to = (PEER, 443);
+    for limit in ["mappings_max = 4", "connections_max = 4", "port_min = 2000\nport_max = 2003"] {
+        let mut nat = nat(&format!("{CONFIG}{limit}"));
+        let kept = establish(&mut nat, (HOST, 1), to);
+        for port in 100..200 {
+            assert_eq!(pass(&mut nat, &tcp((HOST, port), to, SYN, b"")).0, OUT, "{limit}");
+        }
+        assert_eq!(pass(&mut nat, &tcp(to, kept, ACK, b"")).0, IN, "{limit}");
+        for port in 2..5 {
+            let _ = establish(&mut nat, (HOST, port), to);
+        }
+        assert_eq!(pass(&mut nat, &tcp((HOST, 5), to, SYN, b"")).0, Outcome::Dropped, "{limit}");
+        assert_eq!(nat.function().counters().no_room, 1, "{limit}");
+        assert_eq!(pass(&mut nat, &tcp(to, kept, ACK, b"")).0, IN, "{limit}");
+        // A closing connection is evicted as well.
+        assert_eq!(pass(&mut nat, &tcp((HOST, 2), to, RST, b"")).0, OUT, "{limit}");
+        let _ = establish(&mut nat, (HOST, 5), to);
+    }
+}
+
+#[test]
+fn no_host_has_more_connections_or_mappings_than_its_share() {
+    let to = |port| (PEER, port);
+    let mut nat = nat(&format!("{CONFIG}connections_per_host_max = 3"));
+    for port in 1..4 {
+        let _ = establish(&mut nat, (HOST, 4000), to(port));
+    }
+    assert_eq!(pass(&mut nat, &tcp((HOST, 4000), to(4), SYN, b"")).0, Outcome::Dropped);
+    assert_eq!(pass(&mut nat, &tcp((HOST, 4001), to(4), SYN, b"")).0, Outcome::Dropped);
+    let _ = establish(&mut nat, end("10.0.0.8:4000"), to(4));
+    assert_eq!(nat.function().counters().no_room, 2);
+    advance_clock_ns(7440 * SECOND_NS);
+    let _ = establish(&mut nat, (HOST, 4000), to(4));
+    // A quarter of all, by default.
+    let mut nat = self::nat(&format!("{CONFIG}mappings_max = 400"));
+    let mapped = (1..=200).filter(|port| pass(&mut nat, &udp((HOST, *port), (PEER, 53), b"x")).0 == OUT).count();
+    assert_eq!(mapped, 100);
+}
+
+#[test]
+fn the_receiving_port_decides_the_side_and_the_source_must_belong_to_it() {
+    let mut nat = nat(&format!("{CONFIG}inside_ports = [1]"));
+    let mut from = |port, datagram: &[u8]| nat.deliver_from(port, &[&frame(datagram)]).remove(0);
+    for number in 0..100 {
+        let forged = (Ipv4Addr::new(10, 1, 2, number), 5000);
+        assert_eq!(from(0, &udp(forged, (PEER, 53), b"x")).outcome, Outcome::Dropped);
+        assert_eq!(from(0, &tcp(forged, (OUTSIDE, 5000), SYN, b"x")).outcome, Outcome::Dropped);
+    }
+    assert_eq!(from(1, &udp((PEER, 53), (OUTSIDE, 5000), b"x")).outcome, Outcome::Dropped);
+    let sent = from(1, &udp((HOST, 5000), (PEER, 53), b"x"));
+    assert_eq!(sent.outcome, OUT);
+    let outside = ends(&sent.bytes).0;
+    assert_eq!(from(0, &udp((PEER, 53), outside, b"x")).outcome, IN);
+    assert_eq!(from(2, &udp((PEER, 53), outside, b"x")).outcome, IN, "what is not the inside's is the outside's");
+    assert_eq!((nat.function().counters().spoofed, nat.function().mapping_count()), (201, 1));
+}
+
+#[test]
+fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
+    let mut nat = nat(&format!("{CONFIG}\n[to_inside]\noutput = 0\n"));
+    let mut pass = |heading, datagram: &[u8]| nat.deliver_heading(heading, 0, &[&frame(datagram)]).remove(0);
+    let sent = pass(Heading::Forward, &udp((HOST, 5000), (PEER, 53), b"x"));
+    let outside = ends(&sent.bytes).0;
+    assert_eq!(sent.outcome, OUT);
+    assert_eq!(pass(Heading::Backward, &udp((PEER, 53), outside, b"x")).outcome, OUT);
+    assert_eq!(pass(Heading::Backward, &udp((HOST, 5001), (PEER, 53), b"x")).outcome, Outcome::Dropped);
+    assert_eq!(pass(Heading::Forward, &udp((PEER, 53), outside, b"x")).outcome, Outcome::Dropped);
+    assert_eq!(nat.function().counters().spoofed, 2);
+    // The router behind it has an inside address, and sends errors from there.
+    let quoted = udp(outside, (PEER, 53), b"x");
+    let error = frame(&icmp(Ipv4Addr::new(10, 0, 0, 254), OUTSIDE, 11, [0; 4], &quoted));
+    let told = nat.deliver_reply(Heading::Backward, 0, &[&error]).remove(0);
+    assert_eq!((told.outcome, ends(&told.bytes).1.0), (OUT, HOST));
+}
+
+#[test]
+fn without_a_configured_side_sources_are_believed_and_a_second_port_is_warned_about() {
+    let mut nat = nat(CONFIG);
+    let sent = frame(&udp((HOST, 5000), (PEER, 53), b"x"));
+    for port in [0, 1, 1, 2] {
+        assert_eq!(nat.deliver_from(port, &[&sent])[0].outcome, OUT);
+    }
+    let lines = take_log();
+    assert!(
+        lines.len() == 1
+            && lines[0]
+                .1
+                .contains("come by the node's ports 0 and 1, so forged ones cannot be detected: set `inside_ports`"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn an_instance_is_kept_for_as_long_as_it_remembers_a_mapping() {
+    let mut nat = nat(CONFIG);
+    assert_eq!(pass(&mut nat, &udp((PEER, 53), (OUTSIDE, 5000), b"x")).0, Outcome::Dropped);
+    assert_eq!(kept_until_ns(), None);
+    let _ = port_of(&mut nat, (HOST, 5000));
+    assert_eq!(kept_until_ns(), Some(300 * SECOND_NS));
+    let outside = establish(&mut nat, (HOST, 4000), (PEER, 443));
+    assert_eq!(kept_until_ns(), Some(7440 * SECOND_NS));
+    advance_clock_ns(1000 * SECOND_NS);
+    assert_eq!(pass(&mut nat, &tcp((PEER, 443), outside, RST, b"")).0, IN);
+    assert_eq!(kept_until_ns(), Some(1240 * SECOND_NS));
+}
+
 #[test]
 fn of_several_outside_addresses_a_host_has_one() {
     let mut nat = nat("inside = [\"10.0.0.0/8\"]\noutside = [\"203.0.113.1\", \"203.0.113.2\"]");
@@ -325,7 +543,7 @@ fn what_is_dropped_is_logged_at_most_every_ten_seconds() {
     advance_clock_ns(10 * SECOND_NS);
     let _ = pass(&mut nat, &stray);
     let line = take_log().remove(0).1;
-    assert!(line.contains("3 that belong to nothing"), "{line}");
+    assert!(line.contains("3 without a mapping"), "{line}");
 }
 
 #[test]
@@ -336,11 +554,14 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
         ("inside = [\"10.0.0.0/8\"]\noutside = [\"10.0.0.1\"]", "10.0.0.1 is inside as well"),
         ("inside = [\"10.0.0.0/8\"]\noutside = [\"1.1.1.1\", \"1.1.1.1\"]", "1.1.1.1 is there twice"),
         ("inside = [\"10.0.0.0/40\"]\noutside = [\"1.1.1.1\"]", "inside[0]"),
-        (&format!("{CONFIG}port_min = 9\nport_max = 8"), "ports 9 to 8 are none"),
+        (&format!("{CONFIG}port_min = 9\nport_max = 8"), "ports 9 to 8 are an empty range"),
         (&format!("{CONFIG}mappings_max = 1000000"), "mappings_max is to be 1 to 262144, and is 1000000"),
+        (&format!("{CONFIG}mappings_per_host_max = 0"), "mappings_per_host_max is to be 1 to"),
         (&format!("{CONFIG}port = 9"), "port"),
-        (&format!("{CONFIG}[timeouts_s]\nudp = 0"), "timeouts_s: 0 is none"),
-        (&format!("{CONFIG}[to_inside]\noutput = 16"), "output 16 is none"),
+        (&format!("{CONFIG}[timeouts_s]\nudp = 0"), "timeouts_s: 0 seconds; 1 to "),
+        (&format!("{CONFIG}[timeouts_s]\ntcp_established = 7439"), "tcp_established is 7439; at least 7440 is needed"),
+        (&format!("{CONFIG}connections_max = 0"), "connections_max is to be 1 to 524288, and is 0"),
+        (&format!("{CONFIG}[to_inside]\noutput = 16"), "output 16; 0 to 15 are possible"),
     ] {
         let refusal = Harness::<Nat>::new(config.as_bytes()).err().unwrap().to_string();
         assert!(refusal.contains(reason), "{refusal:?} instead of {reason:?}");

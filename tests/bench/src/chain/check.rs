@@ -1,6 +1,6 @@
-//! The check: what goes through a chain comes out once, unchanged but for its MAC addresses, in order, or is counted as dropped.
+//! The check: each frame that enters a chain comes out once, unchanged except for its MAC addresses, in order, or is counted as dropped.
 //!
-//! The same node and chain as where time is measured, but frames come out of a pipe and go into a file:
+//! Node and chain are the same as in the measurement, but frames come out of a pipe and go into a file:
 //!
 //! ```text
 //!   Feed --(pcap through a pipe)--> net_pcap --> node, chain --> net_pcap --> file of frames
@@ -8,8 +8,8 @@
 //!     '---------------------------- judge: every frame ----------------------------'
 //! ```
 //!
-//! The device waits inside its driver when the pipe is empty, and with it the gateway's core. So before and after the frames,
-//! fillers flow, slowly, that the node drops as not meant for it.
+//! The device blocks inside its driver when the pipe is empty, and with it the gateway's core. Before and after the frames, the feed
+//! therefore writes fillers slowly, which the node drops as not addressed to it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -28,24 +28,24 @@ use super::frames::{self, FLOWS, Identity};
 use super::pinion::ChainNode;
 use crate::figure::Run;
 
-/// How many frames pass each chain.
+/// The number of frames that pass each chain.
 pub(super) const FRAMES: u64 = 100_000;
-/// Fillers at a time, at least what the gateway takes in a burst; and how long after them the next follow.
+/// The number of fillers at a time, at least the gateway's burst, and the time until the next ones.
 const FILLERS: usize = 128;
 const FILLER_INTERVAL: Duration = Duration::from_micros(500);
-/// How long the node may take to be done with all frames.
+/// The longest time until the node has processed all frames.
 const DONE_MAX: Duration = Duration::from_secs(20);
 
-/// What became of the frames.
+/// What happened to the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checked {
-    /// Came out right.
+    /// Came out as expected.
     pub(super) arrived: u64,
-    /// Did not come out, and the node has counted each.
+    /// Did not come out; the node has counted each.
     pub(super) dropped: u64,
 }
 
-/// Sends frames through a chain; an error is a sentence about the first thing that was not right.
+/// Sends frames through a chain. An error is a sentence about the first fault.
 pub(super) fn check(run: &Run, size: u16, length: usize) -> anyhow::Result<Checked> {
     let folder = tempfile::tempdir()?;
     let (pipe, out) = (folder.path().join("in"), folder.path().join("out.pcap"));
@@ -65,16 +65,16 @@ pub(super) fn check(run: &Run, size: u16, length: usize) -> anyhow::Result<Check
     Ok(Checked { arrived, dropped: FRAMES - arrived })
 }
 
-/// What the node has counted of the frames, fillers left out.
+/// The node's counts of the frames, without the fillers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Account {
-    /// The port received them.
+    /// Received by the port.
     received: u64,
-    /// The device lost them, fillers included.
+    /// Lost by the device, fillers included.
     missed: u64,
     /// Dropped by the gateway, the MMA or a function.
     dropped: u64,
-    /// The port sent them.
+    /// Sent by the port.
     sent: u64,
 }
 
@@ -94,7 +94,7 @@ impl Account {
         }
     }
 
-    /// Whether each of the frames has been sent or counted as dropped.
+    /// Returns whether each of the frames has been sent or counted as dropped.
     fn is_complete(&self) -> bool {
         let lost_by_device = FRAMES.saturating_sub(self.received);
         self.received <= FRAMES && lost_by_device <= self.missed && self.sent + self.dropped == self.received
@@ -116,7 +116,7 @@ fn await_account(chain: &mut ChainNode) -> anyhow::Result<Account> {
     }
 }
 
-/// Sees all frames that come out of a chain.
+/// Checks all frames that come out of a chain.
 struct Judge {
     size: u16,
     length: usize,
@@ -140,7 +140,7 @@ impl Judge {
         }
     }
 
-    /// Sequence numbers that grow within each flow: in order, and none twice.
+    /// Returns a fault unless sequence numbers grow within each flow, which means in order and without duplicates.
     fn fault_of(&mut self, frame: &[u8]) -> Option<String> {
         let position = self.arrived;
         let Some(identity) = Identity::of(frame).filter(|identity| identity.sequence < FRAMES) else {
@@ -155,7 +155,7 @@ impl Judge {
         (!is_next).then(|| format!("number {sequence} of flow {flow} came after number {}", last.unwrap_or_default()))
     }
 
-    /// How many came out, if all of them were right.
+    /// Returns how many came out, if all of them were right.
     fn arrived(self) -> anyhow::Result<u64> {
         match self.first_fault {
             None => Ok(self.arrived),
@@ -164,7 +164,7 @@ impl Judge {
     }
 }
 
-/// Writes into the pipe: fillers, the frames when told to, fillers again.
+/// Writes into the pipe: fillers, the frames when told to, then fillers again.
 struct Feed {
     orders: Arc<Orders>,
     thread: JoinHandle<anyhow::Result<()>>,
@@ -179,7 +179,7 @@ struct Orders {
 impl Feed {
     fn start(path: &Path, size: u16) -> anyhow::Result<Self> {
         rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).context("a pipe")?;
-        // With both ends open here, opening and writing never waits for a node that may not come.
+        // With both ends open here, opening and writing never wait for a node that may not come.
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let pipe = File::from(rustix::fs::open(path, flags, Mode::empty()).context("a pipe")?);
         let orders = Arc::<Orders>::default();
@@ -188,12 +188,12 @@ impl Feed {
         Ok(Self { orders, thread })
     }
 
-    /// Has the frames follow.
+    /// Makes the frames follow.
     fn send(&self) {
         self.orders.send.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the pipe: the device comes to the end of its file.
+    /// Closes the pipe: the device reaches the end of its file.
     fn end(self) -> anyhow::Result<()> {
         self.orders.end.store(true, Ordering::Relaxed);
         match self.thread.join() {
@@ -219,7 +219,7 @@ fn feed(mut pipe: File, size: u16, orders: &Orders) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes all, unless told to end.
+/// Writes all bytes, unless told to end.
 fn write(pipe: &mut File, mut bytes: &[u8], orders: &Orders) -> anyhow::Result<()> {
     while !bytes.is_empty() && !orders.end.load(Ordering::Relaxed) {
         match pipe.write(bytes) {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_has_lost_counts_as_lost() {
+    fn frames_lost_by_the_device_count_as_lost() {
         let drops = [("not-for-us", 500), ("missed-by-device", 4)];
         assert!(Account::new(&port(FRAMES + 496, FRAMES - 4, &drops), 0).is_complete());
         assert!(!Account::new(&port(FRAMES + 495, FRAMES - 5, &drops), 0).is_complete());

@@ -4,20 +4,20 @@
 //!   Ethernet: to the node, from the client | IPv4 | UDP, one source port per flow | flow, sequence number, filling
 //! ```
 //!
-//! Every byte of a frame follows from its size, flow and sequence number, so whoever sees one can tell whether it is right.
+//! Every byte of a frame follows from its size, flow and sequence number, so each frame can be checked on its own.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
 
-/// The address that `net_pcap` gives to its first port.
+/// The MAC address that `net_pcap` gives to its first port.
 pub(super) const NODE_MAC: [u8; 6] = [0x02, 0x70, 0x63, 0x61, 0x70, 0x00];
-/// Where frames are sent to.
+/// The address that frames are sent to.
 pub(super) const NODE_ADDRESS: &str = "10.77.0.2";
-/// How many flows there are.
+/// The number of flows.
 pub(super) const FLOWS: u32 = 16;
-/// What identifies a frame begins after these headers: Ethernet, IPv4, UDP.
+/// The frame's identity begins after these headers: Ethernet, IPv4, UDP.
 const HEADERS_BYTES: usize = 14 + 20 + 8;
 /// The shortest frame: the headers, a flow and a sequence number, and no less than Ethernet allows.
 pub(super) const SIZE_MIN: u16 = 60;
@@ -29,7 +29,7 @@ const OTHER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
 const FIRST_SOURCE_PORT: u16 = 10_000;
 const DESTINATION_PORT: u16 = 9;
 
-/// Which frame it is.
+/// The identity of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) flow: u32,
@@ -37,12 +37,12 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The frames of a source that takes turns among its flows.
+    /// Returns the frames of a source that rotates through its flows.
     pub(super) fn nth(number: u64) -> Self {
         Self { flow: (number % u64::from(FLOWS)) as u32, sequence: number / u64::from(FLOWS) }
     }
 
-    /// The frame, as it is sent to the node.
+    /// Returns the frame as it is sent to the node.
     pub(super) fn frame(self, size: u16) -> Vec<u8> {
         let size = usize::from(size);
         let mut frame = Vec::with_capacity(size);
@@ -60,7 +60,7 @@ impl Identity {
         frame
     }
 
-    /// Which frame this claims to be, if it has room for a claim and names a flow that there is.
+    /// Returns the identity that this frame states, if the frame is long enough and names an existing flow.
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
         let flow = frame.get(HEADERS_BYTES..HEADERS_BYTES + 4)?;
         let sequence = frame.get(HEADERS_BYTES + 4..HEADERS_BYTES + 12)?;
@@ -69,7 +69,7 @@ impl Identity {
         (flow < FLOWS).then_some(Self { flow, sequence })
     }
 
-    /// The frame as it has to come out of so many functions that swap its MAC addresses.
+    /// Returns the frame as it must be after so many functions that swap its MAC addresses.
     pub(super) fn frame_after(self, size: u16, swaps: usize) -> Vec<u8> {
         let mut frame = self.frame(size);
         if swaps % 2 == 1 {
@@ -79,7 +79,7 @@ impl Identity {
     }
 }
 
-/// A frame for another station: the node drops it as `not-for-us`.
+/// Returns a frame for another station: the node drops it as `not-for-us`.
 pub(super) fn filler() -> Vec<u8> {
     let mut frame = Identity { flow: 0, sequence: 0 }.frame(SIZE_MIN);
     frame[..6].copy_from_slice(&OTHER_MAC);
@@ -107,13 +107,13 @@ fn checksum(header: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// What a pcap file of Ethernet frames begins with, in this machine's byte order.
+/// Returns the header of a pcap file of Ethernet frames, in this machine's byte order.
 pub(super) fn pcap_header() -> Vec<u8> {
     let words = [MAGIC_MICROSECONDS, 0x0004_0002, 0, 0, 65_535, 1];
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Adds a frame to the bytes of a pcap file.
+/// Appends a frame to the bytes of a pcap file.
 pub(super) fn add_record(file: &mut Vec<u8>, frame: &[u8]) {
     let len = frame.len() as u32;
     file.extend([0, 0, len, len].iter().flat_map(|word| word.to_ne_bytes()));
@@ -132,7 +132,7 @@ const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const PCAP_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 16;
 
-/// Hands the frames of a pcap file to `take`, in their order.
+/// Passes the frames of a pcap file to `take`, in their order.
 pub(super) fn for_each_frame(file: &[u8], mut take: impl FnMut(&[u8])) -> anyhow::Result<()> {
     let magic = file.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     anyhow::ensure!(
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_has_its_size_and_tells_which_it_is() {
+    fn a_frame_has_its_size_and_identity() {
         for size in [SIZE_MIN, 64, 1024, SIZE_MAX] {
             let identity = Identity { flow: 3, sequence: 70_000 };
             let frame = identity.frame(size);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_frame_and_one_of_no_flow_are_nobodys() {
+    fn a_short_frame_and_one_without_a_flow_have_no_identity() {
         assert_eq!(Identity::of(&[0; 50]), None);
         assert_eq!(Identity::of(&Identity { flow: FLOWS, sequence: 0 }.frame(64)), None);
     }

@@ -11,11 +11,11 @@ use anyhow::{Context, bail, ensure};
 use super::{Source, WARM_UP};
 use crate::figure::Run;
 
-/// DPDK's rings and caches want more than are ever under way; fewer buffers stay in the caches better.
+/// DPDK's rings and caches need more buffers than are ever in flight; with fewer buffers more of them stay in the caches.
 const BUFFERS: u32 = 8192;
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// Millions of packets that testpmd forwards per second, by its own counters and its own clock.
+/// Returns how many millions of packets testpmd forwards per second, by its own counters and its own clock.
 pub(super) fn measure(run: &Run, source: &Source) -> anyhow::Result<f64> {
     let mut testpmd = Testpmd::start(run, source)?;
     testpmd.transmitted_per_second().context("testpmd did not start to forward")?;
@@ -38,7 +38,7 @@ impl Testpmd {
     fn start(run: &Run, source: &Source) -> anyhow::Result<Self> {
         let (first, second) = (run.cores.first, run.cores.second);
         let mut command = Command::new("setpriv");
-        // Were this process killed, testpmd would stay. And it would keep its answers to itself until it has many of them.
+        // Otherwise testpmd would outlive this process if that is killed. With line buffering, its answers come at once.
         command.args(["--pdeathsig", "KILL", "stdbuf", "--output=L", "dpdk-testpmd"]);
         command.arg(format!("--lcores=0@{second},1@{first}")).args(super::eal_arguments("testpmd", source));
         command.args(["--", "--interactive", "--auto-start", "--forward-mode=macswap", "--nb-cores=1"]);
@@ -53,7 +53,7 @@ impl Testpmd {
         Ok(Self { process, commands, lines })
     }
 
-    /// Packets that it has transmitted per second since it was last asked. testpmd takes both times itself.
+    /// Returns how many packets it has transmitted per second since the last call. testpmd itself measures the time.
     fn transmitted_per_second(&mut self) -> anyhow::Result<f64> {
         self.say("show port stats 0")?;
         let line = self.line_with("Tx-pps:")?;
@@ -100,7 +100,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// The number behind a name, in a line of testpmd's forward statistics.
+/// Returns the number after a name, in a line of testpmd's forward statistics.
 fn forward_count(line: &str, name: &str) -> anyhow::Result<u64> {
     let number = line.split_once(name).and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
     number.with_context(|| format!("testpmd's {line:?} has no {name}"))

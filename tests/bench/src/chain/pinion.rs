@@ -14,15 +14,15 @@ use super::{Source, WARM_UP};
 use crate::figure::Run;
 use crate::node_api::NodeApi;
 
-/// What an operator sets for line rate: data-plane threads never sleep, and packets wait for a stage that is behind instead of being
-/// dropped there, after work was spent on them. The pipeline beside it does both. All else is the default.
+/// An operator's settings for line rate: data-plane threads never sleep, and packets wait for a slow stage instead of being dropped there,
+/// after work was spent on them. The peer's pipeline does both. All other settings are the defaults.
 pub(super) const IDLE: &str = "busy";
 pub(super) const HOLD_FRAMES: u32 = 512;
-/// How long a chain instance may take to be there.
+/// The longest wait for a chain instance.
 const READY_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What was measured of a chain.
+/// The results of a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rates {
     /// Millions of frames that left the port per second.
@@ -31,14 +31,14 @@ pub(super) struct Rates {
     pub(super) mma_gbps: f64,
 }
 
-/// A running node with a chain in effect, its only rule sending all UDP to [`NODE_ADDRESS`] there.
+/// A running node with a chain in force. Its only rule sends all UDP to [`NODE_ADDRESS`] there.
 pub(super) struct ChainNode {
     pub(super) node: Node,
     pub(super) api: NodeApi,
 }
 
 impl ChainNode {
-    /// A node whose port is this device.
+    /// Starts a node whose port is this device.
     pub(super) fn start(run: &Run, device: &str, length: usize) -> anyhow::Result<Self> {
         let port = format!("[[port]]\nname = \"lan\"\ndevice = {device:?}\naddresses = [\"{NODE_ADDRESS}/24\"]\n");
         let node = Node::started(&format!("idle = \"{IDLE}\"\n{}{port}", run.cores.node_config()));
@@ -64,12 +64,12 @@ impl ChainNode {
         }
     }
 
-    /// The node's port.
+    /// Returns the status of the node's port.
     pub(super) fn port(&mut self) -> anyhow::Result<PortStatus> {
         port_of(&mut self.api)
     }
 
-    /// The FWPs through which frames pass, stage by stage; fails if one has ended.
+    /// Returns the FWPs that frames pass, stage by stage; fails if one has ended.
     pub(super) fn serving(&mut self) -> anyhow::Result<Vec<FwpStatus>> {
         let mut fwps = self.api.fwps()?;
         if let Some(ended) = fwps.iter().find(|fwp| fwp.state == FwpState::Terminated) {
@@ -85,7 +85,7 @@ fn port_of(api: &mut NodeApi) -> anyhow::Result<PortStatus> {
     api.status()?.node.ports.into_iter().next().context("the node reports no port")
 }
 
-/// `length` functions in a row, and no more instances kept ready than the one that serves all.
+/// Makes a manifest of `length` functions in a row, with no more instances kept ready than the one that serves all.
 fn manifest(length: usize) -> Manifest {
     let stages = vec!["{ module = \"macswap\" }"; length].join(", ");
     Manifest::of("bench")
@@ -99,7 +99,7 @@ fn manifest(length: usize) -> Manifest {
         ))
 }
 
-/// Rates of a chain that is offered more than it can take.
+/// Measures the rates of a chain that is offered more than it can process.
 pub(super) fn measure(run: &Run, source: &Source, length: usize) -> anyhow::Result<Rates> {
     let mut chain = ChainNode::start(run, &source.device(), length)?;
     thread::sleep(WARM_UP);
@@ -115,7 +115,7 @@ pub(super) fn measure(run: &Run, source: &Source, length: usize) -> anyhow::Resu
 /// The node's counters at a time.
 #[derive(Clone, Debug)]
 struct Reading {
-    /// By the node's own clock, read with the port's counters: how long the answer took does not matter.
+    /// By the node's own clock, read with the port's counters: the delay of the answer does not matter.
     at_ms: u64,
     sent: u64,
     fwps: Vec<String>,
@@ -150,7 +150,7 @@ impl Reading {
     }
 }
 
-/// Every copy is into the pool of some stage, or out of the last stage's.
+/// Returns the bytes of all copies: each is into the pool of some stage, or out of the last stage's.
 fn copied_bytes(stages: &[FwpStatus]) -> u64 {
     let into: u64 = stages.iter().map(|fwp| fwp.counters.received_bytes).sum();
     into + stages.last().map_or(0, |fwp| fwp.counters.sent_bytes)

@@ -11,7 +11,7 @@ use crate::figure::Run;
 /// Compiled by `build.rs`.
 const PROGRAM: &str = env!("ZERO_COPY_CHAIN");
 
-/// What the program prints.
+/// The program's output.
 #[derive(Debug, Deserialize)]
 struct Report {
     received: u64,
@@ -22,7 +22,7 @@ struct Report {
     seconds: f64,
 }
 
-/// Millions of packets that pass a chain of native functions per second, by the pipeline's own counters.
+/// Returns how many millions of packets per second pass a chain of native functions, by the pipeline's own counters.
 pub(super) fn measure(run: &Run, source: &Source, length: usize) -> anyhow::Result<f64> {
     let (first, second) = (run.cores.first, run.cores.second);
     let mut command = Command::new("setpriv");

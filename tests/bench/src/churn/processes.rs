@@ -12,22 +12,22 @@ use crate::figure::Run;
 use crate::percentiles::Percentiles;
 use crate::processes::{Children, PROCESS_PER_CLIENT, ending_with_us};
 
-/// Not counted, and before the others.
+/// Clients that come before the others and are not counted.
 const WARM_UP: u32 = 200;
 /// As long as the frame's payload on Pinion's side.
 const DATAGRAM_BYTES: usize = 18;
-/// Replies may take so long.
+/// The longest wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Closer than this the sender does not sleep.
+/// The sender does not sleep for less than this.
 const SLEEP_MIN: Duration = Duration::from_micros(150);
 
-/// What became of the clients.
+/// The results of the clients.
 pub(super) struct Served {
     pub(super) times: Percentiles,
     pub(super) lost: u64,
 }
 
-/// Has new clients come for as long as a measurement lasts.
+/// Sends new clients' datagrams for the time of a measurement.
 pub(super) fn serve(run: &Run, interval: Duration) -> anyhow::Result<Served> {
     let counted = u32::try_from(run.time.as_nanos() / interval.as_nanos())?.max(1);
     let clients = WARM_UP + counted;
@@ -57,7 +57,7 @@ pub(super) fn serve(run: &Run, interval: Duration) -> anyhow::Result<Served> {
     Ok(Served { times, lost: u64::from(counted) - answered as u64 })
 }
 
-/// Which clients were answered.
+/// Returns which clients were answered.
 fn send_all(port: u16, clients: u32, interval: Duration) -> anyhow::Result<Vec<bool>> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect((Ipv4Addr::LOCALHOST, port))?;
@@ -85,8 +85,9 @@ fn take_answers(socket: &UdpSocket, answered: &mut [bool]) -> anyhow::Result<()>
     let mut bytes = [0; 64];
     while let Ok(len) = socket.recv(&mut bytes) {
         let client = bytes.first_chunk().map_or(u32::MAX, |number| u32::from_ne_bytes(*number));
-        let place =
-            answered.get_mut(client as usize).with_context(|| format!("an answer to nobody: {:?}", &bytes[..len]))?;
+        let place = answered
+            .get_mut(client as usize)
+            .with_context(|| format!("an answer to no client: {:?}", &bytes[..len]))?;
         ensure!(bytes[..len] == datagram(client), "client {client} got {:?}", &bytes[..len]);
         ensure!(!std::mem::replace(place, true), "client {client} was answered twice");
     }

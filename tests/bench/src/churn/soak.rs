@@ -1,4 +1,5 @@
-//! Churn for as long as one likes, by the functions' own word and by their faults: nothing may be left of those that were. `make soak TIME=1200`.
+//! Churn for a chosen time: instances end because their functions finish, or by faults, and must leave nothing behind. `make soak
+//! TIME=1200`.
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +13,24 @@ use crate::hosted::{CACHE_MAX, HostedNode, Service};
 use crate::newcomers::{Answer, Pace};
 use pinion_control::model::Class;
 
-/// Few, so that a node soon has its working size: places that were used once keep their pages.
+/// Few, so that a node soon has its working size: indices that were used once keep their pages.
 const FWPS_MAX: usize = 2 * CACHE_MAX as usize;
-/// More clients at once than there are places.
+/// More clients at once than the node has FWPs.
 const FLOOD_CLIENTS: usize = 10 * FWPS_MAX;
 const FLOOD_INTERVAL: Duration = Duration::from_micros(2);
-/// Half of the highest churn that two cores have served, some 72,000 clients a second.
+/// Half of the highest rate that two cores have sustained.
 const INTERVAL: Duration = Duration::from_micros(27);
 const CLIENTS_PER_ROUND: usize = 100_000;
 /// Rounds in which a node may still grow.
 const ROUNDS_TO_GROW: usize = 2;
-/// Of so many clients one may be lost, as the machine may be busy with something else for longer than the cache lasts.
+/// Of so many clients one may be lost, as the machine may be busy with other work for longer than the cache lasts.
 const CLIENTS_PER_LOSS: u64 = 1_000;
 /// Instances that are ended by a trap.
 const KILLS: u64 = 1_000_000;
-/// Slower than they could be, so that most that are ended are replaced in time.
+/// Slower than the node could, so that most instances that end are replaced in time.
 const KILL_INTERVAL: Duration = Duration::from_micros(60);
 
-/// A node of which every place has been used.
+/// Starts a node and uses every FWP index once.
 fn node_of_working_size(service: &Service<'_>) -> HostedNode {
     let mut node = HostedNode::start(Cores::chosen(&[]).unwrap(), FWPS_MAX, service).unwrap();
     node.offer(FLOOD_CLIENTS, Pace::Every(FLOOD_INTERVAL)).unwrap();
@@ -37,7 +38,8 @@ fn node_of_working_size(service: &Service<'_>) -> HostedNode {
     node
 }
 
-/// Calls `round` until it says that it is enough, and often enough to tell; what the process has must not grow from one call to another.
+/// Calls `round` until it returns that it is enough, and often enough to tell; the process's resources must not grow from one call to
+/// another.
 fn without_growth(mut round: impl FnMut() -> bool) {
     let (mut before, mut rounds) = (None::<Holdings>, 0);
     loop {
@@ -88,7 +90,7 @@ fn instances_that_are_killed_leave_nothing_behind() {
     let mut node = node_of_working_size(&trapper);
     without_growth(|| {
         let tally = node.offer(CLIENTS_PER_ROUND, Pace::Every(KILL_INTERVAL)).unwrap();
-        assert_eq!(tally.lost, CLIENTS_PER_ROUND as u64, "who traps answers nobody");
+        assert_eq!(tally.lost, CLIENTS_PER_ROUND as u64, "a function that traps sends no answer");
         node.await_rest(0).unwrap();
         let killed = node.chain().unwrap().failures;
         println!("{killed} instances were killed");

@@ -1,4 +1,4 @@
-//! A port that offers more than a node can do: frames of several flows in turn, as many as the gateway takes.
+//! A port that offers more than a node can process: frames of several flows in turn, as many as the gateway accepts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ pub(super) const PORT: &str = "load";
 const MAC: [u8; 6] = [0x02, 0x70, 0x69, 0x6e, 0x04, 0x01];
 const SENDERS_MAC: [u8; 6] = [0x02, 0x70, 0x69, 0x6e, 0x04, 0x02];
 const MTU: u16 = 1500;
-/// Buffers that are kept for frames to come.
+/// Buffers that are kept ready for further frames.
 const SPARE_MAX: usize = 128;
 const IP: usize = 14;
 const UDP: usize = IP + 20;
@@ -42,7 +42,7 @@ impl Flow {
         frame[IP + 16..UDP].copy_from_slice(&[10, 77, 0, 2]);
         let checksum = internet_checksum(&frame[IP..UDP]);
         frame[IP + 10..IP + 12].copy_from_slice(&checksum.to_be_bytes());
-        // Without a checksum of UDP's own, as IPv4 allows.
+        // Without a UDP checksum, as IPv4 allows.
         for (place, field) in [9, self.destination_port, (self.frame_bytes - UDP) as u16].into_iter().enumerate() {
             frame[UDP + 2 * place..][..2].copy_from_slice(&field.to_be_bytes());
         }
@@ -50,18 +50,18 @@ impl Flow {
     }
 }
 
-/// How many frames are still to come: the figure says so, and the port counts down.
+/// How many frames are still to come: the figure sets the number, and the port counts down.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tap(Arc<AtomicU64>);
 
 impl Tap {
-    /// Has so many frames come.
+    /// Lets so many frames come.
     pub(super) fn open(&self, frames: u64) {
         self.0.store(frames, Ordering::Relaxed);
     }
 }
 
-/// The port. See the module.
+/// The port. See the module's documentation.
 pub(super) struct Load {
     pool: HeapPool,
     spare: Vec<Buffer>,
@@ -105,7 +105,7 @@ impl Port for Load {
             frames.push(Frame::new(buffer, frame.len() as u32));
         }
         if count > 0 {
-            // Another number may have been said meanwhile, which then holds.
+            // If the figure has set another number meanwhile, that one remains.
             let _ = self.tap.0.compare_exchange(left, left - count as u64, Ordering::Relaxed, Ordering::Relaxed);
             self.counters.received.frames.add(count as u64);
         }

@@ -1,5 +1,5 @@
-//! The figure's dispatcher: a port of the node's that receives no frames, but calls functions by the node's own interface each time the
-//! gateway's thread looks at it. So it takes no core from those that are measured, and on two cores there is none other.
+//! The figure's dispatcher: a port of the node that receives no frames, but calls functions by the node's own interface each time the
+//! gateway's thread polls it. It thus takes no core from the functions, which matters on a machine with two cores.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,20 +13,20 @@ use pinion_mma::stopwatch::Stopwatch;
 
 const NAME: &str = "uplink";
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
-/// A call that is not answered for so long is lost.
+/// A call without an answer for so long is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A measurement takes this much longer than it was meant to only if something is stuck.
+/// The longest delay of a measurement beyond its planned time; more means that something is stuck.
 const SLACK: Duration = Duration::from_secs(120);
 
 /// Which functions are called, and how fast.
 pub(super) enum Plan {
-    /// These, each when the one before has been answered and this long has passed.
+    /// Calls each of these, when the previous one has been answered and this long has passed.
     Each { functions: Vec<FunctionRef>, pause: Duration },
-    /// Some of these at random, so many at a time, for so long.
+    /// Calls some of these at random, with so many calls in flight, for so long.
     Flood { functions: Vec<FunctionRef>, under_way: usize, time: Duration },
 }
 
-/// What became of the calls.
+/// The results of the calls.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) answered: u64,
@@ -34,7 +34,7 @@ pub(super) struct Tally {
     pub(super) took: Duration,
     pub(super) failed: u64,
     pub(super) first_failure: Option<Failure>,
-    /// Answers that were not what they had to be.
+    /// Answers that differed from what was sent.
     pub(super) wrong: u64,
 }
 
@@ -46,20 +46,20 @@ impl Tally {
     }
 }
 
-/// The figure's end.
+/// The figure's end of the channel.
 pub(super) struct Orders {
     plans: Sender<(Plan, Option<Dispatcher>)>,
     tallies: Receiver<Tally>,
 }
 
 impl Orders {
-    /// Gives the port the dispatcher that it calls by. To be done once, before all else.
+    /// Gives the port the dispatcher with which it calls. Must be done once, before all else.
     pub(super) fn equip(&self, dispatcher: Dispatcher) -> anyhow::Result<()> {
         self.give(Plan::Each { functions: Vec::new(), pause: Duration::ZERO }, Some(dispatcher), Duration::ZERO)?;
         Ok(())
     }
 
-    /// Has functions called; fails unless all have answered with what they were sent.
+    /// Calls functions; fails unless each has answered with what it was sent.
     pub(super) fn call(&self, plan: Plan) -> anyhow::Result<Tally> {
         let time = match &plan {
             Plan::Each { functions, pause } => *pause * functions.len() as u32,
@@ -76,7 +76,7 @@ impl Orders {
     }
 }
 
-/// Plans under way.
+/// A plan that is being executed.
 struct Course {
     plan: Plan,
     tally: Tally,
@@ -86,7 +86,7 @@ struct Course {
     answered_ns: u64,
 }
 
-/// The port. See the module.
+/// The port. See the module's documentation.
 pub(super) struct Driver {
     plans: Receiver<(Plan, Option<Dispatcher>)>,
     tallies: Sender<Tally>,
@@ -113,7 +113,7 @@ pub(super) fn driver() -> (Driver, Orders) {
     (driver, Orders { plans, tallies: told })
 }
 
-/// What is sent with a ticket, unlike what is sent with any other.
+/// Returns the payload of a ticket, which differs from that of any other.
 fn payload(ticket: u64) -> [u8; 16] {
     let mixed = (ticket ^ (ticket >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mut bytes = [0; 16];
@@ -179,7 +179,7 @@ impl Driver {
         dispatcher.submit();
         if is_over && dispatcher.under_way() == 0 {
             tally.took = Duration::from_nanos(*answered_ns - *started_ns);
-            // Fails if nobody is interested any more.
+            // Fails if the receiver is gone.
             let _ = self.tallies.send(std::mem::take(tally));
             self.course = None;
         }

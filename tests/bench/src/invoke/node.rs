@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use pinion_control::model::{ChainName, IDLE_TIMEOUT_MS_MIN, TenantName};
 use pinion_control::node::{FwpState, FwpStatus, Node as _};
 use pinion_gateway::invoke::FunctionRef;
-use pinion_runtime::latency::LatencySnapshot;
+use pinion_runtime::instruments::latencies::LatencySnapshot;
 use pinion_tests::build::sample;
 use pinion_tests::manifest::Manifest;
 use rustix::fs::{Advice, fadvise};
@@ -18,13 +18,13 @@ use crate::figure::Cores;
 use crate::hosted::{Beside, Host};
 
 const TENANT: &str = "bench";
-/// Functions that are called first, and not measured, of each template: so many.
+/// The number of functions of each template that are called first and not measured.
 const WARM_UPS: usize = 2;
-/// Beside all functions.
+/// Room for further FWPs beside those of all functions.
 const FWPS_SPARE: usize = 64;
-/// A week: nobody ends for want of calls.
+/// A week, so that no instance ends as idle.
 const IDLE_TIMEOUT_MS: u64 = 604_800_000;
-/// How long something may take that is waited for.
+/// The longest wait for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -36,18 +36,19 @@ pub(super) struct Functions {
     /// Called before all others.
     warm_ups: Vec<FunctionRef>,
     pub(super) measured: Vec<FunctionRef>,
-    /// Each of a template of its own.
+    /// Each with a template of its own.
     pub(super) on_disk: Vec<FunctionRef>,
 }
 
-/// What calls came to.
+/// The results of calls.
 pub(super) struct Called {
     pub(super) latency: LatencySnapshot,
     pub(super) tally: Tally,
 }
 
 impl Functions {
-    /// So many, made of so many templates; and so many more that are templates of their own. Nothing of them is ready.
+    /// Starts a node with `count` functions of `templates` templates, and `on_disk` further ones with a template each. None has an instance
+    /// ready.
     pub(super) fn start(cores: Cores, count: usize, templates: usize, on_disk: usize) -> anyhow::Result<Self> {
         let mut orders = None;
         let fwps_max = count + on_disk + templates * WARM_UPS + FWPS_SPARE;
@@ -82,7 +83,7 @@ impl Functions {
         Ok(functions)
     }
 
-    /// Has functions called, and fails unless all have answered, and with what they were sent.
+    /// Calls functions, and fails unless each has answered with what it was sent.
     pub(super) fn call(&self, plan: Plan) -> anyhow::Result<Called> {
         let before = self.host.data_plane().latencies().call;
         let tally = self.orders.call(plan)?;
@@ -90,7 +91,7 @@ impl Functions {
         Ok(Called { latency, tally })
     }
 
-    /// Fails unless each measured function has an instance of its own that has been called, all of them so many times together.
+    /// Fails unless each measured function has an instance of its own that has been called, with so many calls in all.
     pub(super) fn check_residents(&self, calls: u64) -> anyhow::Result<()> {
         let fwps = self.host.data_plane().fwps();
         let serves = |state: FwpState| matches!(state, FwpState::Active | FwpState::Blocked);
@@ -102,7 +103,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Has the measured functions' instances end, so that others come to their places.
+    /// Ends the measured functions' instances, so that other instances reuse their indices.
     pub(super) fn end_measured(&self) -> anyhow::Result<()> {
         let manifest = |idle_ms| with_measured(Manifest::of(TENANT), self.measured.len(), self.templates, idle_ms);
         self.host.apply(&manifest(IDLE_TIMEOUT_MS_MIN))?;
@@ -112,18 +113,18 @@ impl Functions {
             fwp.chain.as_str().starts_with('f') && !is_gone
         };
         while self.host.data_plane().fwps().iter().any(is_left) {
-            ensure!(Instant::now() < deadline, "functions that nobody calls do not end");
+            ensure!(Instant::now() < deadline, "functions without calls do not end");
             std::thread::sleep(LOOK_INTERVAL);
         }
         self.host.apply(&manifest(IDLE_TIMEOUT_MS))
     }
 
-    /// How long the launcher took for instances so far.
+    /// Returns how long the launcher took for instances so far.
     pub(super) fn preparations(&self) -> LatencySnapshot {
         self.host.data_plane().latencies().preparation
     }
 
-    /// Has the templates of those that are only on the disk be there only, as far as the kernel does as it is told.
+    /// Unloads the templates of the functions that are only on disk, also from the page cache as far as the kernel follows the advice.
     pub(super) fn unmap(&self) -> anyhow::Result<()> {
         self.host.data_plane().let_go_of_what_is_idle();
         let deadline = Instant::now() + PATIENCE;
@@ -165,7 +166,8 @@ fn function(host: &Host, name: &str) -> anyhow::Result<FunctionRef> {
     function.with_context(|| format!("chain {name} is not in force"))
 }
 
-/// The function macswap, unlike its other copies only by a section that nobody reads: another module, and so another template.
+/// Writes a copy of the function macswap that differs from other copies only by an unused section. It is another module, and so has another
+/// template.
 fn module(host: &Host, number: usize) -> anyhow::Result<PathBuf> {
     let mut wasm = fs::read(sample("macswap")).context("the sample macswap")?;
     let (name, content) = (b"copy", (number as u32).to_le_bytes());

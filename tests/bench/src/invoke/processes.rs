@@ -1,4 +1,4 @@
-//! The peer: processes that are there, each waiting for a datagram, `native/resident_processes.c`.
+//! The peer: resident processes, each waiting for a datagram, `native/resident_processes.c`.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::figure::Run;
 use crate::percentiles::Percentiles;
 use crate::processes::{RESIDENT_PROCESSES, ending_with_us};
 
-/// What calls of them came to.
+/// The results of their calls.
 pub(super) struct Resident {
     pub(super) times: Percentiles,
     pub(super) per_second: f64,
 }
 
-/// Has so many processes called so often one after the other, and then with so many calls under way for as long as a measurement lasts.
+/// Calls so many processes so often, one call after the other, and then with so many calls in flight for the time of a measurement.
 pub(super) fn measure(run: &Run, processes: usize, calls: usize, under_way: usize) -> anyhow::Result<Resident> {
     let words = [processes, calls, run.time.as_secs() as usize, under_way, run.cores.first, run.cores.second];
     let mut command = ending_with_us(RESIDENT_PROCESSES);

@@ -1,11 +1,11 @@
-//! The frames of many clients: each says whose it is and its number, so that whatever happens to one is noticed.
+//! The frames of many clients. Each contains its client and its number, so that any change, loss or reordering is detected.
 //!
 //! ```text
 //!   Ethernet 14 | IPv4 20, from the client's address | UDP 8 | number 8 | sent at 8 | mark 4 | 2
 //! ```
 //!
-//! 64 bytes, as short as Ethernet has them. All but number, time and mark are the same in all frames of a client; the mark is made of all
-//! three and the client, so no frame is another's by a slip of bits. Allocates nothing after a client was made.
+//! 64 bytes, as short as Ethernet has them. All but number, time and mark are the same in all frames of a client. The mark depends on all
+//! three and on the client, so that a bit error cannot turn one frame into another. Nothing is allocated after a client was made.
 
 use std::net::Ipv4Addr;
 
@@ -22,54 +22,54 @@ const SOURCE: std::ops::Range<usize> = 26..30;
 
 /// The first client's address; the others' follow.
 const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 1);
-/// Whom all send to.
+/// The address that all clients send to.
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
 /// The port of the server that all send to.
 pub(crate) const SERVER_PORT: u16 = 4789;
 
-/// Where the frames come from and go to on the link.
+/// The addresses of the frames on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The sender's hardware address.
+    /// The sender's MAC address.
     pub(crate) source: [u8; 6],
-    /// That of the middlebox, or of whoever receives.
+    /// The MAC address of the middlebox, or of the receiver.
     pub(crate) destination: [u8; 6],
 }
 
-/// What a client sends, and what it has sent and received so far.
+/// A client's next frame, and its counts of frames sent and received.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     headers: [u8; HEADERS],
-    /// How many it has sent.
+    /// How many frames it has sent.
     sent: u64,
     /// When it sent the last one.
     sent_ns: u64,
-    /// The number of the next to come.
+    /// The number of the next frame to arrive.
     awaited: u64,
 }
 
-/// Client `index`'s address.
+/// Returns client `index`'s address.
 pub(crate) fn address(index: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + index as u32)
 }
 
-/// What is wrong with a frame that came.
+/// What is wrong with a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is none of any client's, or not as it was sent.
+    /// It is no client's frame, or not as it was sent.
     Altered,
-    /// It came before, or behind one that was sent later.
+    /// It is a duplicate, or came after a frame that was sent later.
     OutOfOrder,
 }
 
-/// A frame that came as it was sent.
+/// A frame that arrived as it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Whose it is.
+    /// Its client.
     pub(crate) client: usize,
     /// When it was sent.
     pub(crate) sent_ns: u64,
-    /// Which of the client's it is.
+    /// Its number among the client's frames.
     pub(crate) number: u64,
 }
 
@@ -99,12 +99,12 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// So many, none of which has sent anything.
+    /// Makes so many clients, none of which has sent anything.
     pub(crate) fn new(count: usize, link: Link) -> Self {
         Self { all: (0..count).map(|index| Client::new(index, link)).collect() }
     }
 
-    /// Writes the frame that a client sends next.
+    /// Writes the next frame of a client.
     #[inline]
     pub(crate) fn write(&self, client: usize, sent_ns: u64, frame: &mut [u8]) {
         let Client { headers, sent: number, .. } = &self.all[client];
@@ -115,7 +115,7 @@ impl Clients {
         frame[MARK.end..FRAME_LEN].fill(0);
     }
 
-    /// Notes that the client's next frame is under way.
+    /// Records that the client's next frame was sent.
     #[inline]
     pub(crate) fn sent(&mut self, client: usize, sent_ns: u64) {
         let client = &mut self.all[client];
@@ -123,13 +123,13 @@ impl Clients {
         client.sent_ns = sent_ns;
     }
 
-    /// Those of the first `count` whose last frame was sent before that time and did not come.
+    /// Returns those of the first `count` clients whose last frame was sent before that time and did not arrive.
     pub(crate) fn unanswered(&self, count: usize, before_ns: u64) -> impl Iterator<Item = usize> {
         let is_unanswered = move |client: &Client| client.awaited < client.sent && client.sent_ns < before_ns;
         self.all[..count].iter().enumerate().filter(move |(_, client)| is_unanswered(client)).map(|(index, _)| index)
     }
 
-    /// Reads a frame that came, without taking note of it.
+    /// Reads a received frame without recording it.
     ///
     /// # Errors
     /// It is not as any client sends it.
@@ -148,10 +148,10 @@ impl Clients {
         if is_whole { Ok(Arrival { client, sent_ns, number }) } else { Err(Fault::Altered) }
     }
 
-    /// Reads a frame that came and takes note of it; those that it overtook are lost.
+    /// Reads a received frame and records it; frames that it overtook count as lost.
     ///
     /// # Errors
-    /// It is not as any client sends it, or not the client's next or one after that.
+    /// It is not as any client sends it, or it is neither the client's next frame nor a later one.
     #[inline]
     pub(crate) fn receive(&mut self, frame: &[u8]) -> Result<Arrival, Fault> {
         let arrival = self.read(frame)?;
@@ -163,18 +163,18 @@ impl Clients {
         Ok(arrival)
     }
 
-    /// Forgets what is still under way.
+    /// Forgets the frames that are still in flight.
     pub(crate) fn settle(&mut self) {
         self.all.iter_mut().for_each(|client| client.awaited = client.sent);
     }
 
-    /// How many there are.
+    /// Returns the number of clients.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 }
 
-/// Differs if any of these does, but for one chance in four billion.
+/// Returns a value that depends on all arguments; two different sets have the same one with a chance of one in four billion.
 #[inline]
 fn mark(client: usize, number: u64, sent_ns: u64) -> u32 {
     let mixed = (client as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_comes_as_it_was_sent_is_known_again() {
+    fn an_unchanged_frame_is_recognised() {
         let mut clients = Clients::new(300, LINK);
         let frames = [send(&mut clients, 7, 11), send(&mut clients, 299, 12), send(&mut clients, 7, 13)];
         let arrivals = frames.map(|frame| clients.receive(&frame).unwrap());

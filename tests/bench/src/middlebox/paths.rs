@@ -1,4 +1,4 @@
-//! What lies between the generator's two ports: a node, the kernel, or, for comparison, either of these with no firewall in it.
+//! The paths between the generator's two ports: a node, the kernel, or, for comparison, either of these without a firewall.
 //!
 //! ```text
 //!   forwarder   generator == net_memif == dpdk-testpmd, io                 == net_memif == generator
@@ -7,7 +7,7 @@
 //!   kernel      generator == net_af_packet, veth == bridge, nftables       == veth, net_af_packet == generator
 //! ```
 //!
-//! A way is made for one measurement and gone when dropped, with its namespaces, processes and sockets.
+//! A path is made for one measurement. When dropped, its namespaces, processes and sockets are removed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -29,19 +29,19 @@ use crate::figure::Cores;
 use crate::lab::silence;
 use crate::testpmd::Testpmd;
 
-/// The generator's and the middlebox's hardware addresses.
+/// The MAC addresses of the generator and of the middlebox.
 pub(crate) const LINK: Link = Link { source: [2, 0x70, 0x69, 0x6e, 2, 1], destination: [2, 0x70, 0x69, 0x6e, 2, 2] };
-/// The middlebox's ports, by their names there.
+/// The names of the middlebox's ports.
 const SIDES: [&str; 2] = ["lan", "wan"];
 const MIDDLEBOX_MAC: &str = "02:70:69:6e:02:02";
 
-/// Rings of 4,096 frames, so that all clients' may be under way at once.
+/// Rings of 4,096 frames, so that frames of all clients can be in flight at once.
 const MEMIF: &str = "socket-abstract=no,rsize=12";
 const AF_PACKET: &str = "framesz=2048,framecnt=4096,qdisc_bypass=1";
 
-/// Includes that the other side is started.
+/// Includes the start of the other side.
 const LINK_MAX: Duration = Duration::from_secs(30);
-/// A device of net_memif asks for its link once. Whoever is not ready then, with its socket there but its port not started, says no.
+/// A net_memif device requests its link once. A peer whose socket exists but whose port has not started refuses the request.
 const ASKED_FOR: Duration = Duration::from_millis(250);
 const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -49,15 +49,15 @@ const ASK_INTERVAL: Duration = Duration::from_millis(10);
 const CACHE: usize = 256;
 const TENANT: &str = "clients";
 const CHAIN: &str = "middlebox";
-/// Flows that a function with state has room for; each client has one.
+/// The flow table's size in a function with state; each client has one flow.
 const FLOWS: usize = 64;
 
-/// What a node has each client's frames pass through.
+/// The functions that each client's frames pass in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serving {
     /// One function without state.
     PacketFilter,
-    /// Two, both of which remember each flow.
+    /// Two functions, both of which remember each flow.
     FirewallAndMonitor,
 }
 
@@ -69,7 +69,7 @@ impl Serving {
         }
     }
 
-    /// The functions, one after the other, and what each is configured with.
+    /// Returns the functions in their order, with their configurations.
     fn stages(self) -> Vec<(&'static str, String)> {
         match self {
             Self::PacketFilter => vec![("packet-filter", policy())],
@@ -91,17 +91,17 @@ impl Serving {
     }
 }
 
-/// What every client's packet filter does, in the words of the sample: the last line but one lets the clients' frames pass.
+/// The policy of every client's packet filter, in the sample's syntax. The last line but one lets the clients' frames pass.
 fn policy() -> String {
     format!(
         "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\nallow udp {SERVER_PORT} to 10.200.0.0/16\ndefault deny"
     )
 }
 
-/// The same in those of the firewall, which denies what no rule fits.
+/// The same rules in the firewall's syntax; the firewall denies what no rule matches.
 fn rules_with_state() -> String {
     format!(
-        "inside = [\"10.100.0.0/16\"]\nconnections_max = {FLOWS}\n\
+        "inside = [\"10.100.0.0/16\"]\nconnections_max = {FLOWS}\nconnections_per_host_max = {FLOWS}\nopening_per_host_max = {FLOWS}\n\
          [[rule]]\naction = \"deny\"\nfrom = [\"10.66.0.0/16\"]\n\
          [[rule]]\naction = \"allow\"\nprotocol = \"icmp\"\n\
          [[rule]]\naction = \"allow\"\nprotocol = \"tcp\"\nports = [80, 443]\n\
@@ -110,15 +110,15 @@ fn rules_with_state() -> String {
     )
 }
 
-/// The generator's two ends of a path, and all that keeps it.
+/// The generator's two ends of a path, and the resources of the path.
 pub(crate) struct Way {
     pub(crate) out: DpdkPort,
     pub(crate) back: DpdkPort,
-    /// Goes after the ports.
+    /// Dropped after the ports.
     pub(crate) keeps: Keeps,
 }
 
-/// What a way is made of, beside the generator's ports.
+/// The resources of a path other than the generator's ports.
 #[derive(Default)]
 pub(crate) struct Keeps {
     node: Option<Node>,
@@ -128,7 +128,7 @@ pub(crate) struct Keeps {
 }
 
 impl Keeps {
-    /// Until nobody prepares anything any more: a node has as many instances ready as it is to have.
+    /// Waits until no instance is being prepared, and the node has its full number of ready instances.
     pub(crate) fn await_rest(&self) -> anyhow::Result<()> {
         self.node.as_ref().map_or(Ok(()), await_instances)
     }
@@ -145,7 +145,7 @@ fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -
     }
 }
 
-/// The sockets of both ways, which whoever is in the middle serves.
+/// The sockets of both directions, which the middlebox serves.
 struct Sockets {
     folder: TempDir,
 }
@@ -160,7 +160,7 @@ impl Sockets {
         self.folder.path().join(SIDES[number])
     }
 
-    /// The middlebox's device.
+    /// Returns the middlebox's device.
     fn served(&self, number: usize) -> String {
         let path = self.path(number);
         format!("net_memif{number},role=server,socket={},{MEMIF},mac={MIDDLEBOX_MAC}", path.display())
@@ -176,7 +176,7 @@ impl Sockets {
     }
 }
 
-/// DPDK's own forwarder, and no function.
+/// DPDK's own forwarder, without any function.
 pub(crate) fn forwarder(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
     let sockets = Sockets::new()?;
     let mut command = Command::new("setpriv");
@@ -188,13 +188,13 @@ pub(crate) fn forwarder(pool: &DpdkPool, cores: Cores) -> anyhow::Result<Way> {
     Ok(Way { out, back, keeps: Keeps { _testpmd: Some(testpmd), _sockets: Some(sockets), ..Keeps::default() } })
 }
 
-/// A node whose `lan` leads through functions of each client's own to its `wan`.
+/// A node that forwards from `lan` to `wan` through each client's own functions.
 pub(crate) fn node(pool: &DpdkPool, cores: Cores, serving: Serving) -> anyhow::Result<Way> {
     let sockets = Sockets::new()?;
     let port = |number: usize| format!("[[port]]\nname = {:?}\ndevice = {:?}\n", SIDES[number], sockets.served(number));
     let limits = "[limits]\nfwps_max = 8192\nbuffers = 16384\n";
     let config = format!("idle = \"busy\"\n{}{limits}{}{}", cores.node_config(), port(0), port(1));
-    // It is not up before its ports have links, and ends with the thread that starts it.
+    // The node is not up before its ports have links, and it ends with the thread that starts it.
     let (node, opened) = thread::scope(|scope| {
         let (handle, sockets) = (pool.clone(), &sockets);
         let ports = scope.spawn(move || sockets.open(&handle));
@@ -215,7 +215,7 @@ fn await_instances(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernel's bridge on the second core, with a chain of firewall rules for each client, or with no rules at all.
+/// The kernel's bridge on the second core, with a chain of firewall rules for each client, or without any rules.
 pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: Option<usize>) -> anyhow::Result<Way> {
     let (generator, middlebox) = (quiet_namespace("generator"), quiet_namespace("middlebox"));
     generator.connect("out", &middlebox, "lan");
@@ -226,7 +226,7 @@ pub(crate) fn kernel(pool: &DpdkPool, cores: Cores, clients: Option<usize>) -> a
     }
     middlebox.ip("link set bridge0 up");
     run(middlebox.command("bridge").args(["fdb", "add", MIDDLEBOX_MAC, "dev", "wan", "master", "static"]));
-    // What comes in by these is handled on the second core, as the node's work is.
+    // Frames that come in by these are handled on the second core, as the node's work is.
     receive_on(&middlebox, "lan", cores.second);
     receive_on(&generator, "back", cores.second);
     if let Some(clients) = clients {
@@ -243,7 +243,7 @@ fn quiet_namespace(role: &str) -> Namespace {
 }
 
 fn receive_on(namespace: &Namespace, interface: &str, core: usize) {
-    // In words of 32 bits, the highest first.
+    // In 32-bit words, the highest first.
     let words = (0..=core / 32).rev().map(|word| if word == core / 32 { 1_u32 << (core % 32) } else { 0 });
     let mask = words.map(|word| format!("{word:x}")).collect::<Vec<_>>().join(",");
     let order = format!("echo {mask} > /sys/class/net/{interface}/queues/rx-0/rps_cpus");
@@ -257,7 +257,7 @@ fn af_packet_ports(pool: &DpdkPool, namespace: &Namespace) -> anyhow::Result<(Dp
     Ok((out, back))
 }
 
-/// The policy of the sample, as a chain for each client, found by one look at a map.
+/// Returns the sample's policy as a chain for each client, found by one lookup in a map.
 fn rules(clients: usize) -> String {
     let mut text = String::from("table bridge firewall {\n");
     for client in 0..clients {

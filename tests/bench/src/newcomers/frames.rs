@@ -1,4 +1,4 @@
-//! What new clients send, and what they are to get back.
+//! The frames of new clients, and the expected replies.
 //!
 //! ```text
 //!   Ethernet: to the node, from the client's side | IPv4, the client's own address | UDP, with its checksum | the client's number, filling
@@ -6,20 +6,20 @@
 
 use crate::checksum::internet_checksum;
 
-/// The port's hardware address.
+/// The port's MAC address.
 pub(super) const NODE_MAC: [u8; 6] = [0x02, 0x70, 0x69, 0x6e, 0x03, 0x01];
 const CLIENTS_MAC: [u8; 6] = [0x02, 0x70, 0x69, 0x6e, 0x03, 0x02];
-/// Where clients send to.
+/// The address that clients send to.
 pub(crate) const NODE_ADDRESS: &str = "10.77.0.2";
 const NODE_IPV4: [u8; 4] = [10, 77, 0, 2];
 /// The UDP port there.
 pub(crate) const SERVICE_PORT: u16 = 7;
 const CLIENT_PORT: u16 = 10_007;
-/// The first client's address, 10.128.0.0, of which the network has as many behind it.
+/// The first client's address, 10.128.0.0. As many addresses of the network follow it.
 const FIRST_CLIENT: u32 = 0x0a80_0000;
 pub(super) const CLIENTS_MAX: u32 = 1 << 23;
 
-/// With the checksum that a wire would add it is the shortest frame there is.
+/// With the checksum of a wire it is the shortest frame of Ethernet.
 pub(super) const FRAME_BYTES: usize = 60;
 const IP: usize = 14;
 const SOURCE: usize = IP + 12;
@@ -28,15 +28,15 @@ const UDP: usize = IP + 20;
 const UDP_CHECKSUM: usize = UDP + 6;
 const NUMBER: usize = UDP + 8;
 
-/// What a chain makes of a request.
+/// What a chain does to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Its hardware addresses are swapped so often.
+    /// It swaps the MAC addresses so often.
     Swapped {
         /// How often.
         times: usize,
     },
-    /// Sender and receiver are swapped in all headers.
+    /// It swaps source and destination in all headers.
     Echoed,
 }
 
@@ -68,7 +68,7 @@ impl Template {
         Self { request, reply: [0; FRAME_BYTES] }
     }
 
-    /// A client's request.
+    /// Returns a client's request.
     pub(super) fn request(&mut self, client: u32) -> &[u8; FRAME_BYTES] {
         let request = &mut self.request;
         request[SOURCE..DESTINATION].copy_from_slice(&(FIRST_CLIENT + client).to_be_bytes());
@@ -81,7 +81,7 @@ impl Template {
         request
     }
 
-    /// What is to come back to it.
+    /// Returns the expected reply to it.
     pub(super) fn reply(&mut self, client: u32, answer: Answer) -> &[u8; FRAME_BYTES] {
         self.reply = *self.request(client);
         let reply = &mut self.reply;
@@ -97,7 +97,7 @@ impl Template {
         reply
     }
 
-    /// Whose frame it claims to be.
+    /// Returns the client that the frame states.
     pub(super) fn client_of(frame: &[u8]) -> Option<u32> {
         let number = frame.get(NUMBER..NUMBER + 4)?;
         Some(u32::from_be_bytes(number.try_into().expect("four bytes")))
@@ -105,7 +105,7 @@ impl Template {
 }
 
 fn udp_checksum(frame: &[u8; FRAME_BYTES]) -> u16 {
-    // The pseudo header, in an order of its own, which a sum does not mind: addresses, length and protocol, then the datagram.
+    // The pseudo header in another order, which does not change the sum: addresses, length and protocol, then the datagram.
     let mut summed = [0; FRAME_BYTES - SOURCE + 4];
     summed[..FRAME_BYTES - SOURCE].copy_from_slice(&frame[SOURCE..]);
     let checksum_at = UDP_CHECKSUM - SOURCE;

@@ -1,4 +1,4 @@
-//! The page: one file, with nothing loaded from anywhere.
+//! The page of results: one file, which loads nothing.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\"
     small { color: #666 }\n\
     </style>\n<h1>Pinion: what was measured</h1>\n";
 
-/// The page with these results.
+/// Returns the page with these results.
 pub(super) fn page(all: &[Results]) -> anyhow::Result<String> {
     let mut page = HEAD.to_owned();
     for results in all {
@@ -34,7 +34,7 @@ pub(super) fn page(all: &[Results]) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Where and with what it was measured, in a line.
+/// Returns a line on the machine and the versions that were measured.
 pub(super) fn environment(env: &Value) -> String {
     let text = |key: &str| env[key].as_str().unwrap_or("?").to_owned();
     format!(

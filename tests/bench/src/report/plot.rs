@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::RelativeSize;
 
 const SIZE: (u32, u32) = (640, 360);
-/// Told apart by people who do not see all colours alike, too.
+/// Colours that colour-blind readers can distinguish, too.
 const COLORS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -16,7 +16,7 @@ const COLORS: [RGBColor; 6] = [
 ];
 const GREY: RGBColor = RGBColor(120, 120, 120);
 
-/// Some curves over one quantity.
+/// Some curves of one quantity.
 pub(super) struct Plot {
     pub(super) title: String,
     pub(super) x: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Plot {
 pub(super) struct Series {
     name: String,
     points: Vec<(f64, f64)>,
-    /// Not measured here.
+    /// Whether it comes from a paper instead of a measurement here.
     is_reference: bool,
 }
 
@@ -37,7 +37,7 @@ impl Series {
         Self { name: name.to_owned(), points, is_reference: false }
     }
 
-    /// What a paper says.
+    /// Makes a curve of values that a paper states.
     pub(super) fn reference(name: &str, mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points.dedup();
@@ -46,7 +46,7 @@ impl Series {
 }
 
 impl Plot {
-    /// The plot as an SVG element.
+    /// Returns the plot as an SVG element.
     pub(super) fn svg(&self) -> anyhow::Result<String> {
         let mut svg = String::new();
         self.draw(SVGBackend::with_string(&mut svg, SIZE)).map_err(|error| anyhow!("{}: {error}", self.title))?;

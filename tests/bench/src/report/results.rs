@@ -1,4 +1,4 @@
-//! What each figure's JSON says, in words and curves: the only place that knows the figures' keys, and the papers' values.
+//! The meaning of each figure's JSON, in words and curves: only this module knows the figures' keys, and the papers' values.
 
 mod clients;
 mod sharing;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::plot::{Plot, Series};
 
-/// A figure that there is.
+/// A figure that exists.
 pub(super) struct Figure {
     /// The subcommand.
     pub(super) name: &'static str,
@@ -30,17 +30,17 @@ pub(super) const FIGURES: [Figure; 10] = [
     Figure { name: "idle", read: idle },
 ];
 
-/// What was measured of one figure.
+/// The results of one figure.
 pub(super) struct Results {
     pub(super) title: &'static str,
-    /// What it reproduces.
+    /// The paper's figure that it reproduces.
     pub(super) origin: &'static str,
     pub(super) env: Value,
     pub(super) plots: Vec<Plot>,
     pub(super) lines: Vec<Line>,
 }
 
-/// A line of the README's table.
+/// A line of the table of results.
 pub(super) struct Line {
     pub(super) figure: String,
     pub(super) pinion: String,

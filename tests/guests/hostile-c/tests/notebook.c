@@ -1,4 +1,4 @@
-/* Orders and their answers by the fake node's state: those of the sample in Rust, which real nodes answer alike. */
+/* Orders and their answers with the fake node's state: those of the sample in Rust, to which real nodes give the same answers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

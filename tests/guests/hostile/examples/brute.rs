@@ -1,4 +1,4 @@
-//! Keeps the core from its first packet on, by whatever a function could think of. Its configuration is what:
+//! Keeps the core from its first packet on, in one of several ways. Its configuration selects the way:
 //!
 //! | configuration | what it does, for ever                                                        |
 //! |---------------|-------------------------------------------------------------------------------|
@@ -18,7 +18,7 @@ use pinion_hostile_guests::memory;
 use pinion_sdk::{Batch, Function, InitError, Shelf, clock, error, random};
 
 const FILLED_PAGES: usize = 128;
-/// What the system calls a page.
+/// The page size of the system.
 const SYSTEM_PAGE_BYTES: usize = 4096;
 /// As many as `straight_stores` writes, 6 to the power of 4, and one.
 const STORED_PAGES: usize = 1297 * SYSTEM_PAGE_BYTES / memory::PAGE_BYTES + 1;
@@ -67,7 +67,7 @@ impl Function for Brute {
             How::Stores => store(),
             How::Calls => call(),
             How::Logs => loop {
-                error!("{:1000}", black_box("nobody reads this"));
+                error!("{:1000}", black_box("this line is never read"));
             },
             How::Waits => {}
         }
@@ -106,7 +106,7 @@ macro_rules! six_times {
     };
 }
 
-/// No loop, and no call that is not inlined.
+/// Contains no loop, and no call that is not inlined.
 #[inline(never)]
 fn straight_stores(at: &mut usize) {
     six_times! { six_times! { six_times! { six_times! {

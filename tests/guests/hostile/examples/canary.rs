@@ -1,5 +1,5 @@
-//! Looks for a pattern in its fresh memory, and traps if it is there: another instance has left it. Writes the pattern
-//! over its memory on its first packet, and answers.
+//! Looks for a pattern in its fresh memory, and traps if it is there, as it must come from another instance. Writes the pattern over its
+//! memory on its first packet, and answers.
 
 #![cfg(target_family = "wasm")]
 
@@ -15,7 +15,7 @@ const STEP_PAGES: usize = 16;
 const GROWTH_STEPS_MAX: usize = 64;
 
 thread_local! {
-    /// Memory that is there from the start, as opposed to grown: the two come to an instance by different ways.
+    /// Initial memory, as opposed to grown memory: an instance gets the two in different ways.
     static BALLAST: [Cell<u64>; BALLAST_WORDS] = const { [const { Cell::new(0) }; BALLAST_WORDS] };
 }
 

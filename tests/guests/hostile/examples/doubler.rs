@@ -1,4 +1,4 @@
-//! Sends each packet on twice: as it came, and before that a copy in a slot of its own.
+//! Sends each packet on twice: as it came, and before that a copy in one of its own slots.
 
 use pinion_sdk::{Batch, Function, InitError};
 

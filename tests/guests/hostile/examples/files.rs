@@ -1,7 +1,7 @@
-//! Does with its files what messages ask it for, by the standard library, and says what came of it. Other packets are sent back, and how
-//! many there were is kept in a file.
+//! Does with its files what messages ask for, by the standard library, and answers with the result. It sends other packets back, and keeps
+//! their number in a file.
 //!
-//! Its configuration, if any, is what it does wrong while it is initialised: `leak` leaves a file open, `write` makes one.
+//! Its configuration, if any, selects a fault during initialisation: `leak` leaves a file open, `write` makes a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,11 +9,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use pinion_hostile_guests::answer;
 use pinion_sdk::{Batch, Function, InitError, Message, info};
 
-/// How many packets came, in an instance's own files.
+/// The number of packets, in an instance's own files.
 const VISITS: &str = "/visits";
 
 struct Files {
-    /// Read while it was initialised, if it was there.
+    /// Read during initialisation, if the file existed.
     greeting: Option<String>,
 }
 
@@ -101,7 +101,7 @@ fn list(path: &str) -> io::Result<String> {
     Ok(names.join(" "))
 }
 
-/// Writes until there is no room.
+/// Writes until there is no room; returns the number of bytes and the error.
 fn fill(path: &str) -> String {
     let (mut written, chunk) = (0, [b'x'; 8192]);
     let mut file = match File::create(path) {

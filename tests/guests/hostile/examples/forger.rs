@@ -1,8 +1,8 @@
-//! Answers each message as if it were the answer to another call: that of the number that its payload says. `silent` is not answered.
+//! Answers each message as if it were the answer to another call, whose number is the message's payload. It does not answer `silent`.
 
 use pinion_sdk::{Batch, Function, InitError};
 
-/// Where a message has its call's number, and where its payload begins.
+/// The offset of the call's number in a message, and that of the payload.
 const CALL_AT: usize = 24;
 const PAYLOAD_AT: usize = 32;
 

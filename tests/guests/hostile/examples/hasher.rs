@@ -1,12 +1,11 @@
-//! Hashes for as long as it is told with each packet, and sends it back: work whose amount is known. Its configuration is how many blocks of
-//! SHA-512.
+//! Hashes as many blocks of SHA-512 as its configuration says with each packet, and sends the packet back: work of a known amount.
 
 use std::hint::black_box;
 
 use pinion_sdk::{Batch, Function, InitError};
 use sha2::{Digest, Sha512};
 
-/// Of 128 bytes.
+/// A block of 128 bytes.
 const BLOCK: [u8; 128] = [0x5a; 128];
 
 struct Hasher {

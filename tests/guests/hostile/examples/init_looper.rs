@@ -1,4 +1,4 @@
-//! Never finishes its preparation.
+//! Never finishes its initialisation.
 
 use pinion_sdk::{Batch, Function, InitError};
 

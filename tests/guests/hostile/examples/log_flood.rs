@@ -1,5 +1,5 @@
-//! Writes a thousand log lines per packet, or as many as its configuration says, in a form that would forge other
-//! lines or upset a terminal if they were passed on as they are. Then answers.
+//! Writes a thousand log lines per packet, or as many as its configuration says. Their characters would forge other lines or disturb a
+//! terminal if they were passed on unchanged. Then it answers.
 
 use pinion_sdk::{Batch, Function, InitError, debug, error, info};
 
@@ -39,7 +39,7 @@ fn log_line(number: u32) {
     }
 }
 
-/// No UTF-8.
+/// Bytes that are not UTF-8.
 #[cfg(target_family = "wasm")]
 fn log_bytes() {
     pinion_hostile_guests::raw::log(pinion_sdk::LogLevel::Warn, &[b'f', 0xff, 0xc0, 0x80, 0xed, 0xa0, 0x80, 0xf5]);

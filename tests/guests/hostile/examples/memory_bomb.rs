@@ -1,4 +1,4 @@
-//! Takes all the memory it gets, and uses every page of it, on its first packet; then answers as if nothing were.
+//! Allocates all the memory that it can get, and uses every page of it, on its first packet; then it answers as usual.
 
 #![cfg(target_family = "wasm")]
 

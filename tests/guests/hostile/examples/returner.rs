@@ -1,4 +1,4 @@
-//! Returns from `pinion_run` on its first packet, as no function may.
+//! Returns from `pinion_run` on its first packet, as no function should.
 
 #![cfg(target_family = "wasm")]
 

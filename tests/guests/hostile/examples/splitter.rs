@@ -1,5 +1,5 @@
-//! Sends each packet by the output that its last byte names, without asking whether there is one: with few outputs it
-//! is as good or as bad as its input.
+//! Sends each packet by the output that its last byte names, without checking that the output exists. With few outputs, wrong input leads
+//! to an invalid output.
 
 use pinion_sdk::{Batch, Function, InitError};
 

@@ -1,4 +1,4 @@
-//! Answers, and beside that waits for nothing but time. Its configuration says for which:
+//! Answers, and also waits for deadlines without packets. Its configuration selects them:
 //!
 //! | configuration | its deadlines                                          |
 //! |---------------|--------------------------------------------------------|
@@ -21,7 +21,7 @@ impl Function for Timer {
     }
 
     fn start(&mut self) {
-        // Else all that are made at once would have theirs at once.
+        // Otherwise all instances that start at once would have the same deadlines.
         let mut bytes = [0; 8];
         random::fill(&mut bytes);
         if let Some(phase_ns) = u64::from_le_bytes(bytes).checked_rem(self.period_ns) {

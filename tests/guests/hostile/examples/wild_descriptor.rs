@@ -1,4 +1,4 @@
-//! Sends what it must not, on its first packet. Its configuration says what:
+//! Sends something invalid on its first packet. Its configuration selects what:
 //!
 //! | configuration | what it sends                                                       |
 //! |---------------|---------------------------------------------------------------------|
@@ -76,7 +76,7 @@ fn slot_range(pool: &Pool, packet: Descriptor) {
     pool.transmit(Descriptor { slot: SLOT_COUNT, ..answer(packet) });
 }
 
-/// Answers all that has arrived, so that it owns nothing, and then its last slot's neighbour too.
+/// Answers all packets that have arrived, so that it owns no slot, and then also sends the slot after its last one.
 fn not_owned(pool: &Pool, packet: Descriptor) {
     pool.transmit(answer(packet));
     let mut slots_seen = 1_u64 << packet.slot;
@@ -84,7 +84,7 @@ fn not_owned(pool: &Pool, packet: Descriptor) {
         pool.transmit(answer(other));
         slots_seen |= 1 << other.slot;
     }
-    // All 64 slots in one batch leave none that was not granted; the number then is out of range, which is as bad.
+    // If all 64 slots arrive in one batch, every slot was granted. The number is then out of range, which is also invalid.
     let slot = slots_seen.trailing_ones() as u16;
     pool.transmit(Descriptor { slot, ..answer(packet) });
 }

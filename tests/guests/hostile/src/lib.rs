@@ -1,5 +1,5 @@
-//! Guests for tests of what a node promises: those that misbehave, each in its own way, and one that does what its packets
-//! say. Every file in `examples/` is one module:
+//! Guests for tests of a node's promises: those that misbehave, each in its own way, and some that do what their packets say. Every file in
+//! `examples/` is one module:
 //!
 //! ```text
 //!   cargo build --profile guest --target wasm32-wasip1 -p pinion-hostile-guests --examples
@@ -10,6 +10,7 @@
 //! | `brute`           | keeps the core from its first packet on, in the way that is configured                     |
 //! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
 //! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
+//! | `cutter`          | sends each packet back cut to less than an Ethernet header                                 |
 //! | `files`           | reads, writes and lists files as messages ask; counts other packets in a file, and answers  |
 //! | `forger`          | answers messages as the calls of others, whose number the payload says; `silent` not at all  |
 //! | `init_looper`     | never finishes `pinion_init`                                                               |
@@ -24,7 +25,7 @@
 //!
 //! "Answers" means: sends each frame back with its MAC addresses swapped.
 //!
-//! What several of them need is here. Nothing outside tests may use it.
+//! Code that several of them need is here. Only tests may use it.
 
 #[cfg(target_family = "wasm")]
 pub mod memory;
@@ -33,7 +34,7 @@ pub mod raw;
 
 use pinion_sdk::Packet;
 
-/// Sends a frame back with its MAC addresses swapped, or drops what has none.
+/// Sends a frame back with its MAC addresses swapped, or drops a packet that has none.
 pub fn answer(mut packet: Packet<'_>) {
     if let Some(addresses) = packet.data_mut().get_mut(..12) {
         addresses.rotate_left(6);

@@ -1,4 +1,4 @@
-//! Linear memory as a guest without manners sees it: one range of bytes from zero to its end.
+//! Linear memory as raw addresses: one range of bytes from zero to its end.
 
 #![allow(unsafe_code)] // reads and writes memory by address
 
@@ -12,30 +12,30 @@ pub const PAGE_BYTES: usize = 64 * 1024;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Equal words in a row that count as somebody's pattern, so that a copy on the stack doesn't.
+/// Equal words in a row that count as a written pattern, so that a copy on the stack does not.
 const RUN_WORDS_MIN: usize = 8;
 
-/// All of memory but its first words, which a null pointer may not name.
+/// Returns all of memory but its first words, which a null pointer must not name.
 #[must_use]
 pub fn all() -> Range<usize> {
     64..memory_size::<0>() * PAGE_BYTES
 }
 
-/// Grows memory by `pages`; the range of addresses gained, or `None` if the host refuses.
+/// Grows memory by `pages`; returns the range of addresses gained, or `None` if the host refuses.
 #[must_use]
 pub fn grow(pages: usize) -> Option<Range<usize>> {
     let before = memory_grow::<0>(pages);
     (before != usize::MAX).then(|| before * PAGE_BYTES..(before + pages) * PAGE_BYTES)
 }
 
-/// The addresses of cells, with leave to write there.
+/// Returns the addresses of cells, which may be written there.
 #[must_use]
 pub fn range_of(cells: &[Cell<u64>]) -> Range<usize> {
     let start = cells.as_ptr().expose_provenance();
     start..start + size_of_val(cells)
 }
 
-/// Where in `range` the word `pattern` stands repeated.
+/// Returns the address in `range` where the word `pattern` is repeated.
 #[must_use]
 pub fn find(range: Range<usize>, pattern: u64) -> Option<usize> {
     let mut run_words = 0;
@@ -51,7 +51,7 @@ pub fn find(range: Range<usize>, pattern: u64) -> Option<usize> {
     None
 }
 
-/// Writes `pattern` into every word of what [`grow`] or [`range_of`] gave.
+/// Writes `pattern` into every word of a range from [`grow`] or [`range_of`].
 pub fn fill(range: Range<usize>, pattern: u64) {
     for address in range.step_by(WORD_BYTES) {
         // SAFETY: the aligned word lies in memory that was grown by `grow`, which no allocator knows of, or is one of
@@ -60,14 +60,14 @@ pub fn fill(range: Range<usize>, pattern: u64) {
     }
 }
 
-/// Writes `byte` into all of what [`grow`] gave, by one instruction.
+/// Writes `byte` into a whole range from [`grow`], by one instruction.
 pub fn fill_at_once(range: Range<usize>, byte: u8) {
     let start = ptr::with_exposed_provenance_mut::<u8>(range.start);
     // SAFETY: the range lies in memory that was grown by `grow`, which no allocator knows of.
     unsafe { start.write_bytes(byte, range.len()) }
 }
 
-/// Writes one byte into what [`grow`] gave.
+/// Writes one byte into a range from [`grow`].
 #[inline(always)]
 pub fn write(address: usize, byte: u8) {
     // SAFETY: as above; the address is one of that range.

@@ -1,5 +1,5 @@
-//! The contract without the SDK's manners: rings into which anything can be written. Shared by guests that break the
-//! rules on purpose; also a second, independent reading of the contract.
+//! The contract without the SDK's checks: rings into which any value can be written. Shared by guests that break the rules on purpose. It
+//! is also a second, independent implementation of the contract.
 
 #![allow(unsafe_code)] // the boundary to the host
 
@@ -30,13 +30,13 @@ pub fn wait() -> u32 {
     u32::try_from(imports::wait()).unwrap_or(0)
 }
 
-/// Logs bytes that need not be text.
+/// Logs bytes that need not be valid UTF-8.
 pub fn log(level: LogLevel, line: &[u8]) {
     // SAFETY: the host reads `len` bytes at `text` during the call.
     unsafe { imports::log(level as i32, line.as_ptr(), line.len()) }
 }
 
-/// The start of the configuration.
+/// Returns the start of the configuration.
 #[must_use]
 pub fn config(buffer: &mut [u8]) -> &[u8] {
     // SAFETY: the host writes at most `capacity` bytes at `buffer` during the call.
@@ -88,7 +88,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// All zero.
+    /// Makes a pool with all bytes zero.
     #[must_use]
     pub const fn new() -> Self {
         const BLANK: PoolHeader = PoolHeader {
@@ -109,7 +109,7 @@ impl Pool {
         }
     }
 
-    /// Fills in the header; its address.
+    /// Fills in the header; returns its address.
     pub fn publish(&self) -> u32 {
         fn address<T>(place: &T) -> u32 {
             core::ptr::from_ref(place).expose_provenance() as u32
@@ -127,7 +127,7 @@ impl Pool {
         address(self)
     }
 
-    /// The next descriptor that the host has published.
+    /// Returns the next descriptor that the host has published.
     pub fn receive(&self) -> Option<Descriptor> {
         let head = self.rx.head.get();
         (head != self.rx.tail.get()).then(|| {
@@ -136,7 +136,7 @@ impl Pool {
         })
     }
 
-    /// Puts any descriptor at all into the transmit ring.
+    /// Puts any descriptor into the transmit ring.
     pub fn transmit(&self, descriptor: Descriptor) {
         self.tx.entry(self.tx.tail.get()).set(descriptor);
         self.move_tail(1);

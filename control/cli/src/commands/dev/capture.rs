@@ -1,246 +1,250 @@
-//! Captures of Ethernet frames: pcap and pcapng are read, pcap with nanoseconds is written.
+//! Captures of Ethernet frames. Reads pcap and pcapng as far as libpcap does; writes pcap with nanoseconds.
+//!
+//! Every record of a capture is a frame for the function, or is left out for a reason that is counted. Nothing after
+//! the first damage can be read: the frames before it are delivered, as by `tcpdump -r`, and then the damage is
+//! reported.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `fields` | numbers in either byte order |
+//! | `pcap`, `pcapng` | the two formats |
+//! | `sink` | the output file |
+
+mod fields;
+mod pcap;
+mod pcapng;
+mod sink;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek, Write};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
-use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
-use pcap_file::pcapng::{Block, PcapNgReader};
-use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
+use serde::Serialize;
 
+use self::pcap::Pcap;
+use self::pcapng::PcapNg;
+pub(super) use self::sink::Sink;
 use super::BadInput;
 
-/// What a pcapng file begins with, whichever byte order it has.
-const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// The longest frame that a capture says it may hold: what the kernel hands out at most, and some.
-const SNAPLEN: u32 = 0x4_0000;
+/// The longest frame that libpcap accepts in an Ethernet capture.
+const FRAME_BYTES_MAX: u32 = 0x4_0000;
+/// The link type number of Ethernet in captures.
+const ETHERNET: u32 = 1;
+/// The name of standard input, as for `tcpdump -r`.
+const STANDARD_INPUT: &str = "-";
 
-/// A frame, and when it was captured: since 1970.
+/// A frame, and its capture time since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Captured {
-    pub(super) time: Duration,
+    pub(super) time: Time,
     pub(super) frame: Vec<u8>,
+    /// The frame was longer on the wire than in the capture.
+    pub(super) is_cut: bool,
 }
 
-/// A capture's frames, in its order.
-pub(super) struct Frames {
-    path: PathBuf,
-    reader: Format,
+/// A time that a pcap file can represent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Time {
+    pub(super) since_1970: Duration,
+    /// The record's own time is before 1970 or after February 2106, and this is the nearest representable time.
+    pub(super) is_clamped: bool,
 }
 
-enum Format {
-    Pcap(PcapReader<BufReader<File>>),
-    PcapNg(PcapNgReader<BufReader<File>>),
-}
-
-impl Frames {
-    /// Those of a file.
-    pub(super) fn of(path: &Path) -> Result<Self, BadInput> {
-        let unreadable = |error| BadInput::Unreadable { path: path.to_owned(), error };
-        let mut file = File::open(path).map_err(unreadable)?;
-        let mut magic = [0; 4];
-        let len = file.read(&mut magic).map_err(unreadable)?;
-        file.rewind().map_err(unreadable)?;
-        let file = BufReader::new(file);
-        let reader = if len == magic.len() && magic == PCAPNG {
-            PcapNgReader::new(file).map(Format::PcapNg)
-        } else {
-            PcapReader::new(file).map(Format::Pcap)
-        };
-        let path = path.to_owned();
-        let reader = reader.map_err(|error| bad(&path, format!("it is neither pcap nor pcapng: {error}")))?;
-        match &reader {
-            Format::Pcap(pcap) if pcap.header().datalink != DataLink::ETHERNET => Err(no_ethernet(&path)),
-            Format::Pcap(_) | Format::PcapNg(_) => Ok(Self { path, reader }),
+impl Time {
+    /// Creates a time from whole seconds and nanoseconds, which may be more than a second.
+    fn new(seconds: i128, nanos: u64) -> Self {
+        const NANOS: u64 = 1_000_000_000;
+        let seconds = seconds + i128::from(nanos / NANOS);
+        match u32::try_from(seconds) {
+            Ok(whole) => Self { since_1970: Duration::new(whole.into(), (nanos % NANOS) as u32), is_clamped: false },
+            Err(_) if seconds < 0 => Self { since_1970: Duration::ZERO, is_clamped: true },
+            Err(_) => Self { since_1970: Duration::new(u32::MAX.into(), NANOS as u32 - 1), is_clamped: true },
         }
     }
 }
 
-impl Iterator for Frames {
-    type Item = Result<Captured, BadInput>;
+/// One record of a capture, or several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    Frame(Captured),
+    LeftOut(LeftOut),
+    /// A block of pcapng of an unknown type.
+    UnknownBlock,
+}
+
+/// Why the function does not get a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LeftOut {
+    /// It is from an interface with another link type.
+    NotEthernet,
+    /// It has no bytes.
+    Empty,
+    /// It has more bytes than libpcap reads, or than a port accepts.
+    TooLong,
+}
+
+impl LeftOut {
+    /// Returns the text for the output.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::NotEthernet => "not-ethernet",
+            Self::Empty => "empty",
+            Self::TooLong => "too-long",
+        }
+    }
+}
+
+/// Why the rest cannot be read.
+#[derive(Debug)]
+enum Failure {
+    Read(io::Error),
+    Damaged(String),
+    /// It has an unsupported version.
+    OtherVersion(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+/// A capture that can be read several times.
+pub(super) struct Capture {
+    path: PathBuf,
+    file: File,
+}
+
+impl Capture {
+    /// Opens a file. A pipe, `-` or another non-regular file is copied into a temporary file first.
+    pub(super) fn open(path: &Path) -> Result<Self, BadInput> {
+        let unreadable = |error| BadInput::Unreadable { path: path.to_owned(), error };
+        let file = if path == Path::new(STANDARD_INPUT) {
+            copied(io::stdin().lock()).map_err(unreadable)?
+        } else {
+            let file = File::open(path).map_err(unreadable)?;
+            let kind = file.metadata().map_err(unreadable)?.file_type();
+            if kind.is_file() || kind.is_dir() { file } else { copied(file).map_err(unreadable)? }
+        };
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Returns a reader of its records, from the first one on. Only one such reader may be used at a time.
+    pub(super) fn records(&self) -> Result<Records, BadInput> {
+        let path = &self.path;
+        let unreadable = |error| BadInput::Unreadable { path: path.clone(), error };
+        let mut file = self.file.try_clone().map_err(unreadable)?;
+        file.rewind().map_err(unreadable)?;
+        Records::of(path, BufReader::new(file))
+    }
+}
+
+/// Copies the bytes to a temporary file, which is removed when it is closed.
+fn copied(mut from: impl Read) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(&mut from, &mut file)?;
+    Ok(file)
+}
+
+/// Reads a capture, record by record. Ends after an error.
+pub(super) struct Records<R = BufReader<File>> {
+    path: PathBuf,
+    format: Option<Format<R>>,
+    /// The number of records read.
+    count: u64,
+}
+
+enum Format<R> {
+    Pcap(Pcap<R>),
+    PcapNg(PcapNg<R>),
+}
+
+impl<R: Read> Records<R> {
+    fn of(path: &Path, reader: R) -> Result<Self, BadInput> {
+        let format = match Format::open(reader) {
+            Ok(Some(Format::Pcap(pcap))) if pcap.link_type() != ETHERNET => return Err(no_ethernet(path)),
+            Ok(Some(format)) => format,
+            Ok(None) => {
+                let problem = "it is neither pcap nor pcapng: it does not begin as either does".to_owned();
+                return Err(BadInput::Capture { path: path.to_owned(), problem });
+            }
+            Err(failure) => return Err(failed(path, failure)),
+        };
+        Ok(Self { path: path.to_owned(), format: Some(format), count: 0 })
+    }
+}
+
+impl<R: Read> Format<R> {
+    /// Returns none if it is neither format.
+    fn open(mut reader: R) -> Result<Option<Self>, Failure> {
+        let Ok(magic) = <[u8; 4]>::try_from(fields::up_to(&mut reader, 4)?) else { return Ok(None) };
+        if magic == pcapng::SECTION.to_ne_bytes() {
+            return Ok(Some(Self::PcapNg(PcapNg::open(reader)?)));
+        }
+        Ok(Pcap::open(magic, reader)?.map(Self::Pcap))
+    }
+
+    fn next(&mut self) -> Result<Option<Record>, Failure> {
+        match self {
+            Self::Pcap(pcap) => pcap.next(),
+            Self::PcapNg(pcap) => pcap.next(),
+        }
+    }
+}
+
+impl<R: Read> Iterator for Records<R> {
+    type Item = Result<Record, BadInput>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let path = &self.path;
-        let damaged = |error: PcapError| bad(path, format!("it is damaged: {error}"));
-        match &mut self.reader {
-            Format::Pcap(pcap) => {
-                let packet = pcap.next_packet()?.map_err(damaged);
-                Some(packet.map(|packet| Captured { time: packet.timestamp, frame: packet.data.into_owned() }))
+        match self.format.as_mut()?.next() {
+            Ok(Some(record)) => {
+                self.count += u64::from(record != Record::UnknownBlock);
+                return Some(Ok(record));
             }
-            Format::PcapNg(pcap) => loop {
-                match pcap.next_block()?.map_err(damaged).map(Block::into_owned) {
-                    Err(error) => return Some(Err(error)),
-                    Ok(block) => {
-                        if let Some(captured) = captured(path, pcap, block).transpose() {
-                            return Some(captured);
-                        }
-                    }
-                }
-            },
+            Ok(None) => self.format = None,
+            Err(failure) => {
+                self.format = None;
+                let failure = match failure {
+                    Failure::Damaged(what) => Failure::Damaged(format!("behind record {}, {what}", self.count)),
+                    other => other,
+                };
+                return Some(Err(failed(&self.path, failure)));
+            }
         }
+        None
     }
 }
 
-/// The frame that a block is, if it is one.
-fn captured<R: Read>(path: &Path, pcap: &PcapNgReader<R>, block: Block<'_>) -> Result<Option<Captured>, BadInput> {
-    let interface = |id: u32| {
-        let interface = pcap.interfaces().get(id as usize);
-        let interface = interface.ok_or_else(|| bad(path, format!("it is damaged: a frame of interface {id}")))?;
-        if interface.linktype == DataLink::ETHERNET { Ok(interface) } else { Err(no_ethernet(path)) }
-    };
-    match block {
-        Block::EnhancedPacket(packet) => {
-            let of = &interface(packet.interface_id)?.options;
-            let resolution = of.iter().find_map(|option| match option {
-                InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
-                _ => None,
-            });
-            // The reader takes all units for nanoseconds.
-            let time = time(packet.timestamp.as_nanos(), resolution.unwrap_or(6));
-            Ok(Some(Captured { time, frame: packet.data.into_owned() }))
-        }
-        Block::SimplePacket(packet) => {
-            interface(0)?;
-            let mut frame = packet.data.into_owned();
-            // What follows is there to fill the block.
-            frame.truncate(packet.original_len as usize);
-            Ok(Some(Captured { time: Duration::ZERO, frame }))
-        }
-        _ => Ok(None),
+/// Returns the maximum length of a frame from a file's snaplen. 0, and values beyond an `int`, mean no limit.
+fn bound(snaplen: u32) -> u32 {
+    match snaplen {
+        1..=0x7fff_ffff => snaplen,
+        _ => FRAME_BYTES_MAX,
     }
 }
 
-/// A time in units of which an interface says how many a second has: a power of ten, or of two if the highest bit is set.
-fn time(units: u128, resolution: u8) -> Duration {
-    let exponent = u32::from(resolution & 0x7f);
-    let base = if resolution & 0x80 == 0 { 10_u128 } else { 2 };
-    let per_second = base.checked_pow(exponent).unwrap_or(u128::MAX);
-    let nanos = (units % per_second).saturating_mul(1_000_000_000) / per_second;
-    Duration::new((units / per_second).try_into().unwrap_or(u64::MAX), nanos.try_into().unwrap_or(0))
+/// Creates a record of an Ethernet frame with these bytes, and this length on the wire.
+fn record(time: Time, frame: Vec<u8>, wire_bytes: u32) -> Record {
+    match frame.len() {
+        0 => Record::LeftOut(LeftOut::Empty),
+        len => Record::Frame(Captured { time, frame, is_cut: len < wire_bytes as usize }),
+    }
 }
 
-fn bad(path: &Path, problem: String) -> BadInput {
+fn failed(path: &Path, failure: Failure) -> BadInput {
+    let path = path.to_owned();
+    match failure {
+        Failure::Read(error) => BadInput::Unreadable { path, error },
+        Failure::Damaged(what) => BadInput::Capture { path, problem: format!("it is damaged: {what}") },
+        Failure::OtherVersion(problem) => BadInput::Capture { path, problem },
+    }
+}
+
+pub(super) fn no_ethernet(path: &Path) -> BadInput {
+    let problem = "its frames are not Ethernet's, and functions get no others".to_owned();
     BadInput::Capture { path: path.to_owned(), problem }
-}
-
-fn no_ethernet(path: &Path) -> BadInput {
-    bad(path, "its frames are not Ethernet's, and functions get no others".to_owned())
-}
-
-/// Where frames are written to.
-pub(super) struct Sink(PcapWriter<BufWriter<Box<dyn Write + Send>>>);
-
-impl Sink {
-    /// A file, made anew; or nothing at all.
-    pub(super) fn new(path: Option<&Path>) -> Result<Self, BadInput> {
-        let to: Box<dyn Write + Send> = match path {
-            None => Box::new(std::io::sink()),
-            Some(path) => {
-                let made = File::create(path);
-                Box::new(made.map_err(|error| BadInput::Unreadable { path: path.to_owned(), error })?)
-            }
-        };
-        let header = PcapHeader {
-            datalink: DataLink::ETHERNET,
-            ts_resolution: TsResolution::NanoSecond,
-            snaplen: SNAPLEN,
-            endianness: Endianness::native(),
-            ..PcapHeader::default()
-        };
-        let written = PcapWriter::with_header(BufWriter::new(to), header);
-        written.map(Self).map_err(|error| bad(path.unwrap_or(Path::new("-")), cannot_write(&error)))
-    }
-
-    /// Adds a frame.
-    pub(super) fn write(&mut self, time: Duration, frame: &[u8]) -> Result<(), String> {
-        let packet = PcapPacket::new(time, frame.len() as u32, frame);
-        self.0.write_packet(&packet).map(|_| ()).map_err(|error| cannot_write(&error))
-    }
-
-    /// Sees to it that all is written.
-    pub(super) fn finish(self) -> Result<(), String> {
-        self.0.into_writer().flush().map_err(|error| format!("it cannot be written: {error}"))
-    }
-}
-
-fn cannot_write(error: &PcapError) -> String {
-    match error {
-        PcapError::IoError(error) => format!("it cannot be written: {error}"),
-        error => format!("it cannot be written: {error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use pcap_file::pcapng::PcapNgWriter;
-    use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
-    use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
-
-    use super::*;
-
-    fn frames(path: &Path) -> Result<Vec<Captured>, BadInput> {
-        Frames::of(path)?.collect()
-    }
-
-    #[test]
-    fn what_is_written_is_read_again_with_its_times() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let captured = [(1, 60_u8), (2, 200)]
-            .map(|(s, len)| Captured { time: Duration::new(s, 123_456_789), frame: vec![len; usize::from(len)] });
-        let mut sink = Sink::new(Some(file.path())).unwrap();
-        captured.iter().for_each(|it| sink.write(it.time, &it.frame).unwrap());
-        sink.finish().unwrap();
-        assert_eq!(frames(file.path()).unwrap(), captured);
-    }
-
-    #[test]
-    fn the_times_of_pcapng_are_in_units_of_their_interface() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut writer = PcapNgWriter::new(File::create(file.path()).unwrap()).unwrap();
-        for resolution in [None, Some(9), Some(0x80 | 10)] {
-            let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0);
-            interface.options.extend(resolution.map(InterfaceDescriptionOption::IfTsResol));
-            writer.write_block(&Block::InterfaceDescription(interface)).unwrap();
-        }
-        for (interface_id, units) in [(0, 1_500_000), (1, 1_500_000_000), (2, 1536)] {
-            let block = EnhancedPacketBlock {
-                interface_id,
-                timestamp: Duration::from_nanos(units),
-                original_len: 3,
-                data: b"abc".into(),
-                options: Vec::new(),
-            };
-            writer.write_block(&Block::EnhancedPacket(block)).unwrap();
-        }
-        let time = Duration::from_millis(1500);
-        assert_eq!(frames(file.path()).unwrap(), vec![Captured { time, frame: b"abc".to_vec() }; 3]);
-    }
-
-    #[test]
-    fn what_is_no_capture_or_no_ethernet_is_refused_by_name() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        for (bytes, problem) in [(&b""[..], "it is neither pcap nor pcapng"), (&[0x55; 100], "it is neither pcap")] {
-            std::fs::write(file.path(), bytes).unwrap();
-            let error = frames(file.path()).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{}: {problem}", file.path().display())), "{error}");
-        }
-        let header = PcapHeader { datalink: DataLink::RAW, ..PcapHeader::default() };
-        drop(PcapWriter::with_header(File::create(file.path()).unwrap(), header).unwrap());
-        let error = frames(file.path()).unwrap_err().to_string();
-        assert!(error.ends_with("its frames are not Ethernet's, and functions get no others"), "{error}");
-    }
-
-    #[test]
-    fn a_capture_that_ends_within_a_frame_is_damaged() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut sink = Sink::new(Some(file.path())).unwrap();
-        sink.write(Duration::ZERO, &[7; 100]).unwrap();
-        sink.finish().unwrap();
-        let whole = std::fs::read(file.path()).unwrap();
-        std::fs::write(file.path(), &whole[..whole.len() - 1]).unwrap();
-        let error = frames(file.path()).unwrap_err().to_string();
-        assert!(error.contains("it is damaged: "), "{error}");
-    }
 }

@@ -1,6 +1,7 @@
-//! A node of one's own: a `piniond` in a folder that goes with it. It ends when the value is dropped, and whatever ends this
-//! process ends it, too.
+//! A local node: a `piniond` with a temporary folder. It ends when the value is dropped, and also when this process
+//! ends for any reason.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,43 +9,88 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ipnet::IpNet;
 use pinion_control::Client;
+use pinion_control::manifest::Bundle;
+use pinion_control::model::{Class, PortName, TenantName};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
 use tempfile::TempDir;
 
 use super::{BadInput, Function};
 
-/// The longest that a start may take: without huge pages, memory for packets is cleared first.
+/// The maximum duration of a start. Without huge pages, memory for packets is cleared first.
 const START_MAX: Duration = Duration::from_secs(30);
-/// The longest that an end may take.
+/// The maximum duration of a shutdown.
 const STOP_MAX: Duration = Duration::from_secs(15);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Lines of its log that are shown when it ends by itself without having said why.
+/// The number of log lines that are shown when it ends unexpectedly without a reason.
 const LOG_LINES_SHOWN: usize = 10;
-/// What `piniond` ends with for what can be mended.
+/// The exit status of `piniond` for an error that the user can fix.
 const EXIT_BAD_INPUT: i32 = 2;
 
-/// The process, and its folder.
+/// The configuration of `piniond`.
+#[derive(Serialize)]
+struct Config<'a> {
+    state_dir: &'a str,
+    socket: &'a str,
+    builder: &'a str,
+    port: &'a [PortConfig],
+    tenant: Vec<TenantConfig>,
+}
+
+/// A tenant whose chains may have a scheduling class.
+#[derive(Serialize)]
+struct TenantConfig {
+    name: String,
+    class_max: String,
+}
+
+/// A port of the node.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct PortConfig {
+    pub(super) name: PortName,
+    pub(super) device: String,
+    /// Receives frames for every station.
+    pub(super) promiscuous: bool,
+    pub(super) addresses: Vec<IpNet>,
+}
+
+/// Returns the path as text for TOML.
+pub(super) fn text(path: &Path) -> Result<&str, BadInput> {
+    path.to_str().ok_or_else(|| BadInput::NotText(path.to_owned()))
+}
+
+/// The process and its folder.
 pub(super) struct Node {
     child: Child,
     folder: TempDir,
 }
 
-/// A folder for a node, before that is started.
+/// Creates a folder for a node that is not started yet.
 pub(super) fn folder() -> anyhow::Result<TempDir> {
     tempfile::Builder::new().prefix("pinion-dev-").tempdir().context("a folder for the node")
 }
 
+/// Returns a configuration in which the manifest's chains may have the scheduling classes that they ask for. The node
+/// has no other tenants.
+fn tenants(bundle: &Bundle) -> Vec<TenantConfig> {
+    let names: BTreeSet<&TenantName> = bundle.chains().map(|chain| &chain.tenant).collect();
+    let class_max = Class::System.to_string();
+    names.into_iter().map(|name| TenantConfig { name: name.to_string(), class_max: class_max.clone() }).collect()
+}
+
 impl Node {
-    /// Starts one with these `[[port]]`s and waits until it answers.
-    pub(super) async fn start(function: &Function, folder: TempDir, ports: &str) -> anyhow::Result<Self> {
+    /// Starts a node with these ports, and waits until it answers.
+    pub(super) async fn start(function: &Function, folder: TempDir, ports: &[PortConfig]) -> anyhow::Result<Self> {
         let at = |name: &str| folder.path().join(name);
         let (state, socket, builder) = (at("state"), at("pinion.sock"), function.builder.canonicalize()?);
-        let config = format!("state_dir = {state:?}\nsocket = {socket:?}\nbuilder = {builder:?}\n{ports}");
-        fs::write(at("piniond.toml"), config)?;
+        let (state_dir, socket, builder) = (text(&state)?, text(&socket)?, text(&builder)?);
+        let tenant = tenants(&function.bundle()?);
+        fs::write(at("piniond.toml"), toml::to_string(&Config { state_dir, socket, builder, port: ports, tenant })?)?;
         let mut command = Command::new(&function.piniond);
         command.arg("--config").arg(at("piniond.toml")).arg("--parent").arg(std::process::id().to_string());
-        // In a group of its own, so that a terminal's Ctrl-C reaches this command first.
+        // Its own process group, so that Ctrl-C on a terminal reaches this command first.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(at("log"))?).process_group(0);
         let child = command.spawn().with_context(|| function.piniond.display().to_string())?;
         let mut node = Self { child, folder };
@@ -57,7 +103,7 @@ impl Node {
         Ok(node)
     }
 
-    /// It takes its socket before it has its ports, and answers after that.
+    /// The node binds its socket before it opens its ports, and answers after that.
     async fn is_answering(&self) -> bool {
         match Client::connect(&self.socket()).await {
             Ok(mut client) => client.status().await.is_ok(),
@@ -73,7 +119,7 @@ impl Node {
         self.path().join("pinion.sock")
     }
 
-    /// Why it runs no more, if it does not.
+    /// Returns an error with the reason if the node has ended.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -89,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Its own sentence on why it ended, or else the end of its log.
+    /// Returns its own message about why it ended, or else the end of its log.
     fn last_words(&self) -> String {
         let log = fs::read(self.path().join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -100,7 +146,7 @@ impl Node {
         }
     }
 
-    /// Has it end, and waits until it has.
+    /// Stops the node, and waits until it has ended.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         self.tell(Signal::TERM);
         let stopping = Instant::now();
@@ -115,7 +161,7 @@ impl Node {
     }
 
     fn tell(&self, signal: Signal) {
-        // Fails only for one that has ended.
+        // Fails only for a process that has ended.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 }

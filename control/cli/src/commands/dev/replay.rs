@@ -1,7 +1,8 @@
-//! `pinion dev --read`: a capture's frames through the function, each burst when the one before has been answered for.
+//! `pinion dev --read`: sends a capture's frames through the function, each burst after every frame of the one before
+//! was sent or dropped.
 //!
-//! A node's counters say when that is: each frame has come out, or was dropped and counted. Whatever a function keeps, or makes of
-//! its own accord, they cannot say; then it is over when nothing has moved for a while.
+//! A node's counters tell when that is: each frame was sent, or was dropped and counted. They do not tell which frames
+//! a function holds back, or generates itself. In that case the burst ends when no counter has changed for a while.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -11,66 +12,75 @@ use std::time::{Duration, Instant};
 use pinion_control::manifest::Contents;
 use pinion_control::model::{Chain, Match, Policy, Rule, RuleName, VlanId};
 
-use super::account::Account;
-use super::capture::{Captured, Frames, Sink};
+use super::account::{Account, Records};
+use super::capture::{Capture, Captured, LeftOut, Record, Sink, no_ethernet};
 use super::session::Session;
 use super::wire::{Listening, Wire};
 use super::{BadInput, Function, Replay, Which, node};
 use crate::args::Format;
 
-/// For so long functions may keep a burst's frames before the next goes in.
+/// How long functions may hold a burst's frames back before the next burst starts.
 const BURST_PATIENCE: Duration = Duration::from_millis(20);
-/// For so long nothing may have come when functions have answered with more frames than they got.
+/// How long to wait for further frames when functions have sent more frames than they received.
 const LAST_PATIENCE: Duration = Duration::from_millis(100);
-/// After so many looks in vain, the next ones are so far apart.
+/// After this many polls without success, the next ones are `LOOK_INTERVAL` apart.
 const QUICK_LOOKS: u32 = 4;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// VLAN tags, from the outer one: none, one or two.
 type Tags = (Option<VlanId>, Option<VlanId>);
 
-/// Once from the capture's begin to its end.
+/// Replays the capture once, to its end or to where it is damaged.
 pub(super) async fn once(function: &Function, replay: &Replay, format: Format) -> anyhow::Result<()> {
-    let tags = tags_in(replay)?;
     if replay.write.as_ref().is_some_and(|write| is_same(&replay.read, write)) {
-        let problem = "it is read: have what comes out written to another file".to_owned();
+        let problem = "it is also the input: write the output to another file".to_owned();
         return Err(BadInput::Capture { path: replay.read.clone(), problem }.into());
     }
+    let capture = Capture::open(&replay.read)?;
+    let tags = tags_in(&capture, &replay.read)?;
     let folder = node::folder()?;
     let listening = Listening::new(folder.path(), function.ports()?)?;
-    let mut session = Session::start_in(folder, function, &listening.ports_text(), format).await?;
+    let mut session = Session::start_in(folder, function, &listening.ports()?, format).await?;
     session.deploy(function, |contents| Ok(with_rules(function, replay, &tags, contents)?)).await?;
     let wire = listening.wired(Sink::new(replay.write.as_deref())?)?;
-    let mut player = Player { session: &mut session, wire: &wire, put: 0, account: Account::default() };
-    let mut frames = Frames::of(&replay.read)?.peekable();
-    while frames.peek().is_some() {
-        let burst = frames.by_ref().take(replay.burst).collect::<Result<Vec<_>, _>>()?;
-        player.play(burst).await?;
-    }
-    let mut account = player.finish(replay.linger).await?;
+    let player =
+        Player { session: &mut session, wire: &wire, put: 0, account: Account::default(), records: Records::default() };
+    let (mut account, damage) = player.play_all(&capture, replay).await?;
     session.stop().await?;
     let came = wire.finish()?;
     account.sent = came.frames;
     account.replies = Some(came.replies);
-    account.print(format)
+    account.print(format)?;
+    damage.map_or(Ok(()), |damage| Err(damage.into()))
 }
 
-/// Reads the whole capture once, so that one that is damaged is refused before anything is built.
-fn tags_in(replay: &Replay) -> Result<BTreeSet<Tags>, BadInput> {
+/// Reads the whole capture once, so that one with no frame for a function is refused before anything is built. If the
+/// capture is damaged, the frames before the damage count.
+fn tags_in(capture: &Capture, path: &Path) -> Result<BTreeSet<Tags>, BadInput> {
     let mut tags = BTreeSet::from([(None, None)]);
-    for captured in Frames::of(&replay.read)? {
-        tags.insert(tags_of(&captured?.frame));
+    let (mut frames, mut others) = (0_u64, 0_u64);
+    for record in capture.records()? {
+        match record {
+            Ok(Record::Frame(captured)) => {
+                frames += 1;
+                tags.insert(tags_of(&captured.frame));
+            }
+            Ok(Record::LeftOut(LeftOut::NotEthernet)) => others += 1,
+            Ok(Record::LeftOut(_) | Record::UnknownBlock) => {}
+            Err(damage) if frames == 0 => return Err(damage),
+            Err(_) => {}
+        }
     }
-    Ok(tags)
+    if frames == 0 && others > 0 { Err(no_ethernet(path)) } else { Ok(tags) }
 }
 
-/// Whether two paths lead to one file.
+/// Returns whether two paths lead to one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// As a node reads them: a tag with a priority only is none.
+/// Parses VLAN tags as a node does: a priority tag (VLAN 0) does not count.
 fn tags_of(frame: &[u8]) -> Tags {
     let (mut at, mut tags) = (12, Vec::new());
     while let Some([a, b, c, d]) = frame.get(at..).and_then(|rest| rest.first_chunk())
@@ -82,7 +92,7 @@ fn tags_of(frame: &[u8]) -> Tags {
     (tags.first().copied(), tags.get(1).copied())
 }
 
-/// The manifest with rules that send each frame to the chain, unless its own rules are to say.
+/// Returns the manifest with rules that send each frame to the chain, unless its own rules are to decide.
 fn with_rules(
     function: &Function,
     replay: &Replay,
@@ -121,24 +131,46 @@ fn rule_for(at: usize, (vlan, inner_vlan): Tags, chain: &Chain, policy: Policy) 
     }
 }
 
-/// Puts frames in, and waits for what becomes of them.
+/// Sends frames in, and waits for what happens to them.
 struct Player<'a> {
     session: &'a mut Session,
     wire: &'a Wire,
     put: u64,
     account: Account,
+    records: Records,
 }
 
 impl Player<'_> {
+    /// Replays everything that can be read. Returns the counts, and why the rest can't be read.
+    async fn play_all(mut self, capture: &Capture, replay: &Replay) -> anyhow::Result<(Account, Option<BadInput>)> {
+        let mut damage = None;
+        let mut burst = Vec::new();
+        for record in capture.records()? {
+            match record {
+                Ok(Record::Frame(captured)) => burst.push(captured),
+                Ok(Record::LeftOut(reason)) => self.records.leave_out(reason, 1),
+                Ok(Record::UnknownBlock) => self.records.unknown_blocks += 1,
+                Err(found) => damage = Some(found),
+            }
+            if burst.len() == replay.burst {
+                self.play(std::mem::take(&mut burst)).await?;
+            }
+        }
+        self.play(burst).await?;
+        self.records.damage = damage.as_ref().map(ToString::to_string);
+        Ok((self.finish(replay.linger).await?, damage))
+    }
+
     async fn play(&mut self, mut burst: Vec<Captured>) -> anyhow::Result<()> {
-        // No frame on a wire is empty.
-        burst.retain(|captured| !captured.frame.is_empty());
-        self.wire.put(&burst)?;
+        let all = burst.len();
+        self.wire.put(&mut burst)?;
         self.put += burst.len() as u64;
+        self.records.leave_out(LeftOut::TooLong, (all - burst.len()) as u64);
+        burst.iter().for_each(|captured| self.records.count(captured));
         self.settle(BURST_PATIENCE).await
     }
 
-    /// Waits until each frame is answered for, or nothing has moved for so long.
+    /// Waits until each frame was sent or dropped, or no counter has changed for `patience`.
     async fn settle(&mut self, patience: Duration) -> anyhow::Result<()> {
         let (mut moved, mut looks) = (Instant::now(), 0);
         loop {
@@ -158,11 +190,11 @@ impl Player<'_> {
         }
     }
 
-    /// Waits for all that is to come; what became of the frames.
+    /// Waits for the last frames, and returns the counts.
     async fn finish(mut self, linger: Duration) -> anyhow::Result<Account> {
         self.settle(linger).await?;
         let mut counted = self.account.answered();
-        // More than came: a function copies frames, or makes some, and there may be more of them.
+        // More than were received: a function copies or generates frames, and more may follow.
         while counted > self.put {
             tokio::time::sleep(LAST_PATIENCE).await;
             self.account = self.session.account().await?;
@@ -173,6 +205,7 @@ impl Player<'_> {
         }
         self.account.received = self.put;
         self.account.kept = Some(self.put.saturating_sub(counted));
+        self.account.records = self.records;
         Ok(self.account)
     }
 }

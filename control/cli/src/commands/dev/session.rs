@@ -1,4 +1,4 @@
-//! A node and what is on it: built, applied, and heard.
+//! A node with a function on it: builds, applies, and shows log lines.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use tokio::task::JoinHandle;
 
 use super::Function;
 use super::account::Account;
-use super::node::{self, Node};
+use super::node::{self, Node, PortConfig};
 use crate::args::Format;
 use crate::commands::{apply, logs};
-use crate::output::printable;
+use crate::output::{self, printable};
 
-/// How often is looked whether the node still runs.
+/// The interval of checks whether the node still runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long what functions have said may take to be shown when the node has ended.
+/// How long to wait for the last log lines after the node has ended.
 const LAST_LINES_MAX: Duration = Duration::from_secs(5);
 
 /// A node with the function on it.
@@ -33,23 +33,23 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Starts a node with these `[[port]]`s; what functions say there is shown from now on.
-    pub(super) async fn start(function: &Function, ports: &str, format: Format) -> anyhow::Result<Self> {
+    /// Starts a node with these ports. Its functions' log lines are shown from now on.
+    pub(super) async fn start(function: &Function, ports: &[PortConfig], format: Format) -> anyhow::Result<Self> {
         Self::start_in(node::folder()?, function, ports, format).await
     }
 
-    /// The same in a folder that is there.
+    /// The same in an existing folder.
     pub(super) async fn start_in(
         folder: TempDir,
         function: &Function,
-        ports: &str,
+        ports: &[PortConfig],
         format: Format,
     ) -> anyhow::Result<Self> {
         let node = Node::start(function, folder, ports).await?;
         let client = Client::connect(&node.socket()).await?;
         let mut listening = client.clone();
         let heard = tokio::spawn(async move {
-            // Its end is the node's, and that is seen elsewhere.
+            // The stream ends with the node, which is detected elsewhere.
             let _ = logs::show(&mut listening, LogFilter::default(), Follow::Yes, format).await;
         });
         Ok(Self { node, client, applied: BTreeSet::new(), heard })
@@ -59,10 +59,10 @@ impl Session {
         format!("pinion --socket {} asks the node; Ctrl-C ends it.", self.socket().display())
     }
 
-    /// Shows what the node says of this machine.
+    /// Shows the node's warnings about this machine.
     pub(super) async fn warn(&mut self) -> anyhow::Result<()> {
         for warning in self.client.status().await?.node.warnings {
-            eprintln!("warning: {}", printable(&warning));
+            output::say(&format!("warning: {}", printable(&warning)));
         }
         Ok(())
     }
@@ -71,14 +71,14 @@ impl Session {
         self.node.socket()
     }
 
-    /// Builds the function, and has the node do as its manifest says, changed like this, and nothing else.
+    /// Builds the function, and applies its manifest with this modification, and nothing else.
     pub(super) async fn deploy(
         &mut self,
         function: &Function,
         change: impl FnOnce(Contents) -> anyhow::Result<Contents>,
     ) -> anyhow::Result<()> {
         let mut contents = change(function.contents().await?)?;
-        // Who works on a function wants to meet the version that is there.
+        // A developer expects the new version at once.
         contents.chains.iter_mut().for_each(|chain| chain.drain_timeout_ms = 0);
         let changed = apply::apply(self.client.clone(), contents).await?;
         let mut outcomes = changed.outcomes;
@@ -89,18 +89,18 @@ impl Session {
         }
         self.applied = wanted;
         for outcome in outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
-            eprintln!("{}/{} {}", outcome.object.kind(), outcome.object.name(), outcome.effect);
+            output::say(&format!("{}/{} {}", outcome.object.kind(), outcome.object.name(), outcome.effect));
         }
         Ok(())
     }
 
-    /// What became of frames so far.
+    /// Returns the counts of frames so far.
     pub(super) async fn account(&mut self) -> anyhow::Result<Account> {
         self.node.check()?;
         Ok(Account::of(&self.client.status().await?))
     }
 
-    /// Waits until the node has ended by itself; says why.
+    /// Waits until the node ends unexpectedly, and returns the reason.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         loop {
             if let Err(why) = self.node.check() {
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Ends the node, and waits until it has, and all that functions have said is shown.
+    /// Stops the node, and waits until it has ended and all log lines are shown.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.node.stop().await?;
         let _ = tokio::time::timeout(LAST_LINES_MAX, self.heard).await;

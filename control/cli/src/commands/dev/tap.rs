@@ -1,7 +1,7 @@
-//! `pinion dev --tap`: which addresses the device has, on either side.
+//! `pinion dev --tap`: the addresses of the device, on both sides.
 //!
-//! The node's side has what the manifest's rules say packets are for, so that a client need only send there. The kernel's side has an
-//! address beside it, or the one that somebody wants.
+//! The node's side has the destination addresses of the manifest's rules, so that a client can send to them directly.
+//! The kernel's side has an address beside them, or the one that the user gives.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -10,39 +10,40 @@ use std::process::Command;
 use ipnet::IpNet;
 use pinion_control::model::PortName;
 
+use super::node::PortConfig;
 use super::{BadInput, Function};
 
-/// The longest name that the kernel gives an interface.
+/// The longest name of an interface in the kernel.
 const NAME_BYTES_MAX: usize = 15;
-/// How far the network reaches that is made up around an address.
+/// The prefix length of a network that is assumed around an address.
 const PREFIX_V4: u8 = 24;
 const PREFIX_V6: u8 = 64;
-/// Rules about networks that are larger than that say nothing of who is on this one.
+/// Rules about larger networks do not tell which addresses this network has.
 const PREFIX_MIN: u8 = 8;
-/// The kernel's side where neither rules nor anybody says an address.
+/// The kernel's address if neither the rules nor the user give one.
 const ANYWHERE: &str = "10.78.0.1/24";
 
-/// Devices and addresses.
+/// The devices and their addresses.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Ports, with the names of their interfaces; the first has the addresses.
+    /// Ports, with the names of their interfaces. The first has the addresses.
     ports: Vec<(PortName, String)>,
     sides: Sides,
 }
 
-/// Who has which address.
+/// The addresses of both sides.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sides {
-    /// The kernel's, with their networks.
+    /// The kernel's addresses, with their networks.
     clients: Vec<IpNet>,
-    /// The node's.
+    /// The node's addresses.
     node: Vec<IpNet>,
-    /// Of these, those that are in no network of the kernel's.
+    /// The node's addresses that are in none of the kernel's networks.
     routes: Vec<IpNet>,
 }
 
 impl Sides {
-    /// For rules with these destinations.
+    /// Chooses addresses for rules with these destinations.
     fn new(destinations: impl Iterator<Item = IpNet>, wanted: Option<IpNet>) -> Self {
         let mut hosts: Vec<IpAddr> = destinations.filter_map(host_of).collect();
         hosts.sort();
@@ -78,7 +79,8 @@ impl Sides {
     }
 }
 
-/// An address that a rule with this destination is about; of a network one in it, unless that is half the world.
+/// Returns an address that a rule with this destination matches. For a network, an address in it, unless the network is
+/// too large.
 fn host_of(destination: IpNet) -> Option<IpAddr> {
     if destination.prefix_len() < PREFIX_MIN {
         return None;
@@ -88,7 +90,7 @@ fn host_of(destination: IpNet) -> Option<IpAddr> {
     host.filter(|host| !host.is_multicast() && !host.is_unspecified() && !host.is_loopback())
 }
 
-/// An address for the kernel's side, in a network around the first of these.
+/// Returns an address for the kernel's side, in a network around the first of these.
 fn client_beside(hosts: &[IpAddr]) -> Option<IpNet> {
     let first = *hosts.first()?;
     let len = if first.is_ipv4() { PREFIX_V4 } else { PREFIX_V6 };
@@ -101,7 +103,7 @@ fn host_beside(client: IpNet) -> Option<IpAddr> {
     client.trunc().hosts().find(|address| is_station(*address) && *address != client.addr())
 }
 
-/// Of an IPv6 network the first address is its routers'.
+/// The first address of an IPv6 network belongs to its routers.
 fn is_station(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(_) => true,
@@ -114,7 +116,7 @@ fn with_len(address: IpAddr, len: u8) -> IpNet {
 }
 
 impl Plan {
-    /// For a function; refuses what this machine cannot have.
+    /// Plans the devices for a function. Refuses what this machine does not allow.
     pub(super) fn new(device: &str, address: Option<IpNet>, function: &Function) -> anyhow::Result<Self> {
         let bundle = function.bundle()?;
         let destinations = bundle.rules().filter_map(|rule| rule.matcher.destination).map(|prefix| prefix.net());
@@ -145,20 +147,18 @@ impl Plan {
         Ok(Self { ports, sides })
     }
 
-    /// The node's `[[port]]`s.
-    pub(super) fn ports_text(&self) -> String {
-        let mut text = String::new();
-        for (number, (port, interface)) in self.ports.iter().enumerate() {
-            let _ = write!(text, "[[port]]\nname = \"{port}\"\ndevice = \"net_tap{number},iface={interface}\"\n");
-            if number == 0 {
-                let addresses: Vec<String> = self.sides.node.iter().map(|address| format!("\"{address}\"")).collect();
-                let _ = writeln!(text, "addresses = [{}]", addresses.join(", "));
-            }
-        }
-        text
+    /// Returns the node's ports. The first has the addresses.
+    pub(super) fn node_ports(&self) -> Vec<PortConfig> {
+        let port = |(number, (name, interface)): (usize, &(PortName, String))| PortConfig {
+            name: name.clone(),
+            device: format!("net_tap{number},iface={interface}"),
+            promiscuous: false,
+            addresses: if number == 0 { self.sides.node.clone() } else { Vec::new() },
+        };
+        self.ports.iter().enumerate().map(port).collect()
     }
 
-    /// Gives the kernel's side its addresses, once the node has made the devices.
+    /// Sets the addresses of the kernel's side, once the node has created the devices.
     pub(super) fn set_up(&self) -> anyhow::Result<()> {
         for (_, interface) in &self.ports {
             ip(&format!("link set {interface} up"))?;
@@ -174,7 +174,7 @@ impl Plan {
         Ok(())
     }
 
-    /// `tap0: this machine is 10.77.0.1, the node answers for 10.77.0.2`
+    /// Formats it as `tap0: this machine is 10.77.0.1, the node answers for 10.77.0.2`.
     pub(super) fn described(&self) -> String {
         let list = |networks: &[IpNet]| {
             networks.iter().map(|network| network.addr().to_string()).collect::<Vec<_>>().join(" and ")
@@ -207,7 +207,7 @@ fn family(network: IpNet) -> &'static str {
     if network.addr().is_ipv4() { "-4" } else { "-6" }
 }
 
-/// Runs iproute2; what it says.
+/// Runs iproute2, and returns its output.
 fn ip(words: &str) -> Result<String, BadInput> {
     let mut command = Command::new("ip");
     let output = command.args(words.split_whitespace()).output();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_has_what_rules_are_about_and_this_machine_an_address_beside_it() {
+    fn the_node_has_the_destinations_of_rules_and_this_machine_an_address_beside_them() {
         let found = sides(&["10.77.0.2/32", "10.77.0.1/32", "10.77.0.2/32", "fd77::2/128"], None);
         assert_eq!(found.clients, nets(&["10.77.0.3/24", "fd77::1/64"]));
         assert_eq!(found.node, nets(&["10.77.0.1/24", "10.77.0.2/24", "fd77::2/64"]));
@@ -246,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_about_a_network_is_about_an_address_in_it() {
+    fn a_rule_about_a_network_gives_the_node_an_address_in_it() {
         let found = sides(&["10.77.0.0/24"], None);
         assert_eq!((found.clients, found.node), (nets(&["10.77.0.1/24"]), nets(&["10.77.0.2/24"])));
     }
 
     #[test]
-    fn who_wants_an_address_elsewhere_gets_routes_to_what_rules_are_about() {
+    fn an_address_in_another_network_gets_routes_to_the_destinations_of_rules() {
         let found = sides(&["10.77.0.2/32", "10.78.0.9/32"], Some("10.78.0.1/24"));
         assert_eq!(found.clients, nets(&["10.78.0.1/24"]));
         assert_eq!(found.node, nets(&["10.77.0.2/32", "10.78.0.9/24"]));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_destination_there_is_a_node_beside_this_machine_all_the_same() {
+    fn without_any_destination_the_node_still_has_an_address_beside_this_machine() {
         for (destinations, wanted, client, node) in [
             (&[][..], None, "10.78.0.1/24", "10.78.0.2/24"),
             (&[], Some("192.168.7.9/24"), "192.168.7.9/24", "192.168.7.1/24"),

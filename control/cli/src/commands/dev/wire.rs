@@ -1,9 +1,10 @@
-//! Frames into a node's ports and out of them: the far end of its `unix` devices, each frame a packet.
+//! Sends frames into a node's ports and receives frames from them: the peer of its `unix` devices, where each frame is
+//! a packet.
 //!
-//! What comes out is taken by a thread for each port as it comes, and written with the time of the newest frame that went in before.
+//! A thread for each port receives frames as they arrive, and writes them with the time of the newest frame that was
+//! sent in before.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,14 +19,16 @@ use rustix::net::{
     send, shutdown, socket_with, sockopt::set_socket_send_buffer_size,
 };
 
+use super::BadInput;
 use super::capture::{Captured, Sink};
+use super::node::{PortConfig, text};
 
-/// No frame is longer; the kernel hands out packets of up to 64 KiB before they are cut.
+/// An upper bound of a frame's length. The kernel passes packets of up to 64 KiB before they are segmented.
 const FRAME_BYTES_MAX: usize = 128 << 10;
-/// What is asked for frames that the node has not read yet.
+/// The requested send buffer for frames that the node has not read yet.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
-/// Where a node that is about to start finds us.
+/// The listening socket that a starting node connects to.
 pub(super) struct Listening {
     socket: OwnedFd,
     path: PathBuf,
@@ -33,7 +36,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// For these ports, in a folder of ours.
+    /// Listens for these ports, in a folder of this command.
     pub(super) fn new(folder: &Path, ports: Vec<PortName>) -> anyhow::Result<Self> {
         let path = folder.join("frames.sock");
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -43,17 +46,19 @@ impl Listening {
         Ok(Self { socket, path, ports })
     }
 
-    /// The node's `[[port]]`s, which take in frames for every station.
-    pub(super) fn ports_text(&self) -> String {
-        let mut text = String::new();
-        for (number, port) in self.ports.iter().enumerate() {
-            let device = format!("unix{number},path={}", self.path.display());
-            let _ = write!(text, "[[port]]\nname = \"{port}\"\ndevice = {device:?}\npromiscuous = true\n");
-        }
-        text
+    /// Returns the node's ports, which receive frames for every station.
+    pub(super) fn ports(&self) -> Result<Vec<PortConfig>, BadInput> {
+        let path = text(&self.path)?;
+        let port = |(number, name): (usize, &PortName)| PortConfig {
+            name: name.clone(),
+            device: format!("unix{number},path={path}"),
+            promiscuous: true,
+            addresses: Vec::new(),
+        };
+        Ok(self.ports.iter().enumerate().map(port).collect())
     }
 
-    /// What the node's ports have connected to, once it is up: they do so one after another.
+    /// Accepts the connections of the node's ports once it is up. They connect one after another.
     pub(super) fn wired(self, sink: Sink) -> anyhow::Result<Wire> {
         let accept = |_| accept_with(&self.socket, SocketFlags::CLOEXEC).context("the node has not opened its ports");
         let ends = self.ports.iter().map(accept).collect::<anyhow::Result<Vec<_>>>()?;
@@ -74,11 +79,11 @@ impl Listening {
     }
 }
 
-/// What has come out.
+/// The frames that were received from the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
     pub(super) frames: u64,
-    /// To stations that frames had come from.
+    /// Frames to stations from which frames had come.
     pub(super) replies: u64,
     problem: Option<String>,
 }
@@ -86,12 +91,12 @@ pub(super) struct Came {
 struct Outcome {
     sink: Sink,
     newest: Duration,
-    /// Where frames came from.
+    /// The source addresses of frames.
     stations: HashSet<[u8; 6]>,
     came: Came,
 }
 
-/// The far ends of a node's ports.
+/// The peers of a node's ports.
 pub(super) struct Wire {
     ends: Vec<Arc<OwnedFd>>,
     takers: Vec<JoinHandle<()>>,
@@ -99,37 +104,41 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Puts frames in at the first port; waits while there is no room.
-    pub(super) fn put(&self, frames: &[Captured]) -> anyhow::Result<()> {
+    /// Sends frames into the first port, and waits while the socket has no room. Removes frames from the burst that are
+    /// longer than the socket accepts, which are longer than any port accepts.
+    pub(super) fn put(&self, burst: &mut Vec<Captured>) -> anyhow::Result<()> {
         {
             let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.newest = frames.iter().map(|it| it.time).max().unwrap_or_default().max(shared.newest);
-            shared.stations.extend(frames.iter().filter_map(|it| it.frame[..].get(6..12)?.first_chunk::<6>()));
+            let newest = burst.iter().map(|it| it.time.since_1970).max().unwrap_or_default();
+            shared.newest = newest.max(shared.newest);
+            shared.stations.extend(burst.iter().filter_map(|it| it.frame[..].get(6..12)?.first_chunk::<6>()));
         }
-        for Captured { frame, .. } in frames {
-            match send(&self.ends[0], frame, SendFlags::NOSIGNAL) {
-                Ok(_) => {}
-                // What is longer than a socket takes is longer than any port does, too.
-                Err(Errno::MSGSIZE) => anyhow::bail!("a frame of {} bytes: no port takes one so long", frame.len()),
-                Err(error) => return Err(error).context("the node takes no more frames"),
+        let mut failed = Ok(());
+        burst.retain(|Captured { frame, .. }| match send(&self.ends[0], frame, SendFlags::NOSIGNAL) {
+            _ if failed.is_err() => true,
+            Ok(_) => true,
+            Err(Errno::MSGSIZE) => false,
+            Err(error) => {
+                failed = Err(error);
+                true
             }
-        }
-        Ok(())
+        });
+        failed.context("the node takes no more frames")
     }
 
-    /// What has come out so far.
+    /// Returns the counts of received frames so far.
     pub(super) fn came(&self) -> Came {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).came.clone()
     }
 
-    /// Takes what is still on the way out of a node that has ended; all is written then.
+    /// Receives the remaining frames of a node that has ended, and flushes the output file.
     pub(super) fn finish(mut self) -> anyhow::Result<Came> {
         for taker in self.takers.drain(..) {
-            taker.join().map_err(|_| anyhow::anyhow!("frames that came out were not taken"))?;
+            taker.join().map_err(|_| anyhow::anyhow!("a thread that receives frames panicked"))?;
         }
         let shared = Arc::clone(&self.shared);
         drop(self);
-        let outcome = Arc::into_inner(shared).context("nobody else has it")?;
+        let outcome = Arc::into_inner(shared).context("the outcome is still shared with a receiving thread")?;
         let Outcome { sink, came, .. } = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         sink.finish().map_err(anyhow::Error::msg)?;
         match &came.problem {
@@ -148,7 +157,7 @@ impl Drop for Wire {
     }
 }
 
-/// Until the node's end is closed.
+/// Receives frames until the node's end is closed.
 fn take_all(end: &OwnedFd, shared: &Mutex<Outcome>) {
     let mut bytes = vec![0; FRAME_BYTES_MAX];
     loop {

@@ -1,4 +1,4 @@
-//! Stands in for a node's state: fields that a test grants, with entries that end by the test's clock.
+//! Replaces a node's state in native tests: fields that a test grants, with entries that expire by the test's clock.
 
 use core::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,9 +11,9 @@ use crate::testing::StateField;
 /// An entry.
 struct Entry {
     value: Vec<u8>,
-    /// By the clock; none if it stays.
+    /// Time on the clock; `None` if the entry does not expire.
     ends_ns: Option<u64>,
-    /// When it was written: how many had been before.
+    /// The number of writes before this one: orders entries by age.
     written: u64,
 }
 
@@ -28,7 +28,7 @@ thread_local! {
     static INITIALISING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Grants a field. If there is one of that name, its entries stay.
+/// Grants a field. If the field exists, its entries stay.
 pub(crate) fn grant_state(granted: StateField) {
     FIELDS.with_borrow_mut(|fields| match fields.iter_mut().find(|field| field.granted.name == granted.name) {
         Some(field) => field.granted = granted,
@@ -36,7 +36,7 @@ pub(crate) fn grant_state(granted: StateField) {
     });
 }
 
-/// Does something as a function's initialisation.
+/// Runs `work` as a function's initialisation.
 pub(crate) fn initialising<R>(work: impl FnOnce() -> R) -> R {
     INITIALISING.set(true);
     let result = work();

@@ -1,54 +1,85 @@
-//! The WASI preview 1 functions for files: from arguments and guest memory to [`crate::files`], and back.
+//! The WASI preview 1 functions for files. They translate between guest memory and [`crate::files`].
 //!
-//! A guest whose stage was deployed without files has none open: to all of these it gets "bad file descriptor".
+//! A guest of a stage without files has only the standard streams open. Calls for other descriptors fail with "bad file descriptor".
 //!
-//! What a call may move is bounded by a constant, and none fails as its turn's allowance is used up: it does a small step then, and the
-//! guest's turn ends at its next boundary, which lies right behind the call.
+//! A constant bounds the bytes that a call moves. No call fails because its turn's allowance is used up: it moves a few bytes then, and the
+//! guest's turn ends right after the call.
 
 use wasmtime::{Caller, Linker};
 
 use super::super::{Host, WASI_MODULE, memory};
 use super::{BADF, FAULT, IOVECS_MAX, SUCCESS};
-use crate::files::{FileError, FileKind, Files, Opening, PATH_BYTES_MAX, ROOT_DESCRIPTOR, Space, Stat, Status, Whence};
+use crate::files::{FileError, FileKind, Files, Flags, Open, Opening, PATH_BYTES_MAX, Space, Stat, Status, Whence};
 
-/// The most bytes that a call reads or writes, and what it does of them when the allowance is used up.
+/// The most bytes that a call reads or writes, and the most when the allowance is used up.
 const STEP_BYTES_MAX: u32 = 64 * 1024;
 const STEP_BYTES_AT_LEAST: u32 = 4096;
-/// The longest buffer that is filled with what is in a directory.
+/// The longest buffer for a directory listing.
 const LISTING_BYTES_MAX: u32 = 16 * 1024;
-/// What it costs to follow a path, in bytes moved.
+/// The charge for resolving a path, in bytes moved.
 const PATH_COST_BYTES: u32 = 4096;
 
+const RIGHT_FD_DATASYNC: u64 = 1;
 const RIGHT_FD_READ: u64 = 1 << 1;
+const RIGHT_FD_SEEK: u64 = 1 << 2;
+const RIGHT_FD_FDSTAT_SET_FLAGS: u64 = 1 << 3;
+const RIGHT_FD_SYNC: u64 = 1 << 4;
+const RIGHT_FD_TELL: u64 = 1 << 5;
 const RIGHT_FD_WRITE: u64 = 1 << 6;
-/// All that there are, and those that make no sense of a directory or of what can't be written.
-const RIGHTS: u64 = (1 << 30) - 1;
-const RIGHTS_OF_FILES: u64 = 0x0860_01ff;
-const RIGHTS_TO_WRITE: u64 = RIGHT_FD_WRITE | 1 | 1 << 8 | 1 << 22;
-const RIGHTS_OF_DIRECTORIES: u64 = RIGHTS & !RIGHT_FD_WRITE & !RIGHT_FD_READ;
+const RIGHT_FD_ADVISE: u64 = 1 << 7;
+const RIGHT_FD_ALLOCATE: u64 = 1 << 8;
+/// The rights to create, open, list, link, rename and stat entries of a directory.
+const RIGHTS_OF_PATHS: u64 = 0x7_fe00;
+const RIGHT_PATH_FILESTAT_SET_TIMES: u64 = 1 << 20;
+const RIGHT_FD_FILESTAT_GET: u64 = 1 << 21;
+const RIGHT_FD_FILESTAT_SET_SIZE: u64 = 1 << 22;
+const RIGHT_FD_FILESTAT_SET_TIMES: u64 = 1 << 23;
+/// The rights to create symbolic links, and to remove directories and files.
+const RIGHTS_OF_NAMES: u64 = 7 << 24;
+const RIGHT_POLL_FD_READWRITE: u64 = 1 << 27;
 
-const FLAG_APPEND: i32 = 1;
+/// Rights that apply to files and directories.
+const RIGHTS_OF_ALL: u64 =
+    RIGHT_FD_DATASYNC | RIGHT_FD_FDSTAT_SET_FLAGS | RIGHT_FD_SYNC | RIGHT_FD_FILESTAT_GET | RIGHT_FD_FILESTAT_SET_TIMES;
+/// Rights that apply to files, and those that apply to writable files.
+const RIGHTS_OF_FILES: u64 = RIGHTS_OF_ALL
+    | RIGHT_FD_READ
+    | RIGHT_FD_SEEK
+    | RIGHT_FD_TELL
+    | RIGHT_FD_ADVISE
+    | RIGHTS_TO_WRITE
+    | RIGHT_POLL_FD_READWRITE;
+const RIGHTS_TO_WRITE: u64 = RIGHT_FD_WRITE | RIGHT_FD_ALLOCATE | RIGHT_FD_FILESTAT_SET_SIZE;
+/// Rights that apply to directories, which have neither bytes nor an offset. Setting a file's size by path is not among them.
+const RIGHTS_OF_DIRECTORIES: u64 = RIGHTS_OF_ALL | RIGHTS_OF_PATHS | RIGHT_PATH_FILESTAT_SET_TIMES | RIGHTS_OF_NAMES;
+/// Rights that apply to streams, which have no offset either.
+const RIGHTS_OF_STREAMS: u64 =
+    RIGHT_FD_FDSTAT_SET_FLAGS | RIGHT_FD_FILESTAT_GET | RIGHT_POLL_FD_READWRITE | RIGHT_FD_READ | RIGHT_FD_WRITE;
+
+/// The greatest number of an advice.
+const ADVICE_MAX: i32 = 5;
 const OPEN_CREATE: i32 = 1;
 const OPEN_DIRECTORY: i32 = 2;
 const OPEN_EXCLUSIVE: i32 = 4;
 const OPEN_TRUNCATE: i32 = 8;
 
+const FILETYPE_CHARACTER_DEVICE: u8 = 2;
 const FILETYPE_DIRECTORY: u8 = 3;
 const FILETYPE_REGULAR_FILE: u8 = 4;
-/// The name under which the root is found.
+/// The name of the preopened root directory.
 const ROOT_NAME: &[u8] = b"/";
 
-/// What a call works with.
-struct Desk<'a> {
+/// What a call works on.
+struct CallContext<'a> {
     memory: &'a mut [u8],
     files: &'a mut Files,
     space: &'a mut dyn Space,
 }
 
-/// Done, or the number of what is to be said.
+/// Success, or the errno for the guest.
 type Done = Result<(), i32>;
 
-impl Desk<'_> {
+impl CallContext<'_> {
     fn bytes(&mut self, at: i32, len: u32) -> Result<&mut [u8], i32> {
         slice(self.memory, at, len)
     }
@@ -64,7 +95,7 @@ fn slice(memory: &mut [u8], at: i32, len: u32) -> Result<&mut [u8], i32> {
     memory.get_mut(at..at + len as usize).ok_or(FAULT)
 }
 
-/// A path in guest memory. Longer ones than may be are not looked at.
+/// Returns a path in guest memory. Paths that are too long are refused before they are read.
 fn path(memory: &[u8], at: i32, len: i32) -> Result<&[u8], i32> {
     let (at, len) = (at as u32 as usize, len as u32 as usize);
     if len > PATH_BYTES_MAX {
@@ -73,21 +104,25 @@ fn path(memory: &[u8], at: i32, len: i32) -> Result<&[u8], i32> {
     memory.get(at..at + len).ok_or(FAULT)
 }
 
-/// Does something with the guest's files, for this much of its allowance.
-fn with<T: Host>(caller: &mut Caller<'_, T>, cost_bytes: u32, act: impl FnOnce(&mut Desk<'_>) -> Done) -> i32 {
+/// Calls `act` with the guest's files, for a charge of `cost_bytes`. For a stage without files, the [`Files`] of the standard streams are
+/// created at the first such call.
+fn with<T: Host>(caller: &mut Caller<'_, T>, cost_bytes: u32, act: impl FnOnce(&mut CallContext<'_>) -> Done) -> i32 {
     let Some(memory) = memory(caller) else { return FAULT };
     if !caller.data_mut().charge(cost_bytes) {
         T::give_way(caller);
     }
+    if caller.data_mut().files().is_none() {
+        caller.data_mut().keep_streams();
+    }
     let (memory, host) = memory.data_and_store_mut(&mut *caller);
     let Some((files, space)) = host.files() else { return BADF };
-    match act(&mut Desk { memory, files, space }) {
+    match act(&mut CallContext { memory, files, space }) {
         Ok(()) => SUCCESS,
         Err(number) => number,
     }
 }
 
-/// How much a call may move that wants to move so much.
+/// Returns how many bytes a call may move that asks for `wanted`.
 fn granted<T: Host>(caller: &mut Caller<'_, T>, wanted: u32) -> u32 {
     let wanted = wanted.min(STEP_BYTES_MAX);
     if caller.data_mut().charge(wanted) {
@@ -109,44 +144,72 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     define_unsupported(linker)
 }
 
-/// What is known of open files, but for what the standard streams have, too.
+/// Defines the calls for descriptors.
 fn define_descriptors<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
         .func_wrap(WASI_MODULE, "fd_prestat_get", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
-            with(&mut caller, 0, |desk| match fd as u32 {
-                ROOT_DESCRIPTOR => desk.put(out, &[0, 0, 0, 0, ROOT_NAME.len() as u8, 0, 0, 0]),
-                _ => Err(BADF),
+            with(&mut caller, 0, |desk| {
+                preopened(desk, fd)?;
+                desk.put(out, &[0, 0, 0, 0, ROOT_NAME.len() as u8, 0, 0, 0])
             })
         })?
         .func_wrap(WASI_MODULE, "fd_prestat_dir_name", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
-            with(&mut caller, 0, |desk| match fd as u32 {
-                ROOT_DESCRIPTOR if (len as u32 as usize) < ROOT_NAME.len() => Err(FileError::NameTooLong.number()),
-                ROOT_DESCRIPTOR => desk.put(at, ROOT_NAME),
-                _ => Err(BADF),
+            with(&mut caller, 0, |desk| {
+                preopened(desk, fd)?;
+                if (len as u32 as usize) < ROOT_NAME.len() {
+                    return Err(FileError::NameTooLong.number());
+                }
+                desk.put(at, ROOT_NAME)
             })
         })?
+        .func_wrap(WASI_MODULE, "fd_fdstat_get", fd_fdstat_get::<T>)?
+        .func_wrap(WASI_MODULE, "fd_filestat_get", fd_filestat_get::<T>)?
         .func_wrap(WASI_MODULE, "fd_fdstat_set_flags", |mut caller: Caller<'_, T>, fd: i32, flags: i32| {
-            with(&mut caller, 0, |desk| number(desk.files.set_append(fd as u32, flags & FLAG_APPEND != 0)))
+            with(&mut caller, 0, |desk| {
+                let flags = u16::try_from(flags).map_err(|_| FileError::Invalid.number())?;
+                number(desk.files.set_flags(fd as u32, Flags(flags)))
+            })
         })?
         .func_wrap(WASI_MODULE, "fd_renumber", |mut caller: Caller<'_, T>, from: i32, to: i32| {
             with(&mut caller, 0, |desk| number(desk.files.renumber(from as u32, to as u32)))
         })?
+        .func_wrap(WASI_MODULE, "fd_close", |mut caller: Caller<'_, T>, fd: i32| {
+            with(&mut caller, 0, |desk| number(desk.files.close(fd as u32)))
+        })?
+        .func_wrap(WASI_MODULE, "fd_seek", |mut caller: Caller<'_, T>, fd: i32, offset: i64, whence: i32, out: i32| {
+            with(&mut caller, 0, |desk| {
+                let whence = match whence {
+                    0 => Whence::Start,
+                    1 => Whence::Current,
+                    2 => Whence::End,
+                    _ => return Err(FileError::Invalid.number()),
+                };
+                seek(desk, fd, offset, whence, out)
+            })
+        })?
         .func_wrap(WASI_MODULE, "fd_tell", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
             with(&mut caller, 0, |desk| seek(desk, fd, 0, Whence::Current, out))
         })?;
-    // Everything is where it will ever be.
     for name in ["fd_sync", "fd_datasync"] {
         linker.func_wrap(WASI_MODULE, name, |mut caller: Caller<'_, T>, fd: i32| {
-            with(&mut caller, 0, |desk| number(desk.files.status(fd as u32)).map(|_| ()))
+            with(&mut caller, 0, |desk| number(desk.files.sync(fd as u32)))
         })?;
     }
-    linker.func_wrap(WASI_MODULE, "fd_advise", |mut caller: Caller<'_, T>, fd: i32, _: i64, _: i64, _: i32| {
-        with(&mut caller, 0, |desk| number(desk.files.status(fd as u32)).map(|_| ()))
+    linker.func_wrap(WASI_MODULE, "fd_advise", |mut caller: Caller<'_, T>, fd: i32, _: i64, _: i64, advice: i32| {
+        with(&mut caller, 0, |desk| {
+            number(desk.files.advise(fd as u32))?;
+            if (0..=ADVICE_MAX).contains(&advice) { Ok(()) } else { Err(FileError::Invalid.number()) }
+        })
     })?;
     Ok(())
 }
 
-/// What is in open files and directories.
+/// Succeeds if the descriptor is the preopened directory.
+fn preopened(desk: &CallContext<'_>, fd: i32) -> Done {
+    if number(desk.files.is_preopened(fd as u32))? { Ok(()) } else { Err(BADF) }
+}
+
+/// Defines the calls for the contents of open files and directories.
 fn define_contents<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
         .func_wrap(
@@ -184,7 +247,7 @@ fn define_contents<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What is done by paths.
+/// Defines the calls that take paths.
 fn define_paths<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
         .func_wrap(WASI_MODULE, "path_open", path_open::<T>)?
@@ -194,7 +257,7 @@ fn define_paths<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             |mut caller: Caller<'_, T>, fd: i32, _follow: i32, at: i32, len: i32, out: i32| {
                 with(&mut caller, PATH_COST_BYTES, |desk| {
                     let stat = number(desk.files.stat_at(fd as u32, path(desk.memory, at, len)?))?;
-                    desk.put(out, &filestat(stat))
+                    desk.put(out, &filestat(Some(stat)))
                 })
             },
         )?
@@ -229,9 +292,9 @@ fn define_paths<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What there is not: links, times, room taken ahead, rights that are given up.
+/// Defines the calls that are not supported: links, times, preallocation, and giving up rights.
 fn define_unsupported<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
-    /// As of a descriptor that may be bad, too.
+    /// Refuses a call; a bad descriptor is reported first.
     fn refuse<T: Host>(caller: &mut Caller<'_, T>, fd: i32) -> i32 {
         with(caller, 0, |desk| {
             number(desk.files.status(fd as u32))?;
@@ -240,7 +303,7 @@ fn define_unsupported<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     }
     linker
         .func_wrap(WASI_MODULE, "fd_allocate", |mut caller: Caller<'_, T>, fd: i32, _: i64, _: i64| {
-            refuse(&mut caller, fd)
+            with(&mut caller, 0, |desk| number(desk.files.allocate(fd as u32)))
         })?
         .func_wrap(WASI_MODULE, "fd_fdstat_set_rights", |mut caller: Caller<'_, T>, fd: i32, _: i64, _: i64| {
             refuse(&mut caller, fd)
@@ -283,7 +346,7 @@ fn define_unsupported<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// `rights` say whether it is to be read and written; which others there are follows from that.
+/// Opens a path. Of `rights`, only those to read and to write count; the others follow from these.
 #[allow(clippy::too_many_arguments)] // As WASI has them.
 fn path_open<T: Host>(
     mut caller: Caller<'_, T>,
@@ -300,7 +363,7 @@ fn path_open<T: Host>(
     let how = Opening {
         read: rights as u64 & RIGHT_FD_READ != 0,
         write: rights as u64 & RIGHT_FD_WRITE != 0,
-        append: flags & FLAG_APPEND != 0,
+        flags: Flags(flags as u16 & Flags::ALL.0),
         create: open_flags & OPEN_CREATE != 0,
         exclusive: open_flags & OPEN_EXCLUSIVE != 0,
         truncate: open_flags & OPEN_TRUNCATE != 0,
@@ -314,8 +377,8 @@ fn path_open<T: Host>(
     })
 }
 
-/// Where each vector of a call begins and how long it is, as far as they are looked at and within what the call may move. Those that are
-/// not there are empty, so that even without any it is said that a descriptor is bad.
+/// Returns address and length of each I/O vector of a call, cut to what the call may move. Missing vectors are empty, so that a bad
+/// descriptor is reported even if a call has no vectors.
 fn vectors<T: Host>(caller: &mut Caller<'_, T>, iovecs: i32, count: i32) -> Option<[(i32, u32); IOVECS_MAX]> {
     let mut vectors = [(0, 0); IOVECS_MAX];
     let mut wanted = 0_u32;
@@ -331,7 +394,7 @@ fn vectors<T: Host>(caller: &mut Caller<'_, T>, iovecs: i32, count: i32) -> Opti
     Some(vectors)
 }
 
-/// Reads from a place on, or from where the descriptor is.
+/// Reads from offset `at` on, or from the descriptor's own offset.
 pub(super) fn fd_read<T: Host>(
     caller: &mut Caller<'_, T>,
     fd: i32,
@@ -357,7 +420,7 @@ pub(super) fn fd_read<T: Host>(
     })
 }
 
-/// Writes from a place on, or from where the descriptor is.
+/// Writes from offset `at` on, or from the descriptor's own offset.
 pub(super) fn fd_write<T: Host>(
     caller: &mut Caller<'_, T>,
     fd: i32,
@@ -374,7 +437,7 @@ pub(super) fn fd_write<T: Host>(
             let bytes = slice(desk.memory, from, len)?;
             let done = match desk.files.write(desk.space, fd as u32, at, bytes) {
                 Ok(done) => done,
-                // What was written before counts.
+                // Bytes written before the error count.
                 Err(_) if total > 0 => break,
                 Err(error) => return Err(error.number()),
             };
@@ -388,49 +451,44 @@ pub(super) fn fd_write<T: Host>(
     })
 }
 
-/// Closes a descriptor.
-pub(super) fn fd_close<T: Host>(caller: &mut Caller<'_, T>, fd: i32) -> i32 {
-    with(caller, 0, |desk| number(desk.files.close(fd as u32)))
-}
-
-/// Moves the place of a descriptor.
-pub(super) fn fd_seek<T: Host>(caller: &mut Caller<'_, T>, fd: i32, offset: i64, whence: i32, out: i32) -> i32 {
-    with(caller, 0, |desk| {
-        let whence = match whence {
-            0 => Whence::Start,
-            1 => Whence::Current,
-            2 => Whence::End,
-            _ => return Err(FileError::Invalid.number()),
-        };
-        seek(desk, fd, offset, whence, out)
-    })
-}
-
-fn seek(desk: &mut Desk<'_>, fd: i32, offset: i64, whence: Whence, out: i32) -> Done {
+fn seek(desk: &mut CallContext<'_>, fd: i32, offset: i64, whence: Whence, out: i32) -> Done {
     desk.bytes(out, 8)?;
     let at = number(desk.files.seek(fd as u32, offset, whence))?;
     desk.put(out, &at.to_le_bytes())
 }
 
-/// How a descriptor was opened.
-pub(super) fn fd_fdstat_get<T: Host>(caller: &mut Caller<'_, T>, fd: i32, out: i32) -> i32 {
-    with(caller, 0, |desk| {
-        let Status { kind, read, write, append } = number(desk.files.status(fd as u32))?;
-        let (base, inherited) = match kind {
-            FileKind::Directory => (RIGHTS_OF_DIRECTORIES, RIGHTS),
-            FileKind::File => {
-                let unread = if read { 0 } else { RIGHT_FD_READ };
-                let unwritten = if write { 0 } else { RIGHTS_TO_WRITE };
-                (RIGHTS_OF_FILES & !unread & !unwritten, 0)
-            }
-        };
-        let mut stat = [0; 24];
-        stat[0] = filetype(kind);
-        stat[2] = u8::from(append);
-        stat[8..16].copy_from_slice(&base.to_le_bytes());
-        stat[16..].copy_from_slice(&inherited.to_le_bytes());
-        desk.put(out, &stat)
+/// Reports how a descriptor was opened. A C library asks this about a stream before it first prints to it. For a guest without [`Files`]
+/// the answer does not create them.
+fn fd_fdstat_get<T: Host>(mut caller: Caller<'_, T>, fd: i32, out: i32) -> i32 {
+    if caller.data_mut().files().is_none()
+        && let Some(stream) = super::stream(&mut caller, fd)
+    {
+        return super::errno(super::write(&mut caller, out, &fdstat(Status::of(stream))));
+    }
+    with(&mut caller, 0, |desk| {
+        let status = number(desk.files.status(fd as u32))?;
+        desk.put(out, &fdstat(status))
     })
+}
+
+/// Encodes kind, flags, the descriptor's rights, and the rights of files opened through it.
+fn fdstat(status: Status) -> [u8; 24] {
+    let Status { open, read, write, flags } = status;
+    let unread = if read { 0 } else { RIGHT_FD_READ };
+    let unwritten = if write { 0 } else { RIGHTS_TO_WRITE };
+    let (kind, base, inherited) = match open {
+        Open::Stream(_) => (FILETYPE_CHARACTER_DEVICE, RIGHTS_OF_STREAMS & !unread & !unwritten, 0),
+        Open::Node(FileKind::Directory) => {
+            (FILETYPE_DIRECTORY, RIGHTS_OF_DIRECTORIES, RIGHTS_OF_DIRECTORIES | RIGHTS_OF_FILES)
+        }
+        Open::Node(FileKind::File) => (FILETYPE_REGULAR_FILE, RIGHTS_OF_FILES & !unread & !unwritten, 0),
+    };
+    let mut stat = [0; 24];
+    stat[0] = kind;
+    stat[2..4].copy_from_slice(&flags.0.to_le_bytes());
+    stat[8..16].copy_from_slice(&base.to_le_bytes());
+    stat[16..].copy_from_slice(&inherited.to_le_bytes());
+    stat
 }
 
 fn filetype(kind: FileKind) -> u8 {
@@ -440,20 +498,22 @@ fn filetype(kind: FileKind) -> u8 {
     }
 }
 
-/// What is known of what is open.
-pub(super) fn fd_filestat_get<T: Host>(caller: &mut Caller<'_, T>, fd: i32, out: i32) -> i32 {
-    with(caller, 0, |desk| {
+/// Reports the status of an open file, directory or stream.
+fn fd_filestat_get<T: Host>(mut caller: Caller<'_, T>, fd: i32, out: i32) -> i32 {
+    with(&mut caller, 0, |desk| {
         let stat = number(desk.files.stat(fd as u32))?;
         desk.put(out, &filestat(stat))
     })
 }
 
-/// Device, number, kind, links, length, and three times, which are zero.
-fn filestat(stat: Stat) -> [u8; 64] {
+/// Encodes device, number, kind, links, length, and three times, which are zero. Without `stat` it describes a stream.
+fn filestat(stat: Option<Stat>) -> [u8; 64] {
     let mut out = [0; 64];
-    out[8..16].copy_from_slice(&stat.number.to_le_bytes());
-    out[16] = filetype(stat.kind);
+    out[16] = stat.map_or(FILETYPE_CHARACTER_DEVICE, |stat| filetype(stat.kind));
     out[24..32].copy_from_slice(&1_u64.to_le_bytes());
-    out[32..40].copy_from_slice(&stat.bytes.to_le_bytes());
+    if let Some(stat) = stat {
+        out[8..16].copy_from_slice(&stat.number.to_le_bytes());
+        out[32..40].copy_from_slice(&stat.bytes.to_le_bytes());
+    }
     out
 }

@@ -75,7 +75,7 @@ struct ChurnRow {
     lost: u64,
 }
 
-/// Within which EdgeOS answers nine in ten new clients.
+/// The time within which EdgeOS answers nine in ten new clients.
 const EDGEOS_REPLY_US: f64 = 50.0;
 
 pub(super) fn churn(json: Value) -> anyhow::Result<Results> {

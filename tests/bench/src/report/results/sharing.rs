@@ -1,4 +1,4 @@
-//! The figures of who has the core.
+//! The figures of how functions share a core.
 
 use serde::Deserialize;
 use serde_json::Value;

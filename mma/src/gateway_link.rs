@@ -1,0 +1,141 @@
+//! The MMA's end of its link with the gateway: received frames, frames to transmit, and the buffers between.
+//!
+//! When a received frame has been copied, its buffer is reused for the next frame to transmit. So buffers circulate
+//! within the MMA while they are still in its cache, and only a surplus or a shortage is exchanged with the gateway.
+//! Entries staged during a poll are published at its end. Nothing is allocated after construction.
+
+use crate::buffer::{Buffer, Frame};
+use crate::id::PortIndex;
+use crate::link::{Inbound, MmaLink};
+use crate::spsc::{Consumer, Producer, Staging, Taking};
+
+/// Most buffers that the MMA keeps for reuse.
+const KEPT_MAX: usize = 256;
+/// The MMA keeps at most one in so many of a link's buffers: enough must be left to receive frames while none is
+/// transmitted.
+const KEPT_PART: usize = 8;
+
+pub(crate) struct GatewayLink {
+    link: MmaLink,
+    /// Empty buffers; the one used last is on top.
+    kept: Vec<Buffer>,
+    kept_max: usize,
+    /// Whether the gateway was given anything since its doorbell was rung.
+    given: bool,
+}
+
+/// Why a frame could not be transmitted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TxBlocked {
+    /// No buffer is free now.
+    NoBuffer,
+    /// The frame is longer than a buffer.
+    TooLong,
+}
+
+/// Takes back buffers that are no longer needed.
+pub(crate) struct FreeBatch<'d> {
+    kept: &'d mut Vec<Buffer>,
+    kept_max: usize,
+    spent: &'d mut Producer<Buffer>,
+    given: &'d mut bool,
+}
+
+impl FreeBatch<'_> {
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, buffer: Buffer) {
+        if self.kept.len() < self.kept_max {
+            self.kept.push(buffer);
+            return;
+        }
+        // The ring holds every buffer that can be on loan, so there is room.
+        let staged = self.spent.stage(buffer);
+        debug_assert!(staged.is_ok(), "more buffers on loan than the link was made for");
+        *self.given = true;
+    }
+}
+
+/// Transmits several frames.
+pub(crate) struct Exit<'d> {
+    kept: &'d mut Vec<Buffer>,
+    empty: &'d mut Consumer<Buffer>,
+    outbound: Staging<'d, Frame>,
+    given: &'d mut bool,
+}
+
+impl Exit<'_> {
+    /// Transmits a frame of `len` bytes, which `fill` writes, on a port.
+    #[inline(always)]
+    pub(crate) fn send(&mut self, len: u32, port: PortIndex, fill: impl FnOnce(&mut [u8])) -> Result<(), TxBlocked> {
+        let Some(mut buffer) = self.kept.pop().or_else(|| self.empty.take()) else { return Err(TxBlocked::NoBuffer) };
+        if len > buffer.capacity() {
+            // It was popped from there, so there is room.
+            self.kept.push(buffer);
+            return Err(TxBlocked::TooLong);
+        }
+        fill(buffer.bytes_mut(len));
+        *self.given = true;
+        let staged = self.outbound.stage(Frame::new(buffer, len).of_port(port));
+        debug_assert!(staged.is_ok(), "more buffers on loan than the link was made for");
+        Ok(())
+    }
+}
+
+impl GatewayLink {
+    pub(crate) fn new(link: MmaLink) -> Self {
+        let kept_max = KEPT_MAX.min(link.inbound.capacity() / KEPT_PART);
+        // One more than `kept_max`: a buffer may be taken from the gateway and turn out too short.
+        Self { link, kept: Vec::with_capacity(kept_max + 1), kept_max, given: false }
+    }
+
+    /// Returns the number of received frames that wait, `max` at most.
+    #[inline]
+    pub(crate) fn waiting(&mut self, max: usize) -> usize {
+        self.link.inbound.ready(max).min(max)
+    }
+
+    /// Returns up to `max` received frames, to be taken, and where to return their buffers.
+    #[inline]
+    pub(crate) fn intake(&mut self, max: usize) -> (Taking<'_, Inbound>, FreeBatch<'_>) {
+        let Self { link, kept, kept_max, given } = self;
+        (link.inbound.taking(max), FreeBatch { kept, kept_max: *kept_max, spent: &mut link.spent, given })
+    }
+
+    /// Takes back a buffer that is no longer needed.
+    #[inline]
+    pub(crate) fn keep(&mut self, buffer: Buffer) {
+        let Self { link, kept, kept_max, given } = self;
+        FreeBatch { kept, kept_max: *kept_max, spent: &mut link.spent, given }.keep(buffer);
+    }
+
+    /// Returns the means to transmit several frames.
+    #[inline]
+    pub(crate) fn outlet(&mut self) -> Exit<'_> {
+        let Self { link, kept, given, .. } = self;
+        // The ring holds every buffer that can be on loan, so there is room for all that come.
+        Exit { kept, empty: &mut link.empty, outbound: link.outbound.staging(), given }
+    }
+
+    /// Returns whether a buffer for transmission is available.
+    #[inline]
+    pub(crate) fn has_empty(&mut self) -> bool {
+        !self.kept.is_empty() || self.link.empty.ready(1) > 0
+    }
+
+    /// Publishes what was staged and taken in this poll.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        self.link.inbound.release();
+        self.link.empty.release();
+        if std::mem::take(&mut self.given) {
+            self.link.spent.publish();
+            self.link.outbound.publish();
+            self.link.gateway.ring();
+        }
+    }
+
+    /// Returns whether a received frame waits.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.link.inbound.ready(1) > 0
+    }
+}

@@ -1,0 +1,115 @@
+//! Ends the builder when it reaches a limit of time or memory, with a sentence that names the limit and what the builder was doing.
+//!
+//! The operating system's limits ([`crate::limits`]) would end it as well, a little later, and without a message.
+
+use std::io::Write;
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pinion_builder_client::protocol::BuilderMessage;
+use pinion_builder_client::{BUILD_TIME_MAX, CPU_TIME_MAX, EXIT_REFUSED, MEMORY_BYTES_MAX};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::progress;
+use crate::refused::Refused;
+
+/// How often the limits are checked.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What a module may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// CPU time.
+    pub cpu_time: Duration,
+    /// Elapsed time.
+    pub time: Duration,
+    /// The builder's address space, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { cpu_time: CPU_TIME_MAX, time: BUILD_TIME_MAX, memory_bytes: MEMORY_BYTES_MAX }
+    }
+}
+
+/// A limit that was reached, with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// CPU time.
+    CpuTime(Duration),
+    /// Elapsed time.
+    Time(Duration),
+    /// Memory, in bytes.
+    Memory(u64),
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::CpuTime(time) => write!(f, "{} s of processor time", time.as_secs_f64()),
+            Self::Time(time) => write!(f, "{} s", time.as_secs_f64()),
+            Self::Memory(bytes) => write!(f, "{} MiB of memory", bytes >> 20),
+        }
+    }
+}
+
+/// Starts to watch.
+///
+/// # Errors
+/// If its thread cannot be started.
+pub fn begin(limits: Limits) -> std::io::Result<()> {
+    let began = Instant::now();
+    thread::Builder::new().name("watch".to_owned()).spawn(move || {
+        loop {
+            if let Some(limit) = reached(&limits, began) {
+                let refused = Refused::Limit { limit, at: progress::now() };
+                let _ = writeln!(std::io::stderr(), "{}", BuilderMessage::Sentence(refused.to_string()).to_line());
+                process::exit(EXIT_REFUSED);
+            }
+            thread::sleep(INTERVAL);
+        }
+    })?;
+    Ok(())
+}
+
+fn reached(limits: &Limits, began: Instant) -> Option<Limit> {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let cpu_time = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
+    if cpu_time > limits.cpu_time {
+        return Some(Limit::CpuTime(limits.cpu_time));
+    }
+    if began.elapsed() > limits.time {
+        return Some(Limit::Time(limits.time));
+    }
+    (address_space_bytes().unwrap_or(0) > limits.memory_bytes).then_some(Limit::Memory(limits.memory_bytes))
+}
+
+/// Returns the size of all mappings, which is what the operating system limits.
+fn address_space_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_memory_is_measured() {
+        let before = address_space_bytes().unwrap();
+        let memory = std::hint::black_box(vec![0_u8; 1 << 30]);
+        assert!(address_space_bytes().unwrap() >= before + (1 << 29));
+        drop(memory);
+    }
+
+    #[test]
+    fn each_limit_is_named_with_its_value() {
+        let Limits { cpu_time, time, memory_bytes } = Limits::default();
+        let named = [Limit::CpuTime(cpu_time), Limit::Time(time), Limit::Memory(memory_bytes)].map(|it| it.to_string());
+        assert_eq!(named, ["30 s of processor time", "600 s", "4096 MiB of memory"]);
+    }
+}

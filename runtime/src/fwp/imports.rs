@@ -1,0 +1,148 @@
+//! The imports of a guest in a node: those that a guest has anywhere ([`pinion_guest::calls`]), `wait`, `wait_until` and `yield`.
+//!
+//! The list of imports is the builder's [`pinion_builder::admission`]; a module with any other import is refused before it gets here.
+
+use std::sync::Arc;
+
+use pinion_abi::{
+    CLOCK_STEP_NS, DEADLINE_PASSED, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
+};
+use pinion_guest::calls::{self, Asks, Host};
+use pinion_guest::files::{Files, Space};
+use wasmtime::{Caller, Engine, Linker, Memory};
+
+use crate::clock;
+use crate::fwp::end::{EndReason, Stop};
+use crate::fwp::{FwpContext, NEVER_NS};
+use crate::state::Grants;
+
+/// Links every import to its implementation, for one engine.
+///
+/// # Errors
+/// wasmtime's, if a name were defined twice.
+pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
+    let mut linker = Linker::new(engine);
+    linker
+        .func_wrap(IMPORT_MODULE, IMPORT_WAIT, wait)?
+        .func_wrap(IMPORT_MODULE, IMPORT_WAIT_UNTIL, wait_until)?
+        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| FwpContext::give_way(&caller))?;
+    calls::define(&mut linker)?;
+    Ok(linker)
+}
+
+/// Returns how many packets the worker has published since the guest last waited. If none, ends the turn: it advances the engine's epoch,
+/// so that the guest is suspended at its next loop or function boundary, by the mechanism that preempts it. Unlike an async import, this
+/// allocates nothing. The worker then exchanges the rings.
+fn wait(caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
+    let fresh = fresh(&caller, IMPORT_WAIT)?.unwrap_or(0);
+    if fresh == 0 {
+        suspend(&caller, NEVER_NS);
+    }
+    Ok(fresh)
+}
+
+/// Like `wait`, with a deadline by the guest's clock, at which the guest continues even if nothing was published. A guest that waits for a
+/// time that has passed ends its turn as well, and is told so in its next turn. So no guest can keep the core with this call, and the rings
+/// are exchanged in between.
+fn wait_until(caller: Caller<'_, FwpContext>, deadline_ns: i64) -> wasmtime::Result<i32> {
+    // The first time of the guest's clock that is not before the deadline.
+    let deadline_ns = (deadline_ns.max(0) as u64).next_multiple_of(CLOCK_STEP_NS);
+    match fresh(&caller, IMPORT_WAIT_UNTIL)? {
+        Some(fresh) if fresh > 0 => Ok(fresh),
+        Some(_) if clock::now_ns() >= deadline_ns => Ok(DEADLINE_PASSED),
+        _ => {
+            suspend(&caller, deadline_ns);
+            Ok(0)
+        }
+    }
+}
+
+/// Returns how many packets were published since the guest was last told; none if the rings were not exchanged since.
+#[inline]
+fn fresh(caller: &Caller<'_, FwpContext>, import: &'static str) -> wasmtime::Result<Option<i32>> {
+    let context = caller.data();
+    if !context.joined {
+        return Err(Stop(EndReason::WaitInInit(import)).into());
+    }
+    context.shared.note_call(context);
+    let fresh = context.shared.take_fresh();
+    if fresh.is_some_and(|fresh| fresh > 0) && context.shared.begins_to_serve() {
+        context.begin_to_serve();
+    }
+    Ok(fresh.map(|fresh| fresh as i32))
+}
+
+/// Ends the guest's turn at its next boundary.
+#[inline]
+fn suspend(caller: &Caller<'_, FwpContext>, deadline_ns: u64) {
+    caller.data().shared.wait_until(deadline_ns);
+    caller.engine().increment_epoch();
+}
+
+impl Host for FwpContext {
+    type State = Grants;
+
+    #[inline]
+    fn charge(&mut self, bytes: u32) -> bool {
+        self.shared.charge(bytes)
+    }
+
+    fn log(&mut self, level: LogLevel, line: &[u8]) {
+        self.log.line(level, line);
+    }
+
+    fn config(&self) -> Arc<[u8]> {
+        Arc::clone(&self.config)
+    }
+
+    fn files(&mut self) -> Option<(&mut Files, &mut dyn Space)> {
+        Some((self.files.as_deref_mut()?, &mut self.limit))
+    }
+
+    fn keep_streams(&mut self) {
+        self.files = Some(Box::new(Files::of_streams()));
+    }
+
+    fn clock_ns(&self) -> u64 {
+        let now_ns = clock::now_ns();
+        now_ns - now_ns % CLOCK_STEP_NS
+    }
+
+    fn keep_alive_until(&mut self, until_ns: u64) -> u64 {
+        FwpContext::keep_alive_until(self, until_ns, self.clock_ns())
+    }
+
+    fn random(&mut self, _: Asks, bytes: &mut [u8]) -> wasmtime::Result<()> {
+        getrandom::fill(bytes).map_err(|error| Stop(EndReason::broken(wasmtime::Error::msg(error.to_string()))).into())
+    }
+
+    #[inline]
+    fn memory(&self) -> Option<Memory> {
+        self.memory
+    }
+
+    fn field(&self, name: &[u8]) -> Option<u32> {
+        self.state.number(name)
+    }
+
+    #[inline]
+    fn state(&self) -> Result<&Grants, Errno> {
+        if self.joined { Ok(&self.state) } else { Err(Errno::NotNow) }
+    }
+
+    fn panic(sentence: String) -> wasmtime::Error {
+        Stop(EndReason::Panicked { message: sentence, backtrace: String::new() }).into()
+    }
+
+    fn exit(status: i32) -> wasmtime::Error {
+        Stop(EndReason::Exited(status)).into()
+    }
+
+    /// Ends the guest's turn at its next boundary. Before it has joined its worker it has no turn to end: the epoch belongs to the worker,
+    /// and advancing it would end another guest's turn.
+    fn give_way(caller: &Caller<'_, Self>) {
+        if caller.data().joined {
+            caller.engine().increment_epoch();
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! How long a new client waits for its own chain instance.
+//!
+//! ```text
+//!   gateway: the client's first frame finds no instance bound: the time is stored for the entry FWP (pinion_gateway::activation_clock)
+//!      |  MMA: into the pool, notification
+//!      v
+//!   worker: the guest's `wait` returns with packets for the first time: the time since then is recorded    (imports.rs)
+//! ```
+//!
+//! The first stage of an instance records its own time, and the last stage the time until the whole chain is at work. If the first frame
+//! passes the chain backwards, it is the other way round. Only the worker itself writes its histograms, once for each instance. A flag
+//! tells an FWP that its first turn is over.
+
+use std::cell::Cell;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pinion_gateway::activation_clock::ActivationClock;
+use pinion_mma::id::FwpId;
+
+use crate::instruments::latencies::Latencies;
+
+/// Activation times of one worker's FWPs.
+pub struct Activations {
+    misses: Arc<ActivationClock>,
+    /// From the flow miss until the first instructions of the stage that the frame reached first.
+    pub entry: Latencies,
+    /// From the call of a function until its first stage has run its first instructions with the message; only of calls that are timed.
+    pub call: Latencies,
+    times_calls: AtomicBool,
+    /// As `entry`, for the stage at the other end. Stages in between may drop a client's first packets; then the first packet that gets
+    /// there counts.
+    pub chain: Latencies,
+}
+
+impl Activations {
+    /// Creates empty histograms.
+    #[must_use]
+    pub fn new(misses: Arc<ActivationClock>) -> Self {
+        let [entry, chain, call] = [(); 3].map(|()| Latencies::default());
+        Self { misses, entry, chain, call, times_calls: AtomicBool::new(false) }
+    }
+
+    /// Makes FWPs that are created from now on time each call. That costs two readings of the clock and one cache line per call.
+    pub fn time_calls(&self) {
+        self.times_calls.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The position of an FWP's stage in its instance.
+enum StagePosition {
+    Only,
+    /// The first or the last stage, and whether the other of the two has served a client. Both belong to the same worker.
+    End {
+        is_entered: Arc<AtomicBool>,
+    },
+}
+
+/// What the FWPs of one instance have to record.
+pub struct InstanceActivation {
+    activations: Arc<Activations>,
+    entry: FwpId,
+    stages: usize,
+    is_entered: Arc<AtomicBool>,
+}
+
+impl InstanceActivation {
+    /// Creates the record of the instance with this first FWP and this many stages.
+    #[must_use]
+    pub fn new(activations: &Arc<Activations>, entry: FwpId, stages: usize) -> Self {
+        Self { activations: Arc::clone(activations), entry, stages, is_entered: Arc::default() }
+    }
+
+    /// Returns what the stage of this number has to record; none for stages between the first and the last.
+    #[must_use]
+    pub fn of_stage(&self, stage: usize) -> Option<Activation> {
+        let place = match (stage, self.stages) {
+            (0, 1) => StagePosition::Only,
+            (stage, stages) if stage == 0 || stage + 1 == stages => {
+                StagePosition::End { is_entered: Arc::clone(&self.is_entered) }
+            }
+            _ => return None,
+        };
+        let times_calls = stage == 0 && self.activations.times_calls.load(Ordering::Relaxed);
+        let (activations, entry) = (Arc::clone(&self.activations), self.entry);
+        Some(Activation { activations, entry, place, is_done: Cell::new(false), times_calls })
+    }
+}
+
+/// What an FWP records when it first serves a client.
+pub struct Activation {
+    activations: Arc<Activations>,
+    /// Its instance's first stage.
+    entry: FwpId,
+    place: StagePosition,
+    /// It has served a client.
+    is_done: Cell<bool>,
+    times_calls: bool,
+}
+
+impl Activation {
+    /// Returns the address that it will read to record a call, if it times calls.
+    pub(crate) fn called_at(&self) -> Option<NonZeroUsize> {
+        if self.times_calls { self.activations.misses.called_at(self.entry) } else { None }
+    }
+
+    /// Records, on its worker, that its first instructions have run with its input. Returns whether to call this the next time, too.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn record(&self) -> bool {
+        let Activations { misses, entry, chain, call, .. } = &*self.activations;
+        if self.times_calls
+            && let Some(elapsed_ns) = misses.since_call_ns(self.entry)
+        {
+            call.record_ns(elapsed_ns);
+        }
+        if self.is_done.replace(true) {
+            return self.times_calls;
+        }
+        let elapsed_ns = misses.elapsed_ns(self.entry);
+        let (is_first, is_last) = match &self.place {
+            StagePosition::Only => (true, true),
+            StagePosition::End { is_entered } => {
+                let was_entered = is_entered.swap(true, Ordering::Relaxed);
+                (!was_entered, was_entered)
+            }
+        };
+        if is_first {
+            entry.record_ns(elapsed_ns);
+        }
+        if is_last {
+            chain.record_ns(elapsed_ns);
+        }
+        self.times_calls
+    }
+}

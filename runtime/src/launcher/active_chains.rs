@@ -1,0 +1,491 @@
+//! The chains in force, with the templates from which their instances are made, and the rules in the form that the gateway uses.
+//!
+//! [`ActiveChains`] belongs to the launcher's thread.
+
+mod entry;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use pinion_control::model::{self, ChainName, DesiredState, Output, PortName, TenantName};
+use pinion_gateway::headers::Vlan;
+use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
+use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use pinion_mma::heading::{PortSet, Sides};
+use pinion_mma::id::PortIndex;
+use pinion_mma::wiring::Edge;
+use wasmtime::Linker;
+
+use self::entry::WayBack;
+use self::entry::new_cache;
+pub(super) use self::entry::{ChainEntry, Edition, Hop};
+use crate::fwp::FwpContext;
+use crate::fwp::template::{Loaded, Template};
+use crate::ids::ChainKey;
+use crate::memory::pressure::Level;
+use crate::scheduler::TENANTS_MAX;
+use crate::state::StateStore;
+use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
+use crate::templates::bundles::Bundles;
+use crate::templates::trials::Trials;
+use crate::tenants::accounts::Accounts;
+use crate::tenants::meters::Meters;
+use crate::tenants::scheduling_params::Tenants;
+
+/// An engine and the templates loaded into it.
+pub struct EngineTemplates {
+    linker: Linker<FwpContext>,
+    loaded: HashMap<TemplateKey, Loaded>,
+}
+
+impl EngineTemplates {
+    /// Creates an empty set of templates for the engine of this linker.
+    #[must_use]
+    pub fn new(linker: Linker<FwpContext>) -> Self {
+        Self { linker, loaded: HashMap::new() }
+    }
+
+    fn load(&mut self, artifacts: &Artifacts, key: &TemplateKey) -> Result<&Loaded, ArtifactError> {
+        match self.loaded.entry(*key) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => Ok(entry.insert(Loaded::new(artifacts.load(self.linker.engine(), key)?))),
+        }
+    }
+
+    fn template(
+        &mut self,
+        artifacts: &Artifacts,
+        bundles: &Bundles,
+        key: &TemplateKey,
+        wishes: Wishes<'_>,
+    ) -> Result<Template, String> {
+        self.load(artifacts, key).map_err(|error| error.to_string())?;
+        let loaded = &self.loaded[key];
+        let Wishes { config, files, memory_bytes_max, .. } = wishes;
+        let files = files.map(|files| bundles.load(&files.digest)).transpose().map_err(|error| error.to_string())?;
+        Template::new(&self.linker, loaded, config.into(), files, memory_bytes_max as usize)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// The chains in force; see the module.
+pub struct ActiveChains {
+    artifacts: Arc<Artifacts>,
+    bundles: Arc<Bundles>,
+    books: ChainRecords,
+    ports: BTreeMap<String, PortIndex>,
+    shelves: Vec<EngineTemplates>,
+    chains: BTreeMap<ChainIndex, ChainEntry>,
+    /// A superset of the chains that lack an instance. To check thousands of chains for each instance would take too long.
+    lacking: BTreeSet<ChainIndex>,
+    /// A superset of the chains with a cache above its minimum.
+    grown: BTreeSet<ChainIndex>,
+    next_index: u32,
+    next_edition: u64,
+    next_tenure: u32,
+}
+
+/// Records of chains and tenants that outlive their instances.
+pub struct ChainRecords {
+    /// The accounts to which memory is charged.
+    pub accounts: Arc<Accounts>,
+    /// The numbers by which workers know tenants, and what tenants are granted.
+    pub tenants: Tenants,
+    /// Processor time used.
+    pub meters: Arc<Meters>,
+    /// The functions' state.
+    pub state: Arc<StateStore>,
+    /// The trials of templates, and which are withheld.
+    pub trials: Arc<Trials>,
+}
+
+/// The result of applying a state.
+pub struct Followed {
+    /// Chains that are no longer in force; their instances must end.
+    pub retired: Vec<ChainIndex>,
+    /// Chains with a new edition; instances of older editions must be replaced.
+    pub changed: Vec<ChainIndex>,
+    /// The rules of the state.
+    pub rules: Arc<RuleSet>,
+    /// What of the state could not be applied, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl ActiveChains {
+    /// Creates an empty set of chains. `ports` are the gateway's ports by name; `shelves` has one engine per worker.
+    #[must_use]
+    pub fn new(
+        artifacts: Arc<Artifacts>,
+        bundles: Arc<Bundles>,
+        books: ChainRecords,
+        ports: BTreeMap<String, PortIndex>,
+        shelves: Vec<EngineTemplates>,
+    ) -> Self {
+        Self {
+            artifacts,
+            bundles,
+            books,
+            ports,
+            shelves,
+            chains: BTreeMap::new(),
+            lacking: BTreeSet::new(),
+            grown: BTreeSet::new(),
+            next_index: 0,
+            next_edition: 0,
+            next_tenure: 0,
+        }
+    }
+
+    /// Returns the chain of this index, if it is in force.
+    #[must_use]
+    pub fn chain(&self, index: ChainIndex) -> Option<&ChainEntry> {
+        self.chains.get(&index)
+    }
+
+    /// Returns the chain of this index for changes, if it is in force.
+    pub fn chain_mut(&mut self, index: ChainIndex) -> Option<&mut ChainEntry> {
+        let entry = self.chains.get_mut(&index)?;
+        self.lacking.insert(index);
+        self.grown.insert(index);
+        Some(entry)
+    }
+
+    /// Returns the chain of which an instance should be prepared next. Chains for which a client waits come first, then those with the
+    /// fewest ready instances.
+    pub fn next_lacking(&mut self, now: Instant, places_freed: u64) -> Option<ChainIndex> {
+        let Self { lacking, chains, .. } = self;
+        lacking.retain(|index| chains.get(index).is_some_and(ChainEntry::lacks_instance));
+        let found = lacking.iter().filter_map(|index| Some((*index, chains.get(index)?)));
+        let found = found.filter(|(_, chain)| chain.wants_instance(now, places_freed));
+        found.max_by_key(|(_, chain)| (chain.wanted, Reverse(chain.ready))).map(|(index, _)| index)
+    }
+
+    /// Returns when the next chain that lacks an instance may be tried again.
+    #[must_use]
+    pub fn next_resumption(&self, now: Instant) -> Option<Instant> {
+        let tried_at = |index: &ChainIndex| self.chains.get(index)?.next_try().filter(|at| *at > now);
+        self.lacking.iter().filter_map(tried_at).min()
+    }
+
+    /// Returns all chains in force.
+    pub fn chains(&self) -> impl Iterator<Item = (ChainIndex, &ChainEntry)> {
+        self.chains.iter().map(|(index, entry)| (*index, entry))
+    }
+
+    /// Returns all chains in force for changes.
+    pub fn chains_mut(&mut self) -> impl Iterator<Item = (ChainIndex, &mut ChainEntry)> {
+        self.chains.iter_mut().map(|(index, entry)| (*index, entry))
+    }
+
+    /// Returns the reference by which each chain is invoked.
+    #[must_use]
+    pub fn functions(&self) -> HashMap<ChainKey, FunctionRef> {
+        let function = |(index, entry): (&ChainIndex, &ChainEntry)| {
+            let key = (entry.spec.tenant.clone(), entry.spec.name.clone());
+            (key, FunctionRef { chain: *index, tenure: entry.tenure })
+        };
+        self.chains.iter().map(function).collect()
+    }
+
+    /// Lets all caches shrink as time passes. Returns the chains with far more ready instances than needed, and how many are to stay.
+    pub fn review(&mut self, now: Instant) -> Vec<(ChainIndex, u32)> {
+        let Self { grown, chains, .. } = self;
+        let mut surplus = Vec::new();
+        grown.retain(|index| {
+            let Some(entry) = chains.get_mut(index) else { return false };
+            surplus.extend(entry.review(now).map(|keep| (*index, keep)));
+            entry.ready > entry.ready_wanted || !entry.cache.is_least(now)
+        });
+        surplus
+    }
+
+    /// Returns the FWPs of all instances that chains keep ready at least (`cache_min`).
+    #[must_use]
+    pub fn fwps_wanted(&self) -> usize {
+        self.chains.values().map(|chain| chain.spec.cache_min as usize * chain.spec.stages.len()).sum()
+    }
+
+    /// Brings the chains to the desired state. A chain that changed, or has changed modules, keeps its index and gets a new edition.
+    pub fn follow(&mut self, state: &DesiredState) -> Followed {
+        let (mut warnings, mut changed, mut kept) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut old = std::mem::take(&mut self.chains);
+        let old_by_name: HashMap<(TenantName, ChainName), ChainIndex> =
+            old.iter().map(|(index, entry)| ((entry.spec.tenant.clone(), entry.spec.name.clone()), *index)).collect();
+        let mut by_name: BTreeMap<(&TenantName, &ChainName), ChainIndex> = BTreeMap::new();
+        for (key @ (tenant, name), spec) in state.chains() {
+            let keys = keys(state, spec);
+            let found = old_by_name.get(key).and_then(|index| old.remove_entry(index));
+            let entered = match found {
+                Some((index, mut entry)) if entry.is_made_like(spec, keys.as_ref()) => {
+                    entry.adjust(spec, self.books.accounts.open(spec));
+                    Ok((index, entry))
+                }
+                Some((index, entry)) => match self.enter(spec, keys) {
+                    Ok(new) => {
+                        changed.push(index);
+                        Ok((index, ChainEntry { tenure: entry.tenure, ..new }))
+                    }
+                    Err(reason) => {
+                        old.insert(index, entry);
+                        Err(reason)
+                    }
+                },
+                None => self
+                    .free_index(&old, &kept)
+                    .ok_or_else(|| format!("the node has {CHAINS_MAX} chains already"))
+                    .and_then(|index| Ok((index, self.enter(spec, keys)?))),
+            };
+            match entered {
+                Ok((index, entry)) => {
+                    warnings.extend(self.class_warning(spec));
+                    by_name.insert((tenant, name), index);
+                    kept.insert(index, entry);
+                }
+                Err(reason) => warnings.push(format!("chain {tenant}/{name} is not in force: {reason}")),
+            }
+        }
+        self.chains = kept;
+        self.books.accounts.close_unused();
+        self.books.meters.retain(state);
+        self.look_at_all();
+        self.release_spare();
+        let rules = self.rule_set(state, &by_name, &mut warnings);
+        Followed { retired: old.into_keys().collect(), changed, rules, warnings }
+    }
+
+    /// Returns a warning if a chain asks for a higher class than its tenant is granted, as when the grant was lowered after the chain was
+    /// applied. The chain then has the highest granted class.
+    fn class_warning(&self, spec: &model::Chain) -> Option<String> {
+        let (model::Chain { tenant, name, .. }, class) = (spec, spec.scheduling.class);
+        let class_max = self.books.tenants.grant(tenant).class_max;
+        (class < class_max).then(|| {
+            format!(
+                "chain {tenant}/{name} has the class {class_max} and not {class}, which its tenant is not granted: grant it \
+                 (class_max of a [[tenant]] named {tenant}, in the node's configuration), or change the chain's class"
+            )
+        })
+    }
+
+    /// Creates the entry of a chain, in a new edition.
+    fn enter(&mut self, spec: &Arc<model::Chain>, keys: Option<Vec<TemplateKey>>) -> Result<ChainEntry, String> {
+        let keys = keys.ok_or("it names a module that is not there")?;
+        for (stage, key) in spec.stages.iter().zip(&keys) {
+            if let Some(reason) = self.books.trials.held(key) {
+                return Err(format!("module {}: {reason}", stage.module));
+            }
+        }
+        let outputs = self.outputs(spec)?;
+        let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
+        let templates = self.templates(spec, &keys)?;
+        let state = self.books.state.open(spec)?;
+        let spec = Arc::clone(spec);
+        let memory = self.books.accounts.open(&spec);
+        let meters = self.books.meters.open(&spec);
+        let terms = self.books.tenants.terms(&spec.tenant, &spec.scheduling, meters);
+        let terms = terms.ok_or_else(|| format!("the node has chains of {TENANTS_MAX} tenants already"))?;
+        let (cache, ready_wanted) = new_cache(&spec);
+        let (edition, tenure) = (Edition(self.next_edition), ChainGeneration(self.next_tenure));
+        (self.next_edition, self.next_tenure) = (self.next_edition + 1, self.next_tenure.wrapping_add(1));
+        Ok(ChainEntry {
+            edition,
+            tenure,
+            spec,
+            cache,
+            ready_wanted,
+            keys,
+            templates,
+            outputs,
+            way_back,
+            memory,
+            terms,
+            state,
+            ready: 0,
+            wanted: false,
+            ready_max: u32::MAX,
+            failures_in_a_row: 0,
+            resume_at: None,
+            no_place_since: None,
+        })
+    }
+
+    fn templates(&mut self, spec: &model::Chain, keys: &[TemplateKey]) -> Result<Vec<Vec<Template>>, String> {
+        let mut templates = Vec::new();
+        for shelf in &mut self.shelves {
+            let mut stages = Vec::new();
+            for (at, key) in keys.iter().enumerate() {
+                let template = shelf.template(&self.artifacts, &self.bundles, key, wishes(spec, at));
+                stages.push(template.map_err(|error| format!("stage {at} ({}): {error}", spec.stages[at].module))?);
+            }
+            templates.push(stages);
+        }
+        Ok(templates)
+    }
+
+    /// Sets the most instances of each chain to keep ready, by the level of memory pressure.
+    pub fn set_ready_max(&mut self, level: Level) {
+        for entry in self.chains.values_mut() {
+            entry.ready_max = level.ready_max(&entry.spec);
+        }
+        self.look_at_all();
+    }
+
+    fn look_at_all(&mut self) {
+        self.lacking.extend(self.chains.keys());
+        self.grown.extend(self.chains.keys());
+    }
+
+    /// Unloads a chain's templates. They are loaded again from their artifacts when an instance is wanted.
+    pub fn unload(&mut self, index: ChainIndex) {
+        if let Some(entry) = self.chains.get_mut(&index) {
+            entry.templates.clear();
+        }
+    }
+
+    /// Loads a chain's templates if they were unloaded. Returns whether they were.
+    ///
+    /// # Errors
+    /// Returns why they cannot be loaded: a sentence for the chain's tenant.
+    pub fn reload(&mut self, index: ChainIndex) -> Result<bool, String> {
+        let Some(entry) = self.chains.get(&index).filter(|entry| entry.templates.is_empty()) else { return Ok(false) };
+        let (spec, keys) = (Arc::clone(&entry.spec), entry.keys.clone());
+        let templates = self.templates(&spec, &keys)?;
+        if let Some(entry) = self.chains.get_mut(&index) {
+            entry.templates = templates;
+        }
+        Ok(true)
+    }
+
+    /// Unloads modules that no loaded template uses.
+    pub fn release_spare(&mut self) {
+        let loaded = self.chains.values().filter(|entry| !entry.templates.is_empty());
+        let in_use: HashSet<&TemplateKey> = loaded.flat_map(|entry| &entry.keys).collect();
+        for shelf in &mut self.shelves {
+            shelf.loaded.retain(|key, _| in_use.contains(key));
+        }
+    }
+
+    fn outputs(&self, spec: &model::Chain) -> Result<Vec<Vec<Hop>>, String> {
+        let exit = |port: &PortName| self.port(port.as_str()).map(|port| Hop::Exit(Edge::Egress(port)));
+        let hop = |output: &Output| match output {
+            Output::Stage(stage) => Ok(Hop::Stage(*stage)),
+            Output::Egress => spec.egress.as_ref().map_or(Ok(Hop::Exit(Edge::EgressWhereItCame)), exit),
+            Output::Port(port) => exit(port),
+        };
+        spec.stages.iter().map(|stage| stage.outputs.iter().map(hop).collect()).collect()
+    }
+
+    /// Returns the way back through a chain. There, the first output of a stage leads to the stage before it, and the other outputs lead
+    /// out of the node as they do on the way forth.
+    fn way_back(&self, reverse: &model::Reverse, outputs: &[Vec<Hop>]) -> Result<WayBack, String> {
+        let egress = Hop::Exit(Edge::Egress(self.port(reverse.egress.as_str())?));
+        let before = |stage: usize| stage.checked_sub(1).map_or(egress, Hop::Stage);
+        let stage = |(stage, hops): (usize, &Vec<Hop>)| {
+            std::iter::once(before(stage)).chain(hops.iter().skip(1).copied()).collect()
+        };
+        let back = reverse.from.iter().map(|port| self.port(port.as_str())).collect::<Result<Vec<_>, _>>()?;
+        let forth = self.ports.values().copied().filter(|port| !back.contains(port)).collect::<Vec<_>>();
+        let set = |ports: Vec<PortIndex>| {
+            PortSet::of(ports).ok_or_else(|| format!("a reverse needs a node of at most {} ports", PortSet::PORTS_MAX))
+        };
+        Ok(WayBack {
+            outputs: outputs.iter().enumerate().map(stage).collect(),
+            sides: Sides { forth: set(forth)?, back: set(back)? },
+        })
+    }
+
+    /// Returns the next free index in a cycle through all, so that instances of the chain that last had it have ended long ago.
+    fn free_index(
+        &mut self,
+        old: &BTreeMap<ChainIndex, ChainEntry>,
+        kept: &BTreeMap<ChainIndex, ChainEntry>,
+    ) -> Option<ChainIndex> {
+        let candidates = (0..CHAINS_MAX).map(|step| ChainIndex((self.next_index + step) % CHAINS_MAX));
+        let index = candidates.into_iter().find(|index| !old.contains_key(index) && !kept.contains_key(index))?;
+        self.next_index = (index.0 + 1) % CHAINS_MAX;
+        Some(index)
+    }
+
+    fn rule_set(
+        &self,
+        state: &DesiredState,
+        by_name: &BTreeMap<(&TenantName, &ChainName), ChainIndex>,
+        warnings: &mut Vec<String>,
+    ) -> Arc<RuleSet> {
+        let mut rules = Vec::new();
+        for ((tenant, name), rule) in state.rules() {
+            // A rule without a chain in force drops what it matches; the chain's warning gives the reason.
+            match self.rule(rule, by_name.get(&(tenant, &rule.chain)).copied()) {
+                Ok(rule) => rules.push(rule),
+                Err(reason) => warnings.push(format!("rule {tenant}/{name} is not in force: {reason}")),
+            }
+        }
+        let settings = |(index, entry): (&ChainIndex, &ChainEntry)| ChainSettings {
+            chain: *index,
+            tenure: entry.tenure,
+            idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
+            back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
+        };
+        let chains: Vec<ChainSettings> = self.chains.iter().map(settings).collect();
+        match RuleSet::new(rules, &chains) {
+            Ok(rules) => Arc::new(rules),
+            Err(error) => {
+                warnings.push(format!("no rule is in force: {error}"));
+                Arc::default()
+            }
+        }
+    }
+
+    fn rule(&self, rule: &model::Rule, chain: Option<ChainIndex>) -> Result<Rule, String> {
+        let wanted = &rule.matcher;
+        let ports = |range: model::PortRange| range.first()..=range.last();
+        let vlan_id = |id: Option<model::VlanId>| id.map_or(0, model::VlanId::number);
+        let matches = Match {
+            port: wanted.port.as_ref().map(|port| self.port(port.as_str())).transpose()?,
+            vlan: Vlan { id: vlan_id(wanted.vlan), inner_id: vlan_id(wanted.inner_vlan) },
+            source: wanted.source.map(model::Prefix::net),
+            destination: wanted.destination.map(model::Prefix::net),
+            protocol: wanted.protocol.map(|protocol| protocol.0),
+            icmp_type: wanted.icmp_type,
+            source_ports: wanted.source_ports.map(ports),
+            destination_ports: wanted.destination_ports.map(ports),
+        };
+        let policy = match rule.policy {
+            model::Policy::Shared => Policy::Shared,
+            model::Policy::PerClient => Policy::PerClient,
+            model::Policy::PerFlow => Policy::PerFlow,
+        };
+        Ok(Rule { matches, policy, chain, priority: rule.priority })
+    }
+
+    fn port(&self, name: &str) -> Result<PortIndex, String> {
+        self.ports.get(name).copied().ok_or_else(|| {
+            let known: Vec<&str> = self.ports.keys().map(String::as_str).collect();
+            format!("this node has no port {name}; it has {}", known.join(", "))
+        })
+    }
+}
+
+/// Returns what the template of a chain's stage is built with.
+pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
+    let spec = &chain.stages[stage];
+    Wishes {
+        config: &spec.config,
+        files: spec.files.as_ref(),
+        memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024,
+        fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+    }
+}
+
+/// Returns the keys of a chain's templates, by stage; none if it names a module that does not exist.
+pub fn keys(state: &DesiredState, chain: &model::Chain) -> Option<Vec<TemplateKey>> {
+    let key = |(at, stage): (usize, &model::Stage)| {
+        let module = state.module(&chain.tenant, &stage.module)?;
+        Some(TemplateKey::new(module.digest, &wishes(chain, at)))
+    };
+    chain.stages.iter().enumerate().map(key).collect()
+}

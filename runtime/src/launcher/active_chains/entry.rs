@@ -1,0 +1,232 @@
+//! A chain in force: what its instances are made of, how many are to be ready, and until when it rests after failures.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinion_control::model::{self, ModuleName};
+use pinion_gateway::id::ChainGeneration;
+use pinion_mma::heading::Sides;
+use pinion_mma::id::WorkerIndex;
+use pinion_mma::wiring::{Backpressure, Edge};
+
+use crate::fwp::lifecycle::TemplateLife;
+use crate::fwp::template::Template;
+use crate::launcher::cache::CacheSize;
+use crate::state::Grants;
+use crate::templates::artifacts::TemplateKey;
+use crate::tenants::accounts::MemoryAccounts;
+use crate::tenants::scheduling_params::SchedulingParams;
+
+/// How long a chain rests after a failure: after the first one, and at most.
+pub(super) const BACK_OFF_MIN: Duration = Duration::from_millis(100);
+pub(super) const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+
+/// An instance that takes longer than `SLOW` to prepare is slow. Its chain then rests `SLOW_REST_FACTOR` times as long as that took.
+pub(super) const SLOW: Duration = Duration::from_millis(20);
+pub(super) const SLOW_REST_FACTOR: u32 = 4;
+/// A cache may exceed its wanted size by one part in so many.
+const SURPLUS_SHARE: u32 = 4;
+
+/// Where an output of a stage leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hop {
+    /// To another stage of the same instance.
+    Stage(usize),
+    /// Out of the node, along this edge.
+    Exit(Edge),
+}
+
+/// The way back through a chain.
+pub struct WayBack {
+    /// By stage: where its outputs lead on the way back.
+    pub outputs: Vec<Vec<Hop>>,
+    /// The ports on which packets that go forth arrive, and those on which packets that go back arrive.
+    pub sides: Sides,
+}
+
+/// The number of a chain's version, unique among all chains. A later version has a greater number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edition(pub(super) u64);
+
+/// A chain in force.
+pub struct ChainEntry {
+    /// The chain as it was applied.
+    pub spec: Arc<model::Chain>,
+    /// The edition of its instances. Instances of older editions may still serve.
+    pub edition: Edition,
+    /// The generation of its index; it does not change with the edition.
+    pub(super) tenure: ChainGeneration,
+    /// The keys of its stages' templates, with the modules as they were when the chain was entered.
+    pub(super) keys: Vec<TemplateKey>,
+    /// By worker, then by stage; empty while they are unloaded.
+    pub(super) templates: Vec<Vec<Template>>,
+    /// By stage: where its outputs lead.
+    pub(super) outputs: Vec<Vec<Hop>>,
+    pub(super) way_back: Option<WayBack>,
+    /// The accounts to which the memory of its FWPs is charged.
+    pub memory: MemoryAccounts,
+    /// The scheduling parameters of its FWPs.
+    pub terms: SchedulingParams,
+    /// By stage: what state its FWPs may use.
+    pub(super) state: Vec<Grants>,
+    pub(super) cache: CacheSize,
+    /// How many instances are to be ready, by the cache's size.
+    pub(super) ready_wanted: u32,
+    /// Instances that wait for a client.
+    pub ready: u32,
+    /// Whether a client waits for an instance.
+    pub wanted: bool,
+    /// The most instances to keep ready while memory is short.
+    pub(super) ready_max: u32,
+    pub(super) failures_in_a_row: u32,
+    pub(super) resume_at: Option<Instant>,
+    /// Set when there was no free index for an instance: how many indices had been given back by then.
+    pub(super) no_place_since: Option<u64>,
+}
+
+impl ChainEntry {
+    /// Returns the templates of its stages for one worker.
+    #[must_use]
+    pub fn templates(&self, worker: WorkerIndex) -> &[Template] {
+        &self.templates[worker.0]
+    }
+
+    /// Returns the key of a stage's template.
+    #[must_use]
+    pub fn key(&self, stage: usize) -> &TemplateKey {
+        &self.keys[stage]
+    }
+
+    /// Returns the module of a stage.
+    #[must_use]
+    pub fn module(&self, stage: usize) -> &ModuleName {
+        &self.spec.stages[stage].module
+    }
+
+    /// Returns whether its templates are loaded.
+    #[must_use]
+    pub fn template_life(&self) -> TemplateLife {
+        if self.templates.is_empty() { TemplateLife::Object } else { TemplateLife::Template }
+    }
+
+    /// Returns where the outputs of a stage lead.
+    #[must_use]
+    pub fn outputs(&self, stage: usize) -> &[Hop] {
+        &self.outputs[stage]
+    }
+
+    /// Returns the way back through the chain, if it has one.
+    #[must_use]
+    pub fn way_back(&self) -> Option<&WayBack> {
+        self.way_back.as_ref()
+    }
+
+    /// Returns what state the FWPs of a stage may use.
+    #[must_use]
+    pub fn state(&self, stage: usize) -> &Grants {
+        &self.state[stage]
+    }
+
+    /// Returns what happens to frames for a stage without a free slot. Only the first stage gets frames from the gateway, so only it holds
+    /// any; frames for the others wait in the stage before.
+    #[must_use]
+    pub fn backpressure(&self, stage: usize) -> Backpressure {
+        match self.spec.hold_frames {
+            0 => Backpressure::Drop,
+            frames => Backpressure::Hold { frames_max: if stage == 0 { frames as usize } else { 0 } },
+        }
+    }
+
+    /// Returns whether another instance should be prepared now.
+    #[must_use]
+    pub fn wants_instance(&self, now: Instant, places_freed: u64) -> bool {
+        let rested = self.next_try().is_none_or(|at| now >= at) && self.no_place_since != Some(places_freed);
+        rested && self.lacks_instance()
+    }
+
+    /// Returns when a missing instance may be prepared, if not at once.
+    pub(super) fn next_try(&self) -> Option<Instant> {
+        self.resume_at.max(self.cache.refilled_at(self.ready, self.instances_wanted()))
+    }
+
+    fn instances_wanted(&self) -> u32 {
+        self.ready_wanted.min(self.ready_max)
+    }
+
+    /// Returns whether there are fewer ready instances than there should be, whether or not one can be prepared now.
+    pub(super) fn lacks_instance(&self) -> bool {
+        self.ready < self.instances_wanted() || (self.wanted && self.ready == 0)
+    }
+
+    /// Returns whether the chain may take effect: an instance is ready, or none is wanted or can be prepared for now.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some() || self.no_place_since.is_some()
+    }
+
+    /// Returns whether instances of this chain equal instances of `spec` made of the templates `keys`. All other settings of a chain can
+    /// change while its instances serve.
+    pub(super) fn is_made_like(&self, spec: &model::Chain, keys: Option<&Vec<TemplateKey>>) -> bool {
+        let model::Chain { memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, .. } = *self.spec;
+        let of_ours =
+            model::Chain { memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, ..spec.clone() };
+        of_ours == *self.spec && Some(&self.keys) == keys
+    }
+
+    /// Applies the settings that can change while instances serve.
+    pub(super) fn adjust(&mut self, spec: &Arc<model::Chain>, memory: MemoryAccounts) {
+        if (spec.cache_min, spec.cache_max) != (self.spec.cache_min, self.spec.cache_max) {
+            (self.cache, self.ready_wanted) = new_cache(spec);
+        }
+        (self.spec, self.memory) = (Arc::clone(spec), memory);
+    }
+
+    /// Notes that an instance is no longer ready.
+    pub fn left_cache(&mut self, edition: Edition) {
+        if edition == self.edition {
+            self.ready = self.ready.saturating_sub(1);
+        }
+    }
+
+    /// Notes that a client got an instance.
+    pub fn client_came(&mut self, now: Instant) {
+        self.cache.client_came(now);
+        self.ready_wanted = self.cache.size(now);
+    }
+
+    /// Lets the cache shrink as time passes. Returns how many instances are to stay ready, if far more are.
+    pub fn review(&mut self, now: Instant) -> Option<u32> {
+        self.ready_wanted = self.cache.size(now);
+        let bearable = self.ready_wanted + self.ready_wanted / SURPLUS_SHARE + 1;
+        (self.ready > bearable).then_some(self.ready_wanted)
+    }
+
+    /// Notes a failure. Each further one in a row doubles the rest before the next attempt.
+    pub fn failed(&mut self, now: Instant) {
+        let rest = BACK_OFF_MIN.saturating_mul(1 << self.failures_in_a_row.min(16)).min(BACK_OFF_MAX);
+        self.failures_in_a_row += 1;
+        self.rest_until(now + rest);
+    }
+
+    /// Notes that an instance was prepared, which took from `since` until `now`. All chains share the launcher, so a chain with instances
+    /// that take long rests in proportion.
+    pub fn prepared(&mut self, since: Instant, now: Instant) {
+        self.failures_in_a_row = 0;
+        let taken = now.duration_since(since);
+        self.resume_at = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
+    }
+
+    /// Lets the chain rest until more than `places_freed` FWP indices have been given back.
+    pub fn found_no_place(&mut self, places_freed: u64) {
+        self.no_place_since = Some(places_freed);
+    }
+
+    /// Lets the chain rest until `then`, or until a later time that was set before.
+    pub fn rest_until(&mut self, then: Instant) {
+        self.resume_at = self.resume_at.max(Some(then));
+    }
+}
+
+pub(super) fn new_cache(spec: &model::Chain) -> (CacheSize, u32) {
+    (CacheSize::new(spec.cache_min, spec.cache_max, Instant::now()), spec.cache_min)
+}

@@ -1,0 +1,229 @@
+//! Which chain gets the next instance, and when none does.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use pinion_control::model::{Chain, Change, Digest, Module, ModuleName, Stage};
+
+use super::entry::{BACK_OFF_MIN, SLOW, SLOW_REST_FACTOR};
+use super::*;
+use crate::state::StateLimits;
+use crate::templates::derived::Derived;
+use crate::templates::engine::{self, Reset};
+use crate::tenants::accounts::TenantLimits;
+use crate::tenants::scheduling_params::CpuGrants;
+
+/// The chains of a node without workers, which needs no templates. Each has one stage; `cache_mins` are their `cache_min`.
+struct House {
+    catalogue: ActiveChains,
+    now: Instant,
+    _templates: tempfile::TempDir,
+}
+
+impl House {
+    fn new(cache_mins: &[u32]) -> Self {
+        let templates = tempfile::tempdir().unwrap();
+        let engine = engine::engine(1, Reset::Overwrite).unwrap();
+        let derived = Arc::new(Derived::new(templates.path()));
+        let artifacts = Artifacts::open(templates.path().join("templates"), &engine, Arc::clone(&derived));
+        let artifacts = Arc::new(artifacts.unwrap());
+        let bundles = Arc::new(Bundles::open(templates.path().join("files"), derived).unwrap());
+        let accounts = Arc::new(Accounts::new(TenantLimits::default()));
+        let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(1)));
+        let store = Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new() }));
+        let mut catalogue = ActiveChains::new(
+            artifacts,
+            bundles,
+            ChainRecords { accounts, tenants, meters, state: store, trials: Arc::new(Trials::open(templates.path())) },
+            BTreeMap::new(),
+            Vec::new(),
+        );
+        let followed = catalogue.follow(&state(cache_mins));
+        assert_eq!(followed.warnings, Vec::<String>::new());
+        Self { catalogue, now: Instant::now(), _templates: templates }
+    }
+
+    /// Returns the chain of the next instance, when `places_freed` indices have been given back.
+    fn next(&mut self, places_freed: u64) -> Option<u32> {
+        self.catalogue.next_lacking(self.now, places_freed).map(|index| index.0)
+    }
+
+    fn chain(&mut self, index: u32) -> &mut ChainEntry {
+        self.catalogue.chain_mut(ChainIndex(index)).unwrap()
+    }
+
+    /// Prepares missing instances until none is missing. Returns their chains in order.
+    fn fill(&mut self) -> Vec<u32> {
+        let next = || {
+            let index = self.next(0)?;
+            self.chain(index).ready += 1;
+            Some(index)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    /// Gives an instance of the chain to a client.
+    fn take(&mut self, index: u32) {
+        let chain = self.chain(index);
+        chain.left_cache(chain.edition);
+    }
+}
+
+fn state(cache_mins: &[u32]) -> DesiredState {
+    let (tenant, module) = ("t".parse::<TenantName>().unwrap(), "m".parse::<ModuleName>().unwrap());
+    let chain = |(number, cache_min): (usize, &u32)| {
+        let stages = vec![Stage::new(module.clone(), Vec::new())];
+        let named = Chain::new(tenant.clone(), format!("c{number:04}").parse().unwrap(), stages);
+        Chain { cache_min: *cache_min, ..named }
+    };
+    let change = Change {
+        modules: vec![Module { tenant: tenant.clone(), name: module.clone(), digest: Digest::of(b"m"), size_bytes: 1 }],
+        chains: cache_mins.iter().enumerate().map(chain).collect(),
+        ..Change::default()
+    };
+    DesiredState::default().apply(&change).unwrap().state
+}
+
+#[test]
+fn chains_with_fewer_ready_instances_come_first_and_all_get_theirs() {
+    let mut house = House::new(&[2, 0, 3]);
+    assert_eq!(house.fill(), [2, 0, 2, 0, 2]);
+    assert_eq!(house.next(0), None);
+    house.take(0);
+    house.take(2);
+    house.take(2);
+    assert_eq!(house.fill(), [2, 0, 2]);
+}
+
+#[test]
+fn a_chain_that_a_client_waits_for_comes_first_though_it_keeps_nothing_ready() {
+    let mut house = House::new(&[0, 4]);
+    house.chain(0).wanted = true;
+    assert_eq!(house.next(0), Some(0));
+    let chain = house.chain(0);
+    (chain.ready, chain.wanted) = (1, false);
+    assert_eq!(house.next(0), Some(1));
+}
+
+#[test]
+fn a_chain_that_failed_rests_and_each_failure_doubles_the_rest() {
+    let mut house = House::new(&[1, 0]);
+    for doublings in 0..4 {
+        let now = house.now;
+        house.chain(0).failed(now);
+        let rest = BACK_OFF_MIN * (1 << doublings);
+        assert_eq!((house.next(0), house.catalogue.next_resumption(now)), (None, Some(now + rest)));
+        house.now = now + rest - Duration::from_nanos(1);
+        assert_eq!(house.next(0), None);
+        house.now = now + rest;
+        assert_eq!((house.next(0), house.catalogue.next_resumption(house.now)), (Some(0), None));
+    }
+}
+
+#[test]
+fn taken_instances_are_replaced_in_the_next_pause_or_when_a_quarter_is_left() {
+    let mut house = House::new(&[8]);
+    house.fill();
+    for left in (3..8).rev() {
+        house.take(0);
+        house.now += Duration::from_millis(1);
+        let now = house.now;
+        house.chain(0).client_came(now);
+        house.chain(0).ready_wanted = 8;
+        assert_eq!(house.next(0), None, "{left} are left");
+    }
+    let pause_ends = house.catalogue.next_resumption(house.now).unwrap();
+    assert_eq!(pause_ends, house.now + Duration::from_millis(5));
+    house.take(0);
+    assert_eq!(house.fill(), [0], "a quarter is kept while clients come");
+    house.now = pause_ends;
+    assert_eq!(house.fill(), [0; 5]);
+}
+
+#[test]
+fn a_chain_that_takes_long_to_prepare_lets_others_go_first_for_a_while() {
+    let mut house = House::new(&[2, 2]);
+    let (since, now) = (house.now, house.now + 2 * SLOW);
+    let chain = house.chain(1);
+    chain.ready += 1;
+    chain.prepared(since, now);
+    house.now = now;
+    house.chain(0).ready = 1;
+    assert_eq!(house.next(0), Some(0));
+    house.chain(0).ready = 2;
+    assert_eq!((house.next(0), house.catalogue.next_resumption(now)), (None, Some(now + 2 * SLOW * SLOW_REST_FACTOR)));
+}
+
+#[test]
+fn a_chain_without_a_free_index_is_tried_again_when_one_is_given_back() {
+    let mut house = House::new(&[1]);
+    house.chain(0).found_no_place(7);
+    assert_eq!((house.next(7), house.next(8)), (None, Some(0)));
+}
+
+#[test]
+fn while_memory_is_short_the_level_limits_ready_instances_but_a_waiting_client_gets_one() {
+    let mut house = House::new(&[3, 3]);
+    house.catalogue.set_ready_max(Level::Caches);
+    assert_eq!(house.fill(), [1, 0]);
+    house.catalogue.set_ready_max(Level::Templates);
+    house.take(0);
+    assert_eq!(house.next(0), None);
+    house.chain(0).wanted = true;
+    assert_eq!(house.next(0), Some(0));
+    house.chain(0).wanted = false;
+    house.catalogue.set_ready_max(Level::Calm);
+    assert_eq!(house.fill().len(), 5);
+}
+
+#[test]
+fn after_a_change_new_chains_get_instances_and_removed_chains_get_none() {
+    let mut house = House::new(&[1, 1]);
+    house.fill();
+    house.catalogue.follow(&state(&[1, 2, 1]));
+    assert_eq!(house.fill(), [2, 1]);
+    house.take(2);
+    house.catalogue.follow(&state(&[1]));
+    assert_eq!(house.next(0), None);
+}
+
+/// Returns the next chain, found by checking all of them.
+fn next_of_all(house: &House, places_freed: u64) -> Option<u32> {
+    let wants = |(_, chain): &(ChainIndex, &ChainEntry)| chain.wants_instance(house.now, places_freed);
+    let next = house.catalogue.chains().filter(wants).max_by_key(|(_, chain)| (chain.wanted, Reverse(chain.ready)));
+    next.map(|(index, _)| index.0)
+}
+
+#[test]
+fn after_any_events_the_next_chain_is_the_one_that_a_check_of_all_chains_finds() {
+    for seed in 0..200 {
+        let mut rng = Rng::with_seed(seed);
+        let mins: Vec<u32> = (0..12).map(|_| rng.u32(0..4)).collect();
+        let mut house = House::new(&mins);
+        let mut freed = 0;
+        for step in 0..300 {
+            let (index, now) = (rng.u32(0..12), house.now);
+            let ready = house.catalogue.chain(ChainIndex(index)).unwrap().ready;
+            match rng.u32(0..12) {
+                0..3 if ready > 0 => house.take(index),
+                3 => house.chain(index).wanted = true,
+                4 => house.chain(index).client_came(now),
+                5 => house.chain(index).failed(now),
+                6 => house.chain(index).found_no_place(freed),
+                7 => freed += 1,
+                8 => {
+                    house.catalogue.review(now);
+                }
+                9 => house.catalogue.set_ready_max(*rng.choice(&[Level::Calm, Level::Calm, Level::Caches]).unwrap()),
+                _ => house.now += Duration::from_millis(rng.u64(0..400)),
+            }
+            let next = next_of_all(&house, freed);
+            assert_eq!(house.next(freed), next, "seed {seed}, step {step}");
+            if let Some(next) = next.filter(|_| rng.bool()) {
+                let (chain, now) = (house.chain(next), now);
+                (chain.ready, chain.wanted) = (chain.ready + 1, false);
+                chain.prepared(now, now);
+            }
+        }
+    }
+}

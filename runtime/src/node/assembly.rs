@@ -1,0 +1,250 @@
+//! Assembles a node from its configuration, starts its threads, and stops them again.
+//!
+//! ```text
+//!   assemble --> wiring: parts of the data plane, joined --> threads: each started on its cores --> running: until it is dropped
+//! ```
+
+mod running;
+mod threads;
+mod wiring;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinion_builder_client::process::{self, Builder};
+use pinion_control::journal::Journal;
+use pinion_control::model::PortName;
+use pinion_gateway::port::Port;
+use pinion_mma::id::PortIndex;
+use wasmtime::Engine;
+
+use crate::clock::{Clock, LINGER, LINGER_APART};
+use crate::cores::plan::{CoreId, CorePlan, available_cores};
+use crate::fwp::imports;
+use crate::instruments::log;
+use crate::launcher::{
+    ActiveChains, ChainRecords, EngineTemplates, IndexAllocator, Instances, Launcher, LauncherInbox, Orders,
+    per_worker, stages_max,
+};
+use crate::memory::allocator;
+use crate::memory::spare_pages::SparePages;
+use crate::node::config::{NodeConfig, PortConfig};
+use crate::node::data_plane::{DataPlane, DataPlaneParts, PortRecord};
+use crate::node::invocations::Invocations;
+use crate::node::machine::{MachineFacts, MachineRequirements};
+use crate::node::ports::{self, Opened};
+use crate::node::template_builds::{TemplateBuilds, TemplateBuildsParts};
+use crate::reports::status_table::StatusTable;
+use crate::state::StateStore;
+use crate::templates::artifacts::Artifacts;
+use crate::templates::builds::Builds;
+use crate::templates::bundles::Bundles;
+use crate::templates::derived::Derived;
+use crate::templates::engine::{self, Reset};
+use crate::templates::trials::Trials;
+use crate::tenants::accounts::Accounts;
+use crate::tenants::meters::Meters;
+use crate::tenants::scheduling_params::Tenants;
+
+pub use self::running::Assembled;
+use self::threads::{LauncherPlacement, spawn_on, start_roles, watch_memory};
+use self::wiring::{Joined, Seats, data_plane};
+
+/// Why a node cannot be assembled: a sentence that names the value and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssemblyError {
+    /// The operator's configuration does not fit the machine.
+    #[error("{0}")]
+    Unfit(String),
+    /// An operation on the machine failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Assembles a node and starts it.
+///
+/// # Errors
+/// Returns what does not fit the machine or fails. No node runs then.
+pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
+    assemble_with(config, |gateway_core| ports::open(config, gateway_core))
+}
+
+/// Returns the cores for the threads of the process that do not belong to the node: the cores without a role, if there are any.
+///
+/// # Errors
+/// Fails if the core plan does not fit the machine.
+pub fn control_cores(config: &NodeConfig) -> Result<Vec<CoreId>, AssemblyError> {
+    core_plan(config).map(|(plan, cores)| plan.for_control(&cores))
+}
+
+/// Returns the plan of roles to cores, and all cores that this process may run on.
+fn core_plan(config: &NodeConfig) -> Result<(CorePlan, Vec<CoreId>), AssemblyError> {
+    let cores = available_cores().map_err(|error| failed("the cores of this process", &error))?;
+    let plan = CorePlan::new(&config.cores, &cores).map_err(|error| AssemblyError::Unfit(error.to_string()))?;
+    Ok((plan, cores))
+}
+
+/// Assembles a node with ports that `open` opens; it gets the gateway's core. `open` returns as many ports as the configuration has, in the
+/// same order. Of the ports' configuration only name, device (as a label) and addresses are used.
+///
+/// # Errors
+/// As for [`assemble`], and if `open` fails or returns another number of ports.
+pub fn assemble_with(
+    config: &NodeConfig,
+    open: impl FnOnce(CoreId) -> Result<Opened, String>,
+) -> Result<Assembled, AssemblyError> {
+    let (plan, cores) = core_plan(config)?;
+    allocator::keep_what_is_freed();
+    pinion_mma::tuning::set(config.tuning.into());
+    let warnings = MachineFacts::read().check(&MachineRequirements::of(config)).map_err(AssemblyError::Unfit)?;
+    let fwps_max = config.limits.fwps_max as usize;
+    let swaps = std::fs::read_to_string("/proc/swaps").ok();
+    let reset = config.memory_reset.resolved(swaps.as_deref());
+    let engines = engines(fwps_max, plan.workers.len(), reset)?;
+    let derived = Arc::new(Derived::new(&config.state_dir));
+    let artifacts = Artifacts::open(config.state_dir.join("templates"), &engines[0], Arc::clone(&derived));
+    let artifacts = Arc::new(artifacts.map_err(|error| failed("templates", &error))?);
+    let bundles = Bundles::open(config.state_dir.join("files"), Arc::clone(&derived));
+    let bundles = Arc::new(bundles.map_err(|error| failed("files", &error))?);
+    let builder = Builder::new(builder(config)?);
+    let Opened { ports, pool, thread } = open(plan.gateway).map_err(AssemblyError::Unfit)?;
+    if ports.len() != config.ports.len() {
+        let (opened, wanted) = (ports.len(), config.ports.len());
+        return Err(AssemblyError::Unfit(format!("{opened} ports were opened, and the configuration has {wanted}")));
+    }
+    let port_records = port_records(config, &ports);
+
+    let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
+    let mut seats = Seats::new(&plan);
+    let Joined { lines, ears, orders, observer, mmas, activations, turns, invoke, mut dispatchers } =
+        data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
+    let board = Arc::new(StatusTable::new(Arc::clone(observer.chain_drops())));
+    let journal = Arc::<Journal>::default();
+    let (log, log_drain) = log::hub(Arc::clone(&journal));
+    let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
+    let accounts = Arc::new(Accounts::new(config.tenant_limits()));
+    let cpu_grants = config.cpu_grants();
+    let tenants = Tenants::new(cpu_grants.clone());
+    let meters = Arc::new(Meters::new(plan.workers.len()));
+    let state = Arc::new(StateStore::new(config.state_limits()));
+    let shelves = shelves(&engines)?;
+    let trials = Arc::new(Trials::open(&config.state_dir));
+    let books = ChainRecords {
+        accounts: Arc::clone(&accounts),
+        tenants,
+        meters: Arc::clone(&meters),
+        state: Arc::clone(&state),
+        trials: Arc::clone(&trials),
+    };
+    let catalogue = ActiveChains::new(Arc::clone(&artifacts), Arc::clone(&bundles), books, by_name, shelves);
+    let places = IndexAllocator::new(fwps_max, plan.workers.len(), plan.mmas.len());
+    let desk = Arc::new(LauncherInbox::new(ears.clone()));
+    let orders = Orders::new(orders, Arc::clone(&desk));
+    let spare = SparePages::new(reset);
+    let instances = Instances::new(places, spare, lines, Arc::clone(&board), log.clone(), Arc::clone(&trials));
+    let launcher = Launcher::new(catalogue, instances, ears, Arc::clone(&desk), Arc::clone(&board));
+    let (launcher_cores, control_cores) = (plan.for_launcher(&cores), plan.for_control(&cores));
+    let ticker_cores = plan.for_ticker(&cores);
+    let linger = if plan.without_role(&cores).is_empty() { LINGER } else { LINGER_APART };
+    let builds = Builds::default();
+    let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
+    let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
+    let workshop = TemplateBuilds::new(TemplateBuildsParts {
+        builder,
+        artifacts,
+        bundles,
+        linker,
+        log: log.clone(),
+        builds: builds.clone(),
+        derived,
+        trials: Arc::clone(&trials),
+    });
+    let data_plane = DataPlane::new(DataPlaneParts {
+        workshop,
+        trials,
+        board,
+        journal,
+        builds,
+        accounts,
+        state,
+        meters,
+        cpu_grants,
+        orders: orders.clone(),
+        observer,
+        mmas,
+        activations,
+        turns,
+        ports: port_records,
+        invoke,
+        invocations: Arc::clone(&invocations),
+        dispatchers: Mutex::new(dispatchers),
+        fwps_max,
+        stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
+        plan,
+        warnings,
+        log: log.clone(),
+    });
+    let mut node = Assembled {
+        data_plane: Arc::new(data_plane),
+        stop: Arc::default(),
+        bells: seats.0.iter().map(|seat| seat.bell.clone()).collect(),
+        ticker_bell: clock.bell(),
+        pressure: None,
+        orders,
+        invocations: Arc::clone(&invocations),
+        log,
+        launcher: None,
+        roles: Vec::new(),
+        others: Vec::new(),
+    };
+    let launcher_seat = LauncherPlacement { cores: launcher_cores.clone(), desk };
+    node.launcher = Some(spawn_on(&launcher_cores, "launcher", &node.stop, move || launcher.run())?);
+    node.others.push(spawn_on(&control_cores, "guest-log", &node.stop, move || log_drain.run())?);
+    node.others.push(spawn_on(&control_cores, "invocations", &node.stop, move || invocations.run())?);
+    watch_memory(&mut node, &control_cores, config)?;
+    let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
+    let ticker = Arc::clone(&watch);
+    let ticking = move || ticker.run(linger, &stop.ticker);
+    node.others.push(spawn_on(&ticker_cores, "ticker", &node.stop, ticking)?);
+    start_roles(&mut node, seats, thread, &watch, config.idle, &launcher_seat)?;
+    Ok(node)
+}
+
+fn builder(config: &NodeConfig) -> Result<PathBuf, AssemblyError> {
+    let program = process::place(config.builder.clone());
+    if program.is_file() {
+        return Ok(program);
+    }
+    let path = program.display();
+    Err(AssemblyError::Unfit(format!("there is no builder at {path}: set `builder` to the path of pinion-builder")))
+}
+
+fn port_records(config: &NodeConfig, ports: &[Box<dyn Port>]) -> Vec<PortRecord> {
+    let record = |(port, config): (&dyn Port, &PortConfig)| PortRecord {
+        name: PortName::new(config.name.clone()).expect("checked with the configuration"),
+        device: config.device.clone(),
+        facts: port.facts(),
+        counters: Arc::clone(port.counters()),
+    };
+    ports.iter().map(|port| &**port).zip(&config.ports).map(record).collect()
+}
+
+fn engines(fwps_max: usize, workers: usize, reset: Reset) -> Result<Vec<Engine>, AssemblyError> {
+    let engine = |_| {
+        engine::engine(per_worker(fwps_max, workers), reset).map_err(|error| {
+            AssemblyError::Unfit(format!("limits.fwps_max = {fwps_max} does not fit this process: {error:#}"))
+        })
+    };
+    (0..workers).map(engine).collect()
+}
+
+fn shelves(engines: &[Engine]) -> Result<Vec<EngineTemplates>, AssemblyError> {
+    let shelf = |engine| imports::linker(engine).map(EngineTemplates::new);
+    engines.iter().map(shelf).collect::<Result<_, _>>().map_err(|error| AssemblyError::Failed(format!("{error:#}")))
+}
+
+fn failed(what: &str, error: &dyn std::fmt::Display) -> AssemblyError {
+    AssemblyError::Failed(format!("{what}: {error}"))
+}

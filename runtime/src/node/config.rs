@@ -1,0 +1,426 @@
+//! A node's configuration file.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use pinion_control::document::{self, Fault, line_of, whole_number};
+use pinion_control::model::{CPU_PER_SECOND_MS_MAX, Class, TenantName};
+use pinion_gateway::invoke::INVOKE_PORT;
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
+
+use crate::cores::plan::CoreWishes;
+use crate::roles::Idle;
+use crate::state::StateLimits;
+use crate::templates::engine::{FWPS_MAX, Reset};
+use crate::tenants::accounts::TenantLimits;
+use crate::tenants::scheduling_params::{CpuGrant, CpuGrants};
+use crate::tuning::Tuning;
+
+/// The contents of the configuration file; `runtime/piniond.example.toml` has every key.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// The directory of the desired state, the templates and the files of stages.
+    #[serde(default = "default_state_dir")]
+    pub state_dir: PathBuf,
+    /// The Unix socket of the control API.
+    #[serde(default = "default_socket")]
+    pub socket: PathBuf,
+    /// The builder; by default the `pinion-builder` beside `piniond`.
+    pub builder: Option<PathBuf>,
+    /// What data-plane threads do when they have no work.
+    #[serde(default)]
+    pub idle: Idle,
+    /// How much is done for the processors' caches. One switch for the process.
+    #[serde(default)]
+    pub tuning: Tuning,
+    /// How long a guest runs before it is preempted in favour of another, in microseconds.
+    #[serde(default = "default_quantum_us")]
+    pub quantum_us: u32,
+    /// How the memory of FWPs that have ended is reset for reuse.
+    #[serde(default)]
+    pub memory_reset: Reset,
+    /// The cgroup (v2) that is observed for its memory limit and pressure; by default the node's own.
+    pub memory_cgroup: Option<PathBuf>,
+    /// The assignment of roles to cores.
+    #[serde(default)]
+    pub cores: CoreWishes,
+    /// Sizes that are fixed at start.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The gateway's ports.
+    #[serde(default, rename = "port")]
+    pub ports: Vec<PortConfig>,
+    /// What the operator grants tenants by name.
+    #[serde(default, rename = "tenant")]
+    pub tenants: Vec<TenantConfig>,
+}
+
+/// What the operator grants one tenant.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantConfig {
+    /// The tenant's name.
+    pub name: TenantName,
+    /// Most linear memory of all its FWPs together, in MiB; by default [`Limits::tenant_memory_mib`].
+    pub memory_mib: Option<u32>,
+    /// Most memory of all its fields of state together, in MiB; by default [`Limits::tenant_state_mib`].
+    pub state_mib: Option<u32>,
+    /// Its weight when it competes for a core with other tenants of the same class.
+    #[serde(default = "default_weight")]
+    pub weight: u32,
+    /// The highest class that its chains may have.
+    #[serde(default = "default_class_max")]
+    pub class_max: Class,
+    /// Most processor time of all its FWPs together on each worker's core, in milliseconds per second; no limit by default.
+    pub cpu_per_second_ms: Option<u32>,
+}
+
+/// Sizes that are fixed at start: nothing on the data path allocates later.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Most FWPs at a time.
+    pub fwps_max: u32,
+    /// Flows in the flow table.
+    pub flows_max: u32,
+    /// Packet buffers of the gateway.
+    pub buffers: u32,
+    /// Most linear memory of all FWPs of each tenant without a limit of its own, in MiB; no limit by default.
+    pub tenant_memory_mib: Option<u32>,
+    /// Most memory of all fields of state of each tenant without a limit of its own, in MiB.
+    pub tenant_state_mib: u32,
+    /// The longest time that an idle instance stays because its function asks for it, in seconds.
+    pub keep_alive_max_s: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fwps_max: 4096,
+            flows_max: 65_536,
+            buffers: 8192,
+            tenant_memory_mib: None,
+            tenant_state_mib: 16,
+            keep_alive_max_s: 86_400,
+        }
+    }
+}
+
+/// One port of the gateway.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// Its name in rules and chains.
+    pub name: String,
+    /// The device: a PCI address, or a DPDK virtual device with its arguments.
+    pub device: String,
+    /// The network namespace in which the device is opened, by its name for `ip netns`; by default the node's own.
+    pub namespace: Option<String>,
+    /// Addresses the node answers ARP and neighbour discovery for, with their networks' prefix lengths.
+    #[serde(default, deserialize_with = "networks")]
+    pub addresses: Vec<IpNet>,
+    /// The largest packet, without the Ethernet header, in bytes.
+    #[serde(default = "default_mtu_bytes")]
+    pub mtu_bytes: u16,
+    /// Receive queues over which the device spreads flows; there are as many transmit queues.
+    #[serde(default = "default_queues")]
+    pub queues: u16,
+    /// Whether frames for other stations are received too.
+    #[serde(default)]
+    pub promiscuous: bool,
+}
+
+/// The largest packet that a port may carry: it must fit, with an Ethernet header and a VLAN tag, behind the headroom of a slot of the SDK.
+/// Some devices carry less.
+const MTU_BYTES_MAX: u32 = 2048 - pinion_abi::RX_HEADROOM - pinion_gateway::port::FRAME_OVERHEAD;
+
+/// Returns the bounds of a numeric key, which is given by its full path.
+fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
+    Some(match key {
+        "quantum_us" => 5..=100_000,
+        "limits.fwps_max" => 1..=FWPS_MAX as u64,
+        "limits.flows_max" => 16..=16_777_216,
+        "limits.buffers" => 1024..=1_048_576,
+        // Up to 1 TiB.
+        "limits.tenant_memory_mib" | "tenant.memory_mib" => 1..=1 << 20,
+        // None, or up to 64 GiB.
+        "limits.tenant_state_mib" | "tenant.state_mib" => 0..=1 << 16,
+        // Zero turns it off; the most is a week, as for a chain's idle timeout.
+        "limits.keep_alive_max_s" => 0..=604_800,
+        "tenant.weight" => 1..=1000,
+        "tenant.cpu_per_second_ms" => 1..=u64::from(CPU_PER_SECOND_MS_MAX),
+        "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
+        "port.queues" => 1..=64,
+        _ => return None,
+    })
+}
+
+/// Returns what the value of a key may be, for the error about a value of another type.
+fn allowed(key: &str) -> Option<String> {
+    Some(match key {
+        "port" | "tenant" => format!("tables, each with the header [[{key}]]"),
+        "cores" | "limits" => format!("a table with the header [{key}]"),
+        "cores.gateway" => "the number of a core, such as 0".to_owned(),
+        "cores.mmas" | "cores.workers" => "a list of numbers of cores, such as [0, 1]".to_owned(),
+        "port.addresses" => "a list of ADDRESS/LENGTH, such as [\"10.77.0.2/24\"]".to_owned(),
+        _ => whole_number(&bounds(key)?),
+    })
+}
+
+/// Checks that a number is within its key's bounds. `name` is the port or tenant of the key, if it has one.
+fn within(name: &str, key: &str, value: Option<u32>) -> Result<(), String> {
+    let (Some(value), Some(bounds)) = (value, bounds(key)) else { return Ok(()) };
+    if bounds.contains(&value.into()) {
+        return Ok(());
+    }
+    let key = match key.split_once('.') {
+        Some((table @ ("port" | "tenant"), key)) => format!("{table} {name}: {key}"),
+        _ => key.to_owned(),
+    };
+    Err(format!("{key} = {value}: from {} to {} is possible", bounds.start(), bounds.end()))
+}
+
+/// Reads addresses, each with the length of its network's prefix.
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    struct Network(IpNet);
+
+    /// A visitor, so that an error points at the address and not at the whole list.
+    struct Text;
+
+    impl Visitor<'_> for Text {
+        type Value = Network;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("ADDRESS/LENGTH")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Network, E> {
+            let error = |_| {
+                E::custom(format_args!("{text:?} is not ADDRESS/LENGTH, such as \"10.77.0.2/24\" or \"fd77::2/64\""))
+            };
+            text.parse().map(Network).map_err(error)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Network {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_str(Text)
+        }
+    }
+
+    Ok(Vec::<Network>::deserialize(deserializer)?.into_iter().map(|Network(network)| network).collect())
+}
+
+/// The longest path of a Unix socket: `sun_path` without its terminating zero byte.
+const SOCKET_BYTES_MAX: usize = 107;
+
+fn default_state_dir() -> PathBuf {
+    "/var/lib/pinion".into()
+}
+
+fn default_socket() -> PathBuf {
+    "/run/pinion/pinion.sock".into()
+}
+
+fn default_quantum_us() -> u32 {
+    20
+}
+
+fn default_weight() -> u32 {
+    CpuGrant::default().weight
+}
+
+fn default_class_max() -> Class {
+    CpuGrant::default().class_max
+}
+
+fn default_mtu_bytes() -> u16 {
+    1500
+}
+
+fn default_queues() -> u16 {
+    1
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is not TOML, or a key or a value is wrong.
+    #[error("{}, line {line}: {message}", path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, naming the key or value.
+        message: String,
+    },
+    /// A value is out of bounds or contradicts another.
+    #[error("{}: {message}", path.display())]
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, naming key and value.
+        message: String,
+    },
+}
+
+impl NodeConfig {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the file, and where.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
+        let config: Self = document::read(&text, allowed).map_err(|Fault { span, problem }| {
+            ConfigError::Malformed { path: path.to_owned(), line: line_of(&text, span.start), message: problem }
+        })?;
+        config.check().map_err(|message| ConfigError::Unusable { path: path.to_owned(), message })?;
+        Ok(config)
+    }
+
+    /// Returns the limits of tenants' linear memory, in bytes.
+    #[must_use]
+    pub fn tenant_limits(&self) -> TenantLimits {
+        let bytes = |mib: u32| u64::from(mib) << 20;
+        let of_tenant = |tenant: &TenantConfig| Some((tenant.name.clone(), bytes(tenant.memory_mib?)));
+        TenantLimits {
+            default_bytes: self.limits.tenant_memory_mib.map(bytes),
+            by_name: self.tenants.iter().filter_map(of_tenant).collect(),
+        }
+    }
+
+    /// Returns the limits of tenants' state, in bytes.
+    #[must_use]
+    pub fn state_limits(&self) -> StateLimits {
+        let bytes = |mib: u32| u64::from(mib) << 20;
+        let of_tenant = |tenant: &TenantConfig| Some((tenant.name.clone(), bytes(tenant.state_mib?)));
+        StateLimits {
+            default_bytes: bytes(self.limits.tenant_state_mib),
+            by_name: self.tenants.iter().filter_map(of_tenant).collect(),
+        }
+    }
+
+    /// Returns what the operator grants tenants of the cores.
+    #[must_use]
+    pub fn cpu_grants(&self) -> CpuGrants {
+        let grant = |tenant: &TenantConfig| CpuGrant {
+            weight: tenant.weight,
+            class_max: tenant.class_max,
+            cpu_per_second_ms: tenant.cpu_per_second_ms,
+        };
+        CpuGrants(self.tenants.iter().map(|tenant| (tenant.name.clone(), grant(tenant))).collect())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Limits { fwps_max, flows_max, buffers, tenant_memory_mib, tenant_state_mib, keep_alive_max_s } =
+            self.limits;
+        within("", "quantum_us", Some(self.quantum_us))?;
+        within("", "limits.fwps_max", Some(fwps_max))?;
+        within("", "limits.flows_max", Some(flows_max))?;
+        within("", "limits.buffers", Some(buffers))?;
+        within("", "limits.tenant_memory_mib", tenant_memory_mib)?;
+        within("", "limits.tenant_state_mib", Some(tenant_state_mib))?;
+        within("", "limits.keep_alive_max_s", Some(keep_alive_max_s))?;
+        for (i, tenant) in self.tenants.iter().enumerate() {
+            let name = &tenant.name;
+            within(name.as_str(), "tenant.memory_mib", tenant.memory_mib)?;
+            within(name.as_str(), "tenant.state_mib", tenant.state_mib)?;
+            within(name.as_str(), "tenant.weight", Some(tenant.weight))?;
+            within(name.as_str(), "tenant.cpu_per_second_ms", tenant.cpu_per_second_ms)?;
+            if self.tenants[..i].iter().any(|other| other.name == *name) {
+                return Err(format!("there are two [[tenant]] named {name}"));
+            }
+        }
+        if let Some(cgroup) = self.memory_cgroup.as_ref().filter(|cgroup| !cgroup.join("memory.current").is_file()) {
+            return Err(format!(
+                "memory_cgroup = {}: there is no memory.current: the directory of a cgroup (v2) with the memory controller is \
+                 needed",
+                cgroup.display()
+            ));
+        }
+        let socket_bytes = self.socket.as_os_str().len();
+        if socket_bytes > SOCKET_BYTES_MAX {
+            return Err(format!(
+                "socket = {}: the path has {socket_bytes} bytes, and the kernel allows {SOCKET_BYTES_MAX}: use a shorter one",
+                self.socket.display()
+            ));
+        }
+        if self.ports.is_empty() {
+            return Err("there is no [[port]]: a node needs at least one".to_owned());
+        }
+        for (i, port) in self.ports.iter().enumerate() {
+            let name = &port.name;
+            pinion_control::model::PortName::new(name.clone()).map_err(|error| format!("port.name: {error}"))?;
+            within(name, "port.mtu_bytes", Some(port.mtu_bytes.into()))?;
+            within(name, "port.queues", Some(port.queues.into()))?;
+            port.check()?;
+            if name == INVOKE_PORT {
+                return Err(format!("port.name: {name} is reserved for calls of functions: choose another name"));
+            }
+            if self.ports[..i].iter().any(|other| other.name == *name) {
+                return Err(format!("two ports are named {name}"));
+            }
+            if let Some(other) = self.ports[..i].iter().find(|other| other.device == port.device) {
+                return Err(format!("ports {} and {name} share the device {}", other.name, port.device));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PortConfig {
+    fn check(&self) -> Result<(), String> {
+        let Self { name, namespace, addresses, .. } = self;
+        if let Some(namespace) = namespace
+            && (namespace.is_empty() || namespace.contains('/') || [".", ".."].contains(&namespace.as_str()))
+        {
+            return Err(format!(
+                "port {name}: namespace = {namespace:?} is not the name of a network namespace: give one that `ip netns` lists"
+            ));
+        }
+        let is_known = |i: usize, address: IpAddr| addresses[..i].iter().any(|other| other.addr() == address);
+        if let Some((_, network)) = addresses.iter().enumerate().find(|(i, network)| is_known(*i, network.addr())) {
+            return Err(format!("port {name}: addresses: {} is given twice", network.addr()));
+        }
+        let unfit = |network: &&IpNet| {
+            let address = network.addr();
+            // In networks of one or two addresses, each address belongs to a station (RFC 3021, RFC 6164).
+            let has_ends = network.prefix_len() + 1 < network.max_prefix_len();
+            let is_end = match network {
+                IpNet::V4(network) => [network.network(), network.broadcast()].contains(&network.addr()),
+                IpNet::V6(network) => network.network() == network.addr(),
+            };
+            address.is_unspecified()
+                || address.is_multicast()
+                || address.is_loopback()
+                || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+                || (has_ends && is_end)
+        };
+        match addresses.iter().find(unfit) {
+            Some(network) => Err(format!(
+                "port {name}: addresses: {network} is an unspecified, loopback, multicast, broadcast or network address: give a \
+                 unicast address of the port"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Calls of functions through the node: by name, with one answer each, or through the caller's own dispatcher.
+
+use std::sync::{Arc, PoisonError, mpsc};
+use std::time::Duration;
+
+use pinion_abi::MESSAGE_PAYLOAD_BYTES_MAX;
+use pinion_control::model::{ChainName, PortName, TenantName};
+use pinion_control::node::{Answered, Call, DropCount, InvokeError, PortStatus};
+use pinion_gateway::invoke::{Dispatcher, Failure, FunctionRef, INVOKE_PORT, Refused};
+use pinion_gateway::observer::PortObserver;
+
+use super::DataPlane;
+use crate::ids::ChainKey;
+use crate::node::invocations::NoAnswer;
+use crate::reports::status_table::Entries;
+
+/// What reports show for the port of messages where other ports show their device.
+const DEVICE: &str = "messages";
+
+impl DataPlane {
+    /// Returns the reference by which the chain of this name is invoked, if the chain is in force.
+    #[must_use]
+    pub fn function(&self, tenant: &TenantName, chain: &ChainName) -> Option<FunctionRef> {
+        self.parts.board.entries().functions.get(&(tenant.clone(), chain.clone())).copied()
+    }
+
+    /// Takes one of the node's dispatchers, which reaches all functions. Returns none when all are taken; a taken one does not come back.
+    #[must_use]
+    pub fn dispatcher(&self) -> Option<Dispatcher> {
+        self.parts.dispatchers.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Calls a function and waits for its answer.
+    ///
+    /// # Errors
+    /// Returns why there is no answer.
+    pub fn invoke_and_wait(&self, call: Call) -> Result<Vec<u8>, InvokeError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.call(call, Box::new(move |outcome| _ = answer.send(outcome)));
+        answered.recv().unwrap_or_else(|_| Err(InvokeError::Ended("the node stops".to_owned())))
+    }
+
+    pub(super) fn call(&self, call: Call, answered: Answered) {
+        let Call { tenant, chain, payload, timeout } = call;
+        let key = (tenant, chain);
+        let Some(function) = self.function(&key.0, &key.1) else {
+            return answered(Err(not_in_force(&key)));
+        };
+        let (board, fwps_max) = (Arc::clone(&self.parts.board), self.parts.fwps_max);
+        let when_answered = move |outcome: Result<Vec<u8>, NoAnswer>| {
+            answered(outcome.map_err(|why| match why {
+                NoAnswer::Refused(refused @ Refused::TooLong { .. }) => InvokeError::TooLong(refused.to_string()),
+                NoAnswer::Refused(refused @ Refused::Full { .. }) => InvokeError::Exhausted(refused.to_string()),
+                NoAnswer::Failed(failure) => explain(failure, &key, timeout, fwps_max, &board.entries()),
+            }));
+        };
+        self.parts.invocations.invoke(function, &payload, timeout, Box::new(when_answered));
+    }
+
+    /// Returns the status of the port of messages and answers, in the form of other ports' statuses.
+    pub(super) fn invoke_status(&self) -> PortStatus {
+        let (received, sent) = (&self.parts.invoke.traffic.received, &self.parts.invoke.traffic.sent);
+        let observed = self.parts.observer.ports().nth(self.parts.ports.len());
+        let own =
+            [("answer-late", self.parts.invoke.late.value()), ("answer-unknown", self.parts.invoke.unknown.value())];
+        let drops = observed.into_iter().flat_map(|port: &PortObserver| port.drops.iter());
+        let drops = drops
+            .map(|(reason, count)| (reason.name(), count))
+            .chain(own)
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| DropCount { reason: reason.to_owned(), count })
+            .collect();
+        PortStatus {
+            name: PortName::new(INVOKE_PORT.to_owned()).expect("it is a name"),
+            device: DEVICE.to_owned(),
+            mac: "-".to_owned(),
+            mtu: MESSAGE_PAYLOAD_BYTES_MAX as u32,
+            link_up: true,
+            received: received.frames.value(),
+            sent: sent.frames.value(),
+            drops,
+        }
+    }
+}
+
+fn not_in_force((tenant, chain): &ChainKey) -> InvokeError {
+    InvokeError::NotInForce(format!("chain {tenant}/{chain} is not in force: pinion status says why"))
+}
+
+fn explain(failure: Failure, key: &ChainKey, timeout: Duration, fwps_max: usize, entries: &Entries) -> InvokeError {
+    let (tenant, chain) = key;
+    let because = |reason: Option<&str>| reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    match failure {
+        Failure::Deadline => {
+            let ms = timeout.as_millis();
+            InvokeError::Deadline(format!("{tenant}/{chain} has not answered within {ms} ms"))
+        }
+        Failure::NotInForce => not_in_force(key),
+        Failure::NoInstance if entries.fwps_count() >= fwps_max => InvokeError::Exhausted(format!(
+            "there is no room for an instance of {tenant}/{chain}: limits.fwps_max is {fwps_max}"
+        )),
+        Failure::NoInstance => {
+            let why = because(entries.last_failure(key));
+            InvokeError::NoInstance(format!("no instance of {tenant}/{chain} is available{why}"))
+        }
+        Failure::Busy => {
+            InvokeError::Exhausted(format!("{tenant}/{chain} was not called: more is under way than the node can take"))
+        }
+        Failure::Ended => {
+            let why = because(entries.last_end(key));
+            InvokeError::Ended(format!("{tenant}/{chain} ended before it answered{why}"))
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Vital threads: if one ends, by a panic or by returning, the process aborts.
+//!
+//! Otherwise half a node would run on with clients that it no longer serves, unnoticed by its supervisor. So nothing may delay the abort.
+//! The panic hook of a vital thread hands its report to the log's thread, waits a fifth of a second at most, and aborts. It runs no
+//! destructor and takes no lock that another thread may hold. A standard error that does not accept data (a full disk, a pipe that is not
+//! read) does not matter.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::cell::Cell;
+use std::io;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::process::abort;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+use std::thread::{self, JoinHandle};
+
+use pinion_text::{SENTENCE_BYTES_MAX, TEXT_BYTES_MAX, indented, printable};
+
+use crate::node::node_log;
+
+/// What the end of a thread means for the process.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// Nothing.
+    Other,
+    /// The process aborts.
+    Vital,
+    /// The process aborts, and the log's thread cannot report it, as it is that thread.
+    Log,
+}
+
+thread_local! {
+    static KIND: Cell<Kind> = const { Cell::new(Kind::Other) };
+}
+
+/// Starts a vital thread: when it ends, the process aborts, unless it returns while `ending` is set.
+///
+/// # Errors
+/// Returns the operating system's error if the thread cannot be started.
+pub fn spawn(name: &str, ending: Arc<AtomicBool>, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    start(name, Kind::Vital, ending, run)
+}
+
+/// Starts the log's thread. It lives as long as the process and is never joined.
+pub(crate) fn spawn_log_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    // It returns only when all senders are gone, as in tests. Nothing is lost then, so `ending` is set.
+    start("log", Kind::Log, Arc::new(AtomicBool::new(true)), run).map(drop)
+}
+
+fn start(
+    name: &str,
+    kind: Kind,
+    ending: Arc<AtomicBool>,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    report_panics();
+    let named = name.to_owned();
+    let guarded = move || {
+        KIND.set(kind);
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            // Reached only if the panic hook was replaced: ours would have aborted.
+            abort();
+        }
+        if !ending.load(Ordering::SeqCst) {
+            end_process(&format!("thread {named} has ended; the node cannot go on without it"));
+        }
+        KIND.set(Kind::Other);
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(guarded)
+}
+
+/// Installs the panic hook, once: it reports panics in the node's log, if there is one, and aborts the process if a vital thread panics.
+pub(crate) fn report_panics() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if KIND.get() != Kind::Other {
+                end_process(&format!("{}; the node cannot go on without it", report(info)));
+            }
+            match node_log::started() {
+                Some(log) => log.line(&format!("ERROR {}{}", report(info), backtrace())),
+                None => before(info),
+            }
+        }));
+    });
+}
+
+/// `thread core-0 panicked at runtime/src/worker/mod.rs:1:2: why`
+fn report(info: &PanicHookInfo<'_>) -> String {
+    let thread = thread::current();
+    let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();
+    let why = info.payload_as_str().unwrap_or("it gives no reason");
+    format!(
+        "thread {} panicked{place}: {}",
+        thread.name().unwrap_or("without a name"),
+        printable(why, SENTENCE_BYTES_MAX)
+    )
+}
+
+/// Returns the backtrace, if the environment enables it (`RUST_BACKTRACE`).
+fn backtrace() -> String {
+    let backtrace = Backtrace::capture();
+    match backtrace.status() {
+        BacktraceStatus::Captured => indented(format!("\n{backtrace}"), TEXT_BYTES_MAX),
+        _ => String::new(),
+    }
+}
+
+fn end_process(report: &str) -> ! {
+    let report = format!("ERROR {report}");
+    match node_log::started() {
+        Some(log) if KIND.get() != Kind::Log => log.last_words(&report),
+        _ => node_log::write_if_ready(format!("{report}\n").as_bytes()),
+    }
+    abort()
+}

@@ -1,0 +1,6 @@
+//! Reports about chains and their instances for operators and tenants. Written by the launcher, read by control threads.
+//!
+//! No data-plane thread takes a lock of this module. Counters of the fast path are read in place (`instruments`).
+
+pub mod drop_ledger;
+pub mod status_table;

@@ -1,0 +1,464 @@
+//! Chooses which FWP has the core next.
+//!
+//! ```text
+//!   class     system > latency > throughput     strict priority, with a guaranteed minimum for lower classes
+//!     |
+//!   tenant    the one with the least CPU time per weight (fair.rs), for a slice of one quantum
+//!     |
+//!   FWP       round robin (ring.rs)
+//! ```
+//!
+//! An FWP or a tenant that has used its budget is throttled, or its FWP is ended (budget.rs).
+//!
+//! The scheduler knows no guest, no clock and no packet queue: a worker tells it which FWPs are runnable, and for how long the chosen one
+//! has had the core. Each worker has its own scheduler, so nothing here is shared. Nothing is allocated after creation. The work per turn
+//! takes constant time, plus, once per slice, the logarithm of the number of runnable tenants.
+//!
+//! Tenants share CPU time, not turns or packets, as in FastPaaS; classes are EdgeOS's fixed priorities.
+
+mod budget;
+mod fair;
+mod ring;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use pinion_control::model::Class;
+use pinion_mma::id::FwpId;
+use pinion_mma::prefetch;
+
+use self::budget::{Batch, Bucket, Spending, Verdict};
+pub use self::budget::{Budget, Overrun, Rate};
+use self::fair::{Fair, Sharer};
+use self::ring::{Ring, RingLinks};
+
+/// How many classes there are.
+const CLASSES: usize = Class::ALL.len();
+
+/// A class with runnable FWPs gets at least one part in this many of the time that higher classes get.
+pub const GUARANTEED_PART: u64 = 20;
+
+/// The most tenants that a node distinguishes.
+pub const TENANTS_MAX: usize = 4096;
+
+/// A tenant's number on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TenantIndex(pub u16);
+
+/// How many other tenants had the same number before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct TenantGeneration(pub u32);
+
+/// The tenant of an FWP, and how the FWP shares the core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuShare {
+    /// The FWP's tenant.
+    pub tenant: TenantIndex,
+    /// Which of the tenants that have had this number.
+    pub tenure: TenantGeneration,
+    /// The tenant's weight against other tenants of the class; not 0.
+    pub weight: u32,
+    /// The class of its chain.
+    pub class: Class,
+    /// The limits of the FWP itself.
+    pub budget: Budget,
+    /// The limit of all FWPs of its tenant on this core together.
+    pub tenant_rate: Option<Rate>,
+}
+
+impl CpuShare {
+    fn lot(self) -> Sharer {
+        Sharer(u32::from(self.tenant.0))
+    }
+}
+
+/// The scheduler's record of an FWP.
+#[derive(Debug, Clone, Copy)]
+struct FwpRecord {
+    generation: u32,
+    state: State,
+    class: Class,
+    lot: Sharer,
+    /// The FWP has limits of its own.
+    is_limited: bool,
+    /// When it became runnable.
+    woken_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The entry is empty, or its FWP is to have no further turn.
+    Barred,
+    /// It waits for input.
+    Resting,
+    /// It is runnable and waits for its turn.
+    Queued,
+    /// It has been given the core.
+    Running,
+    /// It has used its budget, and has no input yet.
+    Throttled,
+    /// It has used its budget, and is runnable otherwise.
+    ThrottledQueued,
+}
+
+const NO_FWP: FwpRecord = FwpRecord {
+    generation: 0,
+    state: State::Barred,
+    class: Class::Throughput,
+    lot: Sharer(0),
+    is_limited: false,
+    woken_ns: 0,
+};
+
+/// The tenant that has a number, and what it has used, where that is limited.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tenant {
+    tenure: TenantGeneration,
+    rate: Option<Rate>,
+    bucket: Bucket,
+    is_throttled: bool,
+}
+
+/// What is throttled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Held {
+    Fwp(FwpId),
+    Tenant(Sharer),
+}
+
+/// One class: its tenants, and which of them has the current slice.
+struct Level {
+    fair: Fair,
+    /// By tenant: its runnable FWPs of this class.
+    rings: Box<[Ring]>,
+    /// The tenant that has its slice; `slice_ns` is how much of the slice is used.
+    current: Option<Sharer>,
+    slice_ns: u64,
+    /// Time still owed to this class out of what higher classes used; negative after a turn that took longer.
+    owed_ns: i64,
+}
+
+impl Level {
+    fn new(tenants_max: usize, credit_ns: u64) -> Self {
+        let rings = (0..tenants_max).map(|_| Ring::default()).collect();
+        Self { fair: Fair::new(tenants_max, credit_ns), rings, current: None, slice_ns: 0, owed_ns: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.current.is_none() && self.fair.is_empty()
+    }
+
+    /// Forgets what a tenant has used. None of its FWPs is runnable.
+    fn clear(&mut self, lot: Sharer) {
+        self.current = self.current.filter(|current| *current != lot);
+        self.fair.clear(lot);
+    }
+}
+
+/// The FWP that was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// Which FWP.
+    pub id: FwpId,
+    /// When it became runnable, in the caller's time.
+    pub woken_ns: u64,
+}
+
+/// What an FWP did with the core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// It waits for input, and there is none.
+    Waits,
+    /// It waits for input, and there is some.
+    HasInput,
+    /// It was interrupted.
+    Preempted,
+    /// It will never run again.
+    Over,
+}
+
+/// See the module.
+pub struct Scheduler {
+    levels: [Level; CLASSES],
+    /// By index among the node's FWPs.
+    seats: Box<[FwpRecord]>,
+    links: RingLinks,
+    /// By index; used for FWPs that have limits.
+    spendings: Box<[Spending]>,
+    tenants: Box<[Tenant]>,
+    /// Throttled FWPs and tenants, by the time at which they are released. Each is in the heap at most once, so it never grows beyond its
+    /// capacity.
+    held: BinaryHeap<Reverse<(u64, Held)>>,
+    quantum_ns: u64,
+}
+
+impl Scheduler {
+    /// Creates a scheduler for FWPs of index below `fwps_max` and tenants below `tenants_max`; none is known yet. A tenant that has enough
+    /// to do keeps the core for `quantum_ns` before the next tenant.
+    #[must_use]
+    pub fn new(fwps_max: usize, tenants_max: usize, quantum_ns: u64) -> Self {
+        Self {
+            levels: std::array::from_fn(|_| Level::new(tenants_max, quantum_ns)),
+            seats: vec![NO_FWP; fwps_max].into(),
+            links: RingLinks::new(fwps_max),
+            spendings: vec![Spending::default(); fwps_max].into(),
+            tenants: vec![Tenant::default(); tenants_max].into(),
+            held: BinaryHeap::with_capacity(fwps_max + tenants_max),
+            quantum_ns,
+        }
+    }
+
+    /// Adds an FWP, which waits for input. The tenant's weight and rate become those of `share`. The tenant's usage stays counted while its
+    /// FWPs come and go; the usage of an earlier tenant with the same number is dropped.
+    pub fn adopt(&mut self, id: FwpId, share: CpuShare, now_ns: u64) {
+        let (lot, index) = (share.lot(), id.index as usize);
+        if self.tenants[lot.0 as usize].tenure != share.tenure {
+            self.levels.iter_mut().for_each(|level| level.clear(lot));
+            self.held.retain(|Reverse((_, held))| *held != Held::Tenant(lot));
+            let bucket = share.tenant_rate.map_or_else(Bucket::default, |rate| Bucket::full(rate, now_ns));
+            self.tenants[lot.0 as usize] = Tenant { tenure: share.tenure, bucket, ..Tenant::default() };
+        }
+        self.levels[share.class as usize].fair.set_weight(lot, share.weight);
+        self.tenants[lot.0 as usize].rate = share.tenant_rate;
+        self.spendings[index] = Spending::new(share.budget, now_ns);
+        self.seats[index] = FwpRecord {
+            generation: id.generation,
+            state: State::Resting,
+            class: share.class,
+            lot,
+            is_limited: !share.budget.is_unlimited(),
+            woken_ns: 0,
+        };
+    }
+
+    /// Removes an FWP, in whatever state it is.
+    pub fn forget(&mut self, id: FwpId) {
+        let Some(FwpRecord { state, class, lot, .. }) = self.seat(id).copied() else { return };
+        match state {
+            State::Queued => self.levels[class as usize].rings[lot.0 as usize].remove(&mut self.links, id.index),
+            State::Throttled | State::ThrottledQueued => self.held.retain(|Reverse((_, held))| *held != Held::Fwp(id)),
+            State::Barred | State::Resting | State::Running => {}
+        }
+        self.seats[id.index as usize].state = State::Barred;
+    }
+
+    /// Marks an FWP as runnable. Does nothing if it is runnable already, has the core, or is not known.
+    #[inline]
+    pub fn wake(&mut self, id: FwpId, now_ns: u64) {
+        // A notification for an earlier FWP of this index must not count for its successor.
+        match self.seat(id).map(|seat| seat.state) {
+            Some(State::Resting) => self.enqueue(id.index, now_ns),
+            Some(State::Throttled) => {
+                let seat = &mut self.seats[id.index as usize];
+                (seat.state, seat.woken_ns) = (State::ThrottledQueued, now_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns when the next throttled FWP or tenant is to be released, if any is throttled.
+    #[must_use]
+    #[inline]
+    pub fn held_until_ns(&self) -> Option<u64> {
+        self.held.peek().map(|Reverse((until_ns, _))| *until_ns)
+    }
+
+    /// Releases throttled FWPs and tenants whose time has come, and returns how many. To be called when [`Scheduler::held_until_ns`] has
+    /// come.
+    pub fn release(&mut self, now_ns: u64) -> usize {
+        let mut released = 0;
+        while self.held_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
+            let Some(Reverse((_, held))) = self.held.pop() else { break };
+            released += 1;
+            match held {
+                Held::Fwp(id) => self.release_fwp(id),
+                Held::Tenant(lot) => self.release_tenant(lot),
+            }
+        }
+        released
+    }
+
+    fn release_fwp(&mut self, id: FwpId) {
+        match self.seat(id).map(|seat| (seat.state, seat.woken_ns)) {
+            Some((State::Throttled, _)) => self.seats[id.index as usize].state = State::Resting,
+            Some((State::ThrottledQueued, woken_ns)) => self.enqueue(id.index, woken_ns),
+            _ => {}
+        }
+    }
+
+    fn release_tenant(&mut self, lot: Sharer) {
+        self.tenants[lot.0 as usize].is_throttled = false;
+        for level in &mut self.levels {
+            if !level.rings[lot.0 as usize].is_empty() {
+                level.fair.push(lot);
+            }
+        }
+    }
+
+    /// Chooses the FWP that has the core next; none if no FWP is runnable. The caller must pass the chosen FWP to [`Scheduler::charge`]
+    /// before it chooses another.
+    #[inline]
+    pub fn choose(&mut self) -> Option<Chosen> {
+        loop {
+            let class = self.class()?;
+            let level = &mut self.levels[class];
+            let lot = match level.current {
+                Some(lot) => lot,
+                None => {
+                    level.slice_ns = 0;
+                    *level.current.insert(level.fair.pop()?)
+                }
+            };
+            let is_throttled = self.tenants[lot.0 as usize].is_throttled;
+            let first = if is_throttled { None } else { level.rings[lot.0 as usize].pop(&mut self.links) };
+            let Some(index) = first else {
+                // All of its FWPs have been removed meanwhile, or it was throttled for what it used in another class.
+                level.current = None;
+                continue;
+            };
+            let seat = &mut self.seats[index as usize];
+            seat.state = State::Running;
+            return Some(Chosen { id: FwpId { index, generation: seat.generation }, woken_ns: seat.woken_ns });
+        }
+    }
+
+    /// Gives the core to an FWP that waits for input, if no FWP is runnable. Returns whether it did; the FWP is then to be charged like a
+    /// chosen one.
+    pub fn claim(&mut self, id: FwpId) -> bool {
+        let rests = self.is_idle() && self.seat(id).is_some_and(|seat| seat.state == State::Resting);
+        if rests {
+            self.seats[id.index as usize].state = State::Running;
+        }
+        rests
+    }
+
+    /// Accounts the time for which the chosen FWP has had the core, until `now_ns`, and what it did with it. Returns the limit that was
+    /// exceeded if the FWP is to be ended for that; it will not be chosen again then.
+    #[inline]
+    pub fn charge(&mut self, id: FwpId, cpu_ns: u64, now_ns: u64, after: After) -> Option<Overrun> {
+        let FwpRecord { class, lot, is_limited, .. } = self.seats[id.index as usize];
+        self.charge_classes(class as usize, cpu_ns);
+        let level = &mut self.levels[class as usize];
+        level.fair.charge(lot, cpu_ns);
+        level.slice_ns += cpu_ns;
+        let verdict = match after {
+            After::Over => Verdict::Within,
+            _ if !is_limited => Verdict::Within,
+            After::Preempted => self.spendings[id.index as usize].spend(cpu_ns, now_ns, Batch::UnderWay),
+            After::Waits | After::HasInput => self.spendings[id.index as usize].spend(cpu_ns, now_ns, Batch::Done),
+        };
+        self.charge_tenant(lot, cpu_ns, now_ns);
+        let overrun = self.settle(id, now_ns, after, verdict);
+        let is_throttled = self.tenants[lot.0 as usize].is_throttled;
+        let level = &mut self.levels[class as usize];
+        if is_throttled || level.rings[lot.0 as usize].is_empty() {
+            level.current = None;
+        } else if level.slice_ns >= self.quantum_ns {
+            level.current = None;
+            level.fair.push(lot);
+        }
+        overrun
+    }
+
+    /// Moves the FWP that had the core to its next state.
+    #[inline]
+    fn settle(&mut self, id: FwpId, now_ns: u64, after: After, verdict: Verdict) -> Option<Overrun> {
+        let seat = &mut self.seats[id.index as usize];
+        if seat.state != State::Running {
+            return None;
+        }
+        seat.woken_ns = now_ns;
+        match (verdict, after) {
+            (Verdict::Overrun(overrun), _) => {
+                seat.state = State::Barred;
+                return Some(overrun);
+            }
+            (_, After::Over) => seat.state = State::Barred,
+            (Verdict::Throttled { until_ns }, _) => {
+                seat.state = if after == After::Waits { State::Throttled } else { State::ThrottledQueued };
+                self.held.push(Reverse((until_ns, Held::Fwp(id))));
+            }
+            (Verdict::Within, After::Waits) => seat.state = State::Resting,
+            (Verdict::Within, After::HasInput | After::Preempted) => self.enqueue(id.index, now_ns),
+        }
+        None
+    }
+
+    #[inline]
+    fn charge_tenant(&mut self, lot: Sharer, cpu_ns: u64, now_ns: u64) {
+        let tenant = &mut self.tenants[lot.0 as usize];
+        if let Some(rate) = tenant.rate
+            && let Some(until_ns) = tenant.bucket.take(rate, cpu_ns, now_ns)
+            && !std::mem::replace(&mut tenant.is_throttled, true)
+        {
+            self.held.push(Reverse((until_ns, Held::Tenant(lot))));
+        }
+    }
+
+    /// Returns whether no FWP is runnable. Throttled FWPs are not runnable.
+    #[must_use]
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.levels.iter().all(Level::is_empty)
+    }
+
+    /// Returns the FWPs that are going to have the core soon, the next first. The order is exact for the current tenant, and a guess for
+    /// further tenants. Used for prefetching.
+    #[inline]
+    pub fn upcoming(&self) -> impl Iterator<Item = u32> {
+        let class = self.levels.iter().find(|level| !level.is_empty());
+        class.into_iter().flat_map(|level| {
+            let current = level.current.map(|lot| &level.rings[lot.0 as usize]);
+            let first = level.fair.upcoming().filter_map(|lot| level.rings[lot.0 as usize].first());
+            current.into_iter().flat_map(|ring| ring.iter(&self.links)).chain(first)
+        })
+    }
+
+    /// Prefetches the record of an FWP.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: FwpId) {
+        prefetch::to_write(self.seats.as_ptr().wrapping_add(id.index as usize));
+    }
+
+    #[inline]
+    fn seat(&self, id: FwpId) -> Option<&FwpRecord> {
+        self.seats.get(id.index as usize).filter(|seat| seat.generation == id.generation)
+    }
+
+    /// Returns the class that is to have the core: one that is owed a quantum, or else the highest that is runnable.
+    #[inline]
+    fn class(&self) -> Option<usize> {
+        let runnable = |class: &usize| !self.levels[*class].is_empty();
+        let owed = |class: &usize| self.levels[*class].owed_ns >= self.quantum_ns as i64;
+        (1..CLASSES).find(|class| owed(class) && runnable(class)).or_else(|| (0..CLASSES).find(runnable))
+    }
+
+    /// Credits lower classes that were runnable with their part. If a higher class was runnable, the time counts against what the charged
+    /// class was owed.
+    #[inline]
+    fn charge_classes(&mut self, charged: usize, cpu_ns: u64) {
+        if self.levels[..charged].iter().any(|above| !above.is_empty()) {
+            self.levels[charged].owed_ns -= cpu_ns as i64;
+        }
+        for level in &mut self.levels[charged + 1..] {
+            level.owed_ns =
+                if level.is_empty() { level.owed_ns.min(0) } else { level.owed_ns + (cpu_ns / GUARANTEED_PART) as i64 };
+        }
+    }
+
+    #[inline]
+    fn enqueue(&mut self, index: u32, since_ns: u64) {
+        let seat = &mut self.seats[index as usize];
+        seat.state = State::Queued;
+        seat.woken_ns = since_ns;
+        let (lot, level) = (seat.lot, &mut self.levels[seat.class as usize]);
+        level.rings[lot.0 as usize].push(&mut self.links, index);
+        if level.current != Some(lot) && !self.tenants[lot.0 as usize].is_throttled {
+            level.fair.push(lot);
+        }
+    }
+}

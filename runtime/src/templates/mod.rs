@@ -1,0 +1,22 @@
+//! Templates: what the builder makes of a module, as files and as loaded into engines.
+//!
+//! ```text
+//!   builder process -> artifacts (native code, facts) --\
+//!   uploads         -> bundles   (archives of files)  ---+--> loaded into a worker's engine -> crate::fwp::template
+//! ```
+//!
+//! | file | owns |
+//! |---|---|
+//! | [`engine`] | the settings and the limits of engines |
+//! | [`artifacts`], [`bundles`], [`derived`] | files in the state directory that can be made again, checked by their digests |
+//! | [`builds`] | the list of builds under way |
+//! | [`trials`] | templates whose first start ended the process; these are held back |
+//! | [`native_code`] | mapping a template's code, with the `unsafe` for it |
+
+pub mod artifacts;
+pub mod builds;
+pub mod bundles;
+pub mod derived;
+pub mod engine;
+pub mod native_code;
+pub mod trials;

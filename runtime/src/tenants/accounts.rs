@@ -1,0 +1,373 @@
+//! Accounts of memory, linear and of changed files: the use of all FWPs of a chain together, and of a tenant together, against their
+//! limits.
+//!
+//! ```text
+//!   FWP   limit of the chain's manifest (memory_limit_kib)        its own, no account needed
+//!    |--> chain's account    memory_total_kib
+//!    `--> tenant's account   the operator's: tenant.memory_mib, limits.tenant_memory_mib
+//! ```
+//!
+//! Each FWP's store has a [`Holding`]. It charges both accounts when memory is made or grows, and releases the charge when the store is
+//! dropped. Charging is a compare-and-exchange, from whichever thread runs the guest: no limit is ever exceeded, no lock is taken, and no
+//! packet passes here. The registry, [`Accounts`], has a lock, taken by the launcher when chains change and by reports.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pinion_control::model::{Chain, TenantName};
+
+use crate::ids::ChainKey;
+
+/// No limit.
+const UNLIMITED: u64 = u64::MAX;
+
+/// The memory of some FWPs together, and their limit.
+#[derive(Debug)]
+pub struct Account {
+    used_bytes: AtomicU64,
+    limit_bytes: AtomicU64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self { used_bytes: AtomicU64::new(0), limit_bytes: AtomicU64::new(UNLIMITED) }
+    }
+}
+
+impl Account {
+    fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit. Memory beyond a lower limit stays in use; growth is refused until there is less.
+    fn set_limit(&self, bytes: Option<u64>) {
+        self.limit_bytes.store(bytes.unwrap_or(UNLIMITED), Ordering::Relaxed);
+    }
+
+    fn charge(&self, bytes: u64) -> bool {
+        let limit = self.limit_bytes();
+        let charged = |used: u64| used.checked_add(bytes).filter(|total| *total <= limit);
+        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn usage(&self) -> Usage {
+        let limit = self.limit_bytes();
+        Usage {
+            used_kib: self.used_bytes.load(Ordering::Relaxed) / 1024,
+            limit_kib: (limit != UNLIMITED).then_some(limit / 1024),
+        }
+    }
+}
+
+/// An account in a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Linear memory of all its FWPs.
+    pub used_kib: u64,
+    /// The limit, if there is one.
+    pub limit_kib: Option<u64>,
+}
+
+/// Which limit it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The FWP's own.
+    Fwp,
+    /// The limit of all FWPs of the chain together.
+    Chain,
+    /// The limit of all FWPs of the tenant together.
+    Tenant,
+}
+
+/// A request for more memory than a limit allows: which limit, and what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverLimit {
+    /// Which limit.
+    pub scope: Scope,
+    /// The limit in KiB.
+    pub limit_kib: u64,
+    /// What one FWP wanted, in KiB.
+    pub wanted_kib: u64,
+}
+
+impl fmt::Display for OverLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scope, limit_kib, wanted_kib } = self;
+        match scope {
+            Scope::Fwp => {
+                write!(f, "it needs {wanted_kib} KiB of memory, and memory_limit_kib is {limit_kib}: raise it")
+            }
+            Scope::Chain => write!(
+                f,
+                "it needs {wanted_kib} KiB of memory, with which the chain's FWPs would have more than its memory_total_kib of \
+                 {limit_kib}: raise it, or keep fewer instances ready (cache_min, cache_max)"
+            ),
+            Scope::Tenant => write!(
+                f,
+                "it needs {wanted_kib} KiB of memory, with which the tenant's FWPs would have more than the {limit_kib} KiB that \
+                 the node grants the tenant: keep fewer instances ready (cache_min, cache_max), or ask the operator to raise \
+                 the tenant's memory_mib"
+            ),
+        }
+    }
+}
+
+/// The accounts to which an FWP's memory is charged.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryAccounts {
+    chain: Arc<Account>,
+    tenant: Arc<Account>,
+}
+
+/// The memory of one FWP, charged as long as this value lives.
+#[derive(Debug)]
+pub struct Holding {
+    accounts: MemoryAccounts,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Holding {
+    /// Creates a holding of 0 bytes, which never exceeds `bytes_max`.
+    #[must_use]
+    pub fn new(accounts: MemoryAccounts, bytes_max: u64) -> Self {
+        Self { accounts, bytes: 0, bytes_max }
+    }
+
+    /// Changes the charge to this many bytes in all; lock-free.
+    ///
+    /// # Errors
+    /// The limit that does not allow it. Nothing has changed then.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), OverLimit> {
+        let MemoryAccounts { chain, tenant } = &self.accounts;
+        let over = |scope, limit: u64| OverLimit { scope, limit_kib: limit / 1024, wanted_kib: bytes / 1024 };
+        if bytes > self.bytes_max {
+            return Err(over(Scope::Fwp, self.bytes_max));
+        }
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            if !chain.charge(more) {
+                return Err(over(Scope::Chain, chain.limit_bytes()));
+            }
+            if !tenant.charge(more) {
+                chain.give_back(more);
+                return Err(over(Scope::Tenant, tenant.limit_bytes()));
+            }
+        } else {
+            chain.give_back(self.bytes - bytes);
+            tenant.give_back(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.accounts.chain.give_back(self.bytes);
+        self.accounts.tenant.give_back(self.bytes);
+    }
+}
+
+/// The operator's memory limits for tenants.
+#[derive(Debug, Clone, Default)]
+pub struct TenantLimits {
+    /// For each tenant without an entry; none means no limit.
+    pub default_bytes: Option<u64>,
+    /// By tenant name.
+    pub by_name: HashMap<TenantName, u64>,
+}
+
+/// The registry. See the module.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    limits: TenantLimits,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    tenants: BTreeMap<TenantName, Arc<Account>>,
+    chains: BTreeMap<ChainKey, Arc<Account>>,
+}
+
+impl Accounts {
+    /// Creates a registry without accounts, with these limits for tenants.
+    #[must_use]
+    pub fn new(limits: TenantLimits) -> Self {
+        Self { limits, open: Mutex::default() }
+    }
+
+    /// Returns the accounts for a chain's FWPs. An older version of the chain, whose FWPs may still be ending, shares them, and has the new
+    /// limit from now on.
+    pub fn open(&self, chain: &Chain) -> MemoryAccounts {
+        let mut open = self.lock();
+        let Open { tenants, chains } = &mut *open;
+        let tenant = Arc::clone(tenants.entry(chain.tenant.clone()).or_default());
+        tenant.set_limit(self.limits.by_name.get(&chain.tenant).copied().or(self.limits.default_bytes));
+        let of_chain = Arc::clone(chains.entry((chain.tenant.clone(), chain.name.clone())).or_default());
+        of_chain.set_limit(chain.memory_total_kib.map(|kib| u64::from(kib) * 1024));
+        MemoryAccounts { chain: of_chain, tenant }
+    }
+
+    /// Closes accounts that no chain and no FWP uses any more.
+    pub fn close_unused(&self) {
+        let mut open = self.lock();
+        open.tenants.retain(|_, account| Arc::strong_count(account) > 1);
+        open.chains.retain(|_, account| Arc::strong_count(account) > 1);
+    }
+
+    /// Returns the memory use of a chain's FWPs, if the chain has an account.
+    #[must_use]
+    pub fn of_chain(&self, chain: &ChainKey) -> Option<Usage> {
+        self.lock().chains.get(chain).map(|account| account.usage())
+    }
+
+    /// Returns the memory use of tenants' FWPs, in the order of their names.
+    #[must_use]
+    pub fn of_tenants(&self) -> Vec<(TenantName, Usage)> {
+        let used = |(_, account): &(&TenantName, &Arc<Account>)| Arc::strong_count(account) > 1;
+        self.lock().tenants.iter().filter(used).map(|(tenant, account)| (tenant.clone(), account.usage())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinion_control::model::Stage;
+    use std::sync::atomic::AtomicBool;
+
+    const PAGE: u64 = 64 * 1024;
+
+    fn chain(tenant: &str, name: &str, memory_total_kib: Option<u32>) -> Chain {
+        let stage = Stage::new("m".parse().unwrap(), Vec::new());
+        let chain = Chain::new(tenant.parse().unwrap(), name.parse().unwrap(), vec![stage]);
+        Chain { memory_total_kib, ..chain }
+    }
+
+    fn accounts(tenant_pages: Option<u64>) -> Accounts {
+        Accounts::new(TenantLimits { default_bytes: tenant_pages.map(|pages| pages * PAGE), by_name: HashMap::new() })
+    }
+
+    fn used_kib(accounts: &Accounts) -> Vec<u64> {
+        accounts.of_tenants().into_iter().map(|(_, usage)| usage.used_kib).collect()
+    }
+
+    #[test]
+    fn each_limit_holds_and_a_refusal_names_it_and_changes_nothing() {
+        let accounts = accounts(Some(6));
+        let (small, large) = (accounts.open(&chain("t", "a", Some(256))), accounts.open(&chain("t", "b", None)));
+        let mut first = Holding::new(small.clone(), 3 * PAGE);
+        let mut second = Holding::new(small, 3 * PAGE);
+        let mut third = Holding::new(large, 100 * PAGE);
+        assert_eq!(first.resize(4 * PAGE), Err(OverLimit { scope: Scope::Fwp, limit_kib: 192, wanted_kib: 256 }));
+        first.resize(3 * PAGE).unwrap();
+        assert_eq!(second.resize(2 * PAGE), Err(OverLimit { scope: Scope::Chain, limit_kib: 256, wanted_kib: 128 }));
+        second.resize(PAGE).unwrap();
+        assert_eq!(third.resize(3 * PAGE), Err(OverLimit { scope: Scope::Tenant, limit_kib: 384, wanted_kib: 192 }));
+        third.resize(2 * PAGE).unwrap();
+        assert_eq!(used_kib(&accounts), [6 * 64]);
+        let of_chain = |name: &str| accounts.of_chain(&("t".parse().unwrap(), name.parse().unwrap()));
+        assert_eq!(of_chain("a"), Some(Usage { used_kib: 256, limit_kib: Some(256) }));
+        assert_eq!(of_chain("b"), Some(Usage { used_kib: 128, limit_kib: None }));
+        drop(first);
+        second.resize(0).unwrap();
+        third.resize(6 * PAGE).unwrap();
+        drop((second, third));
+        assert_eq!(of_chain("a").map(|usage| usage.used_kib), Some(0));
+    }
+
+    #[test]
+    fn a_refusal_by_one_account_charges_neither() {
+        let accounts = accounts(Some(1));
+        let both = accounts.open(&chain("t", "a", Some(1024)));
+        let mut holding = Holding::new(both, 100 * PAGE);
+        assert!(holding.resize(2 * PAGE).is_err());
+        assert_eq!(accounts.of_chain(&("t".parse().unwrap(), "a".parse().unwrap())).unwrap().used_kib, 0);
+        holding.resize(PAGE).unwrap();
+    }
+
+    #[test]
+    fn a_new_version_of_a_chain_shares_the_old_ones_account_and_unused_accounts_are_closed() {
+        let accounts = accounts(None);
+        let mut old = Holding::new(accounts.open(&chain("t", "a", Some(128))), 100 * PAGE);
+        old.resize(2 * PAGE).unwrap();
+        let mut new = Holding::new(accounts.open(&chain("t", "a", Some(192))), 100 * PAGE);
+        assert!(new.resize(2 * PAGE).is_err());
+        new.resize(PAGE).unwrap();
+        // Lowered below what is in use: memory in use stays, and growth is refused.
+        let lowered = accounts.open(&chain("t", "a", Some(64)));
+        assert!(new.resize(2 * PAGE).is_err());
+        drop((old, new, lowered));
+        accounts.close_unused();
+        assert_eq!(accounts.of_chain(&("t".parse().unwrap(), "a".parse().unwrap())), None);
+        assert_eq!(used_kib(&accounts), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn a_tenants_own_limit_overrides_the_default() {
+        let by_name = HashMap::from([("big".parse().unwrap(), 10 * PAGE)]);
+        let accounts = Accounts::new(TenantLimits { default_bytes: Some(PAGE), by_name });
+        let mut big = Holding::new(accounts.open(&chain("big", "a", None)), 100 * PAGE);
+        let mut other = Holding::new(accounts.open(&chain("other", "a", None)), 100 * PAGE);
+        big.resize(10 * PAGE).unwrap();
+        assert!(other.resize(2 * PAGE).is_err());
+    }
+
+    /// Threads grow, shrink and end FWPs of two chains of one tenant, each in a random order, while another thread reads the accounts.
+    #[test]
+    fn growth_on_several_threads_never_exceeds_a_limit_and_all_memory_is_released() {
+        const TENANT_PAGES: u64 = 40;
+        let accounts = accounts(Some(TENANT_PAGES));
+        let chains = [chain("t", "a", Some(20 * 64)), chain("t", "b", None)].map(|chain| accounts.open(&chain));
+        let done = AtomicBool::new(false);
+        let (granted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let (accounts, chains, done) = (&accounts, &chains, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    assert!(chains[0].chain.usage().used_kib <= 20 * 64);
+                    assert!(accounts.of_tenants()[0].1.used_kib <= TENANT_PAGES * 64);
+                }
+            });
+            let workers: Vec<_> = (0..4_u64)
+                .map(|seed| {
+                    let (granted, refused) = (&granted, &refused);
+                    scope.spawn(move || {
+                        let mut random = seed * 0x9e37_79b9_7f4a_7c15 + 1;
+                        let mut fwps: Vec<Holding> = Vec::new();
+                        for _ in 0..50_000 {
+                            random ^= random << 13;
+                            random ^= random >> 7;
+                            random ^= random << 17;
+                            let (pages, which) = (random % 12 * PAGE, (random >> 8) as usize);
+                            let count = fwps.len();
+                            if count < 4 {
+                                fwps.push(Holding::new(chains[which % 2].clone(), 10 * PAGE));
+                            } else if random % 7 == 0 {
+                                fwps.swap_remove(which % count);
+                            } else {
+                                let grown = fwps[which % count].resize(pages).is_ok();
+                                let counter = if grown { granted } else { refused };
+                                counter.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(granted.into_inner() > 1000 && refused.into_inner() > 1000);
+        assert_eq!(used_kib(&accounts), [0]);
+    }
+}

@@ -1,0 +1,189 @@
+//! What workers measure of their turns: all turns together for operators, and by chain for tenants.
+//!
+//! ```text
+//!   worker --adds, a turn at a time--> its TurnMeters         of all FWPs; the launcher places new ones by busy time
+//!                                      its ChainMeter         of a chain's FWPs, reached through their terms
+//!   launcher --> activations of a chain
+//! ```
+//!
+//! Each meter has one writer and any number of readers. A chain's meters stay as long as the chain is active, whatever becomes of its
+//! instances.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_utils::CachePadded;
+use pinion_control::model::{Chain, DesiredState};
+use pinion_control::node::MeterStatus;
+use pinion_mma::counters::Counter;
+
+use crate::ids::ChainKey;
+use crate::instruments::latencies::{Latencies, LatencySnapshot};
+
+/// The meters of one worker, which alone adds to them.
+#[derive(Default)]
+pub struct TurnMeters {
+    /// For how long FWPs had the core, including the overhead of their turns.
+    pub busy_ns: Counter,
+    /// For how long FWPs waited for their turns, from when they had something to do.
+    pub waits: Latencies,
+    /// How long it took to get FWPs off the core after their quantum.
+    pub lateness: Latencies,
+}
+
+impl TurnMeters {
+    #[inline]
+    pub(crate) fn waited(&self, wait_ns: u64) {
+        self.waits.record_ns(wait_ns);
+    }
+
+    /// Records that an FWP was taken off the core after `cpu_ns`. An FWP that yielded, or was interrupted on another's account, had less
+    /// than a quantum.
+    pub(crate) fn preempted_after(&self, cpu_ns: u64, quantum_ns: u64) {
+        if let Some(late_ns) = cpu_ns.checked_sub(quantum_ns) {
+            self.lateness.record_ns(late_ns);
+        }
+    }
+}
+
+/// The use of one worker by a chain's FWPs. That worker alone adds to it.
+pub struct ChainMeter {
+    cpu_ns: Counter,
+    turns: Counter,
+    preemptions: Counter,
+    waits: Latencies,
+}
+
+impl Default for ChainMeter {
+    fn default() -> Self {
+        let [cpu_ns, turns, preemptions] = std::array::from_fn(|_| Counter::default());
+        Self { cpu_ns, turns, preemptions, waits: Latencies::coarse() }
+    }
+}
+
+impl ChainMeter {
+    /// Prefetches what [`ChainMeter::waited`] will touch.
+    #[inline]
+    pub(crate) fn prefetch_waited(&self, wait_ns: u64) {
+        self.waits.prefetch(wait_ns);
+    }
+
+    /// Records that an FWP has waited for its turn.
+    #[inline]
+    pub(crate) fn waited(&self, wait_ns: u64) {
+        self.waits.record_ns(wait_ns);
+    }
+
+    /// Records that an FWP has had a turn.
+    #[inline]
+    pub(crate) fn had(&self, cpu_ns: u64, preemptions: u64) {
+        self.cpu_ns.add(cpu_ns);
+        self.turns.add(1);
+        self.preemptions.add(preemptions);
+    }
+}
+
+/// A chain's meters.
+pub struct ChainMeters {
+    workers: Box<[Arc<CachePadded<ChainMeter>>]>,
+    /// Clients that got an instance. The launcher alone adds to it.
+    pub(crate) activations: Counter,
+}
+
+impl ChainMeters {
+    /// Creates empty meters for this many workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { workers: (0..workers).map(|_| Arc::default()).collect(), activations: Counter::default() }
+    }
+
+    /// Returns the meter of one worker.
+    #[must_use]
+    #[inline]
+    pub fn on_worker(&self, worker: usize) -> &Arc<CachePadded<ChainMeter>> {
+        &self.workers[worker]
+    }
+}
+
+/// The meters of all chains.
+pub struct Meters {
+    workers: usize,
+    by_chain: Mutex<BTreeMap<ChainKey, Arc<ChainMeters>>>,
+}
+
+impl Meters {
+    /// Creates the meters of a node with this many workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { workers, by_chain: Mutex::default() }
+    }
+
+    /// Returns a chain's meters; creates them at the first call for the chain.
+    #[must_use]
+    pub fn open(&self, chain: &Chain) -> Arc<ChainMeters> {
+        let key = (chain.tenant.clone(), chain.name.clone());
+        Arc::clone(self.lock().entry(key).or_insert_with(|| Arc::new(ChainMeters::new(self.workers))))
+    }
+
+    /// Forgets chains that are not in this state.
+    pub fn retain(&self, state: &DesiredState) {
+        self.lock().retain(|(tenant, name), _| state.chain(tenant, name).is_some());
+    }
+
+    /// Returns the sum over these chains. Their packets are counted elsewhere, in the [ledger](crate::reports::drop_ledger).
+    #[must_use]
+    pub fn status(&self, mut is_meant: impl FnMut(&ChainKey) -> bool) -> MeterStatus {
+        let by_chain = self.lock();
+        let meant = by_chain.iter().filter(|(key, _)| is_meant(key)).map(|(_, meters)| meters);
+        let chains: Vec<&Arc<ChainMeters>> = meant.collect();
+        let meters = || chains.iter().flat_map(|meters| &meters.workers);
+        let sum = |count: fn(&ChainMeter) -> &Counter| meters().map(|meter| count(meter).value()).sum::<u64>();
+        MeterStatus {
+            cpu_us: sum(|meter| &meter.cpu_ns) / 1_000,
+            activations: chains.iter().map(|meters| meters.activations.value()).sum(),
+            turns: sum(|meter| &meter.turns),
+            preemptions: sum(|meter| &meter.preemptions),
+            copied_bytes: 0,
+            dropped: 0,
+            run_queue_wait: LatencySnapshot::all(meters().map(|meter| &meter.waits)).status(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ChainKey, Arc<ChainMeters>>> {
+        self.by_chain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(tenant: &str, name: &str) -> Chain {
+        Chain::new(tenant.parse().unwrap(), name.parse().unwrap(), Vec::new())
+    }
+
+    #[test]
+    fn measurements_of_all_workers_and_chains_of_a_tenant_add_up() {
+        let meters = Meters::new(2);
+        for (name, worker, wait_ns) in [("a", 0, 1_000), ("b", 1, 3_000)] {
+            let of_chain = meters.open(&chain("t", name));
+            of_chain.on_worker(worker).waited(wait_ns);
+            of_chain.on_worker(worker).had(5_000, 1);
+            of_chain.activations.add(2);
+        }
+        meters.open(&chain("u", "a")).on_worker(0).had(99_000, 0);
+        let status = meters.status(|(tenant, _)| tenant.as_str() == "t");
+        assert_eq!((status.cpu_us, status.turns, status.preemptions, status.activations), (10, 2, 2, 4));
+        assert_eq!(status.run_queue_wait.count, 2);
+        assert!((3_000..3_200).contains(&status.run_queue_wait.max_ns), "{status:?}");
+    }
+
+    #[test]
+    fn a_chain_that_is_changed_keeps_its_meters_and_one_that_is_deleted_does_not() {
+        let meters = Meters::new(1);
+        meters.open(&chain("t", "a")).on_worker(0).had(1_000, 0);
+        assert!(Arc::ptr_eq(&meters.open(&chain("t", "a")), &meters.open(&chain("t", "a"))));
+        meters.retain(&DesiredState::default());
+        assert_eq!(meters.status(|_| true).turns, 0);
+    }
+}

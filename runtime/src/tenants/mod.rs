@@ -1,0 +1,11 @@
+//! What tenants and their chains may use, and what they have used: memory, CPU time, scheduling parameters.
+//!
+//! | file | owns |
+//! |---|---|
+//! | [`accounts`] | memory of chains and tenants, and its limits |
+//! | [`scheduling_params`] | weight, class and budget of a chain's FWPs, and the number by which workers know a tenant |
+//! | [`meters`] | CPU time and run-queue waits, by chain |
+
+pub mod accounts;
+pub mod meters;
+pub mod scheduling_params;

@@ -1,0 +1,387 @@
+//! A worker: the loop that runs one core's FWPs.
+//!
+//! A worker owns its FWPs; they do not migrate. The MMA notifies it of FWPs that have input, and its timers of FWPs whose deadline has
+//! passed. It runs the FWPs that its scheduler chooses and never looks at the others. A poll allocates nothing, takes no lock, and makes no
+//! system call except to wake a sleeping thread.
+
+pub mod timers;
+mod tuning;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use pinion_mma::id::FwpId;
+use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
+use pinion_mma::upcoming::UpcomingInstances;
+
+use crate::clock::RunSlot;
+use crate::fwp::end::EndReason;
+use crate::fwp::{Fwp, Turn, TurnReason};
+use crate::instruments::metrics::Rounds;
+use crate::scheduler::{After, Scheduler, TENANTS_MAX};
+use crate::tenants::meters::TurnMeters;
+use crate::worker::timers::Timers;
+use crate::worker::tuning::Rehearsals;
+
+/// Turns per poll, as long as no turn uses its whole quantum.
+const TURNS: usize = 32;
+/// Notifications taken per poll. The bound keeps an FWP that is notified again and again from delaying the others.
+const NOTICES: usize = NAMES_MAX;
+/// Timer steps per poll.
+const TIMER_STEPS: usize = 128;
+
+/// The longest time, in nanoseconds, for which an MMA is not notified of what one FWP has sent while other FWPs have their turns.
+const TELL_NS: u64 = 2_000;
+
+/// For how long a worker with a thread of its own gives turns, whole quanta included, before it polls for other work. It is shorter than
+/// the launcher's usual wait. Polling once per quantum would cost an FWP that has the core alone a good part of it.
+const STRETCH_NS: u64 = 50_000;
+
+/// What the launcher tells a worker.
+pub enum WorkerCommand {
+    /// Takes charge of an FWP. The MMA must be told of the FWP only afterwards.
+    Adopt(Box<Fwp>),
+    /// Gives an FWP back, whether or not it has ended.
+    Release(FwpId),
+}
+
+/// What a worker tells the launcher.
+pub enum WorkerEvent {
+    /// This FWP will never run again; the worker keeps it until it is released.
+    Ended {
+        /// Which.
+        id: FwpId,
+        /// Why.
+        reason: EndReason,
+    },
+    /// This FWP is handed back to the launcher.
+    Released(Box<Fwp>),
+}
+
+/// How much of its quantum a turn used.
+#[derive(PartialEq, Eq)]
+enum TurnOutcome {
+    WholeQuantum,
+    Less,
+}
+
+/// One worker; its thread polls it.
+pub struct Worker {
+    inputs: ReadyQueue,
+    /// The node's MMAs, which are notified of FWPs that have sent something.
+    mmas: Box<[Notifier]>,
+    commands: Receiver<WorkerCommand>,
+    events: Sender<WorkerEvent>,
+    clock: RunSlot,
+    /// By index among the node's FWPs; entries of other workers' FWPs stay empty here.
+    fwps: Vec<Option<Box<Fwp>>>,
+    scheduler: Scheduler,
+    meters: Arc<TurnMeters>,
+    /// Deadlines of waiting FWPs.
+    timers: Timers,
+    /// FWPs with metrics to be read.
+    rounds: Rounds,
+    /// Ids taken from `inputs` in this poll, and ids of FWPs with expired deadlines.
+    noticed: Vec<FwpId>,
+    /// FWPs that have sent something of which their MMA is not notified yet, by MMA.
+    sent: Box<[Vec<FwpId>]>,
+    rehearsals: Rehearsals,
+    /// For how long FWPs that use whole quanta get turns in one poll.
+    stretch_ns: u64,
+    /// In the last poll, an FWP with a stage after it sent something.
+    passed_on: bool,
+    /// In the last poll, no input and no command arrived, and nothing was sent.
+    kept_to_itself: bool,
+}
+
+impl Worker {
+    /// Creates a worker for FWPs of index below `fwps_max`. `mmas` move their packets, in the order in which ids select them. `events` must
+    /// have room for two events per FWP.
+    #[must_use]
+    pub fn new(
+        fwps_max: usize,
+        inputs: ReadyQueue,
+        mmas: Vec<Notifier>,
+        commands: Receiver<WorkerCommand>,
+        events: Sender<WorkerEvent>,
+        clock: RunSlot,
+    ) -> Self {
+        let scheduler = Scheduler::new(fwps_max, TENANTS_MAX, clock.quantum_ns());
+        Self {
+            inputs,
+            sent: mmas.iter().map(|_| Vec::with_capacity(TURNS)).collect(),
+            mmas: mmas.into(),
+            commands,
+            events,
+            clock,
+            fwps: (0..fwps_max).map(|_| None).collect(),
+            scheduler,
+            meters: Arc::default(),
+            timers: Timers::new(fwps_max),
+            rounds: Rounds::new(fwps_max),
+            noticed: Vec::with_capacity(NOTICES + TIMER_STEPS),
+            rehearsals: Rehearsals::default(),
+            stretch_ns: 0,
+            passed_on: false,
+            kept_to_itself: false,
+        }
+    }
+
+    /// Lets the worker rehearse the instances that `upcoming` publishes, and prefetch for them, while it has nothing else to do.
+    pub fn keep_warm(&mut self, upcoming: Arc<UpcomingInstances>) {
+        self.rehearsals.upcoming = upcoming;
+    }
+
+    /// Declares that no other role shares the worker's thread, so that a poll may give turns for longer.
+    pub fn has_thread_to_itself(&mut self) {
+        self.stretch_ns = STRETCH_NS;
+    }
+
+    /// Returns the meters of the worker's turns.
+    #[must_use]
+    pub fn meters(&self) -> &Arc<TurnMeters> {
+        &self.meters
+    }
+
+    /// Does the work at hand and returns how much it did. It gives up to `TURNS` turns, or one whole quantum. With a thread of its own
+    /// and no new input, it gives whole quanta for up to `STRETCH_NS`.
+    pub fn poll(&mut self) -> usize {
+        // Notifications are taken before commands are applied. The MMA learns of an FWP only after its adoption, so each FWP that is
+        // notified here is in the table afterwards.
+        self.prefetch_delivered();
+        let Self { inputs, noticed, .. } = self;
+        let inputs = inputs.take(NOTICES, |id| noticed.push(id));
+        self.note_expired();
+        self.read_metrics();
+        let commands = self.follow_commands();
+        self.kept_to_itself = inputs + commands == 0;
+        let mut done = commands + self.noticed.len();
+        if !self.noticed.is_empty() {
+            let now_ns = self.clock.now_ns();
+            self.noticed.drain(..).for_each(|id| self.scheduler.wake(id, now_ns));
+        }
+        if self.scheduler.held_until_ns().is_some() {
+            done += self.scheduler.release(self.clock.now_ns());
+        }
+        self.passed_on = false;
+        if !self.scheduler.is_idle() {
+            done += self.give_turns();
+        }
+        if done == 0 {
+            self.prefetch_announced();
+            self.rehearse();
+        }
+        done
+    }
+
+    /// Notes FWPs with expired deadlines. Reads the clock only if a timer is set; bounded by [`TIMER_STEPS`].
+    #[inline]
+    fn note_expired(&mut self) {
+        if let Some(next_ns) = self.timers.next_ns() {
+            let (now_ns, noticed) = (self.clock.now_ns(), &mut self.noticed);
+            if now_ns >= next_ns {
+                self.timers.expire(now_ns, TIMER_STEPS, |id| noticed.push(id));
+            }
+        }
+    }
+
+    /// Reads the metrics of FWPs that have had turns since the last reading, as far as they are due. Reads the clock only if there is such
+    /// an FWP; bounded by a few FWPs.
+    #[inline]
+    fn read_metrics(&mut self) {
+        if let Some(next_ns) = self.rounds.next_ns() {
+            let now_ns = self.clock.now_ns();
+            if now_ns >= next_ns {
+                let due = self.rounds.take(now_ns);
+                due.filter_map(|index| self.fwps[index as usize].as_deref()).for_each(Fwp::read_metrics);
+            }
+        }
+    }
+
+    /// Returns the time until there is something to do without new input: the next deadline, the end of a throttling, or the next reading
+    /// of metrics.
+    #[must_use]
+    pub fn time_to_deadline(&self) -> Option<Duration> {
+        let next_ns = self.timers.wake_ns().into_iter().chain(self.scheduler.held_until_ns());
+        let next_ns = next_ns.chain(self.rounds.next_ns()).min()?;
+        Some(Duration::from_nanos(next_ns.saturating_sub(self.clock.now_ns())))
+    }
+
+    /// Returns whether an FWP with a stage after it sent something in the last poll. That stage is going to have input soon.
+    #[must_use]
+    pub fn has_passed_on(&self) -> bool {
+        self.passed_on
+    }
+
+    /// Returns whether the last poll did nothing but work that needs no other thread: expired deadlines, and functions that continued. No
+    /// input or command arrived in it, and nothing was sent.
+    #[must_use]
+    pub fn has_kept_to_itself(&self) -> bool {
+        self.kept_to_itself
+    }
+
+    fn give_turns(&mut self) -> usize {
+        let (mut now_ns, mut turns) = (self.clock.begin(), 0);
+        let (mut told_ns, began_ns) = (now_ns, now_ns);
+        self.prefetch_first();
+        for _ in 0..TURNS {
+            let Some(chosen) = self.scheduler.choose() else { break };
+            turns += 1;
+            self.prefetch_upcoming(turns);
+            let wait_ns = now_ns.saturating_sub(chosen.woken_ns);
+            if turns > 1 {
+                // The meter's cache line has been prefetched by the time it is written. For a single turn, that would only add a wait.
+                self.prefetch_wait(chosen.id, wait_ns);
+            }
+            if self.is_at_length(chosen.id) {
+                // The FWP may use its whole quantum. Notifications of what others have sent must not wait for that.
+                self.tell_mmas();
+                told_ns = now_ns;
+            }
+            let took = self.give_turn(chosen.id, TurnReason::Work, &mut now_ns);
+            // Written after the turn, because the turn would otherwise wait for the meters' cache lines.
+            self.note_wait(chosen.id, wait_ns);
+            if took == TurnOutcome::WholeQuantum && (now_ns - began_ns >= self.stretch_ns || self.is_called(now_ns)) {
+                // FWPs that got input meanwhile, and other roles of this thread, wait for one whole quantum at most.
+                break;
+            }
+            if now_ns - told_ns > TELL_NS {
+                self.tell_mmas();
+                told_ns = now_ns;
+            }
+        }
+        self.clock.end();
+        self.meters.busy_ns.add(now_ns - began_ns);
+        self.tell_mmas();
+        turns
+    }
+
+    /// Returns whether the next poll would find more than the FWPs that are runnable now.
+    fn is_called(&self, now_ns: u64) -> bool {
+        let next_ns = self.timers.next_ns().into_iter().chain(self.scheduler.held_until_ns()).min();
+        !self.inputs.is_empty() || !self.commands.is_empty() || next_ns.is_some_and(|next_ns| next_ns <= now_ns)
+    }
+
+    /// Notifies the MMAs of the FWPs that have sent something since the last call.
+    fn tell_mmas(&mut self) {
+        for (mma, sent) in self.mmas.iter_mut().zip(&mut self.sent) {
+            sent.drain(..).for_each(|id| mma.name(id));
+            mma.ring();
+        }
+    }
+
+    /// Returns whether a poll would find something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.scheduler.is_idle() || !self.inputs.is_empty() || !self.commands.is_empty()
+    }
+
+    fn follow_commands(&mut self) -> usize {
+        // A failed `try_recv` contains a fence, which waits until all pending writes have reached the other core.
+        if self.commands.is_empty() {
+            return 0;
+        }
+        let mut done = 0;
+        while let Ok(command) = self.commands.try_recv() {
+            done += 1;
+            match command {
+                WorkerCommand::Adopt(fwp) => {
+                    let index = fwp.id().index as usize;
+                    debug_assert!(self.fwps[index].is_none());
+                    self.scheduler.adopt(fwp.id(), fwp.terms().share, self.clock.now_ns());
+                    self.fwps[index] = Some(fwp);
+                }
+                WorkerCommand::Release(id) => {
+                    self.timers.cancel(id);
+                    if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
+                        self.scheduler.forget(id);
+                        fwp.read_metrics();
+                        self.report(WorkerEvent::Released(fwp));
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    fn give_turn(&mut self, id: FwpId, occasion: TurnReason, now_ns: &mut u64) -> TurnOutcome {
+        let Some(fwp) = self.fwps[id.index as usize].as_deref_mut() else {
+            debug_assert!(false, "the scheduler knows only FWPs in the table");
+            let _ = self.scheduler.charge(id, 0, *now_ns, After::Over);
+            return TurnOutcome::Less;
+        };
+        let (turn, ended_ns) = fwp.turn(occasion, &self.clock, *now_ns);
+        let cpu_ns = ended_ns.saturating_sub(*now_ns);
+        *now_ns = ended_ns;
+        // A rehearsal changes no metric, and counting it would wake the worker again and again.
+        if fwp.readings().is_some() && occasion == TurnReason::Work {
+            self.rounds.ran(id.index, ended_ns);
+        }
+        fwp.terms().meter().had(cpu_ns, u64::from(matches!(turn, Turn::Preempted)));
+        let (after, took) = match turn {
+            Turn::Waiting { sent } => {
+                // Input that arrived during the turn may have been notified, and the notification taken, already.
+                let has_input = fwp.has_input();
+                match fwp.deadline_ns() {
+                    Some(deadline_ns) => self.timers.set(id, deadline_ns),
+                    None => self.timers.cancel(id),
+                }
+                if sent > 0 {
+                    self.passed_on |= fwp.next_stage().is_some();
+                    self.note_sent(id);
+                }
+                (if has_input { After::HasInput } else { After::Waits }, TurnOutcome::Less)
+            }
+            Turn::Preempted => {
+                self.meters.preempted_after(cpu_ns, self.clock.quantum_ns());
+                (After::Preempted, TurnOutcome::WholeQuantum)
+            }
+            Turn::Ended(reason) => {
+                self.timers.cancel(id);
+                // What it sent before it ended or broke a rule goes out.
+                self.note_sent(id);
+                self.report(WorkerEvent::Ended { id, reason });
+                (After::Over, TurnOutcome::Less)
+            }
+        };
+        if let Some(overrun) = self.scheduler.charge(id, cpu_ns, ended_ns, after) {
+            if let Some(fwp) = &mut self.fwps[id.index as usize] {
+                fwp.stop(overrun.into());
+            }
+            self.timers.cancel(id);
+            self.report(WorkerEvent::Ended { id, reason: overrun.into() });
+        }
+        took
+    }
+
+    /// Returns whether an FWP was interrupted in its last turn while other FWPs have sent something of which no MMA is notified yet.
+    #[inline]
+    fn is_at_length(&self, id: FwpId) -> bool {
+        let is_busy = || self.fwps[id.index as usize].as_deref().is_some_and(Fwp::is_busy);
+        self.sent.iter().any(|sent| !sent.is_empty()) && is_busy()
+    }
+
+    #[inline]
+    fn note_wait(&self, id: FwpId, wait_ns: u64) {
+        self.meters.waited(wait_ns);
+        if let Some(fwp) = &self.fwps[id.index as usize] {
+            fwp.terms().meter().waited(wait_ns);
+            let counters = &fwp.counters().guest;
+            counters.wait_ns.add(wait_ns);
+            counters.waits.add(wait_ns);
+        }
+    }
+
+    /// Queues a notification to the FWP's MMA, sent with the others. Called once a turn at most.
+    #[inline]
+    fn note_sent(&mut self, id: FwpId) {
+        self.kept_to_itself = false;
+        self.sent[id.mma(self.mmas.len()).0].push(id);
+    }
+
+    fn report(&self, event: WorkerEvent) {
+        // There is room for both events of every FWP, so this fails only after the launcher has stopped.
+        let _ = self.events.try_send(event);
+    }
+}

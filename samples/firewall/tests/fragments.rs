@@ -1,0 +1,201 @@
+//! Datagrams in fragments, as the network sees them.
+
+#![cfg(not(target_family = "wasm"))]
+
+mod network;
+
+use firewall::Firewall;
+use network::{Frame, SYN, tcp, udp};
+use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns};
+use proptest::prelude::*;
+
+const S_NS: u64 = 1_000_000_000;
+const POLICY: &str = r#"
+inside = ["10.0.0.0/8", "fd00::/8"]
+
+[[rule]]
+action = "deny"
+protocol = "tcp"
+ports = [22]
+
+[[rule]]
+action = "allow"
+"#;
+const ENDS: [[&str; 2]; 2] = [["10.0.0.1", "192.0.2.1"], ["fd00::1", "2001:db8::1"]];
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Protocols that a fragment may carry: TCP, UDP, no next header, a fragment, options and an unknown one.
+const NEXT_HEADERS: [u8; 7] = [TCP, UDP, 59, 44, 0, 60, 254];
+
+fn firewall() -> Harness<Firewall> {
+    Harness::new(POLICY.as_bytes()).unwrap()
+}
+
+fn passes(firewall: &mut Harness<Firewall>, frame: &Frame) -> bool {
+    firewall.deliver(&[frame]).remove(0).outcome == Outcome::Sent
+}
+
+/// Returns a fragment with the addresses of a frame. In IPv6 its next header is `next_header`, in IPv4 its protocol.
+fn part(of: &Frame, id: u16, next_header: u8, offset: u16, more: bool, payload: &[u8]) -> Frame {
+    if of[12] == 0x08 {
+        let mut frame = [&of[..34], payload].concat();
+        frame[16..18].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+        frame[18..20].copy_from_slice(&id.to_be_bytes());
+        frame[20..22].copy_from_slice(&((offset / 8) | if more { 0x2000 } else { 0 }).to_be_bytes());
+        frame[23] = next_header;
+        return frame;
+    }
+    let [high, low] = (offset | u16::from(more)).to_be_bytes();
+    let id = id.to_be_bytes();
+    let mut frame = [&of[..54], &[next_header, 0, high, low, 0, 0, id[0], id[1]], payload].concat();
+    frame[18..20].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
+    frame[20] = 44;
+    frame
+}
+
+fn transport(frame: &Frame) -> &[u8] {
+    &frame[if frame[12] == 0x08 { 34 } else { 54 }..]
+}
+
+/// Returns a segment that begins a connection, followed by data, up to 40 bytes.
+fn segment(from: &str, to: &str, port: u16) -> (Frame, Vec<u8>) {
+    let whole = tcp(from, 5000, to, port, SYN);
+    let mut segment = transport(&whole).to_vec();
+    segment.resize(40, 0);
+    (whole, segment)
+}
+
+#[test]
+fn no_fragment_overwrites_the_header_that_its_datagram_was_judged_by_whatever_it_says() {
+    for [from, to] in ENDS {
+        let (web, first) = segment(from, to, 80);
+        let (_, ssh) = segment(from, to, 22);
+        for (number, next_header) in (0..).zip(NEXT_HEADERS) {
+            for offset in [8, 16, 24, 32] {
+                let mut firewall = firewall();
+                let id = 100 * number + offset;
+                assert!(passes(&mut firewall, &part(&web, id, TCP, 0, true, &first)));
+                assert!(!passes(
+                    &mut firewall,
+                    &part(&web, id, next_header, offset, true, &ssh[usize::from(offset)..])
+                ));
+            }
+        }
+        let mut firewall = firewall();
+        assert!(!passes(&mut firewall, &part(&web, 1, TCP, 0, true, &ssh)), "a first fragment of a denied packet");
+        assert!(!passes(&mut firewall, &part(&web, 1, UDP, 40, false, &[7; 8])), "a later fragment of it");
+    }
+}
+
+#[test]
+fn a_fragment_that_overlaps_ends_its_datagram_and_no_other() {
+    for [from, to] in ENDS {
+        let (whole, first) = segment(from, to, 80);
+        let mut firewall = firewall();
+        for id in [1, 2] {
+            assert!(passes(&mut firewall, &part(&whole, id, TCP, 0, true, &first)));
+            assert!(passes(&mut firewall, &part(&whole, id, TCP, 40, true, &[7; 16])));
+        }
+        // Of the second datagram.
+        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 48, true, &[9; 16])));
+        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 56, false, &[7; 8])));
+        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 40, true, &[7; 16])));
+        assert!(passes(&mut firewall, &part(&whole, 2, TCP, 56, false, &[7; 8])));
+    }
+}
+
+#[test]
+fn a_frame_that_comes_twice_overlaps_nothing() {
+    for [from, to] in ENDS {
+        let (whole, first) = segment(from, to, 80);
+        let mut firewall = firewall();
+        for _ in 0..2 {
+            assert!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
+            assert!(passes(&mut firewall, &part(&whole, 1, TCP, 48, false, &[7; 5])));
+            assert!(passes(&mut firewall, &part(&whole, 1, TCP, 40, true, &[7; 8])));
+        }
+    }
+}
+
+#[test]
+fn small_fragments_pass_where_they_overlap_nothing() {
+    for [from, to] in ENDS {
+        let whole = udp(from, 5000, to, 53);
+        let datagram = transport(&whole);
+        let mut firewall = firewall();
+        assert!(passes(&mut firewall, &part(&whole, 1, UDP, 0, true, &datagram[..8])));
+        assert!(passes(&mut firewall, &part(&whole, 1, UDP, 16, false, &datagram[16..])));
+        assert!(passes(&mut firewall, &part(&whole, 1, UDP, 8, true, &datagram[8..16])));
+    }
+}
+
+#[test]
+fn another_start_ends_a_datagram_of_ipv6_and_is_another_datagram_of_ipv4() {
+    for ([from, to], is_v6) in ENDS.into_iter().zip([false, true]) {
+        let (whole, first) = segment(from, to, 80);
+        let mut firewall = firewall();
+        assert!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
+        assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first[..24])), !is_v6);
+        assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, 24, true, &first[..16])), !is_v6);
+        assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)), !is_v6);
+        // An identification may be used again when the datagram's time has passed.
+        advance_clock_ns(30 * S_NS);
+        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 40, true, &[7; 8])));
+        assert!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
+    }
+}
+
+#[test]
+fn extension_headers_before_the_ports_may_be_long_as_nothing_overwrites_them() {
+    let [from, to] = ENDS[1];
+    let (whole, segment) = segment(from, to, 80);
+    let mut options = vec![0; 64];
+    options[..4].copy_from_slice(&[TCP, 7, 1, 60]);
+    let first = [options, segment].concat();
+    for offset in (8..first.len() as u16).step_by(8) {
+        let mut firewall = firewall();
+        assert!(passes(&mut firewall, &part(&whole, 1, 60, 0, true, &first)));
+        assert!(!passes(&mut firewall, &part(&whole, 1, 60, offset, true, &[7; 8])));
+    }
+    let mut firewall = firewall();
+    assert!(passes(&mut firewall, &part(&whole, 1, 60, 0, true, &first)));
+    assert!(passes(&mut firewall, &part(&whole, 1, 59, first.len() as u16, false, &[7; 9])));
+}
+
+#[test]
+fn a_datagram_that_would_be_too_long_ends() {
+    for [from, to] in ENDS {
+        let (whole, first) = segment(from, to, 80);
+        for (offset, len, fits) in [(65_528, 7, true), (65_528, 8, false), (65_520, 16, false), (1448, 0, false)] {
+            let mut firewall = firewall();
+            assert!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
+            assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, offset, false, &vec![7; len])), fits);
+            assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, 40, true, &[7; 8])), fits);
+        }
+    }
+}
+
+proptest! {
+    /// The model is the list of bytes that have come.
+    #[test]
+    fn what_passes_overlaps_nothing_that_passed(
+        is_v6: bool, parts in proptest::collection::vec((4_u16..40, 1_u16..4), 0..30), next_header in proptest::sample::select(&NEXT_HEADERS[..]),
+    ) {
+        let [from, to] = ENDS[usize::from(is_v6)];
+        let (whole, first) = segment(from, to, 80);
+        let mut firewall = firewall();
+        prop_assert!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
+        let (mut seen, mut is_over) = (vec![(0, 5)], false);
+        for (start, len) in parts {
+            let end = start + len;
+            let is_repeated = seen.contains(&(start, end));
+            let overlaps = seen.iter().any(|(other, other_end)| (start..end).any(|at| (*other..*other_end).contains(&at)));
+            is_over |= overlaps && !is_repeated;
+            seen.push((start, end));
+            let says = if is_v6 { next_header } else { TCP };
+            let frame = part(&whole, 1, says, 8 * start, true, &vec![7; 8 * usize::from(len)]);
+            prop_assert_eq!(passes(&mut firewall, &frame), !is_over);
+        }
+    }
+}
