@@ -6,7 +6,7 @@ use std::process::Command;
 /// The libraries whose functions are called. DPDK loads its drivers itself, as plugins.
 const LIBRARIES: [&str; 4] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool"];
 
-const FUNCTIONS: [&str; 36] = [
+const FUNCTIONS: [&str; 44] = [
     "pinion_.*",
     "rte_dev_probe",
     "rte_dev_remove",
@@ -36,10 +36,18 @@ const FUNCTIONS: [&str; 36] = [
     "rte_eth_rx_queue_setup",
     "rte_eth_stats_get",
     "rte_eth_tx_queue_setup",
+    "rte_mbuf_best_mempool_ops",
     "rte_mempool_avail_count",
+    "rte_mempool_calc_obj_size",
+    "rte_mempool_create_empty",
     "rte_mempool_free",
     "rte_mempool_mem_iter",
+    "rte_mempool_obj_iter",
+    "rte_mempool_populate_default",
+    "rte_mempool_set_ops_byname",
+    "rte_pktmbuf_init",
     "rte_pktmbuf_pool_create",
+    "rte_pktmbuf_pool_init",
     "rte_strerror",
     "rte_thread_register",
     "rte_thread_unregister",
@@ -106,7 +114,8 @@ fn generate_bindings(flags: &[String]) -> Result<(), String> {
         .clang_args(flags)
         .allowlist_recursively(true)
         .allowlist_function(FUNCTIONS.join("|"))
-        .allowlist_var("PINION_.*|RTE_PKTMBUF_HEADROOM|RTE_ETH_LINK_UP")
+        .allowlist_type("rte_pktmbuf_pool_private")
+        .allowlist_var("PINION_.*|RTE_PKTMBUF_HEADROOM|RTE_MEMPOOL_F_NO_IOVA_CONTIG|RTE_ETH_LINK_UP")
         .derive_copy(false)
         .derive_debug(false)
         .generate_comments(false)

@@ -54,11 +54,12 @@ pub enum HugePages {
 /// Running DPDK. Cheap to clone; DPDK stops when the last clone, pool, port and registered thread is gone.
 #[derive(Clone, Debug)]
 pub struct Eal {
-    _running: Arc<Running>,
+    running: Arc<Running>,
 }
 
 #[derive(Debug)]
 struct Running {
+    serves_cards: bool,
     /// When this is dropped, the thread cleans up.
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -71,7 +72,8 @@ impl Eal {
     /// If DPDK was started in this process before, or cannot be.
     pub fn start(config: &EalConfig) -> Result<Self, DpdkError> {
         static STARTED: AtomicBool = AtomicBool::new(false);
-        let arguments = arguments(config)?;
+        let devices = config.devices.iter().map(|text| Device::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let arguments = arguments(config, &devices);
         if STARTED.swap(true, Ordering::SeqCst) {
             return Err(DpdkError::AlreadyStarted);
         }
@@ -90,7 +92,13 @@ impl Eal {
         };
         let thread = std::thread::Builder::new().name("dpdk".to_owned()).spawn(run).map_err(DpdkError::Thread)?;
         reported.recv().expect("the thread reports before it waits or ends")?;
-        Ok(Self { _running: Arc::new(Running { stop: Some(stop), thread: Some(thread) }) })
+        let serves_cards = !cards(&devices).is_empty();
+        Ok(Self { running: Arc::new(Running { serves_cards, stop: Some(stop), thread: Some(thread) }) })
+    }
+
+    /// Returns whether PCI devices may be opened.
+    pub(super) fn serves_cards(&self) -> bool {
+        self.running.serves_cards
     }
 }
 
@@ -181,8 +189,12 @@ fn remove_runtime_directory() {
     }
 }
 
-fn arguments(config: &EalConfig) -> Result<Vec<CString>, DpdkError> {
-    let devices = config.devices.iter().map(|text| Device::parse(text)).collect::<Result<Vec<_>, _>>()?;
+/// Returns the PCI devices among these.
+fn cards(devices: &[Device]) -> Vec<&Device> {
+    devices.iter().filter(|device| device.is_pci()).collect()
+}
+
+fn arguments(config: &EalConfig, devices: &[Device]) -> Vec<CString> {
     let memory_mib = memory_mib(config);
     let core = config.core.unwrap_or_else(first_allowed_core);
     let mut arguments: Vec<String> = ["pinion", "--no-telemetry", "--log-level=warning"].map(str::to_owned).into();
@@ -195,7 +207,7 @@ fn arguments(config: &EalConfig) -> Result<Vec<CString>, DpdkError> {
         false => &["--no-huge", "--no-shconf"],
     };
     arguments.extend(sharing.iter().map(|&argument| argument.to_owned()));
-    let pci: Vec<&Device> = devices.iter().filter(|device| device.is_pci()).collect();
+    let pci = cards(devices);
     if pci.is_empty() {
         // With virtual addresses for I/O, the pool can be one piece, which AF_XDP needs.
         arguments.extend(["--no-pci".to_owned(), "--iova-mode=va".to_owned()]);
@@ -203,7 +215,7 @@ fn arguments(config: &EalConfig) -> Result<Vec<CString>, DpdkError> {
     for device in pci {
         arguments.extend(["-a".to_owned(), device.text().to_owned()]);
     }
-    Ok(arguments.into_iter().map(|argument| CString::new(argument).expect("no argument holds a zero byte")).collect())
+    arguments.into_iter().map(|argument| CString::new(argument).expect("no argument holds a zero byte")).collect()
 }
 
 fn memory_mib(config: &EalConfig) -> u64 {
@@ -238,7 +250,8 @@ mod tests {
     use super::*;
 
     fn argument_texts(config: &EalConfig) -> Vec<String> {
-        arguments(config).unwrap().into_iter().map(|argument| argument.into_string().unwrap()).collect()
+        let devices: Vec<Device> = config.devices.iter().map(|text| Device::parse(text).unwrap()).collect();
+        arguments(config, &devices).into_iter().map(|argument| argument.into_string().unwrap()).collect()
     }
 
     #[test]

@@ -35,6 +35,15 @@ pub enum DpdkError {
         /// DPDK's text for its error number.
         reason: String,
     },
+    /// The device's driver would lose the frames in some buffers of the pool.
+    #[error(
+        "the device `{device}` takes packet buffers without gaps, for which DPDK needs huge pages if a node has a PCI \
+         device: reserve some (`sysctl vm.nr_hugepages=64`), or name the interface with `net_af_packet`"
+    )]
+    PoolWithGaps {
+        /// The device string.
+        device: String,
+    },
     /// DPDK cannot register one more thread.
     #[error("the thread cannot be registered with DPDK: {reason}")]
     Register {

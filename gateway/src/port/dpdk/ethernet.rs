@@ -15,6 +15,7 @@ use super::device::Device;
 use super::error::{DpdkError, reason};
 use super::interface::{self, Interface};
 use super::log;
+use super::mempool::Reach;
 use super::namespace::Namespace;
 use super::pool::DpdkPool;
 use super::port::PortConfig;
@@ -101,6 +102,7 @@ impl Ethernet {
     ) -> Result<Option<Interface>, DpdkError> {
         let refused = |step| move |code| refused(&self.device, step, code);
         self.check_mtu(config.mtu, pool.buffer_len_max())?;
+        self.check_reach(pool.mempool().reach())?;
         let able = info(self.id).map_err(refused("querying its capabilities"))?;
         let queues_max = able.max_rx_queues.min(able.max_tx_queues);
         if self.queues > queues_max {
@@ -236,6 +238,13 @@ impl Ethernet {
             return Ok(());
         }
         Err(self.mtu_error(mtu, buffer_len, "out of range".to_owned()))
+    }
+
+    fn check_reach(&self, reach: Reach) -> Result<(), DpdkError> {
+        if reach == Reach::Some && self.driver() == "net_af_xdp" {
+            return Err(DpdkError::PoolWithGaps { device: self.device.text().to_owned() });
+        }
+        Ok(())
     }
 
     fn set_mtu(&self, mtu: u16, buffer_len: u32) -> Result<(), DpdkError> {

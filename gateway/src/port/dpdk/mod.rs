@@ -18,7 +18,7 @@
 //! * `net_af_xdp` keeps 2,048 buffers of the pool in its fill ring. When it is closed, it returns neither these nor the
 //!   buffers that it was still sending. Its received frames lie in buffers of about 1,790 bytes. After it was closed,
 //!   the kernel blocks the interface for other ports for some milliseconds. With `busy_budget=0`, receiving may block
-//!   for up to a second: leave that argument out.
+//!   for up to a second: leave that argument out. Beside PCI devices it needs huge pages (`mempool.rs`).
 
 mod alarms;
 pub(crate) mod device;
@@ -28,6 +28,7 @@ mod ethernet;
 mod interface;
 mod lengths;
 pub(crate) mod log;
+mod mempool;
 mod namespace;
 mod offers;
 pub(crate) mod pool;
