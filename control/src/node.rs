@@ -118,7 +118,7 @@ pub enum InvokeError {
     TooLong(String),
     /// The chain exists but cannot be activated.
     #[error("{0}")]
-    NotInForce(String),
+    ChainUnavailable(String),
     /// The node has no room for the call now.
     #[error("{0}")]
     Exhausted(String),
@@ -266,7 +266,7 @@ pub struct FwpCounters {
     /// Packets it sent that the egress port did not accept.
     pub dropped_egress: u64,
     /// Packets it sent to a stage that had ended.
-    pub dropped_gone: u64,
+    pub dropped_instance_ended: u64,
     /// How often its worker resumed it, with packets or after a preemption.
     pub resumes: u64,
     /// How often it was preempted.
@@ -282,7 +282,11 @@ pub struct FwpCounters {
 impl FwpCounters {
     /// Returns the number of packets dropped, for all reasons.
     pub fn dropped(&self) -> u64 {
-        self.dropped_by_guest + self.dropped_no_slot + self.dropped_too_long + self.dropped_egress + self.dropped_gone
+        self.dropped_by_guest
+            + self.dropped_no_slot
+            + self.dropped_too_long
+            + self.dropped_egress
+            + self.dropped_instance_ended
     }
 }
 
@@ -329,7 +333,7 @@ pub struct NodeStatus {
     /// Bytes of packets copied between pools, or between pools and the gateway.
     pub copied_bytes: u64,
     /// Packets that were in transit to an FWP when it ended.
-    pub dropped_gone: u64,
+    pub dropped_instance_ended: u64,
     /// Lines of the node's own log that could not be written.
     pub log_lines_lost: u64,
     /// Lines of functions that were left out of the node's own log, because a tenant exceeded its rate limit there.

@@ -320,7 +320,7 @@ impl Assigner {
         }
     }
 
-    /// Returns the key of a flow that this rule matches; `None` while the rule's chain is not in force.
+    /// Returns the key of a flow that this rule matches; `None` while the rule's chain is unavailable.
     fn key(&self, rule: &Rule, flow: &FlowKey) -> Option<InstanceKey> {
         InstanceKey::new(rule, flow, self.rules.back(rule.chain))
     }
@@ -351,7 +351,7 @@ impl Assigner {
         let missed_ns = self.waiting_since_ns.unwrap_or_else(|| self.misses.now_ns());
         let rule = self.rules.lookup(flow);
         let Some(key) = rule.and_then(|rule| self.key(rule, flow)) else {
-            let reason = if rule.is_some() { DropReason::ChainNotInForce } else { DropReason::NoRule };
+            let reason = if rule.is_some() { DropReason::ChainUnavailable } else { DropReason::NoRule };
             self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
             return Assignment::Drop(reason);
         };
@@ -372,7 +372,7 @@ impl Assigner {
     #[inline]
     pub(crate) fn assign_call(&mut self, function: FunctionRef, called_ns: u64, now_ns: u64) -> Assignment {
         if !self.rules.has(function) {
-            return Assignment::Drop(DropReason::ChainNotInForce);
+            return Assignment::Drop(DropReason::ChainUnavailable);
         }
         if let Some(entry) = self.instances.shared(function.chain, now_ns) {
             return Assignment::To(entry);

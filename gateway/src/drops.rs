@@ -45,8 +45,8 @@ pub enum DropReason {
     OverlappingFragment,
     /// No rule matches.
     NoRule,
-    /// The matching rule's chain is not in force.
-    ChainNotInForce,
+    /// The matching rule's chain is unavailable.
+    ChainUnavailable,
     /// No chain instance became ready within the time that a frame may wait for one.
     NoInstance,
     /// Too many frames wait for chain instances, in total or of one client.
@@ -75,7 +75,7 @@ impl DropReason {
         Self::FragmentWithoutFirst,
         Self::OverlappingFragment,
         Self::NoRule,
-        Self::ChainNotInForce,
+        Self::ChainUnavailable,
         Self::NoInstance,
         Self::PendingFull,
         Self::LauncherBusy,
@@ -101,7 +101,7 @@ impl DropReason {
             Self::FragmentWithoutFirst => "fragment-without-first",
             Self::OverlappingFragment => "overlapping-fragment",
             Self::NoRule => "no-rule",
-            Self::ChainNotInForce => "chain-not-in-force",
+            Self::ChainUnavailable => "chain-unavailable",
             Self::NoInstance => "no-instance",
             Self::PendingFull => "pending-full",
             Self::LauncherBusy => "launcher-busy",

@@ -419,7 +419,7 @@ impl Gateway {
                     self.bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
                 }
             }
-            Assignment::Drop(reason @ (DropReason::NoRule | DropReason::ChainNotInForce)) => {
+            Assignment::Drop(reason @ (DropReason::NoRule | DropReason::ChainUnavailable)) => {
                 self.bin.drop_frame(frame, *reason);
             }
             Assignment::Drop(reason) => self.drop_of_chain(frame, read, *reason, now_ns),

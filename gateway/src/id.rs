@@ -30,11 +30,11 @@ impl fmt::Display for InstanceId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainGeneration(pub u32);
 
-/// A chain as a caller names it. The tenure protects against reuse of the index by another chain.
+/// A chain as a caller names it. The generation protects against reuse of the index by another chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionRef {
     /// The chain's index.
     pub chain: ChainIndex,
     /// The generation of that index.
-    pub tenure: ChainGeneration,
+    pub generation: ChainGeneration,
 }

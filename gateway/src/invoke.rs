@@ -35,8 +35,8 @@ pub const INVOKE_PORT: &str = "invoke";
 pub enum Failure {
     /// The caller's deadline has passed.
     Deadline,
-    /// The chain does not exist, or is not in force.
-    NotInForce,
+    /// The chain does not exist, or is unavailable.
+    ChainUnavailable,
     /// No instance of the chain became ready within the time that a frame may wait for one.
     NoInstance,
     /// More calls or frames are under way than the node can take.
@@ -48,7 +48,7 @@ pub enum Failure {
 impl Failure {
     pub(crate) fn of(reason: DropReason) -> Self {
         match reason {
-            DropReason::ChainNotInForce => Self::NotInForce,
+            DropReason::ChainUnavailable => Self::ChainUnavailable,
             DropReason::NoInstance => Self::NoInstance,
             _ => Self::Busy,
         }

@@ -10,7 +10,7 @@ mod pattern;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 use pinion_mma::id::PortIndex;
 
 use crate::headers::{FlowKey, Vlan};
@@ -69,7 +69,7 @@ pub struct ChainSettings {
     /// The chain.
     pub chain: ChainIndex,
     /// The generation of the chain's index. Differs from that of every other chain that has had this index.
-    pub tenure: ChainGeneration,
+    pub generation: ChainGeneration,
     /// An instance is released when no frame came for it for this long. In nanoseconds.
     pub idle_timeout_ns: u64,
     /// Ports whose frames pass its stages backwards.
@@ -121,7 +121,7 @@ impl RuleSet {
         for settings in chains {
             backs[settings.chain.0 as usize] = settings.back;
             idle_timeouts_ns[settings.chain.0 as usize] = Some(settings.idle_timeout_ns);
-            tenures[settings.chain.0 as usize] = Some(settings.tenure);
+            tenures[settings.chain.0 as usize] = Some(settings.generation);
         }
         let known = |chain: ChainIndex| idle_timeouts_ns.get(chain.0 as usize).is_some_and(Option::is_some);
         let unknown = |rule: &Rule| rule.chain.filter(|chain| !known(*chain));
@@ -157,7 +157,7 @@ impl RuleSet {
     #[inline]
     #[must_use]
     pub fn has(&self, function: FunctionRef) -> bool {
-        self.tenures.get(function.chain.0 as usize).copied().flatten() == Some(function.tenure)
+        self.tenures.get(function.chain.0 as usize).copied().flatten() == Some(function.generation)
     }
 
     /// Returns the rules in the order in which they apply.

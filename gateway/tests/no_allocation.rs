@@ -19,8 +19,8 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::direction::PortSet;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::heading::PortSet;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
 
@@ -131,7 +131,7 @@ fn invoke_and_collect(dispatcher: &mut Dispatcher, round: u64) -> u64 {
     let (calls, ()) = calls_during(|| {
         dispatcher.poll(|_, outcome| answered += u64::from(outcome.is_ok()));
         for chain in [0, 1] {
-            let function = FunctionRef { chain: ChainIndex(chain), tenure: ChainGeneration(0) };
+            let function = FunctionRef { chain: ChainIndex(chain), generation: ChainGeneration(0) };
             // All calls may be under way already.
             let _ = dispatcher.stage(function, round, CALL_TIMEOUT_NS, b"payload");
         }
@@ -208,7 +208,7 @@ fn rules(policy: Policy) -> Arc<RuleSet> {
     let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
     let chain = ChainSettings {
         chain: ChainIndex(0),
-        tenure: ChainGeneration(0),
+        generation: ChainGeneration(0),
         idle_timeout_ns: 1_000_000_000,
         back: PortSet::EMPTY,
     };

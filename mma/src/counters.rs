@@ -49,7 +49,7 @@ pub struct MovedCounters {
     /// Frames it sent that found no transmit buffer, or no room in the ring to Net-Out.
     pub dropped_egress: Counter,
     /// Frames it sent to a stage that has ended.
-    pub dropped_gone: Counter,
+    pub dropped_instance_ended: Counter,
 }
 
 /// Activity of one guest, counted by its worker.
@@ -103,7 +103,7 @@ impl WaitCounts {
 #[derive(Debug, Default)]
 pub struct MmaCounters {
     /// Frames for an FWP that has ended.
-    pub dropped_gone: Counter,
+    pub dropped_instance_ended: Counter,
     /// Bytes copied in total.
     pub copied_bytes: Counter,
 }

@@ -20,10 +20,10 @@
 pub mod buffer;
 mod copy;
 pub mod counters;
+pub mod direction;
 pub mod doorbell;
 pub mod fwp;
 mod gateway_link;
-pub mod heading;
 pub mod id;
 pub mod link;
 pub mod mailbox;

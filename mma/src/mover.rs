@@ -235,12 +235,12 @@ impl Mma {
         let moved = &counters.moved;
         for frame in held.drain(..) {
             self.held -= 1;
-            moved.dropped_gone.add(1);
+            moved.dropped_instance_ended.add(1);
             self.dock.keep(frame.into_buffer());
         }
         // Sent, but without room at the destination. What the guest dropped itself has been counted already.
         transmit.take_batch(usize::MAX, |sent| {
-            moved.dropped_gone.add(u64::from(sent.to != TxTarget::Drop));
+            moved.dropped_instance_ended.add(u64::from(sent.to != TxTarget::Drop));
             inlet.free.push(sent.slot);
         });
         // When these go on, they find that this FWP has ended and drop their frames for it.
@@ -276,7 +276,7 @@ impl Mma {
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
         let run = 1 + (1..max).take_while(|at| frames.peek(*at).is_some_and(|next| next.target == target)).count();
         let Some(endpoint) = table.get_mut(target) else {
-            counters.dropped_gone.add(1);
+            counters.dropped_instance_ended.add(1);
             frames.take().into_iter().for_each(|inbound| shelf.keep(inbound.frame.into_buffer()));
             return 1;
         };
@@ -374,13 +374,13 @@ impl Mma {
         max: usize,
         id: FwpId,
     ) -> (usize, Option<BlockedOn>) {
-        let heading = way.1.heading;
+        let direction = way.1.direction;
         let RxPath { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(max);
         prefetch_payloads(&row, pool);
         let Some(next) = self.table.get_mut(id) else {
             row.take().into_iter().for_each(|sent| free.push(sent.slot));
-            from.counters.moved.dropped_gone.add(1);
+            from.counters.moved.dropped_instance_ended.add(1);
             return (1, None);
         };
         let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
@@ -391,7 +391,7 @@ impl Mma {
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
-            let came = IngressInfo { heading, ..came_by.of(sent.slot) };
+            let came = IngressInfo { direction, ..came_by.of(sent.slot) };
             let accepted = intake.accept(u32::from(sent.len), came, 0, |into, slot, offset| {
                 pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
             });

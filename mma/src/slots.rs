@@ -1,7 +1,7 @@
 //! The free slots of a pool, and for each other slot the port on which its frame was received and which way the frame
 //! goes.
 
-use crate::heading::{Heading, Sides};
+use crate::direction::{Direction, Sides};
 use crate::id::{PortIndex, SlotIndex};
 
 /// The free list of the slots that frames are received into. It is a stack, so that few slots are in use, which keeps
@@ -78,7 +78,7 @@ pub(crate) struct IngressInfo {
     /// The node's port on which it was received.
     pub(crate) port: PortIndex,
     /// Which way it goes through its chain.
-    pub(crate) heading: Heading,
+    pub(crate) direction: Direction,
 }
 
 /// The origin of the frame in each slot. This is the host's own record, so a guest cannot choose its way out.
@@ -94,20 +94,20 @@ pub(crate) struct SlotIngress {
 impl SlotIngress {
     /// Makes a record for so many slots, none of which has held a frame.
     pub(crate) fn of_slots(lent: u16, sides: Sides) -> Self {
-        let nothing = IngressInfo { port: PortIndex(0), heading: Heading::Forth };
+        let nothing = IngressInfo { port: PortIndex(0), direction: Direction::Forth };
         Self { by_slot: vec![nothing; lent.into()].into(), last: nothing, sides }
     }
 
     /// Returns the origin of a frame that was just received on a port.
     #[inline]
     pub(crate) fn arriving(&self, port: PortIndex) -> IngressInfo {
-        IngressInfo { port, heading: self.sides.heading_of(port) }
+        IngressInfo { port, direction: self.sides.direction_of(port) }
     }
 
     /// Returns the flags that tell the guest of a frame's origin.
     #[inline]
     pub(crate) fn flags(&self, came: IngressInfo) -> u8 {
-        self.sides.flags(came.port, came.heading)
+        self.sides.flags(came.port, came.direction)
     }
 
     /// Returns the address of a slot's record.
@@ -133,7 +133,7 @@ impl SlotIngress {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::heading::PortSet;
+    use crate::direction::PortSet;
 
     #[test]
     fn the_slot_freed_last_is_used_first_and_later_ones_can_be_peeked() {
@@ -173,7 +173,7 @@ mod tests {
         let back = PortSet::of([PortIndex(8)]).unwrap();
         let mut came_by = SlotIngress::of_slots(2, Sides { back, ..Sides::default() });
         let [forth, back] = [7, 8].map(|port| came_by.arriving(PortIndex(port)));
-        assert_eq!([forth.heading, back.heading], [Heading::Forth, Heading::Back]);
+        assert_eq!([forth.direction, back.direction], [Direction::Forth, Direction::Back]);
         came_by.set(SlotIndex(0), forth);
         came_by.set(SlotIndex(1), back);
         assert_eq!([0, 1, 2, 1023].map(|slot| came_by.of(SlotIndex(slot))), [forth, back, back, back]);

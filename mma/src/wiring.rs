@@ -9,7 +9,7 @@ use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::buffer::Frame;
 use crate::counters::FwpCounters;
-use crate::heading::{Heading, Sides};
+use crate::direction::{Direction, Sides};
 use crate::id::{FwpId, PortIndex, SlotIndex, WorkerIndex};
 use crate::mailbox::{Delivery, Transmission, TxTarget};
 use crate::phased::{Consumer, Producer};
@@ -98,7 +98,7 @@ impl Wiring {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) edge: Edge,
-    pub(crate) heading: Heading,
+    pub(crate) direction: Direction,
 }
 
 /// The edges of one FWP. The first is stored in place, which saves a load.
@@ -124,7 +124,7 @@ impl Outputs {
     #[inline]
     pub(crate) fn course(&self, to: TxTarget, came: IngressInfo) -> Option<Route> {
         match &self.way_back {
-            None => Some(Route { edge: self.forth(to)?, heading: Heading::Forth }),
+            None => Some(Route { edge: self.forth(to)?, direction: Direction::Forth }),
             Some(way_back) => self.course_both_ways(way_back, to, came),
         }
     }
@@ -147,21 +147,21 @@ impl Outputs {
     }
 
     fn course_both_ways(&self, way_back: &WayBack, to: TxTarget, came: IngressInfo) -> Option<Route> {
-        let along = |heading, to| {
-            let edge = match (heading, to) {
-                (Heading::Back, TxTarget::Output(number)) => way_back.outputs.get(usize::from(number)).copied()?,
+        let along = |direction, to| {
+            let edge = match (direction, to) {
+                (Direction::Back, TxTarget::Output(number)) => way_back.outputs.get(usize::from(number)).copied()?,
                 (_, to) => self.forth(to)?,
             };
-            Some(Route { edge, heading })
+            Some(Route { edge, direction })
         };
         if to != TxTarget::Reply {
-            return along(came.heading, to);
+            return along(came.direction, to);
         }
         // Through the stages on that side, if there are any.
         let towards =
-            way_back.sides.heading_of_reply(came.port).and_then(|heading| along(heading, TxTarget::Output(0)));
+            way_back.sides.direction_of_reply(came.port).and_then(|direction| along(direction, TxTarget::Output(0)));
         let through = towards.filter(|course| matches!(course.edge, Edge::Fwp(_)));
-        through.or(Some(Route { edge: Edge::EgressWhereItCame, heading: came.heading }))
+        through.or(Some(Route { edge: Edge::EgressWhereItCame, direction: came.direction }))
     }
 
     fn all(&self) -> impl Iterator<Item = &Edge> {
@@ -337,7 +337,7 @@ impl Endpoint {
                 own += u64::from(free.is_own(sent.slot));
             }
         });
-        self.counters.moved.dropped_gone.add(free.missing() as u64 + own);
+        self.counters.moved.dropped_instance_ended.add(free.missing() as u64 + own);
     }
 
     /// Returns the next hop of a transmission; none, if it is to be dropped.

@@ -273,7 +273,7 @@ fn a_leaving_fwp_gives_up_what_waits_and_counts_it() {
     house.command(MmaCommand::Detach(id(0)));
     house.mma.poll();
     assert_eq!(house.detached().unwrap().id(), id(0));
-    assert_eq!(house.fwps[0].moved().dropped_gone.value(), 3);
+    assert_eq!(house.fwps[0].moved().dropped_instance_ended.value(), 3);
     for expected in [0..1, 1..1] {
         assert_eq!(house.pass_and_poll(1, PORT_NEXT), frames(expected));
     }
@@ -294,7 +294,7 @@ fn what_a_leaving_guest_has_dropped_itself_is_counted_once() {
     house.command(MmaCommand::Detach(id(0)));
     house.mma.poll();
     let (counters, moved) = (house.fwps[0].mailbox.counters(), house.fwps[0].moved());
-    assert_eq!((moved.sent.value(), moved.dropped_gone.value(), counters.guest.dropped.value()), (1, 2, 1));
+    assert_eq!((moved.sent.value(), moved.dropped_instance_ended.value(), counters.guest.dropped.value()), (1, 2, 1));
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_leaving_fwp_sends_what_there_is_room_for_since_it_was_stopped() {
     house.command(MmaCommand::Detach(id(0)));
     house.mma.poll();
     assert_eq!(house.gateway.collect(), left(1..3));
-    assert_eq!(house.fwps[0].moved().dropped_gone.value(), 1);
+    assert_eq!(house.fwps[0].moved().dropped_instance_ended.value(), 1);
     assert!(!house.mma.has_work());
 }
 
@@ -326,7 +326,7 @@ fn an_fwp_goes_on_when_the_one_it_waits_for_is_detached() {
     house.command(MmaCommand::Detach(id(1)));
     house.settle();
     assert_eq!(house.detached().unwrap().id(), id(1));
-    assert_eq!(house.fwps[0].moved().dropped_gone.value(), 3);
+    assert_eq!(house.fwps[0].moved().dropped_instance_ended.value(), 3);
     assert_eq!((house.fwps[0].moved().sent.value(), house.no_slot(1)), (1, 0));
     house.receive_for(id(0), 4..6);
     assert_eq!(house.pass_and_poll(0, PORT_REPLY), frames(4..6));
@@ -349,7 +349,7 @@ fn frames_that_wait_before_a_leaving_fwp_are_counted_and_give_back_their_buffers
         house.command(MmaCommand::Detach(leaving));
         house.mma.poll();
         drop(house.detached().unwrap());
-        assert_eq!(house.fwps[1].moved().dropped_gone.value(), 8);
+        assert_eq!(house.fwps[1].moved().dropped_instance_ended.value(), 8);
         house.gateway.collect();
         assert_eq!(house.gateway.lent(), house.gateway.kept_max);
         house.fwps.truncate(1);
@@ -374,7 +374,7 @@ fn an_fwp_that_ended_while_waiting_takes_no_room_from_later_ones() {
         house.command(MmaCommand::Detach(waiting));
         house.mma.poll();
         drop(house.detached().unwrap());
-        assert_eq!(house.fwps[1].moved().dropped_gone.value(), 2);
+        assert_eq!(house.fwps[1].moved().dropped_instance_ended.value(), 2);
         house.fwps.truncate(1);
     }
     assert_eq!(house.pass_and_poll(0, PORT_NEXT), frames(0..1));

@@ -144,7 +144,7 @@ fn a_branch_that_has_ended_or_is_full_drops_its_own_frames_only() {
     house.gateway.collect();
     send_by(&mut house, &[0, 1, 2, 2, 1, 0]);
     assert_eq!(seen_by(&mut house, 1), frames(&[0, 5]));
-    assert_eq!(house.fwps[0].moved().dropped_gone.value(), 2);
+    assert_eq!(house.fwps[0].moved().dropped_instance_ended.value(), 2);
     assert_eq!(house.fwps[3].moved().dropped_no_slot.value(), 2);
     house.assert_all_slots_free(0, Shape::slots(32));
 }

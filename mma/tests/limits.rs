@@ -184,7 +184,7 @@ fn frames_for_unknown_fwps_are_counted_and_their_buffers_come_back() {
             house.gateway.inject(b"lost", 0, target);
         }
         assert_eq!(house.mma.poll(), absent.len());
-        assert_eq!(house.mma.counters().dropped_gone.value(), (round * absent.len()) as u64);
+        assert_eq!(house.mma.counters().dropped_instance_ended.value(), (round * absent.len()) as u64);
         assert_eq!(house.copied_bytes(), 0);
         house.gateway.collect();
         assert_eq!(house.gateway.lent(), house.gateway.kept_max.min(round * absent.len()));
@@ -202,8 +202,8 @@ fn frames_for_a_detached_fwp_are_gone_from_both_directions() {
     house.mma.poll();
     house.gateway.inject(b"second", 0, id(1));
     house.mma.poll();
-    assert_eq!(house.fwps[0].moved().dropped_gone.value(), 1);
-    assert_eq!(house.mma.counters().dropped_gone.value(), 1);
+    assert_eq!(house.fwps[0].moved().dropped_instance_ended.value(), 1);
+    assert_eq!(house.mma.counters().dropped_instance_ended.value(), 1);
     assert_eq!(house.detached().unwrap().id(), id(1));
     assert!(house.fwps[1].guest.snapshot() == last);
     house.gateway.collect();

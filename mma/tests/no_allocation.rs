@@ -219,7 +219,7 @@ fn stuck_fwps_that_leave_allocate_and_free_nothing_in_the_mma() {
             counted(&mut total, || house.mma.poll());
             let left = leaving.map(|_| house.detached().expect("it was detached").id());
             assert_eq!(left, leaving.map(|index| ids[index]));
-            let gone = [0, 2].map(|fwp| house.fwps[fwp].moved().dropped_gone.value());
+            let gone = [0, 2].map(|fwp| house.fwps[fwp].moved().dropped_instance_ended.value());
             assert_eq!(gone, [gone_first, 2], "frames that were stuck");
             house.gateway.discard();
             house.fwps.clear();

@@ -124,5 +124,5 @@ fn frames_that_an_ending_guest_made_or_kept_are_counted_once() {
     endpoint.settle();
     let left = house.gateway.collect().len() as u64;
     let moved = house.fwps[0].moved();
-    assert_eq!((left, moved.dropped_gone.value() + moved.dropped_egress.value()), (1, 1));
+    assert_eq!((left, moved.dropped_instance_ended.value() + moved.dropped_egress.value()), (1, 1));
 }

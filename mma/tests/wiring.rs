@@ -90,7 +90,7 @@ fn an_fwp_is_attached_before_a_frame_that_followed_the_command() {
         }
     }
     assert_eq!(house.mma.poll(), 110);
-    assert_eq!(house.mma.counters().dropped_gone.value(), 0);
+    assert_eq!(house.mma.counters().dropped_instance_ended.value(), 0);
     assert!((0..100).step_by(10).all(|index| house.fwps[index].publish_all().len() == 1));
 }
 
@@ -100,7 +100,7 @@ fn an_fwp_is_detached_before_a_frame_that_followed_the_command() {
     house.command(MmaCommand::Detach(id(0)));
     house.gateway.inject(b"late", 0, id(0));
     house.mma.poll();
-    assert_eq!(house.mma.counters().dropped_gone.value(), 1);
+    assert_eq!(house.mma.counters().dropped_instance_ended.value(), 1);
     assert!(house.fwps[0].publish_all().is_empty());
 }
 
@@ -128,8 +128,8 @@ fn a_stale_id_never_reaches_a_new_fwp_at_the_same_index() {
     assert!(house.fwps[new].guest.snapshot() == before);
     assert_eq!(house.fwps[new].mailbox.publish(), 0);
     assert_eq!(house.fwps[new].moved().received.value(), 0);
-    assert_eq!(house.mma.counters().dropped_gone.value(), 1);
-    assert_eq!(house.fwps[upstream].moved().dropped_gone.value(), 1);
+    assert_eq!(house.mma.counters().dropped_instance_ended.value(), 1);
+    assert_eq!(house.fwps[upstream].moved().dropped_instance_ended.value(), 1);
     assert_eq!(house.gateway.collect(), [Left { port: 1, bytes: b"to the old one".to_vec() }]);
     assert_eq!(house.detached().unwrap().id(), id(0));
     assert!(house.detached().is_none(), "the new tenant was detached by the old one's id");
@@ -238,5 +238,5 @@ fn what_an_fwp_has_when_it_ends_is_counted_as_gone() {
     assert_eq!(house.fwps[0].collect(), Ok(2));
     endpoint.settle();
     let (moved, guest) = (house.fwps[0].moved(), &house.fwps[0].mailbox.counters().guest);
-    assert_eq!((moved.sent.value(), guest.dropped.value(), moved.dropped_gone.value()), (1, 1, 5));
+    assert_eq!((moved.sent.value(), guest.dropped.value(), moved.dropped_instance_ended.value()), (1, 1, 5));
 }

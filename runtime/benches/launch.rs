@@ -56,7 +56,7 @@ impl Launchpad<'_> {
         let log = self.log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
-        let berth = NewFwpSite {
+        let site = NewFwpSite {
             id,
             worker: WorkerIndex(0),
             wiring,
@@ -69,7 +69,7 @@ impl Launchpad<'_> {
             spare: &self.spare,
             between: &mut || {},
         };
-        let prepared = Fwp::prepare(self.template, berth, log).expect("a function that comes to its first wait");
+        let prepared = Fwp::prepare(self.template, site, log).expect("a function that comes to its first wait");
         self.spare.taken(prepared.0.place());
         prepared
     }

@@ -133,7 +133,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     let mut clock = Clock::new(Duration::from_millis(100));
     let slot = clock.slot(&engine, TickUrgency::Others);
     let spare = SparePages::new(Reset::Overwrite);
-    let berth = NewFwpSite {
+    let site = NewFwpSite {
         id: FwpId { index: 0, generation: 0 },
         worker: WorkerIndex(0),
         wiring: Wiring::to(Edge::EgressWhereItCame),
@@ -148,7 +148,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
     };
     let (log, _) = hub(Arc::default());
     let template = template(&engine, &guest(call, entries));
-    let (mut fwp, endpoint) = Fwp::prepare(&template, berth, log.log(origin())).expect("it comes to its first wait");
+    let (mut fwp, endpoint) = Fwp::prepare(&template, site, log.log(origin())).expect("it comes to its first wait");
     (0..BATCHES).for_each(|_| turn(&mut fwp, &slot));
     fwp.dismantle(endpoint);
     let mut times: Vec<f64> = (0..BATCHES).map(|batch| time_ns(&grants, batch)).collect();

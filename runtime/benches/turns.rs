@@ -131,7 +131,7 @@ fn launch(fwps: usize, template: &Template, clock: &RunSlot) -> Vec<Launched> {
         let log = log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let memory = MemoryAccounts::default();
-        let berth = NewFwpSite {
+        let site = NewFwpSite {
             id: FwpId { index, generation: 0 },
             worker: WorkerIndex(0),
             wiring,
@@ -144,7 +144,7 @@ fn launch(fwps: usize, template: &Template, clock: &RunSlot) -> Vec<Launched> {
             spare: &spare,
             between: &mut || {},
         };
-        let (fwp, endpoint) = Fwp::prepare(template, berth, log).expect("a function that comes to its first wait");
+        let (fwp, endpoint) = Fwp::prepare(template, site, log).expect("a function that comes to its first wait");
         (Box::new(fwp), endpoint)
     };
     (0..fwps as u32).map(prepare).collect()

@@ -93,7 +93,7 @@ fn packets_sent_before_a_guest_returns_go_out_before_or_when_the_mma_detaches_it
         bench.send(buffer(), 60);
         bench.dismantle(fwp);
         assert_eq!(std::iter::from_fn(|| bench.gateway.outbound.pop()).count(), 3);
-        assert_eq!((counters.moved.sent.value(), counters.moved.dropped_gone.value()), (3, 1));
+        assert_eq!((counters.moved.sent.value(), counters.moved.dropped_instance_ended.value()), (3, 1));
     }
 }
 

@@ -203,7 +203,7 @@ fn derived_files_are_made_again_whatever_happened_to_them() {
             damage(&found[0]);
             node.start();
             let said = warnings(&node);
-            assert!(!said.contains("not in force"), "{extension} is {what}: {said}");
+            assert!(!said.contains("unavailable"), "{extension} is {what}: {said}");
             // If an archive is missing, the node cannot know that it existed.
             assert!(
                 said.contains("found damaged, 1 since it started") || extension == "tar",
@@ -244,7 +244,7 @@ fn a_chain_whose_function_ended_the_node_while_it_was_started_is_held_back_until
     node.apply(starting().text());
     crash_while_starting(&mut node);
 
-    let held = "chain mallory/loop is not in force: module loop: the node ended at ";
+    let held = "chain mallory/loop is unavailable: module loop: the node ended at ";
     for _ in 0..2 {
         node.start();
         let said = warnings(&node);

@@ -133,9 +133,9 @@ fn traffic_of_a_chain_that_cannot_be_in_force_is_dropped() {
     bed.start_node();
 
     let warnings = bed.node.cli().status()["warnings"].to_string();
-    assert!(warnings.contains(&format!("chain {TENANT}/guard is not in force")), "{warnings}");
-    assert_eq!(unanswered(&bed).received, 0, "a packet passes although the guard is not in force");
-    assert!(bed.node.cli().drops("chain-not-in-force") >= 3);
+    assert!(warnings.contains(&format!("chain {TENANT}/guard is unavailable")), "{warnings}");
+    assert_eq!(unanswered(&bed).received, 0, "a packet passes although the guard is unavailable");
+    assert!(bed.node.cli().drops("chain-unavailable") >= 3);
     bed.node.cli().run(&["delete", "rule", "guard", "--tenant", TENANT]);
     pings(&bed.clients[0].namespace, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
 }
@@ -154,7 +154,7 @@ fn a_chain_whose_port_is_gone_is_a_warning_and_keeps_nothing_from_being_changed(
     fs::write(node.config(), config.replace(WAN, "")).expect("the node's folder is writable");
     node.start();
     let warnings = node.cli().status()["warnings"].to_string();
-    assert!(warnings.contains("chain first/swap is not in force: this node has no port wan; it has lan"), "{warnings}");
+    assert!(warnings.contains("chain first/swap is unavailable: this node has no port wan; it has lan"), "{warnings}");
     node.apply(swap("second", "egress = \"lan\"").text());
     let path = node.path("again.toml");
     fs::write(&path, swap("first", "egress = \"wan\"\ncache_min = 1").text()).expect("the node's folder is writable");

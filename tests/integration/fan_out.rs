@@ -176,7 +176,7 @@ fn drops_of_a_chain_stay_counted_when_its_instances_have_ended() {
     bed.node.apply(udp_rule(manifest.chain("echo", "icmp-echo", "idle_timeout_ms = 200"), "echo").text());
     for (round, sender) in [(1, 11), (2, 12), (3, 11)] {
         bed.send(&vec![bed.datagram(sender, 0); 5], [0, 0]);
-        let expected = json!([{ "place": "0/icmp-echo", "reason": "by-function", "count": 5 * round }]);
+        let expected = json!([{ "place": "0/icmp-echo", "reason": "dropped-by-function", "count": 5 * round }]);
         until(&format!("count of what round {round} lost"), SOON, || (bed.drops("echo") == expected).then_some(()));
         until(&format!("end of instance {round}"), SOON, || {
             let instances = bed.node.cli().get("instances");

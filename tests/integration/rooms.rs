@@ -68,7 +68,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "spsc",
             "pool",
             "phased",
-            "heading",
+            "direction",
             "doorbell",
             "buffer",
             "tuning",

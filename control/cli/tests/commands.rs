@@ -222,7 +222,7 @@ async fn json_shows_whole_objects() {
     assert_eq!((&fwp[1]["state"], &fwp[1]["counters"]["received"]), (&"active".into(), &7.into()));
     let status = json(&["status", "-o", "json"]).await;
     assert_eq!((&status["desired_version"], &status["ports"][0]["name"]), (&1.into(), &"lan".into()));
-    assert_eq!((&status["copied_bytes"], &status["dropped_gone"]), (&4096.into(), &1.into()));
+    assert_eq!((&status["copied_bytes"], &status["dropped_instance_ended"]), (&4096.into(), &1.into()));
     assert_eq!(
         status["activation"],
         serde_json::json!({"count": 7, "p50_ns": 900, "p90_ns": 1200, "p99_ns": 4000, "max_ns": 1500000})
@@ -239,11 +239,10 @@ async fn describe_and_status_show_what_belongs_together() {
     let served = Served::start().await;
     ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
     let chain = ok(&served, &["describe", "chains", "echo", "--tenant", "demo"]).await;
-    assert!(chain.contains("\nStages:         0. icmp-echo, config of 5B\n"), "{chain}");
-    assert!(chain.contains("\nRules:          ping\n"), "{chain}");
-    assert!(chain.contains("\nHeld:           nothing: what finds no room is dropped\n"), "{chain}");
-    let drops =
-        "\nDropped:        7\nOf these:       3 at gateway, no-instance\n                4 at 0/icmp-echo, no-slot\n";
+    assert!(chain.contains("\nStages:          0. icmp-echo, config of 5B\n"), "{chain}");
+    assert!(chain.contains("\nRules:           ping\n"), "{chain}");
+    assert!(chain.contains("\nHeld:            nothing: what finds no room is dropped\n"), "{chain}");
+    let drops = "\nDropped:         7\nOf which:        3 at gateway, no-instance\n                 4 at 0/icmp-echo, no-slot\n";
     assert!(chain.ends_with(drops), "{chain}");
     let module = ok(&served, &["describe", "module", "icmp-echo", "--tenant", "demo"]).await;
     assert!(module.ends_with("\nChains:  echo\n"), "{module}");
@@ -257,7 +256,7 @@ async fn describe_and_status_show_what_belongs_together() {
         status.contains("lan    net_tap0   02:00:00:00:00:01   1500   up     12         10     bad-checksum=2"),
         "{status}"
     );
-    assert!(status.contains("Copied:             4096 bytes\nDropped, FWP gone:  1\n"), "{status}");
+    assert!(status.contains("Copied:              4096 bytes\nDropped, FWP ended:  1\n"), "{status}");
     let meters = "TENANT   CHAIN   READY   ACTIVE   MEMORY   LIMIT   FAILURES   LAST FAILURE\n\
                   demo     echo    4       1        4.2MiB   -       0          -\n\n\
                   TENANT   MEMORY   LIMIT\n\
@@ -286,11 +285,11 @@ async fn describe_shows_where_the_stages_of_a_chain_lead_and_what_it_holds() {
         { module = \"icmp-echo\", name = \"slow\" },\n]\n";
     ok(&served, &["apply", "-f", &write_manifest(&served, &format!("{head}{stages}[[rule]]{rule}"))]).await;
     let chain = ok(&served, &["describe", "chain", "echo", "--tenant", "demo"]).await;
-    let shown = "\nStages:         0. icmp-echo (sort), config of 0B, to slow, fast, port:lan\n                \
-                 1. icmp-echo (fast), config of 0B, to egress\n                \
+    let shown = "\nStages:          0. icmp-echo (sort), config of 0B, to slow, fast, port:lan\n                 \
+                 1. icmp-echo (fast), config of 0B, to egress\n                 \
                  2. icmp-echo (slow), config of 0B\n";
     assert!(chain.contains(shown), "{chain}");
-    assert!(chain.contains("\nHeld:           up to 8 packets\n"), "{chain}");
+    assert!(chain.contains("\nHeld:            up to 8 packets\n"), "{chain}");
     served.stop().await;
 }
 

@@ -69,7 +69,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
 pub(super) fn invoke_status(error: &InvokeError) -> Status {
     let code = match error {
         InvokeError::TooLong(_) => Code::InvalidArgument,
-        InvokeError::NotInForce(_) => Code::FailedPrecondition,
+        InvokeError::ChainUnavailable(_) => Code::FailedPrecondition,
         InvokeError::Exhausted(_) => Code::ResourceExhausted,
         InvokeError::NoInstance(_) => Code::Unavailable,
         InvokeError::Deadline(_) => Code::DeadlineExceeded,

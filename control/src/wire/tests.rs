@@ -170,7 +170,7 @@ fn the_resource_use_of_chains_and_tenants_comes_through_messages_as_it_was() {
     let status = NodeStatus {
         chains: vec![chain],
         copied_bytes: 5,
-        dropped_gone: 6,
+        dropped_instance_ended: 6,
         log_lines_lost: 7,
         guest_lines_left_out: 8,
         tenants,
@@ -222,7 +222,13 @@ fn an_fwp_comes_through_messages_as_it_was() {
             worker_core: 1,
             memory_kib: 64,
             age_ms: 5,
-            counters: FwpCounters { received: 1, dropped_gone: 2, cpu_us: 3, activations: 4, ..FwpCounters::default() },
+            counters: FwpCounters {
+                received: 1,
+                dropped_instance_ended: 2,
+                cpu_us: 3,
+                activations: 4,
+                ..FwpCounters::default()
+            },
             run_queue_wait: LatencyStatus { count: 6, p50_ns: 1, p90_ns: 2, p99_ns: 3, max_ns: 4 },
         };
         assert_eq!(FwpStatus::try_from(proto::Fwp::from(fwp.clone())).unwrap(), fwp);

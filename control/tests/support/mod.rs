@@ -300,7 +300,7 @@ impl Node for TestNode {
             chains: self.chains().into_iter().map(chain_status).collect(),
             warnings: Vec::new(),
             copied_bytes: 4096,
-            dropped_gone: 1,
+            dropped_instance_ended: 1,
             tenants: self.chains().into_iter().map(tenant_status).collect(),
             builds: self.building.lock().unwrap().iter().map(build).collect(),
             activation: LatencyStatus { count: 7, p50_ns: 900, p90_ns: 1_200, p99_ns: 4_000, max_ns: 1_500_000 },

@@ -8,7 +8,7 @@ use crate::id::ChainGeneration;
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::{self as frames, *};
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -136,7 +136,7 @@ impl Model {
             return assert_eq!(found, Assignment::Drop(DropReason::NoRule), "{flow:?}");
         };
         let Some(chain) = rule.chain else {
-            return assert_eq!(found, Assignment::Drop(DropReason::ChainNotInForce), "{flow:?}");
+            return assert_eq!(found, Assignment::Drop(DropReason::ChainUnavailable), "{flow:?}");
         };
         let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
         assert_eq!(chain_of(entry), chain, "{flow:?}");
@@ -275,7 +275,7 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
     let mut assigner = assigner(FLOWS as usize);
     let settings = ChainSettings {
         chain: ChainIndex(0),
-        tenure: ChainGeneration::default(),
+        generation: ChainGeneration::default(),
         idle_timeout_ns: 1 << 40,
         back: PortSet::EMPTY,
     };

@@ -6,7 +6,7 @@ use crate::headers::{Ingress, Vlan};
 use crate::id::ChainGeneration;
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::*;
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn rules(count: u32) -> RuleSet {
         Rule { matches, priority: 1, ..fallback.clone() }
     };
     let settings =
-        ChainSettings { chain, tenure: ChainGeneration::default(), idle_timeout_ns: 1 << 40, back: PortSet::EMPTY };
+        ChainSettings { chain, generation: ChainGeneration::default(), idle_timeout_ns: 1 << 40, back: PortSet::EMPTY };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }
 

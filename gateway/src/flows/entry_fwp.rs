@@ -1,6 +1,6 @@
 //! Which of its FWPs a chain instance is entered by.
 
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 use pinion_mma::id::{FwpId, PortIndex};
 
 /// The FWPs by which frames enter a chain instance.

@@ -17,7 +17,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use pinion_mma::heading::Heading;
+use pinion_mma::direction::Direction;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::prefetch;
 use pinion_mma::upcoming::{LATER, UpcomingInstances};
@@ -67,7 +67,7 @@ enum State {
     Ready,
     Bound,
     /// Bound to a flow whose two sides both come here. One of them has closed the connection.
-    HalfClosed(Heading),
+    HalfClosed(Direction),
     /// Bound to a flow whose client has closed its connection; if both sides come here, both have.
     Closed,
     /// Bound to a flow whose connection was reset by its client or, if both sides come here, by either.
@@ -77,7 +77,7 @@ enum State {
 impl State {
     /// Returns the state of a bound slot after this TCP event, and after which side caused it if both sides come here.
     /// An opening segment changes nothing: it is retransmitted if the answer is late.
-    fn after(self, milestone: TcpEvent, by: Option<Heading>) -> Self {
+    fn after(self, milestone: TcpEvent, by: Option<Direction>) -> Self {
         match (milestone, self, by) {
             (TcpEvent::Resets, ..) => Self::Reset,
             (TcpEvent::Closes, Self::Bound, None) => Self::Closed,
@@ -283,7 +283,8 @@ impl Instances {
         let of_flow = |key: InstanceKey| matches!(key.client, ClientLabel::Flow { .. });
         let Cold { key, way_back, .. } = self.cold[slot.index as usize];
         if key.is_some_and(of_flow) {
-            let side = |way_back: WayBack| if way_back.from.contains(port) { Heading::Back } else { Heading::Forth };
+            let side =
+                |way_back: WayBack| if way_back.from.contains(port) { Direction::Back } else { Direction::Forth };
             let state = &mut self.hot[slot.index as usize].state;
             *state = state.after(milestone, way_back.map(side));
         }

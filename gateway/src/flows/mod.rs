@@ -32,7 +32,7 @@ pub(crate) mod recent_flows;
 
 use std::net::IpAddr;
 
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 
 use crate::headers::{FiveTuple, FlowKey, Vlan};
 use crate::id::ChainIndex;
@@ -84,7 +84,7 @@ pub(crate) struct InstanceKey {
 }
 
 impl InstanceKey {
-    /// Returns `None` while the rule's chain is not in force. Frames of the ports in `back` pass the chain backwards.
+    /// Returns `None` while the rule's chain is unavailable. Frames of the ports in `back` pass the chain backwards.
     /// Their client is their receiver, and their flow is the one that they answer.
     pub(crate) fn new(rule: &Rule, flow: &FlowKey, back: PortSet) -> Option<Self> {
         let ingress = flow.ingress();

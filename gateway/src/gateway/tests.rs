@@ -15,8 +15,8 @@ use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use crate::test_frames::{self as frames, *};
 use crossbeam_channel::Sender;
 use pinion_mma::buffer::Buffer;
+use pinion_mma::direction::PortSet;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::heading::PortSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{Inbound, MmaLink, link};
 use std::net::{IpAddr, Ipv4Addr};
@@ -112,7 +112,7 @@ impl Rig {
     fn set_rules_both_ways(&mut self, rules: Vec<Rule>, back: PortSet) {
         let chains = [0, 1].map(|chain| ChainSettings {
             chain: ChainIndex(chain),
-            tenure: ChainGeneration(0),
+            generation: ChainGeneration(0),
             idle_timeout_ns: IDLE_TIMEOUT_NS,
             back,
         });

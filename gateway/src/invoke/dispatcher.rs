@@ -24,7 +24,7 @@ pub struct Invocation {
 impl Invocation {
     fn of_line(line: u8) -> Box<Self> {
         Box::new(Self {
-            function: FunctionRef { chain: ChainIndex(0), tenure: ChainGeneration(0) },
+            function: FunctionRef { chain: ChainIndex(0), generation: ChainGeneration(0) },
             ticket: 0,
             called_ns: 0,
             deadline_ns: 0,

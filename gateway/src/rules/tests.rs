@@ -15,7 +15,7 @@ pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
     (0..count)
         .map(|chain| ChainSettings {
             chain: ChainIndex(chain),
-            tenure: ChainGeneration::default(),
+            generation: ChainGeneration::default(),
             idle_timeout_ns: u64::from(chain),
             back: PortSet::EMPTY,
         })
@@ -164,7 +164,7 @@ fn rules_to_chains_that_are_not_there_are_refused_by_name() {
     assert_eq!(leads_nowhere, Err(RuleSetError::UnknownChain { rule: 1, chain: ChainIndex(3) }));
     let settings = ChainSettings {
         chain: ChainIndex(CHAINS_MAX),
-        tenure: ChainGeneration::default(),
+        generation: ChainGeneration::default(),
         idle_timeout_ns: 1,
         back: PortSet::EMPTY,
     };

@@ -133,7 +133,7 @@ static inline size_t pinion_len(const pinion_packet *packet)
 }
 
 /** Returns the index of the packet's ingress port. A reply of a later stage has the port of the packet that it replies to: in a chain
- *  with a way back, pinion_heading_of says which direction a packet comes from. */
+ *  with a way back, pinion_direction_of says which direction a packet comes from. */
 static inline uint16_t pinion_ingress_port(const pinion_packet *packet)
 {
     pinion_check_(packet);
@@ -141,26 +141,26 @@ static inline uint16_t pinion_ingress_port(const pinion_packet *packet)
 }
 
 /** The direction of a packet through a chain with a way back (`reverse` in its manifest). */
-enum pinion_heading {
+enum pinion_direction {
     /** The chain has no way back, or the packet is a message, or the function has made it. */
-    PINION_HEADING_NONE,
+    PINION_DIRECTION_NONE,
     /** From the first stage to the last. */
-    PINION_HEADING_FORWARD,
+    PINION_DIRECTION_FORWARD,
     /** From the last stage to the first: packets that came in by a port of `reverse.from`, and replies to packets that go forwards. */
-    PINION_HEADING_BACKWARD,
+    PINION_DIRECTION_BACKWARD,
 };
 
 /** Returns the packet's direction through its chain, by the node's own record. */
-static inline enum pinion_heading pinion_heading_of(const pinion_packet *packet)
+static inline enum pinion_direction pinion_direction_of(const pinion_packet *packet)
 {
     pinion_check_(packet);
     switch (packet->flags_ & (PINION_RX_FORWARD | PINION_RX_BACKWARD)) {
     case PINION_RX_FORWARD:
-        return PINION_HEADING_FORWARD;
+        return PINION_DIRECTION_FORWARD;
     case PINION_RX_BACKWARD:
-        return PINION_HEADING_BACKWARD;
+        return PINION_DIRECTION_BACKWARD;
     default:
-        return PINION_HEADING_NONE;
+        return PINION_DIRECTION_NONE;
     }
 }
 

@@ -267,9 +267,9 @@ static void the_direction_is_known_in_a_chain_with_a_way_back(void)
     PINION_CHECK(deliver("h").outcome == PINION_TEST_HELD);
     pinion_test_deliver_checked(PINION_RX_BACKWARD | PINION_RX_REPLY);
     PINION_CHECK(deliver("h").outcome == PINION_TEST_HELD);
-    PINION_CHECK(pinion_heading_of(held[0]) == PINION_HEADING_NONE && !pinion_is_reply(held[0]));
-    PINION_CHECK(pinion_heading_of(held[1]) == PINION_HEADING_FORWARD && !pinion_is_reply(held[1]));
-    PINION_CHECK(pinion_heading_of(held[2]) == PINION_HEADING_BACKWARD && pinion_is_reply(held[2]));
+    PINION_CHECK(pinion_direction_of(held[0]) == PINION_DIRECTION_NONE && !pinion_is_reply(held[0]));
+    PINION_CHECK(pinion_direction_of(held[1]) == PINION_DIRECTION_FORWARD && !pinion_is_reply(held[1]));
+    PINION_CHECK(pinion_direction_of(held[2]) == PINION_DIRECTION_BACKWARD && pinion_is_reply(held[2]));
 }
 
 static void an_instance_is_kept_alive_until_its_request_ends_or_the_operators_limit(void)

@@ -12,8 +12,8 @@ use crate::pool::set_finished;
 ///
 /// Packets that the function has sent by then go out. Packets that it has not taken from the batch are dropped, as always. Such an end is
 /// not a failure, and the tenant sees `its run function returned`. Packets that arrive for the instance afterwards, until the node has
-/// unbound it, are dropped and counted as `gone`; after that its client gets a new instance. In a chain of several stages, packets that
-/// later stages have not handled when the instance is taken down count as `gone` as well.
+/// unbound it, are dropped and counted as `instance-ended`; after that its client gets a new instance. In a chain of several stages, packets that
+/// later stages have not handled when the instance is taken down count as `instance-ended` as well.
 ///
 /// Call it in [`Function::handle`](crate::Function::handle). A call in [`Function::start`](crate::Function::start), which runs before there
 /// is a client, makes the instance unusable, and the chain reports that. In [`Function::init`](crate::Function::init) it has no effect.
@@ -45,7 +45,7 @@ use crate::pool::set_finished;
 /// let verdicts = harness.deliver(&[&[0; 60], &[0; 60], &[0; 60]]);
 /// assert!(harness.finished());
 /// assert_eq!([0, 1, 2].map(|at| verdicts[at].outcome), [Outcome::Sent, Outcome::Sent, Outcome::Dropped]);
-/// assert_eq!(harness.deliver(&[&[0; 60]])[0].outcome, Outcome::Gone);
+/// assert_eq!(harness.deliver(&[&[0; 60]])[0].outcome, Outcome::InstanceEnded);
 /// ```
 pub fn finish() {
     set_finished();

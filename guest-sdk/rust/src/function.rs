@@ -3,7 +3,7 @@
 use core::fmt;
 use std::borrow::Cow;
 
-use crate::{Batch, Packet, Shelf};
+use crate::{Batch, Packet, Slots};
 
 /// A packet function. [`export!`](crate::export) makes a module of it.
 pub trait Function: Sized + 'static {
@@ -76,7 +76,7 @@ pub trait Function: Sized + 'static {
     ///
     /// ```
     /// use pinion_sdk::testing::{Harness, Outcome};
-    /// use pinion_sdk::{Batch, Function, Held, InitError, Shelf, clock};
+    /// use pinion_sdk::{Batch, Function, Held, InitError, Slots, clock};
     ///
     /// /// Sends each packet on once no other has come for a millisecond.
     /// #[derive(Default)]
@@ -99,9 +99,9 @@ pub trait Function: Sized + 'static {
     ///         self.due_ns
     ///     }
     ///
-    ///     fn expire(&mut self, shelf: Shelf<'_>) {
+    ///     fn expire(&mut self, slots: Slots<'_>) {
     ///         self.due_ns = None;
-    ///         self.held.drain(..).for_each(|held| shelf.take(held).send());
+    ///         self.held.drain(..).for_each(|held| slots.take(held).send());
     ///     }
     /// }
     ///
@@ -111,8 +111,8 @@ pub trait Function: Sized + 'static {
     /// let verdicts = harness.let_pass_ns(1_000);
     /// assert_eq!([0, 1].map(|at| verdicts[at].outcome), [Outcome::Sent; 2]);
     /// ```
-    fn expire(&mut self, shelf: Shelf<'_>) {
-        let _ = shelf;
+    fn expire(&mut self, slots: Slots<'_>) {
+        let _ = slots;
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u
     }
     // The deadline is checked even if packets keep arriving: a busy function has deadlines as well.
     if !pool.is_finished() && function.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= clock::now_ns()) {
-        function.expire(pool.shelf());
+        function.expire(pool.slots());
     }
     pool.give_back_dropped();
     fresh

@@ -1,4 +1,4 @@
-//! Packets that a function keeps for a later batch: [`Held`], and the [`Shelf`] that gives access to them.
+//! Packets that a function keeps for a later batch: [`Held`], and the [`Slots`] that gives access to them.
 //!
 //! A held packet is not a reference, but the number of a slot, which the function keeps. Taking it up makes a packet of it again. If it is
 //! dropped instead, [`Kept`] records that; pool and held packets share [`Kept`], and the slot returns to the node before the next wait.
@@ -83,14 +83,14 @@ impl fmt::Debug for Held {
     }
 }
 
-/// Access to the packets that a function [holds](Packet::hold), and to its own slots: available in a [batch](crate::Batch::shelf) and when
+/// Access to the packets that a function [holds](Packet::hold), and to its own slots: available in a [batch](crate::Batch::slots) and when
 /// a [deadline](crate::Function::expire) has passed.
 #[derive(Clone, Copy)]
-pub struct Shelf<'a> {
+pub struct Slots<'a> {
     pool: &'a Pool<'a>,
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> Slots<'a> {
     pub(crate) fn new(pool: &'a Pool<'a>) -> Self {
         Self { pool }
     }
@@ -118,8 +118,8 @@ impl<'a> Shelf<'a> {
     }
 }
 
-impl fmt::Debug for Shelf<'_> {
+impl fmt::Debug for Slots<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf").finish_non_exhaustive()
+        f.debug_struct("Slots").finish_non_exhaustive()
     }
 }

@@ -78,7 +78,7 @@
 //!   function.rs   Function, PacketFunction  the traits that a function implements
 //!   looping.rs    Looping, Io               functions with a loop of their own
 //!   packet.rs     Batch, Packet             views of slots, and the verdicts on packets
-//!   held.rs       Held, Shelf               packets that are kept for a later batch
+//!   held.rs       Held, Slots               packets that are kept for a later batch
 //!   message.rs    Message                   packets by which a client calls the function
 //!   headers.rs    Headers, FlowKey          reads a frame's headers and changes them
 //!   table.rs      Table                     a bounded table of flows, with expiry
@@ -131,10 +131,10 @@ pub use smoltcp::wire;
 pub use alive::{KeepAlive, keep_alive_until};
 pub use finish::finish;
 pub use function::{Function, InitError, PacketFunction};
-pub use held::{Held, Shelf};
+pub use held::{Held, Slots};
 pub use looping::{Io, Looping};
 pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
-pub use packet::{Batch, Checksum, Heading, NoRoom, Packet, Side};
+pub use packet::{Batch, Checksum, Direction, NoRoom, Packet, Side};
 pub use pinion_abi::LogLevel;
 pub use pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 

@@ -1,7 +1,7 @@
 //! The third form of a function: a loop of its own, which decides when to wait. [`Looping`], and [`Io`], by which it waits.
 
 use crate::pool::Pool;
-use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Shelf, guest};
+use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Slots, guest};
 
 /// A function that is one loop: it waits for packets, or for a time, at any point of its code. It suits functions that are best written as
 /// a sequence of steps, such as a dialogue. [`Function`] and [`PacketFunction`](crate::PacketFunction) suit all others; every type that
@@ -31,7 +31,7 @@ use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Shelf, guest};
 ///             }
 ///             let paired = frames.len() / 2 * 2;
 ///             for (number, held) in frames.into_iter().enumerate() {
-///                 let frame = io.shelf().take(held);
+///                 let frame = io.slots().take(held);
 ///                 if number < paired { frame.reply() } else { frame.send() }
 ///             }
 ///         }
@@ -134,10 +134,10 @@ impl<'m> Io<'m> {
         Some(self.pool.batch(count))
     }
 
-    /// Returns access to packets that were [held](crate::Packet::hold); it also [makes](Shelf::make) new ones.
+    /// Returns access to packets that were [held](crate::Packet::hold); it also [makes](Slots::make) new ones.
     #[must_use]
-    pub fn shelf(&self) -> Shelf<'_> {
-        self.pool.shelf()
+    pub fn slots(&self) -> Slots<'_> {
+        self.pool.slots()
     }
 
     /// Returns how many descriptors the next batch is made of, at least one of them a packet; `None` if the deadline has passed.

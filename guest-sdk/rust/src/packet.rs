@@ -12,7 +12,7 @@ use pinion_abi::{
     RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD, RX_REPLY,
 };
 
-use crate::held::{Held, Shelf};
+use crate::held::{Held, Slots};
 use crate::pool::{Grants, Pool, SLOT_SIZE};
 
 /// The packets that have arrived since the last batch, in order of arrival: an iterator over [`Packet`]s. Packets that are not taken from
@@ -45,14 +45,14 @@ impl<'a> Batch<'a> {
 
     /// Returns access to the packets that were [held](Packet::hold).
     #[must_use]
-    pub fn shelf(&self) -> Shelf<'a> {
-        self.grants.shelf()
+    pub fn slots(&self) -> Slots<'a> {
+        self.grants.slots()
     }
 
-    /// Makes a packet: see [`Shelf::make`].
+    /// Makes a packet: see [`Slots::make`].
     #[must_use]
     pub fn make(&self, bytes: &[u8]) -> Option<Packet<'a>> {
-        self.shelf().make(bytes)
+        self.slots().make(bytes)
     }
 
     /// Returns whether all packets have been taken.
@@ -161,7 +161,7 @@ pub enum Checksum {
 
 /// The direction of a packet through a chain with a way back (`reverse` in its manifest).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heading {
+pub enum Direction {
     /// From the first stage to the last.
     Forward,
     /// From the last stage to the first: packets that came in by a port of `reverse.from`, and replies to packets that go forwards.
@@ -239,7 +239,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Returns the index of the packet's ingress port. A reply of a later stage has the port of the packet that it replies to: in a chain
-    /// with a way back, [`Packet::heading`] says which direction a packet comes from.
+    /// with a way back, [`Packet::direction`] says which direction a packet comes from.
     #[must_use]
     pub fn ingress_port(&self) -> u16 {
         self.ingress_port
@@ -250,7 +250,7 @@ impl<'a> Packet<'a> {
     ///
     /// ```
     /// use pinion_sdk::testing::{Harness, Outcome};
-    /// use pinion_sdk::{Heading, InitError, Packet, PacketFunction};
+    /// use pinion_sdk::{Direction, InitError, Packet, PacketFunction};
     ///
     /// /// Passes packets in one direction only.
     /// struct OneWay;
@@ -261,21 +261,21 @@ impl<'a> Packet<'a> {
     ///     }
     ///
     ///     fn handle(&mut self, packet: Packet<'_>) {
-    ///         if packet.heading() == Some(Heading::Forward) {
+    ///         if packet.direction() == Some(Direction::Forward) {
     ///             packet.send();
     ///         }
     ///     }
     /// }
     ///
     /// let mut harness = Harness::<OneWay>::new(b"").unwrap();
-    /// let mut pass = |heading| harness.deliver_heading(heading, 0, &[&[0; 60]]).remove(0).outcome;
-    /// assert_eq!([Heading::Forward, Heading::Backward].map(&mut pass), [Outcome::Sent, Outcome::Dropped]);
+    /// let mut pass = |direction| harness.deliver_direction(direction, 0, &[&[0; 60]]).remove(0).outcome;
+    /// assert_eq!([Direction::Forward, Direction::Backward].map(&mut pass), [Outcome::Sent, Outcome::Dropped]);
     /// ```
     #[must_use]
-    pub fn heading(&self) -> Option<Heading> {
+    pub fn direction(&self) -> Option<Direction> {
         match self.flags & (RX_FORWARD | RX_BACKWARD) {
-            RX_FORWARD => Some(Heading::Forward),
-            RX_BACKWARD => Some(Heading::Backward),
+            RX_FORWARD => Some(Direction::Forward),
+            RX_BACKWARD => Some(Direction::Backward),
             _ => None,
         }
     }
@@ -318,8 +318,8 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub fn side(&self, inside_ports: &[u16]) -> Option<Side> {
         let of = |is_inside| if is_inside { Side::Inside } else { Side::Outside };
-        match self.heading() {
-            Some(heading) => Some(of(heading == Heading::Forward)),
+        match self.direction() {
+            Some(direction) => Some(of(direction == Direction::Forward)),
             None if inside_ports.is_empty() => None,
             None => Some(of(inside_ports.contains(&self.ingress_port))),
         }
@@ -422,7 +422,7 @@ impl<'a> Packet<'a> {
         self.finish(PORT_REPLY);
     }
 
-    /// Keeps the packet for later, unchanged. The function stores the result in its own state, and [takes the packet up](Shelf::take) in a
+    /// Keeps the packet for later, unchanged. The function stores the result in its own state, and [takes the packet up](Slots::take) in a
     /// later batch, or when its [deadline](crate::Function::deadline_ns) has passed. The slot stays in use meanwhile: a function that holds
     /// all of its slots gets no more packets.
     ///

@@ -23,7 +23,7 @@ use pinion_abi::{
     Descriptor, PORT_DROP, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SLOT_COUNT_MAX, SLOT_SIZE_MIN,
 };
 
-use crate::held::{Held, Kept, Shelf};
+use crate::held::{Held, Kept, Slots};
 use crate::{Batch, Packet};
 
 /// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. The size is an odd number of cache lines:
@@ -338,8 +338,8 @@ impl<'m> Pool<'m> {
     }
 
     /// Returns access to the packets that the function holds.
-    pub(crate) fn shelf(&self) -> Shelf<'_> {
-        Shelf::new(self)
+    pub(crate) fn slots(&self) -> Slots<'_> {
+        Slots::new(self)
     }
 
     /// Puts a slot that the function owns, and that no longer contains a packet, into the transmit ring.
@@ -414,8 +414,8 @@ impl<'a> Grants<'a> {
         self.remaining
     }
 
-    pub(crate) fn shelf(&self) -> Shelf<'a> {
-        self.pool.shelf()
+    pub(crate) fn slots(&self) -> Slots<'a> {
+        self.pool.slots()
     }
 
     /// Returns the packet of the next descriptor.

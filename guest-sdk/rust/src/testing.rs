@@ -15,7 +15,7 @@ mod loops;
 mod metrics;
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
-use crate::{Function, Heading, InitError, finish, guest, host};
+use crate::{Direction, Function, InitError, finish, guest, host};
 
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
@@ -32,7 +32,7 @@ pub enum Outcome {
     /// Dropped, explicitly or by going out of scope.
     Dropped,
     /// Not handled: the function had [finished](crate::finish) before.
-    Gone,
+    InstanceEnded,
 }
 
 /// The result for one packet.
@@ -170,8 +170,8 @@ impl<F: Function> Harness<F> {
     /// # Panics
     ///
     /// As [`Harness::deliver`].
-    pub fn deliver_heading(&mut self, heading: Heading, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
-        let flags = heading_flag(heading);
+    pub fn deliver_direction(&mut self, direction: Direction, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        let flags = direction_flag(direction);
         self.deliver_described(&Descriptor { port: ingress_port, flags, ..Descriptor::default() }, frames)
     }
 
@@ -180,8 +180,8 @@ impl<F: Function> Harness<F> {
     /// # Panics
     ///
     /// As [`Harness::deliver`].
-    pub fn deliver_reply(&mut self, heading: Heading, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
-        let flags = heading_flag(heading) | RX_REPLY;
+    pub fn deliver_reply(&mut self, direction: Direction, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        let flags = direction_flag(direction) | RX_REPLY;
         self.deliver_described(&Descriptor { port: ingress_port, flags, ..Descriptor::default() }, frames)
     }
 
@@ -206,7 +206,8 @@ impl<F: Function> Harness<F> {
             collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
             number -= left.min(fresh) as usize;
         }
-        let gone = |frame| Verdict { frame: Some(frame), outcome: Outcome::Gone, bytes: frames[frame].to_vec() };
+        let gone =
+            |frame| Verdict { frame: Some(frame), outcome: Outcome::InstanceEnded, bytes: frames[frame].to_vec() };
         verdicts.extend((number..frames.len()).map(gone));
         verdicts
     }
@@ -260,10 +261,10 @@ impl<F: Function> Harness<F> {
     }
 }
 
-fn heading_flag(heading: Heading) -> u32 {
-    match heading {
-        Heading::Forward => RX_FORWARD,
-        Heading::Backward => RX_BACKWARD,
+fn direction_flag(direction: Direction) -> u32 {
+    match direction {
+        Direction::Forward => RX_FORWARD,
+        Direction::Backward => RX_BACKWARD,
     }
 }
 

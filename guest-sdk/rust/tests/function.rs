@@ -223,8 +223,10 @@ fn a_function_that_finishes_handles_its_batch_and_gets_no_other() {
     let batches = 2 * BATCH_PACKETS_MAX as usize;
     assert_eq!(verdicts.len(), 300);
     assert!(verdicts[..batches].iter().all(|verdict| verdict.outcome == Outcome::Sent));
-    assert!(verdicts[batches..].iter().all(|verdict| verdict.outcome == Outcome::Gone && verdict.bytes == [0]));
-    assert_eq!(harness.deliver(&[&[7]])[0].outcome, Outcome::Gone);
+    assert!(
+        verdicts[batches..].iter().all(|verdict| verdict.outcome == Outcome::InstanceEnded && verdict.bytes == [0])
+    );
+    assert_eq!(harness.deliver(&[&[7]])[0].outcome, Outcome::InstanceEnded);
     // Another instance is not affected.
     assert!(!Harness::<FinishOnOne>::new(b"").unwrap().finished());
 }
@@ -258,7 +260,7 @@ impl Function for FinishEarly {
 fn finish_in_start_ends_the_instance_and_in_init_has_no_effect() {
     let mut harness = Harness::<FinishEarly>::new(b"start").unwrap();
     assert!(harness.finished());
-    assert_eq!(harness.deliver(&[&[0]])[0].outcome, Outcome::Gone);
+    assert_eq!(harness.deliver(&[&[0]])[0].outcome, Outcome::InstanceEnded);
     let mut harness = Harness::<FinishEarly>::new(b"init").unwrap();
     assert_eq!(harness.deliver(&[&[0]])[0].outcome, Outcome::Sent);
     assert!(!harness.finished());

@@ -3,7 +3,7 @@
 #![cfg(not(target_family = "wasm"))]
 
 use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns};
-use pinion_sdk::{Batch, Function, Held, InitError, SLOT_COUNT_DEFAULT, Shelf, clock, finish};
+use pinion_sdk::{Batch, Function, Held, InitError, SLOT_COUNT_DEFAULT, Slots, clock, finish};
 
 /// Holds all packets, and at its deadline handles them as the first byte of its configuration says.
 struct Holder {
@@ -30,10 +30,10 @@ impl Function for Holder {
         self.due_ns
     }
 
-    fn expire(&mut self, shelf: Shelf<'_>) {
+    fn expire(&mut self, slots: Slots<'_>) {
         self.told_ns.push(clock::now_ns());
         match self.deed {
-            b's' => self.held.drain(..).for_each(|held| shelf.take(held).send()),
+            b's' => self.held.drain(..).for_each(|held| slots.take(held).send()),
             b'd' => self.held.clear(),
             b'f' => finish(),
             _ => return,
@@ -86,7 +86,7 @@ fn a_function_that_finishes_at_its_deadline_gets_no_more_packets() {
     let mut harness = Harness::<Holder>::new(b"f").unwrap();
     harness.let_pass_ns(10_000);
     assert!(harness.finished());
-    assert_eq!(harness.deliver(&[&[1; 60]])[0].outcome, Outcome::Gone);
+    assert_eq!(harness.deliver(&[&[1; 60]])[0].outcome, Outcome::InstanceEnded);
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Looping for Beat {
                 }
             } else {
                 self.beats.increment();
-                if let Some(packet) = io.shelf().make(&[9; 60]) {
+                if let Some(packet) = io.slots().make(&[9; 60]) {
                     packet.send();
                 }
             }
@@ -89,7 +89,7 @@ fn a_function_that_returns_ends_and_its_sent_packets_go_out() {
     assert_eq!(outcomes, [Outcome::Sent, Outcome::Replied, Outcome::Dropped]);
     assert!(harness.finished());
     assert_eq!(take_log(), [(LogLevel::Info, "asked to end".to_owned())]);
-    assert_eq!(harness.deliver(&[&[1; 60]])[0].outcome, Outcome::Gone);
+    assert_eq!(harness.deliver(&[&[1; 60]])[0].outcome, Outcome::InstanceEnded);
 }
 
 /// A function of the usual form.

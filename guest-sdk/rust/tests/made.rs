@@ -1,7 +1,7 @@
 //! Packets that a function makes itself, in slots of its own.
 
 use pinion_sdk::testing::{Harness, Outcome};
-use pinion_sdk::{Batch, Function, Held, InitError, PACKET_BYTES_MAX, Packet, Shelf};
+use pinion_sdk::{Batch, Function, Held, InitError, PACKET_BYTES_MAX, Packet, Slots};
 
 /// The handler of a batch.
 type Handle = fn(&mut Maker, Batch<'_>);
@@ -29,8 +29,8 @@ impl Function for Maker {
         (!self.held.is_empty()).then_some(0)
     }
 
-    fn expire(&mut self, shelf: Shelf<'_>) {
-        self.held.drain(..).for_each(|held| shelf.take(held).send());
+    fn expire(&mut self, slots: Slots<'_>) {
+        self.held.drain(..).for_each(|held| slots.take(held).send());
     }
 }
 

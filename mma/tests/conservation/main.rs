@@ -287,7 +287,7 @@ impl Pair {
         for (real, model) in self.house.fwps.iter().zip(&self.model.stages) {
             assert_eq!(Counts::of(real.moved()), model.counts, "of FWP {}", real.id);
         }
-        assert_eq!(self.house.mma.counters().dropped_gone.value(), self.model.gone);
+        assert_eq!(self.house.mma.counters().dropped_instance_ended.value(), self.model.gone);
         assert_eq!(self.house.copied_bytes(), self.model.copied_bytes);
         assert_eq!(self.house.gateway.lent(), self.model.lent());
         let in_stages: usize = self.model.stages.iter().map(Stage::inside).sum();
@@ -337,7 +337,7 @@ impl Pair {
     }
 
     fn dropped(&self) -> u64 {
-        let gone = self.house.mma.counters().dropped_gone.value();
+        let gone = self.house.mma.counters().dropped_instance_ended.value();
         self.dropped_before + gone + self.house.fwps.iter().map(dropped_by).sum::<u64>()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
 use pinion_mma::counters::MovedCounters;
-use pinion_mma::heading::{Heading, PortSet, Sides};
+use pinion_mma::direction::{Direction, PortSet, Sides};
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 
@@ -31,14 +31,14 @@ pub(crate) struct Packet {
 /// Which way a frame goes through its chain, and how many stages it has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
-    heading: Heading,
+    direction: Direction,
     passed: usize,
 }
 
 impl Course {
     /// Returns the course of a frame that was just received on this port.
     pub(crate) fn of_port(port: u16) -> Self {
-        Self { heading: if BACK.contains(&port) { Heading::Back } else { Heading::Forth }, passed: 0 }
+        Self { direction: if BACK.contains(&port) { Direction::Back } else { Direction::Forth }, passed: 0 }
     }
 }
 
@@ -65,7 +65,7 @@ impl Counts {
             no_slot: moved.dropped_no_slot.value(),
             too_long: moved.dropped_too_long.value(),
             egress: moved.dropped_egress.value(),
-            gone: moved.dropped_gone.value(),
+            gone: moved.dropped_instance_ended.value(),
         }
     }
 
@@ -137,20 +137,20 @@ impl Stage {
     }
 
     /// Returns where it sends a frame by this outlet, and which way the frame goes from there.
-    fn way(&self, outlet: u16, packet: &Packet) -> (Edge, Heading) {
-        let heading = packet.course.heading;
-        let where_it_came = (Edge::EgressWhereItCame, heading);
+    fn way(&self, outlet: u16, packet: &Packet) -> (Edge, Direction) {
+        let direction = packet.course.direction;
+        let where_it_came = (Edge::EgressWhereItCame, direction);
         match (&self.back, outlet) {
             (None, PORT_REPLY) => where_it_came,
-            (None, output) => (self.edges[usize::from(output)], heading),
+            (None, output) => (self.edges[usize::from(output)], direction),
             (Some(_), PORT_REPLY) if ![FORTH.as_slice(), &BACK].concat().contains(&packet.port) => where_it_came,
             (Some(back), PORT_REPLY) => {
                 let comes_from_behind = BACK.contains(&packet.port);
-                let on = if comes_from_behind { (self.edges[0], Heading::Forth) } else { (back[0], Heading::Back) };
+                let on = if comes_from_behind { (self.edges[0], Direction::Forth) } else { (back[0], Direction::Back) };
                 if matches!(on.0, Edge::Fwp(_)) { on } else { where_it_came }
             }
-            (Some(back), output) if heading == Heading::Back => (back[usize::from(output)], heading),
-            (Some(_), output) => (self.edges[usize::from(output)], heading),
+            (Some(back), output) if direction == Direction::Back => (back[usize::from(output)], direction),
+            (Some(_), output) => (self.edges[usize::from(output)], direction),
         }
     }
 
@@ -342,8 +342,8 @@ impl Model {
         if outlet == PORT_DROP {
             return Ok(false);
         }
-        let (edge, heading) = self.stages[stage].way(outlet, &packet);
-        let packet = Packet { course: Course { heading, passed: packet.course.passed + 1 }, ..packet };
+        let (edge, direction) = self.stages[stage].way(outlet, &packet);
+        let packet = Packet { course: Course { direction, passed: packet.course.passed + 1 }, ..packet };
         assert!(packet.course.passed < 2 * STAGES_MAX, "a frame goes round: {packet:?}");
         let port = match edge {
             Edge::Egress(port) => port.0,

@@ -76,11 +76,11 @@ impl Fwp {
     /// Why the guest ended instead; everything that was made is freed again.
     pub fn prepare(
         template: &Template,
-        berth: NewFwpSite<'_>,
+        site: NewFwpSite<'_>,
         log: GuestLog,
     ) -> Result<(Self, Box<Endpoint>), EndReason> {
         let NewFwpSite { id, worker, wiring, clock, memory, activation, terms, state, keep_alives, spare, between } =
-            berth;
+            site;
         let shared = Arc::new(FwpShared::new(activation.is_some()));
         let called_at = activation.as_ref().and_then(Activation::called_at);
         let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };

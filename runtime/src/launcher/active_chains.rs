@@ -16,7 +16,7 @@ use pinion_control::model::{self, ChainName, DesiredState, Output, PortName, Ten
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
-use pinion_mma::heading::{PortSet, Sides};
+use pinion_mma::direction::{PortSet, Sides};
 use pinion_mma::id::PortIndex;
 use pinion_mma::wiring::Edge;
 use wasmtime::Linker;
@@ -77,9 +77,9 @@ impl EngineTemplates {
 pub struct ActiveChains {
     artifacts: Arc<Artifacts>,
     bundles: Arc<Bundles>,
-    books: ChainRecords,
+    records: ChainRecords,
     ports: BTreeMap<String, PortIndex>,
-    shelves: Vec<EngineTemplates>,
+    engine_templates: Vec<EngineTemplates>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
     /// A superset of the chains that lack an instance. To check thousands of chains for each instance would take too long.
     lacking: BTreeSet<ChainIndex>,
@@ -117,21 +117,21 @@ pub struct Followed {
 }
 
 impl ActiveChains {
-    /// Creates an empty set of chains. `ports` are the gateway's ports by name; `shelves` has one engine per worker.
+    /// Creates an empty set of chains. `ports` are the gateway's ports by name; `engine_templates` has one engine per worker.
     #[must_use]
     pub fn new(
         artifacts: Arc<Artifacts>,
         bundles: Arc<Bundles>,
-        books: ChainRecords,
+        records: ChainRecords,
         ports: BTreeMap<String, PortIndex>,
-        shelves: Vec<EngineTemplates>,
+        engine_templates: Vec<EngineTemplates>,
     ) -> Self {
         Self {
             artifacts,
             bundles,
-            books,
+            records,
             ports,
-            shelves,
+            engine_templates,
             chains: BTreeMap::new(),
             lacking: BTreeSet::new(),
             grown: BTreeSet::new(),
@@ -187,7 +187,7 @@ impl ActiveChains {
     pub fn functions(&self) -> HashMap<ChainKey, FunctionRef> {
         let function = |(index, entry): (&ChainIndex, &ChainEntry)| {
             let key = (entry.spec.tenant.clone(), entry.spec.name.clone());
-            (key, FunctionRef { chain: *index, tenure: entry.tenure })
+            (key, FunctionRef { chain: *index, generation: entry.generation })
         };
         self.chains.iter().map(function).collect()
     }
@@ -222,13 +222,13 @@ impl ActiveChains {
             let found = old_by_name.get(key).and_then(|index| old.remove_entry(index));
             let entered = match found {
                 Some((index, mut entry)) if entry.is_made_like(spec, keys.as_ref()) => {
-                    entry.adjust(spec, self.books.accounts.open(spec));
+                    entry.adjust(spec, self.records.accounts.open(spec));
                     Ok((index, entry))
                 }
                 Some((index, entry)) => match self.enter(spec, keys) {
                     Ok(new) => {
                         changed.push(index);
-                        Ok((index, ChainEntry { tenure: entry.tenure, ..new }))
+                        Ok((index, ChainEntry { generation: entry.generation, ..new }))
                     }
                     Err(reason) => {
                         old.insert(index, entry);
@@ -246,12 +246,12 @@ impl ActiveChains {
                     by_name.insert((tenant, name), index);
                     kept.insert(index, entry);
                 }
-                Err(reason) => warnings.push(format!("chain {tenant}/{name} is not in force: {reason}")),
+                Err(reason) => warnings.push(format!("chain {tenant}/{name} is unavailable: {reason}")),
             }
         }
         self.chains = kept;
-        self.books.accounts.close_unused();
-        self.books.meters.retain(state);
+        self.records.accounts.close_unused();
+        self.records.meters.retain(state);
         self.look_at_all();
         self.release_spare();
         let rules = self.rule_set(state, &by_name, &mut warnings);
@@ -262,7 +262,7 @@ impl ActiveChains {
     /// applied. The chain then has the highest granted class.
     fn class_warning(&self, spec: &model::Chain) -> Option<String> {
         let (model::Chain { tenant, name, .. }, class) = (spec, spec.scheduling.class);
-        let class_max = self.books.tenants.grant(tenant).class_max;
+        let class_max = self.records.tenants.grant(tenant).class_max;
         (class < class_max).then(|| {
             format!(
                 "chain {tenant}/{name} has the class {class_max} and not {class}, which its tenant is not granted: grant it \
@@ -275,25 +275,25 @@ impl ActiveChains {
     fn enter(&mut self, spec: &Arc<model::Chain>, keys: Option<Vec<TemplateKey>>) -> Result<ChainEntry, String> {
         let keys = keys.ok_or("it names a module that is not there")?;
         for (stage, key) in spec.stages.iter().zip(&keys) {
-            if let Some(reason) = self.books.trials.held(key) {
+            if let Some(reason) = self.records.trials.held(key) {
                 return Err(format!("module {}: {reason}", stage.module));
             }
         }
         let outputs = self.outputs(spec)?;
         let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
         let templates = self.templates(spec, &keys)?;
-        let state = self.books.state.open(spec)?;
+        let state = self.records.state.open(spec)?;
         let spec = Arc::clone(spec);
-        let memory = self.books.accounts.open(&spec);
-        let meters = self.books.meters.open(&spec);
-        let terms = self.books.tenants.terms(&spec.tenant, &spec.scheduling, meters);
+        let memory = self.records.accounts.open(&spec);
+        let meters = self.records.meters.open(&spec);
+        let terms = self.records.tenants.terms(&spec.tenant, &spec.scheduling, meters);
         let terms = terms.ok_or_else(|| format!("the node has chains of {TENANTS_MAX} tenants already"))?;
         let (cache, ready_wanted) = new_cache(&spec);
-        let (edition, tenure) = (Edition(self.next_edition), ChainGeneration(self.next_tenure));
+        let (edition, generation) = (Edition(self.next_edition), ChainGeneration(self.next_tenure));
         (self.next_edition, self.next_tenure) = (self.next_edition + 1, self.next_tenure.wrapping_add(1));
         Ok(ChainEntry {
             edition,
-            tenure,
+            generation,
             spec,
             cache,
             ready_wanted,
@@ -315,7 +315,7 @@ impl ActiveChains {
 
     fn templates(&mut self, spec: &model::Chain, keys: &[TemplateKey]) -> Result<Vec<Vec<Template>>, String> {
         let mut templates = Vec::new();
-        for shelf in &mut self.shelves {
+        for shelf in &mut self.engine_templates {
             let mut stages = Vec::new();
             for (at, key) in keys.iter().enumerate() {
                 let template = shelf.template(&self.artifacts, &self.bundles, key, wishes(spec, at));
@@ -364,7 +364,7 @@ impl ActiveChains {
     pub fn release_spare(&mut self) {
         let loaded = self.chains.values().filter(|entry| !entry.templates.is_empty());
         let in_use: HashSet<&TemplateKey> = loaded.flat_map(|entry| &entry.keys).collect();
-        for shelf in &mut self.shelves {
+        for shelf in &mut self.engine_templates {
             shelf.loaded.retain(|key, _| in_use.contains(key));
         }
     }
@@ -421,12 +421,12 @@ impl ActiveChains {
             // A rule without a chain in force drops what it matches; the chain's warning gives the reason.
             match self.rule(rule, by_name.get(&(tenant, &rule.chain)).copied()) {
                 Ok(rule) => rules.push(rule),
-                Err(reason) => warnings.push(format!("rule {tenant}/{name} is not in force: {reason}")),
+                Err(reason) => warnings.push(format!("rule {tenant}/{name} is unavailable: {reason}")),
             }
         }
         let settings = |(index, entry): (&ChainIndex, &ChainEntry)| ChainSettings {
             chain: *index,
-            tenure: entry.tenure,
+            generation: entry.generation,
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
             back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
         };

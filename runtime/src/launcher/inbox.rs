@@ -53,7 +53,7 @@ impl Receivers {
 
 /// The launcher's inbox; see the module. Shared by the launcher and all data-plane threads. Only the launcher blocks on it, in `rest`.
 pub struct LauncherInbox {
-    ears: Receivers,
+    receivers: Receivers,
     bell: Doorbell,
     /// The launcher is awake.
     is_busy: CachePadded<AtomicBool>,
@@ -79,9 +79,9 @@ impl YieldState {
 impl LauncherInbox {
     /// Creates the inbox of these channels.
     #[must_use]
-    pub fn new(ears: Receivers) -> Self {
+    pub fn new(receivers: Receivers) -> Self {
         Self {
-            ears,
+            receivers,
             bell: Doorbell::default(),
             is_busy: CachePadded::default(),
             attendants: CachePadded::default(),
@@ -100,8 +100,8 @@ impl LauncherInbox {
     pub(super) fn rest(&self, awake: Duration, timeout: Duration) {
         self.is_busy.store(false, Ordering::Relaxed);
         self.look_for(awake.min(timeout));
-        if self.ears.hear_nothing() {
-            self.bell.sleep(timeout, || !self.ears.hear_nothing());
+        if self.receivers.hear_nothing() {
+            self.bell.sleep(timeout, || !self.receivers.hear_nothing());
         }
         self.is_busy.store(true, Ordering::Relaxed);
     }
@@ -110,7 +110,7 @@ impl LauncherInbox {
     fn look_for(&self, time: Duration) {
         let began = TscInstant::now();
         let mut gave_way_at = began;
-        while began.elapsed() < time && self.ears.hear_nothing() {
+        while began.elapsed() < time && self.receivers.hear_nothing() {
             // The hints leave execution units to the sibling hyperthread.
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
             if gave_way_at.elapsed() >= GIVE_WAY_EVERY {
@@ -127,12 +127,12 @@ impl LauncherInbox {
 
     /// Whether the launcher has something to do.
     fn has_work(&self) -> bool {
-        self.is_busy.load(Ordering::Relaxed) || !self.ears.hear_nothing()
+        self.is_busy.load(Ordering::Relaxed) || !self.receivers.hear_nothing()
     }
 
     /// Wakes the launcher for messages that the calling thread may have sent, unless an attendant is awake that will do so.
     fn left_something(&self) {
-        if self.attendants.load(Ordering::SeqCst) == 0 && !self.ears.hear_nothing() {
+        if self.attendants.load(Ordering::SeqCst) == 0 && !self.receivers.hear_nothing() {
             self.bell.ring();
         }
     }
@@ -142,27 +142,27 @@ impl LauncherInbox {
 #[derive(Clone)]
 pub struct Orders {
     sender: Sender<Order>,
-    desk: Arc<LauncherInbox>,
+    inbox: Arc<LauncherInbox>,
 }
 
 impl Orders {
     /// Creates a channel to the launcher with this inbox; `sender` is the sending end of its `orders`.
     #[must_use]
-    pub fn new(sender: Sender<Order>, desk: Arc<LauncherInbox>) -> Self {
-        Self { sender, desk }
+    pub fn new(sender: Sender<Order>, inbox: Arc<LauncherInbox>) -> Self {
+        Self { sender, inbox }
     }
 
     /// Sends an order and wakes the launcher. Does not wait until the order is carried out.
     pub fn give(&self, order: Order) {
         // Cannot fail: the inbox keeps a receiving end.
         let _ = self.sender.send(order);
-        self.desk.bell.ring();
+        self.inbox.bell.ring();
     }
 }
 
 /// A data-plane thread's handle to wake the launcher and to yield its core to it.
 pub struct WakeHandle {
-    desk: Arc<LauncherInbox>,
+    inbox: Arc<LauncherInbox>,
     /// The thread's core, if the launcher may run on it.
     attends_on: Option<CoreId>,
     gave_way_at: TscInstant,
@@ -180,8 +180,8 @@ pub enum Yielded {
 impl WakeHandle {
     /// Creates the handle of a thread that is awake. `attends_on` is its core, if the launcher may run on it.
     #[must_use]
-    pub fn new(desk: Arc<LauncherInbox>, attends_on: Option<CoreId>) -> Self {
-        let caller = Self { desk, attends_on, gave_way_at: TscInstant::now() };
+    pub fn new(inbox: Arc<LauncherInbox>, attends_on: Option<CoreId>) -> Self {
+        let caller = Self { inbox, attends_on, gave_way_at: TscInstant::now() };
         caller.wake_up();
         caller
     }
@@ -190,15 +190,15 @@ impl WakeHandle {
     /// run here.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.attends_on.is_some() && self.desk.has_work()
+        self.attends_on.is_some() && self.inbox.has_work()
     }
 
     /// Yields the core to the launcher for one step or several.
     pub fn give_way(&mut self, given: Yielded) {
-        self.desk.bell.ring();
-        self.desk.patient.set(self.attends_on.filter(|_| given == Yielded::UntilCalled));
+        self.inbox.bell.ring();
+        self.inbox.patient.set(self.attends_on.filter(|_| given == Yielded::UntilCalled));
         std::thread::yield_now();
-        self.desk.patient.set(None);
+        self.inbox.patient.set(None);
         self.gave_way_at = TscInstant::now();
     }
 
@@ -206,8 +206,8 @@ impl WakeHandle {
     /// thread has not yielded for `patience`.
     pub fn after_work(&mut self, patience: Duration) {
         if self.attends_on.is_none() {
-            self.desk.left_something();
-        } else if self.desk.has_work() && self.gave_way_at.elapsed() >= patience {
+            self.inbox.left_something();
+        } else if self.inbox.has_work() && self.gave_way_at.elapsed() >= patience {
             self.give_way(Yielded::ForAStep);
         }
     }
@@ -215,15 +215,15 @@ impl WakeHandle {
     /// Called before the thread falls asleep.
     pub fn fall_asleep(&self) {
         if self.attends_on.is_some() {
-            self.desk.attendants.fetch_sub(1, Ordering::SeqCst);
+            self.inbox.attendants.fetch_sub(1, Ordering::SeqCst);
         }
-        self.desk.left_something();
+        self.inbox.left_something();
     }
 
     /// Called when the thread is awake again.
     pub fn wake_up(&self) {
         if self.attends_on.is_some() {
-            self.desk.attendants.fetch_add(1, Ordering::SeqCst);
+            self.inbox.attendants.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
@@ -247,23 +247,23 @@ mod tests {
     const EVENT: Event = Event::Wanted { chain: ChainIndex(0) };
 
     struct Ends {
-        desk: Arc<LauncherInbox>,
+        inbox: Arc<LauncherInbox>,
         gateway: Sender<Event>,
     }
 
-    fn desk() -> Ends {
+    fn inbox() -> Ends {
         let (gateway, heard) = bounded(16);
-        let ears = Receivers { orders: unbounded().1, gateway: heard, mmas: bounded(1).1, workers: bounded(1).1 };
-        Ends { desk: Arc::new(LauncherInbox::new(ears)), gateway }
+        let receivers = Receivers { orders: unbounded().1, gateway: heard, mmas: bounded(1).1, workers: bounded(1).1 };
+        Ends { inbox: Arc::new(LauncherInbox::new(receivers)), gateway }
     }
 
     /// Returns how long a launcher with this inbox rests if it polls for `awake` first, while `meanwhile` runs.
-    fn rests_for(desk: &Arc<LauncherInbox>, awake: Duration, meanwhile: impl FnOnce()) -> Duration {
+    fn rests_for(inbox: &Arc<LauncherInbox>, awake: Duration, meanwhile: impl FnOnce()) -> Duration {
         std::thread::scope(|scope| {
             let launcher = scope.spawn(|| {
-                desk.sit_down();
+                inbox.sit_down();
                 let start = Instant::now();
-                desk.rest(awake, NEVER);
+                inbox.rest(awake, NEVER);
                 start.elapsed()
             });
             // If the launcher does not rest yet, it finds the message before it sleeps, with the same result.
@@ -274,9 +274,9 @@ mod tests {
 
     #[test]
     fn without_attendants_the_sender_of_a_message_wakes_the_launcher() {
-        let Ends { desk, gateway } = desk();
-        let mut caller = WakeHandle::new(Arc::clone(&desk), None);
-        let rested = rests_for(&desk, Duration::ZERO, || {
+        let Ends { inbox, gateway } = inbox();
+        let mut caller = WakeHandle::new(Arc::clone(&inbox), None);
+        let rested = rests_for(&inbox, Duration::ZERO, || {
             gateway.send(EVENT).unwrap();
             caller.after_work(Duration::ZERO);
         });
@@ -286,10 +286,10 @@ mod tests {
     #[test]
     fn an_attendant_wakes_the_launcher_when_it_is_idle_or_has_made_it_wait_for_long_or_falls_asleep() {
         for way in 0..3 {
-            let Ends { desk, gateway } = desk();
+            let Ends { inbox, gateway } = inbox();
             let (mut gateway_thread, mut worker_thread) =
-                (WakeHandle::new(Arc::clone(&desk), None), WakeHandle::new(Arc::clone(&desk), Some(CORE)));
-            let rested = rests_for(&desk, NEVER, || {
+                (WakeHandle::new(Arc::clone(&inbox), None), WakeHandle::new(Arc::clone(&inbox), Some(CORE)));
+            let rested = rests_for(&inbox, NEVER, || {
                 gateway.send(EVENT).unwrap();
                 gateway_thread.after_work(Duration::ZERO);
                 assert!(worker_thread.is_wanted());
@@ -306,9 +306,9 @@ mod tests {
 
     #[test]
     fn without_attendants_a_polling_launcher_finds_a_message_by_itself() {
-        let Ends { desk, gateway } = desk();
-        let rested = rests_for(&desk, NEVER, || {
-            while desk.is_busy.load(Ordering::Relaxed) {
+        let Ends { inbox, gateway } = inbox();
+        let rested = rests_for(&inbox, NEVER, || {
+            while inbox.is_busy.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             // A launcher that sleeps instead of polling is asleep after this time, and nothing wakes it.
@@ -323,8 +323,8 @@ mod tests {
 
     #[test]
     fn a_thread_yields_only_if_the_launcher_has_work_and_may_run_on_its_core() {
-        let Ends { desk, gateway } = desk();
-        let callers = [None, Some(CORE)].map(|core| WakeHandle::new(Arc::clone(&desk), core));
+        let Ends { inbox, gateway } = inbox();
+        let callers = [None, Some(CORE)].map(|core| WakeHandle::new(Arc::clone(&inbox), core));
         assert!(callers.iter().all(|caller| !caller.is_wanted()));
         gateway.send(EVENT).unwrap();
         assert_eq!(callers.map(|caller| caller.is_wanted()), [false, true]);
@@ -333,28 +333,28 @@ mod tests {
     #[test]
     fn no_message_is_missed_while_attendants_fall_asleep_and_wake_up() {
         const ROUNDS: usize = 20_000;
-        let Ends { desk, gateway } = desk();
-        let (stop, heard) = (AtomicBool::new(false), desk.ears.gateway.clone());
+        let Ends { inbox, gateway } = inbox();
+        let (stop, heard) = (AtomicBool::new(false), inbox.receivers.gateway.clone());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let caller = WakeHandle::new(Arc::clone(&desk), Some(CORE));
+                let caller = WakeHandle::new(Arc::clone(&inbox), Some(CORE));
                 while !stop.load(Ordering::Relaxed) {
                     caller.fall_asleep();
                     caller.wake_up();
                 }
             });
             scope.spawn(|| {
-                let mut caller = WakeHandle::new(Arc::clone(&desk), None);
+                let mut caller = WakeHandle::new(Arc::clone(&inbox), None);
                 for _ in 0..ROUNDS {
                     gateway.send(EVENT).unwrap();
                     caller.after_work(Duration::ZERO);
                 }
             });
-            desk.sit_down();
+            inbox.sit_down();
             let mut count = 0;
             while count < ROUNDS {
                 let start = Instant::now();
-                desk.rest(Duration::ZERO, NEVER);
+                inbox.rest(Duration::ZERO, NEVER);
                 // A launcher that was not woken rests until the timeout although there is a message.
                 assert!(start.elapsed() < NEVER / 2, "after {count} events one was left");
                 count += heard.try_iter().count();

@@ -88,7 +88,7 @@ pub enum PrepareError {
 pub struct Instances {
     places: IndexAllocator,
     lines: CommandSenders,
-    board: Arc<StatusTable>,
+    status_table: Arc<StatusTable>,
     log: LogHub,
     instances: FxHashMap<InstanceId, Instance>,
     by_fwp: FxHashMap<FwpId, InstanceId>,
@@ -107,14 +107,14 @@ impl Instances {
         places: IndexAllocator,
         spare: SparePages,
         lines: CommandSenders,
-        board: Arc<StatusTable>,
+        status_table: Arc<StatusTable>,
         log: LogHub,
         trials: Arc<Trials>,
     ) -> Self {
         Self {
             places,
             lines,
-            board,
+            status_table,
             log,
             instances: FxHashMap::default(),
             by_fwp: FxHashMap::default(),
@@ -213,7 +213,7 @@ impl Instances {
         match instance.life.after(step) {
             Ok(life) => {
                 instance.life = life;
-                self.board.entries().set_life(id, life);
+                self.status_table.entries().set_life(id, life);
                 true
             }
             // For example an instance that was taken while it ended: messages can cross.
@@ -263,7 +263,7 @@ impl Instances {
             };
             let activation = activation.of_stage(stage);
             let memory = chain.memory.clone();
-            let berth = NewFwpSite {
+            let site = NewFwpSite {
                 id,
                 worker,
                 wiring,
@@ -286,7 +286,7 @@ impl Instances {
             let Chain { tenant, name, .. } = &*chain.spec;
             let module = chain.module(stage);
             let started = self.trials.begin(chain.key(stage), tenant.as_str(), name.as_str(), module.as_str());
-            match Fwp::prepare(template, berth, self.log.log(origin())) {
+            match Fwp::prepare(template, site, self.log.log(origin())) {
                 Ok((mut fwp, endpoint)) => {
                     started.well();
                     self.spare.taken(fwp.place());
@@ -312,7 +312,7 @@ impl Instances {
 
     fn list(&self, id: InstanceId, chain: &ChainEntry, worker: WorkerIndex, fwps: &[(Fwp, Box<Endpoint>)]) {
         let entry = |(stage, (fwp, _)): (usize, &(Fwp, Box<Endpoint>))| FwpEntry::new(fwp, chain.module(stage).clone());
-        self.board.entries().add(InstanceEntry {
+        self.status_table.entries().add(InstanceEntry {
             id,
             tenant: chain.spec.tenant.clone(),
             chain: chain.spec.name.clone(),
@@ -333,7 +333,7 @@ impl Instances {
         if instance.life == Life::Cached {
             self.step(id, Step::Taken);
         }
-        self.board.entries().taken(id, client);
+        self.status_table.entries().taken(id, client);
         let is_due = self.instances.get(&id).is_some_and(|instance| instance.replacement == Replacement::Due);
         if is_due && client == ClientLabel::All {
             self.replace(id);
@@ -357,7 +357,7 @@ impl Instances {
             instance.replacement = Replacement::Due;
             if instance.life == Life::Cached {
                 self.lines.gateway.command(Command::Reclaim { instance: id });
-            } else if self.board.entries().client(id) == Some(ClientLabel::All) {
+            } else if self.status_table.entries().client(id) == Some(ClientLabel::All) {
                 self.replace(id);
             }
         }
@@ -439,7 +439,7 @@ impl Instances {
     /// Ends an instance that the gateway has already unbound of its own accord.
     pub fn given_up(&mut self, id: InstanceId, reason: &EndReason) {
         if self.step(id, Step::End(fate(reason))) {
-            self.board.entries().ended(id, reason.account());
+            self.status_table.entries().ended(id, reason.account());
         }
         self.unbound(id);
     }
@@ -463,21 +463,21 @@ impl Instances {
         let Some(&id) = self.by_fwp.get(&fwp) else { return };
         let Some(instance) = self.instances.get(&id) else { return };
         if matches!(instance.life, Life::Cached | Life::Serving) {
-            let mut board = self.board.entries();
+            let mut status_table = self.status_table.entries();
             if reason.is_failure()
-                && let Some(origin) = board.origin_of(id, fwp)
+                && let Some(origin) = status_table.origin_of(id, fwp)
             {
                 self.log.failed(origin, &reason.account());
             }
             if reason.is_failure()
-                && let Some((tenant, chain)) = board.name_of(id)
+                && let Some((tenant, chain)) = status_table.name_of(id)
                 && let sentence = reason.to_string()
-                && let Some(not_logged) = board.failed(&tenant, &chain, sentence.clone())
+                && let Some(not_logged) = status_table.failed(&tenant, &chain, sentence.clone())
                 && let Some(left_out) = self.log.admit(&tenant, &sentence)
             {
                 tracing::warn!(%tenant, %chain, instance = %id, %fwp, not_logged, left_out, "{sentence}");
             }
-            drop(board);
+            drop(status_table);
             self.end(id, reason);
         }
     }
@@ -493,7 +493,7 @@ impl Instances {
     fn end(&mut self, id: InstanceId, reason: &EndReason) {
         if self.step(id, Step::End(fate(reason))) {
             self.lines.gateway.command(Command::Unbind { instance: id });
-            self.board.entries().ended(id, reason.account());
+            self.status_table.entries().ended(id, reason.account());
         }
     }
 
@@ -537,7 +537,7 @@ impl Instances {
             self.step(instance_id, Step::TakenApart);
             self.instances.remove(&instance_id);
             // MMA and worker have released all of it, so its counters are final.
-            self.board.entries().settle(instance_id);
+            self.status_table.entries().settle(instance_id);
         }
     }
 }

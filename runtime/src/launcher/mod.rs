@@ -115,8 +115,8 @@ pub struct CommandSenders {
 pub struct Launcher {
     catalogue: ActiveChains,
     instances: Instances,
-    board: Arc<StatusTable>,
-    ears: Receivers,
+    status_table: Arc<StatusTable>,
+    receivers: Receivers,
     /// The level of memory pressure.
     level: Level,
     /// When caches were last reviewed.
@@ -131,7 +131,7 @@ pub struct Launcher {
     /// Chains with instances of older editions that may still serve.
     draining: Vec<Draining>,
     bans: Bans,
-    desk: Arc<LauncherInbox>,
+    inbox: Arc<LauncherInbox>,
     steps: Steps,
     heard_at: TscInstant,
 }
@@ -183,16 +183,16 @@ impl Launcher {
     pub fn new(
         catalogue: ActiveChains,
         instances: Instances,
-        ears: Receivers,
-        desk: Arc<LauncherInbox>,
-        board: Arc<StatusTable>,
+        receivers: Receivers,
+        inbox: Arc<LauncherInbox>,
+        status_table: Arc<StatusTable>,
     ) -> Self {
-        let steps = Steps::new(Arc::clone(&desk), instances.inputs());
+        let steps = Steps::new(Arc::clone(&inbox), instances.inputs());
         Self {
             catalogue,
             instances,
-            board,
-            ears,
+            status_table,
+            receivers,
             level: Level::Calm,
             reviewed: Instant::now(),
             ordered: VecDeque::new(),
@@ -200,7 +200,7 @@ impl Launcher {
             following: VecDeque::new(),
             draining: Vec::new(),
             bans: Bans::default(),
-            desk,
+            inbox,
             steps,
             heard_at: TscInstant::now(),
         }
@@ -208,7 +208,7 @@ impl Launcher {
 
     /// Runs the launcher's loop until the order to stop.
     pub fn run(mut self) {
-        self.desk.sit_down();
+        self.inbox.sit_down();
         loop {
             self.review();
             self.take_effect();
@@ -239,7 +239,7 @@ impl Launcher {
         match self.hear() {
             Message::Nothing if !wait.is_zero() => {
                 let awake = if self.steps.are_apart() { AWAKE } else { Duration::ZERO };
-                self.desk.rest(awake.saturating_sub(self.heard_at.elapsed()), wait);
+                self.inbox.rest(awake.saturating_sub(self.heard_at.elapsed()), wait);
                 self.steps.begin();
                 self.hear()
             }
@@ -249,15 +249,15 @@ impl Launcher {
 
     /// Returns the next message. The fixed order of the channels starves none of them: each sender sends only a few messages per instance.
     fn hear(&self) -> Message {
-        let ears = &self.ears;
-        match ears.orders.try_recv() {
+        let receivers = &self.receivers;
+        match receivers.orders.try_recv() {
             Ok(order) => return Message::Order(order),
             Err(TryRecvError::Disconnected) => return Message::Order(Order::Stop),
             Err(TryRecvError::Empty) => {}
         }
-        let heard = ears.gateway.try_recv().map(Message::Gateway);
-        let heard = heard.or_else(|_| ears.workers.try_recv().map(Message::Worker));
-        heard.or_else(|_| ears.mmas.try_recv().map(Message::Mma)).unwrap_or(Message::Nothing)
+        let heard = receivers.gateway.try_recv().map(Message::Gateway);
+        let heard = heard.or_else(|_| receivers.workers.try_recv().map(Message::Worker));
+        heard.or_else(|_| receivers.mmas.try_recv().map(Message::Mma)).unwrap_or(Message::Nothing)
     }
 
     /// Returns how long the launcher may sleep if no message comes: until a chain that failed may be tried again, or an instance that is
@@ -389,19 +389,19 @@ impl Launcher {
         for warning in &followed.warnings {
             tracing::warn!("{warning}");
         }
-        let mut board = self.board.entries();
-        board.follow(state.chains().values().map(|spec| &**spec));
+        let mut status_table = self.status_table.entries();
+        status_table.follow(state.chains().values().map(|spec| &**spec));
         for (index, chain) in self.catalogue.chains() {
-            board.set_index(index, &chain.spec);
+            status_table.set_index(index, &chain.spec);
         }
         let mut in_force: HashMap<_, _> =
             self.catalogue.chains().map(|(_, chain)| ((&chain.spec.tenant, &chain.spec.name), chain)).collect();
         for (key, spec) in state.chains() {
             let life = in_force.remove(&(&key.0, &key.1)).map_or(TemplateLife::Object, ChainEntry::template_life);
-            board.set_template(spec, life);
+            status_table.set_template(spec, life);
         }
-        board.warnings = followed.warnings;
-        drop(board);
+        status_table.warnings = followed.warnings;
+        drop(status_table);
         self.catalogue.set_ready_max(self.level);
         let Followed { changed, retired, rules, .. } = followed;
         let following = Following { functions: self.catalogue.functions(), ..following };
@@ -411,9 +411,9 @@ impl Launcher {
     /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.
     fn followed(&mut self) {
         let Some(Following { version, functions, done }) = self.following.pop_front() else { return };
-        let mut board = self.board.entries();
-        (board.followed_version, board.functions) = (version, functions);
-        drop(board);
+        let mut status_table = self.status_table.entries();
+        (status_table.followed_version, status_table.functions) = (version, functions);
+        drop(status_table);
         // The caller may have stopped waiting. That is no error.
         let _ = done.send(());
     }
@@ -423,7 +423,7 @@ impl Launcher {
     fn relieve(&mut self, level: Level) {
         if level != self.level {
             tracing::warn!("memory: {level}");
-            self.board.entries().memory_level = level;
+            self.status_table.entries().memory_level = level;
         }
         self.level = level;
         self.catalogue.set_ready_max(level);
@@ -436,7 +436,7 @@ impl Launcher {
             let is_wanted = self.catalogue.chain(index).is_some_and(|chain| chain.wanted);
             if level == Level::Templates && !is_wanted && !self.instances.has_any(index) {
                 self.catalogue.unload(index);
-                self.board.entries().set_template(&spec, TemplateLife::Object);
+                self.status_table.entries().set_template(&spec, TemplateLife::Object);
             }
         }
         self.catalogue.release_spare();
@@ -448,7 +448,7 @@ impl Launcher {
         if self.catalogue.reload(index).map_err(PrepareError::Failed)?
             && let Some(chain) = self.catalogue.chain_mut(index)
         {
-            self.board.entries().set_template(&chain.spec, TemplateLife::Template);
+            self.status_table.entries().set_template(&chain.spec, TemplateLife::Template);
         }
         Ok(())
     }
@@ -470,7 +470,7 @@ impl Launcher {
                 chain.ready += 1;
                 chain.wanted = false;
                 chain.prepared(now, Instant::now());
-                self.board.preparations().record(now.elapsed());
+                self.status_table.preparations().record(now.elapsed());
                 Prepared::One
             }
             Err(PrepareError::NoPlace) => {
@@ -484,7 +484,7 @@ impl Launcher {
                 // Memory comes back when an instance ends, so this is not a failure to back off from.
                 chain.rest_until(now + FULL_REST);
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
-                if self.board.entries().over_limit(tenant, name, &problem)
+                if self.status_table.entries().over_limit(tenant, name, &problem)
                     && let Some(left_out) = self.instances.log().admit(tenant, &problem)
                 {
                     tracing::warn!(%tenant, chain = %name, left_out, "no instance could be prepared: {problem}");
@@ -494,7 +494,7 @@ impl Launcher {
             Err(PrepareError::Failed(problem)) => {
                 chain.failed(Instant::now());
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
-                if let Some(not_logged) = self.board.entries().failed(tenant, name, problem.clone())
+                if let Some(not_logged) = self.status_table.entries().failed(tenant, name, problem.clone())
                     && let Some(left_out) = self.instances.log().admit(tenant, &problem)
                 {
                     tracing::warn!(%tenant, chain = %name, not_logged, left_out, "no instance could be prepared: {problem}");
@@ -523,7 +523,7 @@ impl Launcher {
                 self.instances.reclaim(index, 0);
             }
         }
-        self.board.entries().banned(module, until);
+        self.status_table.entries().banned(module, until);
     }
 
     /// Handles an instance that ended before a client got it: the chain backs off. An instance that ends while it serves a client may have

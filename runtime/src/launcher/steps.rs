@@ -22,7 +22,7 @@ pub(crate) const UNCALLED_STEP: Duration = Duration::from_micros(100);
 
 /// The launcher's steps; see the module.
 pub struct Steps {
-    desk: Arc<LauncherInbox>,
+    inbox: Arc<LauncherInbox>,
     /// The ready queue of the worker on each core.
     inputs: Vec<(CoreId, ReadyView)>,
     began: TscInstant,
@@ -43,8 +43,8 @@ enum Neighbour {
 
 impl Steps {
     /// Creates the steps of a launcher with this inbox; `inputs` are the workers' ready queues, with their cores.
-    pub(crate) fn new(desk: Arc<LauncherInbox>, inputs: Vec<(CoreId, ReadyView)>) -> Self {
-        Self { desk, inputs, began: TscInstant::now() }
+    pub(crate) fn new(inbox: Arc<LauncherInbox>, inputs: Vec<(CoreId, ReadyView)>) -> Self {
+        Self { inbox, inputs, began: TscInstant::now() }
     }
 
     /// Begins a step. Called after a sleep.
@@ -76,7 +76,7 @@ impl Steps {
         // A core on which the launcher runs beside roles always has a worker: otherwise the launcher runs on a core without a role.
         match self.inputs.iter().find(|(core, _)| usize::from(core.0) == here) {
             None => Neighbour::None,
-            Some((core, _)) if self.desk.patient_on() != Some(*core) => Neighbour::MayHaveWork,
+            Some((core, _)) if self.inbox.patient_on() != Some(*core) => Neighbour::MayHaveWork,
             Some((_, inputs)) if inputs.is_empty() => Neighbour::Waits,
             Some(_) => Neighbour::Called,
         }
@@ -98,15 +98,15 @@ mod tests {
     /// Returns what the launcher finds when a thread on its core has yielded with `given`, and that core's ready queue is raised or not.
     fn neighbour_of(given: Yielded, called: bool) -> Neighbour {
         let core = crate::cores::plan::available_cores().unwrap()[0];
-        let ears =
+        let receivers =
             Receivers { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
-        let (desk, mut inputs) = (Arc::new(LauncherInbox::new(ears)), ReadyQueue::new(8, Doorbell::default()));
+        let (inbox, mut inputs) = (Arc::new(LauncherInbox::new(receivers)), ReadyQueue::new(8, Doorbell::default()));
         let mut notifier = inputs.notifier();
         if called {
             notifier.raise(FWP);
         }
-        let steps = Steps::new(Arc::clone(&desk), vec![(core, inputs.view())]);
-        let mut caller = WakeHandle::new(desk, Some(core));
+        let steps = Steps::new(Arc::clone(&inbox), vec![(core, inputs.view())]);
+        let mut caller = WakeHandle::new(inbox, Some(core));
         std::thread::scope(|scope| {
             let launcher = scope.spawn(|| {
                 pin_here(&[core]).unwrap();
@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn on_a_core_without_a_worker_no_thread_polls() {
-        let ears =
+        let receivers =
             Receivers { orders: unbounded().1, gateway: unbounded().1, mmas: unbounded().1, workers: unbounded().1 };
         let elsewhere = (CoreId(u16::MAX), ReadyQueue::new(8, Doorbell::default()).view());
-        let steps = Steps::new(Arc::new(LauncherInbox::new(ears)), vec![elsewhere]);
+        let steps = Steps::new(Arc::new(LauncherInbox::new(receivers)), vec![elsewhere]);
         assert_eq!(steps.neighbour(), Neighbour::None);
     }
 }

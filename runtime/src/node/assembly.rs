@@ -49,7 +49,7 @@ use crate::tenants::scheduling_params::Tenants;
 
 pub use self::running::Assembled;
 use self::threads::{LauncherPlacement, spawn_on, start_roles, watch_memory};
-use self::wiring::{Joined, Seats, data_plane};
+use self::wiring::{Joined, ThreadPlans, data_plane};
 
 /// Why a node cannot be assembled: a sentence that names the value and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -117,10 +117,10 @@ pub fn assemble_with(
     let port_records = port_records(config, &ports);
 
     let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
-    let mut seats = Seats::new(&plan);
-    let Joined { lines, ears, orders, observer, mmas, activations, turns, invoke, mut dispatchers } =
-        data_plane(config, &plan, &mut seats, &engines, &mut clock, ports, pool)?;
-    let board = Arc::new(StatusTable::new(Arc::clone(observer.chain_drops())));
+    let mut threads = ThreadPlans::new(&plan);
+    let Joined { lines, receivers, orders, observer, mmas, activations, turns, invoke, mut dispatchers } =
+        data_plane(config, &plan, &mut threads, &engines, &mut clock, ports, pool)?;
+    let status_table = Arc::new(StatusTable::new(Arc::clone(observer.chain_drops())));
     let journal = Arc::<Journal>::default();
     let (log, log_drain) = log::hub(Arc::clone(&journal));
     let by_name = port_records.iter().zip(0..).map(|(port, index)| (port.name.to_string(), PortIndex(index))).collect();
@@ -129,22 +129,22 @@ pub fn assemble_with(
     let tenants = Tenants::new(cpu_grants.clone());
     let meters = Arc::new(Meters::new(plan.workers.len()));
     let state = Arc::new(StateStore::new(config.state_limits()));
-    let shelves = shelves(&engines)?;
+    let engine_templates = engine_templates(&engines)?;
     let trials = Arc::new(Trials::open(&config.state_dir));
-    let books = ChainRecords {
+    let records = ChainRecords {
         accounts: Arc::clone(&accounts),
         tenants,
         meters: Arc::clone(&meters),
         state: Arc::clone(&state),
         trials: Arc::clone(&trials),
     };
-    let catalogue = ActiveChains::new(Arc::clone(&artifacts), Arc::clone(&bundles), books, by_name, shelves);
+    let catalogue = ActiveChains::new(Arc::clone(&artifacts), Arc::clone(&bundles), records, by_name, engine_templates);
     let places = IndexAllocator::new(fwps_max, plan.workers.len(), plan.mmas.len());
-    let desk = Arc::new(LauncherInbox::new(ears.clone()));
-    let orders = Orders::new(orders, Arc::clone(&desk));
+    let inbox = Arc::new(LauncherInbox::new(receivers.clone()));
+    let orders = Orders::new(orders, Arc::clone(&inbox));
     let spare = SparePages::new(reset);
-    let instances = Instances::new(places, spare, lines, Arc::clone(&board), log.clone(), Arc::clone(&trials));
-    let launcher = Launcher::new(catalogue, instances, ears, Arc::clone(&desk), Arc::clone(&board));
+    let instances = Instances::new(places, spare, lines, Arc::clone(&status_table), log.clone(), Arc::clone(&trials));
+    let launcher = Launcher::new(catalogue, instances, receivers, Arc::clone(&inbox), Arc::clone(&status_table));
     let (launcher_cores, control_cores) = (plan.for_launcher(&cores), plan.for_control(&cores));
     let ticker_cores = plan.for_ticker(&cores);
     let linger = if plan.without_role(&cores).is_empty() { LINGER } else { LINGER_APART };
@@ -164,7 +164,7 @@ pub fn assemble_with(
     let data_plane = DataPlane::new(DataPlaneParts {
         workshop,
         trials,
-        board,
+        status_table,
         journal,
         builds,
         accounts,
@@ -189,7 +189,7 @@ pub fn assemble_with(
     let mut node = Assembled {
         data_plane: Arc::new(data_plane),
         stop: Arc::default(),
-        bells: seats.0.iter().map(|seat| seat.bell.clone()).collect(),
+        bells: threads.0.iter().map(|thread| thread.bell.clone()).collect(),
         ticker_bell: clock.bell(),
         pressure: None,
         orders,
@@ -199,7 +199,7 @@ pub fn assemble_with(
         roles: Vec::new(),
         others: Vec::new(),
     };
-    let launcher_seat = LauncherPlacement { cores: launcher_cores.clone(), desk };
+    let launcher_seat = LauncherPlacement { cores: launcher_cores.clone(), inbox };
     node.launcher = Some(spawn_on(&launcher_cores, "launcher", &node.stop, move || launcher.run())?);
     node.others.push(spawn_on(&control_cores, "guest-log", &node.stop, move || log_drain.run())?);
     node.others.push(spawn_on(&control_cores, "invocations", &node.stop, move || invocations.run())?);
@@ -208,7 +208,7 @@ pub fn assemble_with(
     let ticker = Arc::clone(&watch);
     let ticking = move || ticker.run(linger, &stop.ticker);
     node.others.push(spawn_on(&ticker_cores, "ticker", &node.stop, ticking)?);
-    start_roles(&mut node, seats, thread, &watch, config.idle, &launcher_seat)?;
+    start_roles(&mut node, threads, thread, &watch, config.idle, &launcher_seat)?;
     Ok(node)
 }
 
@@ -240,9 +240,9 @@ fn engines(fwps_max: usize, workers: usize, reset: Reset) -> Result<Vec<Engine>,
     (0..workers).map(engine).collect()
 }
 
-fn shelves(engines: &[Engine]) -> Result<Vec<EngineTemplates>, AssemblyError> {
-    let shelf = |engine| imports::linker(engine).map(EngineTemplates::new);
-    engines.iter().map(shelf).collect::<Result<_, _>>().map_err(|error| AssemblyError::Failed(format!("{error:#}")))
+fn engine_templates(engines: &[Engine]) -> Result<Vec<EngineTemplates>, AssemblyError> {
+    let templates = |engine| imports::linker(engine).map(EngineTemplates::new);
+    engines.iter().map(templates).collect::<Result<_, _>>().map_err(|error| AssemblyError::Failed(format!("{error:#}")))
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> AssemblyError {

@@ -87,7 +87,7 @@ pub struct DataPlaneParts {
     /// The trials of templates, and which are withheld.
     pub trials: Arc<Trials>,
     /// Statuses, which the launcher writes.
-    pub board: Arc<StatusTable>,
+    pub status_table: Arc<StatusTable>,
     /// The log lines of functions.
     pub journal: Arc<Journal>,
     /// Templates that are being built.
@@ -147,7 +147,7 @@ impl DataPlane {
             activation: of_workers(|activations| &activations.entry),
             chain_activation: of_workers(|activations| &activations.chain),
             call: of_workers(|activations| &activations.call),
-            preparation: self.parts.board.preparations().snapshot(),
+            preparation: self.parts.status_table.preparations().snapshot(),
             run_queue_wait: LatencySnapshot::all(self.parts.turns.iter().map(|turns| &turns.waits)),
             preemption_lateness: LatencySnapshot::all(self.parts.turns.iter().map(|turns| &turns.lateness)),
         }
@@ -271,7 +271,7 @@ impl Node for DataPlane {
         let named = || state.chains().values().filter(|chain| objects.contains(&ObjectRef::from(&***chain)));
         let keys: BTreeSet<TemplateKey> = named().filter_map(|chain| launcher::keys(state, chain)).flatten().collect();
         let is_released = self.parts.trials.release(|key| keys.contains(key) || modules.contains(key.module()));
-        let entries = self.parts.board.entries();
+        let entries = self.parts.status_table.entries();
         let is_out_of_force =
             named().any(|chain| !entries.functions.contains_key(&(chain.tenant.clone(), chain.name.clone())));
         drop(entries);
@@ -328,11 +328,11 @@ impl Node for DataPlane {
     }
 
     fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
-        self.parts.board.entries().chain_instances()
+        self.parts.status_table.entries().chain_instances()
     }
 
     fn fwps(&self) -> Vec<FwpStatus> {
-        self.parts.board.entries().fwps()
+        self.parts.status_table.entries().fwps()
     }
 
     fn journal(&self) -> &Arc<Journal> {
@@ -340,7 +340,7 @@ impl Node for DataPlane {
     }
 
     fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus> {
-        let chains = self.parts.board.entries().metrics(|(tenant, chain)| filter.passes(tenant, chain));
+        let chains = self.parts.status_table.entries().metrics(|(tenant, chain)| filter.passes(tenant, chain));
         chains.iter().flat_map(ChainSums::series).collect()
     }
 
@@ -354,7 +354,7 @@ impl Node for DataPlane {
         let ports =
             (0..self.parts.ports.len()).map(|index| self.port_status(index)).chain([self.invoke_status()]).collect();
         let latencies = self.latencies();
-        let entries = self.parts.board.entries();
+        let entries = self.parts.status_table.entries();
         let chains = self.chain_statuses(&entries);
         let mut warnings: Vec<String> = self.parts.warnings.iter().chain(&entries.warnings).cloned().collect();
         warnings.extend(entries.bans());
@@ -374,7 +374,7 @@ impl Node for DataPlane {
             chains,
             warnings,
             copied_bytes: of_mmas(|mma| &mma.copied_bytes),
-            dropped_gone: of_mmas(|mma| &mma.dropped_gone),
+            dropped_instance_ended: of_mmas(|mma| &mma.dropped_instance_ended),
             log_lines_lost,
             guest_lines_left_out: self.parts.log.left_out(),
             builds: self.parts.builds.statuses(),

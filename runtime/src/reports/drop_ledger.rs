@@ -110,8 +110,8 @@ impl Counting {
             drops.add(&place, no_slot, moved.dropped_no_slot.value());
             drops.add(&place, "too-long", moved.dropped_too_long.value());
             drops.add(&place, "egress-full", moved.dropped_egress.value());
-            drops.add(&place, "gone", moved.dropped_gone.value());
-            drops.add(&place, "by-function", counters.guest.dropped.value());
+            drops.add(&place, "instance-ended", moved.dropped_instance_ended.value());
+            drops.add(&place, "dropped-by-function", counters.guest.dropped.value());
         }
     }
 }
@@ -287,7 +287,7 @@ mod tests {
         ledger.settle(InstanceId(1));
         assert_eq!(drops(&ledger, "c"), expected);
         second[0].guest.dropped.add(1);
-        assert_eq!(drops(&ledger, "c"), ["0/m by-function 1", "0/m no-slot 15", "1/n egress-full 2"]);
+        assert_eq!(drops(&ledger, "c"), ["0/m dropped-by-function 1", "0/m no-slot 15", "1/n egress-full 2"]);
     }
 
     #[test]
@@ -296,10 +296,10 @@ mod tests {
         let mut ledger = ledger(std::slice::from_ref(&chain));
         let counters = open(&mut ledger, 1, &chain, true);
         counters[0].moved.dropped_no_slot.add(1);
-        counters[0].moved.dropped_gone.add(7);
+        counters[0].moved.dropped_instance_ended.add(7);
         counters[0].moved.dropped_too_long.add(3);
         ledger.settle(InstanceId(1));
-        assert_eq!(drops(&ledger, "c"), ["0/m gone 7", "0/m hold-full 1", "0/m too-long 3"]);
+        assert_eq!(drops(&ledger, "c"), ["0/m hold-full 1", "0/m instance-ended 7", "0/m too-long 3"]);
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl FwpEntry {
             dropped_no_slot: moved.dropped_no_slot.value(),
             dropped_too_long: moved.dropped_too_long.value(),
             dropped_egress: moved.dropped_egress.value(),
-            dropped_gone: moved.dropped_gone.value(),
+            dropped_instance_ended: moved.dropped_instance_ended.value(),
             resumes: guest.resumes.value(),
             preemptions: guest.preemptions.value(),
             cpu_us: guest.cpu_ns.value() / 1000,

@@ -45,14 +45,14 @@ impl Fair {
         }
     }
 
-    pub(super) fn set_weight(&mut self, lot: Sharer, weight: u32) {
-        self.accounts[lot.0 as usize].weight = u64::from(weight.max(1));
+    pub(super) fn set_weight(&mut self, sharer: Sharer, weight: u32) {
+        self.accounts[sharer.0 as usize].weight = u64::from(weight.max(1));
     }
 
     /// Resets a tenant to one that has used nothing and is not runnable.
-    pub(super) fn clear(&mut self, lot: Sharer) {
-        if std::mem::replace(&mut self.accounts[lot.0 as usize], NEWCOMER).queued {
-            self.queue.retain(|Reverse((_, queued))| *queued != lot);
+    pub(super) fn clear(&mut self, sharer: Sharer) {
+        if std::mem::replace(&mut self.accounts[sharer.0 as usize], NEWCOMER).queued {
+            self.queue.retain(|Reverse((_, queued))| *queued != sharer);
         }
     }
 
@@ -63,27 +63,27 @@ impl Fair {
 
     /// Queues a tenant that is runnable, unless it is queued already.
     #[inline]
-    pub(super) fn push(&mut self, lot: Sharer) {
-        let account = &mut self.accounts[lot.0 as usize];
+    pub(super) fn push(&mut self, sharer: Sharer) {
+        let account = &mut self.accounts[sharer.0 as usize];
         if !std::mem::replace(&mut account.queued, true) {
             account.virtual_ns = account.virtual_ns.max(self.virtual_ns.saturating_sub(self.credit_ns));
-            self.queue.push(Reverse((account.virtual_ns, lot)));
+            self.queue.push(Reverse((account.virtual_ns, sharer)));
         }
     }
 
     /// Takes the tenant with the least virtual time.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Sharer> {
-        let Reverse((virtual_ns, lot)) = self.queue.pop()?;
+        let Reverse((virtual_ns, sharer)) = self.queue.pop()?;
         self.virtual_ns = self.virtual_ns.max(virtual_ns);
-        self.accounts[lot.0 as usize].queued = false;
-        Some(lot)
+        self.accounts[sharer.0 as usize].queued = false;
+        Some(sharer)
     }
 
     /// Accounts time for which a tenant has had the core, while it was not queued.
     #[inline]
-    pub(super) fn charge(&mut self, lot: Sharer, cpu_ns: u64) {
-        let account = &mut self.accounts[lot.0 as usize];
+    pub(super) fn charge(&mut self, sharer: Sharer, cpu_ns: u64) {
+        let account = &mut self.accounts[sharer.0 as usize];
         let due_ns = account.rest_ns + cpu_ns;
         account.virtual_ns += due_ns / account.weight;
         account.rest_ns = due_ns % account.weight;
@@ -92,6 +92,6 @@ impl Fair {
     /// Returns the tenant that is next, and then those that may come after it.
     #[inline]
     pub(super) fn upcoming(&self) -> impl Iterator<Item = Sharer> {
-        self.queue.as_slice().iter().map(|Reverse((_, lot))| *lot)
+        self.queue.as_slice().iter().map(|Reverse((_, sharer))| *sharer)
     }
 }

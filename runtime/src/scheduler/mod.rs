@@ -59,7 +59,7 @@ pub struct CpuShare {
     /// The FWP's tenant.
     pub tenant: TenantIndex,
     /// Which of the tenants that have had this number.
-    pub tenure: TenantGeneration,
+    pub generation: TenantGeneration,
     /// The tenant's weight against other tenants of the class; not 0.
     pub weight: u32,
     /// The class of its chain.
@@ -71,7 +71,7 @@ pub struct CpuShare {
 }
 
 impl CpuShare {
-    fn lot(self) -> Sharer {
+    fn sharer(self) -> Sharer {
         Sharer(u32::from(self.tenant.0))
     }
 }
@@ -82,7 +82,7 @@ struct FwpRecord {
     generation: u32,
     state: State,
     class: Class,
-    lot: Sharer,
+    sharer: Sharer,
     /// The FWP has limits of its own.
     is_limited: bool,
     /// When it became runnable.
@@ -109,7 +109,7 @@ const NO_FWP: FwpRecord = FwpRecord {
     generation: 0,
     state: State::Barred,
     class: Class::Throughput,
-    lot: Sharer(0),
+    sharer: Sharer(0),
     is_limited: false,
     woken_ns: 0,
 };
@@ -117,7 +117,7 @@ const NO_FWP: FwpRecord = FwpRecord {
 /// The tenant that has a number, and what it has used, where that is limited.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tenant {
-    tenure: TenantGeneration,
+    generation: TenantGeneration,
     rate: Option<Rate>,
     bucket: Bucket,
     is_throttled: bool,
@@ -153,9 +153,9 @@ impl Level {
     }
 
     /// Forgets what a tenant has used. None of its FWPs is runnable.
-    fn clear(&mut self, lot: Sharer) {
-        self.current = self.current.filter(|current| *current != lot);
-        self.fair.clear(lot);
+    fn clear(&mut self, sharer: Sharer) {
+        self.current = self.current.filter(|current| *current != sharer);
+        self.fair.clear(sharer);
     }
 }
 
@@ -185,7 +185,7 @@ pub enum After {
 pub struct Scheduler {
     levels: [Level; CLASSES],
     /// By index among the node's FWPs.
-    seats: Box<[FwpRecord]>,
+    records: Box<[FwpRecord]>,
     links: RingLinks,
     /// By index; used for FWPs that have limits.
     spendings: Box<[Spending]>,
@@ -203,7 +203,7 @@ impl Scheduler {
     pub fn new(fwps_max: usize, tenants_max: usize, quantum_ns: u64) -> Self {
         Self {
             levels: std::array::from_fn(|_| Level::new(tenants_max, quantum_ns)),
-            seats: vec![NO_FWP; fwps_max].into(),
+            records: vec![NO_FWP; fwps_max].into(),
             links: RingLinks::new(fwps_max),
             spendings: vec![Spending::default(); fwps_max].into(),
             tenants: vec![Tenant::default(); tenants_max].into(),
@@ -215,21 +215,21 @@ impl Scheduler {
     /// Adds an FWP, which waits for input. The tenant's weight and rate become those of `share`. The tenant's usage stays counted while its
     /// FWPs come and go; the usage of an earlier tenant with the same number is dropped.
     pub fn adopt(&mut self, id: FwpId, share: CpuShare, now_ns: u64) {
-        let (lot, index) = (share.lot(), id.index as usize);
-        if self.tenants[lot.0 as usize].tenure != share.tenure {
-            self.levels.iter_mut().for_each(|level| level.clear(lot));
-            self.held.retain(|Reverse((_, held))| *held != Held::Tenant(lot));
+        let (sharer, index) = (share.sharer(), id.index as usize);
+        if self.tenants[sharer.0 as usize].generation != share.generation {
+            self.levels.iter_mut().for_each(|level| level.clear(sharer));
+            self.held.retain(|Reverse((_, held))| *held != Held::Tenant(sharer));
             let bucket = share.tenant_rate.map_or_else(Bucket::default, |rate| Bucket::full(rate, now_ns));
-            self.tenants[lot.0 as usize] = Tenant { tenure: share.tenure, bucket, ..Tenant::default() };
+            self.tenants[sharer.0 as usize] = Tenant { generation: share.generation, bucket, ..Tenant::default() };
         }
-        self.levels[share.class as usize].fair.set_weight(lot, share.weight);
-        self.tenants[lot.0 as usize].rate = share.tenant_rate;
+        self.levels[share.class as usize].fair.set_weight(sharer, share.weight);
+        self.tenants[sharer.0 as usize].rate = share.tenant_rate;
         self.spendings[index] = Spending::new(share.budget, now_ns);
-        self.seats[index] = FwpRecord {
+        self.records[index] = FwpRecord {
             generation: id.generation,
             state: State::Resting,
             class: share.class,
-            lot,
+            sharer,
             is_limited: !share.budget.is_unlimited(),
             woken_ns: 0,
         };
@@ -237,24 +237,24 @@ impl Scheduler {
 
     /// Removes an FWP, in whatever state it is.
     pub fn forget(&mut self, id: FwpId) {
-        let Some(FwpRecord { state, class, lot, .. }) = self.seat(id).copied() else { return };
+        let Some(FwpRecord { state, class, sharer, .. }) = self.record(id).copied() else { return };
         match state {
-            State::Queued => self.levels[class as usize].rings[lot.0 as usize].remove(&mut self.links, id.index),
+            State::Queued => self.levels[class as usize].rings[sharer.0 as usize].remove(&mut self.links, id.index),
             State::Throttled | State::ThrottledQueued => self.held.retain(|Reverse((_, held))| *held != Held::Fwp(id)),
             State::Barred | State::Resting | State::Running => {}
         }
-        self.seats[id.index as usize].state = State::Barred;
+        self.records[id.index as usize].state = State::Barred;
     }
 
     /// Marks an FWP as runnable. Does nothing if it is runnable already, has the core, or is not known.
     #[inline]
     pub fn wake(&mut self, id: FwpId, now_ns: u64) {
         // A notification for an earlier FWP of this index must not count for its successor.
-        match self.seat(id).map(|seat| seat.state) {
+        match self.record(id).map(|record| record.state) {
             Some(State::Resting) => self.enqueue(id.index, now_ns),
             Some(State::Throttled) => {
-                let seat = &mut self.seats[id.index as usize];
-                (seat.state, seat.woken_ns) = (State::ThrottledQueued, now_ns);
+                let record = &mut self.records[id.index as usize];
+                (record.state, record.woken_ns) = (State::ThrottledQueued, now_ns);
             }
             _ => {}
         }
@@ -276,25 +276,25 @@ impl Scheduler {
             released += 1;
             match held {
                 Held::Fwp(id) => self.release_fwp(id),
-                Held::Tenant(lot) => self.release_tenant(lot),
+                Held::Tenant(sharer) => self.release_tenant(sharer),
             }
         }
         released
     }
 
     fn release_fwp(&mut self, id: FwpId) {
-        match self.seat(id).map(|seat| (seat.state, seat.woken_ns)) {
-            Some((State::Throttled, _)) => self.seats[id.index as usize].state = State::Resting,
+        match self.record(id).map(|record| (record.state, record.woken_ns)) {
+            Some((State::Throttled, _)) => self.records[id.index as usize].state = State::Resting,
             Some((State::ThrottledQueued, woken_ns)) => self.enqueue(id.index, woken_ns),
             _ => {}
         }
     }
 
-    fn release_tenant(&mut self, lot: Sharer) {
-        self.tenants[lot.0 as usize].is_throttled = false;
+    fn release_tenant(&mut self, sharer: Sharer) {
+        self.tenants[sharer.0 as usize].is_throttled = false;
         for level in &mut self.levels {
-            if !level.rings[lot.0 as usize].is_empty() {
-                level.fair.push(lot);
+            if !level.rings[sharer.0 as usize].is_empty() {
+                level.fair.push(sharer);
             }
         }
     }
@@ -306,32 +306,32 @@ impl Scheduler {
         loop {
             let class = self.class()?;
             let level = &mut self.levels[class];
-            let lot = match level.current {
-                Some(lot) => lot,
+            let sharer = match level.current {
+                Some(sharer) => sharer,
                 None => {
                     level.slice_ns = 0;
                     *level.current.insert(level.fair.pop()?)
                 }
             };
-            let is_throttled = self.tenants[lot.0 as usize].is_throttled;
-            let first = if is_throttled { None } else { level.rings[lot.0 as usize].pop(&mut self.links) };
+            let is_throttled = self.tenants[sharer.0 as usize].is_throttled;
+            let first = if is_throttled { None } else { level.rings[sharer.0 as usize].pop(&mut self.links) };
             let Some(index) = first else {
                 // All of its FWPs have been removed meanwhile, or it was throttled for what it used in another class.
                 level.current = None;
                 continue;
             };
-            let seat = &mut self.seats[index as usize];
-            seat.state = State::Running;
-            return Some(Chosen { id: FwpId { index, generation: seat.generation }, woken_ns: seat.woken_ns });
+            let record = &mut self.records[index as usize];
+            record.state = State::Running;
+            return Some(Chosen { id: FwpId { index, generation: record.generation }, woken_ns: record.woken_ns });
         }
     }
 
     /// Gives the core to an FWP that waits for input, if no FWP is runnable. Returns whether it did; the FWP is then to be charged like a
     /// chosen one.
     pub fn claim(&mut self, id: FwpId) -> bool {
-        let rests = self.is_idle() && self.seat(id).is_some_and(|seat| seat.state == State::Resting);
+        let rests = self.is_idle() && self.record(id).is_some_and(|record| record.state == State::Resting);
         if rests {
-            self.seats[id.index as usize].state = State::Running;
+            self.records[id.index as usize].state = State::Running;
         }
         rests
     }
@@ -340,10 +340,10 @@ impl Scheduler {
     /// exceeded if the FWP is to be ended for that; it will not be chosen again then.
     #[inline]
     pub fn charge(&mut self, id: FwpId, cpu_ns: u64, now_ns: u64, after: After) -> Option<Overrun> {
-        let FwpRecord { class, lot, is_limited, .. } = self.seats[id.index as usize];
+        let FwpRecord { class, sharer, is_limited, .. } = self.records[id.index as usize];
         self.charge_classes(class as usize, cpu_ns);
         let level = &mut self.levels[class as usize];
-        level.fair.charge(lot, cpu_ns);
+        level.fair.charge(sharer, cpu_ns);
         level.slice_ns += cpu_ns;
         let verdict = match after {
             After::Over => Verdict::Within,
@@ -351,15 +351,15 @@ impl Scheduler {
             After::Preempted => self.spendings[id.index as usize].spend(cpu_ns, now_ns, Batch::UnderWay),
             After::Waits | After::HasInput => self.spendings[id.index as usize].spend(cpu_ns, now_ns, Batch::Done),
         };
-        self.charge_tenant(lot, cpu_ns, now_ns);
+        self.charge_tenant(sharer, cpu_ns, now_ns);
         let overrun = self.settle(id, now_ns, after, verdict);
-        let is_throttled = self.tenants[lot.0 as usize].is_throttled;
+        let is_throttled = self.tenants[sharer.0 as usize].is_throttled;
         let level = &mut self.levels[class as usize];
-        if is_throttled || level.rings[lot.0 as usize].is_empty() {
+        if is_throttled || level.rings[sharer.0 as usize].is_empty() {
             level.current = None;
         } else if level.slice_ns >= self.quantum_ns {
             level.current = None;
-            level.fair.push(lot);
+            level.fair.push(sharer);
         }
         overrun
     }
@@ -367,35 +367,35 @@ impl Scheduler {
     /// Moves the FWP that had the core to its next state.
     #[inline]
     fn settle(&mut self, id: FwpId, now_ns: u64, after: After, verdict: Verdict) -> Option<Overrun> {
-        let seat = &mut self.seats[id.index as usize];
-        if seat.state != State::Running {
+        let record = &mut self.records[id.index as usize];
+        if record.state != State::Running {
             return None;
         }
-        seat.woken_ns = now_ns;
+        record.woken_ns = now_ns;
         match (verdict, after) {
             (Verdict::Overrun(overrun), _) => {
-                seat.state = State::Barred;
+                record.state = State::Barred;
                 return Some(overrun);
             }
-            (_, After::Over) => seat.state = State::Barred,
+            (_, After::Over) => record.state = State::Barred,
             (Verdict::Throttled { until_ns }, _) => {
-                seat.state = if after == After::Waits { State::Throttled } else { State::ThrottledQueued };
+                record.state = if after == After::Waits { State::Throttled } else { State::ThrottledQueued };
                 self.held.push(Reverse((until_ns, Held::Fwp(id))));
             }
-            (Verdict::Within, After::Waits) => seat.state = State::Resting,
+            (Verdict::Within, After::Waits) => record.state = State::Resting,
             (Verdict::Within, After::HasInput | After::Preempted) => self.enqueue(id.index, now_ns),
         }
         None
     }
 
     #[inline]
-    fn charge_tenant(&mut self, lot: Sharer, cpu_ns: u64, now_ns: u64) {
-        let tenant = &mut self.tenants[lot.0 as usize];
+    fn charge_tenant(&mut self, sharer: Sharer, cpu_ns: u64, now_ns: u64) {
+        let tenant = &mut self.tenants[sharer.0 as usize];
         if let Some(rate) = tenant.rate
             && let Some(until_ns) = tenant.bucket.take(rate, cpu_ns, now_ns)
             && !std::mem::replace(&mut tenant.is_throttled, true)
         {
-            self.held.push(Reverse((until_ns, Held::Tenant(lot))));
+            self.held.push(Reverse((until_ns, Held::Tenant(sharer))));
         }
     }
 
@@ -412,8 +412,8 @@ impl Scheduler {
     pub fn upcoming(&self) -> impl Iterator<Item = u32> {
         let class = self.levels.iter().find(|level| !level.is_empty());
         class.into_iter().flat_map(|level| {
-            let current = level.current.map(|lot| &level.rings[lot.0 as usize]);
-            let first = level.fair.upcoming().filter_map(|lot| level.rings[lot.0 as usize].first());
+            let current = level.current.map(|sharer| &level.rings[sharer.0 as usize]);
+            let first = level.fair.upcoming().filter_map(|sharer| level.rings[sharer.0 as usize].first());
             current.into_iter().flat_map(|ring| ring.iter(&self.links)).chain(first)
         })
     }
@@ -421,12 +421,12 @@ impl Scheduler {
     /// Prefetches the record of an FWP.
     #[inline]
     pub(crate) fn prefetch(&self, id: FwpId) {
-        prefetch::to_write(self.seats.as_ptr().wrapping_add(id.index as usize));
+        prefetch::to_write(self.records.as_ptr().wrapping_add(id.index as usize));
     }
 
     #[inline]
-    fn seat(&self, id: FwpId) -> Option<&FwpRecord> {
-        self.seats.get(id.index as usize).filter(|seat| seat.generation == id.generation)
+    fn record(&self, id: FwpId) -> Option<&FwpRecord> {
+        self.records.get(id.index as usize).filter(|record| record.generation == id.generation)
     }
 
     /// Returns the class that is to have the core: one that is owed a quantum, or else the highest that is runnable.
@@ -452,13 +452,13 @@ impl Scheduler {
 
     #[inline]
     fn enqueue(&mut self, index: u32, since_ns: u64) {
-        let seat = &mut self.seats[index as usize];
-        seat.state = State::Queued;
-        seat.woken_ns = since_ns;
-        let (lot, level) = (seat.lot, &mut self.levels[seat.class as usize]);
-        level.rings[lot.0 as usize].push(&mut self.links, index);
-        if level.current != Some(lot) && !self.tenants[lot.0 as usize].is_throttled {
-            level.fair.push(lot);
+        let record = &mut self.records[index as usize];
+        record.state = State::Queued;
+        record.woken_ns = since_ns;
+        let (sharer, level) = (record.sharer, &mut self.levels[record.class as usize]);
+        level.rings[sharer.0 as usize].push(&mut self.links, index);
+        if level.current != Some(sharer) && !self.tenants[sharer.0 as usize].is_throttled {
+            level.fair.push(sharer);
         }
     }
 }

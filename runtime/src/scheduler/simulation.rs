@@ -86,7 +86,7 @@ impl Simulation {
                 id: FwpId { index, generation: rng.u32(..) },
                 share: CpuShare {
                     tenant: TenantIndex(tenant),
-                    tenure: TenantGeneration(0),
+                    generation: TenantGeneration(0),
                     weight,
                     class,
                     budget,

@@ -25,7 +25,7 @@ fn with_runnable(shares: &[CpuShare]) -> Scheduler {
 fn share(tenant: u16, class: Class) -> CpuShare {
     CpuShare {
         tenant: TenantIndex(tenant),
-        tenure: TenantGeneration(0),
+        generation: TenantGeneration(0),
         weight: 1,
         class,
         budget: Budget::default(),
@@ -229,11 +229,11 @@ fn batches_up_to_their_limit_are_never_ended_however_they_are_interrupted() {
 
 /// Returns a scheduler in which two tenants always want the core and the first has used `debt_ns` too much. Its FWP was then removed, and
 /// another one was added with this generation of the tenant.
-fn after_debt(debt_ns: u64, tenure: TenantGeneration) -> Scheduler {
+fn after_debt(debt_ns: u64, generation: TenantGeneration) -> Scheduler {
     let mut scheduler = with_runnable(&[share(0, Class::Latency), share(1, Class::Latency)]);
     assert_eq!(turns(&mut scheduler, 1, debt_ns), [0]);
     scheduler.forget(id(0));
-    scheduler.adopt(id(2), CpuShare { tenure, ..share(0, Class::Latency) }, 0);
+    scheduler.adopt(id(2), CpuShare { generation, ..share(0, Class::Latency) }, 0);
     scheduler.wake(id(2), 0);
     scheduler
 }
@@ -258,15 +258,15 @@ fn a_later_tenant_with_the_same_number_has_no_debt() {
 fn a_tenant_stays_throttled_without_fwps_and_a_later_tenant_with_its_number_is_not() {
     let tenant_rate = Some(Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle });
     let limited = CpuShare { tenant_rate, ..share(0, Class::Latency) };
-    for (tenure, chosen) in [(TenantGeneration(0), None), (TenantGeneration(1), Some(id(1)))] {
+    for (generation, chosen) in [(TenantGeneration(0), None), (TenantGeneration(1), Some(id(1)))] {
         let mut scheduler = with_runnable(&[limited]);
         assert!(scheduler.choose().is_some());
         assert_eq!(scheduler.charge(id(0), 200_000, 0, After::Preempted), None);
         scheduler.forget(id(0));
         let until_ns = scheduler.held_until_ns().expect("the tenant is throttled");
-        scheduler.adopt(id(1), CpuShare { tenure, ..limited }, 0);
+        scheduler.adopt(id(1), CpuShare { generation, ..limited }, 0);
         scheduler.wake(id(1), 0);
-        assert_eq!(scheduler.choose().map(|chosen| chosen.id), chosen, "{tenure:?}");
+        assert_eq!(scheduler.choose().map(|chosen| chosen.id), chosen, "{generation:?}");
         assert_eq!(scheduler.held_until_ns(), chosen.is_none().then_some(until_ns));
         if chosen.is_some() {
             // It has not used any of its burst either.
@@ -285,7 +285,7 @@ fn a_reused_tenant_number_is_queued_once_although_its_last_fwps_were_runnable() 
         let mut scheduler = with_runnable(&[0, 0, 1].map(|tenant| share(tenant, Class::Latency)));
         assert_eq!(turns(&mut scheduler, 1, if slices == 0 { 10 } else { QUANTUM_NS }), [0]);
         (0..2).for_each(|index| scheduler.forget(id(index)));
-        scheduler.adopt(id(3), CpuShare { tenure: TenantGeneration(1), ..share(0, Class::Latency) }, 0);
+        scheduler.adopt(id(3), CpuShare { generation: TenantGeneration(1), ..share(0, Class::Latency) }, 0);
         let mut order = Vec::new();
         scheduler.wake(id(3), 0);
         while let Some(chosen) = scheduler.choose() {

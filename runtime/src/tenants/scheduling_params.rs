@@ -25,19 +25,19 @@ pub struct SchedulingParams {
 impl Default for SchedulingParams {
     /// Returns the parameters of a tenant that is alone.
     fn default() -> Self {
-        let seat =
-            TenantSlot { index: TenantIndex(0), tenure: TenantGeneration::default(), grant: CpuGrant::default() };
-        Self::new(&Arc::new(seat), &Scheduling::default(), Arc::new(ChainMeters::new(1)))
+        let slot =
+            TenantSlot { index: TenantIndex(0), generation: TenantGeneration::default(), grant: CpuGrant::default() };
+        Self::new(&Arc::new(slot), &Scheduling::default(), Arc::new(ChainMeters::new(1)))
     }
 }
 
 impl SchedulingParams {
-    fn new(seat: &Arc<TenantSlot>, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Self {
-        let TenantSlot { index, tenure, grant } = **seat;
+    fn new(slot: &Arc<TenantSlot>, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Self {
+        let TenantSlot { index, generation, grant } = **slot;
         let Scheduling { class, cpu_per_batch_us, cpu_per_second_ms, over_budget } = *scheduling;
         let share = CpuShare {
             tenant: index,
-            tenure,
+            generation,
             weight: grant.weight,
             // A chain that was stored under a higher grant gets what is granted now.
             class: class.max(grant.class_max),
@@ -48,7 +48,7 @@ impl SchedulingParams {
             tenant_rate: grant.cpu_per_second_ms.map(|ms| rate(ms, OverBudget::Throttle)),
         };
         let meter = Arc::clone(meters.on_worker(0));
-        Self { share, meters, meter, _seat: Arc::clone(seat) }
+        Self { share, meters, meter, _seat: Arc::clone(slot) }
     }
 
     /// Returns the same for an FWP on this worker, by the worker's position in the core plan.
@@ -107,13 +107,13 @@ impl CpuGrants {
 #[derive(Debug)]
 struct TenantSlot {
     index: TenantIndex,
-    tenure: TenantGeneration,
+    generation: TenantGeneration,
     grant: CpuGrant,
 }
 
 /// A number, and the tenant that has it or had it last.
 struct Assigned {
-    seat: Arc<TenantSlot>,
+    slot: Arc<TenantSlot>,
     /// When terms were last requested for it, as a count of requests.
     asked: u64,
 }
@@ -126,7 +126,7 @@ struct Assigned {
 pub struct Tenants {
     grants: CpuGrants,
     /// Their numbers are all those below the count of entries.
-    seats: HashMap<TenantName, Assigned>,
+    slots: HashMap<TenantName, Assigned>,
     asked: u64,
 }
 
@@ -134,7 +134,7 @@ impl Tenants {
     /// Creates an empty registry.
     #[must_use]
     pub fn new(grants: CpuGrants) -> Self {
-        Self { grants, seats: HashMap::new(), asked: 0 }
+        Self { grants, slots: HashMap::new(), asked: 0 }
     }
 
     /// Returns the operator's grant to a tenant.
@@ -151,26 +151,26 @@ impl Tenants {
         meters: Arc<ChainMeters>,
     ) -> Option<SchedulingParams> {
         self.asked += 1;
-        if !self.seats.contains_key(tenant) {
-            let (index, tenure) = self.vacate()?;
-            let seat = Arc::new(TenantSlot { index, tenure, grant: self.grants.of(tenant) });
-            self.seats.insert(tenant.clone(), Assigned { seat, asked: 0 });
+        if !self.slots.contains_key(tenant) {
+            let (index, generation) = self.vacate()?;
+            let slot = Arc::new(TenantSlot { index, generation, grant: self.grants.of(tenant) });
+            self.slots.insert(tenant.clone(), Assigned { slot, asked: 0 });
         }
-        let assigned = self.seats.get_mut(tenant)?;
+        let assigned = self.slots.get_mut(tenant)?;
         assigned.asked = self.asked;
-        Some(SchedulingParams::new(&assigned.seat, scheduling, meters))
+        Some(SchedulingParams::new(&assigned.slot, scheduling, meters))
     }
 
     /// Returns a number that is free: never used, or of the tenant that has been gone for longest.
     fn vacate(&mut self) -> Option<(TenantIndex, TenantGeneration)> {
-        if self.seats.len() < TENANTS_MAX {
-            return Some((TenantIndex(self.seats.len() as u16), TenantGeneration::default()));
+        if self.slots.len() < TENANTS_MAX {
+            return Some((TenantIndex(self.slots.len() as u16), TenantGeneration::default()));
         }
-        let is_gone = |(_, assigned): &(&TenantName, &Assigned)| Arc::strong_count(&assigned.seat) == 1;
-        let (gone, _) = self.seats.iter().filter(is_gone).min_by_key(|(_, assigned)| assigned.asked)?;
+        let is_gone = |(_, assigned): &(&TenantName, &Assigned)| Arc::strong_count(&assigned.slot) == 1;
+        let (gone, _) = self.slots.iter().filter(is_gone).min_by_key(|(_, assigned)| assigned.asked)?;
         let gone = gone.clone();
-        let TenantSlot { index, tenure, .. } = *self.seats.remove(&gone)?.seat;
-        Some((index, TenantGeneration(tenure.0.wrapping_add(1))))
+        let TenantSlot { index, generation, .. } = *self.slots.remove(&gone)?.slot;
+        Some((index, TenantGeneration(generation.0.wrapping_add(1))))
     }
 }
 
@@ -228,16 +228,16 @@ mod tests {
     }
 
     fn known(terms: &SchedulingParams) -> (TenantIndex, TenantGeneration) {
-        (terms.share.tenant, terms.share.tenure)
+        (terms.share.tenant, terms.share.generation)
     }
 
     #[test]
     fn a_number_goes_to_another_tenant_only_when_it_is_unused_and_with_a_new_generation() {
         let (mut tenants, mut held) = full();
         assert!(terms(&mut tenants, TENANTS_MAX).is_none());
-        let (index, TenantGeneration(tenure)) = known(&held.remove(17));
+        let (index, TenantGeneration(generation)) = known(&held.remove(17));
         let next = terms(&mut tenants, TENANTS_MAX).unwrap();
-        assert_eq!(known(&next), (index, TenantGeneration(tenure + 1)));
+        assert_eq!(known(&next), (index, TenantGeneration(generation + 1)));
         assert!(terms(&mut tenants, TENANTS_MAX + 1).is_none());
     }
 

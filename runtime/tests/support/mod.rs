@@ -132,7 +132,7 @@ impl Bench {
     pub(crate) fn launch_from(&mut self, template: &Template, memory: MemoryAccounts) -> Result<Fwp, EndReason> {
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let activation = self.activation.take();
-        let berth = NewFwpSite {
+        let site = NewFwpSite {
             id: ID,
             worker: WorkerIndex(0),
             wiring,
@@ -146,7 +146,7 @@ impl Bench {
             between: &mut || {},
         };
         let log = self.log.log(origin());
-        let (fwp, endpoint) = Fwp::prepare(template, berth, log)?;
+        let (fwp, endpoint) = Fwp::prepare(template, site, log)?;
         self.commands.send(MmaCommand::Attach(endpoint)).unwrap();
         self.mma.poll();
         Ok(fwp)

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use pinion_sdk::{Batch, Function, Held, InitError, KeepAlive, Shelf, clock};
+use pinion_sdk::{Batch, Function, Held, InitError, KeepAlive, Slots, clock};
 
 /// Packets that can be held at once; a node drops further ones.
 const SLOTS: usize = 1024;
@@ -47,10 +47,10 @@ impl Function for Delay {
         self.under_way.front().map(|(due_ns, _)| *due_ns)
     }
 
-    fn expire(&mut self, shelf: Shelf<'_>) {
+    fn expire(&mut self, slots: Slots<'_>) {
         let now_ns = clock::now_ns();
         while let Some((_, held)) = self.under_way.pop_front_if(|(due_ns, _)| *due_ns <= now_ns) {
-            shelf.take(held).send();
+            slots.take(held).send();
         }
     }
 }

@@ -6,7 +6,7 @@ mod network;
 
 use firewall::{Denial, Firewall};
 use network::{ACK, FIN, Frame, RST, SYN, echo, tcp, udp};
-use pinion_sdk::Heading;
+use pinion_sdk::Direction;
 use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
 
 const S_NS: u64 = 1_000_000_000;
@@ -413,17 +413,18 @@ fn without_a_configured_side_sources_are_believed_and_a_second_port_is_warned_ab
 #[test]
 fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
     let mut guarded = Guarded::by(POLICY);
-    let mut pass = |heading, frame: &Frame| guarded.harness.deliver_heading(heading, 0, &[frame]).remove(0).outcome;
-    assert_eq!(pass(Heading::Backward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Dropped);
-    assert_eq!(pass(Heading::Forward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Dropped);
-    assert_eq!(pass(Heading::Forward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Sent);
-    assert_eq!(pass(Heading::Backward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Sent);
+    let mut pass =
+        |direction, frame: &Frame| guarded.harness.deliver_direction(direction, 0, &[frame]).remove(0).outcome;
+    assert_eq!(pass(Direction::Backward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Dropped);
+    assert_eq!(pass(Direction::Forward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Dropped);
+    assert_eq!(pass(Direction::Forward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Sent);
+    assert_eq!(pass(Direction::Backward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Sent);
     assert_eq!(guarded.denied(Denial::Spoofed), 2);
     // A router behind it also has an inside address, and its error comes back.
     let error = network::error("10.0.0.254", CLIENT, &udp(CLIENT, 5000, SERVER, 53));
-    let told = guarded.harness.deliver_reply(Heading::Backward, 0, &[&error]).remove(0).outcome;
+    let told = guarded.harness.deliver_reply(Direction::Backward, 0, &[&error]).remove(0).outcome;
     assert_eq!(told, Outcome::Sent);
-    let forged = guarded.harness.deliver_heading(Heading::Backward, 1, &[&error]).remove(0).outcome;
+    let forged = guarded.harness.deliver_direction(Direction::Backward, 1, &[&error]).remove(0).outcome;
     assert_eq!(forged, Outcome::Dropped);
 }
 

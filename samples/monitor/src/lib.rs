@@ -11,7 +11,7 @@ use config::Config;
 use flows::{Amount, Flows, Usage};
 use pinion_sdk::headers::{FlowKey, ICMP, ICMPV6, TCP, UDP};
 use pinion_sdk::metrics::{Counter, Gauge, NamedGauge};
-use pinion_sdk::{Batch, Function, InitError, Shelf, clock, info};
+use pinion_sdk::{Batch, Function, InitError, Slots, clock, info};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -87,7 +87,7 @@ impl Function for Monitor {
         self.since_ns.or(self.shown_ns).map(|since_ns| since_ns + self.config.every_s * SECOND_NS)
     }
 
-    fn expire(&mut self, _shelf: Shelf<'_>) {
+    fn expire(&mut self, _slots: Slots<'_>) {
         let now_ns = clock::now_ns();
         self.top.iter().for_each(NamedGauge::clear);
         let Some(since_ns) = self.since_ns.take() else {

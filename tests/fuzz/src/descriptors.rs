@@ -508,7 +508,8 @@ impl Siege {
 /// Returns the frames that were counted as dropped on an FWP's account.
 fn refused_by(counters: &FwpCounters) -> u64 {
     let moved = &counters.moved;
-    let reasons = [&moved.dropped_no_slot, &moved.dropped_too_long, &moved.dropped_egress, &moved.dropped_gone];
+    let reasons =
+        [&moved.dropped_no_slot, &moved.dropped_too_long, &moved.dropped_egress, &moved.dropped_instance_ended];
     reasons.iter().map(|reason| reason.value()).sum()
 }
 

@@ -106,10 +106,10 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Preemptions", or_dash(meter.map(|meter| meter.preemptions))),
         ("Activations", or_dash(meter.map(|meter| meter.activations))),
         ("Copied", or_dash(meter.map(|meter| format!("{} bytes", meter.copied_bytes)))),
-        ("Turn wait", or_dash(meter.map(|meter| wait(&meter.run_queue_wait)))),
+        ("Run-queue wait", or_dash(meter.map(|meter| wait(&meter.run_queue_wait)))),
         ("Last failure", or_dash(status.and_then(|status| status.last_failure.as_ref()))),
         ("Dropped", or_dash(meter.map(|meter| meter.dropped))),
-        ("Of these", names(drops)),
+        ("Of which", names(drops)),
     ])
 }
 
@@ -195,11 +195,11 @@ fn describe_fwp(fwp: &FwpStatus) -> String {
         ("Dropped, no free slot", counters.dropped_no_slot.to_string()),
         ("Dropped, too long", counters.dropped_too_long.to_string()),
         ("Dropped at egress", counters.dropped_egress.to_string()),
-        ("Dropped, next gone", counters.dropped_gone.to_string()),
+        ("Dropped, next ended", counters.dropped_instance_ended.to_string()),
         ("Activations", counters.activations.to_string()),
         ("Resumes", counters.resumes.to_string()),
         ("Preemptions", counters.preemptions.to_string()),
         ("CPU time", format!("{} us", counters.cpu_us)),
-        ("Turn wait", format!("{} us: {}", counters.wait_us, wait(&fwp.run_queue_wait))),
+        ("Run-queue wait", format!("{} us: {}", counters.wait_us, wait(&fwp.run_queue_wait))),
     ])
 }

@@ -26,7 +26,7 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
                 format!("version {}, version {} in effect", report.desired_version, node.followed_version),
             ),
             ("Copied", format!("{} bytes", node.copied_bytes)),
-            ("Dropped, FWP gone", node.dropped_gone.to_string()),
+            ("Dropped, FWP ended", node.dropped_instance_ended.to_string()),
             ("Log lines lost", node.log_lines_lost.to_string()),
             ("Log lines omitted", node.guest_lines_left_out.to_string()),
         ]),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::headers::{FiveTuple, Vlan};
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 use pinion_mma::upcoming::Next;
 use std::net::Ipv4Addr;
 
@@ -235,8 +235,8 @@ fn if_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_re
     let way_back = Some(WayBack { last: entry(20), from: PortSet::of([wan]).unwrap() });
     let cases: [(&[(TcpEvent, PortIndex)], State); 6] = [
         (&[], Bound),
-        (&[(Closes, LAN), (Closes, LAN)], HalfClosed(Heading::Forth)),
-        (&[(Closes, wan)], HalfClosed(Heading::Back)),
+        (&[(Closes, LAN), (Closes, LAN)], HalfClosed(Direction::Forth)),
+        (&[(Closes, wan)], HalfClosed(Direction::Back)),
         (&[(Closes, LAN), (Closes, wan)], Closed),
         (&[(Closes, wan), (Closes, LAN), (Closes, wan)], Closed),
         (&[(Closes, LAN), (Resets, wan)], Reset),

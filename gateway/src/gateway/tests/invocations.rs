@@ -4,7 +4,7 @@ use super::*;
 use crate::id::FunctionRef;
 use crate::invoke::{Failure, Refused};
 use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_TOKEN_AT};
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 
 const TIMEOUT_NS: u64 = 3_600_000_000_000;
 /// Longer than a call may wait after its instance was forgotten, plus the time between checks.
@@ -13,7 +13,7 @@ const ABANDONED_NS: u64 = 60_000_000;
 type Answers = Vec<(u64, Result<Vec<u8>, Failure>)>;
 
 fn function(chain: u32) -> FunctionRef {
-    FunctionRef { chain: ChainIndex(chain), tenure: ChainGeneration(0) }
+    FunctionRef { chain: ChainIndex(chain), generation: ChainGeneration(0) }
 }
 
 fn taken_for_all(instance: u64) -> Event {
@@ -151,7 +151,7 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
             Vec::new(),
             &[ChainSettings {
                 chain: ChainIndex(0),
-                tenure: ChainGeneration(0),
+                generation: ChainGeneration(0),
                 idle_timeout_ns: 1 << 40,
                 back: PortSet::EMPTY,
             }],
@@ -187,11 +187,11 @@ fn a_chain_that_does_not_exist_or_whose_index_was_reused_is_not_invoked() {
     let mut rig = Rig::invokable(4);
     rig.ready(0, 10);
     rig.invoke(0, 2, 1, b"");
-    let former = FunctionRef { tenure: ChainGeneration(9), ..function(0) };
+    let former = FunctionRef { generation: ChainGeneration(9), ..function(0) };
     rig.dispatchers[0].stage(former, 2, TIMEOUT_NS, b"").unwrap();
     rig.dispatchers[0].submit();
     rig.poll();
-    assert_eq!(rig.answers(0), [(1, Err(Failure::NotInForce)), (2, Err(Failure::NotInForce))]);
+    assert_eq!(rig.answers(0), [(1, Err(Failure::ChainUnavailable)), (2, Err(Failure::ChainUnavailable))]);
     assert_eq!(rig.targets(), []);
 }
 

@@ -1,4 +1,4 @@
-//! Where rules direct frames: when rules change, when their chains are not in force, and in VLANs.
+//! Where rules direct frames: when rules change, when their chains are unavailable, and in VLANs.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn clients_keep_their_instances_when_the_rules_change_but_still_lead_them_there(
 }
 
 #[test]
-fn traffic_of_a_rule_whose_chain_is_not_in_force_is_dropped_and_not_left_to_the_next_rule() {
+fn traffic_of_a_rule_whose_chain_is_unavailable_is_dropped_and_not_left_to_the_next_rule() {
     let mut rig = Rig::with_policy(Policy::PerClient);
     rig.ready(0, 10);
     let second = Match { source: Some(IpAddr::V4(client(2)).into()), ..Match::default() };
@@ -31,7 +31,7 @@ fn traffic_of_a_rule_whose_chain_is_not_in_force_is_dropped_and_not_left_to_the_
     rig.set_rules(vec![rule(Policy::PerClient, 0), guarded]);
     rig.send_and_poll(&[ping(1, 1), ping(2, 1), ping(2, 2)]);
     assert_eq!(rig.targets(), [10]);
-    assert_eq!((rig.drops(DropReason::ChainNotInForce), rig.drops(DropReason::NoRule)), (2, 0));
+    assert_eq!((rig.drops(DropReason::ChainUnavailable), rig.drops(DropReason::NoRule)), (2, 0));
     assert_eq!(rig.events().len(), 1);
     // Its chain is in force again.
     rig.ready(0, 11);

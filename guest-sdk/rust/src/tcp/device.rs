@@ -6,12 +6,12 @@ use smoltcp::time::Instant;
 use super::MTU_BYTES;
 use super::link::Link;
 use super::sequence::Sent;
-use crate::{Packet, Shelf};
+use crate::{Packet, Slots};
 
 /// The device of one connection, for the duration of one poll.
 pub(super) struct Wire<'a> {
     /// `None` if all sent packets are discarded.
-    shelf: Option<Shelf<'a>>,
+    slots: Option<Slots<'a>>,
     link: Link,
     sent: &'a mut Sent,
     /// The received packet, until it is taken.
@@ -20,13 +20,13 @@ pub(super) struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     /// Makes a device without a received packet; `sent` records what is sent.
-    pub(super) fn new(shelf: Option<Shelf<'a>>, link: Link, sent: &'a mut Sent) -> Self {
-        Self { shelf, link, sent, received: None }
+    pub(super) fn new(slots: Option<Slots<'a>>, link: Link, sent: &'a mut Sent) -> Self {
+        Self { slots, link, sent, received: None }
     }
 
     /// Makes a device with a received IP packet.
-    pub(super) fn with(shelf: Option<Shelf<'a>>, link: Link, sent: &'a mut Sent, received: &'a [u8]) -> Self {
-        Self { shelf, link, sent, received: Some(received) }
+    pub(super) fn with(slots: Option<Slots<'a>>, link: Link, sent: &'a mut Sent, received: &'a [u8]) -> Self {
+        Self { slots, link, sent, received: Some(received) }
     }
 }
 
@@ -55,13 +55,13 @@ impl Device for Wire<'_> {
 
     fn receive(&mut self, _now: Instant) -> Option<(Received<'_>, Answer<'_>)> {
         let received = self.received.take()?;
-        let packet = self.shelf.and_then(|shelf| shelf.make(&[]));
+        let packet = self.slots.and_then(|slots| slots.make(&[]));
         Some((Received(received), Answer { packet, link: &self.link, sent: self.sent }))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Answer<'_>> {
-        let packet = match self.shelf {
-            Some(shelf) => Some(shelf.make(&[])?),
+        let packet = match self.slots {
+            Some(slots) => Some(slots.make(&[])?),
             None => None,
         };
         Some(Answer { packet, link: &self.link, sent: self.sent })

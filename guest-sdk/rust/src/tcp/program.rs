@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use super::stack::{News, Stack};
 use super::{OWN_SLOTS, Settings, Stream};
-use crate::{Batch, Function, InitError, Shelf, clock};
+use crate::{Batch, Function, InitError, Slots, clock};
 
 /// How long the last written data may take to arrive after the program has returned.
 const ENDING_NS_MAX: u64 = 10_000_000_000;
@@ -96,14 +96,14 @@ struct Backlog {
 
 impl Backlog {
     /// Sends what is ready to be sent, and records new connections.
-    fn turn(&mut self, shelf: Shelf<'_>, now_ns: u64) {
+    fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
         while let Some(place) = self.stack.next_touched() {
             match self.stack.look(place, now_ns) {
                 News::Opened => self.waiting.push_back(place),
                 News::Ready if self.stack.is_closed(place) => self.forget(place),
                 News::Ready | News::None => {}
             }
-            self.stack.settle(place, shelf, now_ns);
+            self.stack.settle(place, slots, now_ns);
         }
     }
 
@@ -131,23 +131,23 @@ impl<P: Program> Function for Hosted<P> {
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
-        let (shelf, now_ns) = (batch.shelf(), clock::now_ns());
+        let (slots, now_ns) = (batch.slots(), clock::now_ns());
         self.backlog.stack.begin_turn();
         for packet in batch {
-            self.backlog.stack.receive(&packet, shelf, now_ns);
+            self.backlog.stack.receive(&packet, slots, now_ns);
         }
-        self.backlog.turn(shelf, now_ns);
+        self.backlog.turn(slots, now_ns);
     }
 
     fn deadline_ns(&self) -> Option<u64> {
         self.backlog.stack.deadline_ns()
     }
 
-    fn expire(&mut self, shelf: Shelf<'_>) {
+    fn expire(&mut self, slots: Slots<'_>) {
         let now_ns = clock::now_ns();
         self.backlog.stack.begin_turn();
         self.backlog.stack.expire(now_ns);
-        self.backlog.turn(shelf, now_ns);
+        self.backlog.turn(slots, now_ns);
     }
 }
 
@@ -319,7 +319,7 @@ mod node {
         }
 
         fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()> {
-            self.hosted.backlog.turn(self.pool.shelf(), clock::now_ns());
+            self.hosted.backlog.turn(self.pool.slots(), clock::now_ns());
             let deadline_ns = self.hosted.deadline_ns().into_iter().chain(until_ns).min();
             let fresh = host::wait(deadline_ns);
             serve(self.hosted, self.pool, fresh);

@@ -7,7 +7,7 @@ use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNu
 use super::device::capabilities;
 use super::link::{Flow, Link};
 use super::sequence::Arrived;
-use crate::Shelf;
+use crate::Slots;
 
 const HOP_LIMIT: u8 = 64;
 
@@ -37,10 +37,10 @@ impl Reply {
     }
 
     /// Sends the reply to a flow's peer, if there is a slot.
-    pub(super) fn send(&self, flow: &Flow, link: &Link, shelf: Shelf<'_>) {
+    pub(super) fn send(&self, flow: &Flow, link: &Link, slots: Slots<'_>) {
         let (ip, tcp) = self.between(flow.local(), flow.peer());
         let start = link.bytes().len();
-        let Some(mut packet) = shelf.make(link.bytes()) else { return };
+        let Some(mut packet) = slots.make(link.bytes()) else { return };
         packet.set_len(start + ip.buffer_len()).expect("a slot is longer than a segment without a payload");
         emit(&ip, &tcp, &mut packet.data_mut()[start..]);
         packet.reply();
@@ -82,8 +82,8 @@ fn emit(ip: &IpRepr, tcp: &TcpRepr<'_>, packet: &mut [u8]) {
 }
 
 /// Sends an IP packet again, if there is a slot.
-pub(super) fn repeat(ip: &[u8], link: &Link, shelf: Shelf<'_>) {
-    let Some(mut packet) = shelf.make(link.bytes()) else { return };
+pub(super) fn repeat(ip: &[u8], link: &Link, slots: Slots<'_>) {
+    let Some(mut packet) = slots.make(link.bytes()) else { return };
     let start = link.bytes().len();
     packet.set_len(start + ip.len()).expect("a slot is longer than a SYN,ACK");
     packet.data_mut()[start..].copy_from_slice(ip);

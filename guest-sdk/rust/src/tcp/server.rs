@@ -2,7 +2,7 @@
 
 use super::stack::{News, Stack};
 use super::{OWN_SLOTS, Settings, Stream};
-use crate::{Batch, Function, InitError, Shelf, clock};
+use crate::{Batch, Function, InitError, Slots, clock};
 
 /// A service that handles any number of connections concurrently. [`Server`] makes a [`Function`] of it.
 pub trait Service: Sized + 'static {
@@ -42,7 +42,7 @@ impl<S: Service> Server<S> {
     }
 
     /// Calls the service for each connection with an event, and sends what is ready to be sent.
-    fn turn(&mut self, shelf: Shelf<'_>, now_ns: u64) {
+    fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
         while let Some(place) = self.stack.next_touched() {
             let connection = &mut self.connections[usize::from(place)];
             let news = self.stack.look(place, now_ns);
@@ -57,7 +57,7 @@ impl<S: Service> Server<S> {
                     self.stack.leave(place);
                 }
             }
-            self.stack.settle(place, shelf, now_ns);
+            self.stack.settle(place, slots, now_ns);
         }
     }
 }
@@ -78,22 +78,22 @@ impl<S: Service> Function for Server<S> {
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
-        let (shelf, now_ns) = (batch.shelf(), clock::now_ns());
+        let (slots, now_ns) = (batch.slots(), clock::now_ns());
         self.stack.begin_turn();
         for packet in batch {
-            self.stack.receive(&packet, shelf, now_ns);
+            self.stack.receive(&packet, slots, now_ns);
         }
-        self.turn(shelf, now_ns);
+        self.turn(slots, now_ns);
     }
 
     fn deadline_ns(&self) -> Option<u64> {
         self.stack.deadline_ns()
     }
 
-    fn expire(&mut self, shelf: Shelf<'_>) {
+    fn expire(&mut self, slots: Slots<'_>) {
         let now_ns = clock::now_ns();
         self.stack.begin_turn();
         self.stack.expire(now_ns);
-        self.turn(shelf, now_ns);
+        self.turn(slots, now_ns);
     }
 }

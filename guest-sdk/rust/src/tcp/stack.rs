@@ -25,7 +25,7 @@ use super::reply::{self, Reply};
 use super::sequence::{Changes, Verdict, is_before, is_sign_of_life, judge};
 use super::{MTU_BYTES, Settings};
 use crate::lru::Lru;
-use crate::{Packet, Shelf, random};
+use crate::{Packet, Slots, random};
 
 /// Delay before a connection that has more to send, but found no slot, is polled again.
 const RETRY_NS: u64 = 50_000;
@@ -97,33 +97,33 @@ impl Stack {
     }
 
     /// Processes a packet; a segment of no connection is answered if that is required.
-    pub(super) fn receive(&mut self, packet: &Packet<'_>, shelf: Shelf<'_>, now_ns: u64) {
+    pub(super) fn receive(&mut self, packet: &Packet<'_>, slots: Slots<'_>, now_ns: u64) {
         let Some(segment) = Segment::of(packet) else { return };
         if let Some(id) = self.flows.find(&segment.flow) {
             let number = *self.flows.value(id);
             if self.places[usize::from(number)].state() != State::Closed {
-                return self.receive_known(number, &segment, shelf, now_ns);
+                return self.receive_known(number, &segment, slots, now_ns);
             }
             self.forget_flow(number);
         }
-        self.receive_unknown(&segment, shelf, now_ns);
+        self.receive_unknown(&segment, slots, now_ns);
     }
 
     /// Processes a segment of no connection (RFC 9293, sections 3.10.7.1 and 3.10.7.2).
-    fn receive_unknown(&mut self, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+    fn receive_unknown(&mut self, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
         let is_listened_to = segment.flow.local().port() == self.settings.port;
         if is_listened_to && segment.opens() {
-            return self.open(segment, None, shelf, now_ns);
+            return self.open(segment, None, slots, now_ns);
         }
         // A listener ignores a segment without an acknowledgement.
         let is_ignored = is_listened_to && !segment.flags.ack();
         if let Some(reply) = Reply::refusing(&segment.arrived()).filter(|_| !is_ignored) {
-            reply.send(&segment.flow, &segment.link, shelf);
+            reply.send(&segment.flow, &segment.link, slots);
         }
     }
 
     /// Processes a segment of a connection (RFC 9293, section 3.10.7.4).
-    fn receive_known(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+    fn receive_known(&mut self, number: u16, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
         let arrived = segment.arrived();
         let place = &mut self.places[usize::from(number)];
         if !place.sent.has_begun() {
@@ -134,15 +134,15 @@ impl Stack {
         let verdict = judge(&at, &arrived);
         match verdict {
             Verdict::Drop => {}
-            Verdict::Repeat => reply::repeat(place.sent.syn_ack(), &segment.link, shelf),
-            Verdict::Challenge => self.acknowledge(number, segment, shelf, now_ns),
-            Verdict::Reset => self.reset(number, segment, shelf, now_ns),
+            Verdict::Repeat => reply::repeat(place.sent.syn_ack(), &segment.link, slots),
+            Verdict::Challenge => self.acknowledge(number, segment, slots, now_ns),
+            Verdict::Reset => self.reset(number, segment, slots, now_ns),
             Verdict::Reopen => {
                 self.release(number);
-                self.open(segment, Some(at.send_next), shelf, now_ns);
+                self.open(segment, Some(at.send_next), slots, now_ns);
             }
             Verdict::Take(changes) | Verdict::Acknowledge(changes) => {
-                self.hand_over(number, segment, changes, shelf, now_ns);
+                self.hand_over(number, segment, changes, slots, now_ns);
                 let place = &mut self.places[usize::from(number)];
                 if is_sign_of_life(&at, &arrived) && place.state() != State::SynReceived {
                     place.note_alive(arrived.window, now_ns);
@@ -151,32 +151,32 @@ impl Stack {
                 // A segment with a sequence number is sent again until it is acknowledged, at the peer's pace. An acknowledgement of a
                 // segment without one could be answered by another without end.
                 if is_unanswered && arrived.seq_len() > 0 {
-                    self.acknowledge_at_once(number, segment, shelf);
+                    self.acknowledge_at_once(number, segment, slots);
                 } else if is_unanswered {
-                    self.acknowledge(number, segment, shelf, now_ns);
+                    self.acknowledge(number, segment, slots, now_ns);
                 }
             }
         }
     }
 
     /// Acknowledges with a connection's current numbers, at a limited rate.
-    fn acknowledge(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+    fn acknowledge(&mut self, number: u16, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
         if self.places[usize::from(number)].may_challenge(now_ns) {
-            self.acknowledge_at_once(number, segment, shelf);
+            self.acknowledge_at_once(number, segment, slots);
         }
     }
 
-    fn acknowledge_at_once(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>) {
+    fn acknowledge_at_once(&mut self, number: u16, segment: &Segment<'_>, slots: Slots<'_>) {
         let place = &self.places[usize::from(number)];
         let at = place.numbers();
         let reply = Reply::acknowledging(at.send_next, at.receive_next, place.window(at.receive_next));
-        reply.send(&segment.flow, &segment.link, shelf);
+        reply.send(&segment.flow, &segment.link, slots);
     }
 
     /// Handles the peer's reset. An owner that knows of the connection finds the socket closed.
-    fn reset(&mut self, number: u16, segment: &Segment<'_>, shelf: Shelf<'_>, now_ns: u64) {
+    fn reset(&mut self, number: u16, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
         if self.places[usize::from(number)].phase == Phase::Open {
-            self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, shelf, now_ns);
+            self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, slots, now_ns);
             self.forget_flow(number);
         } else {
             self.release(number);
@@ -191,7 +191,7 @@ impl Stack {
     }
 
     /// Gives a connection's socket a segment.
-    fn hand_over(&mut self, number: u16, segment: &Segment<'_>, changes: Changes, shelf: Shelf<'_>, now_ns: u64) {
+    fn hand_over(&mut self, number: u16, segment: &Segment<'_>, changes: Changes, slots: Slots<'_>, now_ns: u64) {
         let Self { interface, places, changed, .. } = self;
         let place = &mut places[usize::from(number)];
         place.link = segment.link;
@@ -202,7 +202,7 @@ impl Stack {
             changed
         };
         place.sent.count = 0;
-        let mut wire = Wire::with(Some(shelf), segment.link, &mut place.sent, ip);
+        let mut wire = Wire::with(Some(slots), segment.link, &mut place.sent, ip);
         let interface = interface.get_or_insert_with(|| new_interface(&mut wire, random_seed(), now_ns));
         interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
         self.touch(number);
@@ -210,7 +210,7 @@ impl Stack {
 
     /// Opens a connection, if there is a free slot, with an initial sequence number after `after`. A client that gets no answer repeats its
     /// SYN.
-    fn open(&mut self, segment: &Segment<'_>, after: Option<u32>, shelf: Shelf<'_>, now_ns: u64) {
+    fn open(&mut self, segment: &Segment<'_>, after: Option<u32>, slots: Slots<'_>, now_ns: u64) {
         let Some(number) = self.vacant() else { return };
         let mut seed = random_seed();
         if let Some(after) = after {
@@ -223,7 +223,7 @@ impl Stack {
                 seed = random_seed();
             }
         }
-        self.answer_syn(number, segment, seed, Some(shelf), now_ns);
+        self.answer_syn(number, segment, seed, Some(slots), now_ns);
         self.touch(number);
         let place = &mut self.places[usize::from(number)];
         place.link = segment.link;
@@ -236,8 +236,8 @@ impl Stack {
         }
     }
 
-    /// Lets a slot's socket answer a SYN; without a shelf nothing is sent.
-    fn answer_syn(&mut self, number: u16, segment: &Segment<'_>, seed: u64, shelf: Option<Shelf<'_>>, now_ns: u64) {
+    /// Lets a slot's socket answer a SYN; without a slots nothing is sent.
+    fn answer_syn(&mut self, number: u16, segment: &Segment<'_>, seed: u64, slots: Option<Slots<'_>>, now_ns: u64) {
         let place = &mut self.places[usize::from(number)];
         let arrived = segment.arrived();
         place.begin(arrived.seq, arrived.window, segment.window_scale(), now_ns);
@@ -245,7 +245,7 @@ impl Stack {
         socket.set_congestion_control(CongestionControl::Cubic);
         socket.abort();
         socket.listen(self.settings.port).expect("it is closed, and the port is not 0");
-        let mut wire = Wire::with(shelf, segment.link, &mut place.sent, segment.ip);
+        let mut wire = Wire::with(slots, segment.link, &mut place.sent, segment.ip);
         // Initial sequence numbers derive from the interface's seed. With a new seed for each connection, none of them reveals another (RFC
         // 6528).
         let mut interface = new_interface(&mut wire, seed, now_ns);
@@ -256,10 +256,10 @@ impl Stack {
     }
 
     /// Sends a connection's segments, at most `burst_max`.
-    fn send(&mut self, number: u16, burst_max: usize, shelf: Shelf<'_>, now_ns: u64) {
+    fn send(&mut self, number: u16, burst_max: usize, slots: Slots<'_>, now_ns: u64) {
         let Self { interface, places, .. } = self;
         let place = &mut places[usize::from(number)];
-        let mut wire = Wire::new(Some(shelf), place.link, &mut place.sent);
+        let mut wire = Wire::new(Some(slots), place.link, &mut place.sent);
         let interface = interface.get_or_insert_with(|| new_interface(&mut wire, random_seed(), now_ns));
         let mut burst = 0;
         while burst < burst_max
@@ -369,7 +369,7 @@ impl Stack {
     }
 
     /// Sends a connection's segments, if it may, and frees its slot if it is over.
-    pub(super) fn settle(&mut self, number: u16, shelf: Shelf<'_>, now_ns: u64) {
+    pub(super) fn settle(&mut self, number: u16, slots: Slots<'_>, now_ns: u64) {
         let place = &mut self.places[usize::from(number)];
         if place.phase == Phase::Free {
             return;
@@ -377,7 +377,7 @@ impl Stack {
         let socket = place.socket();
         // While there is much to send, send only full segments; the last one need not wait.
         socket.set_nagle_enabled(socket.send_queue() >= 2 * MTU_BYTES);
-        self.send(number, BURST_MAX, shelf, now_ns);
+        self.send(number, BURST_MAX, slots, now_ns);
         self.probe_closed_window(number, now_ns);
         let Self { interface, places, flows, due_ns, .. } = self;
         let place = &mut places[usize::from(number)];

@@ -65,7 +65,7 @@ struct Over;
 ///     assert_eq!(harness.deliver(&[&[7; 60]])[0].outcome, Outcome::Sent);
 /// }
 /// assert!(harness.finished());
-/// assert_eq!(harness.deliver(&[&[7; 60]])[0].outcome, Outcome::Gone);
+/// assert_eq!(harness.deliver(&[&[7; 60]])[0].outcome, Outcome::InstanceEnded);
 /// ```
 pub struct LoopHarness<F> {
     /// Dropped before the thread is joined.
@@ -315,7 +315,7 @@ impl FakeNode {
     fn go_on_without(&mut self, pool: &mut Pool<'_>) {
         collect(pool, &mut self.granted[..self.lent], &mut self.returned, &mut self.verdicts);
         loop {
-            let gone = |(number, bytes)| Verdict { frame: Some(number), outcome: Outcome::Gone, bytes };
+            let gone = |(number, bytes)| Verdict { frame: Some(number), outcome: Outcome::InstanceEnded, bytes };
             self.verdicts.extend(self.frames.drain(..).map(gone));
             if let Some(until_ns) = self.until_ns.take() {
                 host::advance_clock_ns(until_ns - host::exact_clock_ns());

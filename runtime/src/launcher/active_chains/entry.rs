@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pinion_control::model::{self, ModuleName};
 use pinion_gateway::id::ChainGeneration;
-use pinion_mma::heading::Sides;
+use pinion_mma::direction::Sides;
 use pinion_mma::id::WorkerIndex;
 use pinion_mma::wiring::{Backpressure, Edge};
 
@@ -55,7 +55,7 @@ pub struct ChainEntry {
     /// The edition of its instances. Instances of older editions may still serve.
     pub edition: Edition,
     /// The generation of its index; it does not change with the edition.
-    pub(super) tenure: ChainGeneration,
+    pub(super) generation: ChainGeneration,
     /// The keys of its stages' templates, with the modules as they were when the chain was entered.
     pub(super) keys: Vec<TemplateKey>,
     /// By worker, then by stage; empty while they are unloaded.

@@ -1,7 +1,7 @@
 //! Starting the threads of a node, each on its cores.
 
 use super::running::{Assembled, Stop};
-use super::wiring::{Seats, ThreadPlan};
+use super::wiring::{ThreadPlan, ThreadPlans};
 use super::{AssemblyError, failed};
 use crate::clock::Watch;
 use crate::cores::plan::{CoreId, pin_here, stay_on};
@@ -19,12 +19,12 @@ use std::thread::JoinHandle;
 /// The launcher's cores and its inbox.
 pub(super) struct LauncherPlacement {
     pub(super) cores: Vec<CoreId>,
-    pub(super) desk: Arc<LauncherInbox>,
+    pub(super) inbox: Arc<LauncherInbox>,
 }
 
 pub(super) fn start_roles(
     node: &mut Assembled,
-    seats: Seats,
+    threads: ThreadPlans,
     thread: GatewayThread,
     watch: &Arc<Watch>,
     idle: Idle,
@@ -32,12 +32,12 @@ pub(super) fn start_roles(
 ) -> Result<(), AssemblyError> {
     let mut gateway_thread = Some(thread);
     let (report, reports): (Sender<Result<(), String>>, Receiver<_>) = crossbeam_channel::unbounded();
-    let wakeups = roles::wakeups(seats.0.iter().map(|seat| (&seat.bell, &*seat.roles)));
-    for (ThreadPlan { core, mut roles, .. }, wakeup) in seats.0.into_iter().zip(wakeups) {
+    let wakeups = roles::wakeups(threads.0.iter().map(|thread| (&thread.bell, &*thread.roles)));
+    for (ThreadPlan { core, mut roles, .. }, wakeup) in threads.0.into_iter().zip(wakeups) {
         let has_gateway = roles.iter().any(|role| matches!(role, Role::Gateway(_)));
         let thread = if has_gateway { gateway_thread.take() } else { None };
         let (watch, stop, report) = (Arc::clone(watch), Arc::clone(&node.stop), report.clone());
-        let caller = WakeHandle::new(Arc::clone(&launcher.desk), launcher.cores.contains(&core).then_some(core));
+        let caller = WakeHandle::new(Arc::clone(&launcher.inbox), launcher.cores.contains(&core).then_some(core));
         match &mut roles[..] {
             [Role::Worker(worker)] => worker.has_thread_to_itself(),
             [Role::Gateway(gateway), .., Role::Worker(_)] => gateway.shares_thread_with_functions(),

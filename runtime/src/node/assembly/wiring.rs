@@ -40,16 +40,16 @@ pub(super) struct ThreadPlan {
     pub(super) roles: Vec<Role>,
 }
 
-pub(super) struct Seats(pub(super) Vec<ThreadPlan>);
+pub(super) struct ThreadPlans(pub(super) Vec<ThreadPlan>);
 
-impl Seats {
+impl ThreadPlans {
     pub(super) fn new(plan: &CorePlan) -> Self {
-        let seat = |(core, _)| ThreadPlan { core, bell: Doorbell::default(), roles: Vec::new() };
-        Self(plan.by_core().into_iter().map(seat).collect())
+        let thread = |(core, _)| ThreadPlan { core, bell: Doorbell::default(), roles: Vec::new() };
+        Self(plan.by_core().into_iter().map(thread).collect())
     }
 
     pub(super) fn at(&mut self, core: CoreId) -> &mut ThreadPlan {
-        self.0.iter_mut().find(|seat| seat.core == core).expect("every core of the plan has a seat")
+        self.0.iter_mut().find(|thread| thread.core == core).expect("every core of the plan has a thread")
     }
 
     pub(super) fn bell(&mut self, core: CoreId) -> Doorbell {
@@ -60,7 +60,7 @@ impl Seats {
 /// The ends of the data plane's channels and counters that control threads and the launcher hold.
 pub(super) struct Joined {
     pub(super) lines: CommandSenders,
-    pub(super) ears: Receivers,
+    pub(super) receivers: Receivers,
     pub(super) orders: Sender<Order>,
     pub(super) observer: Arc<Observer>,
     pub(super) mmas: Vec<Arc<MmaCounters>>,
@@ -74,14 +74,14 @@ pub(super) struct Joined {
 pub(super) fn data_plane(
     config: &NodeConfig,
     plan: &CorePlan,
-    seats: &mut Seats,
+    threads: &mut ThreadPlans,
     engines: &[Engine],
     clock: &mut Clock,
     ports: Vec<Box<dyn Port>>,
     pool: Box<dyn BufferPool>,
 ) -> Result<Joined, AssemblyError> {
     let fwps_max = config.limits.fwps_max as usize;
-    let gateway_bell = seats.bell(plan.gateway);
+    let gateway_bell = threads.bell(plan.gateway);
     let (gateway_line, gateway_reads) = line(&gateway_bell);
     // The capacities cover every event that can be outstanding per FWP, and answers to all commands under way.
     let (gateway_events, gateway_heard) = crossbeam_channel::bounded(4 * fwps_max + 4096);
@@ -91,8 +91,8 @@ pub(super) fn data_plane(
     let upcoming = Arc::<UpcomingInstances>::default();
 
     // Each pair of MMA and worker has a notifier in both directions.
-    let mut outputs = ready_queues(&plan.mmas, fwps_max, seats);
-    let mut inputs = ready_queues(&plan.workers, fwps_max, seats);
+    let mut outputs = ready_queues(&plan.mmas, fwps_max, threads);
+    let mut inputs = ready_queues(&plan.workers, fwps_max, threads);
     // A quarter of the buffers may be lent to the MMAs; the rest is for devices and pending frames.
     let lent_max = (config.limits.buffers / 4) as usize;
     let per_mma = previous_power_of_two(lent_max / plan.mmas.len());
@@ -100,19 +100,19 @@ pub(super) fn data_plane(
     let to_workers = notifiers(&mut inputs, &plan.mmas);
     let to_mmas = notifiers(&mut outputs, &plan.workers);
     for ((core, ready), workers) in outputs.into_iter().zip(to_workers) {
-        let seat = seats.at(core);
+        let thread = threads.at(core);
         let bells = if core == plan.gateway {
             [Doorbell::of_oneself(), Doorbell::of_oneself()]
         } else {
-            [gateway_bell.clone(), seat.bell.clone()]
+            [gateway_bell.clone(), thread.bell.clone()]
         };
         let [to_gateway, to_mma] = bells;
         let (gateway_link, mma_link) = link(per_mma, to_gateway, to_mma);
-        let (mma_line, mma_reads) = line(&seat.bell);
+        let (mma_line, mma_reads) = line(&thread.bell);
         let mut mma = Mma::new(fwps_max, ready, workers, mma_link, mma_reads, mma_events.clone());
         mma.keep_warm(Arc::clone(&upcoming));
         mmas.push(Arc::clone(mma.counters()));
-        seat.roles.push(Role::Mma(Box::new(mma)));
+        thread.roles.push(Role::Mma(Box::new(mma)));
         gateway_links.push(gateway_link);
         mma_lines.push(mma_line);
     }
@@ -141,16 +141,16 @@ pub(super) fn data_plane(
     let keep_alives = Arc::new(KeepAlives::new(fwps_max, keep_alive_max_ns, Arc::clone(observer.flow_misses())));
     gateway.keep_alive_by(Arc::clone(&keep_alives));
     // The gateway precedes the MMA where they share a thread, so that the MMA moves a received frame in the same round of polls.
-    seats.at(plan.gateway).roles.insert(0, Role::Gateway(Box::new(gateway)));
+    threads.at(plan.gateway).roles.insert(0, Role::Gateway(Box::new(gateway)));
     let places = inputs.into_iter().zip(to_mmas).zip(engines);
     let ends = WorkerEnds { events: &worker_events, observer: &observer, upcoming: &upcoming };
-    let workers = workers(seats, places, fwps_max, clock, &ends);
+    let workers = workers(threads, places, fwps_max, clock, &ends);
     let activations = workers.iter().map(|line| Arc::clone(&line.activations)).collect();
     let turns = workers.iter().map(|line| Arc::clone(&line.turns)).collect();
 
     let lines = CommandSenders { gateway: gateway_line, mmas: mma_lines, workers, keep_alives };
-    let ears = Receivers { orders: orders_heard, gateway: gateway_heard, mmas: mma_heard, workers: worker_heard };
-    Ok(Joined { lines, ears, orders, observer, mmas, activations, turns, invoke, dispatchers })
+    let receivers = Receivers { orders: orders_heard, gateway: gateway_heard, mmas: mma_heard, workers: worker_heard };
+    Ok(Joined { lines, receivers, orders, observer, mmas, activations, turns, invoke, dispatchers })
 }
 
 /// Returns the largest power of two not above `value`: ring sizes are powers of two, and a ring must not exceed its limit.
@@ -159,17 +159,17 @@ fn previous_power_of_two(value: usize) -> usize {
 }
 
 /// A role's core, and the queue of FWPs that are ready for it.
-type Seated = (CoreId, ReadyQueue);
+type PlacedQueue = (CoreId, ReadyQueue);
 
 /// Returns a ready queue for the role on each of these cores.
-fn ready_queues(cores: &[CoreId], fwps_max: usize, seats: &mut Seats) -> Vec<Seated> {
-    cores.iter().map(|&core| (core, ReadyQueue::new(fwps_max, seats.bell(core)))).collect()
+fn ready_queues(cores: &[CoreId], fwps_max: usize, threads: &mut ThreadPlans) -> Vec<PlacedQueue> {
+    cores.iter().map(|&core| (core, ReadyQueue::new(fwps_max, threads.bell(core)))).collect()
 }
 
 /// Returns, for the role on each of `cores`, one notifier per queue.
-fn notifiers(queues: &mut [Seated], cores: &[CoreId]) -> Vec<Vec<Notifier>> {
+fn notifiers(queues: &mut [PlacedQueue], cores: &[CoreId]) -> Vec<Vec<Notifier>> {
     let mut of_role = |core: &CoreId| {
-        let to = |(there, queue): &mut Seated| {
+        let to = |(there, queue): &mut PlacedQueue| {
             if there == core { queue.notifier_of_oneself() } else { queue.notifier() }
         };
         queues.iter_mut().map(to).collect()
@@ -186,8 +186,8 @@ struct WorkerEnds<'a> {
 }
 
 fn workers<'a>(
-    seats: &mut Seats,
-    places: impl Iterator<Item = ((Seated, Vec<Notifier>), &'a Engine)>,
+    threads: &mut ThreadPlans,
+    places: impl Iterator<Item = ((PlacedQueue, Vec<Notifier>), &'a Engine)>,
     fwps_max: usize,
     clock: &mut Clock,
     ends: &WorkerEnds<'_>,
@@ -195,14 +195,14 @@ fn workers<'a>(
     let WorkerEnds { events, observer, upcoming } = *ends;
     let mut lines = Vec::new();
     for (((core, inputs), mmas), engine) in places {
-        let seat = seats.at(core);
+        let thread = threads.at(core);
         let view = inputs.view();
-        let (commands, reads) = line(&seat.bell);
+        let (commands, reads) = line(&thread.bell);
         let slot = clock.slot(engine, TickUrgency::Others);
         let mut worker = Worker::new(fwps_max, inputs, mmas, reads, events.clone(), slot);
         worker.keep_warm(Arc::clone(upcoming));
         let turns = Arc::clone(worker.meters());
-        seat.roles.push(Role::Worker(Box::new(worker)));
+        thread.roles.push(Role::Worker(Box::new(worker)));
         let activations = Arc::new(Activations::new(Arc::clone(observer.flow_misses())));
         lines.push(WorkerLine {
             core,

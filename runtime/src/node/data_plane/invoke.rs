@@ -21,7 +21,7 @@ impl DataPlane {
     /// Returns the reference by which the chain of this name is invoked, if the chain is in force.
     #[must_use]
     pub fn function(&self, tenant: &TenantName, chain: &ChainName) -> Option<FunctionRef> {
-        self.parts.board.entries().functions.get(&(tenant.clone(), chain.clone())).copied()
+        self.parts.status_table.entries().functions.get(&(tenant.clone(), chain.clone())).copied()
     }
 
     /// Takes one of the node's dispatchers, which reaches all functions. Returns none when all are taken; a taken one does not come back.
@@ -44,14 +44,14 @@ impl DataPlane {
         let Call { tenant, chain, payload, timeout } = call;
         let key = (tenant, chain);
         let Some(function) = self.function(&key.0, &key.1) else {
-            return answered(Err(not_in_force(&key)));
+            return answered(Err(unavailable(&key)));
         };
-        let (board, fwps_max) = (Arc::clone(&self.parts.board), self.parts.fwps_max);
+        let (status_table, fwps_max) = (Arc::clone(&self.parts.status_table), self.parts.fwps_max);
         let when_answered = move |outcome: Result<Vec<u8>, NoAnswer>| {
             answered(outcome.map_err(|why| match why {
                 NoAnswer::Refused(refused @ Refused::TooLong { .. }) => InvokeError::TooLong(refused.to_string()),
                 NoAnswer::Refused(refused @ Refused::Full { .. }) => InvokeError::Exhausted(refused.to_string()),
-                NoAnswer::Failed(failure) => explain(failure, &key, timeout, fwps_max, &board.entries()),
+                NoAnswer::Failed(failure) => explain(failure, &key, timeout, fwps_max, &status_table.entries()),
             }));
         };
         self.parts.invocations.invoke(function, &payload, timeout, Box::new(when_answered));
@@ -83,8 +83,8 @@ impl DataPlane {
     }
 }
 
-fn not_in_force((tenant, chain): &ChainKey) -> InvokeError {
-    InvokeError::NotInForce(format!("chain {tenant}/{chain} is not in force: pinion status says why"))
+fn unavailable((tenant, chain): &ChainKey) -> InvokeError {
+    InvokeError::ChainUnavailable(format!("chain {tenant}/{chain} is unavailable: pinion status says why"))
 }
 
 fn explain(failure: Failure, key: &ChainKey, timeout: Duration, fwps_max: usize, entries: &Entries) -> InvokeError {
@@ -95,7 +95,7 @@ fn explain(failure: Failure, key: &ChainKey, timeout: Duration, fwps_max: usize,
             let ms = timeout.as_millis();
             InvokeError::Deadline(format!("{tenant}/{chain} has not answered within {ms} ms"))
         }
-        Failure::NotInForce => not_in_force(key),
+        Failure::ChainUnavailable => unavailable(key),
         Failure::NoInstance if entries.fwps_count() >= fwps_max => InvokeError::Exhausted(format!(
             "there is no room for an instance of {tenant}/{chain}: limits.fwps_max is {fwps_max}"
         )),

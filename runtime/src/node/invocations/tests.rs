@@ -14,7 +14,7 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
 use pinion_gateway::rules::{ChainSettings, RuleSet};
 use pinion_mma::buffer::Frame;
-use pinion_mma::heading::PortSet;
+use pinion_mma::direction::PortSet;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
 
@@ -24,8 +24,8 @@ const CALLS_MAX: usize = 4;
 /// The timeout of all waits, far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A chain that exists, with an instance, and one that does not.
-const FUNCTION: FunctionRef = FunctionRef { chain: ChainIndex(0), tenure: ChainGeneration(0) };
-const UNKNOWN: FunctionRef = FunctionRef { chain: ChainIndex(1), tenure: ChainGeneration(0) };
+const FUNCTION: FunctionRef = FunctionRef { chain: ChainIndex(0), generation: ChainGeneration(0) };
+const UNKNOWN: FunctionRef = FunctionRef { chain: ChainIndex(1), generation: ChainGeneration(0) };
 /// The index of the port of calls, after the only other port.
 const CALLS_PORT: PortIndex = PortIndex(1);
 
@@ -52,7 +52,7 @@ impl House {
         let (events, heard) = crossbeam_channel::bounded(64);
         let settings = ChainSettings {
             chain: FUNCTION.chain,
-            tenure: FUNCTION.tenure,
+            generation: FUNCTION.generation,
             idle_timeout_ns: u64::MAX,
             back: PortSet::EMPTY,
         };
@@ -179,7 +179,7 @@ fn a_call_that_fails_says_why() {
     let mut house = House::new();
     let answered = house.call(UNKNOWN, b"x");
     house.deliver();
-    assert_eq!(outcome(&answered), Err(NoAnswer::Failed(Failure::NotInForce)));
+    assert_eq!(outcome(&answered), Err(NoAnswer::Failed(Failure::ChainUnavailable)));
 }
 
 #[test]

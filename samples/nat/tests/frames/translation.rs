@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::support::*;
 use nat::Nat;
-use pinion_sdk::Heading;
+use pinion_sdk::Direction;
 use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
 use proptest::prelude::*;
 
@@ -462,18 +462,18 @@ fn the_receiving_port_decides_the_side_and_the_source_must_belong_to_it() {
 #[test]
 fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
     let mut nat = nat(&format!("{CONFIG}\n[to_inside]\noutput = 0\n"));
-    let mut pass = |heading, datagram: &[u8]| nat.deliver_heading(heading, 0, &[&frame(datagram)]).remove(0);
-    let sent = pass(Heading::Forward, &udp((HOST, 5000), (PEER, 53), b"x"));
+    let mut pass = |direction, datagram: &[u8]| nat.deliver_direction(direction, 0, &[&frame(datagram)]).remove(0);
+    let sent = pass(Direction::Forward, &udp((HOST, 5000), (PEER, 53), b"x"));
     let outside = ends(&sent.bytes).0;
     assert_eq!(sent.outcome, OUT);
-    assert_eq!(pass(Heading::Backward, &udp((PEER, 53), outside, b"x")).outcome, OUT);
-    assert_eq!(pass(Heading::Backward, &udp((HOST, 5001), (PEER, 53), b"x")).outcome, Outcome::Dropped);
-    assert_eq!(pass(Heading::Forward, &udp((PEER, 53), outside, b"x")).outcome, Outcome::Dropped);
+    assert_eq!(pass(Direction::Backward, &udp((PEER, 53), outside, b"x")).outcome, OUT);
+    assert_eq!(pass(Direction::Backward, &udp((HOST, 5001), (PEER, 53), b"x")).outcome, Outcome::Dropped);
+    assert_eq!(pass(Direction::Forward, &udp((PEER, 53), outside, b"x")).outcome, Outcome::Dropped);
     assert_eq!(nat.function().counters().spoofed, 2);
     // The router behind it has an inside address, and sends errors from there.
     let quoted = udp(outside, (PEER, 53), b"x");
     let error = frame(&icmp(Ipv4Addr::new(10, 0, 0, 254), OUTSIDE, 11, [0; 4], &quoted));
-    let told = nat.deliver_reply(Heading::Backward, 0, &[&error]).remove(0);
+    let told = nat.deliver_reply(Direction::Backward, 0, &[&error]).remove(0);
     assert_eq!((told.outcome, ends(&told.bytes).1.0), (OUT, HOST));
 }
 

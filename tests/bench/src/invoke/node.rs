@@ -163,7 +163,7 @@ fn with_measured(manifest: Manifest, count: usize, templates: usize, idle_timeou
 
 fn function(host: &Host, name: &str) -> anyhow::Result<FunctionRef> {
     let function = host.data_plane().function(&TenantName::new(TENANT)?, &ChainName::new(name)?);
-    function.with_context(|| format!("chain {name} is not in force"))
+    function.with_context(|| format!("chain {name} is unavailable"))
 }
 
 /// Writes a copy of the function macswap that differs from other copies only by an unused section. It is another module, and so has another

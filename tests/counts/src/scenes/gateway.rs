@@ -13,8 +13,8 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::direction::PortSet;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::heading::PortSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{MmaLink, link};
 
@@ -136,7 +136,7 @@ impl Rig {
         let mut rig = Self { gateway: gateway.expect("sizes in range"), wire, mma, commands, events, now_ns: 0 };
         let chain = ChainSettings {
             chain: ChainIndex(0),
-            tenure: ChainGeneration(0),
+            generation: ChainGeneration(0),
             idle_timeout_ns: 1 << 40,
             back: PortSet::EMPTY,
         };

@@ -15,7 +15,7 @@
 use std::hint::black_box;
 
 use pinion_hostile_guests::memory;
-use pinion_sdk::{Batch, Function, InitError, Shelf, clock, error, random};
+use pinion_sdk::{Batch, Function, InitError, Slots, clock, error, random};
 
 const FILLED_PAGES: usize = 128;
 /// The page size of the system.
@@ -77,7 +77,7 @@ impl Function for Brute {
         (self.how == How::Waits && self.begun).then_some(0)
     }
 
-    fn expire(&mut self, _shelf: Shelf<'_>) {}
+    fn expire(&mut self, _slots: Slots<'_>) {}
 }
 
 fn fibonacci(n: u64) -> u64 {

@@ -6,7 +6,7 @@
 //! | a number      | come every so many milliseconds, from some moment on   |
 
 use pinion_hostile_guests::answer;
-use pinion_sdk::{Batch, Function, InitError, Shelf, clock, random};
+use pinion_sdk::{Batch, Function, InitError, Slots, clock, random};
 
 struct Timer {
     period_ns: u64,
@@ -37,7 +37,7 @@ impl Function for Timer {
         Some(self.due_ns)
     }
 
-    fn expire(&mut self, _shelf: Shelf<'_>) {
+    fn expire(&mut self, _slots: Slots<'_>) {
         self.due_ns += self.period_ns;
     }
 }

@@ -133,9 +133,9 @@ impl Account {
                 account.dropped.push(Dropped { place, reason: drop.reason.clone(), count: drop.count });
             }
         }
-        if report.node.dropped_gone > 0 {
-            let (place, reason) = ("on the way".to_owned(), "gone".to_owned());
-            account.dropped.push(Dropped { place, reason, count: report.node.dropped_gone });
+        if report.node.dropped_instance_ended > 0 {
+            let (place, reason) = ("on the way".to_owned(), "instance-ended".to_owned());
+            account.dropped.push(Dropped { place, reason, count: report.node.dropped_instance_ended });
         }
         account
     }

@@ -148,56 +148,56 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
 fn define_descriptors<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     linker
         .func_wrap(WASI_MODULE, "fd_prestat_get", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
-            with(&mut caller, 0, |desk| {
-                preopened(desk, fd)?;
-                desk.put(out, &[0, 0, 0, 0, ROOT_NAME.len() as u8, 0, 0, 0])
+            with(&mut caller, 0, |context| {
+                preopened(context, fd)?;
+                context.put(out, &[0, 0, 0, 0, ROOT_NAME.len() as u8, 0, 0, 0])
             })
         })?
         .func_wrap(WASI_MODULE, "fd_prestat_dir_name", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
-            with(&mut caller, 0, |desk| {
-                preopened(desk, fd)?;
+            with(&mut caller, 0, |context| {
+                preopened(context, fd)?;
                 if (len as u32 as usize) < ROOT_NAME.len() {
                     return Err(FileError::NameTooLong.number());
                 }
-                desk.put(at, ROOT_NAME)
+                context.put(at, ROOT_NAME)
             })
         })?
         .func_wrap(WASI_MODULE, "fd_fdstat_get", fd_fdstat_get::<T>)?
         .func_wrap(WASI_MODULE, "fd_filestat_get", fd_filestat_get::<T>)?
         .func_wrap(WASI_MODULE, "fd_fdstat_set_flags", |mut caller: Caller<'_, T>, fd: i32, flags: i32| {
-            with(&mut caller, 0, |desk| {
+            with(&mut caller, 0, |context| {
                 let flags = u16::try_from(flags).map_err(|_| FileError::Invalid.number())?;
-                number(desk.files.set_flags(fd as u32, Flags(flags)))
+                number(context.files.set_flags(fd as u32, Flags(flags)))
             })
         })?
         .func_wrap(WASI_MODULE, "fd_renumber", |mut caller: Caller<'_, T>, from: i32, to: i32| {
-            with(&mut caller, 0, |desk| number(desk.files.renumber(from as u32, to as u32)))
+            with(&mut caller, 0, |context| number(context.files.renumber(from as u32, to as u32)))
         })?
         .func_wrap(WASI_MODULE, "fd_close", |mut caller: Caller<'_, T>, fd: i32| {
-            with(&mut caller, 0, |desk| number(desk.files.close(fd as u32)))
+            with(&mut caller, 0, |context| number(context.files.close(fd as u32)))
         })?
         .func_wrap(WASI_MODULE, "fd_seek", |mut caller: Caller<'_, T>, fd: i32, offset: i64, whence: i32, out: i32| {
-            with(&mut caller, 0, |desk| {
+            with(&mut caller, 0, |context| {
                 let whence = match whence {
                     0 => Whence::Start,
                     1 => Whence::Current,
                     2 => Whence::End,
                     _ => return Err(FileError::Invalid.number()),
                 };
-                seek(desk, fd, offset, whence, out)
+                seek(context, fd, offset, whence, out)
             })
         })?
         .func_wrap(WASI_MODULE, "fd_tell", |mut caller: Caller<'_, T>, fd: i32, out: i32| {
-            with(&mut caller, 0, |desk| seek(desk, fd, 0, Whence::Current, out))
+            with(&mut caller, 0, |context| seek(context, fd, 0, Whence::Current, out))
         })?;
     for name in ["fd_sync", "fd_datasync"] {
         linker.func_wrap(WASI_MODULE, name, |mut caller: Caller<'_, T>, fd: i32| {
-            with(&mut caller, 0, |desk| number(desk.files.sync(fd as u32)))
+            with(&mut caller, 0, |context| number(context.files.sync(fd as u32)))
         })?;
     }
     linker.func_wrap(WASI_MODULE, "fd_advise", |mut caller: Caller<'_, T>, fd: i32, _: i64, _: i64, advice: i32| {
-        with(&mut caller, 0, |desk| {
-            number(desk.files.advise(fd as u32))?;
+        with(&mut caller, 0, |context| {
+            number(context.files.advise(fd as u32))?;
             if (0..=ADVICE_MAX).contains(&advice) { Ok(()) } else { Err(FileError::Invalid.number()) }
         })
     })?;
@@ -205,8 +205,8 @@ fn define_descriptors<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
 }
 
 /// Succeeds if the descriptor is the preopened directory.
-fn preopened(desk: &CallContext<'_>, fd: i32) -> Done {
-    if number(desk.files.is_preopened(fd as u32))? { Ok(()) } else { Err(BADF) }
+fn preopened(context: &CallContext<'_>, fd: i32) -> Done {
+    if number(context.files.is_preopened(fd as u32))? { Ok(()) } else { Err(BADF) }
 }
 
 /// Defines the calls for the contents of open files and directories.
@@ -227,7 +227,9 @@ fn define_contents<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             },
         )?
         .func_wrap(WASI_MODULE, "fd_filestat_set_size", |mut caller: Caller<'_, T>, fd: i32, len: i64| {
-            with(&mut caller, PATH_COST_BYTES, |desk| number(desk.files.set_len(desk.space, fd as u32, len as u64)))
+            with(&mut caller, PATH_COST_BYTES, |context| {
+                number(context.files.set_len(context.space, fd as u32, len as u64))
+            })
         })?
         .func_wrap(
             WASI_MODULE,
@@ -237,10 +239,10 @@ fn define_contents<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
                 if len > LISTING_BYTES_MAX {
                     return FileError::Invalid.number();
                 }
-                with(&mut caller, len, |desk| {
-                    let buffer = slice(desk.memory, at, len)?;
-                    let filled = number(desk.files.read_directory(fd as u32, cookie as u64, buffer))?;
-                    desk.put(out, &(filled as u32).to_le_bytes())
+                with(&mut caller, len, |context| {
+                    let buffer = slice(context.memory, at, len)?;
+                    let filled = number(context.files.read_directory(fd as u32, cookie as u64, buffer))?;
+                    context.put(out, &(filled as u32).to_le_bytes())
                 })
             },
         )?;
@@ -255,37 +257,37 @@ fn define_paths<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             WASI_MODULE,
             "path_filestat_get",
             |mut caller: Caller<'_, T>, fd: i32, _follow: i32, at: i32, len: i32, out: i32| {
-                with(&mut caller, PATH_COST_BYTES, |desk| {
-                    let stat = number(desk.files.stat_at(fd as u32, path(desk.memory, at, len)?))?;
-                    desk.put(out, &filestat(Some(stat)))
+                with(&mut caller, PATH_COST_BYTES, |context| {
+                    let stat = number(context.files.stat_at(fd as u32, path(context.memory, at, len)?))?;
+                    context.put(out, &filestat(Some(stat)))
                 })
             },
         )?
         .func_wrap(WASI_MODULE, "path_create_directory", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
-            with(&mut caller, PATH_COST_BYTES, |desk| {
-                let path = path(desk.memory, at, len)?;
-                number(desk.files.create_directory(desk.space, fd as u32, path))
+            with(&mut caller, PATH_COST_BYTES, |context| {
+                let path = path(context.memory, at, len)?;
+                number(context.files.create_directory(context.space, fd as u32, path))
             })
         })?
         .func_wrap(WASI_MODULE, "path_remove_directory", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
-            with(&mut caller, PATH_COST_BYTES, |desk| {
-                let path = path(desk.memory, at, len)?;
-                number(desk.files.remove_directory(desk.space, fd as u32, path))
+            with(&mut caller, PATH_COST_BYTES, |context| {
+                let path = path(context.memory, at, len)?;
+                number(context.files.remove_directory(context.space, fd as u32, path))
             })
         })?
         .func_wrap(WASI_MODULE, "path_unlink_file", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
-            with(&mut caller, PATH_COST_BYTES, |desk| {
-                let path = path(desk.memory, at, len)?;
-                number(desk.files.unlink(desk.space, fd as u32, path))
+            with(&mut caller, PATH_COST_BYTES, |context| {
+                let path = path(context.memory, at, len)?;
+                number(context.files.unlink(context.space, fd as u32, path))
             })
         })?
         .func_wrap(
             WASI_MODULE,
             "path_rename",
             |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32, to_fd: i32, to_at: i32, to_len: i32| {
-                with(&mut caller, 2 * PATH_COST_BYTES, |desk| {
-                    let (from, to) = (path(desk.memory, at, len)?, path(desk.memory, to_at, to_len)?);
-                    number(desk.files.rename(desk.space, (fd as u32, from), (to_fd as u32, to)))
+                with(&mut caller, 2 * PATH_COST_BYTES, |context| {
+                    let (from, to) = (path(context.memory, at, len)?, path(context.memory, to_at, to_len)?);
+                    number(context.files.rename(context.space, (fd as u32, from), (to_fd as u32, to)))
                 })
             },
         )?;
@@ -296,14 +298,14 @@ fn define_paths<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
 fn define_unsupported<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     /// Refuses a call; a bad descriptor is reported first.
     fn refuse<T: Host>(caller: &mut Caller<'_, T>, fd: i32) -> i32 {
-        with(caller, 0, |desk| {
-            number(desk.files.status(fd as u32))?;
+        with(caller, 0, |context| {
+            number(context.files.status(fd as u32))?;
             Err(FileError::NotSupported.number())
         })
     }
     linker
         .func_wrap(WASI_MODULE, "fd_allocate", |mut caller: Caller<'_, T>, fd: i32, _: i64, _: i64| {
-            with(&mut caller, 0, |desk| number(desk.files.allocate(fd as u32)))
+            with(&mut caller, 0, |context| number(context.files.allocate(fd as u32)))
         })?
         .func_wrap(WASI_MODULE, "fd_fdstat_set_rights", |mut caller: Caller<'_, T>, fd: i32, _: i64, _: i64| {
             refuse(&mut caller, fd)
@@ -337,8 +339,8 @@ fn define_unsupported<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             WASI_MODULE,
             "path_readlink",
             |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32, _: i32, _: i32, _: i32| {
-                with(&mut caller, PATH_COST_BYTES, |desk| {
-                    number(desk.files.stat_at(fd as u32, path(desk.memory, at, len)?))?;
+                with(&mut caller, PATH_COST_BYTES, |context| {
+                    number(context.files.stat_at(fd as u32, path(context.memory, at, len)?))?;
                     Err(FileError::Invalid.number())
                 })
             },
@@ -369,11 +371,11 @@ fn path_open<T: Host>(
         truncate: open_flags & OPEN_TRUNCATE != 0,
         directory: open_flags & OPEN_DIRECTORY != 0,
     };
-    with(&mut caller, PATH_COST_BYTES, |desk| {
-        desk.bytes(out, 4)?;
-        let path = path(desk.memory, at, len)?;
-        let opened = number(desk.files.open(desk.space, fd as u32, path, how))?;
-        desk.put(out, &opened.to_le_bytes())
+    with(&mut caller, PATH_COST_BYTES, |context| {
+        context.bytes(out, 4)?;
+        let path = path(context.memory, at, len)?;
+        let opened = number(context.files.open(context.space, fd as u32, path, how))?;
+        context.put(out, &opened.to_le_bytes())
     })
 }
 
@@ -404,19 +406,19 @@ pub(super) fn fd_read<T: Host>(
     out: i32,
 ) -> i32 {
     let Some(vectors) = vectors(caller, iovecs, count) else { return FAULT };
-    with(caller, 0, |desk| {
-        desk.bytes(out, 4)?;
+    with(caller, 0, |context| {
+        context.bytes(out, 4)?;
         let mut total = 0;
         for (to, len) in vectors {
-            let buffer = slice(desk.memory, to, len)?;
-            let done = number(desk.files.read(fd as u32, at, buffer))?;
+            let buffer = slice(context.memory, to, len)?;
+            let done = number(context.files.read(fd as u32, at, buffer))?;
             total += done as u32;
             at = at.map(|at| at.saturating_add(done as u64));
             if done < len as usize {
                 break;
             }
         }
-        desk.put(out, &total.to_le_bytes())
+        context.put(out, &total.to_le_bytes())
     })
 }
 
@@ -430,12 +432,12 @@ pub(super) fn fd_write<T: Host>(
     out: i32,
 ) -> i32 {
     let Some(vectors) = vectors(caller, iovecs, count) else { return FAULT };
-    with(caller, 0, |desk| {
-        desk.bytes(out, 4)?;
+    with(caller, 0, |context| {
+        context.bytes(out, 4)?;
         let mut total = 0;
         for (from, len) in vectors {
-            let bytes = slice(desk.memory, from, len)?;
-            let done = match desk.files.write(desk.space, fd as u32, at, bytes) {
+            let bytes = slice(context.memory, from, len)?;
+            let done = match context.files.write(context.space, fd as u32, at, bytes) {
                 Ok(done) => done,
                 // Bytes written before the error count.
                 Err(_) if total > 0 => break,
@@ -447,14 +449,14 @@ pub(super) fn fd_write<T: Host>(
                 break;
             }
         }
-        desk.put(out, &total.to_le_bytes())
+        context.put(out, &total.to_le_bytes())
     })
 }
 
-fn seek(desk: &mut CallContext<'_>, fd: i32, offset: i64, whence: Whence, out: i32) -> Done {
-    desk.bytes(out, 8)?;
-    let at = number(desk.files.seek(fd as u32, offset, whence))?;
-    desk.put(out, &at.to_le_bytes())
+fn seek(context: &mut CallContext<'_>, fd: i32, offset: i64, whence: Whence, out: i32) -> Done {
+    context.bytes(out, 8)?;
+    let at = number(context.files.seek(fd as u32, offset, whence))?;
+    context.put(out, &at.to_le_bytes())
 }
 
 /// Reports how a descriptor was opened. A C library asks this about a stream before it first prints to it. For a guest without [`Files`]
@@ -465,9 +467,9 @@ fn fd_fdstat_get<T: Host>(mut caller: Caller<'_, T>, fd: i32, out: i32) -> i32 {
     {
         return super::errno(super::write(&mut caller, out, &fdstat(Status::of(stream))));
     }
-    with(&mut caller, 0, |desk| {
-        let status = number(desk.files.status(fd as u32))?;
-        desk.put(out, &fdstat(status))
+    with(&mut caller, 0, |context| {
+        let status = number(context.files.status(fd as u32))?;
+        context.put(out, &fdstat(status))
     })
 }
 
@@ -500,9 +502,9 @@ fn filetype(kind: FileKind) -> u8 {
 
 /// Reports the status of an open file, directory or stream.
 fn fd_filestat_get<T: Host>(mut caller: Caller<'_, T>, fd: i32, out: i32) -> i32 {
-    with(&mut caller, 0, |desk| {
-        let stat = number(desk.files.stat(fd as u32))?;
-        desk.put(out, &filestat(stat))
+    with(&mut caller, 0, |context| {
+        let stat = number(context.files.stat(fd as u32))?;
+        context.put(out, &filestat(stat))
     })
 }
 

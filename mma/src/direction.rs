@@ -5,7 +5,7 @@
 //!   frames of a port in `Sides::back`    <-- first stage <-- ... <-- last stage <--   Back
 //! ```
 //!
-//! A frame's heading follows from the port on which it was received. A reply from a stage turns it towards that port.
+//! A frame's direction follows from the port on which it was received. A reply from a stage turns it towards that port.
 //! It turns once only, as any further reply leads the same way. So no frame passes a stage more than twice, whatever
 //! guests ask for.
 
@@ -15,7 +15,7 @@ use crate::id::PortIndex;
 
 /// A direction through a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heading {
+pub enum Direction {
     /// From the first stage to the last.
     Forth,
     /// From the last stage to the first.
@@ -61,8 +61,8 @@ impl Sides {
     /// Returns which way frames go that were received on this port.
     #[must_use]
     #[inline]
-    pub fn heading_of(self, port: PortIndex) -> Heading {
-        if self.back.contains(port) { Heading::Back } else { Heading::Forth }
+    pub fn direction_of(self, port: PortIndex) -> Direction {
+        if self.back.contains(port) { Direction::Back } else { Direction::Forth }
     }
 
     /// Returns what a guest is told about a frame that was received on this port and goes this way: `RX_` of
@@ -70,25 +70,25 @@ impl Sides {
     /// side.
     #[must_use]
     #[inline]
-    pub(crate) fn flags(self, port: PortIndex, heading: Heading) -> u8 {
+    pub(crate) fn flags(self, port: PortIndex, direction: Direction) -> u8 {
         let [forward, backward, reply] = [RX_FORWARD, RX_BACKWARD, RX_REPLY].map(|flag| flag as u8);
         if self == Self::default() || !(self.forth.contains(port) || self.back.contains(port)) {
             return 0;
         }
-        let way = match heading {
-            Heading::Forth => forward,
-            Heading::Back => backward,
+        let way = match direction {
+            Direction::Forth => forward,
+            Direction::Back => backward,
         };
-        if heading == self.heading_of(port) { way } else { way | reply }
+        if direction == self.direction_of(port) { way } else { way | reply }
     }
 
     /// Returns which way replies go to frames that were received on this port; none, if they leave at once.
     #[must_use]
     #[inline]
-    pub(crate) fn heading_of_reply(self, port: PortIndex) -> Option<Heading> {
+    pub(crate) fn direction_of_reply(self, port: PortIndex) -> Option<Direction> {
         match (self.forth.contains(port), self.back.contains(port)) {
-            (_, true) => Some(Heading::Forth),
-            (true, false) => Some(Heading::Back),
+            (_, true) => Some(Direction::Forth),
+            (true, false) => Some(Direction::Back),
             (false, false) => None,
         }
     }
@@ -114,22 +114,22 @@ mod tests {
     #[test]
     fn frames_go_away_from_their_port_and_replies_towards_it_unless_it_has_no_side() {
         let sides = Sides { forth: set(&[0, 1]).unwrap(), back: set(&[2]).unwrap() };
-        let of = |port| (sides.heading_of(PortIndex(port)), sides.heading_of_reply(PortIndex(port)));
-        assert_eq!([0, 1].map(of), [(Heading::Forth, Some(Heading::Back)); 2]);
-        assert_eq!(of(2), (Heading::Back, Some(Heading::Forth)));
-        assert_eq!(of(3), (Heading::Forth, None));
-        assert_eq!(Sides::default().heading_of(PortIndex(0)), Heading::Forth);
+        let of = |port| (sides.direction_of(PortIndex(port)), sides.direction_of_reply(PortIndex(port)));
+        assert_eq!([0, 1].map(of), [(Direction::Forth, Some(Direction::Back)); 2]);
+        assert_eq!(of(2), (Direction::Back, Some(Direction::Forth)));
+        assert_eq!(of(3), (Direction::Forth, None));
+        assert_eq!(Sides::default().direction_of(PortIndex(0)), Direction::Forth);
     }
 
     #[test]
     fn a_guest_is_told_which_way_a_frame_goes_and_whether_it_is_a_reply() {
         let sides = Sides { forth: set(&[0, 1]).unwrap(), back: set(&[2]).unwrap() };
-        let told = |port, heading| u32::from(sides.flags(PortIndex(port), heading));
-        assert_eq!(told(1, Heading::Forth), RX_FORWARD);
-        assert_eq!(told(1, Heading::Back), RX_BACKWARD | RX_REPLY);
-        assert_eq!(told(2, Heading::Back), RX_BACKWARD);
-        assert_eq!(told(2, Heading::Forth), RX_FORWARD | RX_REPLY);
-        assert_eq!([told(3, Heading::Forth), told(u16::MAX, Heading::Forth)], [0; 2], "a message");
-        assert_eq!(Sides::default().flags(PortIndex(0), Heading::Forth), 0, "a chain without a way back");
+        let told = |port, direction| u32::from(sides.flags(PortIndex(port), direction));
+        assert_eq!(told(1, Direction::Forth), RX_FORWARD);
+        assert_eq!(told(1, Direction::Back), RX_BACKWARD | RX_REPLY);
+        assert_eq!(told(2, Direction::Back), RX_BACKWARD);
+        assert_eq!(told(2, Direction::Forth), RX_FORWARD | RX_REPLY);
+        assert_eq!([told(3, Direction::Forth), told(u16::MAX, Direction::Forth)], [0; 2], "a message");
+        assert_eq!(Sides::default().flags(PortIndex(0), Direction::Forth), 0, "a chain without a way back");
     }
 }
