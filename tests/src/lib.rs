@@ -38,4 +38,5 @@ pub mod tenant;
 pub mod tour;
 pub mod transfer;
 pub mod until;
+pub mod versions;
 pub mod witness;

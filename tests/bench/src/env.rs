@@ -4,7 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::Context;
-use pinion_tests::build::{program, workspace};
+use pinion_tests::build::program;
+use pinion_tests::versions::{commit, first_line};
 use serde_json::{Value, json};
 
 use crate::core_distance;
@@ -32,7 +33,7 @@ pub(crate) fn env(run: &Run, node: Cores) -> anyhow::Result<Value> {
         "core_round_trip_ns": [run.core_round_trip_ns.map(rounded), core_distance::round_trip_ns(run.cores)?.map(rounded)],
         "seconds": run.time.as_secs(),
         "others_cpu_percent": rounded(run.others.percent_of_a_core()?),
-        "pinion": first_line(Command::new(program("piniond")).arg("--version"))?,
+        "pinion": first_line(Command::new(program("piniond")).arg("--version")).map_err(anyhow::Error::msg)?,
         "commit": commit(),
         "dpdk": env!("DPDK_VERSION"),
         "rustc": env!("RUSTC_VERSION"),
@@ -44,20 +45,6 @@ fn field(path: &str, key: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'))?;
     Some(value.trim().to_owned())
-}
-
-/// Returns the commit that was built, with a plus if files differ from it.
-fn commit() -> String {
-    let git = |words: &[&str]| first_line(Command::new("git").arg("-C").arg(workspace()).args(words));
-    let Ok(commit) = git(&["log", "-1", "--format=%h"]) else { return "unknown".to_owned() };
-    let differs = git(&["status", "--porcelain", "--untracked-files=no"]).is_ok_and(|line| !line.is_empty());
-    if differs { format!("{commit}+") } else { commit }
-}
-
-fn first_line(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    anyhow::ensure!(output.status.success(), "{command:?} ended with {}", output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use anyhow::Context;
 pub(crate) struct Counted {
     pub(crate) instructions: u64,
     /// Lines of 64 bytes that were not in the first-level data cache.
-    pub(crate) lines_missed: u64,
+    pub(crate) l1_misses: u64,
+    /// Those that were in no cache.
+    pub(crate) ll_misses: u64,
     /// Instructions of the guest's code, and of the engine's.
     pub(crate) guest: u64,
     pub(crate) engine: u64,
@@ -39,7 +41,8 @@ fn read(text: &str) -> Option<(String, Counted)> {
     let total = |event: &str| events.iter().position(|it| *it == event).and_then(|at| totals.get(at)).copied();
     let mut counted = Counted {
         instructions: total("Ir")?,
-        lines_missed: total("D1mr").unwrap_or(0) + total("D1mw").unwrap_or(0),
+        l1_misses: total("D1mr").unwrap_or(0) + total("D1mw").unwrap_or(0),
+        ll_misses: total("DLmr").unwrap_or(0) + total("DLmw").unwrap_or(0),
         ..Counted::default()
     };
     for (function, instructions) in own_costs(text) {
@@ -108,15 +111,15 @@ fn full_name(text: &str, names: &mut BTreeMap<String, String>) -> String {
 mod tests {
     use super::*;
 
-    const DUMP: &str = "version: 1\ndesc: Trigger: Client Request: a scene\nevents: Ir Dr Dw I1mr D1mr D1mw\nob=(1) /a\n\
+    const DUMP: &str = "version: 1\ndesc: Trigger: Client Request: a scene\nevents: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\nob=(1) /a\n\
         fl=(1) a.rs\nfn=(1) pinion::turn\n12 5 1 1\n+3 2\ncfn=(2) wasmtime::resume\ncalls=1 7\n12 100 3\nfn=(2)\n7 90 9\n\
-        cfn=(3) 0x0000000004abc\ncalls=1 0\n7 10\nfn=(3)\n0 10\ntotals: 107 4 2 0 3 1\n";
+        cfn=(3) 0x0000000004abc\ncalls=1 0\n7 10\nfn=(3)\n0 10\ntotals: 107 4 2 0 3 1 0 2 1\n";
 
     #[test]
     fn a_dump_is_read_with_what_is_the_guests_and_the_engines() {
         let (name, counted) = read(DUMP).unwrap();
         assert_eq!(name, "a scene");
-        assert_eq!(counted, Counted { instructions: 107, lines_missed: 4, guest: 10, engine: 90 });
+        assert_eq!(counted, Counted { instructions: 107, l1_misses: 4, ll_misses: 3, guest: 10, engine: 90 });
     }
 
     #[test]

@@ -24,16 +24,22 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
-
 use pinion_runtime::memory::allocator::Allocator;
+use pinion_tests::versions::{commit, first_line};
+use serde_json::json;
 
-use self::figures::Figures;
+use self::figures::{COMPILER, Figures};
 
 /// The node's.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Measures what steps of a packet's way cost, in instructions and simulated cache misses
+/// Each first-level cache, and the last-level one: bytes, ways, bytes of a line.
+const L1: &str = "32768,8,64";
+const LL: &str = "8388608,16,64";
+
+/// Measures what steps of a packet's way cost, in instructions and simulated cache misses: a table on standard error, JSON on standard
+/// output
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -71,21 +77,33 @@ fn main() -> anyhow::Result<ExitCode> {
     fs::create_dir_all(dumps).with_context(|| dumps.display().to_string())?;
     node::build_templates(templates.path())?;
     run_under_valgrind(templates.path(), dumps)?;
-    let counted = dump::read_all(dumps)?;
-    let counted = Figures::of(&counted, &scenes::repetitions());
+    let counted = Figures::of(&dump::read_all(dumps)?);
     if arguments.accept {
         counted.write(&arguments.figures)?;
-        print!("{}", counted.table(None));
-        return Ok(ExitCode::SUCCESS);
     }
-    let expected = Figures::read(&arguments.figures)?;
-    print!("{}", counted.table(Some(&expected)));
-    let faults = counted.faults(&expected);
+    let kept = Figures::read(&arguments.figures)?;
+    let rows = counted.rows(&kept);
+    eprint!("{}", figures::table(&rows));
+    println!("{}", serde_json::to_string_pretty(&json!({ "env": env()?, "rows": rows }))?);
+    let faults = counted.faults(&kept);
     for fault in &faults {
         eprintln!("error: {fault}");
     }
-    println!("counts: {} figures, {} above their bound", counted.len(), faults.len());
+    eprintln!("counts: {} figures, {} above their bound", counted.len(), faults.len());
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the figures depend on.
+fn env() -> anyhow::Result<serde_json::Value> {
+    Ok(json!({
+        "figure": "counts",
+        "machine": std::env::consts::ARCH,
+        "commit": commit(),
+        "rustc": COMPILER,
+        "valgrind": first_line(Command::new("valgrind").arg("--version")).map_err(anyhow::Error::msg)?,
+        "l1": L1,
+        "ll": LL,
+    }))
 }
 
 fn run_under_valgrind(templates: &Path, dumps: &Path) -> anyhow::Result<()> {
@@ -94,7 +112,7 @@ fn run_under_valgrind(templates: &Path, dumps: &Path) -> anyhow::Result<()> {
     command
         .args(["--tool=callgrind", "--quiet", "--cache-sim=yes", "--instr-atstart=no", "--collect-atstart=no"])
         // What many processors have; given, so that the machine's own do not matter.
-        .args(["--I1=32768,8,64", "--D1=32768,8,64"])
+        .args([format!("--I1={L1}"), format!("--D1={L1}"), format!("--LL={LL}")])
         .arg(format!("--callgrind-out-file={}/dump", dumps.display()))
         .arg(&program)
         .arg("measure")

@@ -15,6 +15,7 @@ use pinion_runtime::clock::{Clock, RunSlot, TickUrgency};
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite};
+use pinion_runtime::instruments::activation::Activation;
 use pinion_runtime::instruments::log::{LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::state::Grants;
@@ -31,12 +32,25 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const QUANTUM: Duration = Duration::from_secs(3600);
 
 /// The functions that scenes run, with their configurations.
-const FUNCTIONS: [(&str, &str); 2] = [
+const FUNCTIONS: [(&str, &str); 11] = [
     (
         "packet_filter",
         "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallow udp 53\nallow udp 4789 to 10.200.0.0/16\ndefault deny",
     ),
     ("macswap", ""),
+    ("balancer", "backend a 02:00:00:00:00:0a\nbackend b 02:00:00:00:00:0b\nplaces 997\nconnections 1000\n"),
+    ("firewall", "inside = [\"10.0.0.0/8\"]\nconnections_max = 1024\n[[rule]]\naction = \"allow\"\n"),
+    ("http_server", "page / hello"),
+    ("icmp_echo", ""),
+    (
+        "lpm_router",
+        "mac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1\"]\nroutes = \"\"\"\n10.0.0.0/8 lan\n\"\"\"\n\
+         [[next_hop]]\nname = \"lan\"\nmac = \"02:00:00:00:00:02\"\n",
+    ),
+    ("monitor", "every 10s top 5"),
+    ("nat", "inside = [\"10.0.0.0/8\"]\noutside = [\"203.0.113.1\"]\nmappings_max = 1024\n"),
+    ("tcp_echo", ""),
+    ("udp_echo", ""),
 ];
 
 fn config() -> anyhow::Result<Config> {
@@ -120,6 +134,11 @@ impl House {
     }
 
     pub(crate) fn prepare(&mut self, index: u32, wiring: Wiring) -> Prepared {
+        self.prepare_timed(index, wiring, None)
+    }
+
+    /// As [`Self::prepare`], of an instance that records when it first serves a client.
+    pub(crate) fn prepare_timed(&mut self, index: u32, wiring: Wiring, activation: Option<Activation>) -> Prepared {
         let log = self.log.log(origin());
         let site = NewFwpSite {
             id: FwpId { index, generation: 0 },
@@ -127,7 +146,7 @@ impl House {
             wiring,
             clock: &self.launchers,
             memory: MemoryAccounts::default(),
-            activation: None,
+            activation,
             terms: SchedulingParams::default(),
             state: Grants::default(),
             keep_alives: None,

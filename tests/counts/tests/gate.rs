@@ -21,7 +21,7 @@ fn no_step_costs_more_than_its_figure() {
 
 #[test]
 fn a_step_that_costs_two_per_cent_more_than_its_figure_fails_the_gate_by_name() {
-    const STEP: &str = "worker: a turn of 1 packet";
+    const STEP: &str = "turn_1";
     let text = std::fs::read_to_string(figures()).expect("the figures");
     let mut table: toml::Table = text.parse().expect("TOML");
     let instructions = &mut table["figure"][STEP]["instructions"];

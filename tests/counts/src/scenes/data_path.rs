@@ -1,6 +1,7 @@
 //! From the gateway's link through MMA, worker and guest, and back.
 
 use std::cell::RefCell;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use pinion_gateway::port::BufferPool;
@@ -9,12 +10,11 @@ use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound, link};
-use pinion_mma::mover::{Mma, MmaCommand};
-use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
-use pinion_runtime::worker::{Worker, WorkerCommand};
 
 use super::Scene;
+use super::frames::{Bytes, FRAME_BYTES, datagram};
+use super::movers::Movers;
 use crate::node::House;
 
 /// FWPs that are met one after another, so that none finds in the first-level cache what it left there.
@@ -23,93 +23,101 @@ const BUFFERS: usize = 512;
 const BUFFER_BYTES: u16 = 2176;
 
 pub(super) const SCENES: &[Scene] = &[
-    Scene { name: "MMA: a packet into a slot", repetitions: 2_000, run: into_a_slot },
-    Scene { name: "worker: a turn of 1 packet", repetitions: 2_000, run: |folder, scene| turn(folder, scene, 1) },
-    Scene { name: "worker: a turn of 64 packets", repetitions: 500, run: |folder, scene| turn(folder, scene, 64) },
-    Scene { name: "MMA: a packet out of a slot", repetitions: 2_000, run: out_of_a_slot },
-    Scene { name: "MMA: a packet to the next stage", repetitions: 2_000, run: to_the_next_stage },
+    Scene { name: "deliver", part: "mma", what: "a packet into a slot", repetitions: 2_000, steps: 1, run: deliver },
+    Scene {
+        name: "turn_1",
+        part: "worker",
+        what: "a turn with 1 packet",
+        repetitions: 2_000,
+        steps: 1,
+        run: |folder, scene| turn(folder, scene, 1),
+    },
+    Scene {
+        name: "turn_64",
+        part: "worker",
+        what: "a turn with 64 packets",
+        repetitions: 500,
+        steps: 1,
+        run: |folder, scene| turn(folder, scene, 64),
+    },
+    Scene { name: "egress", part: "mma", what: "a packet out of a slot", repetitions: 2_000, steps: 1, run: egress },
+    Scene {
+        name: "forward",
+        part: "mma",
+        what: "a packet to the next stage",
+        repetitions: 2_000,
+        steps: 1,
+        run: forward,
+    },
 ];
 
-/// A frame that the packet filter lets pass.
-fn frame() -> [u8; 64] {
-    let mut frame = [0; 64];
-    frame[12..14].copy_from_slice(&[0x08, 0]);
-    frame[14..24].copy_from_slice(&[0x45, 0, 0, 50, 0, 0, 0x40, 0, 64, 17]);
-    frame[26..34].copy_from_slice(&[10, 100, 0, 1, 10, 200, 0, 1]);
-    frame[34..40].copy_from_slice(&[0x0f, 0xa0, 0x12, 0xb5, 0, 30]);
-    frame
+/// A datagram that the packet filter lets pass.
+fn passing() -> Bytes {
+    datagram(Ipv4Addr::new(10, 100, 0, 1), 4000, 53)
 }
 
 /// MMA and worker with FWPs. Every second one is the stage after the one before it, if they are chained.
-struct Rig {
-    mma: Mma,
-    worker: Worker,
+pub(super) struct Rig {
+    movers: Movers,
     gateway: GatewayLink,
     buffers: Vec<Buffer>,
+    fwps: u32,
     next: u32,
     step: u32,
-    _senders: (crossbeam_channel::Sender<MmaCommand>, crossbeam_channel::Sender<WorkerCommand>),
 }
 
 impl Rig {
-    fn new(templates: &Path, is_chained: bool) -> Self {
-        let mut house = House::new(templates, "packet_filter", FWPS);
-        let prepared: Vec<_> = (0..FWPS)
-            .map(|index| {
-                let next = FwpId { index: index + 1, generation: 0 };
-                let edge = if is_chained && index % 2 == 0 { Edge::Fwp(next) } else { Edge::EgressWhereItCame };
-                house.prepare(index, Wiring::to(edge))
-            })
-            .collect();
-        let [mut inputs, mut outputs] = [(); 2].map(|()| ReadyQueue::new(FWPS as usize, Doorbell::default()));
-        let (to_worker, to_mma) = (inputs.notifier_of_oneself(), outputs.notifier_of_oneself());
-        let (gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
-        let (attach, mma_commands) = crossbeam_channel::unbounded();
-        let (adopt, worker_commands) = crossbeam_channel::unbounded();
-        let (mma_events, _) = crossbeam_channel::unbounded();
-        let (worker_events, _) = crossbeam_channel::unbounded();
-        let mma = Mma::new(FWPS as usize, outputs, vec![to_worker], mma_link, mma_commands, mma_events);
-        let slot = house.worker_slot();
-        let worker = Worker::new(FWPS as usize, inputs, vec![to_mma], worker_commands, worker_events, slot);
-        for (fwp, endpoint) in prepared {
-            adopt.send(WorkerCommand::Adopt(Box::new(fwp))).expect("the worker is there");
-            attach.send(MmaCommand::Attach(endpoint)).expect("the MMA is there");
-        }
-        let mut buffers = Vec::new();
-        HeapPool::new(BUFFERS, BUFFER_BYTES).take(&mut buffers, BUFFERS / 2);
-        let step = if is_chained { 2 } else { 1 };
-        let mut rig = Self { mma, worker, gateway, buffers, next: 0, step, _senders: (attach, adopt) };
+    fn chained(templates: &Path, is_chained: bool) -> Self {
+        let edge = |index: u32| {
+            let next = FwpId { index: index + 1, generation: 0 };
+            if is_chained && index.is_multiple_of(2) { Edge::Fwp(next) } else { Edge::EgressWhereItCame }
+        };
+        let mut rig = Self::new(templates, "packet_filter", FWPS, edge);
+        rig.step += u32::from(is_chained);
         // Each has had a packet once.
-        for _ in 0..FWPS / step {
-            rig.inject(1);
+        for _ in 0..FWPS / rig.step {
+            rig.inject([passing()]);
             rig.finish();
         }
         rig
     }
 
+    /// Makes it with so many FWPs of a function, each with this way out.
+    pub(super) fn new(templates: &Path, function: &str, fwps: u32, edge: impl Fn(u32) -> Edge) -> Self {
+        let mut house = House::new(templates, function, fwps);
+        let prepared: Vec<_> = (0..fwps).map(|index| house.prepare(index, Wiring::to(edge(index)))).collect();
+        let (gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
+        let movers = Movers::new(&mut house, fwps, mma_link);
+        prepared.into_iter().for_each(|prepared| movers.add(prepared));
+        let mut buffers = Vec::new();
+        HeapPool::new(BUFFERS, BUFFER_BYTES).take(&mut buffers, BUFFERS / 2);
+        Self { movers, gateway, buffers, fwps, next: 0, step: 1 }
+    }
+
     /// Puts frames for the next FWP into the gateway's link.
-    fn inject(&mut self, count: usize) {
+    pub(super) fn inject(&mut self, frames: impl IntoIterator<Item = Bytes>) {
         let target = FwpId { index: self.next, generation: 0 };
-        self.next = (self.next + self.step) % FWPS;
-        for _ in 0..count {
+        self.next = (self.next + self.step) % self.fwps;
+        for bytes in frames {
             let mut buffer = self.buffers.pop().expect("more buffers than frames under way");
-            buffer.bytes_mut(64).copy_from_slice(&frame());
-            let inbound = Inbound { frame: Frame::new(buffer, 64), target };
+            buffer.bytes_mut(FRAME_BYTES as u32).copy_from_slice(&bytes);
+            let inbound = Inbound { frame: Frame::new(buffer, FRAME_BYTES as u32), target };
             assert!(self.gateway.inbound.stage(inbound).is_ok(), "the link has room");
         }
         self.gateway.inbound.publish();
     }
 
-    fn run_worker(&mut self) {
-        while self.worker.poll() > 0 {}
+    pub(super) fn run_mma(&mut self) {
+        self.movers.mma.poll();
     }
 
-    /// Lets all go on until nothing is under way, and takes the frames back.
-    fn finish(&mut self) -> usize {
-        for _ in 0..4 {
-            self.mma.poll();
-            self.run_worker();
-        }
+    pub(super) fn run_worker(&mut self) {
+        while self.movers.worker.poll() > 0 {}
+    }
+
+    /// Lets all go on until nothing is under way, and takes the frames back. How many came out.
+    pub(super) fn finish(&mut self) -> usize {
+        self.movers.settle();
         let buffers = &mut self.buffers;
         self.gateway.spent.pop_batch(usize::MAX, |buffer| buffers.push(buffer));
         self.gateway.outbound.pop_batch(usize::MAX, |out| buffers.push(out.into_buffer()))
@@ -122,7 +130,7 @@ fn step(scene: &Scene, rig: Rig, frames: usize, before: fn(&mut Rig), work: fn(&
     scene.repeat(
         |_| {
             let mut rig = rig.borrow_mut();
-            rig.inject(frames);
+            rig.inject((0..frames).map(|_| passing()));
             before(&mut rig);
         },
         |()| work(&mut rig.borrow_mut()),
@@ -132,26 +140,24 @@ fn step(scene: &Scene, rig: Rig, frames: usize, before: fn(&mut Rig), work: fn(&
     std::mem::forget(rig);
 }
 
-fn into_a_slot(templates: &Path, scene: &Scene) {
-    step(scene, Rig::new(templates, false), 1, |_| (), |rig| _ = rig.mma.poll());
+fn deliver(templates: &Path, scene: &Scene) {
+    step(scene, Rig::chained(templates, false), 1, |_| (), Rig::run_mma);
 }
 
 fn turn(templates: &Path, scene: &Scene, frames: usize) {
-    step(scene, Rig::new(templates, false), frames, |rig| _ = rig.mma.poll(), |rig| _ = rig.worker.poll());
+    let turn = |rig: &mut Rig| _ = rig.movers.worker.poll();
+    step(scene, Rig::chained(templates, false), frames, Rig::run_mma, turn);
 }
 
-fn out_of_a_slot(templates: &Path, scene: &Scene) {
-    let before = |rig: &mut Rig| {
-        rig.mma.poll();
-        rig.run_worker();
-    };
-    step(scene, Rig::new(templates, false), 1, before, |rig| _ = rig.mma.poll());
+fn until_the_turn_is_over(rig: &mut Rig) {
+    rig.run_mma();
+    rig.run_worker();
 }
 
-fn to_the_next_stage(templates: &Path, scene: &Scene) {
-    let before = |rig: &mut Rig| {
-        rig.mma.poll();
-        rig.run_worker();
-    };
-    step(scene, Rig::new(templates, true), 1, before, |rig| _ = rig.mma.poll());
+fn egress(templates: &Path, scene: &Scene) {
+    step(scene, Rig::chained(templates, false), 1, until_the_turn_is_over, Rig::run_mma);
+}
+
+fn forward(templates: &Path, scene: &Scene) {
+    step(scene, Rig::chained(templates, true), 1, until_the_turn_is_over, Rig::run_mma);
 }

@@ -8,8 +8,23 @@ use super::Scene;
 use crate::node::House;
 
 pub(super) const SCENES: &[Scene] = &[
-    Scene { name: "instance: preparing one", repetitions: 40, run: prepare },
-    Scene { name: "instance: taking one apart", repetitions: 40, run: take_apart },
+    Scene { name: "prepare", part: "launcher", what: "preparing an instance", repetitions: 40, steps: 1, run: prepare },
+    Scene {
+        name: "dismantle",
+        part: "launcher",
+        what: "taking an instance apart",
+        repetitions: 40,
+        steps: 1,
+        run: take_apart,
+    },
+    Scene {
+        name: "prepare_dismantle",
+        part: "launcher",
+        what: "preparing an instance and taking it apart",
+        repetitions: 40,
+        steps: 1,
+        run: both,
+    },
 ];
 
 fn wiring() -> Wiring {
@@ -31,5 +46,17 @@ fn take_apart(templates: &Path, scene: &Scene) {
         |_| Some(house.borrow_mut().prepare(0, wiring())),
         |prepared| house.borrow_mut().take_apart(prepared.take().expect("just prepared")),
         |_| (),
+    );
+}
+
+fn both(templates: &Path, scene: &Scene) {
+    let mut house = House::new(templates, "packet_filter", 2);
+    scene.repeat(
+        |_| (),
+        |()| {
+            let prepared = house.prepare(0, wiring());
+            house.take_apart(prepared);
+        },
+        |()| (),
     );
 }

@@ -1,10 +1,15 @@
 //! The scenes: each sets up parts of a node, and counts one step of a packet's way many times.
 
 mod data_path;
+mod frames;
 mod gateway;
+mod guests;
 mod lifecycle;
+mod movers;
+mod net_in;
 mod scheduler;
 mod state;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,9 +17,15 @@ use std::path::Path;
 use crate::valgrind;
 
 /// What is counted, and how often it is repeated.
-struct Scene {
-    name: &'static str,
+pub(crate) struct Scene {
+    /// The row's name, by which other programs know it.
+    pub(crate) name: &'static str,
+    /// The part of the node whose cost it is.
+    pub(crate) part: &'static str,
+    pub(crate) what: &'static str,
     repetitions: u64,
+    /// How often the step is in one repetition.
+    steps: u64,
     run: fn(&Path, &Scene),
 }
 
@@ -36,16 +47,32 @@ impl Scene {
     }
 }
 
-const SCENES: &[&[Scene]] = &[gateway::SCENES, data_path::SCENES, lifecycle::SCENES, scheduler::SCENES, state::SCENES];
+/// The part of scenes of which only the guest's instructions count.
+pub(crate) const GUEST: &str = "guest";
+
+const SCENES: &[&[Scene]] = &[
+    gateway::SCENES,
+    data_path::SCENES,
+    whole::SCENES,
+    lifecycle::SCENES,
+    scheduler::SCENES,
+    state::SCENES,
+    guests::SCENES,
+];
+
+/// All scenes, in the order in which a reader wants them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Scene> {
+    SCENES.iter().copied().flatten()
+}
 
 /// Runs all scenes, one after another; each writes a dump.
 pub(crate) fn run_all(templates: &Path) {
-    for scene in SCENES.iter().copied().flatten() {
+    for scene in all() {
         (scene.run)(templates, scene);
     }
 }
 
-/// How often each scene repeats what it counts.
-pub(crate) fn repetitions() -> BTreeMap<&'static str, u64> {
-    SCENES.iter().copied().flatten().map(|scene| (scene.name, scene.repetitions)).collect()
+/// How many steps each scene counts.
+pub(crate) fn steps() -> BTreeMap<&'static str, u64> {
+    all().map(|scene| (scene.name, scene.repetitions * scene.steps)).collect()
 }

@@ -10,10 +10,20 @@ const QUANTUM_NS: u64 = 20_000;
 const TURN_NS: u64 = 1_000;
 
 pub(super) const SCENES: &[Scene] = &[
-    Scene { name: "scheduler: a choice among 2 runnable FWPs", repetitions: 2_000, run: |_, scene| choose(scene, 2) },
     Scene {
-        name: "scheduler: a choice among 2,000 runnable FWPs",
+        name: "choose_2",
+        part: "scheduler",
+        what: "a choice among 2 runnable FWPs",
+        repetitions: 2_000,
+        steps: 1,
+        run: |_, scene| choose(scene, 2),
+    },
+    Scene {
+        name: "choose_2000",
+        part: "scheduler",
+        what: "a choice among 2,000 runnable FWPs",
         repetitions: 4_000,
+        steps: 1,
         run: |_, scene| choose(scene, 2_000),
     },
 ];

@@ -14,8 +14,8 @@ const KEY_BYTES: usize = 38;
 const VALUE: [u8; 64] = [7; 64];
 
 pub(super) const SCENES: &[Scene] = &[
-    Scene { name: "state: get of 64 bytes", repetitions: 2_000, run: get },
-    Scene { name: "state: put of 64 bytes", repetitions: 2_000, run: put },
+    Scene { name: "state_get", part: "state", what: "a get of 64 bytes", repetitions: 2_000, steps: 1, run: get },
+    Scene { name: "state_put", part: "state", what: "a put of 64 bytes", repetitions: 2_000, steps: 1, run: put },
 ];
 
 fn grants() -> Grants {
