@@ -10,7 +10,7 @@ use pinion_tests::bed::two_cores;
 use crate::core_distance;
 use crate::others::Others;
 
-/// The options of all figures.
+// The options of all figures.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
     /// How long each measurement lasts, in seconds; warm-ups come before and are not counted

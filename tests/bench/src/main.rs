@@ -75,7 +75,7 @@ enum Command {
     Report(report::Options),
 }
 
-/// A figure's own options, and the common ones.
+// A figure's own options, and the common ones. No doc comment, here and on `Common`: clap would show it as each figure's help.
 #[derive(clap::Args)]
 struct Measured<T: clap::Args> {
     #[command(flatten)]
