@@ -1,11 +1,8 @@
-//! For each FWP, when its client was missed in the flow tables (since then the client waits), and when its function was
-//! last invoked.
+//! For each FWP, when its client was missed in the flow tables, since when the client waits.
 //!
 //! The gateway's thread writes this once for each new client. The worker that then runs the FWP for the first time
 //! reads it, after the frame has reached it. Both use the same clock.
 
-use std::num::NonZeroUsize;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinion_mma::id::FwpId;
@@ -16,11 +13,7 @@ use pinion_mma::stopwatch::Stopwatch;
 pub struct ActivationClock {
     stopwatch: Stopwatch,
     missed_ns: Box<[AtomicU64]>,
-    called_ns: Box<[AtomicU64]>,
 }
-
-/// No call is noted.
-const NOT_CALLED: u64 = u64::MAX;
 
 impl ActivationClock {
     /// Makes a table for `places` FWPs. Its clock, which becomes the gateway's, starts now.
@@ -32,8 +25,7 @@ impl ActivationClock {
     /// Makes a table with a clock that is already running.
     #[must_use]
     pub fn by(stopwatch: Stopwatch, places: usize) -> Self {
-        let table = |empty| (0..places).map(|_| AtomicU64::new(empty)).collect();
-        Self { stopwatch, missed_ns: table(0), called_ns: table(NOT_CALLED) }
+        Self { stopwatch, missed_ns: (0..places).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Returns the gateway's clock.
@@ -56,36 +48,6 @@ impl ActivationClock {
         if let Some(place) = self.missed_ns.get(entry.index as usize) {
             place.store(missed_ns, Ordering::Relaxed);
         }
-    }
-
-    /// Notes when the function was invoked whose message goes to this FWP next.
-    #[inline]
-    pub(crate) fn note_call(&self, entry: FwpId, called_ns: u64) {
-        if let Some(place) = self.called_ns.get(entry.index as usize) {
-            place.store(called_ns, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the address where the time of the invocation is noted whose message goes to this FWP. A worker
-    /// prefetches it once the message has been delivered.
-    #[must_use]
-    pub fn called_at(&self, entry: FwpId) -> Option<NonZeroUsize> {
-        self.called_ns.get(entry.index as usize).map(|place| NonNull::from(place).addr())
-    }
-
-    /// Returns how long ago the function was invoked whose message this FWP has now, in nanoseconds. Returns it once
-    /// per call; `None` if it was already returned. If several messages are on their way, the time is the last one's.
-    #[must_use]
-    pub fn since_call_ns(&self, entry: FwpId) -> Option<u64> {
-        // The clock is read first, because to fetch the cache line from the gateway's core takes a good part of the
-        // measured time.
-        let now_ns = self.now_ns();
-        let place = self.called_ns.get(entry.index as usize)?;
-        // Load and store instead of an exchange, which would wait for all earlier writes. A call noted in between is
-        // not reported.
-        let called_ns = place.load(Ordering::Relaxed);
-        place.store(NOT_CALLED, Ordering::Relaxed);
-        (called_ns != NOT_CALLED).then(|| now_ns.saturating_sub(called_ns))
     }
 
     /// Returns how long ago the client that has this FWP now was missed, in nanoseconds. Meant for the thread that has

@@ -1,7 +1,6 @@
 //! Takes in messages to chains. They follow the path of received frames, except that the caller names the chain.
 
 use super::{Gateway, PENDING_TIMEOUT_NS};
-use crate::activation_clock::ActivationClock;
 use crate::assign::Assignment;
 use crate::drops::DropReason;
 use crate::gateway::buffer_return::BufferReturn;
@@ -18,7 +17,7 @@ impl Gateway {
         port.receive(*burst, |port, place| {
             let Some((function, called_ns)) = port.function(place) else { return };
             match assigner.assign_call(function, called_ns, now_ns) {
-                Assignment::To(entry) => send_message(port, place, entry, assigner.misses(), handover, bin),
+                Assignment::To(entry) => send_message(port, place, entry, handover, bin),
                 Assignment::Wait(_) => port.wait(place, now_ns + PENDING_TIMEOUT_NS),
                 Assignment::Drop(reason) => fail(port, place, reason, bin),
             }
@@ -33,7 +32,7 @@ impl Gateway {
             && let Some((function, called_ns)) = port.function(place)
         {
             match assigner.assign_call(function, called_ns, now_ns) {
-                Assignment::To(entry) => send_message(port, place, entry, assigner.misses(), handover, bin),
+                Assignment::To(entry) => send_message(port, place, entry, handover, bin),
                 Assignment::Wait(_) => return,
                 Assignment::Drop(reason) => fail(port, place, reason, bin),
             }
@@ -57,25 +56,15 @@ impl Gateway {
     }
 }
 
-fn send_message(
-    port: &mut InvokePort,
-    place: u32,
-    entry: FwpId,
-    misses: &ActivationClock,
-    handover: &mut Handover,
-    bin: &mut BufferReturn,
-) {
+fn send_message(port: &mut InvokePort, place: u32, entry: FwpId, handover: &mut Handover, bin: &mut BufferReturn) {
     handover.expect(entry);
     let Some(message) =
         bin.buffer().and_then(|buffer| port.message(place, buffer).map_err(|buffer| bin.take(buffer)).ok())
     else {
         return fail(port, place, DropReason::MmaBusy, bin);
     };
-    let called_ns = port.function(place).map(|(_, called_ns)| called_ns);
     match handover.stage(message, entry) {
         Ok(()) => {
-            // The worker sees this together with the message, which is not published yet.
-            called_ns.into_iter().for_each(|called_ns| misses.note_call(entry, called_ns));
             port.delivered(place);
             bin.observer.port(port.index()).delivered.add(1);
         }

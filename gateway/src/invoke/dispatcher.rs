@@ -174,10 +174,4 @@ impl Dispatcher {
     pub fn bell(&self) -> &Doorbell {
         &self.bell
     }
-
-    /// Returns the clock by which calls are timed.
-    #[must_use]
-    pub fn stopwatch(&self) -> &Stopwatch {
-        &self.stopwatch
-    }
 }

@@ -76,11 +76,13 @@ pub(crate) struct KeepAlive {
 }
 
 impl FwpContext {
-    /// Records the first packets of the guest, or any packets if calls are timed; called by the `wait` import.
+    /// Records that the guest gets its first packets; called by the `wait` import.
     #[cold]
     pub(crate) fn begin_to_serve(&self) {
-        let is_told_again = self.activation.as_ref().is_some_and(Activation::record);
-        self.shared.set_unserving(is_told_again);
+        if let Some(activation) = &self.activation {
+            activation.record();
+        }
+        self.shared.note_serving();
     }
 
     /// Sets, by the guest's clock, until when the instance stays alive without input. Returns the time that applies, or 0 if none does.
@@ -154,7 +156,6 @@ impl Fwp {
     #[inline]
     pub(crate) fn prefetch_delivered(&self) {
         self.mailbox.prefetch_delivered();
-        self.footprint.prefetch_delivered();
     }
 
     /// Starts the page walks for its own pages: those of its rings, and of its stack.

@@ -82,7 +82,6 @@ impl Fwp {
         let NewFwpSite { id, worker, wiring, clock, memory, activation, terms, state, keep_alives, spare, between } =
             site;
         let shared = Arc::new(FwpShared::new(activation.is_some()));
-        let called_at = activation.as_ref().and_then(Activation::called_at);
         let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };
         let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
         let mut store = store(template, HostCallContext { memory, activation, state, keep_alive, log }, &shared);
@@ -121,7 +120,6 @@ impl Fwp {
                 call: shared.call_site(),
                 shared: Arc::as_ptr(&shared).addr(),
                 engine_context,
-                called_at,
                 guest_stack,
             };
             fwp.footprint = Footprint::new(parts);

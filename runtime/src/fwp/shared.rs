@@ -73,9 +73,9 @@ impl FwpShared {
         self.fresh.store(fresh.unwrap_or(TOLD), Ordering::Relaxed);
     }
 
-    /// Sets whether it is to record when it gets packets.
-    pub(super) fn set_unserving(&self, unserving: bool) {
-        self.unserving.store(unserving, Ordering::Relaxed);
+    /// Notes that its first packets have been recorded.
+    pub(super) fn note_serving(&self) {
+        self.unserving.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether it gets its first packets now, which is to be recorded; called by the `wait` import.

@@ -11,8 +11,6 @@
 //! passes the chain backwards, it is the other way round. Only the worker itself writes its histograms, once for each instance. A flag
 //! tells an FWP that its first turn is over.
 
-use std::cell::Cell;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,9 +24,6 @@ pub struct Activations {
     misses: Arc<ActivationClock>,
     /// From the flow miss until the first instructions of the stage that the frame reached first.
     pub entry: Latencies,
-    /// From the call of a function until its first stage has run its first instructions with the message; only of calls that are timed.
-    pub call: Latencies,
-    times_calls: AtomicBool,
     /// As `entry`, for the stage at the other end. Stages in between may drop a client's first packets; then the first packet that gets
     /// there counts.
     pub chain: Latencies,
@@ -38,13 +33,8 @@ impl Activations {
     /// Creates empty histograms.
     #[must_use]
     pub fn new(misses: Arc<ActivationClock>) -> Self {
-        let [entry, chain, call] = [(); 3].map(|()| Latencies::default());
-        Self { misses, entry, chain, call, times_calls: AtomicBool::new(false) }
-    }
-
-    /// Makes FWPs that are created from now on time each call. That costs two readings of the clock and one cache line per call.
-    pub fn time_calls(&self) {
-        self.times_calls.store(true, Ordering::Relaxed);
+        let [entry, chain] = [(); 2].map(|()| Latencies::default());
+        Self { misses, entry, chain }
     }
 }
 
@@ -82,9 +72,8 @@ impl InstanceActivation {
             }
             _ => return None,
         };
-        let times_calls = stage == 0 && self.activations.times_calls.load(Ordering::Relaxed);
         let (activations, entry) = (Arc::clone(&self.activations), self.entry);
-        Some(Activation { activations, entry, place, is_done: Cell::new(false), times_calls })
+        Some(Activation { activations, entry, place })
     }
 }
 
@@ -94,30 +83,14 @@ pub struct Activation {
     /// Its instance's first stage.
     entry: FwpId,
     place: StagePosition,
-    /// It has served a client.
-    is_done: Cell<bool>,
-    times_calls: bool,
 }
 
 impl Activation {
-    /// Returns the address that it will read to record a call, if it times calls.
-    pub(crate) fn called_at(&self) -> Option<NonZeroUsize> {
-        if self.times_calls { self.activations.misses.called_at(self.entry) } else { None }
-    }
-
-    /// Records, on its worker, that its first instructions have run with its input. Returns whether to call this the next time, too.
+    /// Records, on its worker, that its first instructions have run with a client's packets. Must be called once.
     #[cold]
     #[inline(never)]
-    pub(crate) fn record(&self) -> bool {
-        let Activations { misses, entry, chain, call, .. } = &*self.activations;
-        if self.times_calls
-            && let Some(elapsed_ns) = misses.since_call_ns(self.entry)
-        {
-            call.record_ns(elapsed_ns);
-        }
-        if self.is_done.replace(true) {
-            return self.times_calls;
-        }
+    pub(crate) fn record(&self) {
+        let Activations { misses, entry, chain } = &*self.activations;
         let elapsed_ns = misses.elapsed_ns(self.entry);
         let (is_first, is_last) = match &self.place {
             StagePosition::Only => (true, true),
@@ -132,6 +105,5 @@ impl Activation {
         if is_last {
             chain.record_ns(elapsed_ns);
         }
-        self.times_calls
     }
 }

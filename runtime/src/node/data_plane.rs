@@ -70,8 +70,6 @@ pub struct NodeLatencies {
     pub activation: LatencySnapshot,
     /// See [`Activations::chain`].
     pub chain_activation: LatencySnapshot,
-    /// See [`Activations::call`].
-    pub call: LatencySnapshot,
     /// See [`StatusTable::preparations`].
     pub preparation: LatencySnapshot,
     /// See [`TurnMeters::waits`].
@@ -146,16 +144,10 @@ impl DataPlane {
         NodeLatencies {
             activation: of_workers(|activations| &activations.entry),
             chain_activation: of_workers(|activations| &activations.chain),
-            call: of_workers(|activations| &activations.call),
             preparation: self.parts.status_table.preparations().snapshot(),
             run_queue_wait: LatencySnapshot::all(self.parts.turns.iter().map(|turns| &turns.waits)),
             preemption_lateness: LatencySnapshot::all(self.parts.turns.iter().map(|turns| &turns.lateness)),
         }
-    }
-
-    /// Times each call of all functions that are instantiated from now on. For measurements only: otherwise calls are not timed.
-    pub fn time_calls(&self) {
-        self.parts.activations.iter().for_each(|activations| activations.time_calls());
     }
 
     /// Unloads the templates of all chains without an instance and drops what is prepared ahead, as when memory is short. Both come

@@ -35,8 +35,6 @@ pub(crate) struct Parts {
     pub(crate) call: CallSite,
     pub(crate) shared: usize,
     pub(crate) engine_context: usize,
-    /// Where the time of the call is noted, if that is measured.
-    pub(crate) called_at: Option<NonZeroUsize>,
     /// The top of the guest's own stack, which grows downwards, if it is known.
     pub(crate) guest_stack: Option<NonZeroUsize>,
 }
@@ -49,7 +47,6 @@ pub(crate) struct Footprint {
     stack: usize,
     shared: usize,
     engine_context: usize,
-    called_at: Option<NonZeroUsize>,
     /// The top of the guest's own stack, which grows downwards, if it is known.
     guest_stack: Option<NonZeroUsize>,
 }
@@ -64,17 +61,9 @@ pub(crate) struct CallSite {
 impl Footprint {
     /// Creates the footprint of an FWP of these parts, after it has called the host.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { future, call, shared, engine_context, called_at, guest_stack } = parts;
+        let Parts { future, call, shared, engine_context, guest_stack } = parts;
         let stack = call.stack.saturating_sub(BELOW_CALL) & !(LINE - 1);
-        Self { future, context: call.context & !(LINE - 1), stack, shared, engine_context, called_at, guest_stack }
-    }
-
-    /// Prefetches what the MMA wrote for the FWP together with the delivery.
-    #[inline]
-    pub(crate) fn prefetch_delivered(&self) {
-        if let Some(called_at) = self.called_at {
-            prefetch::to_write(called_at.get() as *const u8);
-        }
+        Self { future, context: call.context & !(LINE - 1), stack, shared, engine_context, guest_stack }
     }
 
     /// Starts the page walk for the page of the fiber's stack.

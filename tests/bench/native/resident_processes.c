@@ -1,11 +1,11 @@
 /*
- * Functions as resident processes: each waits for a datagram on a UDP socket of its own, and notes the time of its arrival.
+ * Functions as resident processes: each waits for a datagram on a UDP socket of its own, and answers it in shared memory.
  *
  *   resident-processes COUNT CALLS SECONDS WINDOW CORE CORE
  *
  * The dispatcher is on the first core, and all processes are on the second. First CALLS of them, picked at random, are called one after the
- * other: from before sendto until the process has noted that recv has returned. Each time is printed in nanoseconds, one per line. Then,
- * for so many SECONDS, WINDOW calls are in flight at a time, and `SECONDS-IN-NS COUNT` is printed last. What a process receives is checked.
+ * other: from before sendto until the dispatcher has read the answer. Each time is printed in nanoseconds, one per line. Then, for so many
+ * SECONDS, WINDOW calls are in flight at a time, and `SECONDS-IN-NS COUNT` is printed last. What a process receives is checked.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@
 
 /* A process's own data, and the dispatcher's view of it. */
 struct function {
-	_Atomic int64_t noted_ns;
+	/* The number of the last call that was answered: the answer. */
 	_Atomic uint64_t served;
 	uint64_t called;
 	struct sockaddr_in address;
@@ -66,11 +66,9 @@ static void serve(int own, struct function *function)
 	for (;;) {
 		uint64_t call;
 		ssize_t len = recv(own, &call, sizeof call, 0);
-		int64_t now = now_ns();
 		uint64_t served = atomic_load_explicit(&function->served, memory_order_relaxed);
 		if (len != sizeof call || call != served + 1)
 			_exit(1);
-		atomic_store_explicit(&function->noted_ns, now, memory_order_relaxed);
 		atomic_store_explicit(&function->served, call, memory_order_release);
 	}
 }
@@ -151,7 +149,7 @@ int main(int argc, char **argv)
 		int64_t called = now_ns();
 		call(from, function);
 		await(function);
-		took[at] = atomic_load(&function->noted_ns) - called;
+		took[at] = now_ns() - called;
 	}
 	uint64_t served = 0;
 	int64_t begun = now_ns(), now = begun;

@@ -13,6 +13,12 @@ pub(crate) struct Percentiles {
     times_ns: Histogram<u64>,
 }
 
+impl Default for Percentiles {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Percentiles {
     /// Makes an empty histogram.
     pub(crate) fn new() -> Self {

@@ -1,5 +1,7 @@
 //! The figure's dispatcher: a port of the node that receives no frames, but calls functions by the node's own interface each time the
 //! gateway's thread polls it. It thus takes no core from the functions, which matters on a machine with two cores.
+//!
+//! It times calls by its own clock, from before it stages a call until it has polled the answer. The node has no part in that.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,6 +13,8 @@ use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts}
 use pinion_mma::buffer::Frame;
 use pinion_mma::stopwatch::Stopwatch;
 
+use crate::percentiles::Percentiles;
+
 const NAME: &str = "uplink";
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 /// A call without an answer for so long is lost.
@@ -20,7 +24,7 @@ const SLACK: Duration = Duration::from_secs(120);
 
 /// Which functions are called, and how fast.
 pub(super) enum Plan {
-    /// Calls each of these, when the previous one has been answered and this long has passed.
+    /// Calls each of these, when the previous one has been answered and this long has passed. Times each call.
     Each { functions: Vec<FunctionRef>, pause: Duration },
     /// Calls some of these at random, with so many calls in flight, for so long.
     Flood { functions: Vec<FunctionRef>, under_way: usize, time: Duration },
@@ -36,6 +40,8 @@ pub(super) struct Tally {
     pub(super) first_failure: Option<Failure>,
     /// Answers that differed from what was sent.
     pub(super) wrong: u64,
+    /// From before each call of [`Plan::Each`] until its answer was there.
+    pub(super) times: Percentiles,
 }
 
 impl Tally {
@@ -82,6 +88,8 @@ struct Course {
     tally: Tally,
     next: usize,
     started_ns: u64,
+    /// When the call under way was made, if it is timed.
+    called_ns: Option<u64>,
     /// When the last answer came.
     answered_ns: u64,
 }
@@ -129,15 +137,19 @@ impl Driver {
             self.dispatcher = dispatcher;
         }
         let now_ns = self.stopwatch.elapsed_ns();
-        self.course = Some(Course { plan, tally: Tally::default(), next: 0, started_ns: now_ns, answered_ns: now_ns });
+        let tally = Tally::default();
+        self.course = Some(Course { plan, tally, next: 0, started_ns: now_ns, called_ns: None, answered_ns: now_ns });
     }
 
     fn go_on(&mut self) {
         let Self { dispatcher: Some(dispatcher), course: Some(course), stopwatch, .. } = self else { return };
         let now_ns = stopwatch.elapsed_ns();
-        let Course { plan, tally, next, started_ns, answered_ns } = course;
+        let Course { plan, tally, next, started_ns, called_ns, answered_ns } = course;
         let answers = dispatcher.poll(|ticket, outcome| match outcome {
             Ok(answer) => {
+                if let Some(called_ns) = called_ns.take() {
+                    tally.times.record(Duration::from_nanos(stopwatch.elapsed_ns() - called_ns));
+                }
                 tally.answered += 1;
                 tally.wrong += u64::from(answer != payload(ticket));
             }
@@ -158,6 +170,7 @@ impl Driver {
             Plan::Each { functions, pause } => {
                 let is_due = now_ns - *answered_ns >= pause.as_nanos() as u64;
                 if *next == tally.answered as usize + tally.failed as usize && is_due && *next < functions.len() {
+                    *called_ns = Some(stopwatch.elapsed_ns());
                     *next += usize::from(call(functions[*next]));
                 }
                 *next == functions.len()
@@ -179,9 +192,10 @@ impl Driver {
         dispatcher.submit();
         if is_over && dispatcher.under_way() == 0 {
             tally.took = Duration::from_nanos(*answered_ns - *started_ns);
-            // Fails if the receiver is gone.
-            let _ = self.tallies.send(std::mem::take(tally));
-            self.course = None;
+            if let Some(Course { tally, .. }) = self.course.take() {
+                // Fails if the receiver is gone.
+                let _ = self.tallies.send(tally);
+            }
         }
     }
 }

@@ -40,12 +40,6 @@ pub(super) struct Functions {
     pub(super) on_disk: Vec<FunctionRef>,
 }
 
-/// The results of calls.
-pub(super) struct Called {
-    pub(super) latency: LatencySnapshot,
-    pub(super) tally: Tally,
-}
-
 impl Functions {
     /// Starts a node with `count` functions of `templates` templates, and `on_disk` further ones with a template each. None has an instance
     /// ready.
@@ -58,7 +52,6 @@ impl Functions {
             Box::new(port)
         })?;
         let orders = orders.context("the node has opened its port")?;
-        host.data_plane().time_calls();
         let mut manifest = Manifest::of(TENANT);
         for number in 0..templates + on_disk {
             manifest = manifest.module(&format!("m{number}"), &module(&host, number)?);
@@ -84,11 +77,8 @@ impl Functions {
     }
 
     /// Calls functions, and fails unless each has answered with what it was sent.
-    pub(super) fn call(&self, plan: Plan) -> anyhow::Result<Called> {
-        let before = self.host.data_plane().latencies().call;
-        let tally = self.orders.call(plan)?;
-        let latency = self.host.data_plane().latencies().call.since(&before);
-        Ok(Called { latency, tally })
+    pub(super) fn call(&self, plan: Plan) -> anyhow::Result<Tally> {
+        self.orders.call(plan)
     }
 
     /// Fails unless each measured function has an instance of its own that has been called, with so many calls in all.

@@ -14,7 +14,8 @@ pub(super) struct Resident {
     pub(super) per_second: f64,
 }
 
-/// Calls so many processes so often, one call after the other, and then with so many calls in flight for the time of a measurement.
+/// Calls so many processes so often, one call after the other, and then with so many calls in flight for the time of a measurement. The times
+/// run until the dispatcher has the answer, as those of functions do.
 pub(super) fn measure(run: &Run, processes: usize, calls: usize, under_way: usize) -> anyhow::Result<Resident> {
     let words = [processes, calls, run.time.as_secs() as usize, under_way, run.cores.first, run.cores.second];
     let mut command = ending_with_us(RESIDENT_PROCESSES);

@@ -166,7 +166,7 @@ pub(super) fn invoke(json: Value) -> anyhow::Result<Results> {
         |figure: &str, pinion: String, peers: String, paper| Line { figure: figure.to_owned(), pinion, peers, paper };
     let lines = vec![
         line(
-            "a resident function runs that is called, p50 and p99",
+            "a resident function that is called has answered, p50 and p99",
             format!("{:.2} and {:.2} us", invoke.warm_p50_us, invoke.warm_p99_us),
             format!("a resident process {:.1} and {:.1} us", invoke.process_warm_p50_us, invoke.process_warm_p99_us),
             "1.2 and 2.0 us",
@@ -178,13 +178,13 @@ pub(super) fn invoke(json: Value) -> anyhow::Result<Results> {
             "more than 5 million/s on 14 cores",
         ),
         line(
-            "a function without an instance runs, p50",
+            "a function without an instance has answered, p50",
             format!("{:.1} us", invoke.cold_p50_us),
             format!("fork and exec {:.0} us", invoke.process_cold_p50_us),
             "-",
         ),
         line(
-            "a function of which nothing is mapped runs, p50",
+            "a function of which nothing is mapped has answered, p50",
             format!("{:.0} us", invoke.disk_p50_us),
             "-".to_owned(),
             "-",
