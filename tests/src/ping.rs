@@ -44,7 +44,7 @@ impl Summary {
 }
 
 /// The longest wait for answers, in seconds. Only a failing test waits as long.
-const PATIENCE_SECONDS: u64 = 120;
+const PATIENCE_SECONDS: u64 = 300;
 
 /// Runs `ping` in a namespace, with these words. After the last request it waits for twice the longest time of an answer, and at least for
 /// the interval of `-i`. Use it for requests that are not expected to be answered, and [`pings`] for the others.
@@ -57,7 +57,7 @@ pub fn ping(from: &Namespace, words: &str) -> Summary {
     summary(from.command("ping").args(words.split_whitespace()))
 }
 
-/// Runs `ping` with these words in a namespace until it has `count` answers, however late they come, or two minutes are over. It continues
+/// Runs `ping` with these words in a namespace until it has `count` answers, however late they come, or five minutes are over. It continues
 /// to send meanwhile, so a lost request shows as a missing number among the first `count`.
 ///
 /// # Panics

@@ -42,6 +42,7 @@ pub(super) async fn once(function: &Function, replay: &Replay, format: Format) -
     let listening = Listening::new(folder.path(), function.ports()?)?;
     let mut session = Session::start_in(folder, function, &listening.ports()?, format).await?;
     session.deploy(function, |contents| Ok(with_rules(function, replay, &tags, contents)?)).await?;
+    session.until_ready().await?;
     let wire = listening.wired(Sink::new(replay.write.as_deref())?)?;
     let player =
         Player { session: &mut session, wire: &wire, put: 0, account: Account::default(), records: Records::default() };

@@ -1,14 +1,15 @@
 //! A node with a function on it: builds, applies, and shows log lines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinion_control::Client;
 use pinion_control::client::Follow;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::Contents;
-use pinion_control::model::{Effect, ObjectRef};
+use pinion_control::model::{ChainName, Effect, ObjectRef};
+use pinion_control::node::ChainStatus;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -21,6 +22,9 @@ use crate::output::{self, printable};
 
 /// The interval of checks whether the node still runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// The interval of checks whether instances are ready, and the longest wait for them.
+const READY_INTERVAL: Duration = Duration::from_millis(10);
+const READY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait for the last log lines after the node has ended.
 const LAST_LINES_MAX: Duration = Duration::from_secs(5);
 
@@ -29,6 +33,8 @@ pub(super) struct Session {
     node: Node,
     client: Client,
     applied: BTreeSet<ObjectRef>,
+    /// The chains, with how many instances of each are kept ready.
+    kept_ready: BTreeMap<ChainName, u32>,
     heard: JoinHandle<()>,
 }
 
@@ -52,7 +58,7 @@ impl Session {
             // The stream ends with the node, which is detected elsewhere.
             let _ = logs::show(&mut listening, LogFilter::default(), Follow::Yes, format).await;
         });
-        Ok(Self { node, client, applied: BTreeSet::new(), heard })
+        Ok(Self { node, client, applied: BTreeSet::new(), kept_ready: BTreeMap::new(), heard })
     }
 
     pub(super) fn described(&self) -> String {
@@ -80,6 +86,7 @@ impl Session {
         let mut contents = change(function.contents().await?)?;
         // A developer expects the new version at once.
         contents.chains.iter_mut().for_each(|chain| chain.drain_timeout_ms = 0);
+        self.kept_ready = contents.chains.iter().map(|chain| (chain.name.clone(), chain.cache_min)).collect();
         let changed = apply::apply(self.client.clone(), contents).await?;
         let mut outcomes = changed.outcomes;
         let wanted: BTreeSet<ObjectRef> = outcomes.iter().map(|outcome| outcome.object.clone()).collect();
@@ -92,6 +99,24 @@ impl Session {
             output::say(&format!("{}/{} {}", outcome.object.kind(), outcome.object.name(), outcome.effect));
         }
         Ok(())
+    }
+
+    /// Waits until all instances that are kept ready are, so that the first frames find one. Gives up after some seconds, and when an
+    /// instance has failed; what happens to frames then is counted.
+    pub(super) async fn until_ready(&mut self) -> anyhow::Result<()> {
+        let started = Instant::now();
+        loop {
+            self.node.check()?;
+            let chains = self.client.status().await?.node.chains;
+            let kept_ready = &self.kept_ready;
+            let is_ready = |chain: &ChainStatus| {
+                chain.failures > 0 || kept_ready.get(&chain.chain).is_none_or(|kept| chain.ready >= *kept)
+            };
+            if chains.iter().all(is_ready) || started.elapsed() > READY_PATIENCE {
+                return Ok(());
+            }
+            tokio::time::sleep(READY_INTERVAL).await;
+        }
     }
 
     /// Returns the counts of frames so far.
