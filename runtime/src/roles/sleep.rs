@@ -19,7 +19,7 @@ use pinion_mma::doorbell::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Role;
-use super::wakeup::{Wakeup, WokeForWork};
+use super::wakeup::{Wakeup, WokeForWork, gateways};
 
 /// The longest sleep of a thread that is woken for all its work.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
@@ -174,13 +174,6 @@ fn before_deadlines(roles: &[Role], longest: Duration) -> Duration {
 /// Returns how long to sleep before a device that does not report frames is polled again.
 fn look_sleep(idle_for: Duration) -> Duration {
     (idle_for / LOOK_SHARE).clamp(LOOK_SLEEP_MIN, LOOK_SLEEP_MAX)
-}
-
-pub(super) fn gateways(roles: &[Role]) -> impl Iterator<Item = &Gateway> {
-    roles.iter().filter_map(|role| match role {
-        Role::Gateway(gateway) => Some(&**gateway),
-        Role::Mma(_) | Role::Worker(_) => None,
-    })
 }
 
 fn as_gateway_mut(role: &mut Role) -> Option<&mut Gateway> {

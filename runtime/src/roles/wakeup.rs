@@ -16,7 +16,6 @@ use pinion_gateway::gateway::Gateway;
 use pinion_mma::doorbell::Doorbell;
 
 use super::Role;
-use super::sleep::gateways;
 
 /// How often in a row a follower may wake for nothing.
 const IN_VAIN_MAX: u32 = 4;
@@ -118,6 +117,14 @@ pub fn wakeups<'a>(threads: impl Iterator<Item = (&'a Doorbell, &'a [Role])> + C
         }
     }
     wakeups
+}
+
+/// The gateways among a thread's roles: one at most.
+pub(super) fn gateways(roles: &[Role]) -> impl Iterator<Item = &Gateway> {
+    roles.iter().filter_map(|role| match role {
+        Role::Gateway(gateway) => Some(&**gateway),
+        Role::Mma(_) | Role::Worker(_) => None,
+    })
 }
 
 #[cfg(test)]
