@@ -92,7 +92,7 @@ pub(crate) struct Assigner {
     /// Whether this poll may cause events.
     open: bool,
     /// How many instances have been bound.
-    given: u64,
+    activations: u64,
     /// Since when the clients have waited that are looked up; `None` for since now.
     waiting_since_ns: Option<u64>,
 }
@@ -116,7 +116,7 @@ impl Assigner {
             keep_alives: None,
             outbox,
             open: true,
-            given: 0,
+            activations: 0,
             waiting_since_ns: None,
         }
     }
@@ -172,8 +172,8 @@ impl Assigner {
 
     /// Returns how many instances have been bound since the start.
     #[inline(always)]
-    pub(crate) fn given(&self) -> u64 {
-        self.given
+    pub(crate) fn activations(&self) -> u64 {
+        self.activations
     }
 
     /// Sets since when new clients count as missed; `None` for the time of their lookup.
@@ -411,7 +411,7 @@ impl Assigner {
             return None;
         }
         let (slot, instance) = self.instances.bind(key, hash, now_ns)?;
-        self.given += 1;
+        self.activations += 1;
         self.misses.note(self.instances.entrance(slot).first, missed_ns);
         self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
         Some(slot)

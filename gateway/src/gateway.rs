@@ -32,6 +32,7 @@ use crossbeam_channel::Receiver;
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::stopwatch::Stopwatch;
+use pinion_mma::tuning;
 use pinion_mma::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
@@ -103,7 +104,7 @@ struct PortState {
     index: PortIndex,
     neighbors: Neighbors,
     promiscuous: Promiscuous,
-    behind: DeferredBurst,
+    deferred: DeferredBurst,
     /// Frames to transmit; at most a burst.
     tx_batch: Vec<Frame>,
 }
@@ -208,9 +209,9 @@ impl Gateway {
     }
 
     /// Tells the gateway that functions run on its thread. It then stops a burst after each new client, so that the
-    /// client's function runs before the gateway looks up the next client.
+    /// client's function runs before the gateway looks up the next client, unless tuning is off.
     pub fn shares_thread_with_functions(&mut self) {
-        self.ends_bursts = true;
+        self.ends_bursts = tuning::is_full();
     }
 
     /// Returns the gateway's state, which any thread may read.
@@ -224,14 +225,14 @@ impl Gateway {
     pub fn has_work(&mut self) -> bool {
         self.handover.has_work()
             || !self.commands.is_empty()
-            || self.has_clients_behind()
+            || self.has_deferred_clients()
             || self.assigner.has_events()
             || self.invoke.as_mut().is_some_and(InvokePort::has_work)
     }
 
     /// Returns whether part of a burst is still deferred.
-    fn has_clients_behind(&self) -> bool {
-        self.ports.iter().any(|state| !state.behind.is_empty())
+    fn has_deferred_clients(&self) -> bool {
+        self.ports.iter().any(|state| !state.deferred.is_empty())
     }
 
     /// Arms the ports to report frames to the calling thread, which is about to sleep. Returns what wake-up the thread
@@ -323,10 +324,10 @@ impl Gateway {
     }
 
     fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
-        let (count, delivered) = if self.ports[port].behind.is_empty() {
+        let (count, delivered) = if self.ports[port].deferred.is_empty() {
             self.take_in_burst(port, now_ns)
         } else {
-            self.take_in_behind(port, now_ns)
+            self.take_in_deferred(port, now_ns)
         };
         if delivered > 0 {
             self.bin.observer.port(self.ports[port].index).delivered.add(delivered);
@@ -344,14 +345,14 @@ impl Gateway {
         let received_ns = if self.ends_bursts && count > 1 { self.assigner.misses().now_ns() } else { now_ns };
         let mut reads = std::mem::take(&mut self.reads);
         self.read_burst(port, &mut received, &mut reads[..count], now_ns);
-        let (mut delivered, given) = (0, self.assigner.given());
+        let (mut delivered, before) = (0, self.assigner.activations());
         let mut left = received.drain(..).zip(&reads);
         while let Some((frame, read)) = left.next() {
             delivered += self.take_in(port, frame, read, now_ns);
-            if self.ends_bursts && self.assigner.given() != given {
+            if self.ends_bursts && self.assigner.activations() != before {
                 let Self { ports, assigner, .. } = self;
                 let rest = left.by_ref().map(|(frame, read)| (frame, assigner.long_way(read)));
-                ports[port].behind.keep(rest, received_ns, now_ns);
+                ports[port].deferred.keep(rest, received_ns, now_ns);
             }
         }
         drop(left);
@@ -361,15 +362,15 @@ impl Gateway {
 
     /// Takes in the deferred rest of a burst, under the same rules as [`Gateway::take_in_burst`].
     #[inline(never)]
-    fn take_in_behind(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
-        let can_wait = self.ports[port].behind.can_wait(now_ns);
+    fn take_in_deferred(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
+        let can_wait = self.ports[port].deferred.can_wait(now_ns);
         // The clients have waited since the burst was received, whatever the thread did meanwhile.
-        self.assigner.set_arrival_time(Some(self.ports[port].behind.received_ns()));
-        let (mut count, mut delivered, given) = (0, 0, self.assigner.given());
-        while let Some((frame, read)) = self.ports[port].behind.take() {
+        self.assigner.set_arrival_time(Some(self.ports[port].deferred.received_ns()));
+        let (mut count, mut delivered, before) = (0, 0, self.assigner.activations());
+        while let Some((frame, read)) = self.ports[port].deferred.take() {
             delivered += self.take_in(port, frame, &read, now_ns);
             count += 1;
-            if can_wait && self.assigner.given() != given {
+            if can_wait && self.assigner.activations() != before {
                 break;
             }
         }
@@ -531,9 +532,9 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         let Self { pending, bin, .. } = self;
         while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())) {}
-        for PortState { behind, tx_batch, .. } in &mut self.ports {
-            let behind = std::iter::from_fn(|| behind.take()).map(|(frame, _)| frame);
-            tx_batch.drain(..).chain(behind).for_each(|frame| bin.take(frame.into_buffer()));
+        for PortState { deferred, tx_batch, .. } in &mut self.ports {
+            let deferred = std::iter::from_fn(|| deferred.take()).map(|(frame, _)| frame);
+            tx_batch.drain(..).chain(deferred).for_each(|frame| bin.take(frame.into_buffer()));
         }
         bin.close();
     }
@@ -543,8 +544,8 @@ fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let PortSetup { port, addresses } = setup;
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
     let promiscuous = port.promiscuous();
-    let behind = DeferredBurst::new(burst);
-    PortState { port, index, neighbors, promiscuous, behind, tx_batch: Vec::with_capacity(burst) }
+    let deferred = DeferredBurst::new(burst);
+    PortState { port, index, neighbors, promiscuous, deferred, tx_batch: Vec::with_capacity(burst) }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl Gateway {
     /// the same burst wait, they are kept.
     #[inline(always)]
     fn send_events(&mut self, was_idle: bool) -> usize {
-        let keeps_events = self.has_clients_behind() && self.assigner.can_keep_events();
+        let keeps_events = self.has_deferred_clients() && self.assigner.can_keep_events();
         let done = if keeps_events { 0 } else { self.assigner.begin_poll() };
         if was_idle {
             self.assigner.forget_notes();
@@ -62,13 +62,13 @@ impl Gateway {
     /// instance does not wait for commands: they are read in polls that bind none.
     #[inline(always)]
     fn receive_and_follow(&mut self, now_ns: u64) -> usize {
-        let given = self.assigner.given();
+        let before = self.assigner.activations();
         let mut done = 0;
         for turn in 0..self.ports.len() {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
         }
         self.first_port = (self.first_port + 1) % self.ports.len();
-        if self.assigner.given() == given && !self.has_clients_behind() {
+        if self.assigner.activations() == before && !self.has_deferred_clients() {
             done += self.apply_commands(now_ns);
         }
         done

@@ -17,7 +17,7 @@ impl Rig {
     /// Polls until the whole burst is taken in.
     fn poll_all(&mut self) {
         self.poll();
-        while self.gateway.ports.iter().any(|state| !state.behind.is_empty()) {
+        while self.gateway.ports.iter().any(|state| !state.deferred.is_empty()) {
             self.poll();
         }
     }
