@@ -66,6 +66,7 @@ const HOUSE: [(&str, &[&str]); 33] = [
             "pinion-builder-client",
             "pinion-builder",
             "pinion-runtime",
+            "pinion-tests",
         ],
     ),
     ("pinion-bench", &["pinion-control", "pinion-gateway", "pinion-mma", "pinion-runtime", "pinion-tests"]),
@@ -78,7 +79,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
     ("bindgen", &["pinion-dpdk-sys"]),
-    ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-tests", "pinion-fuzz"]),
+    ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-tests", "pinion-fuzz", "pinion-counts"]),
 ];
 
 /// The folders at the top level.
