@@ -41,19 +41,19 @@ const PORT: &str = "[[port]]\nname = \"lan\"\ndevice = \"memory0\"\n";
 
 #[test]
 fn a_misspelt_key_of_the_configuration_is_named_with_file_and_line() {
-    // Two lines with the paths of state and socket come first.
-    assert_config_refused("misspelt key", "quantum_su = 100\n", &["piniond.toml, line 3: ", "`quantum_su`"]);
-    assert_config_refused("misspelt key of a port", &format!("{PORT}adresses = []\n"), &["line 6: ", "`adresses`"]);
-    assert_config_refused("misspelt key of a table", &format!("{PORT}[limits]\nfwps = 1\n"), &["line 7: ", "`fwps`"]);
+    // Three lines come first: the paths of state and socket, and the tuning.
+    assert_config_refused("misspelt key", "quantum_su = 100\n", &["piniond.toml, line 4: ", "`quantum_su`"]);
+    assert_config_refused("misspelt key of a port", &format!("{PORT}adresses = []\n"), &["line 7: ", "`adresses`"]);
+    assert_config_refused("misspelt key of a table", &format!("{PORT}[limits]\nfwps = 1\n"), &["line 8: ", "`fwps`"]);
 }
 
 #[test]
 fn an_impossible_value_is_named() {
-    assert_config_refused("no TOML", "[[port\n", &["piniond.toml, line 3: "]);
+    assert_config_refused("no TOML", "[[port\n", &["piniond.toml, line 4: "]);
     assert_config_refused("quantum", &format!("quantum_us = 0\n{PORT}"), &["piniond.toml: ", "quantum_us = 0"]);
     assert_config_refused("no port", "", &["piniond.toml: ", "[[port]]"]);
     let address = format!("{PORT}addresses = [\"10.77.0.2\"]\n");
-    assert_config_refused("no prefix length", &address, &["piniond.toml, line 6: "]);
+    assert_config_refused("no prefix length", &address, &["piniond.toml, line 7: "]);
     assert_config_refused("core", &format!("{PORT}[cores]\nmmas = [999]\n"), &["cores.mmas = 999"]);
     assert_config_refused("builder", &format!("builder = \"/nowhere/builder\"\n{PORT}"), &["/nowhere/builder"]);
 }

@@ -37,8 +37,8 @@ impl Node {
         let node = Self { folder, running: None };
         let (state, socket) = (node.path("state"), node.socket());
         // All tests hold without what is done for caches, too: `make test-integration TUNING=off`.
-        let tuning = std::env::var("PINION_TEST_TUNING").map(|tuning| format!("tuning = {tuning:?}\n"));
-        let text = format!("state_dir = {state:?}\nsocket = {socket:?}\n{}{config}", tuning.unwrap_or_default());
+        let tuning = std::env::var("PINION_TEST_TUNING").unwrap_or_else(|_| "full".to_owned());
+        let text = format!("state_dir = {state:?}\nsocket = {socket:?}\ntuning = {tuning:?}\n{config}");
         fs::write(node.config(), text).expect("the node's folder is writable");
         node
     }
