@@ -27,7 +27,7 @@ const HEAD: &str = "# What `make counts` compares with: for one step, instructio
 pub(crate) const COMPILER: &str = env!("PINION_COUNTS_RUSTC");
 
 /// What one step of a scene costs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figure {
     pub(crate) instructions: f64,
@@ -63,13 +63,17 @@ impl Figures {
             let steps = *steps.get(name.as_str())? as f64;
             let mean = |sum: u64| (sum as f64 / steps * 10.0).round() / 10.0;
             let Counted { instructions, l1_misses, ll_misses, guest, engine } = *counted;
-            let guest_only = scenes::all().any(|scene| scene.name == name && scene.part == scenes::GUEST);
-            let figure = Figure {
-                instructions: mean(if guest_only { guest } else { instructions }),
-                l1_misses: if guest_only { 0.0 } else { mean(l1_misses) },
-                ll_misses: if guest_only { 0.0 } else { mean(ll_misses) },
-                guest_instructions: if guest_only { 0.0 } else { mean(guest) },
-                engine_instructions: if guest_only { 0.0 } else { mean(engine) },
+            let is_guest = scenes::all().any(|scene| scene.name == name && scene.part == scenes::GUEST);
+            let figure = if is_guest {
+                Figure { instructions: mean(guest), ..Figure::default() }
+            } else {
+                Figure {
+                    instructions: mean(instructions),
+                    l1_misses: mean(l1_misses),
+                    ll_misses: mean(ll_misses),
+                    guest_instructions: mean(guest),
+                    engine_instructions: mean(engine),
+                }
             };
             Some((name.clone(), figure))
         };
@@ -178,8 +182,7 @@ mod tests {
     use super::*;
 
     fn figures(instructions: f64, l1_misses: f64) -> Figures {
-        let figure =
-            Figure { instructions, l1_misses, ll_misses: 0.0, guest_instructions: 0.0, engine_instructions: 0.0 };
+        let figure = Figure { instructions, l1_misses, ..Figure::default() };
         Figures { compiler: "a".to_owned(), figure: BTreeMap::from([("turn".to_owned(), figure)]) }
     }
 

@@ -21,7 +21,7 @@ use super::pool::{BUFFER_LEN, BURST};
 
 const CACHE_BUFFERS: u32 = 256;
 const ANY_SOCKET: i32 = -1;
-const MBUF_BYTES: u32 = 128;
+const MBUF_BYTES: u32 = size_of::<sys::rte_mbuf>() as u32;
 /// The most mbufs that are withdrawn, as a part of the pool's. With huge pages of 2 MiB, one in 800 lies beyond.
 const WITHDRAWN_PART: usize = 64;
 
@@ -159,19 +159,28 @@ unsafe fn without_gaps(
     room: u16,
 ) -> Result<NonNull<sys::rte_mempool>, String> {
     let private_bytes = size_of::<sys::rte_pktmbuf_pool_private>() as c_uint;
-    let object_bytes = MBUF_BYTES + u32::from(room);
     let flags = sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG;
     // SAFETY: DPDK copies the name.
     let raw = unsafe {
-        sys::rte_mempool_create_empty(name.as_ptr(), buffers, object_bytes, cache, private_bytes, ANY_SOCKET, flags)
+        sys::rte_mempool_create_empty(
+            name.as_ptr(),
+            buffers,
+            MBUF_BYTES + u32::from(room),
+            cache,
+            private_bytes,
+            ANY_SOCKET,
+            flags,
+        )
     };
     let pool = NonNull::new(raw).ok_or_else(last_reason)?;
     // SAFETY: the steps of `rte_pktmbuf_pool_create`, in its order, on a pool that nothing else knows, whose objects
     // are mbufs with all the rest as their room.
     unsafe {
-        sys::rte_mempool_set_ops_byname(raw, sys::rte_mbuf_best_mempool_ops(), null_mut());
-        sys::rte_pktmbuf_pool_init(raw, null_mut());
-        let code = sys::rte_mempool_populate_default(raw);
+        let mut code = sys::rte_mempool_set_ops_byname(raw, sys::rte_mbuf_best_mempool_ops(), null_mut());
+        if code == 0 {
+            sys::rte_pktmbuf_pool_init(raw, null_mut());
+            code = sys::rte_mempool_populate_default(raw);
+        }
         if code < 0 {
             sys::rte_mempool_free(raw);
             return Err(reason(code));
@@ -183,7 +192,7 @@ unsafe fn without_gaps(
 
 /// Returns the memory that an mbuf with this much room takes, with DPDK's header before it.
 fn object_bytes(room: u16) -> usize {
-    // SAFETY: only calculates; no one asks for the parts of the sum.
+    // SAFETY: only calculates; a null pointer means that the parts of the sum are not wanted.
     unsafe { sys::rte_mempool_calc_obj_size(MBUF_BYTES + u32::from(room), 0, null_mut()) as usize }
 }
 
