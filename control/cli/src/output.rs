@@ -136,18 +136,9 @@ pub(crate) fn age(age_ms: u64) -> String {
 
 /// Formats a time in UTC as in RFC 3339: `2026-01-31T12:00:00.123Z`.
 pub(crate) fn time_of_day(unix_ms: u64) -> String {
-    let (days, ms) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
-    // Days since the first of March of the year 0, so that leap days come last in their years.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
+    // A node's clock may be at any time.
+    let time = i64::try_from(unix_ms).ok().and_then(|unix_ms| jiff::Timestamp::from_millisecond(unix_ms).ok());
+    time.map_or_else(|| format!("{unix_ms} ms after 1970"), |time| format!("{time:.3}"))
 }
 
 /// Formats a size as `512B`, `64.0KiB`, `1.1MiB`.
@@ -212,6 +203,7 @@ mod tests {
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
             (1_709_164_799_999, "2024-02-28T23:59:59.999Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (u64::MAX, "18446744073709551615 ms after 1970"),
         ] {
             assert_eq!(time_of_day(unix_ms), text);
         }
