@@ -7,6 +7,7 @@ mod chain;
 mod document;
 mod pack;
 mod position;
+mod reader;
 #[cfg(test)]
 mod tests;
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::document::{Reader, wrong};
 use super::position::Position;
+use super::reader::{Reader, wrong};
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
     Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, ModuleName, Output, OverBudget, PortName, Reverse,

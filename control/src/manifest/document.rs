@@ -1,7 +1,6 @@
 //! The structure of one manifest, and how it becomes entries of a [`Bundle`].
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,8 @@ use toml::Spanned;
 
 use super::chain::{self, ChainTable};
 use super::position::{Position, Text};
-use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, NamedFile, VERSION};
+use super::reader::{Reader, wrong};
+use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, VERSION};
 use crate::document::{Fault, whole_number};
 use crate::model::{
     CACHE_INSTANCES_MAX, CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, ChainName,
@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), M
     check_version(&text)?;
     let document: Document = parse(&text)?;
     let (fields, tenant) = (read_fields(&text, document.state)?, document.tenant.unwrap_or_else(default_tenant));
-    let reader = Reader { text, tenant, fields, granted: RefCell::default() };
+    let reader = Reader::new(text, tenant, fields);
     document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
     document.chain.into_iter().try_for_each(|chain| chain::read(&reader, chain, bundle))?;
     reader.check_all_granted()?;
@@ -213,14 +213,6 @@ where
     deserializer.deserialize_any(TextOrNumber(PhantomData)).map(Some)
 }
 
-/// What all entries of one manifest share.
-pub(super) struct Reader<'a> {
-    text: Text<'a>,
-    pub(super) tenant: TenantName,
-    fields: BTreeMap<FieldName, (Position, Field)>,
-    granted: RefCell<BTreeSet<FieldName>>,
-}
-
 impl Reader<'_> {
     fn module(&self, table: ModuleTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
         let place = self.place(&table.name);
@@ -253,41 +245,6 @@ impl Reader<'_> {
         matcher.check().map_err(|problem| wrong(match_place, format!("rule {name}: match: {problem}")))?;
         bundle.add_rule(&place, Rule { tenant: self.tenant.clone(), name, priority, matcher, policy, chain })
     }
-
-    /// Returns the declared field of this name, to be granted.
-    pub(super) fn field(&self, name: &FieldName) -> Option<Field> {
-        let (_, field) = self.fields.get(name)?;
-        self.granted.borrow_mut().insert(name.clone());
-        Some(field.clone())
-    }
-
-    /// Checks that every declared field is granted to a stage. One that is not is a mistake, since it would have no
-    /// effect.
-    fn check_all_granted(&self) -> Result<(), ManifestError> {
-        let granted = self.granted.borrow();
-        match self.fields.iter().find(|(name, _)| !granted.contains(*name)) {
-            Some((name, (place, _))) => {
-                let problem = "no stage of this manifest is granted it: grant it to one (state), or leave it out";
-                Err(wrong(place.clone(), format!("state.{name}: {problem}")))
-            }
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn place<T>(&self, value: &Spanned<T>) -> Position {
-        self.text.place(&value.span())
-    }
-
-    /// Resolves a path that is relative to the manifest.
-    pub(super) fn file(&self, path: Spanned<PathBuf>) -> NamedFile {
-        let named_at = self.place(&path);
-        let folder = self.text.path.parent().unwrap_or(Path::new(""));
-        NamedFile { path: folder.join(path.into_inner()), named_at }
-    }
-}
-
-pub(super) fn wrong(place: Position, problem: impl Into<String>) -> ManifestError {
-    ManifestError::Wrong { place, problem: problem.into() }
 }
 
 impl From<MatchTable> for Match {

@@ -20,6 +20,7 @@
 //! dropped, since these places shift. Called by [`build`](crate::build) with modules that have been admitted: they are valid under the
 //! engine's settings, and have one 32-bit memory and at most one table of functions.
 
+mod budget;
 mod bulk;
 mod cost;
 mod outline;
@@ -38,8 +39,8 @@ use wasm_encoder::{
 };
 use wasmparser::{BinaryReader, CodeSectionReader, CustomSectionReader, KnownCustom, Name, Parser, Payload};
 
+pub use self::budget::BUDGET;
 use self::bulk::Operation;
-pub use self::cost::BUDGET;
 use self::outline::Outline;
 use crate::refused::Refused;
 

@@ -1,6 +1,9 @@
 //! Resource limits of the builder. It sets them itself before it reads a byte of the module. [`crate::watch`] ends the builder with a
 //! message a little before it reaches these limits, and the node adds a limit on elapsed time.
 
+use std::fmt;
+use std::time::Duration;
+
 use pinion_builder_client::{CPU_TIME_MAX, MEMORY_BYTES_MAX};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -13,6 +16,27 @@ const MEMORY_BYTES_MORE: u64 = 1 << 30;
 /// are, a process of this niceness gets a tenth of a core. At the lowest priority (19) it would get a seventieth, too little to build a
 /// large module in an acceptable time.
 const NICENESS: i32 = 10;
+
+/// A limit that was reached, with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// CPU time.
+    CpuTime(Duration),
+    /// Elapsed time.
+    Time(Duration),
+    /// Memory, in bytes.
+    Memory(u64),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CpuTime(time) => write!(f, "{} s of processor time", time.as_secs_f64()),
+            Self::Time(time) => write!(f, "{} s", time.as_secs_f64()),
+            Self::Memory(bytes) => write!(f, "{} MiB of memory", bytes >> 20),
+        }
+    }
+}
 
 /// Limits CPU time, memory, files, core dumps and priority of this process.
 ///

@@ -11,8 +11,8 @@ use pinion_mma::pool::PoolError;
 use pinion_text::{NAME_BYTES_MAX, SENTENCE_BYTES_MAX, printable};
 
 use crate::FUNCTION_BYTES_MAX;
+use crate::limits::Limit;
 use crate::progress::At;
-use crate::watch::Limit;
 
 /// An input of the builder, and its largest size.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,7 @@ use pinion_builder_client::protocol::BuilderMessage;
 use pinion_builder_client::{BUILD_TIME_MAX, CPU_TIME_MAX, EXIT_REFUSED, MEMORY_BYTES_MAX};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::limits::Limit;
 use crate::progress;
 use crate::refused::Refused;
 
@@ -31,27 +32,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { cpu_time: CPU_TIME_MAX, time: BUILD_TIME_MAX, memory_bytes: MEMORY_BYTES_MAX }
-    }
-}
-
-/// A limit that was reached, with its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// CPU time.
-    CpuTime(Duration),
-    /// Elapsed time.
-    Time(Duration),
-    /// Memory, in bytes.
-    Memory(u64),
-}
-
-impl std::fmt::Display for Limit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::CpuTime(time) => write!(f, "{} s of processor time", time.as_secs_f64()),
-            Self::Time(time) => write!(f, "{} s", time.as_secs_f64()),
-            Self::Memory(bytes) => write!(f, "{} MiB of memory", bytes >> 20),
-        }
     }
 }
 

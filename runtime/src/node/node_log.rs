@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use pinion_text::{NAME_BYTES_MAX, TEXT_BYTES_MAX, indented, printable};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
@@ -33,7 +33,7 @@ use tracing_subscriber::fmt::format::{self, Writer as Formatted};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::cores::plan::{CoreId, stay_on};
-use crate::node::vital;
+use crate::node::vital::{self, PanicLog};
 
 /// Most lines in the queue to the thread.
 const LINES_MAX: usize = 4096;
@@ -104,15 +104,6 @@ pub fn status() -> LogStatus {
     started().map(|log| log.state.status()).unwrap_or_default()
 }
 
-/// Writes a line to standard error unless that would block. For when the log's thread cannot write it.
-pub(crate) fn write_if_ready(line: &[u8]) {
-    let stderr = io::stderr();
-    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
-    if poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0) {
-        let _ = rustix::io::write(stderr.as_fd(), line);
-    }
-}
-
 impl NodeLog {
     /// Starts the log of this process on standard error. From then on tracing events and panics go there. A log that was started before is
     /// returned as it is.
@@ -124,8 +115,7 @@ impl NodeLog {
             return Ok(log.clone());
         }
         let log = Self::to(StandardError)?;
-        let _ = STARTED.set(log.clone());
-        vital::report_panics();
+        vital::report_to(STARTED.get_or_init(|| log.clone()));
         let events = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_ansi(ansi)
@@ -173,18 +163,23 @@ impl NodeLog {
         self.flush(FINISH_MAX);
     }
 
-    /// Queues a line and waits until it is written, for `LAST_WORDS_MAX` at most: the process is about to abort.
-    pub(crate) fn last_words(&self, text: &str) {
-        self.line(text);
-        self.flush(LAST_WORDS_MAX);
-    }
-
     fn flush(&self, time_max: Duration) {
         let deadline = Instant::now() + time_max;
         let (done, is_done) = crossbeam_channel::bounded(1);
         if self.messages.send_deadline(Message::Flush(done), deadline).is_ok() {
             let _ = is_done.recv_deadline(deadline);
         }
+    }
+}
+
+impl PanicLog for NodeLog {
+    fn line(&self, text: &str) {
+        Self::line(self, text);
+    }
+
+    fn last_words(&self, text: &str) {
+        self.line(text);
+        self.flush(LAST_WORDS_MAX);
     }
 }
 

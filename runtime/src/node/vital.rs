@@ -8,15 +8,27 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
 use std::io;
+use std::os::fd::AsFd;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::process::abort;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use pinion_text::{SENTENCE_BYTES_MAX, TEXT_BYTES_MAX, indented, printable};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::node::node_log;
+/// The log that takes reports of panics.
+pub(crate) trait PanicLog: Sync {
+    /// Queues a line. Never blocks.
+    fn line(&self, text: &str);
+
+    /// Queues a line and waits for a limited time until it is written: the process is about to abort.
+    fn last_words(&self, text: &str);
+}
+
+/// The log of this process, once there is one.
+static LOG: OnceLock<&dyn PanicLog> = OnceLock::new();
 
 /// What the end of a thread means for the process.
 #[derive(Clone, Copy, PartialEq)]
@@ -69,8 +81,14 @@ fn start(
     thread::Builder::new().name(name.to_owned()).spawn(guarded)
 }
 
+/// Reports panics of all threads in this log from now on. The first log stays.
+pub(crate) fn report_to(log: &'static dyn PanicLog) {
+    let _ = LOG.set(log);
+    report_panics();
+}
+
 /// Installs the panic hook, once: it reports panics in the node's log, if there is one, and aborts the process if a vital thread panics.
-pub(crate) fn report_panics() {
+fn report_panics() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let before = panic::take_hook();
@@ -78,7 +96,7 @@ pub(crate) fn report_panics() {
             if KIND.get() != Kind::Other {
                 end_process(&format!("{}; the node cannot go on without it", report(info)));
             }
-            match node_log::started() {
+            match LOG.get() {
                 Some(log) => log.line(&format!("ERROR {}{}", report(info), backtrace())),
                 None => before(info),
             }
@@ -109,9 +127,18 @@ fn backtrace() -> String {
 
 fn end_process(report: &str) -> ! {
     let report = format!("ERROR {report}");
-    match node_log::started() {
+    match LOG.get() {
         Some(log) if KIND.get() != Kind::Log => log.last_words(&report),
-        _ => node_log::write_if_ready(format!("{report}\n").as_bytes()),
+        _ => write_if_ready(format!("{report}\n").as_bytes()),
     }
     abort()
+}
+
+/// Writes a line to standard error unless that would block. For when the log's thread cannot write it.
+fn write_if_ready(line: &[u8]) {
+    let stderr = io::stderr();
+    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0) {
+        let _ = rustix::io::write(stderr.as_fd(), line);
+    }
 }

@@ -18,7 +18,7 @@ use super::log;
 use super::mempool::Reach;
 use super::namespace::Namespace;
 use super::pool::DpdkPool;
-use super::port::PortConfig;
+use super::port_config::PortConfig;
 use crate::port::{BufferPool, FRAME_OVERHEAD, LinkState, Promiscuous};
 
 /// The ports that are open, by DPDK's numbers. Locked while a device is added or removed, because DPDK does not guard

@@ -17,7 +17,7 @@ use pinion_dpdk_sys as sys;
 
 use super::eal::Eal;
 use super::error::{DpdkError, last_reason, reason};
-use super::pool::{BUFFER_LEN, BURST};
+use super::sizes::{BUFFER_LEN, BURST};
 
 const CACHE_BUFFERS: u32 = 256;
 const ANY_SOCKET: i32 = -1;

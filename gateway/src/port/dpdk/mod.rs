@@ -33,10 +33,14 @@ mod namespace;
 mod offers;
 pub(crate) mod pool;
 mod port;
+mod port_config;
 mod send_room;
 mod signals;
+mod sizes;
 
 pub use self::eal::{Eal, EalConfig, HugePages, RegisteredThread, register_thread};
 pub use error::DpdkError;
-pub use pool::{BUFFER_LEN, DpdkPool};
-pub use port::{DpdkPort, PortConfig};
+pub use pool::DpdkPool;
+pub use port::DpdkPort;
+pub use port_config::PortConfig;
+pub use sizes::BUFFER_LEN;

@@ -20,15 +20,8 @@ use pinion_mma::buffer::{Buffer, Frame};
 use super::eal::Eal;
 use super::error::DpdkError;
 use super::mempool::Mempool;
+use super::sizes::{BUFFER_LEN, BURST};
 use crate::port::BufferPool;
-
-/// Bytes of a frame that a buffer of the pool holds at least.
-pub const BUFFER_LEN: u16 = 2048;
-/// Memory per buffer in bytes, including DPDK's own, rounded up.
-pub(crate) const BUFFER_FOOTPRINT: u64 = 2560;
-
-/// The most mbufs that are moved in one call.
-pub(super) const BURST: usize = sys::PINION_BURST_MAX as usize;
 
 /// A handle of a gateway's pool of mbufs.
 ///

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +18,11 @@ use super::lengths::Lengths;
 use super::log;
 use super::namespace::Namespace;
 use super::offers::{self, Outcome};
-use super::pool::{BURST, DpdkPool, append, no_mbufs};
+use super::pool::{DpdkPool, append, no_mbufs};
+use super::port_config::PortConfig;
 use super::send_room;
 use super::signals::NoFreeSignals;
+use super::sizes::BURST;
 use crate::port::{Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, Promiscuous, Unfit, unfit_for};
 
 /// The queue that all frames leave by, so that none overtakes another. Only one thread transmits.
@@ -35,42 +36,6 @@ const _: () = {
     assert!(sys::PINION_L4_CHECKSUM_GOOD == pinion_abi::RX_L4_CHECKSUM_GOOD);
     assert!(sys::PINION_L4_CHECKSUM_BAD == pinion_abi::RX_L4_CHECKSUM_BAD);
 };
-
-/// The settings with which a port is opened.
-#[derive(Clone, Debug)]
-pub struct PortConfig {
-    /// The port's name.
-    pub name: String,
-    /// The device, in DPDK's notation.
-    pub device: String,
-    /// The longest payload of a frame, in bytes. Set on the device, and on the kernel interface of a virtual device.
-    pub mtu: u16,
-    /// The number of receive queues, over which the device spreads flows, and also the number of transmit queues.
-    pub queues: u16,
-    /// Whether frames for other stations are received too.
-    pub promiscuous: Promiscuous,
-    /// How long the link may take to come up.
-    pub link_timeout: Duration,
-    /// The network namespace in which to open the device, if not the process's own: a file such as `/run/netns/NAME`. A
-    /// tap device appears there, and `iface=` names an interface there.
-    pub network_namespace: Option<PathBuf>,
-}
-
-impl PortConfig {
-    /// Returns the settings of a port with an MTU of 1500 and one queue, whose link may take five seconds to come up.
-    #[must_use]
-    pub fn new(name: &str, device: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            device: device.to_owned(),
-            mtu: 1500,
-            queues: 1,
-            promiscuous: Promiscuous::No,
-            link_timeout: Duration::from_secs(5),
-            network_namespace: None,
-        }
-    }
-}
 
 /// A port on a device that DPDK drives. Dropping it stops the device and removes it from DPDK: a tap disappears.
 pub struct DpdkPort {

@@ -3,36 +3,18 @@
 //! An instruction that may wait for memory costs more, because a cache miss cannot be foreseen. If its pages and cache lines are present,
 //! code takes a fraction of the cost calculated here; if the kernel must provide the pages first, much more.
 
-use pinion_abi::{IMPORT_CLOCK, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD};
-use pinion_guest::calls::WASI_MODULE;
 use wasmparser::Operator;
 
+use super::budget::{ALL, HOST_CALL};
 use super::bulk::{Bulk, Space};
 use super::outline::Outline;
 use super::pages::Access;
-
-/// The most units that code may cost between two looks at the epoch.
-pub const BUDGET: u32 = 8192;
 
 const DIVISION: u32 = 64;
 const NEAR_ACCESS: u32 = 8;
 /// So at most 16 such accesses fit between two looks.
 const FAR_ACCESS: u32 = 512;
-/// The way out of the guest and back: a call of the host, or of the engine.
-const HOST_CALL: u32 = 1024;
 const MEMORY_GROWTH: u32 = 2048;
-/// There is a look right before such an instruction, and one right after it.
-const ALL: u32 = BUDGET;
-
-/// Calls that read the clock or pass one word to the host. All other calls may move as much as a turn allows.
-const BRIEF_CALLS: [(&str, &str); 6] = [
-    (IMPORT_MODULE, IMPORT_WAIT),
-    (IMPORT_MODULE, IMPORT_WAIT_UNTIL),
-    (IMPORT_MODULE, IMPORT_YIELD),
-    (IMPORT_MODULE, IMPORT_CLOCK),
-    (WASI_MODULE, "clock_time_get"),
-    (WASI_MODULE, "sched_yield"),
-];
 
 /// How an instruction uses linear memory, or the table for bulk operations on it.
 #[derive(Debug, Clone, Copy)]
@@ -53,11 +35,6 @@ pub(super) fn of(operator: &Operator<'_>, memory: Option<MemoryUse>, outline: &O
         // The call of a function with three parameters.
         Some(MemoryUse::Bulk(Bulk::Long(_))) => 1 + 3,
     }
-}
-
-/// Returns the cost of calling an imported function.
-pub(super) fn of_import(module: &str, name: &str) -> u32 {
-    if BRIEF_CALLS.contains(&(module, name)) { HOST_CALL } else { ALL }
 }
 
 fn of_others(operator: &Operator<'_>, outline: &Outline<'_>) -> u32 {

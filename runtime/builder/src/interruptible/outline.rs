@@ -4,7 +4,7 @@ use wasmparser::{
     BlockType, CompositeInnerType, DataKind, ElementItems, ElementKind, FunctionBody, Parser, Payload, TypeRef,
 };
 
-use super::cost;
+use super::budget;
 
 /// The numbers of parameters and results.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,7 +63,7 @@ impl<'a> Outline<'a> {
                     let import = import?;
                     if let TypeRef::Func(ty) = import.ty {
                         self.functions.push(ty);
-                        self.import_costs.push(cost::of_import(import.module, import.name));
+                        self.import_costs.push(budget::of_import(import.module, import.name));
                     }
                 }
             }

@@ -20,8 +20,9 @@ use std::ops::Range;
 
 use wasmparser::{BlockType, FunctionBody, Operator};
 
+use super::budget::BUDGET;
 use super::bulk::Bulk;
-use super::cost::{self, BUDGET, MemoryUse};
+use super::cost::{self, MemoryUse};
 use super::outline::{Arity, Outline};
 use super::pages::Pages;
 use super::{Edit, Replacement};
