@@ -83,13 +83,6 @@ impl FrameFacts {
     /// No reports.
     pub const NONE: Self = Self(0);
 
-    /// Makes facts of these bits: `RX_` of [`pinion_abi`].
-    #[must_use]
-    #[inline]
-    pub const fn of_bits(bits: u8) -> Self {
-        Self(bits)
-    }
-
     /// Returns the bits.
     #[must_use]
     #[inline]
@@ -147,13 +140,6 @@ impl Frame {
     #[inline]
     pub fn of_port(self, port: PortIndex) -> Self {
         Self { port, ..self }
-    }
-
-    /// Returns the frame with these facts.
-    #[must_use]
-    #[inline]
-    pub fn with_facts(self, facts: FrameFacts) -> Self {
-        Self { facts, ..self }
     }
 
     /// Returns the length in bytes, without the frame check sequence.
