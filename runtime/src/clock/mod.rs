@@ -44,9 +44,11 @@ pub const LINGER_APART: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_micros(100);
 /// The longest time that the ticker sleeps.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Quanta for which the ticker leaves the slots to a polling thread, after the first guest. Each look of the ticker takes a core from
-/// another thread, most likely from a worker.
+/// For how many quanta, and for how long at least, the ticker leaves the slots to a polling thread after the first guest. Each look of the
+/// ticker takes a core from another thread: from a worker, or from the gateway that is about to send a reply. It is a little longer than
+/// the thread polls without work before it sleeps, so that a guest that still runs then is preempted soon after.
 const POLLED_QUANTA: u32 = 4;
+const POLLED_FOR: Duration = Duration::from_micros(300);
 /// For how long it does so once it has seen the thread poll (or for one quantum, if that is longer), unless the thread falls asleep. If
 /// another process has the polling thread's core, a guest can keep its core for this long. It is longer than the kernel's slice, after
 /// which the thread is back.
@@ -312,7 +314,7 @@ impl Watch {
                     (Arc::clone(&timer), Arc::clone(&self.polled), self.stopwatch.clone(), self.quantum);
                 self.ticker.answer_by(move || {
                     let is_polled = polled.is_kept_up(stopwatch.elapsed_ns(), quantum);
-                    set.set(if is_polled { quantum * POLLED_QUANTA } else { quantum });
+                    set.set(if is_polled { (quantum * POLLED_QUANTA).max(POLLED_FOR) } else { quantum });
                 });
                 Some(timer)
             }
