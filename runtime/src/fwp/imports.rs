@@ -64,7 +64,6 @@ fn fresh(caller: &Caller<'_, FwpContext>, import: &'static str) -> wasmtime::Res
     if !context.joined {
         return Err(Stop(EndReason::WaitInInit(import)).into());
     }
-    context.shared.note_call(context);
     let fresh = context.shared.take_fresh();
     if fresh.is_some_and(|fresh| fresh > 0) && context.shared.begins_to_serve() {
         context.begin_to_serve();

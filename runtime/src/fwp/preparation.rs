@@ -24,7 +24,7 @@ use pinion_mma::fwp::connect;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
-use wasmtime::{Func, Instance, Memory, Store};
+use wasmtime::{Instance, Memory, Store};
 
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
 use crate::clock::RunSlot;
@@ -38,7 +38,7 @@ use crate::memory::spare_pages::SparePages;
 use crate::state::Grants;
 use crate::tenants::accounts::{Holding, MemoryAccounts};
 use crate::tenants::scheduling_params::SchedulingParams;
-use crate::tuning::footprint::{Footprint, Parts};
+use crate::tuning::footprint::{Footprint, Parts, Region};
 
 /// How long a guest may take from its instantiation to its first wait.
 pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -92,7 +92,7 @@ impl Fwp {
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
         let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, wiring) };
-        let (life, engine_context) = running(template, &instance, store, linear)?;
+        let (life, context) = running(template, &instance, store, linear)?;
         let mut fwp = Self {
             id,
             life: ManuallyDrop::new(Life::Running(life)),
@@ -116,10 +116,10 @@ impl Fwp {
         if let Life::Running(future) = &*fwp.life {
             let guest_stack = template.stack.and_then(|at| NonZeroUsize::new(fwp.address + at as usize));
             let parts = Parts {
-                future: (&raw const **future).addr(),
-                call: shared.call_site(),
+                future: Region::of(&**future),
+                context,
+                call_stack: shared.call_stack(),
                 shared: Arc::as_ptr(&shared).addr(),
-                engine_context,
                 guest_stack,
             };
             fwp.footprint = Footprint::new(parts);
@@ -209,13 +209,13 @@ fn make(
     Ok(Made { instance, linear, layout, metrics })
 }
 
-/// Returns the guest's life, which has not begun, and the address of the engine's context. From here on the guest may wait.
+/// Returns the guest's life, which has not begun, and where its context lies. From here on the guest may wait.
 fn running(
     template: &Template,
     instance: &Instance,
     mut store: Store<FwpContext>,
     linear: Memory,
-) -> Result<(RunFuture, usize), EndReason> {
+) -> Result<(RunFuture, Region), EndReason> {
     let context = store.data_mut();
     context.memory = Some(linear);
     context.joined = true;
@@ -223,22 +223,14 @@ fn running(
         files.take_changes();
     }
     let run = template.run(instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
-    let engine_context = engine_context(&run, &mut store);
+    // The store keeps it in one place.
+    let context = Region::of(store.data());
     let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
     let life = Box::pin(async move {
         let outcome = run.call_async(&mut store, ()).await;
         (store, outcome)
     });
-    Ok((life, engine_context))
-}
-
-/// Returns the address of the engine's context of an instance; `function` is one of its exports. For prefetching, and for nothing else.
-fn engine_context(function: &Func, store: &mut Store<FwpContext>) -> usize {
-    // This is a `VMFuncRef` in this release of the engine: two functions, a type, and the context, in C's layout.
-    let words = function.to_raw(store).cast::<[usize; 4]>();
-    // SAFETY: such a record is four words, aligned, and lives as long as the store. The last word may be something else in another release,
-    // but it is only a hint.
-    unsafe { (*words)[3] }
+    Ok((life, context))
 }
 
 /// Initialises an instance of a template that is no snapshot. Returns its pool layout and its metrics, both checked.

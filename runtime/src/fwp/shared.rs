@@ -2,9 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::FwpContext;
-use crate::tuning::footprint::CallSite;
-
 /// The deadline of an FWP that waits for packets only.
 pub(crate) const NEVER_NS: u64 = u64::MAX;
 /// The value of [`FwpShared::fresh`] after the number has been taken.
@@ -26,9 +23,8 @@ pub struct FwpShared {
     pub(super) files_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
     allowance_bytes: AtomicU32,
-    /// Addresses of the stack and of the context at its first wait.
+    /// The stack pointer at its first wait.
     call_stack: AtomicU64,
-    call_context: AtomicU64,
 }
 
 /// Bytes that host calls may move in one turn. Guest code is interrupted at loops and function entries only. So without a bound, a long
@@ -49,10 +45,15 @@ impl FwpShared {
         Self { unserving: is_timed.into(), fresh: TOLD.into(), ..Self::default() }
     }
 
-    /// Notes that it waits, and until when; called by the `wait` and `wait_until` imports.
+    /// Notes that it waits, and until when; called by the `wait` and `wait_until` imports, and so on the fiber's stack.
+    #[inline]
     pub(crate) fn wait_until(&self, deadline_ns: u64) {
         self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
         self.waiting.store(true, Ordering::Relaxed);
+        if self.call_stack.load(Ordering::Relaxed) == 0 {
+            let here = 0_u8;
+            self.call_stack.store((&raw const here).addr() as u64, Ordering::Relaxed);
+        }
     }
 
     /// Returns by when it is to have a turn without input, as far as it waits.
@@ -84,19 +85,9 @@ impl FwpShared {
         self.unserving.load(Ordering::Relaxed)
     }
 
-    /// Notes the addresses of the stack and of the FWP's context in a host call; called by the `wait` import.
-    #[inline]
-    pub(crate) fn note_call(&self, context: *const FwpContext) {
-        if self.call_context.load(Ordering::Relaxed) == 0 {
-            let here = 0_u8;
-            self.call_stack.store((&raw const here).addr() as u64, Ordering::Relaxed);
-            self.call_context.store(context.addr() as u64, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn call_site(&self) -> CallSite {
-        let [stack, context] = [&self.call_stack, &self.call_context].map(|at| at.load(Ordering::Relaxed) as usize);
-        CallSite { stack, context }
+    /// Returns the stack pointer at its first wait.
+    pub(super) fn call_stack(&self) -> usize {
+        self.call_stack.load(Ordering::Relaxed) as usize
     }
 
     /// Charges a host call that moves this many bytes; returns false if this turn's allowance does not cover it.
