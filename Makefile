@@ -1,7 +1,7 @@
 # make            builds everything there is to run
 # make run        a tour: a node, three clients, and the FWP that each gets; HOST=1 puts it on the host's own network
 # make test       everything that is to hold, as it is run before a change is taken
-# make bench      every figure, measured beside its peers; NAME=chain for one, ARGS='--lengths 1' for its options
+# make bench      every figure, measured beside its peers, with tuning on and off; NAME=chain for one, ARGS='--lengths 1' for its options
 # make help       the rest
 
 SHELL := /bin/bash
@@ -81,7 +81,7 @@ bench: install-bench
 	@cargo build --release --quiet $(BINARIES) >&2
 	@$(GUESTS) --with-hostile >&2
 	@cargo build --release --quiet --package pinion-bench >&2
-	@tests/bench/run.sh "$(or $(NAME),$(FIGURES))" $(ARGS)
+	@tests/bench/run.sh "$(or $(NAME),$(FIGURES))" $(if $(NAME),,--tuning both) $(ARGS)
 
 # With the features that all packages together ask for, as the tests have them.
 counts: install-test

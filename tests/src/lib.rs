@@ -37,6 +37,7 @@ pub mod random;
 pub mod tenant;
 pub mod tour;
 pub mod transfer;
+pub mod tuning;
 pub mod until;
 pub mod versions;
 pub mod witness;

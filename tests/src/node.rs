@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::build;
 use crate::cli::Cli;
 use crate::leftovers::prefix;
+use crate::tuning::tuning;
 use crate::until::{SOON, until};
 
 /// The longest wait for a start: without huge pages, packet memory is cleared first.
@@ -36,8 +37,7 @@ impl Node {
         let folder = tempfile::Builder::new().prefix(&prefix()).tempdir().expect("a folder for the node");
         let node = Self { folder, running: None };
         let (state, socket) = (node.path("state"), node.socket());
-        // All tests hold without what is done for caches, too: `make test-integration TUNING=off`.
-        let tuning = std::env::var("PINION_TEST_TUNING").unwrap_or_else(|_| "full".to_owned());
+        let tuning = tuning();
         let text = format!("state_dir = {state:?}\nsocket = {socket:?}\ntuning = {tuning:?}\n{config}");
         fs::write(node.config(), text).expect("the node's folder is writable");
         node

@@ -31,6 +31,7 @@ pub(crate) fn env(run: &Run, node: Cores) -> anyhow::Result<Value> {
             "workers": [node.second],
         },
         "core_round_trip_ns": [run.core_round_trip_ns.map(rounded), core_distance::round_trip_ns(run.cores)?.map(rounded)],
+        "tuning": run.tuning,
         "seconds": run.time.as_secs(),
         "others_cpu_percent": rounded(run.others.percent_of_a_core()?),
         "pinion": first_line(Command::new(program("piniond")).arg("--version")).map_err(anyhow::Error::msg)?,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use indicatif::{ProgressBar, ProgressStyle};
 use pinion_tests::bed::two_cores;
+use pinion_tests::tuning;
 
 use crate::core_distance;
 use crate::others::Others;
@@ -23,9 +24,36 @@ pub(crate) struct Common {
     /// Writes the figures to standard output as JSON; implied when that is no terminal
     #[arg(long)]
     json: bool,
+    /// How much the node does for caches (the key `tuning` of its configuration). With both, all is measured twice, and a table has both
+    /// columns
+    #[arg(long, value_enum, default_value = "full")]
+    tuning: Tunings,
+}
+
+/// The values of `tuning` to measure with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Tunings {
+    Full,
+    Off,
+    Both,
+}
+
+impl Tunings {
+    /// Returns them as they are written in a node's configuration.
+    pub(crate) fn values(self) -> &'static [&'static str] {
+        match self {
+            Self::Full => &["full"],
+            Self::Off => &["off"],
+            Self::Both => &["full", "off"],
+        }
+    }
 }
 
 impl Common {
+    pub(crate) fn tunings(&self) -> &'static [&'static str] {
+        self.tuning.values()
+    }
+
     pub(crate) fn wants_json(&self) -> bool {
         self.json || !std::io::stdout().is_terminal()
     }
@@ -73,6 +101,8 @@ impl Cores {
 pub(crate) struct Run {
     /// The subcommand.
     pub(crate) name: &'static str,
+    /// The node's `tuning`.
+    pub(crate) tuning: &'static str,
     /// How long each measurement lasts.
     pub(crate) time: Duration,
     /// The cores.
@@ -86,11 +116,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(name: &'static str, common: &Common) -> anyhow::Result<Self> {
+    /// Begins to measure. Nodes started from now on have this `tuning`.
+    pub(crate) fn new(name: &'static str, common: &Common, tuning: &'static str) -> anyhow::Result<Self> {
+        tuning::choose(tuning);
         let time = Duration::from_secs(common.seconds);
         let cores = Cores::chosen(&common.cores)?;
         let core_round_trip_ns = core_distance::round_trip_ns(cores)?;
-        Ok(Self { name, time, cores, progress: Progress::new(), others: Others::watch()?, core_round_trip_ns })
+        Ok(Self { name, tuning, time, cores, progress: Progress::new(), others: Others::watch()?, core_round_trip_ns })
     }
 }
 

@@ -21,6 +21,7 @@ use pinion_runtime::node::ports::{GatewayThread, Opened};
 use pinion_tests::build::program;
 use pinion_tests::cli::Cli;
 use pinion_tests::manifest::Manifest;
+use pinion_tests::tuning::tuning;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -160,11 +161,12 @@ impl Host {
             second.map_or(String::new(), |(name, _)| format!("[[port]]\nname = \"{name}\"\ndevice = \"{name}\"\n"));
         let tenants = &beside.tenants;
         let text = format!(
-            "state_dir = {:?}\nsocket = {:?}\nbuilder = {:?}\nidle = \"{IDLE}\"\n{quantum}{}[limits]\nfwps_max = {fwps_max}\nbuffers = {BUFFERS}\n\
+            "state_dir = {:?}\nsocket = {:?}\nbuilder = {:?}\ntuning = {:?}\nidle = \"{IDLE}\"\n{quantum}{}[limits]\nfwps_max = {fwps_max}\nbuffers = {BUFFERS}\n\
              [[port]]\nname = \"{PORT}\"\ndevice = \"{PORT}\"\naddresses = [\"{NODE_ADDRESS}/24\"]\n{second}{tenants}",
             path("state"),
             path("pinion.sock"),
             program("pinion-builder"),
+            tuning(),
             cores.node_config()
         );
         fs::write(path("piniond.toml"), text).context("the node's configuration")?;

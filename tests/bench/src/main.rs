@@ -42,6 +42,7 @@ mod testpmd;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 use pinion_runtime::memory::allocator::Allocator;
 
@@ -104,12 +105,20 @@ type MeasuredBy<T> = fn(&T, &Run) -> anyhow::Result<Outcome>;
 
 fn measured<T: clap::Args>(name: &'static str, figure: Measured<T>, run: MeasuredBy<T>) -> ExitCode {
     let Measured { own, common } = figure;
-    let measured = Run::new(name, &common).and_then(|started| {
+    let measure = |tuning: &&'static str| {
+        let started = Run::new(name, &common, tuning)?;
         let outcome = run(&own, &started);
         started.progress.finish();
-        outcome?.report(&started, common.wants_json())
+        Ok((started, outcome?))
+    };
+    let measured: anyhow::Result<Vec<_>> = common.tunings().iter().map(measure).collect();
+    let reported = measured.and_then(|measured| {
+        let mut outcomes = measured.into_iter();
+        let (started, mut outcome) = outcomes.next().context("there is always a first")?;
+        outcomes.for_each(|(beside, other)| outcome.compare(beside.tuning, other));
+        outcome.report(&started, common.wants_json())
     });
-    exit_code(name, measured)
+    exit_code(name, reported)
 }
 
 fn exit_code(name: &str, all_held: anyhow::Result<bool>) -> ExitCode {
