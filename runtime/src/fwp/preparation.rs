@@ -38,7 +38,7 @@ use crate::memory::spare_pages::SparePages;
 use crate::state::Grants;
 use crate::tenants::accounts::{Holding, MemoryAccounts};
 use crate::tenants::scheduling_params::SchedulingParams;
-use crate::tuning::footprint::{Footprint, Parts, Region};
+use crate::tuning::footprint::{Footprint, Parts};
 
 /// How long a guest may take from its instantiation to its first wait.
 pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -116,7 +116,7 @@ impl Fwp {
         if let Life::Running(future) = &*fwp.life {
             let guest_stack = template.stack.and_then(|at| NonZeroUsize::new(fwp.address + at as usize));
             let parts = Parts {
-                future: Region::of(&**future),
+                future: (&raw const **future).addr(),
                 context,
                 call_stack: shared.call_stack(),
                 shared: Arc::as_ptr(&shared).addr(),
@@ -209,13 +209,13 @@ fn make(
     Ok(Made { instance, linear, layout, metrics })
 }
 
-/// Returns the guest's life, which has not begun, and where its context lies. From here on the guest may wait.
+/// Returns the guest's life, which has not begun, and the address of its context. From here on the guest may wait.
 fn running(
     template: &Template,
     instance: &Instance,
     mut store: Store<FwpContext>,
     linear: Memory,
-) -> Result<(RunFuture, Region), EndReason> {
+) -> Result<(RunFuture, usize), EndReason> {
     let context = store.data_mut();
     context.memory = Some(linear);
     context.joined = true;
@@ -224,7 +224,7 @@ fn running(
     }
     let run = template.run(instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
     // The store keeps it in one place.
-    let context = Region::of(store.data());
+    let context = (&raw const *store.data()).addr();
     let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
     let life = Box::pin(async move {
         let outcome = run.call_async(&mut store, ()).await;

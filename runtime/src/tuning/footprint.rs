@@ -17,15 +17,15 @@ use pinion_mma::prefetch::{self, LINE};
 const BELOW_CALL: usize = 0x1c0;
 /// A fiber's stack ends with a page.
 const PAGE: usize = 4096;
-/// The most cache lines of the future and of the context that are prefetched each.
-const LINES_MAX: usize = 5;
+/// Cache lines that are prefetched of the future, and of the context. Both are about that long.
+const LINES: usize = 5;
 /// Cache lines of the guest's own stack that most functions use after their wait.
 const GUEST_STACK_LINES: usize = 5;
 
 /// The addresses from which a footprint is made.
 pub(crate) struct Parts {
-    pub(crate) future: Region,
-    pub(crate) context: Region,
+    pub(crate) future: usize,
+    pub(crate) context: usize,
     /// The stack pointer in a host call.
     pub(crate) call_stack: usize,
     pub(crate) shared: usize,
@@ -33,32 +33,11 @@ pub(crate) struct Parts {
     pub(crate) guest_stack: Option<NonZeroUsize>,
 }
 
-/// Where a value lies. Nothing is ever read or written through it.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Region {
-    address: usize,
-    bytes: u32,
-}
-
-impl Region {
-    /// Returns where this value lies.
-    pub(crate) fn of<T: ?Sized>(value: &T) -> Self {
-        Self { address: std::ptr::from_ref(value).addr(), bytes: size_of_val(value) as u32 }
-    }
-
-    /// Prefetches its first lines.
-    #[inline]
-    fn prefetch(self) {
-        let end = self.address + self.bytes as usize;
-        (self.address & !(LINE - 1)..end).step_by(LINE).take(LINES_MAX).for_each(line);
-    }
-}
-
 /// Addresses only; nothing is ever read or written through them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Footprint {
-    future: Region,
-    context: Region,
+    future: usize,
+    context: usize,
     stack: usize,
     shared: usize,
     /// The top of the guest's own stack, which grows downwards, if it is known.
@@ -69,6 +48,7 @@ impl Footprint {
     /// Creates the footprint of an FWP of these parts, after it has called the host.
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { future, context, call_stack, shared, guest_stack } = parts;
+        let context = context & !(LINE - 1);
         Self { future, context, stack: call_stack.saturating_sub(BELOW_CALL) & !(LINE - 1), shared, guest_stack }
     }
 
@@ -83,8 +63,8 @@ impl Footprint {
     pub(crate) fn prefetch(&self) {
         let top = (self.stack + BELOW_CALL).next_multiple_of(PAGE);
         (self.stack..top).rev().step_by(LINE).for_each(line);
-        self.future.prefetch();
-        self.context.prefetch();
+        (0..LINES).for_each(|number| line(self.future + number * LINE));
+        (0..LINES).for_each(|number| line(self.context + number * LINE));
         line(self.shared);
         if let Some(top) = self.guest_stack {
             (1..=GUEST_STACK_LINES).for_each(|number| line(top.get().wrapping_sub(number * LINE)));
