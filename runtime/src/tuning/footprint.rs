@@ -17,7 +17,7 @@ use pinion_mma::prefetch::{self, LINE};
 const BELOW_CALL: usize = 0x1c0;
 /// A fiber's stack ends with a page.
 const PAGE: usize = 4096;
-/// Cache lines that are prefetched of the future, and of the context. Both are about that long.
+/// Cache lines that are prefetched of the future, and of the context, from their beginning on.
 const LINES: usize = 5;
 /// Cache lines of the guest's own stack that most functions use after their wait.
 const GUEST_STACK_LINES: usize = 5;

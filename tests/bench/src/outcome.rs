@@ -108,8 +108,10 @@ fn columns(names: [&str; 2], figures: [&Map<String, Value>; 2]) -> Table {
     });
     let rows = first.into_iter().map(|(name, one)| {
         let other = second.iter().find(|(as_well, _)| *as_well == name).map(|(_, number)| *number);
-        let ratio = other.map_or("-".to_owned(), |other| format!("{:.2}", other / one));
-        [name, rounded(one).to_string(), other.map_or("-".to_owned(), |other| rounded(other).to_string()), ratio]
+        let ratio = other.filter(|_| one != 0.0).map(|other| format!("{:.2}", other / one));
+        let [other, ratio] =
+            [other.map(|other| rounded(other).to_string()), ratio].map(|text| text.unwrap_or("-".into()));
+        [name, rounded(one).to_string(), other, ratio]
     });
     let [full, off] = names.map(|name| format!("tuning = {name}"));
     table(["figure", &full, &off, "ratio"], rows)
@@ -184,6 +186,13 @@ mod tests {
         let table = columns(["full", "off"], [0, 1].map(|at| figures[at].as_object().unwrap())).to_string();
         let row = table.lines().find(|line| line.contains("rows[0].mpps")).unwrap();
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["rows[0].mpps", "2", "1", "0.50"]);
+    }
+
+    #[test]
+    fn nothing_is_no_multiple_of_nothing() {
+        let lost = json!({"lost": 0});
+        let table = columns(["full", "off"], [lost.as_object().unwrap(); 2]).to_string();
+        assert!(table.lines().any(|line| line.split_whitespace().eq(["lost", "0", "0", "-"])), "{table}");
     }
 
     #[test]
