@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 /// What was chosen last in this process.
 static CHOSEN: Mutex<Option<&str>> = Mutex::new(None);
 
-/// Has nodes started from now on with this value of `tuning`.
+/// Sets the `tuning` of nodes that are started from now on.
 pub fn choose(tuning: &'static str) {
     *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(tuning);
 }
