@@ -2,8 +2,8 @@
 //!
 //! With thousands of FWPs and a packet for each, an FWP's state has left the caches when its turn comes. Cache misses one after the other
 //! would then take longer than all else in the turn. These are hints only: if one is wrong, a turn takes longer and nothing else changes.
-//! Each address is one that the runtime made or saw itself. Hints that guessed where the engine keeps its own state gained nothing
-//! (docs/performance.md).
+//! Each address is one that the runtime made or saw itself. What hints that guessed where the engine keeps its own state were worth
+//! is in docs/performance.md.
 //!
 //! ```text
 //!   future  | FwpContext, in the engine's store | fiber's stack | FwpShared | the guest's own stack, in its memory
