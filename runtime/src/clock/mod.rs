@@ -48,7 +48,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// ticker takes a core from another thread: from a worker, or from the gateway that is about to send a reply. It is a little longer than
 /// the thread polls without work before it sleeps, so that a guest that still runs then is preempted soon after.
 const POLLED_QUANTA: u32 = 4;
-const POLLED_FOR: Duration = Duration::from_micros(300);
+pub(crate) const POLLED_FOR: Duration = Duration::from_micros(300);
 /// For how long it does so once it has seen the thread poll (or for one quantum, if that is longer), unless the thread falls asleep. If
 /// another process has the polling thread's core, a guest can keep its core for this long. It is longer than the kernel's slice, after
 /// which the thread is back.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use self::sleep::{Sleeper, WakeReason};
 use self::wakeup::WokeForWork;
 pub use self::wakeup::{Wakeup, wakeups};
-use crate::clock::{TscInstant, Watch};
+use crate::clock::{POLLED_FOR, TscInstant, Watch};
 use crate::launcher::{UNCALLED_STEP, WakeHandle, Yielded};
 use crate::worker::Worker;
 
@@ -46,6 +46,9 @@ const LAUNCHER_WAITS: Duration = Duration::from_micros(100);
 /// How long a thread polls in vain before it sleeps. It is longer than waking another thread takes: otherwise a thread would fall asleep
 /// while it waits for the other, and both would have to be woken for each packet.
 const YIELD: Duration = Duration::from_micros(250);
+
+// The ticker leaves the clock to a thread that polls, and is not to take its core before that thread sleeps.
+const _: () = assert!(YIELD.as_micros() < POLLED_FOR.as_micros());
 
 /// A loop of the data plane.
 pub enum Role {
