@@ -38,6 +38,7 @@ use crate::memory::spare_pages::SparePages;
 use crate::state::Grants;
 use crate::tenants::accounts::{Holding, MemoryAccounts};
 use crate::tenants::scheduling_params::SchedulingParams;
+use crate::tuning::engine_parts::EngineParts;
 use crate::tuning::footprint::{Footprint, Parts};
 
 /// How long a guest may take from its instantiation to its first wait.
@@ -92,7 +93,7 @@ impl Fwp {
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
         let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, wiring) };
-        let (life, context) = running(template, &instance, store, linear)?;
+        let (life, StoreParts { context, engine }) = running(template, &instance, store, linear)?;
         let mut fwp = Self {
             id,
             life: ManuallyDrop::new(Life::Running(life)),
@@ -120,6 +121,7 @@ impl Fwp {
                 context,
                 call_stack: shared.call_stack(),
                 shared: Arc::as_ptr(&shared).addr(),
+                engine,
                 guest_stack,
             };
             fwp.footprint = Footprint::new(parts);
@@ -209,13 +211,19 @@ fn make(
     Ok(Made { instance, linear, layout, metrics })
 }
 
-/// Returns the guest's life, which has not begun, and the address of its context. From here on the guest may wait.
+/// Addresses of what a turn touches in the store and of the instance, for prefetching.
+struct StoreParts {
+    context: usize,
+    engine: Option<EngineParts>,
+}
+
+/// Returns the guest's life, which has not begun. From here on the guest may wait.
 fn running(
     template: &Template,
     instance: &Instance,
     mut store: Store<FwpContext>,
     linear: Memory,
-) -> Result<(RunFuture, usize), EndReason> {
+) -> Result<(RunFuture, StoreParts), EndReason> {
     let context = store.data_mut();
     context.memory = Some(linear);
     context.joined = true;
@@ -223,14 +231,15 @@ fn running(
         files.take_changes();
     }
     let run = template.run(instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
-    // The store keeps it in one place.
+    // The store keeps both in one place.
     let context = (&raw const *store.data()).addr();
+    let engine = EngineParts::of(&run, &linear, &mut store);
     let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
     let life = Box::pin(async move {
         let outcome = run.call_async(&mut store, ()).await;
         (store, outcome)
     });
-    Ok((life, context))
+    Ok((life, StoreParts { context, engine }))
 }
 
 /// Initialises an instance of a template that is no snapshot. Returns its pool layout and its metrics, both checked.

@@ -2,16 +2,17 @@
 //!
 //! With thousands of FWPs and a packet for each, an FWP's state has left the caches when its turn comes. Cache misses one after the other
 //! would then take longer than all else in the turn. These are hints only: if one is wrong, a turn takes longer and nothing else changes.
-//! Each address is one that the runtime made or saw itself. What hints that guessed where the engine keeps its own state were worth
-//! is in docs/performance.md.
+//! Each address is one that the runtime made or saw itself, or was found by what is there ([`super::engine_parts`]).
 //!
 //! ```text
-//!   future  | FwpContext, in the engine's store | fiber's stack | FwpShared | the guest's own stack, in its memory
+//!   future  | store: engine's part, FwpContext | engine's context | fiber's stack | FwpShared | the guest's own stack, in its memory
 //! ```
 
 use std::num::NonZeroUsize;
 
 use pinion_mma::prefetch::{self, LINE};
+
+use super::engine_parts::EngineParts;
 
 /// How far the frames of a turn reach below the stack pointer that a host call finds, in bytes.
 const BELOW_CALL: usize = 0x1c0;
@@ -19,6 +20,11 @@ const BELOW_CALL: usize = 0x1c0;
 const PAGE: usize = 4096;
 /// Cache lines that are prefetched of the future, and of the context, from their beginning on.
 const LINES: usize = 5;
+/// Cache lines that are prefetched of the engine's context of an instance: memory and epoch, imported functions, and the first global, which
+/// compilers use as stack pointer.
+const ENGINE_CONTEXT_LINES: usize = 7;
+/// Cache lines that are prefetched of the engine's part of the store.
+const STORE_PART_LINES: usize = 3;
 /// Cache lines of the guest's own stack that most functions use after their wait.
 const GUEST_STACK_LINES: usize = 5;
 
@@ -29,6 +35,7 @@ pub(crate) struct Parts {
     /// The stack pointer in a host call.
     pub(crate) call_stack: usize,
     pub(crate) shared: usize,
+    pub(crate) engine: Option<EngineParts>,
     /// The top of the guest's own stack, which grows downwards, if it is known.
     pub(crate) guest_stack: Option<NonZeroUsize>,
 }
@@ -40,6 +47,8 @@ pub(crate) struct Footprint {
     context: usize,
     stack: usize,
     shared: usize,
+    engine_context: Option<NonZeroUsize>,
+    store_part: Option<NonZeroUsize>,
     /// The top of the guest's own stack, which grows downwards, if it is known.
     guest_stack: Option<NonZeroUsize>,
 }
@@ -47,9 +56,11 @@ pub(crate) struct Footprint {
 impl Footprint {
     /// Creates the footprint of an FWP of these parts, after it has called the host.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { future, context, call_stack, shared, guest_stack } = parts;
-        let context = context & !(LINE - 1);
-        Self { future, context, stack: call_stack.saturating_sub(BELOW_CALL) & !(LINE - 1), shared, guest_stack }
+        let Parts { future, context, call_stack, shared, engine, guest_stack } = parts;
+        let [context, stack] = [context, call_stack.saturating_sub(BELOW_CALL)].map(|address| address & !(LINE - 1));
+        let engine_context = engine.and_then(|parts| NonZeroUsize::new(parts.context));
+        let store_part = engine.and_then(|parts| NonZeroUsize::new(parts.store_part?));
+        Self { future, context, stack, shared, engine_context, store_part, guest_stack }
     }
 
     /// Starts the page walk for the page of the fiber's stack.
@@ -66,6 +77,12 @@ impl Footprint {
         (0..LINES).for_each(|number| line(self.future + number * LINE));
         (0..LINES).for_each(|number| line(self.context + number * LINE));
         line(self.shared);
+        if let Some(first) = self.engine_context {
+            (0..ENGINE_CONTEXT_LINES).for_each(|number| line(first.get() + number * LINE));
+        }
+        if let Some(first) = self.store_part {
+            (0..STORE_PART_LINES).for_each(|number| line(first.get() + number * LINE));
+        }
         if let Some(top) = self.guest_stack {
             (1..=GUEST_STACK_LINES).for_each(|number| line(top.get().wrapping_sub(number * LINE)));
         }

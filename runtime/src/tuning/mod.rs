@@ -4,6 +4,7 @@
 
 use serde::Deserialize;
 
+pub(crate) mod engine_parts;
 pub(crate) mod footprint;
 
 /// How much a node does for its processors' caches, in its configuration.
