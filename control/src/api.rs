@@ -1,6 +1,6 @@
 //! The gRPC service `pinion.v1.Control`.
 //!
-//! Called by [`crate::server`]. Converts messages to values, calls [`Control`] on a thread that may block, and converts
+//! Called by [`crate::socket`]. Converts messages to values, calls [`Control`] on a thread that may block, and converts
 //! its result to messages and status codes. Decides nothing itself.
 
 mod invoke;

@@ -8,7 +8,7 @@
 //!     manifest   reads and checks the files
 //!     client     uploads modules, sends one change
 //!        |
-//!        |  gRPC pinion.v1 on a Unix socket (server)
+//!        |  gRPC pinion.v1 on a Unix socket (socket)
 //!        v
 //!     api        messages -> checked values (wire); errors -> status codes
 //!     control    one change at a time:
@@ -32,7 +32,7 @@
 //! | [`control`] | the order of a change; restoring at start |
 //! | [`proto`], [`wire`] | the generated messages; messages to values and back |
 //! | [`api`] | the gRPC service |
-//! | [`server`] | the Unix socket, health and reflection, shutdown |
+//! | [`socket`] | the Unix socket, health and reflection, shutdown |
 //! | [`client`] | the other end of the socket, for the `pinion` command and tests |
 //! | [`manifest`] | TOML manifests |
 //! | [`causes`] | formats an error and its causes as one sentence |
@@ -52,11 +52,11 @@ pub mod metrics;
 pub mod model;
 pub mod node;
 pub mod proto;
-pub mod server;
+pub mod socket;
 pub mod store;
 pub mod wire;
 
 pub use client::Client;
 pub use control::Control;
-pub use server::Server;
+pub use socket::Server;
 pub use store::Store;

@@ -8,6 +8,7 @@ mod document;
 mod pack;
 mod position;
 mod reader;
+mod rule;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,7 @@ use pinion_control::control::{ApplyRequest, NamedUpload};
 use pinion_control::manifest::Bundle;
 use pinion_control::model::{Chain, Digest, Files, ObjectRef, Rule, Stage, TenantName};
 use pinion_control::node::Call;
-use pinion_control::server::ServeError;
+use pinion_control::socket::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
 use support::{REFUSED_CONFIG, Served, TestNode, echo_chain, rule_to_echo, wasm};
 use tonic::Code;

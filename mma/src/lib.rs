@@ -18,7 +18,6 @@
 //! Once an FWP is made, it allocates nothing.
 
 pub mod buffer;
-mod copy;
 pub mod counters;
 pub mod direction;
 pub mod doorbell;
@@ -27,6 +26,7 @@ mod gateway_link;
 pub mod id;
 pub mod link;
 pub mod mailbox;
+mod memcpy;
 pub mod mover;
 pub mod notify;
 mod phased;

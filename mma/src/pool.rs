@@ -17,8 +17,8 @@ use pinion_abi::{
     SLOT_SIZE_MIN,
 };
 
-use crate::copy;
 use crate::id::SlotIndex;
+use crate::memcpy;
 use crate::prefetch;
 
 /// Why a guest's pool header is refused.
@@ -198,7 +198,7 @@ impl PoolRegion {
     pub fn copy_in(&self, slot: SlotIndex, offset: u16, frame: &[u8]) {
         let to = self.range(slot, offset, frame.len());
         // SAFETY: `to` has room for the frame (checked by `range`); a Rust slice never lies in guest memory.
-        unsafe { copy::exactly(frame.as_ptr(), to, frame.len()) };
+        unsafe { memcpy::exactly(frame.as_ptr(), to, frame.len()) };
     }
 
     /// Copies a slot's bytes into a frame.
@@ -209,7 +209,7 @@ impl PoolRegion {
     pub fn copy_out(&self, slot: SlotIndex, offset: u16, frame: &mut [u8]) {
         let from = self.range(slot, offset, frame.len());
         // SAFETY: as for `copy_in`, the other way round.
-        unsafe { copy::exactly(from, frame.as_mut_ptr(), frame.len()) };
+        unsafe { memcpy::exactly(from, frame.as_mut_ptr(), frame.len()) };
     }
 
     /// Copies from a slot of this pool to a slot of another FWP's.
@@ -223,7 +223,7 @@ impl PoolRegion {
         let target = to_pool.range(to.0, to.1, len);
         // SAFETY: both in bounds; two FWPs' linear memories never overlap, and an FWP is never its own successor (the
         // wiring refuses it), so the ranges do not overlap either.
-        unsafe { copy::exactly(source, target, len) };
+        unsafe { memcpy::exactly(source, target, len) };
     }
 }
 

@@ -27,7 +27,8 @@
 //! | [`tenants`] | memory accounts, scheduling parameters, meters | all |
 //! | [`state`] | what functions keep outside their instances | data plane |
 //! | [`scheduler`] | whose turn is next: classes, weights, budgets; knows no guest and no clock | data plane |
-//! | [`clock`] | time, and preemption by epochs | data plane, ticker |
+//! | [`preemption`] | ends turns that have used their quantum, by epochs | data plane, ticker |
+//! | [`clock`] | the time | data plane |
 //! | [`templates`] | compiled modules: files, engines, builds under way | control threads, launcher |
 //! | [`cores`] | which role runs on which core; commands from thread to thread | all |
 //! | [`instruments`] | counters, histograms and log lines that the fast path writes | data plane |
@@ -41,6 +42,7 @@ pub mod instruments;
 pub mod launcher;
 pub mod memory;
 pub mod node;
+pub mod preemption;
 pub mod reports;
 pub mod roles;
 pub mod scheduler;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Parser;
 use pinion_control::causes::with_causes;
-use pinion_control::server::ServeError;
+use pinion_control::socket::ServeError;
 use pinion_control::{Control, Server, Store};
 use pinion_runtime::cores::plan::stay_on;
 use pinion_runtime::memory::allocator::Allocator;

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 use pinion_control::model::Scheduling;
 use pinion_mma::buffer::Buffer;
 use pinion_mma::counters::FwpCounters;
-use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::template::Template;
 use pinion_runtime::scheduler::Overrun;
 use pinion_runtime::tenants::accounts::MemoryAccounts;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_runtime::clock;
-use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::{Fwp, Turn, TurnReason};
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
 use support::{Bench, ID, QUANTUM, buffer};

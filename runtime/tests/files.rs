@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use pinion_guest::files::Bundle;
-use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::tenants::accounts::MemoryAccounts;
 use support::Bench;
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use pinion_runtime::fwp::Turn;
-use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::templates::engine::Reset;
 use pinion_runtime::tenants::accounts::MemoryAccounts;
 use support::{Bench, buffer};

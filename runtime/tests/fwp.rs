@@ -10,7 +10,7 @@ use pinion_control::model::{Chain, Stage};
 use pinion_gateway::activation_clock::ActivationClock;
 use pinion_gateway::keep_alive::KeepAlives;
 use pinion_runtime::fwp::Turn;
-use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::instruments::activation::{Activations, InstanceActivation};
 use pinion_runtime::tenants::accounts::{Accounts, TenantLimits};
 use support::{Bench, ID, QUANTUM, buffer};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pinion_control::model::{Access, Chain, Change, DesiredState, Field, Grant, Stage, WhenFull};
 use pinion_runtime::fwp::Turn;
-use pinion_runtime::fwp::end::EndReason;
+use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::state::{Grants, StateLimits, StateStore};
 use support::{Bench, buffer};
 

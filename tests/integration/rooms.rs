@@ -24,6 +24,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "tenants",
             "state",
             "scheduler",
+            "preemption",
             "clock",
             "templates",
             "cores",
@@ -77,13 +78,13 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "prefetch",
             "id",
             "counters",
-            "copy",
+            "memcpy",
         ],
     ),
     (
         "control/src",
         &[
-            "server", "client", "api", "manifest", "control", "store", "wire", "node", "metrics", "journal", "proto",
+            "socket", "client", "api", "manifest", "control", "store", "wire", "node", "metrics", "journal", "proto",
             "model", "document", "disk", "causes",
         ],
     ),

@@ -1,26 +1,23 @@
 //! The structure of one manifest, and how it becomes entries of a [`Bundle`].
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use serde::de::{DeserializeOwned, Visitor};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::chain::{self, ChainTable};
 use super::position::{Position, Text};
 use super::reader::{Reader, wrong};
+use super::rule::RuleTable;
 use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, VERSION};
 use crate::document::{Fault, whole_number};
 use crate::model::{
-    CACHE_INSTANCES_MAX, CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, ChainName,
-    DRAIN_TIMEOUT_MS_MAX, Digest, ENTRIES_MAX, Field, FieldName, FieldProblem, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX,
-    IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, Match, ModuleName, Policy,
-    PortName, PortRange, Prefix, Protocol, Rule, RuleName, TTL_SECONDS_MAX, TenantName, VALUE_BYTES_MAX, VlanId,
-    WhenFull,
+    CACHE_INSTANCES_MAX, CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, DRAIN_TIMEOUT_MS_MAX,
+    Digest, ENTRIES_MAX, Field, FieldName, FieldProblem, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
+    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, ModuleName, TTL_SECONDS_MAX, TenantName,
+    VALUE_BYTES_MAX, WhenFull,
 };
 
 /// Adds the contents of a manifest to the bundle.
@@ -148,69 +145,9 @@ struct ModuleTable {
     digest: Option<Digest>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RuleTable {
-    name: Spanned<RuleName>,
-    #[serde(default)]
-    priority: u32,
-    policy: Policy,
-    chain: ChainName,
-    #[serde(rename = "match")]
-    matcher: Option<Spanned<MatchTable>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MatchTable {
-    port: Option<PortName>,
-    #[serde(default, deserialize_with = "from_text")]
-    vlan: Option<VlanId>,
-    #[serde(default, deserialize_with = "from_text")]
-    inner_vlan: Option<VlanId>,
-    #[serde(default, deserialize_with = "from_text")]
-    source: Option<Prefix>,
-    #[serde(default, deserialize_with = "from_text")]
-    destination: Option<Prefix>,
-    #[serde(default, deserialize_with = "from_text")]
-    protocol: Option<Protocol>,
-    icmp_type: Option<u8>,
-    #[serde(default, deserialize_with = "from_text")]
-    source_ports: Option<PortRange>,
-    #[serde(default, deserialize_with = "from_text")]
-    destination_ports: Option<PortRange>,
-}
-
 fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map(Some).map_err(serde::de::Error::custom)
-}
-
-/// Accepts text or a number, so that `protocol = 89` and `destination_ports = 80` need no quotes.
-fn from_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    T: FromStr<Err: fmt::Display>,
-    D: Deserializer<'de>,
-{
-    struct TextOrNumber<T>(PhantomData<T>);
-
-    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for TextOrNumber<T> {
-        type Value = T;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("text or a number")
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-            text.parse().map_err(E::custom)
-        }
-
-        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
-            self.visit_str(&number.to_string())
-        }
-    }
-
-    deserializer.deserialize_any(TextOrNumber(PhantomData)).map(Some)
 }
 
 impl Reader<'_> {
@@ -234,23 +171,5 @@ impl Reader<'_> {
             }
         };
         bundle.add_module(&place, ModuleEntry { tenant: self.tenant.clone(), name, source })
-    }
-
-    fn rule(&self, table: RuleTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
-        let place = self.place(&table.name);
-        let match_place = table.matcher.as_ref().map_or_else(|| place.clone(), |matcher| self.place(matcher));
-        let RuleTable { name, priority, policy, chain, matcher } = table;
-        let name = name.into_inner();
-        let matcher = matcher.map(|matcher| Match::from(matcher.into_inner())).unwrap_or_default();
-        matcher.check().map_err(|problem| wrong(match_place, format!("rule {name}: match: {problem}")))?;
-        bundle.add_rule(&place, Rule { tenant: self.tenant.clone(), name, priority, matcher, policy, chain })
-    }
-}
-
-impl From<MatchTable> for Match {
-    fn from(table: MatchTable) -> Self {
-        let MatchTable { port, vlan, inner_vlan, source, destination, protocol, icmp_type, .. } = table;
-        let MatchTable { source_ports, destination_ports, .. } = table;
-        Self { port, vlan, inner_vlan, source, destination, protocol, icmp_type, source_ports, destination_ports }
     }
 }

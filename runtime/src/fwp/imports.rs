@@ -12,7 +12,7 @@ use pinion_guest::files::{Files, Space};
 use wasmtime::{Caller, Engine, Linker, Memory};
 
 use crate::clock;
-use crate::fwp::end::{EndReason, Stop};
+use crate::fwp::end_reason::{EndReason, Stop};
 use crate::fwp::{FwpContext, NEVER_NS};
 use crate::state::Grants;
 

@@ -7,7 +7,7 @@ use pinion_guest::files::Space;
 use wasmtime::ResourceLimiter;
 
 use super::FwpShared;
-use crate::fwp::end::{EndReason, Stop};
+use crate::fwp::end_reason::{EndReason, Stop};
 use crate::tenants::accounts::Holding;
 
 /// Limits a guest's memory, including its changed files, to what the FWP, its chain and its tenant may use.

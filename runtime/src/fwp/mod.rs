@@ -13,9 +13,10 @@
 //! not be dropped early, because the MMA copies into its memory. Only [`Fwp::dismantle`] drops it.
 #![allow(unsafe_code)] // Lends linear memory to the MMA for as long as the FWP exists.
 
-pub mod end;
+mod dismantling;
+pub mod end_reason;
 pub mod imports;
-pub mod lifecycle;
+pub mod instance_states;
 mod limit;
 mod preparation;
 mod shared;
@@ -33,7 +34,6 @@ use pinion_mma::counters::FwpCounters;
 use pinion_mma::id::FwpId;
 use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::prefetch;
-use pinion_mma::wiring::Endpoint;
 use wasmtime::{Memory, Store};
 
 pub(crate) use self::limit::MemoryLimit;
@@ -41,12 +41,12 @@ pub use self::preparation::{INIT_TIME_MAX, NewFwpSite};
 pub use self::shared::FwpShared;
 pub(crate) use self::shared::NEVER_NS;
 
-use crate::clock::RunSlot;
-use crate::fwp::end::EndReason;
+use crate::fwp::end_reason::EndReason;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
 use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
+use crate::preemption::RunSlot;
 use crate::state::Grants;
 use crate::tenants::scheduling_params::SchedulingParams;
 use crate::tuning::footprint::Footprint;
@@ -299,21 +299,6 @@ impl Fwp {
     #[inline]
     pub fn has_input(&mut self) -> bool {
         self.mailbox.has_input()
-    }
-
-    /// Ends it for good, counts the frames that are lost with it, and frees its memory. The endpoint proves that the MMA has released the
-    /// pool.
-    ///
-    /// Unwinds a suspended fiber and unmaps memory: never call it on a worker.
-    ///
-    /// # Panics
-    /// If the endpoint belongs to another FWP.
-    pub fn dismantle(mut self, mut endpoint: Box<Endpoint>) {
-        assert_eq!(endpoint.id(), self.id, "the endpoint of another FWP is no proof");
-        endpoint.settle();
-        drop(endpoint);
-        // SAFETY: `self` is consumed, so `life` is never used again; the MMA has released the memory.
-        unsafe { ManuallyDrop::drop(&mut self.life) };
     }
 
     /// Returns its id.

@@ -27,14 +27,14 @@ use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, Store};
 
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
-use crate::clock::RunSlot;
-use crate::fwp::end::EndReason;
+use crate::fwp::end_reason::EndReason;
 use crate::fwp::template::Template;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
 use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
 use crate::memory::spare_pages::SparePages;
+use crate::preemption::RunSlot;
 use crate::state::Grants;
 use crate::tenants::accounts::{Holding, MemoryAccounts};
 use crate::tenants::scheduling_params::SchedulingParams;

@@ -34,7 +34,7 @@ use crate::node::template_builds::TemplateBuilds;
 use crate::reports::status_table::{Entries, StatusTable};
 use crate::state::StateStore;
 use crate::templates::artifacts::TemplateKey;
-use crate::templates::builds::Builds;
+use crate::templates::build_progress::Builds;
 use crate::templates::trials::Trials;
 use crate::tenants::accounts::{Accounts, Usage};
 use crate::tenants::meters::{Meters, TurnMeters};

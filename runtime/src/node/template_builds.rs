@@ -18,7 +18,7 @@ use crate::fwp::template::{Loaded, Template, TemplateError};
 use crate::instruments::log::{LogHub, Origin};
 use crate::launcher;
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
-use crate::templates::builds::{Build, BuildPhase, Builds};
+use crate::templates::build_progress::{Build, BuildPhase, Builds};
 use crate::templates::bundles::{BundleError, Bundles};
 use crate::templates::derived::Derived;
 use crate::templates::trials::Trials;

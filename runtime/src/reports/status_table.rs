@@ -15,7 +15,7 @@ use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
 use pinion_mma::id::FwpId;
 
 use crate::cores::plan::CoreId;
-use crate::fwp::lifecycle::{Life, TemplateLife};
+use crate::fwp::instance_states::{Life, TemplateLife};
 use crate::fwp::{Fwp, FwpShared};
 use crate::ids::{ChainKey, ModuleKey};
 use crate::instruments::latencies::{self, Latencies};

@@ -16,8 +16,9 @@ use serde::Deserialize;
 use self::sleep::{Sleeper, WakeReason};
 use self::wakeup::WokeForWork;
 pub use self::wakeup::{Wakeup, wakeups};
-use crate::clock::{POLLED_FOR, TscInstant, Watch};
+use crate::clock::TscInstant;
 use crate::launcher::{UNCALLED_STEP, WakeHandle, Yielded};
+use crate::preemption::{POLLED_FOR, Watch};
 use crate::worker::Worker;
 
 /// What a thread does when its roles have no work.

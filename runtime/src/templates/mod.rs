@@ -9,12 +9,12 @@
 //! |---|---|
 //! | [`engine`] | the settings and the limits of engines |
 //! | [`artifacts`], [`bundles`], [`derived`] | files in the state directory that can be made again, checked by their digests |
-//! | [`builds`] | the list of builds under way |
+//! | [`build_progress`] | the list of builds under way |
 //! | [`trials`] | templates whose first start ended the process; these are held back |
 //! | [`native_code`] | mapping a template's code, with the `unsafe` for it |
 
 pub mod artifacts;
-pub mod builds;
+pub mod build_progress;
 pub mod bundles;
 pub mod derived;
 pub mod engine;

@@ -15,10 +15,10 @@ use pinion_mma::id::FwpId;
 use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use pinion_mma::upcoming::UpcomingInstances;
 
-use crate::clock::RunSlot;
-use crate::fwp::end::EndReason;
+use crate::fwp::end_reason::EndReason;
 use crate::fwp::{Fwp, Turn, TurnReason};
 use crate::instruments::metrics::Rounds;
+use crate::preemption::RunSlot;
 use crate::scheduler::{After, Scheduler, TENANTS_MAX};
 use crate::tenants::meters::TurnMeters;
 use crate::worker::timers::Timers;

@@ -9,7 +9,7 @@ use pinion_mma::direction::Sides;
 use pinion_mma::id::WorkerIndex;
 use pinion_mma::wiring::{Backpressure, Edge};
 
-use crate::fwp::lifecycle::TemplateLife;
+use crate::fwp::instance_states::TemplateLife;
 use crate::fwp::template::Template;
 use crate::launcher::cache::CacheSize;
 use crate::state::Grants;

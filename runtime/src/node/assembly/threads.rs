@@ -3,13 +3,13 @@
 use super::running::{Assembled, Stop};
 use super::wiring::{ThreadPlan, ThreadPlans};
 use super::{AssemblyError, failed};
-use crate::clock::Watch;
 use crate::cores::plan::{CoreId, pin_here, stay_on};
 use crate::launcher::{LauncherInbox, Order, WakeHandle};
 use crate::memory::pressure::{self, Sources};
 use crate::node::config::NodeConfig;
 use crate::node::ports::GatewayThread;
 use crate::node::vital;
+use crate::preemption::Watch;
 use crate::roles::{self, Idle, Role};
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;

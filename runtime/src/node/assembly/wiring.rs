@@ -1,12 +1,12 @@
 //! How the parts of the data plane are joined: queues, notifiers, links and channels between gateway, MMAs, workers and launcher.
 
 use super::AssemblyError;
-use crate::clock::{Clock, TickUrgency};
 use crate::cores::command_sender::line;
 use crate::cores::plan::{CoreId, CorePlan};
 use crate::instruments::activation::Activations;
 use crate::launcher::{CommandSenders, Order, Receivers, WorkerLine};
 use crate::node::config::{NodeConfig, PortConfig};
+use crate::preemption::{Clock, TickUrgency};
 use crate::roles::Role;
 use crate::tenants::meters::TurnMeters;
 use crate::worker::Worker;

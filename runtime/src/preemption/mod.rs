@@ -7,7 +7,7 @@
 //!
 //! A data-plane thread that polls and runs no guests checks the slots at almost no cost. The ticker's own thread takes a core from another
 //! thread each time it wakes. So it checks the slots only while no such thread polls, and rarely while no guest exceeds its quantum
-//! (`clock/pace.rs`). When no guest has run for a while, it sleeps: an idle node has no tick. A polling thread that stops polling says so,
+//! (`preemption/tick_interval.rs`). When no guest has run for a while, it sleeps: an idle node has no tick. A polling thread that stops polling says so,
 //! and the ticker resumes.
 //!
 //! A sleeping ticker is not woken at once, since that would take the core from the guest for which it was woken. Instead, the thread that
@@ -19,8 +19,8 @@ mod tick_interval;
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -33,6 +33,7 @@ use wasmtime::Engine;
 
 use self::sched_slice::set_slice;
 use self::tick_interval::{Seen, TickInterval};
+use crate::clock;
 
 /// How long the ticker continues after a guest was last resumed. Guests with short turns in quick succession must not find it asleep each
 /// time, because to set its timer, and to be interrupted by it, costs a core tens of microseconds.
@@ -60,36 +61,6 @@ const POLLED_LATELY: Duration = Duration::from_micros(50);
 /// A polling thread checks the slots this many times per quantum, and at least once per `LOOK_NS_MAX`.
 const LOOKS_PER_QUANTUM: u64 = 4;
 const LOOK_NS_MAX: u64 = 5_000;
-
-/// The clock of the whole process. Guests are told its time, so that a guest's deadline is the worker's deadline without conversion.
-static STOPWATCH: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
-
-/// Returns the time of the process's clock, in nanoseconds.
-#[inline]
-#[must_use]
-pub fn now_ns() -> u64 {
-    STOPWATCH.elapsed_ns()
-}
-
-/// A point in time of the process's clock. Polling threads read it in each poll, so it has to be cheaper than the system's clock.
-#[derive(Debug, Clone, Copy)]
-pub struct TscInstant(u64);
-
-impl TscInstant {
-    /// Returns the time now.
-    #[inline]
-    #[must_use]
-    pub fn now() -> Self {
-        Self(now_ns())
-    }
-
-    /// Returns the time since then.
-    #[inline]
-    #[must_use]
-    pub fn elapsed(self) -> Duration {
-        Duration::from_nanos(now_ns().saturating_sub(self.0))
-    }
-}
 
 /// When a thread last resumed a guest, in nanoseconds of the process's clock; zero if never. The lowest bit says whether that guest still
 /// has the core. Written by that thread alone.
@@ -190,7 +161,7 @@ impl Clock {
     /// Creates a clock with this quantum for guests.
     #[must_use]
     pub fn new(quantum: Duration) -> Self {
-        Self { quantum, stopwatch: STOPWATCH.clone(), ticker: Doorbell::default(), slots: Vec::new() }
+        Self { quantum, stopwatch: clock::stopwatch(), ticker: Doorbell::default(), slots: Vec::new() }
     }
 
     /// Adds a thread that runs guests of `engine`; `haste` says what waits while they run.
