@@ -185,17 +185,23 @@ fn tenants_share_a_core_by_their_weights_however_many_fwps_they_have() {
     Had::in_a_while(&bed, &["heavy", "light"]).assert_share_of_the_first(0.73..=0.77);
     let chain = bed.node.cli().chain_status("light", "loop");
     assert_eq!(chain["meter"]["activations"], 3, "{chain}");
-    let status = bed.node.cli().status();
+    // Each was preempted many times, got the core each time, and waited for the others.
+    let often = |value: &Value| value.as_u64() > Some(1_000);
+    let status = until("a thousand preemptions of each", SOON, || {
+        let status = bed.node.cli().status();
+        let tenants = status["tenants"].as_array().expect("a list");
+        let all = tenants.iter().all(|tenant| often(&tenant["meter"]["preemptions"]));
+        let fwps = bed.node.cli().serving_fwps();
+        (all && fwps.iter().all(|fwp| often(&fwp["run_queue_wait"]["count"]))).then_some(status)
+    });
     for tenant in status["tenants"].as_array().expect("a list") {
         println!("{tenant}");
         let meter = |name: &str| tenant["meter"][name].as_u64().expect("a number");
-        // Each was preempted many times, got the core each time, and waited for the others.
-        assert!(meter("preemptions") > 1_000 && meter("cpu_us") > 100_000 && meter("copied_bytes") > 0, "{tenant}");
+        assert!(meter("cpu_us") > 10_000 && meter("copied_bytes") > 0, "{tenant}");
         assert!(tenant["meter"]["run_queue_wait"]["p99_ns"].as_u64() > Some(10_000), "{tenant}");
     }
     for fwp in bed.node.cli().serving_fwps() {
-        let wait = |part: &str| fwp["run_queue_wait"][part].as_u64();
-        assert!(wait("count") > Some(1_000) && wait("p99_ns") > Some(10_000), "{fwp}");
+        assert!(fwp["run_queue_wait"]["p99_ns"].as_u64() > Some(10_000), "{fwp}");
     }
 }
 
