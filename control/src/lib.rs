@@ -8,7 +8,7 @@
 //!     manifest   reads and checks the files
 //!     client     uploads modules, sends one change
 //!        |
-//!        |  gRPC pinion.v1 on a Unix socket (socket)
+//!        |  gRPC pinion.v1 on a Unix socket
 //!        v
 //!     api        messages -> checked values (wire); errors -> status codes
 //!     control    one change at a time:

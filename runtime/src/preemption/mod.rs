@@ -7,8 +7,8 @@
 //!
 //! A data-plane thread that polls and runs no guests checks the slots at almost no cost. The ticker's own thread takes a core from another
 //! thread each time it wakes. So it checks the slots only while no such thread polls, and rarely while no guest exceeds its quantum
-//! (`preemption/tick_interval.rs`). When no guest has run for a while, it sleeps: an idle node has no tick. A polling thread that stops polling says so,
-//! and the ticker resumes.
+//! ([`tick_interval`]). When no guest has run for a while, it sleeps: an idle node has no tick. A polling thread that stops polling says
+//! so, and the ticker resumes.
 //!
 //! A sleeping ticker is not woken at once, since that would take the core from the guest for which it was woken. Instead, the thread that
 //! resumes a guest sets a timer for the end of the guest's quantum, which is early enough. While another thread polls, the timer is set

@@ -1,7 +1,7 @@
 //! Where the engine keeps what a turn touches of an instance. For prefetching, and for nothing else.
 //!
 //! The engine's public interface gives the address of a record for each function ([`Func::to_raw`]), but not what is in it. So its layout
-//! is searched for once in each process, with the first FWP that is prepared, by what must be there:
+//! is searched for by what must be there, with each FWP that is prepared until it is found, and then kept for the process:
 //!
 //! ```text
 //!   function's record        instance's context                     store
@@ -23,12 +23,13 @@ use wasmtime::{AsContextMut as _, Func, Memory, Store};
 const WORD: usize = size_of::<usize>();
 /// How many words of a function's record are looked at.
 const RECORD_WORDS: usize = 4;
-/// How many words of an instance's context are looked at.
-const CONTEXT_WORDS: usize = 64;
+/// How many words of an instance's context are looked at. The functions that it imports come before its memory, with four words each.
+const CONTEXT_WORDS: usize = 512;
 /// How far before the `FwpContext` the engine's part of the store begins, at most, in bytes.
 const STORE_PART_BYTES_MAX: usize = 2048;
 
-static LAYOUT: OnceLock<Option<Layout>> = OnceLock::new();
+/// Only what was found: one tenant's module, whose context may be too long for the search, turns nothing off for others.
+static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
 /// Where the engine's release keeps things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,8 @@ impl EngineParts {
         let record = function.to_raw(store.as_context_mut()).cast::<[usize; RECORD_WORDS]>();
         let data = (&raw const *store.data()).addr();
         let memory = memory.data_ptr(&*store).addr();
-        let layout = (*LAYOUT.get_or_init(|| Layout::find(&OwnMemory::open()?, record.addr(), data, memory)))?;
+        let find = || Layout::find(&OwnMemory::open()?, record.addr(), data, memory);
+        let layout = LAYOUT.get().copied().or_else(|| find().map(|found| *LAYOUT.get_or_init(|| found)))?;
         // SAFETY: such a record lives as long as the store, which outlives this. This word of such a record was read before.
         let context = unsafe { (*record)[layout.context_word] };
         Some(Self { context, store_part: layout.store_part_bytes.map(|bytes| data - bytes) })
