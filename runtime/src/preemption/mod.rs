@@ -7,7 +7,7 @@
 //!
 //! A data-plane thread that polls and runs no guests checks the slots at almost no cost. The ticker's own thread takes a core from another
 //! thread each time it wakes. So it checks the slots only while no such thread polls, and rarely while no guest exceeds its quantum
-//! ([`tick_interval`]). When no guest has run for a while, it sleeps: an idle node has no tick. A polling thread that stops polling says
+//! (`tick_interval.rs`). When no guest has run for a while, it sleeps: an idle node has no tick. A polling thread that stops polling says
 //! so, and the ticker resumes.
 //!
 //! A sleeping ticker is not woken at once, since that would take the core from the guest for which it was woken. Instead, the thread that

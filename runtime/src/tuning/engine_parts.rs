@@ -100,11 +100,16 @@ mod tests {
 
     use super::*;
 
-    const GUEST: &str = r#"(module
-        (import "host" "wait" (func $wait))
-        (memory (export "memory") 1)
-        (global (mut i32) (i32.const 4096))
-        (func (export "run") (call $wait)))"#;
+    fn guest(imports: usize) -> String {
+        let imports = r#"(import "host" "wait" (func))"#.repeat(imports);
+        format!(
+            r#"(module
+                {imports}
+                (memory (export "memory") 1)
+                (global (mut i32) (i32.const 4096))
+                (func (export "run") (call 0)))"#
+        )
+    }
 
     struct Made {
         store: Store<[u64; 16]>,
@@ -115,22 +120,23 @@ mod tests {
     fn instance(engine: &Engine, module: &Module) -> Made {
         let mut store = Store::new(engine, [0; 16]);
         let wait = Func::wrap(&mut store, || {});
-        let instance = Instance::new(&mut store, module, &[wait.into()]).unwrap();
+        let imports = vec![wait.into(); module.imports().len()];
+        let instance = Instance::new(&mut store, module, &imports).unwrap();
         let run = instance.get_func(&mut store, "run").unwrap();
         let memory = instance.get_memory(&mut store, "memory").unwrap();
         Made { store, run, memory }
     }
 
-    fn instances<const COUNT: usize>() -> [Made; COUNT] {
+    fn instances<const COUNT: usize>(imports: usize) -> [Made; COUNT] {
         let engine = Engine::new(&settings::config()).unwrap();
-        let module = Module::new(&engine, wat::parse_str(GUEST).unwrap()).unwrap();
+        let module = Module::new(&engine, wat::parse_str(guest(imports)).unwrap()).unwrap();
         std::array::from_fn(|_| instance(&engine, &module))
     }
 
     #[test]
     fn in_this_release_of_the_engine_both_parts_are_found_for_each_instance() {
         let own = OwnMemory::open().unwrap();
-        let mut contexts = instances::<2>().map(|Made { mut store, run, memory }| {
+        let mut contexts = instances::<2>(1).map(|Made { mut store, run, memory }| {
             let parts = EngineParts::of(&run, &memory, &mut store).unwrap();
             assert!(own.words(parts.context, CONTEXT_WORDS).contains(&memory.data_ptr(&store).addr()));
             let before = (&raw const *store.data()).addr() - parts.store_part.unwrap();
@@ -144,7 +150,7 @@ mod tests {
     #[test]
     fn nothing_is_found_where_it_is_not_or_where_nothing_is_mapped() {
         let own = OwnMemory::open().unwrap();
-        let [Made { mut store, run, memory }] = instances();
+        let [Made { mut store, run, memory }] = instances(1);
         let record = run.to_raw(&mut store).addr();
         let data = (&raw const *store.data()).addr();
         let memory = memory.data_ptr(&store).addr();
@@ -154,5 +160,14 @@ mod tests {
         assert_eq!(Layout::find(&own, record, data, memory + 1), None);
         assert_eq!(Layout::find(&own, data, data, memory), None);
         assert_eq!(Layout::find(&own, WORD, data, memory), None);
+    }
+
+    #[test]
+    fn the_memory_is_found_behind_many_imported_functions() {
+        let own = OwnMemory::open().unwrap();
+        let [Made { mut store, run, memory }] = instances(100);
+        let record = run.to_raw(&mut store).addr();
+        let data = (&raw const *store.data()).addr();
+        assert!(Layout::find(&own, record, data, memory.data_ptr(&store).addr()).is_some());
     }
 }
