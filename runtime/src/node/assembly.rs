@@ -34,7 +34,7 @@ use crate::node::invocations::Invocations;
 use crate::node::machine::{MachineFacts, MachineRequirements};
 use crate::node::ports::{self, Opened};
 use crate::node::template_builds::{TemplateBuilds, TemplateBuildsParts};
-use crate::preemption::{Clock, LINGER, LINGER_APART};
+use crate::preemption::{Clock, TickerCore};
 use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
 use crate::templates::artifacts::Artifacts;
@@ -147,7 +147,7 @@ pub fn assemble_with(
     let launcher = Launcher::new(catalogue, instances, receivers, Arc::clone(&inbox), Arc::clone(&status_table));
     let (launcher_cores, control_cores) = (plan.for_launcher(&cores), plan.for_control(&cores));
     let ticker_cores = plan.for_ticker(&cores);
-    let linger = if plan.without_role(&cores).is_empty() { LINGER } else { LINGER_APART };
+    let ticker_core = if plan.without_role(&cores).is_empty() { TickerCore::Shared } else { TickerCore::Apart };
     let builds = Builds::default();
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
     let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
@@ -206,7 +206,7 @@ pub fn assemble_with(
     watch_memory(&mut node, &control_cores, config)?;
     let (watch, stop) = (clock.wind_up(), Arc::clone(&node.stop));
     let ticker = Arc::clone(&watch);
-    let ticking = move || ticker.run(linger, &stop.ticker);
+    let ticking = move || ticker.run(ticker_core, &stop.ticker);
     node.others.push(spawn_on(&ticker_cores, "ticker", &node.stop, ticking)?);
     start_roles(&mut node, threads, thread, &watch, config.idle, &launcher_seat)?;
     Ok(node)

@@ -8,12 +8,14 @@
 //! A data-plane thread that polls and runs no guests checks the slots at almost no cost. The ticker's own thread takes a core from another
 //! thread each time it wakes. So it checks the slots only while no such thread polls, and rarely while no guest exceeds its quantum
 //! (`tick_interval.rs`). When no guest has run for a while, it sleeps: an idle node has no tick. A polling thread that stops polling says
-//! so, and the ticker resumes.
+//! so, and the ticker resumes. While guests have to be interrupted, such a thread goes on polling ([`Watch::is_needed`]): the ticker would
+//! take most of the core on which it sleeps.
 //!
 //! A sleeping ticker is not woken at once, since that would take the core from the guest for which it was woken. Instead, the thread that
 //! resumes a guest sets a timer for the end of the guest's quantum, which is early enough. While another thread polls, the timer is set
 //! some quanta later.
 
+mod look_cost;
 mod sched_slice;
 mod tick_interval;
 
@@ -31,16 +33,17 @@ use rustix::thread::set_current_timer_slack;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use wasmtime::Engine;
 
+use self::look_cost::LookCost;
 use self::sched_slice::set_slice;
 use self::tick_interval::{Seen, TickInterval};
 use crate::clock;
 
 /// How long the ticker continues after a guest was last resumed. Guests with short turns in quick succession must not find it asleep each
 /// time, because to set its timer, and to be interrupted by it, costs a core tens of microseconds.
-pub const LINGER: Duration = Duration::from_millis(1);
+const LINGER: Duration = Duration::from_millis(1);
 /// The same on a core without a role, where the ticker's looks disturb no packets. It is longer than the kernel makes a role wait for its
 /// core, and than the usual time until the next client arrives.
-pub const LINGER_APART: Duration = Duration::from_millis(20);
+const LINGER_APART: Duration = Duration::from_millis(20);
 /// The ticker's scheduler slice: longer than a look at the slots, and shorter than any other thread's slice.
 const SLICE: Duration = Duration::from_micros(100);
 /// The longest time that the ticker sleeps.
@@ -57,6 +60,9 @@ const POLLED_STILL: Duration = Duration::from_millis(10);
 /// How old the polling thread's last look may be (or one quantum, if that is longer). A ticker that has just woken on that thread's core
 /// has delayed the thread itself.
 const POLLED_LATELY: Duration = Duration::from_micros(50);
+
+/// For how long a thread that polls is needed after a guest was last overdue.
+const NEEDED: Duration = Duration::from_millis(10);
 
 /// A polling thread checks the slots this many times per quantum, and at least once per `LOOK_NS_MAX`.
 const LOOKS_PER_QUANTUM: u64 = 4;
@@ -149,6 +155,25 @@ impl RunSlot {
     }
 }
 
+/// Which core the ticker runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TickerCore {
+    /// One that no role needs.
+    Apart,
+    /// One with a role, which its looks take the core from.
+    Shared,
+}
+
+impl TickerCore {
+    /// Returns how long the ticker continues after a guest was last resumed.
+    fn linger(self) -> Duration {
+        match self {
+            Self::Apart => LINGER_APART,
+            Self::Shared => LINGER,
+        }
+    }
+}
+
 /// A node's clock while the node is assembled.
 pub struct Clock {
     quantum: Duration,
@@ -182,7 +207,8 @@ impl Clock {
     #[must_use]
     pub fn wind_up(self) -> Arc<Watch> {
         let Self { quantum, stopwatch, ticker, slots } = self;
-        Arc::new(Watch { quantum, stopwatch, ticker, slots, polled: Arc::default(), relief: Doorbell::default() })
+        let (polled, overdue_ns, relief) = (Arc::default(), AtomicU64::default(), Doorbell::default());
+        Arc::new(Watch { quantum, stopwatch, ticker, slots, polled, overdue_ns, relief })
     }
 }
 
@@ -193,6 +219,8 @@ pub struct Watch {
     ticker: Doorbell,
     slots: Vec<Slot>,
     polled: Arc<Polled>,
+    /// When a look last found a guest overdue; zero if none has.
+    overdue_ns: AtomicU64,
     /// Wakes the ticker while it leaves the slots to threads that poll.
     relief: Doorbell,
 }
@@ -227,6 +255,16 @@ impl Watch {
         }
     }
 
+    /// Returns whether such a thread should go on polling, because guests had to be interrupted lately.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed_at(self.now_ns())
+    }
+
+    fn is_needed_at(&self, now_ns: u64) -> bool {
+        let overdue_ns = self.overdue_ns.load(Ordering::Relaxed);
+        overdue_ns != 0 && now_ns.saturating_sub(overdue_ns) < NEEDED.as_nanos() as u64
+    }
+
     /// Notes that such a thread is about to sleep; to be called by it before.
     pub fn look_away(&self) {
         self.polled.never();
@@ -239,9 +277,8 @@ impl Watch {
         self.ticker.ring();
     }
 
-    /// Runs the ticker's loop on the calling thread, until `stop` is set and the doorbell rung. The ticker continues for `linger` after a
-    /// guest was last resumed.
-    pub fn run(&self, linger: Duration, stop: &AtomicBool) {
+    /// Runs the ticker's loop on the calling thread, until `stop` is set and the doorbell rung.
+    pub fn run(&self, core: TickerCore, stop: &AtomicBool) {
         // With the default timer slack, the kernel may extend a short sleep by some 50 us, and guests keep the core for that much longer.
         if let Err(error) = set_current_timer_slack(NonZeroU64::new(1)) {
             tracing::warn!(
@@ -253,15 +290,16 @@ impl Watch {
         }
         let timer = self.timer();
         self.relief.answer_here();
-        let mut pace = TickInterval::new(self.quantum);
+        let (mut pace, mut cost, linger) = (TickInterval::new(self.quantum), LookCost::new(core), core.linger());
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
             if self.is_polled(now_ns) {
                 self.relief.sleep(POLLED_STILL.max(self.quantum), || !self.is_polled(now_ns));
+                cost.skip();
                 continue;
             }
             let seen = self.tick(now_ns);
-            let until_next = pace.until_next(seen, now_ns);
+            let until_next = pace.until_next(seen, now_ns, cost.of_a_look());
             if self.lingers(linger, seen, now_ns) {
                 std::thread::sleep(until_next);
             } else if let Some(timer) = &timer {
@@ -307,6 +345,9 @@ impl Watch {
                 engine.increment_epoch();
             }
             seen = seen.max(if is_overdue && *haste == TickUrgency::Others { Seen::Overdue } else { Seen::Guests });
+        }
+        if seen == Seen::Overdue {
+            self.overdue_ns.store(now_ns, Ordering::Relaxed);
         }
         seen
     }
@@ -408,6 +449,22 @@ mod tests {
         watch.look();
         watch.look_away();
         assert!(!watch.is_polled(looked_ns), "it sleeps");
+    }
+
+    #[test]
+    fn a_polling_thread_is_needed_only_while_guests_are_interrupted() {
+        let mut clock = Clock::new(Duration::from_micros(20));
+        let slots =
+            [clock.slot(&Engine::default(), TickUrgency::Others), clock.slot(&Engine::default(), TickUrgency::None)];
+        let watch = clock.wind_up();
+        let overdue_ns = slots[1].begin() + 20_000;
+        watch.tick(overdue_ns);
+        assert!(!watch.is_needed_at(overdue_ns), "no guest waits for the core of the one that is overdue");
+        let overdue_ns = slots[0].begin() + 20_000;
+        watch.tick(overdue_ns);
+        let needed_ns = NEEDED.as_nanos() as u64;
+        assert!(watch.is_needed_at(overdue_ns + needed_ns - 1));
+        assert!(!watch.is_needed_at(overdue_ns + needed_ns));
     }
 
     #[test]

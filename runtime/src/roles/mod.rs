@@ -1,7 +1,7 @@
 //! Roles on threads: gateway, MMA and workers are loops; the core plan determines which share a thread.
 //!
-//! A thread polls its roles in turn. When none has had work for a while, the thread yields. Later, unless the node polls always, it sleeps
-//! until its doorbell rings or a device has a frame (`sleep.rs`).
+//! A thread polls its roles in turn. When none has had work for a while, the thread yields. Later it sleeps until its doorbell rings or a
+//! device has a frame (`sleep.rs`), unless the node polls always, or the thread is needed to interrupt guests.
 
 mod sleep;
 mod wakeup;
@@ -142,7 +142,7 @@ pub fn run(roles: &mut [Role], wakeup: Wakeup, watch: &Watch, idle: Idle, mut la
         }
         let idle_for = idle_since.get_or_insert_with(TscInstant::now).elapsed();
         woken_at = woken_at.filter(|woken_at| woken_at.elapsed() < FRESH);
-        if idle_for >= YIELD && idle == Idle::Adaptive {
+        if idle_for >= YIELD && idle == Idle::Adaptive && (runs_guests || !watch.is_needed()) {
             launcher.fall_asleep();
             if !runs_guests {
                 watch.look_away();

@@ -28,7 +28,7 @@ use pinion_runtime::fwp::{Fwp, NewFwpSite, Turn};
 use pinion_runtime::instruments::activation::Activation;
 use pinion_runtime::instruments::log::{LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
-use pinion_runtime::preemption::{Clock, LINGER, RunSlot, TickUrgency};
+use pinion_runtime::preemption::{Clock, RunSlot, TickUrgency, TickerCore};
 use pinion_runtime::state::Grants;
 use pinion_runtime::templates::engine::Reset;
 use pinion_runtime::templates::{engine, native_code};
@@ -81,7 +81,7 @@ impl Bench {
         let (slot, ticker_bell) = (clock.slot(&engine, TickUrgency::Others), clock.bell());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let ticker = std::thread::spawn(move || clock.wind_up().run(LINGER, &stopped));
+        let ticker = std::thread::spawn(move || clock.wind_up().run(TickerCore::Shared, &stopped));
         let [mut inputs, mut outputs] = [(); 2].map(|()| ReadyQueue::new(4, Doorbell::default()));
         let (of_bench, of_worker) = (outputs.notifier(), outputs.notifier());
         let (gateway, mma_link) = link(8, Doorbell::default(), Doorbell::default());
