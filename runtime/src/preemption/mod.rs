@@ -457,10 +457,10 @@ mod tests {
         let slots =
             [clock.slot(&Engine::default(), TickUrgency::Others), clock.slot(&Engine::default(), TickUrgency::None)];
         let watch = clock.wind_up();
-        let overdue_ns = slots[1].begin() + 20_000;
+        let overdue_ns = slots[1].begin() + 21_000;
         watch.tick(overdue_ns);
         assert!(!watch.is_needed_at(overdue_ns), "no guest waits for the core of the one that is overdue");
-        let overdue_ns = slots[0].begin() + 20_000;
+        let overdue_ns = slots[0].begin() + 21_000;
         watch.tick(overdue_ns);
         let needed_ns = NEEDED.as_nanos() as u64;
         assert!(watch.is_needed_at(overdue_ns + needed_ns - 1));
