@@ -28,7 +28,7 @@ GUESTS := tests/setup/build-guests.sh
 FIGURES := launch churn density quantum fair invoke chain middlebox ping idle
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check test-unit test-integration loom fuzz soak wakeups bench counts report install install-run install-test \
+.PHONY: build run test check test-unit test-integration hostile loom fuzz soak wakeups bench counts report install install-run install-test \
 	install-bench install-book guests check-engine fmt doc book clean help
 
 build: install
@@ -67,6 +67,12 @@ test-integration: install-test
 	cargo build --release $(BINARIES)
 	$(GUESTS) --with-hostile
 	$(if $(TUNING),PINION_TEST_TUNING=$(TUNING)) cargo test --release --package pinion-tests --no-fail-fast -- $(TEST)
+
+# What one tenant does to the others, attack by attack.
+hostile: install-test
+	cargo build --release $(BINARIES)
+	$(GUESTS) --with-hostile
+	@tests/hostile/run.sh
 
 # The lock-free parts, in every order that threads could run in.
 loom:
@@ -145,6 +151,7 @@ help:
 	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them, TUNING=off without prefetches"
 	@echo "make loom               models of the lock-free parts only"
 	@echo "make fuzz TIME=3600     fuzz targets, each for so many seconds; TARGET=NAME for one, INPUT=FILE for one input"
+	@echo "make hostile            what one tenant does to the others, attack by attack"
 	@echo "make soak TIME=3600     nodes under load and churn for so many seconds each, as root, looked at for what leaks"
 	@echo "make wakeups TIME=300   nodes that sleep between any two packets, calls and deadlines, as root; SEED=NUMBER for the same choices"
 	@echo "make bench              every figure beside its peers, as root; NAME=chain for one, ARGS='--lengths 1' for its options"

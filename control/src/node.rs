@@ -518,6 +518,12 @@ pub struct TenantStatus {
     pub memory_kib: u64,
     /// The limit for all its FWPs together, if the operator has set one.
     pub memory_limit_kib: Option<u64>,
+    /// How many FWPs it has.
+    pub fwps: u64,
+    /// How many FWPs it is guaranteed.
+    pub fwps_guaranteed: u64,
+    /// How often there was no room for an instance: all other FWPs of the node were taken, or guaranteed to other tenants.
+    pub fwps_refused: u64,
     /// The resources that its active chains have used.
     pub meter: MeterStatus,
     /// The state that its chains keep, by name.

@@ -12,7 +12,7 @@
 //! parts can also be used alone. A namespace, process or file that a value makes goes when the value is dropped, also on a panic. The next
 //! run removes what a killed run left behind.
 //!
-//! For `integration/`, and nothing else. All functions here panic with a sentence rather than return an error, and packets are sent only
+//! For `integration/` and `hostile/`, and nothing else. All functions here panic with a sentence rather than return an error, and packets are sent only
 //! into namespaces made here.
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ pub mod node;
 pub mod ping;
 pub mod process;
 pub mod random;
+pub mod strangers;
 pub mod tenant;
 pub mod tour;
 pub mod transfer;

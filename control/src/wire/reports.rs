@@ -271,9 +271,21 @@ impl From<proto::Meter> for MeterStatus {
 
 impl From<TenantStatus> for proto::TenantStatus {
     fn from(status: TenantStatus) -> Self {
-        let TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib } = status;
+        let TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib, .. } = status;
+        let TenantStatus { fwps, fwps_guaranteed, fwps_refused, .. } = status;
+        let (tenant, meter) = (tenant.into(), Some(meter.into()));
         let state = state.into_iter().map(Into::into).collect();
-        Self { tenant: tenant.into(), memory_kib, memory_limit_kib, meter: Some(meter.into()), state, state_limit_kib }
+        Self {
+            tenant,
+            memory_kib,
+            memory_limit_kib,
+            fwps,
+            fwps_guaranteed,
+            fwps_refused,
+            meter,
+            state,
+            state_limit_kib,
+        }
     }
 }
 
@@ -281,11 +293,22 @@ impl TryFrom<proto::TenantStatus> for TenantStatus {
     type Error = BadMessage;
 
     fn try_from(message: proto::TenantStatus) -> Result<Self, BadMessage> {
-        let proto::TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib } = message;
+        let proto::TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib, .. } = message;
+        let proto::TenantStatus { fwps, fwps_guaranteed, fwps_refused, .. } = message;
         let tenant = field("tenant_status.tenant", TenantName::new(tenant))?;
         let state = state.into_iter().map(StateFieldStatus::try_from).collect::<Result<_, _>>()?;
         let meter = meter.unwrap_or_default().into();
-        Ok(Self { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib })
+        Ok(Self {
+            tenant,
+            memory_kib,
+            memory_limit_kib,
+            fwps,
+            fwps_guaranteed,
+            fwps_refused,
+            meter,
+            state,
+            state_limit_kib,
+        })
     }
 }
 

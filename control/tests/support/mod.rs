@@ -260,6 +260,9 @@ impl Node for TestNode {
             tenant: chain.tenant.clone(),
             memory_kib: 4352,
             memory_limit_kib: Some(8192),
+            fwps: 1,
+            fwps_guaranteed: 2048,
+            fwps_refused: 3,
             meter: MeterStatus { cpu_us: 6_000, preemptions: 6, copied_bytes: 7, dropped: 8, ..MeterStatus::default() },
             state: vec![StateFieldStatus {
                 name: "sessions".parse().unwrap(),

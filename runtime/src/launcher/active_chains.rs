@@ -6,11 +6,10 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pinion_control::model::{self, ChainName, DesiredState, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
@@ -24,11 +23,12 @@ use wasmtime::Linker;
 use self::entry::WayBack;
 use self::entry::new_cache;
 pub(super) use self::entry::{ChainEntry, Edition, Hop};
+use super::preparation_queue::PreparationQueue;
 use crate::fwp::FwpContext;
 use crate::fwp::template::{Loaded, Template};
 use crate::ids::ChainKey;
 use crate::memory::pressure::Level;
-use crate::scheduler::TENANTS_MAX;
+use crate::scheduler::{TENANTS_MAX, TenantIndex};
 use crate::state::StateStore;
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::bundles::Bundles;
@@ -81,8 +81,10 @@ pub struct ActiveChains {
     ports: BTreeMap<String, PortIndex>,
     engine_templates: Vec<EngineTemplates>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
-    /// A superset of the chains that lack an instance. To check thousands of chains for each instance would take too long.
-    lacking: BTreeSet<ChainIndex>,
+    /// Chains that lack an instance, except for those of `touched`.
+    queue: PreparationQueue,
+    /// Chains that may have changed since they were put into the queue.
+    touched: BTreeSet<ChainIndex>,
     /// A superset of the chains with a cache above its minimum.
     grown: BTreeSet<ChainIndex>,
     next_index: u32,
@@ -133,7 +135,8 @@ impl ActiveChains {
             ports,
             engine_templates,
             chains: BTreeMap::new(),
-            lacking: BTreeSet::new(),
+            queue: PreparationQueue::default(),
+            touched: BTreeSet::new(),
             grown: BTreeSet::new(),
             next_index: 0,
             next_edition: 0,
@@ -150,36 +153,65 @@ impl ActiveChains {
     /// Returns the chain of this index for changes, if it is in force.
     pub fn chain_mut(&mut self, index: ChainIndex) -> Option<&mut ChainEntry> {
         let entry = self.chains.get_mut(&index)?;
-        self.lacking.insert(index);
+        self.touched.insert(index);
         self.grown.insert(index);
         Some(entry)
     }
 
-    /// Returns the chain of which an instance should be prepared next. Chains for which a client waits come first, then those with the
-    /// fewest ready instances.
-    pub fn next_lacking(&mut self, now: Instant, places_freed: u64) -> Option<ChainIndex> {
-        let Self { lacking, chains, .. } = self;
-        lacking.retain(|index| chains.get(index).is_some_and(ChainEntry::lacks_instance));
-        let found = lacking.iter().filter_map(|index| Some((*index, chains.get(index)?)));
-        let found = found.filter(|(_, chain)| chain.wants_instance(now, places_freed));
-        found.max_by_key(|(_, chain)| (chain.wanted, Reverse(chain.ready))).map(|(index, _)| index)
+    /// Returns the chain of which an instance should be prepared next (see [`super::preparation_queue`]).
+    pub fn next_lacking(&mut self, now: Instant) -> Option<ChainIndex> {
+        self.update_queue(now);
+        self.queue.next()
+    }
+
+    /// Puts chains that may have changed, or whose rest is over, where they belong in the queue.
+    fn update_queue(&mut self, now: Instant) {
+        let Self { queue, touched, chains, .. } = self;
+        while let Some(chain) = queue.pop_rested(now) {
+            touched.insert(chain);
+        }
+        while let Some(index) = touched.pop_first() {
+            match chains.get(&index) {
+                Some(chain) => queue.put(index, chain.owner(), chain.need(now)),
+                None => queue.remove(index),
+            }
+        }
+    }
+
+    /// Charges the time that the preparation of an instance took to the chain's tenant.
+    pub fn charge(&mut self, index: ChainIndex, taken: Duration) {
+        if let Some(chain) = self.chains.get(&index) {
+            self.queue.charge(chain.owner().tenant, taken);
+        }
+    }
+
+    /// Lets chains try again that found no free FWP index, since this tenant has given one back. Tenants with `is_first` are the first of the
+    /// others to get it.
+    pub fn place_freed(&mut self, tenant: TenantIndex, is_first: impl Fn(TenantIndex) -> bool, now: Instant) {
+        // A chain that has just found no place must be in its row by now.
+        self.update_queue(now);
+        for index in self.queue.place_freed(tenant, is_first).into_iter().flatten() {
+            if let Some(chain) = self.chain_mut(index) {
+                chain.lacks_place = false;
+            }
+        }
+    }
+
+    /// Returns the weights of the tenants with chains in force.
+    #[must_use]
+    pub fn weights(&self) -> BTreeMap<TenantIndex, u32> {
+        self.chains.values().map(|chain| chain.owner()).map(|owner| (owner.tenant, owner.weight)).collect()
     }
 
     /// Returns when the next chain that lacks an instance may be tried again.
     #[must_use]
-    pub fn next_resumption(&self, now: Instant) -> Option<Instant> {
-        let tried_at = |index: &ChainIndex| self.chains.get(index)?.next_try().filter(|at| *at > now);
-        self.lacking.iter().filter_map(tried_at).min()
+    pub fn next_resumption(&self) -> Option<Instant> {
+        self.queue.next_rested()
     }
 
     /// Returns all chains in force.
     pub fn chains(&self) -> impl Iterator<Item = (ChainIndex, &ChainEntry)> {
         self.chains.iter().map(|(index, entry)| (*index, entry))
-    }
-
-    /// Returns all chains in force for changes.
-    pub fn chains_mut(&mut self) -> impl Iterator<Item = (ChainIndex, &mut ChainEntry)> {
-        self.chains.iter_mut().map(|(index, entry)| (*index, entry))
     }
 
     /// Returns the reference by which each chain is invoked.
@@ -194,10 +226,11 @@ impl ActiveChains {
 
     /// Lets all caches shrink as time passes. Returns the chains with far more ready instances than needed, and how many are to stay.
     pub fn review(&mut self, now: Instant) -> Vec<(ChainIndex, u32)> {
-        let Self { grown, chains, .. } = self;
+        let Self { grown, touched, chains, .. } = self;
         let mut surplus = Vec::new();
         grown.retain(|index| {
             let Some(entry) = chains.get_mut(index) else { return false };
+            touched.insert(*index);
             surplus.extend(entry.review(now).map(|keep| (*index, keep)));
             entry.ready > entry.ready_wanted || !entry.cache.is_least(now)
         });
@@ -250,6 +283,7 @@ impl ActiveChains {
             }
         }
         self.chains = kept;
+        self.touched.extend(old.keys());
         self.records.accounts.close_unused();
         self.records.meters.retain(state);
         self.look_at_all();
@@ -309,7 +343,7 @@ impl ActiveChains {
             ready_max: u32::MAX,
             failures_in_a_row: 0,
             resume_at: None,
-            no_place_since: None,
+            lacks_place: false,
         })
     }
 
@@ -335,7 +369,7 @@ impl ActiveChains {
     }
 
     fn look_at_all(&mut self) {
-        self.lacking.extend(self.chains.keys());
+        self.touched.extend(self.chains.keys());
         self.grown.extend(self.chains.keys());
     }
 

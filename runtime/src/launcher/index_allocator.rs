@@ -21,7 +21,6 @@ pub struct IndexAllocator {
     per_worker_max: usize,
     taken: Vec<usize>,
     loads: Loads,
-    freed: u64,
 }
 
 impl IndexAllocator {
@@ -35,7 +34,6 @@ impl IndexAllocator {
             per_worker_max: per_worker(fwps_max, workers),
             taken: vec![0; workers],
             loads: Loads::new(workers, Instant::now()),
-            freed: 0,
         }
     }
 
@@ -71,15 +69,8 @@ impl IndexAllocator {
         alike.min_by_key(|worker| self.taken[worker.0])
     }
 
-    /// Returns how often an index was given back.
-    #[must_use]
-    pub fn freed(&self) -> u64 {
-        self.freed
-    }
-
     /// Gives an index back.
     pub fn give_back(&mut self, worker: WorkerIndex, id: FwpId) {
-        self.freed += 1;
         self.taken[worker.0] -= 1;
         self.generations[id.index as usize] = id.generation.wrapping_add(1);
         let MmaIndex(mma) = id.mma(self.free.len());

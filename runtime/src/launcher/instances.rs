@@ -1,6 +1,6 @@
 //! Chain instances, from their preparation to their end, and the order in which gateway, MMA and worker must release one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::CommandSenders;
 use super::active_chains::{ChainEntry, Edition, Hop};
+use super::fwp_shares::FwpShares;
 use super::index_allocator::IndexAllocator;
 use super::steps::Steps;
 use crate::cores::command_sender::CommandSender;
@@ -29,6 +30,7 @@ use crate::instruments::activation::InstanceActivation;
 use crate::instruments::log::{LogHub, Origin};
 use crate::memory::spare_pages::SparePages;
 use crate::reports::status_table::{FwpEntry, InstanceEntry, StatusTable};
+use crate::scheduler::TenantIndex;
 use crate::templates::trials::Trials;
 use crate::worker::WorkerCommand;
 
@@ -39,8 +41,15 @@ const LINGER: Duration = Duration::from_millis(20);
 /// wait for each.
 const UNREAD_MAX: usize = 4;
 
+/// How often cached instances are taken back to make room, which takes a look at all instances.
+const TAKE_BACK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// For how many instances of a chain room is made at a time.
+const TAKEN_BACK_MAX: usize = 16;
+
 struct Instance {
     chain: ChainIndex,
+    tenant: TenantIndex,
     edition: Edition,
     replacement: Replacement,
     /// No client has had it, as far as the launcher knows: the gateway's events may arrive later than a worker's.
@@ -76,7 +85,7 @@ fn fate(reason: &EndReason) -> InstanceEnd {
 
 /// Why an instance was not prepared.
 pub enum PrepareError {
-    /// The node has as many FWPs as it may have (`limits.fwps_max`).
+    /// The node has as many FWPs as it may have (`limits.fwps_max`), or the rest is guaranteed to other tenants.
     NoPlace,
     /// A stage would exceed its own, its chain's or its tenant's memory limit: a sentence for the chain's tenant.
     OverLimit(String),
@@ -87,6 +96,13 @@ pub enum PrepareError {
 /// All chain instances of the node; see the module.
 pub struct Instances {
     places: IndexAllocator,
+    shares: FwpShares,
+    /// The tenants that have given FWP indices back, once for each index.
+    freed: Vec<TenantIndex>,
+    /// Tenants for which room could not be made, as it had just been made for another chain.
+    without_room: BTreeSet<TenantIndex>,
+    /// When cached instances may be taken back again to make room.
+    next_take_back: Instant,
     lines: CommandSenders,
     status_table: Arc<StatusTable>,
     log: LogHub,
@@ -112,6 +128,10 @@ impl Instances {
         trials: Arc<Trials>,
     ) -> Self {
         Self {
+            shares: FwpShares::new(places.count()),
+            freed: Vec::new(),
+            without_room: BTreeSet::new(),
+            next_take_back: Instant::now(),
             places,
             lines,
             status_table,
@@ -131,10 +151,36 @@ impl Instances {
         self.lines.workers.iter().map(|worker| (worker.core, worker.inputs.clone())).collect()
     }
 
-    /// Returns how many FWP indices have become free since the node started.
+    /// Divides the guaranteed part of the node's FWPs among the tenants with chains, by weight.
+    pub fn divide(&mut self, weights: &BTreeMap<TenantIndex, u32>) {
+        self.shares.divide(weights);
+    }
+
+    /// Returns how many FWPs a tenant is guaranteed.
     #[must_use]
-    pub fn places_freed(&self) -> u64 {
-        self.places.freed()
+    pub fn guaranteed(&self, tenant: TenantIndex) -> usize {
+        self.shares.of(tenant).guaranteed
+    }
+
+    /// Returns the tenants that have given FWP indices back since the last call, once for each index, and those for which room can be made
+    /// again.
+    pub fn take_freed(&mut self, now: Instant) -> Vec<TenantIndex> {
+        if now >= self.next_take_back {
+            self.freed.extend(std::mem::take(&mut self.without_room));
+        }
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Returns when room can be made again for tenants that asked too soon.
+    #[must_use]
+    pub fn makes_room_at(&self) -> Option<Instant> {
+        (!self.without_room.is_empty()).then_some(self.next_take_back)
+    }
+
+    /// Returns whether a tenant has fewer FWPs than its guaranteed share.
+    #[must_use]
+    pub fn is_below_share(&self, tenant: TenantIndex) -> bool {
+        self.shares.missing(tenant) > 0
     }
 
     /// Returns whether a role is far behind with reading its commands.
@@ -152,10 +198,44 @@ impl Instances {
         self.places.count()
     }
 
-    /// Notes that a client waits and no FWP index is free for its instance. One of the instances that stay only because their functions ask
-    /// for it may be ended then.
-    pub fn want_place(&self) {
-        self.lines.keep_alives.want_place();
+    /// Frees FWP indices for an instance of a chain that found none.
+    ///
+    /// If a client waits, one of the instances may be ended that stay only because their functions ask for it. Cached instances are taken
+    /// back: of tenants that have more than their share, if this one has less than its own; and of its own other chains, if a client waits.
+    pub fn make_room(&mut self, chain: &ChainEntry, now: Instant) {
+        let (tenant, fwps) = (chain.owner().tenant, chain.spec.stages.len());
+        if chain.wanted {
+            self.lines.keep_alives.want_place();
+        }
+        let is_guaranteed = self.shares.is_guaranteed(tenant, fwps);
+        if !is_guaranteed && !chain.is_waited_for() {
+            return;
+        }
+        if now < self.next_take_back {
+            self.without_room.insert(tenant);
+            return;
+        }
+        self.next_take_back = now + TAKE_BACK_INTERVAL;
+        let shares = &self.shares;
+        let may_be_taken = |owner: TenantIndex| match owner == tenant {
+            true => chain.is_waited_for(),
+            false => is_guaranteed && shares.excess(owner) > 0,
+        };
+        let is_meant =
+            |instance: &Instance| instance.life == Life::Cached && !instance.reclaimed && may_be_taken(instance.tenant);
+        let mut cached: Vec<(InstanceId, TenantIndex, usize)> = (self.instances.iter())
+            .filter(|(_, instance)| is_meant(instance))
+            .map(|(id, instance)| (*id, instance.tenant, instance.fwps.len()))
+            .collect();
+        cached.sort_by_key(|(id, owner, _)| (std::cmp::Reverse(shares.excess(*owner)), *id));
+        let mut wanted = if is_guaranteed { shares.missing(tenant).min(fwps * TAKEN_BACK_MAX) } else { fwps };
+        for (id, _, fwps) in cached {
+            if wanted == 0 {
+                return;
+            }
+            wanted = wanted.saturating_sub(fwps);
+            self.reclaim_one(id);
+        }
     }
 
     /// Sends the rules to the gateway.
@@ -168,9 +248,13 @@ impl Instances {
     /// # Errors
     /// Returns why the instance could not be prepared. Nothing of it remains.
     pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), PrepareError> {
+        let (tenant, stages) = (chain.owner().tenant, chain.spec.stages.len());
+        if !self.shares.has_room(tenant, stages) {
+            return Err(PrepareError::NoPlace);
+        }
         let workers = &self.lines.workers;
         self.places.look(Instant::now(), |worker| workers[worker.0].turns.busy_ns.value());
-        let (worker, ids) = self.places.take(chain.spec.stages.len()).ok_or(PrepareError::NoPlace)?;
+        let (worker, ids) = self.places.take(stages).ok_or(PrepareError::NoPlace)?;
         let made = self.make_fwps(chain, worker, &ids, steps);
         let fwps = match made {
             Ok(fwps) => fwps,
@@ -193,6 +277,7 @@ impl Instances {
         self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance });
         let instance = Instance {
             chain: index,
+            tenant,
             edition: chain.edition,
             replacement: Replacement::None,
             in_cache: true,
@@ -202,6 +287,7 @@ impl Instances {
             life: Life::Making,
         };
         self.instances.insert(id, instance);
+        self.shares.take(tenant, stages);
         self.lines.keep_alives.found_place();
         self.step(id, Step::Ready);
         Ok(())
@@ -398,14 +484,18 @@ impl Instances {
     /// Asks the gateway to give cached instances of a chain back, except for `keep`. The oldest go, since clients get the youngest. An
     /// instance that a client gets meanwhile stays with that client.
     pub fn reclaim(&mut self, chain: ChainIndex, keep: u32) {
-        let is_cached = |(_, instance): &(&InstanceId, &mut Instance)| {
-            instance.chain == chain && instance.life == Life::Cached && !instance.reclaimed
-        };
-        let mut cached: Vec<(&InstanceId, &mut Instance)> = self.instances.iter_mut().filter(is_cached).collect();
-        cached.sort_by_key(|(id, _)| std::cmp::Reverse(**id));
-        for (id, instance) in cached.into_iter().skip(keep as usize) {
+        let is_cached =
+            |instance: &Instance| instance.chain == chain && instance.life == Life::Cached && !instance.reclaimed;
+        let cached = self.instances.iter().filter(|(_, instance)| is_cached(instance));
+        let mut cached: Vec<InstanceId> = cached.map(|(id, _)| *id).collect();
+        cached.sort_by_key(|id| std::cmp::Reverse(*id));
+        cached.into_iter().skip(keep as usize).for_each(|id| self.reclaim_one(id));
+    }
+
+    fn reclaim_one(&mut self, id: InstanceId) {
+        if let Some(instance) = self.instances.get_mut(&id) {
             instance.reclaimed = true;
-            self.lines.gateway.command(Command::Reclaim { instance: *id });
+            self.lines.gateway.command(Command::Reclaim { instance: id });
         }
     }
 
@@ -533,6 +623,8 @@ impl Instances {
         let Some(instance) = self.instances.get_mut(&instance_id) else { return };
         instance.fwps.retain(|&fwp| fwp != id);
         self.places.give_back(instance.worker, id);
+        self.shares.give_back(instance.tenant, 1);
+        self.freed.push(instance.tenant);
         if instance.fwps.is_empty() {
             self.step(instance_id, Step::TakenApart);
             self.instances.remove(&instance_id);

@@ -13,10 +13,12 @@
 mod active_chains;
 mod bans;
 mod cache;
+mod fwp_shares;
 mod inbox;
 mod index_allocator;
 mod instances;
 mod loads;
+mod preparation_queue;
 mod steps;
 
 use std::collections::{HashMap, VecDeque};
@@ -266,7 +268,7 @@ impl Launcher {
     fn rest(&self) -> Duration {
         let now = Instant::now();
         let ends = self.draining.iter().map(|draining| draining.until).chain(self.instances.lingers_until());
-        let next = self.catalogue.next_resumption(now).into_iter().chain(ends).min();
+        let next = self.catalogue.next_resumption().into_iter().chain(ends).chain(self.instances.makes_room_at()).min();
         next.map_or(REST_MAX, |at| at.saturating_duration_since(now).min(REST_MAX))
     }
 
@@ -404,9 +406,20 @@ impl Launcher {
         status_table.warnings = followed.warnings;
         drop(status_table);
         self.catalogue.set_ready_max(self.level);
+        self.divide_fwps();
         let Followed { changed, retired, rules, .. } = followed;
         let following = Following { functions: self.catalogue.functions(), ..following };
         Change { following, changed, retired, rules }
+    }
+
+    /// Divides the FWPs that are guaranteed among the tenants with chains.
+    fn divide_fwps(&mut self) {
+        self.instances.divide(&self.catalogue.weights());
+        let share = |(_, chain): (ChainIndex, &ChainEntry)| {
+            (chain.spec.tenant.clone(), self.instances.guaranteed(chain.owner().tenant) as u64)
+        };
+        let guaranteed = self.catalogue.chains().map(share).collect();
+        self.status_table.entries().fwp_shares.divide(guaranteed);
     }
 
     /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.
@@ -458,28 +471,34 @@ impl Launcher {
     /// was off its core for a while must not read commands about hundreds of instances before it serves its clients.
     fn prepare_one(&mut self) -> Prepared {
         let now = Instant::now();
-        let freed = self.instances.places_freed();
-        let Some(index) = self.catalogue.next_lacking(now, freed) else { return Prepared::NoChainLacks };
+        for tenant in self.instances.take_freed(now) {
+            self.catalogue.place_freed(tenant, |other| self.instances.is_below_share(other), now);
+        }
+        let Some(index) = self.catalogue.next_lacking(now) else { return Prepared::NoChainLacks };
         // Beside a worker the launcher continues in steps instead: waking up from a sleep would preempt the worker within a packet.
         if self.steps.are_apart() && self.instances.are_ahead() {
             return Prepared::TooFarAhead;
         }
+        self.prepare(index, now);
+        self.catalogue.charge(index, now.elapsed());
+        Prepared::One
+    }
+
+    /// Prepares an instance of this chain, or notes why that was not possible.
+    fn prepare(&mut self, index: ChainIndex, now: Instant) {
         let reloaded = self.reload(index);
-        let Some(chain) = self.catalogue.chain_mut(index) else { return Prepared::NoChainLacks };
+        let Some(chain) = self.catalogue.chain_mut(index) else { return };
         match reloaded.and_then(|()| self.instances.prepare(index, chain, &mut self.steps)) {
             Ok(()) => {
                 chain.ready += 1;
                 chain.wanted = false;
                 chain.prepared(now, Instant::now());
                 self.status_table.preparations().record(now.elapsed());
-                Prepared::One
             }
             Err(PrepareError::NoPlace) => {
-                chain.found_no_place(freed);
-                if chain.wanted {
-                    self.instances.want_place();
-                }
-                Prepared::One
+                chain.found_no_place();
+                self.status_table.entries().fwp_shares.refused((chain.spec.tenant.clone(), chain.spec.name.clone()));
+                self.instances.make_room(chain, now);
             }
             Err(PrepareError::OverLimit(problem)) => {
                 // Memory comes back when an instance ends, so this is not a failure to back off from.
@@ -490,7 +509,6 @@ impl Launcher {
                 {
                     tracing::warn!(%tenant, chain = %name, left_out, "no instance could be prepared: {problem}");
                 }
-                Prepared::One
             }
             Err(PrepareError::Failed(problem)) => {
                 chain.failed(Instant::now());
@@ -500,7 +518,6 @@ impl Launcher {
                 {
                     tracing::warn!(%tenant, chain = %name, not_logged, left_out, "no instance could be prepared: {problem}");
                 }
-                Prepared::One
             }
         }
     }
@@ -518,11 +535,12 @@ impl Launcher {
         let (tenant, name) = &module;
         let seconds = until.saturating_duration_since(now).as_secs();
         tracing::warn!(%tenant, module = %name, seconds, "it exceeds its budgets again and again: its chains serve no new clients");
-        for (index, chain) in self.catalogue.chains_mut() {
-            if chain.spec.tenant == *tenant && chain.spec.stages.iter().any(|stage| stage.module == *name) {
-                chain.rest_until(until);
-                self.instances.reclaim(index, 0);
-            }
+        let has_stage = |chain: &ChainEntry| chain.spec.stages.iter().any(|stage| stage.module == *name);
+        let of_module = self.catalogue.chains().filter(|(_, chain)| chain.spec.tenant == *tenant && has_stage(chain));
+        for index in of_module.map(|(index, _)| index).collect::<Vec<_>>() {
+            let Some(chain) = self.catalogue.chain_mut(index) else { continue };
+            chain.rest_until(until);
+            self.instances.reclaim(index, 0);
         }
         self.status_table.entries().banned(module, until);
     }

@@ -180,7 +180,6 @@ pub fn assemble_with(
         invoke,
         invocations: Arc::clone(&invocations),
         dispatchers: Mutex::new(dispatchers),
-        fwps_max,
         stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
         plan,
         warnings,

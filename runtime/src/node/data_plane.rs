@@ -11,14 +11,11 @@ use pinion_control::metrics::{MetricFilter, MetricStatus};
 use pinion_control::model::{
     Chain, ChainName, DesiredState, Digest, ObjectRef, Output, PortName, Rule, RuleName, TenantName,
 };
-use pinion_control::node::{
-    Answered, Call, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpStatus, MeterStatus, Node, NodeStatus,
-    PortStatus, Refusal, TenantStatus, UploadedBytes,
-};
+use pinion_control::node::{Answered, Call, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal, UploadedBytes};
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
-use pinion_gateway::observer::{Observer, PortObserver};
+use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{PortCounters, PortFacts};
-use pinion_mma::counters::{Counter, MmaCounters};
+use pinion_mma::counters::MmaCounters;
 use tokio::sync::watch;
 
 use crate::cores::plan::CorePlan;
@@ -29,18 +26,18 @@ use crate::instruments::metrics::ChainSums;
 use crate::launcher::{self, Order, Orders};
 use crate::memory::pressure::Level;
 use crate::node::invocations::Invocations;
-use crate::node::node_log::{self, LogStatus};
 use crate::node::template_builds::TemplateBuilds;
-use crate::reports::status_table::{Entries, StatusTable};
+use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
 use crate::templates::artifacts::TemplateKey;
 use crate::templates::build_progress::Builds;
 use crate::templates::trials::Trials;
-use crate::tenants::accounts::{Accounts, Usage};
+use crate::tenants::accounts::Accounts;
 use crate::tenants::meters::{Meters, TurnMeters};
 use crate::tenants::scheduling_params::CpuGrants;
 
 mod invoke;
+mod status;
 
 /// The longest time that a change of the desired state waits until the gateway applies it.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10);
@@ -116,8 +113,6 @@ pub struct DataPlaneParts {
     pub invocations: Arc<Invocations>,
     /// Dispatchers for programs that embed the node and call functions themselves.
     pub dispatchers: Mutex<Vec<Dispatcher>>,
-    /// Most FWPs at a time.
-    pub fwps_max: usize,
     /// The core plan.
     pub plan: CorePlan,
     /// Most stages that a chain can have.
@@ -164,74 +159,6 @@ impl DataPlane {
         }
         let known: Vec<&str> = self.parts.ports.iter().map(|record| record.name.as_str()).collect();
         Err(Refusal::Unfit(format!("{object}: this node has no port {port}; it has {}", known.join(", "))))
-    }
-
-    fn port_status(&self, index: usize) -> PortStatus {
-        let record = &self.parts.ports[index];
-        let (received, sent) = (&record.counters.received, &record.counters.sent);
-        let observed = self.parts.observer.ports().nth(index);
-        let device_drops = [
-            ("missed-by-device", observed.map_or(0, PortObserver::missed)),
-            ("malformed-by-device", received.dropped_malformed.value()),
-            ("transmit-full", sent.dropped_full.value()),
-            ("transmit-refused", sent.dropped_refused.value()),
-            ("transmit-runt", sent.dropped_runt.value()),
-            ("transmit-unfit", sent.dropped_unfit.value()),
-        ];
-        let parsed_drops = observed.into_iter().flat_map(|port| port.drops.iter());
-        let drops = parsed_drops
-            .map(|(reason, count)| (reason.name(), count))
-            .chain(device_drops)
-            .filter(|(_, count)| *count > 0)
-            .map(|(reason, count)| DropCount { reason: reason.to_owned(), count })
-            .collect();
-        let mac = record.facts.mac.map(|byte| format!("{byte:02x}")).join(":");
-        PortStatus {
-            name: record.name.clone(),
-            device: record.device.clone(),
-            mac,
-            mtu: u32::from(record.facts.mtu),
-            link_up: observed.is_none_or(PortObserver::link_up),
-            received: received.frames.value(),
-            sent: sent.frames.value(),
-            drops,
-        }
-    }
-
-    /// Returns the statuses of the chains, with what they have used of the node.
-    fn chain_statuses(&self, entries: &Entries) -> Vec<ChainStatus> {
-        let (mut chains, copied) = (entries.chain_statuses(), entries.copied_bytes());
-        for chain in &mut chains {
-            let key = (chain.tenant.clone(), chain.chain.clone());
-            chain.meter = MeterStatus {
-                copied_bytes: copied.get(&key).copied().unwrap_or(0),
-                dropped: chain.drops.iter().map(|drop| drop.count).sum(),
-                ..self.parts.meters.status(|of| *of == key)
-            };
-            if let Some(usage) = self.parts.accounts.of_chain(&key) {
-                (chain.memory_kib, chain.memory_limit_kib) = (usage.used_kib, usage.limit_kib);
-            }
-        }
-        chains
-    }
-
-    /// Returns the statuses of the tenants. Packet counts are sums over `chains`, so that chains and tenants agree: they come from one
-    /// reading of the counters.
-    fn tenant_statuses(&self, chains: &[ChainStatus]) -> Vec<TenantStatus> {
-        let status = |(tenant, usage): (TenantName, Usage)| {
-            let sum = |count: fn(&MeterStatus) -> u64| {
-                chains.iter().filter(|chain| chain.tenant == tenant).map(|chain| count(&chain.meter)).sum()
-            };
-            let meter = MeterStatus {
-                copied_bytes: sum(|meter| meter.copied_bytes),
-                dropped: sum(|meter| meter.dropped),
-                ..self.parts.meters.status(|(of, _)| *of == tenant)
-            };
-            let (state, state_limit_kib) = self.parts.state.of_tenant(&tenant);
-            let (memory_kib, memory_limit_kib) = (usage.used_kib, usage.limit_kib);
-            TenantStatus { tenant, memory_kib, memory_limit_kib, meter, state, state_limit_kib }
-        };
-        self.parts.accounts.of_tenants().into_iter().map(status).collect()
     }
 }
 
@@ -337,44 +264,6 @@ impl Node for DataPlane {
     }
 
     fn status(&self) -> NodeStatus {
-        let cores = self.parts.plan.by_core().into_iter().map(|(core, roles)| CoreStatus {
-            core: u32::from(core.0),
-            roles: roles.into_iter().map(str::to_owned).collect(),
-        });
-        let of_mmas =
-            |count: fn(&MmaCounters) -> &Counter| -> u64 { self.parts.mmas.iter().map(|mma| count(mma).value()).sum() };
-        let ports =
-            (0..self.parts.ports.len()).map(|index| self.port_status(index)).chain([self.invoke_status()]).collect();
-        let latencies = self.latencies();
-        let entries = self.parts.status_table.entries();
-        let chains = self.chain_statuses(&entries);
-        let mut warnings: Vec<String> = self.parts.warnings.iter().chain(&entries.warnings).cloned().collect();
-        warnings.extend(entries.bans());
-        warnings.extend(self.parts.workshop.derived().warnings());
-        if entries.memory_level != Level::Calm {
-            warnings.push(format!("memory: {}", entries.memory_level));
-        }
-        let LogStatus { lost_lines: log_lines_lost, warning } = node_log::status();
-        warnings.extend(warning);
-        NodeStatus {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_ms: self.started.elapsed().as_millis() as u64,
-            followed_version: entries.followed_version,
-            cores: cores.collect(),
-            ports,
-            tenants: self.tenant_statuses(&chains),
-            chains,
-            warnings,
-            copied_bytes: of_mmas(|mma| &mma.copied_bytes),
-            dropped_instance_ended: of_mmas(|mma| &mma.dropped_instance_ended),
-            log_lines_lost,
-            guest_lines_left_out: self.parts.log.left_out(),
-            builds: self.parts.builds.statuses(),
-            activation: latencies.activation.status(),
-            chain_activation: latencies.chain_activation.status(),
-            preparation: latencies.preparation.status(),
-            run_queue_wait: latencies.run_queue_wait.status(),
-            preemption_lateness: latencies.preemption_lateness.status(),
-        }
+        self.node_status()
     }
 }

@@ -3,4 +3,5 @@
 //! No data-plane thread takes a lock of this module. Counters of the fast path are read in place (`instruments`).
 
 pub mod drop_ledger;
+pub mod fwp_shares;
 pub mod status_table;

@@ -23,6 +23,7 @@ use crate::instruments::log::Origin;
 use crate::instruments::metrics::{ChainSums, Readings, Stages, Sums};
 use crate::memory::pressure::Level;
 use crate::reports::drop_ledger::{Counting, DropLedger};
+use crate::reports::fwp_shares::FwpShares;
 
 /// Most ended instances that are still listed: the latest, of all chains together.
 const ENDED_LISTED: usize = 256;
@@ -55,6 +56,8 @@ pub struct Entries {
     banned: BTreeMap<ModuleKey, Instant>,
     /// The level of memory pressure.
     pub memory_level: Level,
+    /// Tenants' shares of the node's FWPs.
+    pub fwp_shares: FwpShares,
 }
 
 /// The templates of a chain. All its stages' templates are loaded and unloaded together.
@@ -260,6 +263,7 @@ impl Entries {
     pub fn add(&mut self, entry: InstanceEntry) {
         let counters = |fwp: &FwpEntry| (fwp.module.clone(), Arc::clone(&fwp.counters));
         let chain = (entry.tenant.clone(), entry.chain.clone());
+        self.fwp_shares.found_room(&chain);
         let stages = entry.fwps.iter().map(counters).collect();
         self.drops.open(entry.id, Counting { chain: chain.clone(), holds: entry.holds, stages });
         let readings = |fwp: &FwpEntry| (fwp.module.clone(), fwp.readings.clone());
@@ -399,10 +403,14 @@ impl Entries {
         self.chains.get(key)?.last_failure.as_deref()
     }
 
-    /// Returns the number of FWPs of instances that have not ended.
+    /// Returns each tenant's number of FWPs of instances that have not ended.
     #[must_use]
-    pub fn fwps_count(&self) -> usize {
-        self.instances.values().map(|entry| entry.fwps.len()).sum()
+    pub fn fwps_by_tenant(&self) -> HashMap<TenantName, u64> {
+        let mut fwps = HashMap::new();
+        for entry in self.instances.values() {
+            *fwps.entry(entry.tenant.clone()).or_default() += entry.fwps.len() as u64;
+        }
+        fwps
     }
 
     /// Returns the statuses of the chains.
@@ -452,6 +460,7 @@ impl StatusTable {
             warnings: Vec::new(),
             banned: BTreeMap::new(),
             memory_level: Level::Calm,
+            fwp_shares: FwpShares::default(),
         };
         Self { entries: Mutex::new(entries), preparations: Latencies::default() }
     }

@@ -46,7 +46,7 @@ pub const GUARANTEED_PART: u64 = 20;
 pub const TENANTS_MAX: usize = 4096;
 
 /// A tenant's number on this node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantIndex(pub u16);
 
 /// How many other tenants had the same number before.

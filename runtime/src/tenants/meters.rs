@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
-use pinion_control::model::{Chain, DesiredState};
+use pinion_control::model::{Chain, ChainName, DesiredState, TenantName};
 use pinion_control::node::MeterStatus;
 use pinion_mma::counters::Counter;
 
@@ -108,49 +108,65 @@ impl ChainMeters {
 /// The meters of all chains.
 pub struct Meters {
     workers: usize,
-    by_chain: Mutex<BTreeMap<ChainKey, Arc<ChainMeters>>>,
+    by_tenant: Mutex<BTreeMap<TenantName, ByChain>>,
 }
+
+/// The meters of a tenant's chains.
+type ByChain = BTreeMap<ChainName, Arc<ChainMeters>>;
 
 impl Meters {
     /// Creates the meters of a node with this many workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { workers, by_chain: Mutex::default() }
+        Self { workers, by_tenant: Mutex::default() }
     }
 
     /// Returns a chain's meters; creates them at the first call for the chain.
     #[must_use]
     pub fn open(&self, chain: &Chain) -> Arc<ChainMeters> {
-        let key = (chain.tenant.clone(), chain.name.clone());
-        Arc::clone(self.lock().entry(key).or_insert_with(|| Arc::new(ChainMeters::new(self.workers))))
+        let mut by_tenant = self.lock();
+        let by_chain = by_tenant.entry(chain.tenant.clone()).or_default();
+        Arc::clone(by_chain.entry(chain.name.clone()).or_insert_with(|| Arc::new(ChainMeters::new(self.workers))))
     }
 
     /// Forgets chains that are not in this state.
     pub fn retain(&self, state: &DesiredState) {
-        self.lock().retain(|(tenant, name), _| state.chain(tenant, name).is_some());
+        self.lock().retain(|tenant, by_chain| {
+            by_chain.retain(|name, _| state.chain(tenant, name).is_some());
+            !by_chain.is_empty()
+        });
     }
 
-    /// Returns the sum over these chains. Their packets are counted elsewhere, in the [ledger](crate::reports::drop_ledger).
+    /// Returns what a chain has used. Its packets are counted elsewhere, in the [ledger](crate::reports::drop_ledger).
     #[must_use]
-    pub fn status(&self, mut is_meant: impl FnMut(&ChainKey) -> bool) -> MeterStatus {
-        let by_chain = self.lock();
-        let meant = by_chain.iter().filter(|(key, _)| is_meant(key)).map(|(_, meters)| meters);
-        let chains: Vec<&Arc<ChainMeters>> = meant.collect();
-        let meters = || chains.iter().flat_map(|meters| &meters.workers);
-        let sum = |count: fn(&ChainMeter) -> &Counter| meters().map(|meter| count(meter).value()).sum::<u64>();
-        MeterStatus {
-            cpu_us: sum(|meter| &meter.cpu_ns) / 1_000,
-            activations: chains.iter().map(|meters| meters.activations.value()).sum(),
-            turns: sum(|meter| &meter.turns),
-            preemptions: sum(|meter| &meter.preemptions),
-            copied_bytes: 0,
-            dropped: 0,
-            run_queue_wait: LatencySnapshot::all(meters().map(|meter| &meter.waits)).status(),
-        }
+    pub fn of_chain(&self, (tenant, name): &ChainKey) -> MeterStatus {
+        let meters = self.lock().get(tenant).and_then(|by_chain| by_chain.get(name)).cloned();
+        sum(&Vec::from_iter(meters))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ChainKey, Arc<ChainMeters>>> {
-        self.by_chain.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns what all chains of a tenant have used.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &TenantName) -> MeterStatus {
+        let meters: Vec<_> = self.lock().get(tenant).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        sum(&meters)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantName, ByChain>> {
+        self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn sum(chains: &[Arc<ChainMeters>]) -> MeterStatus {
+    let meters = || chains.iter().flat_map(|meters| &meters.workers);
+    let sum = |count: fn(&ChainMeter) -> &Counter| meters().map(|meter| count(meter).value()).sum::<u64>();
+    MeterStatus {
+        cpu_us: sum(|meter| &meter.cpu_ns) / 1_000,
+        activations: chains.iter().map(|meters| meters.activations.value()).sum(),
+        turns: sum(|meter| &meter.turns),
+        preemptions: sum(|meter| &meter.preemptions),
+        copied_bytes: 0,
+        dropped: 0,
+        run_queue_wait: LatencySnapshot::all(meters().map(|meter| &meter.waits)).status(),
     }
 }
 
@@ -172,9 +188,10 @@ mod tests {
             of_chain.activations.add(2);
         }
         meters.open(&chain("u", "a")).on_worker(0).had(99_000, 0);
-        let status = meters.status(|(tenant, _)| tenant.as_str() == "t");
+        let status = meters.of_tenant(&"t".parse().unwrap());
         assert_eq!((status.cpu_us, status.turns, status.preemptions, status.activations), (10, 2, 2, 4));
         assert_eq!(status.run_queue_wait.count, 2);
+        assert_eq!(meters.of_chain(&("u".parse().unwrap(), "a".parse().unwrap())).cpu_us, 99);
         assert!((3_000..3_200).contains(&status.run_queue_wait.max_ns), "{status:?}");
     }
 
@@ -184,6 +201,6 @@ mod tests {
         meters.open(&chain("t", "a")).on_worker(0).had(1_000, 0);
         assert!(Arc::ptr_eq(&meters.open(&chain("t", "a")), &meters.open(&chain("t", "a"))));
         meters.retain(&DesiredState::default());
-        assert_eq!(meters.status(|_| true).turns, 0);
+        assert_eq!(meters.of_tenant(&"t".parse().unwrap()).turns, 0);
     }
 }

@@ -41,7 +41,10 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
         parts.push(output::table(headings, node.chains.iter().map(chain)));
     }
     if !node.tenants.is_empty() {
-        parts.push(output::table(["TENANT", "MEMORY", "LIMIT"], node.tenants.iter().map(tenant)));
+        parts.push(output::table(
+            ["TENANT", "MEMORY", "LIMIT", "FWPS", "GUARANTEED", "REFUSED"],
+            node.tenants.iter().map(tenant),
+        ));
         let headings =
             ["TENANT", "CHAIN", "CPU", "ACTIVATIONS", "PREEMPTIONS", "WAIT P50", "WAIT P99", "COPIED", "DROPPED"];
         parts.push(output::table(headings, meters(node)));
@@ -112,8 +115,15 @@ fn chain_drop((chain, drop): (&ChainStatus, &ChainDrop)) -> [String; 5] {
     [chain.tenant.to_string(), chain.chain.to_string(), place.clone(), reason.clone(), count.to_string()]
 }
 
-fn tenant(tenant: &TenantStatus) -> [String; 3] {
-    [tenant.tenant.to_string(), size(tenant.memory_kib << 10), limit(tenant.memory_limit_kib)]
+fn tenant(tenant: &TenantStatus) -> [String; 6] {
+    [
+        tenant.tenant.to_string(),
+        size(tenant.memory_kib << 10),
+        limit(tenant.memory_limit_kib),
+        tenant.fwps.to_string(),
+        tenant.fwps_guaranteed.to_string(),
+        tenant.fwps_refused.to_string(),
+    ]
 }
 
 fn state((tenant, field): (&TenantStatus, &StateFieldStatus)) -> [String; 10] {

@@ -12,6 +12,8 @@ use pinion_mma::wiring::{Backpressure, Edge};
 use crate::fwp::instance_states::TemplateLife;
 use crate::fwp::template::Template;
 use crate::launcher::cache::CacheSize;
+use crate::launcher::preparation_queue::{Need, Owner};
+use crate::scheduler::CpuShare;
 use crate::state::Grants;
 use crate::templates::artifacts::TemplateKey;
 use crate::tenants::accounts::MemoryAccounts;
@@ -80,8 +82,8 @@ pub struct ChainEntry {
     pub(super) ready_max: u32,
     pub(super) failures_in_a_row: u32,
     pub(super) resume_at: Option<Instant>,
-    /// Set when there was no free index for an instance: how many indices had been given back by then.
-    pub(super) no_place_since: Option<u64>,
+    /// Whether there was no FWP index for an instance, and none has been given back since.
+    pub(super) lacks_place: bool,
 }
 
 impl ChainEntry {
@@ -137,11 +139,26 @@ impl ChainEntry {
         }
     }
 
-    /// Returns whether another instance should be prepared now.
+    /// Returns whether and when another instance should be prepared.
     #[must_use]
-    pub fn wants_instance(&self, now: Instant, places_freed: u64) -> bool {
-        let rested = self.next_try().is_none_or(|at| now >= at) && self.no_place_since != Some(places_freed);
-        rested && self.lacks_instance()
+    pub(in crate::launcher) fn need(&self, now: Instant) -> Need {
+        match self.next_try() {
+            _ if !self.lacks_instance() => Need::None,
+            Some(at) if now < at => Need::At(at),
+            _ if self.lacks_place => Need::Place { wanted: self.wanted },
+            _ => Need::Now { wanted: self.wanted, ready: self.ready },
+        }
+    }
+
+    /// Returns the tenant that preparations are charged to.
+    pub(in crate::launcher) fn owner(&self) -> Owner {
+        let CpuShare { tenant, weight, .. } = self.terms.share;
+        Owner { tenant, weight }
+    }
+
+    /// Returns whether a client waits for an instance and none is ready.
+    pub(in crate::launcher) fn is_waited_for(&self) -> bool {
+        self.wanted && self.ready == 0
     }
 
     /// Returns when a missing instance may be prepared, if not at once.
@@ -161,7 +178,7 @@ impl ChainEntry {
     /// Returns whether the chain may take effect: an instance is ready, or none is wanted or can be prepared for now.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some() || self.no_place_since.is_some()
+        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some() || self.lacks_place
     }
 
     /// Returns whether instances of this chain equal instances of `spec` made of the templates `keys`. All other settings of a chain can
@@ -211,14 +228,14 @@ impl ChainEntry {
     /// Notes that an instance was prepared, which took from `since` until `now`. All chains share the launcher, so a chain with instances
     /// that take long rests in proportion.
     pub fn prepared(&mut self, since: Instant, now: Instant) {
-        self.failures_in_a_row = 0;
+        (self.failures_in_a_row, self.lacks_place) = (0, false);
         let taken = now.duration_since(since);
         self.resume_at = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
     }
 
-    /// Lets the chain rest until more than `places_freed` FWP indices have been given back.
-    pub fn found_no_place(&mut self, places_freed: u64) {
-        self.no_place_since = Some(places_freed);
+    /// Lets the chain rest until an FWP index is given back.
+    pub fn found_no_place(&mut self) {
+        self.lacks_place = true;
     }
 
     /// Lets the chain rest until `then`, or until a later time that was set before.

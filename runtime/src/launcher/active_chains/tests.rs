@@ -1,5 +1,6 @@
 //! Which chain gets the next instance, and when none does.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -7,6 +8,7 @@ use pinion_control::model::{Chain, Change, Digest, Module, ModuleName, Stage};
 
 use super::entry::{BACK_OFF_MIN, SLOW, SLOW_REST_FACTOR};
 use super::*;
+use crate::launcher::preparation_queue::Need;
 use crate::state::StateLimits;
 use crate::templates::derived::Derived;
 use crate::templates::engine::{self, Reset};
@@ -43,19 +45,24 @@ impl House {
         Self { catalogue, now: Instant::now(), _templates: templates }
     }
 
-    /// Returns the chain of the next instance, when `places_freed` indices have been given back.
-    fn next(&mut self, places_freed: u64) -> Option<u32> {
-        self.catalogue.next_lacking(self.now, places_freed).map(|index| index.0)
+    /// Returns the chain of the next instance.
+    fn next(&mut self) -> Option<u32> {
+        self.catalogue.next_lacking(self.now).map(|index| index.0)
     }
 
     fn chain(&mut self, index: u32) -> &mut ChainEntry {
         self.catalogue.chain_mut(ChainIndex(index)).unwrap()
     }
 
+    /// Lets a chain try again that found no free FWP index.
+    fn place_freed(&mut self) {
+        self.catalogue.place_freed(TenantIndex(0), |_| false, self.now);
+    }
+
     /// Prepares missing instances until none is missing. Returns their chains in order.
     fn fill(&mut self) -> Vec<u32> {
         let next = || {
-            let index = self.next(0)?;
+            let index = self.next()?;
             self.chain(index).ready += 1;
             Some(index)
         };
@@ -88,7 +95,7 @@ fn state(cache_mins: &[u32]) -> DesiredState {
 fn chains_with_fewer_ready_instances_come_first_and_all_get_theirs() {
     let mut house = House::new(&[2, 0, 3]);
     assert_eq!(house.fill(), [2, 0, 2, 0, 2]);
-    assert_eq!(house.next(0), None);
+    assert_eq!(house.next(), None);
     house.take(0);
     house.take(2);
     house.take(2);
@@ -99,10 +106,10 @@ fn chains_with_fewer_ready_instances_come_first_and_all_get_theirs() {
 fn a_chain_that_a_client_waits_for_comes_first_though_it_keeps_nothing_ready() {
     let mut house = House::new(&[0, 4]);
     house.chain(0).wanted = true;
-    assert_eq!(house.next(0), Some(0));
+    assert_eq!(house.next(), Some(0));
     let chain = house.chain(0);
     (chain.ready, chain.wanted) = (1, false);
-    assert_eq!(house.next(0), Some(1));
+    assert_eq!(house.next(), Some(1));
 }
 
 #[test]
@@ -112,11 +119,11 @@ fn a_chain_that_failed_rests_and_each_failure_doubles_the_rest() {
         let now = house.now;
         house.chain(0).failed(now);
         let rest = BACK_OFF_MIN * (1 << doublings);
-        assert_eq!((house.next(0), house.catalogue.next_resumption(now)), (None, Some(now + rest)));
+        assert_eq!((house.next(), house.catalogue.next_resumption()), (None, Some(now + rest)));
         house.now = now + rest - Duration::from_nanos(1);
-        assert_eq!(house.next(0), None);
+        assert_eq!(house.next(), None);
         house.now = now + rest;
-        assert_eq!((house.next(0), house.catalogue.next_resumption(house.now)), (Some(0), None));
+        assert_eq!((house.next(), house.catalogue.next_resumption()), (Some(0), None));
     }
 }
 
@@ -130,9 +137,9 @@ fn taken_instances_are_replaced_in_the_next_pause_or_when_a_quarter_is_left() {
         let now = house.now;
         house.chain(0).client_came(now);
         house.chain(0).ready_wanted = 8;
-        assert_eq!(house.next(0), None, "{left} are left");
+        assert_eq!(house.next(), None, "{left} are left");
     }
-    let pause_ends = house.catalogue.next_resumption(house.now).unwrap();
+    let pause_ends = house.catalogue.next_resumption().unwrap();
     assert_eq!(pause_ends, house.now + Duration::from_millis(5));
     house.take(0);
     assert_eq!(house.fill(), [0], "a quarter is kept while clients come");
@@ -149,16 +156,21 @@ fn a_chain_that_takes_long_to_prepare_lets_others_go_first_for_a_while() {
     chain.prepared(since, now);
     house.now = now;
     house.chain(0).ready = 1;
-    assert_eq!(house.next(0), Some(0));
+    assert_eq!(house.next(), Some(0));
     house.chain(0).ready = 2;
-    assert_eq!((house.next(0), house.catalogue.next_resumption(now)), (None, Some(now + 2 * SLOW * SLOW_REST_FACTOR)));
+    assert_eq!((house.next(), house.catalogue.next_resumption()), (None, Some(now + 2 * SLOW * SLOW_REST_FACTOR)));
 }
 
 #[test]
 fn a_chain_without_a_free_index_is_tried_again_when_one_is_given_back() {
     let mut house = House::new(&[1]);
-    house.chain(0).found_no_place(7);
-    assert_eq!((house.next(7), house.next(8)), (None, Some(0)));
+    house.chain(0).found_no_place();
+    assert_eq!(house.next(), None);
+    house.place_freed();
+    assert_eq!(house.next(), Some(0));
+    house.chain(0).found_no_place();
+    house.place_freed();
+    assert_eq!(house.next(), Some(0), "the index was given back right after it had found none");
 }
 
 #[test]
@@ -168,9 +180,9 @@ fn while_memory_is_short_the_level_limits_ready_instances_but_a_waiting_client_g
     assert_eq!(house.fill(), [1, 0]);
     house.catalogue.set_ready_max(Level::Templates);
     house.take(0);
-    assert_eq!(house.next(0), None);
+    assert_eq!(house.next(), None);
     house.chain(0).wanted = true;
-    assert_eq!(house.next(0), Some(0));
+    assert_eq!(house.next(), Some(0));
     house.chain(0).wanted = false;
     house.catalogue.set_ready_max(Level::Calm);
     assert_eq!(house.fill().len(), 5);
@@ -184,12 +196,12 @@ fn after_a_change_new_chains_get_instances_and_removed_chains_get_none() {
     assert_eq!(house.fill(), [2, 1]);
     house.take(2);
     house.catalogue.follow(&state(&[1]));
-    assert_eq!(house.next(0), None);
+    assert_eq!(house.next(), None);
 }
 
 /// Returns the next chain, found by checking all of them.
-fn next_of_all(house: &House, places_freed: u64) -> Option<u32> {
-    let wants = |(_, chain): &(ChainIndex, &ChainEntry)| chain.wants_instance(house.now, places_freed);
+fn next_of_all(house: &House) -> Option<u32> {
+    let wants = |(_, chain): &(ChainIndex, &ChainEntry)| matches!(chain.need(house.now), Need::Now { .. });
     let next = house.catalogue.chains().filter(wants).max_by_key(|(_, chain)| (chain.wanted, Reverse(chain.ready)));
     next.map(|(index, _)| index.0)
 }
@@ -200,7 +212,6 @@ fn after_any_events_the_next_chain_is_the_one_that_a_check_of_all_chains_finds()
         let mut rng = Rng::with_seed(seed);
         let mins: Vec<u32> = (0..12).map(|_| rng.u32(0..4)).collect();
         let mut house = House::new(&mins);
-        let mut freed = 0;
         for step in 0..300 {
             let (index, now) = (rng.u32(0..12), house.now);
             let ready = house.catalogue.chain(ChainIndex(index)).unwrap().ready;
@@ -209,16 +220,16 @@ fn after_any_events_the_next_chain_is_the_one_that_a_check_of_all_chains_finds()
                 3 => house.chain(index).wanted = true,
                 4 => house.chain(index).client_came(now),
                 5 => house.chain(index).failed(now),
-                6 => house.chain(index).found_no_place(freed),
-                7 => freed += 1,
+                6 => house.chain(index).found_no_place(),
+                7 => house.place_freed(),
                 8 => {
                     house.catalogue.review(now);
                 }
                 9 => house.catalogue.set_ready_max(*rng.choice(&[Level::Calm, Level::Calm, Level::Caches]).unwrap()),
                 _ => house.now += Duration::from_millis(rng.u64(0..400)),
             }
-            let next = next_of_all(&house, freed);
-            assert_eq!(house.next(freed), next, "seed {seed}, step {step}");
+            let next = next_of_all(&house);
+            assert_eq!(house.next(), next, "seed {seed}, step {step}");
             if let Some(next) = next.filter(|_| rng.bool()) {
                 let (chain, now) = (house.chain(next), now);
                 (chain.ready, chain.wanted) = (chain.ready + 1, false);

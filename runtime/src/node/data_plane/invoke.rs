@@ -46,12 +46,12 @@ impl DataPlane {
         let Some(function) = self.function(&key.0, &key.1) else {
             return answered(Err(unavailable(&key)));
         };
-        let (status_table, fwps_max) = (Arc::clone(&self.parts.status_table), self.parts.fwps_max);
+        let status_table = Arc::clone(&self.parts.status_table);
         let when_answered = move |outcome: Result<Vec<u8>, NoAnswer>| {
             answered(outcome.map_err(|why| match why {
                 NoAnswer::Refused(refused @ Refused::TooLong { .. }) => InvokeError::TooLong(refused.to_string()),
                 NoAnswer::Refused(refused @ Refused::Full { .. }) => InvokeError::Exhausted(refused.to_string()),
-                NoAnswer::Failed(failure) => explain(failure, &key, timeout, fwps_max, &status_table.entries()),
+                NoAnswer::Failed(failure) => explain(failure, &key, timeout, &status_table.entries()),
             }));
         };
         self.parts.invocations.invoke(function, &payload, timeout, Box::new(when_answered));
@@ -87,7 +87,7 @@ fn unavailable((tenant, chain): &ChainKey) -> InvokeError {
     InvokeError::ChainUnavailable(format!("chain {tenant}/{chain} is unavailable: pinion status says why"))
 }
 
-fn explain(failure: Failure, key: &ChainKey, timeout: Duration, fwps_max: usize, entries: &Entries) -> InvokeError {
+fn explain(failure: Failure, key: &ChainKey, timeout: Duration, entries: &Entries) -> InvokeError {
     let (tenant, chain) = key;
     let because = |reason: Option<&str>| reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     match failure {
@@ -96,9 +96,14 @@ fn explain(failure: Failure, key: &ChainKey, timeout: Duration, fwps_max: usize,
             InvokeError::Deadline(format!("{tenant}/{chain} has not answered within {ms} ms"))
         }
         Failure::ChainUnavailable => unavailable(key),
-        Failure::NoInstance if entries.fwps_count() >= fwps_max => InvokeError::Exhausted(format!(
-            "there is no room for an instance of {tenant}/{chain}: limits.fwps_max is {fwps_max}"
-        )),
+        Failure::NoInstance if entries.fwp_shares.lacks_room(key) => {
+            let has = entries.fwps_by_tenant().remove(tenant).unwrap_or_default();
+            let guaranteed = entries.fwp_shares.of(tenant).guaranteed;
+            InvokeError::Exhausted(format!(
+                "there is no room for an instance of {tenant}/{chain}: the tenant has {has} FWPs, {guaranteed} are guaranteed to it, and \
+                 the others are taken or guaranteed to other tenants"
+            ))
+        }
         Failure::NoInstance => {
             let why = because(entries.last_failure(key));
             InvokeError::NoInstance(format!("no instance of {tenant}/{chain} is available{why}"))

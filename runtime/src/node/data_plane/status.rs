@@ -1,0 +1,165 @@
+//! The node's status: what of it takes the launcher's lock is copied first, and the rest is read and added up without it, in time linear in
+//! what is reported.
+
+use std::collections::HashMap;
+
+use pinion_control::model::TenantName;
+use pinion_control::node::{ChainStatus, CoreStatus, DropCount, MeterStatus, NodeStatus, PortStatus, TenantStatus};
+use pinion_gateway::observer::PortObserver;
+use pinion_mma::counters::{Counter, MmaCounters};
+
+use super::DataPlane;
+use crate::memory::pressure::Level;
+use crate::node::node_log::{self, LogStatus};
+use crate::reports::fwp_shares::FwpShare;
+use crate::reports::status_table::StatusTable;
+use crate::tenants::accounts::Usage;
+
+/// What the launcher's table says.
+struct Listed {
+    followed_version: u64,
+    /// Their meters and memory are added later.
+    chains: Vec<ChainStatus>,
+    warnings: Vec<String>,
+    /// By tenant: how many FWPs it has, and its share.
+    fwps: HashMap<TenantName, (u64, FwpShare)>,
+}
+
+impl Listed {
+    fn read(table: &StatusTable) -> Self {
+        let entries = table.entries();
+        let (mut chains, copied) = (entries.chain_statuses(), entries.copied_bytes());
+        let mut warnings = entries.warnings.clone();
+        warnings.extend(entries.bans());
+        if entries.memory_level != Level::Calm {
+            warnings.push(format!("memory: {}", entries.memory_level));
+        }
+        let mut counts = entries.fwps_by_tenant();
+        let shares = entries.fwp_shares.by_tenant().clone();
+        let followed_version = entries.followed_version;
+        drop(entries);
+        for chain in &mut chains {
+            let key = (chain.tenant.clone(), chain.chain.clone());
+            chain.meter.copied_bytes = copied.get(&key).copied().unwrap_or_default();
+        }
+        let with_count = |(tenant, share)| {
+            let count = counts.remove(&tenant).unwrap_or_default();
+            (tenant, (count, share))
+        };
+        Self { followed_version, chains, warnings, fwps: shares.into_iter().map(with_count).collect() }
+    }
+}
+
+impl DataPlane {
+    pub(super) fn node_status(&self) -> NodeStatus {
+        let cores = self.parts.plan.by_core().into_iter().map(|(core, roles)| CoreStatus {
+            core: u32::from(core.0),
+            roles: roles.into_iter().map(str::to_owned).collect(),
+        });
+        let of_mmas =
+            |count: fn(&MmaCounters) -> &Counter| -> u64 { self.parts.mmas.iter().map(|mma| count(mma).value()).sum() };
+        let ports =
+            (0..self.parts.ports.len()).map(|index| self.port_status(index)).chain([self.invoke_status()]).collect();
+        let latencies = self.latencies();
+        let mut listed = Listed::read(&self.parts.status_table);
+        listed.chains.iter_mut().for_each(|chain| self.add_use(chain));
+        let LogStatus { lost_lines: log_lines_lost, warning } = node_log::status();
+        let mut warnings = self.parts.warnings.clone();
+        warnings.append(&mut listed.warnings);
+        warnings.extend(self.parts.workshop.derived().warnings());
+        warnings.extend(warning);
+        NodeStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            followed_version: listed.followed_version,
+            cores: cores.collect(),
+            ports,
+            tenants: self.tenant_statuses(&listed),
+            chains: listed.chains,
+            warnings,
+            copied_bytes: of_mmas(|mma| &mma.copied_bytes),
+            dropped_instance_ended: of_mmas(|mma| &mma.dropped_instance_ended),
+            log_lines_lost,
+            guest_lines_left_out: self.parts.log.left_out(),
+            builds: self.parts.builds.statuses(),
+            activation: latencies.activation.status(),
+            chain_activation: latencies.chain_activation.status(),
+            preparation: latencies.preparation.status(),
+            run_queue_wait: latencies.run_queue_wait.status(),
+            preemption_lateness: latencies.preemption_lateness.status(),
+        }
+    }
+
+    /// Adds what a chain has used of the node.
+    fn add_use(&self, chain: &mut ChainStatus) {
+        let key = (chain.tenant.clone(), chain.chain.clone());
+        chain.meter = MeterStatus {
+            copied_bytes: chain.meter.copied_bytes,
+            dropped: chain.drops.iter().map(|drop| drop.count).sum(),
+            ..self.parts.meters.of_chain(&key)
+        };
+        if let Some(usage) = self.parts.accounts.of_chain(&key) {
+            (chain.memory_kib, chain.memory_limit_kib) = (usage.used_kib, usage.limit_kib);
+        }
+    }
+
+    /// Returns the statuses of the tenants. Packet counts are sums over the chains', so that chains and tenants agree: they come from one
+    /// reading of the counters.
+    fn tenant_statuses(&self, listed: &Listed) -> Vec<TenantStatus> {
+        let mut packets: HashMap<&TenantName, (u64, u64)> = HashMap::new();
+        for ChainStatus { tenant, meter, .. } in &listed.chains {
+            let (copied_bytes, dropped) = packets.entry(tenant).or_default();
+            (*copied_bytes, *dropped) = (*copied_bytes + meter.copied_bytes, *dropped + meter.dropped);
+        }
+        let status = |(tenant, usage): (TenantName, Usage)| {
+            let (copied_bytes, dropped) = packets.get(&tenant).copied().unwrap_or_default();
+            let meter = MeterStatus { copied_bytes, dropped, ..self.parts.meters.of_tenant(&tenant) };
+            let (state, state_limit_kib) = self.parts.state.of_tenant(&tenant);
+            let (fwps, FwpShare { guaranteed, refused }) = listed.fwps.get(&tenant).copied().unwrap_or_default();
+            TenantStatus {
+                tenant,
+                memory_kib: usage.used_kib,
+                memory_limit_kib: usage.limit_kib,
+                fwps,
+                fwps_guaranteed: guaranteed,
+                fwps_refused: refused,
+                meter,
+                state,
+                state_limit_kib,
+            }
+        };
+        self.parts.accounts.of_tenants().into_iter().map(status).collect()
+    }
+
+    fn port_status(&self, index: usize) -> PortStatus {
+        let record = &self.parts.ports[index];
+        let (received, sent) = (&record.counters.received, &record.counters.sent);
+        let observed = self.parts.observer.ports().nth(index);
+        let device_drops = [
+            ("missed-by-device", observed.map_or(0, PortObserver::missed)),
+            ("malformed-by-device", received.dropped_malformed.value()),
+            ("transmit-full", sent.dropped_full.value()),
+            ("transmit-refused", sent.dropped_refused.value()),
+            ("transmit-runt", sent.dropped_runt.value()),
+            ("transmit-unfit", sent.dropped_unfit.value()),
+        ];
+        let parsed_drops = observed.into_iter().flat_map(|port| port.drops.iter());
+        let drops = parsed_drops
+            .map(|(reason, count)| (reason.name(), count))
+            .chain(device_drops)
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| DropCount { reason: reason.to_owned(), count })
+            .collect();
+        let mac = record.facts.mac.map(|byte| format!("{byte:02x}")).join(":");
+        PortStatus {
+            name: record.name.clone(),
+            device: record.device.clone(),
+            mac,
+            mtu: u32::from(record.facts.mtu),
+            link_up: observed.is_none_or(PortObserver::link_up),
+            received: received.frames.value(),
+            sent: sent.frames.value(),
+            drops,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Tenants' shares of the node's FWPs, for reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinion_control::model::TenantName;
+
+use crate::ids::ChainKey;
+
+/// What each tenant is guaranteed of the node's FWPs, and whom there was no room for.
+#[derive(Debug, Default)]
+pub struct FwpShares {
+    by_tenant: BTreeMap<TenantName, FwpShare>,
+    /// Chains for whose last attempt to prepare an instance there was no room.
+    without_room: BTreeSet<ChainKey>,
+}
+
+/// One tenant's share.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct FwpShare {
+    /// How many FWPs it is guaranteed.
+    pub guaranteed: u64,
+    /// How often there was no room for an instance, since its first chain became active.
+    pub refused: u64,
+}
+
+impl FwpShares {
+    /// Sets what the tenants with chains are guaranteed, and forgets all others.
+    pub fn divide(&mut self, guaranteed: BTreeMap<TenantName, u64>) {
+        self.without_room.retain(|(tenant, _)| guaranteed.contains_key(tenant));
+        let mut old = std::mem::take(&mut self.by_tenant);
+        let share = |(tenant, guaranteed)| {
+            let refused = old.remove(&tenant).map_or(0, |share: FwpShare| share.refused);
+            (tenant, FwpShare { guaranteed, refused })
+        };
+        self.by_tenant = guaranteed.into_iter().map(share).collect();
+    }
+
+    /// Notes that there was no room for an instance of a chain.
+    pub fn refused(&mut self, chain: ChainKey) {
+        if let Some(share) = self.by_tenant.get_mut(&chain.0) {
+            share.refused += 1;
+            self.without_room.insert(chain);
+        }
+    }
+
+    /// Notes that there was room for an instance of a chain.
+    pub fn found_room(&mut self, chain: &ChainKey) {
+        self.without_room.remove(chain);
+    }
+
+    /// Returns all tenants' shares.
+    #[must_use]
+    pub fn by_tenant(&self) -> &BTreeMap<TenantName, FwpShare> {
+        &self.by_tenant
+    }
+
+    /// Returns a tenant's share.
+    #[must_use]
+    pub fn of(&self, tenant: &TenantName) -> FwpShare {
+        self.by_tenant.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// Returns whether there was no room for the instance of a chain when it was last tried.
+    #[must_use]
+    pub fn lacks_room(&self, chain: &ChainKey) -> bool {
+        self.without_room.contains(chain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_as_long_as_the_tenant_has_chains() {
+        let key = || ("t".parse::<TenantName>().unwrap(), "c".parse().unwrap());
+        let mut shares = FwpShares::default();
+        for guaranteed in [8, 4] {
+            shares.divide([(key().0, guaranteed)].into());
+            shares.refused(key());
+        }
+        assert_eq!(shares.of(&key().0), FwpShare { guaranteed: 4, refused: 2 });
+        assert!(shares.lacks_room(&key()));
+        shares.found_room(&key());
+        assert!(!shares.lacks_room(&key()));
+        shares.divide(BTreeMap::new());
+        shares.refused(key());
+        assert_eq!((shares.of(&key().0), shares.lacks_room(&key())), (FwpShare::default(), false));
+    }
+}

@@ -1,0 +1,90 @@
+//! The node's FWPs.
+
+use std::net::Ipv4Addr;
+
+use pinion_tests::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::build::sample;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::ping::{Summary, ping};
+use pinion_tests::strangers;
+use pinion_tests::until::{SOON, until};
+
+/// The tenant that wants all that it can get.
+const GREEDY: &str = "mallory";
+/// The address of its functions.
+const THEIRS: &str = "10.77.0.66";
+const FWPS_MAX: u64 = 64;
+/// What each of two tenants is guaranteed of them.
+const GUARANTEED: u64 = FWPS_MAX / 4;
+
+fn bed() -> Bed {
+    Bed::with_settings(Device::AfPacket, &[THEIRS], &format!("[limits]\nfwps_max = {FWPS_MAX}\n"))
+}
+
+/// Returns a count of a tenant from the node's status.
+fn count(bed: &Bed, tenant: &str, key: &str) -> u64 {
+    let status = bed.node.cli().status();
+    let tenants = status["tenants"].as_array().expect("a list of tenants");
+    let found = tenants.iter().find(|entry| entry["tenant"] == tenant).expect("the tenant is listed");
+    found[key].as_u64().expect("a number")
+}
+
+/// Pings the node once from each of as many addresses as there are FWPs guaranteed, all of them new clients.
+fn pings_of_new_clients(bed: &Bed) -> Vec<Summary> {
+    let client = &bed.clients[1].namespace;
+    let from = |number: u64| {
+        let address = format!("10.77.0.{}", 100 + number);
+        client.ip(&format!("address add {address}/24 dev eth0"));
+        ping(client, &format!("-c 1 -W 10 -I {address} {NODE}"))
+    };
+    (0..GUARANTEED).map(from).collect()
+}
+
+fn assert_each_is_answered(summaries: &[Summary]) {
+    let lost = summaries.iter().filter(|summary| summary.received == 0).count();
+    assert_eq!(lost, 0, "of {} new clients {lost} were not answered", summaries.len());
+}
+
+/// Returns a manifest of many chains, each of which wants instances to be ready.
+fn many_chains(chains: u32, cache_min: u32) -> Manifest {
+    let module = Manifest::of(GREEDY).module("echo", &sample("icmp-echo"));
+    (0..chains).fold(module, |manifest, number| {
+        manifest.chain(&format!("c{number}"), "echo", &format!("cache_min = {cache_min}"))
+    })
+}
+
+#[test]
+fn a_tenant_whose_caches_fill_the_node_leaves_one_that_comes_later_its_share() {
+    let bed = bed();
+    bed.node.apply(many_chains(100, 4).text());
+    until("node without a free FWP", SOON, || (count(&bed, GREEDY, "fwps") == FWPS_MAX).then_some(()));
+    bed.apply_echo("per-client");
+    assert_eq!([TENANT, GREEDY].map(|tenant| count(&bed, tenant, "fwps_guaranteed")), [GUARANTEED; 2]);
+    assert_each_is_answered(&pings_of_new_clients(&bed));
+    assert!(count(&bed, GREEDY, "fwps_refused") > 0);
+}
+
+#[test]
+fn clients_that_are_made_up_for_one_tenant_leave_the_clients_of_another_its_share() {
+    let bed = bed();
+    bed.apply_echo("per-client");
+    let greedy = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("echo", "echo", "");
+    bed.node.apply(greedy.ping_rule("ping", "echo", "per-client", THEIRS).text());
+    let sources = (0..2_000_u32).map(|number| Ipv4Addr::from(0x0a63_0000 + number));
+    strangers::ask(&bed, THEIRS, sources);
+    let at_most = FWPS_MAX - GUARANTEED;
+    until("tenant that has all it can get", SOON, || (count(&bed, GREEDY, "fwps") == at_most).then_some(()));
+    assert_each_is_answered(&pings_of_new_clients(&bed));
+    assert_eq!(count(&bed, GREEDY, "fwps"), at_most);
+}
+
+#[test]
+fn a_chain_that_a_client_waits_for_gets_the_place_of_a_cached_instance_that_no_client_uses() {
+    let bed = bed();
+    bed.node.apply(many_chains(FWPS_MAX as u32, 1).text());
+    until("node without a free FWP", SOON, || (count(&bed, GREEDY, "fwps") == FWPS_MAX).then_some(()));
+    let late = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("late", "echo", "cache_min = 0");
+    bed.node.apply(late.ping_rule("ping", "late", "shared", THEIRS).text());
+    let summary = ping(&bed.clients[0].namespace, &format!("-c 10 -i 0.2 -W 5 {THEIRS}"));
+    assert!(summary.received > 0, "{summary:?}");
+}
