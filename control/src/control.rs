@@ -25,7 +25,7 @@ use crate::model::{
     Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX,
     Module, ModuleName, ObjectRef, Outcome, Rule, TenantName, Upload,
 };
-use crate::node::{Answered, Call, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
+use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
 use crate::store::{Store, StoreError};
 
 /// Why [`Control`] did not do what it was asked to. Nothing was changed, unless the error says so.
@@ -416,8 +416,8 @@ impl Control {
     }
 
     /// Passes a call to the node; see [`Node::invoke`].
-    pub fn invoke(&self, call: Call, answered: Answered) {
-        self.node.invoke(call, answered);
+    pub fn invoke(&self, call: Call, answered: Answered) -> CallHandle {
+        self.node.invoke(call, answered)
     }
 
     /// Builds the templates that the state needs. A chain that already failed in the same way without a change is not

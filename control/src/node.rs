@@ -74,8 +74,9 @@ pub trait Node: Send + Sync + 'static {
     /// [`NodeStatus::followed_version`] tells when all of it is in effect.
     fn follow(&self, state: Arc<DesiredState>);
 
-    /// Calls a chain of the followed state. `answered` is called exactly once, with the result. Does not wait.
-    fn invoke(&self, call: Call, answered: Answered);
+    /// Calls a chain of the followed state. `answered` is called exactly once, with the result, unless the returned
+    /// handle is dropped before. Does not wait.
+    fn invoke(&self, call: Call, answered: Answered) -> CallHandle;
 
     /// Returns all chain instances that exist, and those that ended recently.
     fn chain_instances(&self) -> Vec<ChainInstanceStatus>;
@@ -104,6 +105,27 @@ pub struct Call {
     pub payload: Vec<u8>,
     /// How long the caller waits.
     pub timeout: Duration,
+}
+
+/// A call under way. Dropping it gives the call up, so that it takes no place any more; that does nothing once the call
+/// has been answered.
+#[derive(Default)]
+#[must_use = "the call is given up when this is dropped"]
+pub struct CallHandle(Option<Box<dyn FnOnce() + Send>>);
+
+impl CallHandle {
+    /// Makes the handle of a call that is given up by this function.
+    pub fn new(give_up: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(give_up)))
+    }
+}
+
+impl Drop for CallHandle {
+    fn drop(&mut self) {
+        if let Some(give_up) = self.0.take() {
+            give_up();
+        }
+    }
 }
 
 /// The callback for a call's result: the answer's payload, or why there is none. It must not block.

@@ -530,3 +530,23 @@ async fn a_call_without_an_answer_reports_why_and_ends_at_its_timeout() {
     assert_eq!(code(late), Code::DeadlineExceeded);
     assert_eq!(code(client.invoke(call("echo", b"end")).await.unwrap_err()), Code::Aborted);
 }
+
+#[tokio::test]
+async fn a_call_whose_caller_has_gone_is_given_up() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let given_up = Arc::clone(&served.node.calls_given_up);
+    let call = Call { timeout: Duration::from_secs(600), ..call("echo", b"be late") };
+    let caller = tokio::spawn(async move { client.invoke(call).await });
+    while !served.node.calls.lock().unwrap().iter().any(|call| call.starts_with("invoke")) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(given_up.load(Ordering::SeqCst), 0);
+    caller.abort();
+    let started = Instant::now();
+    while given_up.load(Ordering::SeqCst) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "the call is still under way");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

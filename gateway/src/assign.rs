@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
@@ -437,6 +437,11 @@ impl Assigner {
         // The launcher may have forgotten its requests, together with the chains that no longer exist.
         self.wanted.fill(false);
         self.outbox.send(Event::RulesReplaced { old });
+    }
+
+    /// Returns the tenant whose chain it is.
+    pub(crate) fn tenant(&self, chain: ChainIndex) -> TenantIndex {
+        self.rules.tenant(chain)
     }
 
     /// Adds a ready instance. Returns whether it was added.

@@ -262,6 +262,7 @@ impl Gateway {
             done += 1;
             match command {
                 Command::SetRules(rules) => {
+                    self.pending.divide(rules.weights());
                     self.assigner.set_rules(rules);
                     self.ask_again_for_calls(now_ns);
                 }
@@ -416,7 +417,7 @@ impl Gateway {
     fn take_in_unassigned(&mut self, frame: Frame, read: &Read, why: &Assignment, now_ns: u64) {
         match why {
             Assignment::Wait(key) => {
-                if let Err(frame) = self.pending.hold(key, frame, now_ns) {
+                if let Err(frame) = self.pending.hold(key, self.assigner.tenant(key.chain), frame, now_ns) {
                     self.bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
                 }
             }

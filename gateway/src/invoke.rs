@@ -43,6 +43,8 @@ pub enum Failure {
     Busy,
     /// The instance that had the message ended without an answer.
     Ended,
+    /// The caller has given the call up.
+    Cancelled,
 }
 
 impl Failure {

@@ -7,11 +7,12 @@
 mod classifier;
 mod pattern;
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 use pinion_mma::direction::PortSet;
-use pinion_mma::id::PortIndex;
+use pinion_mma::id::{PortIndex, TenantIndex};
 
 use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
@@ -74,6 +75,10 @@ pub struct ChainSettings {
     pub idle_timeout_ns: u64,
     /// Ports whose frames pass its stages backwards.
     pub back: PortSet,
+    /// The tenant whose chain it is.
+    pub tenant: TenantIndex,
+    /// The tenant's weight, the same for all of its chains.
+    pub weight: u32,
 }
 
 /// Why a set of rules cannot be made.
@@ -103,6 +108,10 @@ pub struct RuleSet {
     tenures: Box<[Option<ChainGeneration>]>,
     /// By chain: the ports whose frames pass the stages backwards.
     backs: Box<[PortSet]>,
+    /// By chain: its tenant.
+    tenants: Box<[TenantIndex]>,
+    /// The tenants with chains, each once, and their weights.
+    weights: Box<[(TenantIndex, u32)]>,
 }
 
 impl RuleSet {
@@ -118,7 +127,10 @@ impl RuleSet {
         let mut idle_timeouts_ns = vec![None; places].into_boxed_slice();
         let mut tenures = vec![None; places].into_boxed_slice();
         let mut backs = vec![PortSet::EMPTY; places].into_boxed_slice();
+        let mut tenants = vec![TenantIndex(0); places].into_boxed_slice();
+        let weights: BTreeMap<_, _> = chains.iter().map(|settings| (settings.tenant, settings.weight)).collect();
         for settings in chains {
+            tenants[settings.chain.0 as usize] = settings.tenant;
             backs[settings.chain.0 as usize] = settings.back;
             idle_timeouts_ns[settings.chain.0 as usize] = Some(settings.idle_timeout_ns);
             tenures[settings.chain.0 as usize] = Some(settings.generation);
@@ -131,7 +143,8 @@ impl RuleSet {
         // Stable: rules of the same priority keep their order.
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         let classifier = Classifier::new(rules.iter().map(|rule| &rule.matches));
-        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures, backs })
+        let weights = weights.into_iter().collect();
+        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures, backs, tenants, weights })
     }
 
     /// Returns the rule that applies to a flow.
@@ -144,6 +157,18 @@ impl RuleSet {
     #[must_use]
     pub fn back(&self, chain: Option<ChainIndex>) -> PortSet {
         chain.and_then(|chain| self.backs.get(chain.0 as usize)).copied().unwrap_or(PortSet::EMPTY)
+    }
+
+    /// Returns the tenant whose chain it is.
+    #[must_use]
+    pub fn tenant(&self, chain: ChainIndex) -> TenantIndex {
+        self.tenants.get(chain.0 as usize).copied().unwrap_or(TenantIndex(0))
+    }
+
+    /// Returns the tenants with chains, each once, and their weights.
+    #[must_use]
+    pub fn weights(&self) -> &[(TenantIndex, u32)] {
+        &self.weights
     }
 
     /// Returns how long an instance of the chain may go without a frame, in nanoseconds; `None` if the chain does not

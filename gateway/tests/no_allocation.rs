@@ -21,7 +21,7 @@ use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::direction::PortSet;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
 
 struct CountingAllocator;
@@ -211,6 +211,8 @@ fn rules(policy: Policy) -> Arc<RuleSet> {
         generation: ChainGeneration(0),
         idle_timeout_ns: 1_000_000_000,
         back: PortSet::EMPTY,
+        tenant: TenantIndex(0),
+        weight: 1,
     };
     let other = |number: u16| {
         let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };

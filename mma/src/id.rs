@@ -38,6 +38,13 @@ impl FwpId {
     }
 }
 
+/// The most tenants that a node distinguishes.
+pub const TENANTS_MAX: usize = 4096;
+
+/// A tenant's number on this node, below [`TENANTS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TenantIndex(pub u16);
+
 /// A gateway port of this node, in the order of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]

@@ -14,6 +14,8 @@
 //! * a worker holds a [`mailbox::Mailbox`] per FWP: what the guest may see and what it asks for;
 //! * the MMA thread holds a [`mover::Mma`]: every [`wiring::Endpoint`] and the edges between them.
 //!
+//! [`shares`] divides what tenants share, here and in the other crates.
+//!
 //! This crate depends on neither wasmtime nor DPDK. All communication between the parties is bounded and lock-free.
 //! Once an FWP is made, it allocates nothing.
 
@@ -32,6 +34,7 @@ pub mod notify;
 mod phased;
 pub mod pool;
 pub mod prefetch;
+pub mod shares;
 mod slots;
 pub mod spsc;
 pub mod stopwatch;

@@ -2,12 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::bed::{Bed, Device, TENANT};
 use pinion_tests::build::sample;
 use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{Summary, ping};
+use pinion_tests::ping::ping;
 use pinion_tests::strangers;
 use pinion_tests::until::{SOON, until};
+
+use crate::clients::{assert_each_is_answered, pings_of_new_clients};
 
 /// The tenant that wants all that it can get.
 const GREEDY: &str = "mallory";
@@ -29,22 +31,6 @@ fn count(bed: &Bed, tenant: &str, key: &str) -> u64 {
     found[key].as_u64().expect("a number")
 }
 
-/// Pings the node once from each of as many addresses as there are FWPs guaranteed, all of them new clients.
-fn pings_of_new_clients(bed: &Bed) -> Vec<Summary> {
-    let client = &bed.clients[1].namespace;
-    let from = |number: u64| {
-        let address = format!("10.77.0.{}", 100 + number);
-        client.ip(&format!("address add {address}/24 dev eth0"));
-        ping(client, &format!("-c 1 -W 10 -I {address} {NODE}"))
-    };
-    (0..GUARANTEED).map(from).collect()
-}
-
-fn assert_each_is_answered(summaries: &[Summary]) {
-    let lost = summaries.iter().filter(|summary| summary.received == 0).count();
-    assert_eq!(lost, 0, "of {} new clients {lost} were not answered", summaries.len());
-}
-
 /// Returns a manifest of many chains, each of which wants instances to be ready.
 fn many_chains(chains: u32, cache_min: u32) -> Manifest {
     let module = Manifest::of(GREEDY).module("echo", &sample("icmp-echo"));
@@ -60,7 +46,7 @@ fn a_tenant_whose_caches_fill_the_node_leaves_one_that_comes_later_its_share() {
     until("node without a free FWP", SOON, || (count(&bed, GREEDY, "fwps") == FWPS_MAX).then_some(()));
     bed.apply_echo("per-client");
     assert_eq!([TENANT, GREEDY].map(|tenant| count(&bed, tenant, "fwps_guaranteed")), [GUARANTEED; 2]);
-    assert_each_is_answered(&pings_of_new_clients(&bed));
+    assert_each_is_answered(&pings_of_new_clients(&bed, GUARANTEED));
     assert!(count(&bed, GREEDY, "fwps_refused") > 0);
 }
 
@@ -74,7 +60,7 @@ fn clients_that_are_made_up_for_one_tenant_leave_the_clients_of_another_its_shar
     strangers::ask(&bed, THEIRS, sources);
     let at_most = FWPS_MAX - GUARANTEED;
     until("tenant that has all it can get", SOON, || (count(&bed, GREEDY, "fwps") == at_most).then_some(()));
-    assert_each_is_answered(&pings_of_new_clients(&bed));
+    assert_each_is_answered(&pings_of_new_clients(&bed, GUARANTEED));
     assert_eq!(count(&bed, GREEDY, "fwps"), at_most);
 }
 

@@ -2,9 +2,14 @@
 //!
 //! | file | shared part |
 //! |---|---|
+//! | `calls.rs` | calls by name that are under way |
 //! | `fwps.rs` | the node's FWPs: active and cached instances |
+//! | `pending.rs` | frames that wait for an instance |
 //!
 //! Each test is an attack, beside which another tenant gets its guaranteed share.
 #![forbid(unsafe_code)]
 
+mod calls;
+mod clients;
 mod fwps;
+mod pending;

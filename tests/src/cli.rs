@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use serde_json::Value;
 
@@ -64,7 +64,17 @@ impl Cli {
     #[track_caller]
     #[must_use]
     pub fn caller(&self, function: &str) -> Caller {
-        let mut command = self.command(&["invoke", function]);
+        self.caller_with(function, &[])
+    }
+
+    /// As [`Cli::caller`], with further words of the command.
+    ///
+    /// # Panics
+    /// If the command cannot be run.
+    #[track_caller]
+    #[must_use]
+    pub fn caller_with(&self, function: &str, more: &[&str]) -> Caller {
+        let mut command = self.command(&[&["invoke", function], more].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         Caller(command.spawn().expect("pinion can be run"))
     }
@@ -163,13 +173,26 @@ impl Caller {
     #[track_caller]
     #[must_use]
     pub fn call(&mut self, payload: &[u8]) -> Vec<u8> {
-        let (input, output) = (self.0.stdin.take(), self.0.stdout.as_mut());
-        let (mut input, output) = input.zip(output).expect("it calls once");
-        input.write_all(payload).expect("it waits for its payload");
-        drop(input);
+        self.send(payload);
         let mut answer = Vec::new();
+        let output = self.0.stdout.as_mut().expect("it is a pipe");
         output.read_to_end(&mut answer).expect("its answer can be read");
         answer
+    }
+
+    /// Calls with this payload, and does not wait for the answer.
+    ///
+    /// # Panics
+    /// If the command has ended.
+    #[track_caller]
+    pub fn send(&mut self, payload: &[u8]) {
+        let mut input = self.0.stdin.take().expect("it calls once");
+        input.write_all(payload).expect("it waits for its payload");
+    }
+
+    /// Returns the command's status if it has ended.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().ok().flatten()
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) async fn invoke(service: &ControlService, request: proto::InvokeReque
     }
     let Call { tenant, chain, timeout, .. } = call.clone();
     let (answer, answered) = oneshot::channel();
-    // Sending fails if the caller has disconnected, and then the answer is not needed.
-    service.control.invoke(call, Box::new(move |outcome| _ = answer.send(outcome)));
+    // Dropped with this future when the caller disconnects, which gives the call up.
+    let _under_way = service.control.invoke(call, Box::new(move |outcome| _ = answer.send(outcome)));
     // The node checks for expired calls only from time to time.
     match tokio::time::timeout(timeout, answered).await {
         Ok(Ok(outcome)) => outcome.map_err(|error| invoke_status(&error)),

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use pinion_control::journal::Journal;
 use pinion_control::metrics::{MetricFilter, MetricStatus, MetricValue};
 use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
 use pinion_control::node::{
-    Answered, BuildPhase, BuildStatus, Call, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount,
-    FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus, PortStatus, Refusal,
-    StateFieldStatus, TenantStatus, UploadedBytes,
+    Answered, BuildPhase, BuildStatus, Call, CallHandle, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus,
+    DropCount, FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus, PortStatus,
+    Refusal, StateFieldStatus, TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::{oneshot, watch};
@@ -40,6 +40,8 @@ pub struct TestNode {
     pub holds_back: Mutex<Option<ObjectRef>>,
     /// Makes the node panic when it follows a state.
     pub panics: AtomicBool,
+    /// How many handles of calls were dropped.
+    pub calls_given_up: Arc<AtomicUsize>,
     /// How long a build takes, if the state has chains.
     pub build_time: Mutex<Duration>,
     building: Mutex<Vec<(TenantName, Instant)>>,
@@ -150,7 +152,7 @@ impl Node for TestNode {
     }
 
     /// Answers with the payload and the chain's name, or too late if the payload asks for that.
-    fn invoke(&self, call: Call, answered: Answered) {
+    fn invoke(&self, call: Call, answered: Answered) -> CallHandle {
         self.note(format!("invoke {}/{}", call.tenant, call.chain));
         match &call.payload[..] {
             b"be late" => drop(std::thread::spawn(move || {
@@ -160,6 +162,8 @@ impl Node for TestNode {
             b"end" => answered(Err(InvokeError::Ended("it has ended".into()))),
             payload => answered(Ok([payload, b" for ", call.chain.as_str().as_bytes()].concat())),
         }
+        let given_up = Arc::clone(&self.calls_given_up);
+        CallHandle::new(move || _ = given_up.fetch_add(1, Ordering::SeqCst))
     }
 
     fn journal(&self) -> &Arc<Journal> {

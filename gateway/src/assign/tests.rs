@@ -9,6 +9,7 @@ use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::{self as frames, *};
 use pinion_mma::direction::PortSet;
+use pinion_mma::id::TenantIndex;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -278,6 +279,8 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
         generation: ChainGeneration::default(),
         idle_timeout_ns: 1 << 40,
         back: PortSet::EMPTY,
+        tenant: TenantIndex(0),
+        weight: 1,
     };
     let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
     assigner.set_rules(Arc::new(all));

@@ -7,6 +7,7 @@ use crate::id::ChainGeneration;
 use crate::rules::{ChainSettings, Match, Policy, Rule};
 use crate::test_frames::*;
 use pinion_mma::direction::PortSet;
+use pinion_mma::id::TenantIndex;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -23,8 +24,14 @@ fn rules(count: u32) -> RuleSet {
         let matches = Match { destination: Some(destination.into()), ..Match::default() };
         Rule { matches, priority: 1, ..fallback.clone() }
     };
-    let settings =
-        ChainSettings { chain, generation: ChainGeneration::default(), idle_timeout_ns: 1 << 40, back: PortSet::EMPTY };
+    let settings = ChainSettings {
+        chain,
+        generation: ChainGeneration::default(),
+        idle_timeout_ns: 1 << 40,
+        back: PortSet::EMPTY,
+        tenant: TenantIndex(0),
+        weight: 1,
+    };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }
 

@@ -1,12 +1,14 @@
 //! Frames that wait for a chain instance: the first frames of clients for which none was ready.
 //!
 //! Frames with the same key wait in one queue, so that a flow keeps its order. Keys of the same chain are served in the
-//! order of their first frames. How long a key waits, counted from its first frame, is the caller's choice
+//! order of their first frames. Tenants share the places for frames ([`Shares`]). How long a key waits, counted from its first frame, is the caller's choice
 //! ([`Pending::expire`]). Owned by the gateway's thread; allocates nothing after it was made.
 
 use std::hash::{BuildHasher, RandomState};
 
 use pinion_mma::buffer::Frame;
+use pinion_mma::id::TenantIndex;
+use pinion_mma::shares::Shares;
 
 use crate::flows::InstanceKey;
 use crate::flows::index::{HashIndex, List, ListLinks};
@@ -18,6 +20,8 @@ pub(crate) const FRAMES_PER_KEY: usize = 4;
 /// One key and its frames.
 struct Waiter {
     key: Option<InstanceKey>,
+    /// The tenant that its frames are charged to.
+    tenant: TenantIndex,
     since_ns: u64,
     /// In order of arrival, from the start.
     frames: [Option<Frame>; FRAMES_PER_KEY],
@@ -34,7 +38,8 @@ pub(crate) struct Pending {
     /// Links of the list of all waiters.
     order_links: ListLinks,
     order: List,
-    frames_max: usize,
+    /// Tenants' shares of the frames that may wait.
+    shares: Shares,
     frames: usize,
 }
 
@@ -43,7 +48,8 @@ impl Pending {
     pub(crate) fn new(frames_max: usize) -> Self {
         let mut links = ListLinks::new(frames_max);
         let free = List::all(&mut links);
-        let unused = || Waiter { key: None, since_ns: 0, frames: [const { None }; FRAMES_PER_KEY] };
+        let unused =
+            || Waiter { key: None, tenant: TenantIndex(0), since_ns: 0, frames: [const { None }; FRAMES_PER_KEY] };
         Self {
             hasher: RandomState::new(),
             waiters: (0..frames_max).map(|_| unused()).collect(),
@@ -53,7 +59,7 @@ impl Pending {
             chains: vec![List::new(); CHAINS_MAX as usize].into(),
             order_links: ListLinks::new(frames_max),
             order: List::new(),
-            frames_max,
+            shares: Shares::new(frames_max as u32),
             frames: 0,
         }
     }
@@ -63,18 +69,33 @@ impl Pending {
         self.frames
     }
 
-    /// Holds a frame until there is an instance. Returns the frame if too many wait.
-    pub(crate) fn hold(&mut self, key: &InstanceKey, frame: Frame, now_ns: u64) -> Result<(), Frame> {
-        if self.frames == self.frames_max {
+    /// Divides the frames that may wait among the tenants, by weight.
+    pub(crate) fn divide(&mut self, weights: &[(TenantIndex, u32)]) {
+        self.shares.divide(weights);
+    }
+
+    /// Holds a frame for a tenant's chain until there is an instance. Returns the frame if too many of the tenant's
+    /// wait.
+    pub(crate) fn hold(
+        &mut self,
+        key: &InstanceKey,
+        tenant: TenantIndex,
+        frame: Frame,
+        now_ns: u64,
+    ) -> Result<(), Frame> {
+        if !self.shares.has_room(tenant, 1) {
             return Err(frame);
         }
         let hash = self.hasher.hash_one(key);
         let known = self.by_key.find(hash, |waiter| self.waiters[waiter as usize].key.as_ref() == Some(key));
-        let Some(waiter) = known.or_else(|| self.begin(key, hash, now_ns)) else { return Err(frame) };
-        match self.waiters[waiter as usize].frames.iter_mut().find(|place| place.is_none()) {
+        let Some(waiter) = known.or_else(|| self.begin(key, tenant, hash, now_ns)) else { return Err(frame) };
+        let waiter = &mut self.waiters[waiter as usize];
+        match waiter.frames.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(frame),
             None => return Err(frame),
         }
+        // The chain's index may have passed to another tenant since the first frame came.
+        self.shares.take(waiter.tenant, 1);
         self.frames += 1;
         Ok(())
     }
@@ -116,14 +137,14 @@ impl Pending {
         }
     }
 
-    fn begin(&mut self, key: &InstanceKey, hash: u64, now_ns: u64) -> Option<u32> {
+    fn begin(&mut self, key: &InstanceKey, tenant: TenantIndex, hash: u64, now_ns: u64) -> Option<u32> {
         let chain = self.chains.get_mut(key.chain.0 as usize)?;
         let waiter = self.free.pop_front(&mut self.links)?;
         chain.push_back(&mut self.links, waiter);
         self.order.push_back(&mut self.order_links, waiter);
         self.by_key.insert(hash, waiter);
         let place = &mut self.waiters[waiter as usize];
-        (place.key, place.since_ns) = (Some(*key), now_ns);
+        (place.key, place.tenant, place.since_ns) = (Some(*key), tenant, now_ns);
         Some(waiter)
     }
 
@@ -132,6 +153,7 @@ impl Pending {
         let key = place.key.take().expect("a waiter in a list has a key");
         for frame in place.frames.iter_mut().map_while(Option::take) {
             self.frames -= 1;
+            self.shares.give_back(place.tenant, 1);
             hand_out(frame);
         }
         self.by_key.remove(self.hasher.hash_one(key), waiter);
@@ -149,6 +171,8 @@ mod tests {
     use crate::port::BufferPool;
     use crate::port::heap::HeapPool;
     use std::net::Ipv4Addr;
+
+    const TENANT: TenantIndex = TenantIndex(0);
 
     fn key(chain: u32, client: u32) -> InstanceKey {
         let client = ClientLabel::Address { address: Ipv4Addr::from(client).into(), vlan: Vlan::UNTAGGED };
@@ -172,7 +196,7 @@ mod tests {
         let (mut pool, mut pending) = (HeapPool::new(16, 64), Pending::new(8));
         for (client, mark) in [(1, 10), (2, 20), (1, 11), (2, 21), (1, 12)] {
             let held = held(&mut pool, mark);
-            assert!(pending.hold(&key(0, client), held, 0).is_ok());
+            assert!(pending.hold(&key(0, client), TENANT, held, 0).is_ok());
         }
         let mut out = Vec::new();
         while let Some(key) = pending.next_key(ChainIndex(0)) {
@@ -190,7 +214,7 @@ mod tests {
         for client in 0..4 {
             for _ in 0..FRAMES_PER_KEY + 2 {
                 let held = held(&mut pool, client);
-                match pending.hold(&key(0, client), held, 0) {
+                match pending.hold(&key(0, client), TENANT, held, 0) {
                     Ok(()) => taken.push(client),
                     Err(held) => {
                         give(&mut pool, held);
@@ -204,11 +228,32 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_with_many_clients_that_wait_leaves_another_its_share_of_the_places() {
+        let (mut pool, mut pending) = (HeapPool::new(64, 64), Pending::new(16));
+        pending.divide(&[(TENANT, 1), (TenantIndex(1), 1)]);
+        let mut hold = |tenant: u16| {
+            let mut client = u32::from(tenant) * 20;
+            let mut next = || {
+                client += 1;
+                let held = held(&mut pool, client);
+                pending
+                    .hold(&key(u32::from(tenant), client), TenantIndex(tenant), held, 0)
+                    .map_err(|held| _ = give(&mut pool, held))
+                    .ok()
+            };
+            std::iter::from_fn(&mut next).count()
+        };
+        assert_eq!([hold(0), hold(1)], [12, 4]);
+        while pending.expire(0, |held| _ = give(&mut pool, held)) {}
+        assert_eq!(pool.available(), 64);
+    }
+
+    #[test]
     fn the_longest_waiting_key_of_all_chains_expires_first_and_only_when_it_is_time() {
         let (mut pool, mut pending) = (HeapPool::new(16, 64), Pending::new(8));
         for (chain, since_ns) in [(3, 100), (1, 200), (3, 300)] {
             let held = held(&mut pool, chain);
-            assert!(pending.hold(&key(chain, since_ns), held, u64::from(since_ns)).is_ok());
+            assert!(pending.hold(&key(chain, since_ns), TENANT, held, u64::from(since_ns)).is_ok());
         }
         let mut expired = Vec::new();
         while pending.expire(200, |held| expired.push(give(&mut pool, held))) {}

@@ -17,7 +17,7 @@ use crossbeam_channel::Sender;
 use pinion_mma::buffer::Buffer;
 use pinion_mma::direction::PortSet;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -116,6 +116,8 @@ impl Rig {
             generation: ChainGeneration(0),
             idle_timeout_ns: IDLE_TIMEOUT_NS,
             back,
+            tenant: TenantIndex(0),
+            weight: 1,
         });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));

@@ -1,5 +1,8 @@
 //! The callers' end of a line to the port.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use pinion_abi::MESSAGE_PAYLOAD_BYTES_MAX;
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::spsc::{self, Consumer, Producer};
@@ -18,11 +21,13 @@ pub struct Invocation {
     /// Length of the payload, or of the answer's.
     len: u16,
     line: u8,
+    /// Which of its line's invocations it is.
+    number: u16,
     bytes: [u8; MESSAGE_PAYLOAD_BYTES_MAX],
 }
 
 impl Invocation {
-    fn of_line(line: u8) -> Box<Self> {
+    fn of_line(line: u8, number: u16) -> Box<Self> {
         Box::new(Self {
             function: FunctionRef { chain: ChainIndex(0), generation: ChainGeneration(0) },
             ticket: 0,
@@ -31,12 +36,17 @@ impl Invocation {
             outcome: Ok(()),
             len: 0,
             line,
+            number,
             bytes: [0; MESSAGE_PAYLOAD_BYTES_MAX],
         })
     }
 
     pub(super) fn line(&self) -> usize {
         self.line.into()
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number.into()
     }
 
     #[inline]
@@ -77,7 +87,9 @@ pub struct Dispatcher {
     /// Invocations that are not under way; the last one used is the next.
     #[expect(clippy::vec_box, reason = "they go round as boxes")]
     spare: Vec<Box<Invocation>>,
-    calls_max: usize,
+    /// By number of the invocation: the ticket of the call under way.
+    tickets: Box<[Option<u64>]>,
+    cancels: Arc<Cancels>,
     has_staged: bool,
     gateway: Doorbell,
     bell: Doorbell,
@@ -91,23 +103,38 @@ pub(super) struct LineEnd {
     /// Wakes the dispatcher's thread.
     pub(super) bell: Doorbell,
     pub(super) has_staged: bool,
+    pub(super) cancels: Arc<Cancels>,
+    /// How many cancellations had been made at the last look.
+    pub(super) cancels_seen: u64,
+}
+
+/// Which calls of a line their callers have given up.
+pub(super) struct Cancels {
+    /// How many there have been.
+    pub(super) count: AtomicU64,
+    /// By number of the invocation.
+    pub(super) is_cancelled: Box<[AtomicBool]>,
 }
 
 /// Makes a line for `calls_max` calls at a time.
 pub(super) fn line(number: u8, calls_max: usize, gateway: &Doorbell, stopwatch: &Stopwatch) -> (Dispatcher, LineEnd) {
     let ((submitted_tx, submitted_rx), (answered_tx, answered_rx)) = (spsc::ring(calls_max), spsc::ring(calls_max));
     let bell = Doorbell::default();
+    let is_cancelled = (0..calls_max).map(|_| AtomicBool::new(false)).collect();
+    let cancels = Arc::new(Cancels { count: AtomicU64::new(0), is_cancelled });
     let dispatcher = Dispatcher {
         submitted: submitted_tx,
         answered: answered_rx,
-        spare: (0..calls_max).map(|_| Invocation::of_line(number)).collect(),
-        calls_max,
+        spare: (0..calls_max).map(|call| Invocation::of_line(number, call as u16)).collect(),
+        tickets: vec![None; calls_max].into(),
+        cancels: Arc::clone(&cancels),
         has_staged: false,
         gateway: gateway.clone(),
         bell: bell.clone(),
         stopwatch: stopwatch.clone(),
     };
-    (dispatcher, LineEnd { submitted: submitted_rx, answered: answered_tx, bell, has_staged: false })
+    let (submitted, answered) = (submitted_rx, answered_tx);
+    (dispatcher, LineEnd { submitted, answered, bell, has_staged: false, cancels, cancels_seen: 0 })
 }
 
 impl Dispatcher {
@@ -127,7 +154,9 @@ impl Dispatcher {
         if payload.len() > MESSAGE_PAYLOAD_BYTES_MAX {
             return Err(Refused::TooLong { bytes: payload.len() });
         }
-        let mut invocation = self.spare.pop().ok_or(Refused::Full { calls: self.calls_max })?;
+        let mut invocation = self.spare.pop().ok_or(Refused::Full { calls: self.tickets.len() })?;
+        self.tickets[invocation.number()] = Some(ticket);
+        self.cancels.is_cancelled[invocation.number()].store(false, Ordering::Relaxed);
         let called_ns = self.stopwatch.elapsed_ns();
         (invocation.function, invocation.ticket, invocation.called_ns) = (function, ticket, called_ns);
         invocation.deadline_ns = called_ns.saturating_add(timeout_ns);
@@ -151,11 +180,22 @@ impl Dispatcher {
     /// Returns how many.
     #[inline]
     pub fn poll(&mut self, mut take: impl FnMut(u64, Result<&[u8], Failure>)) -> usize {
-        let Self { answered, spare, .. } = self;
+        let Self { answered, spare, tickets, .. } = self;
         answered.pop_batch(usize::MAX, |invocation| {
+            tickets[invocation.number()] = None;
             take(invocation.ticket, invocation.outcome.map(|()| invocation.payload()));
             spare.push(invocation);
         })
+    }
+
+    /// Gives up a call that is under way. It fails with [`Failure::Cancelled`] within some milliseconds, unless it has
+    /// been answered meanwhile. Takes time in proportion to the calls that may be under way.
+    pub fn cancel(&mut self, ticket: u64) {
+        if let Some(number) = self.tickets.iter().position(|under_way| *under_way == Some(ticket)) {
+            self.cancels.is_cancelled[number].store(true, Ordering::Relaxed);
+            self.cancels.count.fetch_add(1, Ordering::Release);
+            self.gateway.ring();
+        }
     }
 
     /// Returns whether there are answers.
@@ -163,10 +203,16 @@ impl Dispatcher {
         self.answered.ready(1) > 0
     }
 
+    /// Returns how many calls may be under way.
+    #[must_use]
+    pub fn calls_max(&self) -> usize {
+        self.tickets.len()
+    }
+
     /// Returns the number of calls under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.calls_max - self.spare.len()
+        self.tickets.len() - self.spare.len()
     }
 
     /// Returns the doorbell that is rung when there are answers. A thread that waits for answers may sleep on it.

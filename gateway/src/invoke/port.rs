@@ -1,6 +1,7 @@
 //! The gateway's end of all lines to dispatchers. See [`super`].
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::counters::Counter;
@@ -204,7 +205,7 @@ impl InvokePort {
             return 0;
         }
         self.swept_ns = now_ns;
-        let (mut ended, mut from) = (0, 0);
+        let (mut ended, mut from) = (self.end_cancelled(), 0);
         while let Some((place, failure)) = self.calls.overdue(from, now_ns) {
             if failure == Failure::NoInstance
                 && let Some(function) = self.calls.function(place)
@@ -213,6 +214,29 @@ impl InvokePort {
             }
             self.fail(place, failure);
             (ended, from) = (ended + 1, place + 1);
+        }
+        ended
+    }
+
+    /// Ends calls that their callers have given up. Returns how many.
+    fn end_cancelled(&mut self) -> usize {
+        let mut ended = 0;
+        for at in 0..self.lines.len() {
+            let line = &mut self.lines[at];
+            let count = line.cancels.count.load(Ordering::Acquire);
+            if std::mem::replace(&mut line.cancels_seen, count) == count {
+                continue;
+            }
+            let cancels = Arc::clone(&line.cancels);
+            for place in 0..self.calls.places() as u32 {
+                let Some(invocation) = self.calls.invocation(place).filter(|invocation| invocation.line() == at) else {
+                    continue;
+                };
+                if cancels.is_cancelled[invocation.number()].load(Ordering::Relaxed) {
+                    self.fail(place, Failure::Cancelled);
+                    ended += 1;
+                }
+            }
         }
         ended
     }

@@ -18,6 +18,8 @@ pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
             generation: ChainGeneration::default(),
             idle_timeout_ns: u64::from(chain),
             back: PortSet::EMPTY,
+            tenant: TenantIndex(0),
+            weight: 1,
         })
         .collect()
 }
@@ -167,6 +169,8 @@ fn rules_to_chains_that_are_not_there_are_refused_by_name() {
         generation: ChainGeneration::default(),
         idle_timeout_ns: 1,
         back: PortSet::EMPTY,
+        tenant: TenantIndex(0),
+        weight: 1,
     };
     assert_eq!(RuleSet::new(vec![], &[settings]), Err(RuleSetError::ChainOutOfRange(ChainIndex(CHAINS_MAX))));
 }

@@ -16,7 +16,7 @@ use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::direction::{PortSet, Sides};
-use pinion_mma::id::PortIndex;
+use pinion_mma::id::{PortIndex, TENANTS_MAX, TenantIndex};
 use pinion_mma::wiring::Edge;
 use wasmtime::Linker;
 
@@ -28,7 +28,7 @@ use crate::fwp::FwpContext;
 use crate::fwp::template::{Loaded, Template};
 use crate::ids::ChainKey;
 use crate::memory::pressure::Level;
-use crate::scheduler::{TENANTS_MAX, TenantIndex};
+use crate::reports::status_table::Callable;
 use crate::state::StateStore;
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::bundles::Bundles;
@@ -199,8 +199,9 @@ impl ActiveChains {
 
     /// Returns the weights of the tenants with chains in force.
     #[must_use]
-    pub fn weights(&self) -> BTreeMap<TenantIndex, u32> {
-        self.chains.values().map(|chain| chain.owner()).map(|owner| (owner.tenant, owner.weight)).collect()
+    pub fn weights(&self) -> Vec<(TenantIndex, u32)> {
+        let owners = self.chains.values().map(|chain| chain.owner());
+        owners.map(|owner| (owner.tenant, owner.weight)).collect::<BTreeMap<_, _>>().into_iter().collect()
     }
 
     /// Returns when the next chain that lacks an instance may be tried again.
@@ -216,10 +217,16 @@ impl ActiveChains {
 
     /// Returns the reference by which each chain is invoked.
     #[must_use]
-    pub fn functions(&self) -> HashMap<ChainKey, FunctionRef> {
+    pub fn functions(&self) -> HashMap<ChainKey, Callable> {
         let function = |(index, entry): (&ChainIndex, &ChainEntry)| {
             let key = (entry.spec.tenant.clone(), entry.spec.name.clone());
-            (key, FunctionRef { chain: *index, generation: entry.generation })
+            (
+                key,
+                Callable {
+                    function: FunctionRef { chain: *index, generation: entry.generation },
+                    tenant: entry.owner().tenant,
+                },
+            )
         };
         self.chains.iter().map(function).collect()
     }
@@ -461,6 +468,8 @@ impl ActiveChains {
         let settings = |(index, entry): (&ChainIndex, &ChainEntry)| ChainSettings {
             chain: *index,
             generation: entry.generation,
+            tenant: entry.owner().tenant,
+            weight: entry.owner().weight,
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
             back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
         };

@@ -1,6 +1,6 @@
 //! Chain instances, from their preparation to their end, and the order in which gateway, MMA and worker must release one.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use pinion_gateway::flows::entry_fwp::{EntryFwp, WayBack};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
-use pinion_mma::id::{FwpId, WorkerIndex};
+use pinion_mma::id::{FwpId, TenantIndex, WorkerIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::notify::ReadyView;
+use pinion_mma::shares::Shares;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use rustc_hash::FxHashMap;
 
 use super::CommandSenders;
 use super::active_chains::{ChainEntry, Edition, Hop};
-use super::fwp_shares::FwpShares;
 use super::index_allocator::IndexAllocator;
 use super::steps::Steps;
 use crate::cores::command_sender::CommandSender;
@@ -30,7 +30,6 @@ use crate::instruments::activation::InstanceActivation;
 use crate::instruments::log::{LogHub, Origin};
 use crate::memory::spare_pages::SparePages;
 use crate::reports::status_table::{FwpEntry, InstanceEntry, StatusTable};
-use crate::scheduler::TenantIndex;
 use crate::templates::trials::Trials;
 use crate::worker::WorkerCommand;
 
@@ -96,7 +95,8 @@ pub enum PrepareError {
 /// All chain instances of the node; see the module.
 pub struct Instances {
     places: IndexAllocator,
-    shares: FwpShares,
+    /// Tenants' shares of the FWP indices.
+    shares: Shares,
     /// The tenants that have given FWP indices back, once for each index.
     freed: Vec<TenantIndex>,
     /// Tenants for which room could not be made, as it had just been made for another chain.
@@ -128,7 +128,7 @@ impl Instances {
         trials: Arc<Trials>,
     ) -> Self {
         Self {
-            shares: FwpShares::new(places.count()),
+            shares: Shares::new(places.count() as u32),
             freed: Vec::new(),
             without_room: BTreeSet::new(),
             next_take_back: Instant::now(),
@@ -152,13 +152,13 @@ impl Instances {
     }
 
     /// Divides the guaranteed part of the node's FWPs among the tenants with chains, by weight.
-    pub fn divide(&mut self, weights: &BTreeMap<TenantIndex, u32>) {
+    pub fn divide(&mut self, weights: &[(TenantIndex, u32)]) {
         self.shares.divide(weights);
     }
 
     /// Returns how many FWPs a tenant is guaranteed.
     #[must_use]
-    pub fn guaranteed(&self, tenant: TenantIndex) -> usize {
+    pub fn guaranteed(&self, tenant: TenantIndex) -> u32 {
         self.shares.of(tenant).guaranteed
     }
 
@@ -180,7 +180,7 @@ impl Instances {
     /// Returns whether a tenant has fewer FWPs than its guaranteed share.
     #[must_use]
     pub fn is_below_share(&self, tenant: TenantIndex) -> bool {
-        self.shares.missing(tenant) > 0
+        self.shares.of(tenant).owed() > 0
     }
 
     /// Returns whether a role is far behind with reading its commands.
@@ -207,7 +207,7 @@ impl Instances {
         if chain.wanted {
             self.lines.keep_alives.want_place();
         }
-        let is_guaranteed = self.shares.is_guaranteed(tenant, fwps);
+        let is_guaranteed = self.shares.is_guaranteed(tenant, fwps as u32);
         if !is_guaranteed && !chain.is_waited_for() {
             return;
         }
@@ -219,7 +219,7 @@ impl Instances {
         let shares = &self.shares;
         let may_be_taken = |owner: TenantIndex| match owner == tenant {
             true => chain.is_waited_for(),
-            false => is_guaranteed && shares.excess(owner) > 0,
+            false => is_guaranteed && shares.of(owner).excess() > 0,
         };
         let is_meant =
             |instance: &Instance| instance.life == Life::Cached && !instance.reclaimed && may_be_taken(instance.tenant);
@@ -227,8 +227,9 @@ impl Instances {
             .filter(|(_, instance)| is_meant(instance))
             .map(|(id, instance)| (*id, instance.tenant, instance.fwps.len()))
             .collect();
-        cached.sort_by_key(|(id, owner, _)| (std::cmp::Reverse(shares.excess(*owner)), *id));
-        let mut wanted = if is_guaranteed { shares.missing(tenant).min(fwps * TAKEN_BACK_MAX) } else { fwps };
+        cached.sort_by_key(|(id, owner, _)| (std::cmp::Reverse(shares.of(*owner).excess()), *id));
+        let mut wanted =
+            if is_guaranteed { (shares.of(tenant).owed() as usize).min(fwps * TAKEN_BACK_MAX) } else { fwps };
         for (id, _, fwps) in cached {
             if wanted == 0 {
                 return;
@@ -249,7 +250,7 @@ impl Instances {
     /// Returns why the instance could not be prepared. Nothing of it remains.
     pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), PrepareError> {
         let (tenant, stages) = (chain.owner().tenant, chain.spec.stages.len());
-        if !self.shares.has_room(tenant, stages) {
+        if !self.shares.has_room(tenant, stages as u32) {
             return Err(PrepareError::NoPlace);
         }
         let workers = &self.lines.workers;
@@ -287,7 +288,7 @@ impl Instances {
             life: Life::Making,
         };
         self.instances.insert(id, instance);
-        self.shares.take(tenant, stages);
+        self.shares.take(tenant, stages as u32);
         self.lines.keep_alives.found_place();
         self.step(id, Step::Ready);
         Ok(())

@@ -13,7 +13,6 @@
 mod active_chains;
 mod bans;
 mod cache;
-mod fwp_shares;
 mod inbox;
 mod index_allocator;
 mod instances;
@@ -27,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TryRecvError};
 use pinion_control::model::DesiredState;
-use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
+use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::keep_alive::KeepAlives;
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::rules::RuleSet;
@@ -53,7 +52,7 @@ use crate::ids::ChainKey;
 use crate::instruments::activation::Activations;
 use crate::memory::pressure::Level;
 use crate::preemption::RunSlot;
-use crate::reports::status_table::StatusTable;
+use crate::reports::status_table::{Callable, StatusTable};
 use crate::tenants::meters::TurnMeters;
 use crate::worker::{WorkerCommand, WorkerEvent};
 
@@ -143,7 +142,7 @@ pub struct Launcher {
 struct Following {
     version: u64,
     /// The references by which its chains are invoked.
-    functions: HashMap<ChainKey, FunctionRef>,
+    functions: HashMap<ChainKey, Callable>,
     done: Sender<()>,
 }
 
@@ -414,12 +413,15 @@ impl Launcher {
 
     /// Divides the FWPs that are guaranteed among the tenants with chains.
     fn divide_fwps(&mut self) {
-        self.instances.divide(&self.catalogue.weights());
+        let weights = self.catalogue.weights();
+        self.instances.divide(&weights);
         let share = |(_, chain): (ChainIndex, &ChainEntry)| {
-            (chain.spec.tenant.clone(), self.instances.guaranteed(chain.owner().tenant) as u64)
+            (chain.spec.tenant.clone(), u64::from(self.instances.guaranteed(chain.owner().tenant)))
         };
         let guaranteed = self.catalogue.chains().map(share).collect();
-        self.status_table.entries().fwp_shares.divide(guaranteed);
+        let mut status_table = self.status_table.entries();
+        status_table.fwp_shares.divide(guaranteed);
+        status_table.weights = weights;
     }
 
     /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.

@@ -13,8 +13,7 @@ use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use pinion_gateway::id::ChainIndex;
-
-use crate::scheduler::TenantIndex;
+use pinion_mma::id::TenantIndex;
 
 /// What a chain needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

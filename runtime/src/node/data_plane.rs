@@ -11,7 +11,9 @@ use pinion_control::metrics::{MetricFilter, MetricStatus};
 use pinion_control::model::{
     Chain, ChainName, DesiredState, Digest, ObjectRef, Output, PortName, Rule, RuleName, TenantName,
 };
-use pinion_control::node::{Answered, Call, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal, UploadedBytes};
+use pinion_control::node::{
+    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal, UploadedBytes,
+};
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
 use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{PortCounters, PortFacts};
@@ -231,8 +233,8 @@ impl Node for DataPlane {
         self.parts.state.check(before, state).map_err(Refusal::Exhausted)
     }
 
-    fn invoke(&self, call: Call, answered: Answered) {
-        self.call(call, answered);
+    fn invoke(&self, call: Call, answered: Answered) -> CallHandle {
+        self.call(call, answered)
     }
 
     fn follow(&self, state: Arc<DesiredState>) {
@@ -243,6 +245,8 @@ impl Node for DataPlane {
         self.parts.orders.give(Order::Follow(Arc::clone(&state), done));
         // Fails when the launcher has ended because the node stops, or when the gateway does not answer: the status shows that.
         let _ = followed.recv_timeout(FOLLOW_TIME_MAX);
+        let weights = self.parts.status_table.entries().weights.clone();
+        self.parts.invocations.divide(&weights);
         self.parts.workshop.clear_up(&state);
     }
 

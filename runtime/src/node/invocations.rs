@@ -17,14 +17,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pinion_gateway::invoke::{Dispatcher, Failure, FunctionRef, Refused};
+use pinion_gateway::invoke::{Dispatcher, Failure, Refused};
 use pinion_mma::doorbell::Doorbell;
+use pinion_mma::id::TenantIndex;
+use pinion_mma::shares::{Share, Shares};
+
+use crate::reports::status_table::Callable;
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// The call was not accepted.
     Refused(Refused),
+    /// The call's tenant has all calls under way that it may have: so many, of which so many are guaranteed to it.
+    ShareUsed(Share),
     /// The call was accepted and failed.
     Failed(Failure),
 }
@@ -37,9 +43,18 @@ const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 struct Waiting {
     dispatcher: Dispatcher,
-    /// Callbacks by ticket.
-    callers: HashMap<u64, Answered>,
+    /// By ticket.
+    callers: HashMap<u64, Caller>,
     next_ticket: u64,
+    /// Tenants' shares of the calls that may be under way.
+    shares: Shares,
+}
+
+/// Who waits for the answer of a call under way.
+struct Caller {
+    /// None once the caller has given the call up.
+    answered: Option<Answered>,
+    tenant: TenantIndex,
 }
 
 /// Calls under way; see the module.
@@ -54,31 +69,61 @@ impl Invocations {
     #[must_use]
     pub fn new(dispatcher: Dispatcher) -> Self {
         let bell = dispatcher.bell().clone();
-        let waiting = Waiting { dispatcher, callers: HashMap::new(), next_ticket: 0 };
+        let shares = Shares::new(dispatcher.calls_max() as u32);
+        let waiting = Waiting { dispatcher, callers: HashMap::new(), next_ticket: 0, shares };
         Self { waiting: Mutex::new(waiting), bell, stopping: AtomicBool::new(false) }
     }
 
-    /// Calls a function without waiting. `answered` is called once and must not block. If the call is accepted, another thread calls it.
-    pub fn invoke(&self, function: FunctionRef, payload: &[u8], timeout: Duration, answered: Answered) {
+    /// Divides the calls that may be under way among the tenants with chains, by weight.
+    pub fn divide(&self, weights: &[(TenantIndex, u32)]) {
+        self.waiting().shares.divide(weights);
+    }
+
+    /// Calls a function without waiting. `answered` is called once and must not block, unless the call is cancelled. If the call is accepted,
+    /// another thread calls it. Returns the call's ticket if it was accepted.
+    pub fn invoke(&self, callable: Callable, payload: &[u8], timeout: Duration, answered: Answered) -> Option<u64> {
+        let Callable { function, tenant } = callable;
         let mut waiting = self.waiting();
         // Checked under the lock: a call that is added before `stopping` is seen is found when `run` answers the remaining callers.
         if self.stopping.load(Ordering::SeqCst) {
             drop(waiting);
-            return answered(Err(NoAnswer::Failed(Failure::Ended)));
+            answered(Err(NoAnswer::Failed(Failure::Ended)));
+            return None;
+        }
+        if !waiting.shares.has_room(tenant, 1) {
+            let share = waiting.shares.of(tenant);
+            drop(waiting);
+            answered(Err(NoAnswer::ShareUsed(share)));
+            return None;
         }
         let ticket = waiting.next_ticket;
         let timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
         match waiting.dispatcher.stage(function, ticket, timeout_ns, payload) {
             Ok(()) => {
                 waiting.next_ticket += 1;
-                waiting.callers.insert(ticket, answered);
+                waiting.shares.take(tenant, 1);
+                waiting.callers.insert(ticket, Caller { answered: Some(answered), tenant });
                 waiting.dispatcher.submit();
+                Some(ticket)
             }
             Err(refused) => {
                 drop(waiting);
                 answered(Err(NoAnswer::Refused(refused)));
+                None
             }
         }
+    }
+
+    /// Gives up a call: its caller is not answered any more, and its place is free within some milliseconds. Does nothing once it has been
+    /// answered.
+    pub fn cancel(&self, ticket: u64) {
+        let mut waiting = self.waiting();
+        let Waiting { dispatcher, callers, .. } = &mut *waiting;
+        let Some(caller) = callers.get_mut(&ticket) else { return };
+        let answered = caller.answered.take();
+        dispatcher.cancel(ticket);
+        drop(waiting);
+        drop(answered);
     }
 
     /// Runs the loop of this module's thread until [`Invocations::stop`].
@@ -87,13 +132,12 @@ impl Invocations {
         let mut answers = Vec::new();
         while !self.stopping.load(Ordering::SeqCst) {
             let mut waiting = self.waiting();
-            let Waiting { dispatcher, callers, .. } = &mut *waiting;
+            let Waiting { dispatcher, callers, shares, .. } = &mut *waiting;
             dispatcher.poll(|ticket, outcome| {
-                answers.extend(
-                    callers
-                        .remove(&ticket)
-                        .map(|caller| (caller, outcome.map(<[u8]>::to_vec).map_err(NoAnswer::Failed))),
-                );
+                let Some(Caller { answered, tenant }) = callers.remove(&ticket) else { return };
+                shares.give_back(tenant, 1);
+                let outcome = || outcome.map(<[u8]>::to_vec).map_err(NoAnswer::Failed);
+                answers.extend(answered.map(|answered| (answered, outcome())));
             });
             drop(waiting);
             if answers.is_empty() {
@@ -104,7 +148,8 @@ impl Invocations {
         }
         // The node stops, so no answer comes any more.
         let callers = std::mem::take(&mut self.waiting().callers);
-        callers.into_values().for_each(|caller| caller(Err(NoAnswer::Failed(Failure::Ended))));
+        let answered = callers.into_values().filter_map(|caller| caller.answered);
+        answered.for_each(|answered| answered(Err(NoAnswer::Failed(Failure::Ended))));
     }
 
     /// Stops the thread; calls under way fail with [`Failure::Ended`].

@@ -12,7 +12,7 @@ use pinion_control::node::{
 use pinion_gateway::drops::DropsByChain;
 use pinion_gateway::flows::ClientLabel;
 use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, TenantIndex};
 
 use crate::cores::plan::CoreId;
 use crate::fwp::instance_states::{Life, TemplateLife};
@@ -47,7 +47,7 @@ pub struct Entries {
     /// Metrics that the chains' functions count.
     metrics: Sums,
     /// The references by which the chains of the state in effect are invoked.
-    pub functions: HashMap<ChainKey, FunctionRef>,
+    pub functions: HashMap<ChainKey, Callable>,
     /// The version of the desired state in effect.
     pub followed_version: u64,
     /// What of the desired state could not be applied, a sentence each.
@@ -58,6 +58,17 @@ pub struct Entries {
     pub memory_level: Level,
     /// Tenants' shares of the node's FWPs.
     pub fwp_shares: FwpShares,
+    /// The tenants with chains, and their weights.
+    pub weights: Vec<(TenantIndex, u32)>,
+}
+
+/// By what a chain is invoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Callable {
+    /// How callers name it.
+    pub function: FunctionRef,
+    /// The tenant that its calls are charged to.
+    pub tenant: TenantIndex,
 }
 
 /// The templates of a chain. All its stages' templates are loaded and unloaded together.
@@ -461,6 +472,7 @@ impl StatusTable {
             banned: BTreeMap::new(),
             memory_level: Level::Calm,
             fwp_shares: FwpShares::default(),
+            weights: Vec::new(),
         };
         Self { entries: Mutex::new(entries), preparations: Latencies::default() }
     }

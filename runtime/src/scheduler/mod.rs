@@ -28,7 +28,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use pinion_control::model::Class;
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, TenantIndex};
 use pinion_mma::prefetch;
 
 use self::budget::{Batch, Bucket, Spending, Verdict};
@@ -41,13 +41,6 @@ const CLASSES: usize = Class::ALL.len();
 
 /// A class with runnable FWPs gets at least one part in this many of the time that higher classes get.
 pub const GUARANTEED_PART: u64 = 20;
-
-/// The most tenants that a node distinguishes.
-pub const TENANTS_MAX: usize = 4096;
-
-/// A tenant's number on this node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TenantIndex(pub u16);
 
 /// How many other tenants had the same number before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
+use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 
-use crate::scheduler::{Budget, CpuShare, Rate, TENANTS_MAX, TenantGeneration, TenantIndex};
+use crate::scheduler::{Budget, CpuShare, Rate, TenantGeneration};
 use crate::tenants::meters::{ChainMeter, ChainMeters};
 
 /// Scheduling parameters of one FWP, the same for all FWPs of its chain.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, TENANTS_MAX};
 use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use pinion_mma::upcoming::UpcomingInstances;
 
@@ -19,7 +19,7 @@ use crate::fwp::end_reason::EndReason;
 use crate::fwp::{Fwp, Turn, TurnReason};
 use crate::instruments::metrics::Rounds;
 use crate::preemption::RunSlot;
-use crate::scheduler::{After, Scheduler, TENANTS_MAX};
+use crate::scheduler::{After, Scheduler};
 use crate::tenants::meters::TurnMeters;
 use crate::worker::timers::Timers;
 use crate::worker::tuning::Rehearsals;

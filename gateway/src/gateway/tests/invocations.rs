@@ -5,6 +5,7 @@ use crate::id::FunctionRef;
 use crate::invoke::{Failure, Refused};
 use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_TOKEN_AT};
 use pinion_mma::direction::PortSet;
+use pinion_mma::id::TenantIndex;
 
 const TIMEOUT_NS: u64 = 3_600_000_000_000;
 /// Longer than a call may wait after its instance was forgotten, plus the time between checks.
@@ -154,6 +155,8 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
                 generation: ChainGeneration(0),
                 idle_timeout_ns: 1 << 40,
                 back: PortSet::EMPTY,
+                tenant: TenantIndex(0),
+                weight: 1,
             }],
         )
         .unwrap(),

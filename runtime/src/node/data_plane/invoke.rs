@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use pinion_abi::MESSAGE_PAYLOAD_BYTES_MAX;
 use pinion_control::model::{ChainName, PortName, TenantName};
-use pinion_control::node::{Answered, Call, DropCount, InvokeError, PortStatus};
+use pinion_control::node::{Answered, Call, CallHandle, DropCount, InvokeError, PortStatus};
 use pinion_gateway::invoke::{Dispatcher, Failure, FunctionRef, INVOKE_PORT, Refused};
 use pinion_gateway::observer::PortObserver;
+use pinion_mma::shares::Share;
 
 use super::DataPlane;
 use crate::ids::ChainKey;
@@ -21,7 +22,13 @@ impl DataPlane {
     /// Returns the reference by which the chain of this name is invoked, if the chain is in force.
     #[must_use]
     pub fn function(&self, tenant: &TenantName, chain: &ChainName) -> Option<FunctionRef> {
-        self.parts.status_table.entries().functions.get(&(tenant.clone(), chain.clone())).copied()
+        self.parts
+            .status_table
+            .entries()
+            .functions
+            .get(&(tenant.clone(), chain.clone()))
+            .copied()
+            .map(|callable| callable.function)
     }
 
     /// Takes one of the node's dispatchers, which reaches all functions. Returns none when all are taken; a taken one does not come back.
@@ -36,25 +43,34 @@ impl DataPlane {
     /// Returns why there is no answer.
     pub fn invoke_and_wait(&self, call: Call) -> Result<Vec<u8>, InvokeError> {
         let (answer, answered) = mpsc::sync_channel(1);
-        self.call(call, Box::new(move |outcome| _ = answer.send(outcome)));
+        let _under_way = self.call(call, Box::new(move |outcome| _ = answer.send(outcome)));
         answered.recv().unwrap_or_else(|_| Err(InvokeError::Ended("the node stops".to_owned())))
     }
 
-    pub(super) fn call(&self, call: Call, answered: Answered) {
+    pub(super) fn call(&self, call: Call, answered: Answered) -> CallHandle {
         let Call { tenant, chain, payload, timeout } = call;
         let key = (tenant, chain);
-        let Some(function) = self.function(&key.0, &key.1) else {
-            return answered(Err(unavailable(&key)));
+        let callable = self.parts.status_table.entries().functions.get(&key).copied();
+        let Some(callable) = callable else {
+            answered(Err(unavailable(&key)));
+            return CallHandle::default();
         };
         let status_table = Arc::clone(&self.parts.status_table);
         let when_answered = move |outcome: Result<Vec<u8>, NoAnswer>| {
             answered(outcome.map_err(|why| match why {
                 NoAnswer::Refused(refused @ Refused::TooLong { .. }) => InvokeError::TooLong(refused.to_string()),
                 NoAnswer::Refused(refused @ Refused::Full { .. }) => InvokeError::Exhausted(refused.to_string()),
+                NoAnswer::ShareUsed(share) => InvokeError::Exhausted(share_used(&key, share)),
                 NoAnswer::Failed(failure) => explain(failure, &key, timeout, &status_table.entries()),
             }));
         };
-        self.parts.invocations.invoke(function, &payload, timeout, Box::new(when_answered));
+        match self.parts.invocations.invoke(callable, &payload, timeout, Box::new(when_answered)) {
+            Some(ticket) => {
+                let invocations = Arc::clone(&self.parts.invocations);
+                CallHandle::new(move || invocations.cancel(ticket))
+            }
+            None => CallHandle::default(),
+        }
     }
 
     /// Returns the status of the port of messages and answers, in the form of other ports' statuses.
@@ -81,6 +97,13 @@ impl DataPlane {
             drops,
         }
     }
+}
+
+fn share_used((tenant, chain): &ChainKey, Share { used, guaranteed }: Share) -> String {
+    format!(
+        "{tenant}/{chain} was not called: {used} calls of its tenant are under way, {guaranteed} are guaranteed to it, and the others are under \
+         way or guaranteed to other tenants: wait for answers"
+    )
 }
 
 fn unavailable((tenant, chain): &ChainKey) -> InvokeError {
@@ -111,6 +134,7 @@ fn explain(failure: Failure, key: &ChainKey, timeout: Duration, entries: &Entrie
         Failure::Busy => {
             InvokeError::Exhausted(format!("{tenant}/{chain} was not called: more is under way than the node can take"))
         }
+        Failure::Cancelled => InvokeError::Ended(format!("the call of {tenant}/{chain} was given up by its caller")),
         Failure::Ended => {
             let why = because(entries.last_end(key));
             InvokeError::Ended(format!("{tenant}/{chain} ended before it answered{why}"))

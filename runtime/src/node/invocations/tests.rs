@@ -8,14 +8,14 @@ use crossbeam_channel::Sender;
 use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX};
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainGeneration, ChainIndex, InstanceId};
-use pinion_gateway::invoke::InvokePort;
+use pinion_gateway::invoke::{FunctionRef, InvokePort};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
 use pinion_gateway::rules::{ChainSettings, RuleSet};
 use pinion_mma::buffer::Frame;
 use pinion_mma::direction::PortSet;
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
 
 use super::*;
@@ -24,8 +24,13 @@ const CALLS_MAX: usize = 4;
 /// The timeout of all waits, far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A chain that exists, with an instance, and one that does not.
-const FUNCTION: FunctionRef = FunctionRef { chain: ChainIndex(0), generation: ChainGeneration(0) };
-const UNKNOWN: FunctionRef = FunctionRef { chain: ChainIndex(1), generation: ChainGeneration(0) };
+const FUNCTION: Callable = callable(0, TenantIndex(0));
+const UNKNOWN: Callable = callable(1, TenantIndex(0));
+
+const fn callable(chain: u32, tenant: TenantIndex) -> Callable {
+    Callable { function: FunctionRef { chain: ChainIndex(chain), generation: ChainGeneration(0) }, tenant }
+}
+
 /// The index of the port of calls, after the only other port.
 const CALLS_PORT: PortIndex = PortIndex(1);
 
@@ -51,16 +56,18 @@ impl House {
         let (commands, commanded) = crossbeam_channel::bounded(8);
         let (events, heard) = crossbeam_channel::bounded(64);
         let settings = ChainSettings {
-            chain: FUNCTION.chain,
-            generation: FUNCTION.generation,
+            chain: FUNCTION.function.chain,
+            generation: FUNCTION.function.generation,
             idle_timeout_ns: u64::MAX,
             back: PortSet::EMPTY,
+            tenant: TenantIndex(0),
+            weight: 1,
         };
         let rules = RuleSet::new(Vec::new(), &[settings]).unwrap();
         let entry = FwpId { index: 0, generation: 0 };
         commands.send(Command::SetRules(Arc::new(rules))).unwrap();
         commands
-            .send(Command::Ready { chain: FUNCTION.chain, instance: InstanceId(1), entrance: entry.into() })
+            .send(Command::Ready { chain: FUNCTION.function.chain, instance: InstanceId(1), entrance: entry.into() })
             .unwrap();
         let mut gateway = Gateway::new(GatewayConfig {
             ports: vec![PortSetup { port: Box::new(port), addresses: Vec::new() }],
@@ -87,7 +94,7 @@ impl House {
     }
 
     /// Calls a function. Returns the channel on which the answer arrives.
-    fn call(&self, function: FunctionRef, payload: &[u8]) -> Receiver<Outcome> {
+    fn call(&self, function: Callable, payload: &[u8]) -> Receiver<Outcome> {
         let (answer, answered) = channel();
         self.invocations.invoke(function, payload, PATIENCE, Box::new(move |outcome| answer.send(outcome).unwrap()));
         answered
@@ -163,7 +170,8 @@ fn a_refused_call_is_answered_at_once_and_affects_no_other() {
     assert_eq!(refused(too_long.try_recv().unwrap()), Some(Refused::TooLong { bytes }));
     let calls = [0; CALLS_MAX].map(|_| house.call(FUNCTION, b"x"));
     let one_more = house.call(FUNCTION, b"x");
-    assert_eq!(refused(one_more.try_recv().unwrap()), Some(Refused::Full { calls: CALLS_MAX }));
+    let share = Share { used: CALLS_MAX as u32, guaranteed: 0 };
+    assert_eq!(one_more.try_recv().unwrap(), Err(NoAnswer::ShareUsed(share)));
     house.deliver();
     (0..CALLS_MAX).for_each(|_| house.answer(0));
     assert!(calls.iter().all(|answered| outcome(answered) == Ok(b"xx".to_vec())));
@@ -180,6 +188,48 @@ fn a_call_that_fails_says_why() {
     let answered = house.call(UNKNOWN, b"x");
     house.deliver();
     assert_eq!(outcome(&answered), Err(NoAnswer::Failed(Failure::ChainUnavailable)));
+}
+
+#[test]
+fn a_tenant_with_calls_that_are_not_answered_leaves_another_its_share_of_the_calls() {
+    let mut house = House::new();
+    let other = callable(0, TenantIndex(1));
+    house.invocations.divide(&[(TenantIndex(0), 1), (other.tenant, 1)]);
+    let calls = [0; CALLS_MAX].map(|_| house.call(FUNCTION, b"x"));
+    let share = Share { used: 3, guaranteed: 1 };
+    assert_eq!(calls[CALLS_MAX - 1].try_recv().unwrap(), Err(NoAnswer::ShareUsed(share)));
+    let answered = house.call(other, b"y");
+    house.deliver();
+    house.answer(CALLS_MAX - 1);
+    assert_eq!(outcome(&answered), Ok(b"yy".to_vec()));
+    (1..CALLS_MAX).for_each(|_| house.answer(0));
+    assert!(calls[1..CALLS_MAX - 1].iter().all(|answered| outcome(answered) == Ok(b"xx".to_vec())));
+}
+
+#[test]
+fn a_call_that_its_caller_gives_up_frees_its_place_and_is_not_answered() {
+    let mut house = House::new();
+    let (answer, answered) = channel::<Outcome>();
+    let answer = move |outcome| answer.send(outcome).unwrap();
+    let ticket = house.invocations.invoke(FUNCTION, b"x", PATIENCE, Box::new(answer)).unwrap();
+    let others = [0; CALLS_MAX - 1].map(|_| house.call(FUNCTION, b"x"));
+    house.deliver();
+    house.invocations.cancel(ticket);
+    assert!(answered.recv().is_err(), "the callback is dropped");
+    let start = std::time::Instant::now();
+    let again = loop {
+        house.deliver();
+        let again = house.call(FUNCTION, b"y");
+        match again.try_recv() {
+            Ok(Err(NoAnswer::ShareUsed(_))) => assert!(start.elapsed() < PATIENCE, "the place is not given back"),
+            early => break (early, again),
+        }
+    };
+    house.deliver();
+    // A late answer to the call that was given up is nothing to the later one.
+    (0..=CALLS_MAX).for_each(|_| house.answer(0));
+    assert_eq!(outcome(&again.1), Ok(b"yy".to_vec()));
+    assert!(others.iter().all(|answered| outcome(answered) == Ok(b"xx".to_vec())));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::direction::PortSet;
 use pinion_mma::doorbell::Doorbell;
-use pinion_mma::id::FwpId;
+use pinion_mma::id::{FwpId, TenantIndex};
 use pinion_mma::link::{MmaLink, link};
 
 use super::frames::{Bytes, FRAME_BYTES, STATION};
@@ -122,6 +122,8 @@ impl NetIn {
             generation: ChainGeneration(0),
             idle_timeout_ns: 1 << 40,
             back: PortSet::EMPTY,
+            tenant: TenantIndex(0),
+            weight: 1,
         };
         let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
         net_in.command(Command::SetRules(Arc::new(RuleSet::new(vec![rule], &[chain]).expect("rules for this chain"))));

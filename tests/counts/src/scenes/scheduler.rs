@@ -1,7 +1,7 @@
 //! The scheduler's choice: who comes next, and what that FWP did.
 
-use pinion_mma::id::FwpId;
-use pinion_runtime::scheduler::{After, CpuShare, Scheduler, TENANTS_MAX, TenantIndex};
+use pinion_mma::id::{FwpId, TENANTS_MAX, TenantIndex};
+use pinion_runtime::scheduler::{After, CpuShare, Scheduler};
 use pinion_runtime::tenants::scheduling_params::SchedulingParams;
 
 use super::Scene;
