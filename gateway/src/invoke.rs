@@ -21,7 +21,7 @@ mod dispatcher;
 mod message;
 mod port;
 
-pub use self::dispatcher::{Dispatcher, Invocation, Refused};
+pub use self::dispatcher::{CallNumber, Dispatcher, Invocation, Refused};
 pub use self::port::{InvokeCounters, InvokePort};
 pub use crate::id::FunctionRef;
 

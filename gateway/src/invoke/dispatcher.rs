@@ -63,6 +63,10 @@ impl Invocation {
     }
 }
 
+/// A call under way, as its dispatcher knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallNumber(u16);
+
 /// Why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -87,8 +91,9 @@ pub struct Dispatcher {
     /// Invocations that are not under way; the last one used is the next.
     #[expect(clippy::vec_box, reason = "they go round as boxes")]
     spare: Vec<Box<Invocation>>,
-    /// By number of the invocation: the ticket of the call under way.
-    tickets: Box<[Option<u64>]>,
+    calls_max: usize,
+    /// The number of the invocation that was staged last.
+    staged_last: u16,
     cancels: Arc<Cancels>,
     has_staged: bool,
     gateway: Doorbell,
@@ -126,7 +131,8 @@ pub(super) fn line(number: u8, calls_max: usize, gateway: &Doorbell, stopwatch: 
         submitted: submitted_tx,
         answered: answered_rx,
         spare: (0..calls_max).map(|call| Invocation::of_line(number, call as u16)).collect(),
-        tickets: vec![None; calls_max].into(),
+        calls_max,
+        staged_last: 0,
         cancels: Arc::clone(&cancels),
         has_staged: false,
         gateway: gateway.clone(),
@@ -154,9 +160,8 @@ impl Dispatcher {
         if payload.len() > MESSAGE_PAYLOAD_BYTES_MAX {
             return Err(Refused::TooLong { bytes: payload.len() });
         }
-        let mut invocation = self.spare.pop().ok_or(Refused::Full { calls: self.tickets.len() })?;
-        self.tickets[invocation.number()] = Some(ticket);
-        self.cancels.is_cancelled[invocation.number()].store(false, Ordering::Relaxed);
+        let mut invocation = self.spare.pop().ok_or(Refused::Full { calls: self.calls_max })?;
+        self.staged_last = invocation.number;
         let called_ns = self.stopwatch.elapsed_ns();
         (invocation.function, invocation.ticket, invocation.called_ns) = (function, ticket, called_ns);
         invocation.deadline_ns = called_ns.saturating_add(timeout_ns);
@@ -180,22 +185,31 @@ impl Dispatcher {
     /// Returns how many.
     #[inline]
     pub fn poll(&mut self, mut take: impl FnMut(u64, Result<&[u8], Failure>)) -> usize {
-        let Self { answered, spare, tickets, .. } = self;
+        let Self { answered, spare, .. } = self;
         answered.pop_batch(usize::MAX, |invocation| {
-            tickets[invocation.number()] = None;
             take(invocation.ticket, invocation.outcome.map(|()| invocation.payload()));
             spare.push(invocation);
         })
     }
 
+    /// Returns the number by which the call that was staged last can be given up. Another call may have it once
+    /// [`Dispatcher::poll`] has taken this one's answer.
+    #[must_use]
+    pub fn staged_last(&self) -> CallNumber {
+        CallNumber(self.staged_last)
+    }
+
     /// Gives up a call that is under way. It fails with [`Failure::Cancelled`] within some milliseconds, unless it has
-    /// been answered meanwhile. Takes time in proportion to the calls that may be under way.
-    pub fn cancel(&mut self, ticket: u64) {
-        if let Some(number) = self.tickets.iter().position(|under_way| *under_way == Some(ticket)) {
-            self.cancels.is_cancelled[number].store(true, Ordering::Relaxed);
-            self.cancels.count.fetch_add(1, Ordering::Release);
-            self.gateway.ring();
-        }
+    /// been answered meanwhile. After that, [`Dispatcher::forget_cancelled`] is to be called.
+    pub fn cancel(&self, call: CallNumber) {
+        self.cancels.is_cancelled[usize::from(call.0)].store(true, Ordering::Relaxed);
+        self.cancels.count.fetch_add(1, Ordering::Release);
+        self.gateway.ring();
+    }
+
+    /// Notes that a call that was given up is over, so that a later one of its number is not given up with it.
+    pub fn forget_cancelled(&self, call: CallNumber) {
+        self.cancels.is_cancelled[usize::from(call.0)].store(false, Ordering::Relaxed);
     }
 
     /// Returns whether there are answers.
@@ -206,13 +220,13 @@ impl Dispatcher {
     /// Returns how many calls may be under way.
     #[must_use]
     pub fn calls_max(&self) -> usize {
-        self.tickets.len()
+        self.calls_max
     }
 
     /// Returns the number of calls under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.tickets.len() - self.spare.len()
+        self.calls_max - self.spare.len()
     }
 
     /// Returns the doorbell that is rung when there are answers. A thread that waits for answers may sleep on it.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pinion_gateway::invoke::{Dispatcher, Failure, Refused};
+use pinion_gateway::invoke::{CallNumber, Dispatcher, Failure, Refused};
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::TenantIndex;
 use pinion_mma::shares::{Share, Shares};
@@ -55,6 +55,7 @@ struct Caller {
     /// None once the caller has given the call up.
     answered: Option<Answered>,
     tenant: TenantIndex,
+    number: CallNumber,
 }
 
 /// Calls under way; see the module.
@@ -102,7 +103,8 @@ impl Invocations {
             Ok(()) => {
                 waiting.next_ticket += 1;
                 waiting.shares.take(tenant, 1);
-                waiting.callers.insert(ticket, Caller { answered: Some(answered), tenant });
+                let number = waiting.dispatcher.staged_last();
+                waiting.callers.insert(ticket, Caller { answered: Some(answered), tenant, number });
                 waiting.dispatcher.submit();
                 Some(ticket)
             }
@@ -121,7 +123,9 @@ impl Invocations {
         let Waiting { dispatcher, callers, .. } = &mut *waiting;
         let Some(caller) = callers.get_mut(&ticket) else { return };
         let answered = caller.answered.take();
-        dispatcher.cancel(ticket);
+        if answered.is_some() {
+            dispatcher.cancel(caller.number);
+        }
         drop(waiting);
         drop(answered);
     }
@@ -129,16 +133,19 @@ impl Invocations {
     /// Runs the loop of this module's thread until [`Invocations::stop`].
     pub fn run(&self) {
         self.bell.answer_here();
-        let mut answers = Vec::new();
+        let (mut answers, mut given_up) = (Vec::new(), Vec::new());
         while !self.stopping.load(Ordering::SeqCst) {
             let mut waiting = self.waiting();
             let Waiting { dispatcher, callers, shares, .. } = &mut *waiting;
             dispatcher.poll(|ticket, outcome| {
-                let Some(Caller { answered, tenant }) = callers.remove(&ticket) else { return };
+                let Some(Caller { answered, tenant, number }) = callers.remove(&ticket) else { return };
                 shares.give_back(tenant, 1);
-                let outcome = || outcome.map(<[u8]>::to_vec).map_err(NoAnswer::Failed);
-                answers.extend(answered.map(|answered| (answered, outcome())));
+                match answered {
+                    Some(answered) => answers.push((answered, outcome.map(<[u8]>::to_vec).map_err(NoAnswer::Failed))),
+                    None => given_up.push(number),
+                }
             });
+            given_up.drain(..).for_each(|number| dispatcher.forget_cancelled(number));
             drop(waiting);
             if answers.is_empty() {
                 let has_work = || self.waiting().dispatcher.has_answers() || self.stopping.load(Ordering::SeqCst);
