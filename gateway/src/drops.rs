@@ -39,6 +39,8 @@ pub enum DropReason {
     BadNeighborMessage,
     /// Another station claims one of this port's addresses.
     AddressConflict,
+    /// More requests of a station, or of all together, than are answered in a second.
+    NeighborRate,
     /// A fragment of a datagram whose first fragment was not seen, or not recently: its flow is unknown.
     FragmentWithoutFirst,
     /// A fragment that would overwrite the headers by which its datagram was classified.
@@ -59,7 +61,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -72,6 +74,7 @@ impl DropReason {
         Self::NotForUs,
         Self::BadNeighborMessage,
         Self::AddressConflict,
+        Self::NeighborRate,
         Self::FragmentWithoutFirst,
         Self::OverlappingFragment,
         Self::NoRule,
@@ -98,6 +101,7 @@ impl DropReason {
             Self::NotForUs => "not-for-us",
             Self::BadNeighborMessage => "bad-neighbor-message",
             Self::AddressConflict => "address-conflict",
+            Self::NeighborRate => "neighbor-rate",
             Self::FragmentWithoutFirst => "fragment-without-first",
             Self::OverlappingFragment => "overlapping-fragment",
             Self::NoRule => "no-rule",

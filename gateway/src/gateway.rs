@@ -34,7 +34,7 @@ use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::stopwatch::Stopwatch;
 use pinion_mma::tuning;
 use pinion_mma::upcoming::UpcomingInstances;
-use smoltcp::wire::EthernetAddress;
+use smoltcp::wire::{EthernetAddress, EthernetFrame};
 
 use self::buffer_return::{BufferReturn, TAKEN_AT_ONCE};
 use self::config::check;
@@ -51,6 +51,7 @@ use crate::invoke::{INVOKE_PORT, InvokePort};
 use crate::keep_alive::KeepAlives;
 use crate::messages::Command;
 use crate::neighbor::Neighbors;
+use crate::neighbor::answer_rate::AnswerRate;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
 use crate::port::{Alarm, BufferPool, Port, Promiscuous};
@@ -103,6 +104,7 @@ struct PortState {
     port: Box<dyn Port>,
     index: PortIndex,
     neighbors: Neighbors,
+    answer_rate: AnswerRate,
     promiscuous: Promiscuous,
     deferred: DeferredBurst,
     /// Frames to transmit; at most a burst.
@@ -443,8 +445,8 @@ impl Gateway {
                     other => self.take_in_unassigned(frame, read, &other, now_ns),
                 }
             }
-            Read::Arp => self.answer(port, frame, Neighbors::answer_arp),
-            Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation),
+            Read::Arp => self.answer(port, frame, Neighbors::answer_arp, now_ns),
+            Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation, now_ns),
             Read::Drop(reason) => self.bin.drop_frame(frame, *reason),
             Read::Known { .. } | Read::Flow { .. } => debug_assert!(false, "flows are assigned"),
         }
@@ -468,10 +470,14 @@ impl Gateway {
         port: usize,
         mut frame: Frame,
         write_answer: fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>,
+        now_ns: u64,
     ) {
         let state = &mut self.ports[port];
         let len = frame.len() as usize;
+        let asker = EthernetFrame::new_checked(frame.bytes()).map(|frame| frame.src_addr());
+        let is_in_rate = |rate: &mut AnswerRate| asker.is_ok_and(|asker| rate.take(asker, now_ns));
         match write_answer(&state.neighbors, frame.space_mut(), len) {
+            Ok(_) if !is_in_rate(&mut state.answer_rate) => self.bin.drop_frame(frame, DropReason::NeighborRate),
             Ok(len) => {
                 frame.set_len(len as u32);
                 self.bin.observer.port(state.index).neighbors_answered.add(1);
@@ -546,7 +552,8 @@ fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
     let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
     let promiscuous = port.promiscuous();
     let deferred = DeferredBurst::new(burst);
-    PortState { port, index, neighbors, promiscuous, deferred, tx_batch: Vec::with_capacity(burst) }
+    let answer_rate = AnswerRate::new();
+    PortState { port, index, neighbors, answer_rate, promiscuous, deferred, tx_batch: Vec::with_capacity(burst) }
 }
 
 #[cfg(test)]

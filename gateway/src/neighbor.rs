@@ -7,6 +7,8 @@
 //! tag is skipped and not repeated in the answer. Allocates nothing. Never sends requests of its own: FWPs address the
 //! frames that leave, as replies to stations that they heard from.
 
+pub(crate) mod answer_rate;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;

@@ -47,7 +47,7 @@ fn clients_of_a_tenant_at_its_memory_limit_leave_those_of_another_tenant_places_
     let flood = || {
         let mut sources = (0x0a63_0000_u32..).map(Ipv4Addr::from);
         while !stop.load(Ordering::Relaxed) {
-            strangers::ask(&bed, THEIRS, sources.by_ref().take(200));
+            strangers::ask(&bed, THEIRS, sources.by_ref().take(20));
             thread::sleep(Duration::from_millis(20));
         }
     };

@@ -22,6 +22,23 @@ fn requests_for_a_ports_addresses_are_answered_on_that_port_without_any_rule() {
 }
 
 #[test]
+fn a_station_that_floods_the_port_with_requests_costs_another_no_answer() {
+    let mut rig = Rig::new(1);
+    let flooder = [0x02, 0, 0, 0, 0, 0x66];
+    let mut answers = |station, requests: usize| {
+        let mut answer = || {
+            rig.peers[0].send(&arp_request((station, client(1)), SERVER)).unwrap();
+            rig.poll();
+            usize::from(rig.peers[0].receive().is_some())
+        };
+        (0..requests).map(|_| answer()).sum::<usize>()
+    };
+    assert_eq!([answers(flooder, 2_000), answers(CLIENT, 1)], [1024, 1]);
+    assert_eq!(rig.drops(DropReason::NeighborRate), 2_000 - 1024);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn what_mma_sends_leaves_by_its_port_in_order() {
     let mut rig = Rig::new(2);
     rig.poll();
