@@ -76,6 +76,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "sync",
             "stopwatch",
             "prefetch",
+            "shares",
             "id",
             "counters",
             "memcpy",

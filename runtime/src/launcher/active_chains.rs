@@ -158,7 +158,7 @@ impl ActiveChains {
         Some(entry)
     }
 
-    /// Returns the chain of which an instance should be prepared next (see [`super::preparation_queue`]).
+    /// Returns the chain of which an instance should be prepared next (see `preparation_queue.rs`).
     pub fn next_lacking(&mut self, now: Instant) -> Option<ChainIndex> {
         self.update_queue(now);
         self.queue.next()
