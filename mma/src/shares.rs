@@ -73,12 +73,29 @@ impl Shares {
         self.by_tenant[usize::from(tenant.0)]
     }
 
+    /// Returns how much no tenant has.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.total - self.used
+    }
+
+    /// Returns how much other tenants are guaranteed and do not have.
+    #[must_use]
+    pub fn owed_to_others(&self, tenant: TenantIndex) -> u32 {
+        self.owed - self.of(tenant).owed()
+    }
+
+    /// Returns whether no other tenant has anything.
+    #[must_use]
+    pub fn is_alone(&self, tenant: TenantIndex) -> bool {
+        self.used == self.of(tenant).used
+    }
+
     /// Returns whether the tenant may have this much more.
     #[must_use]
     pub fn has_room(&self, tenant: TenantIndex, more: u32) -> bool {
-        let free = self.total - self.used;
-        let owed_to_others = self.owed - self.of(tenant).owed();
-        self.is_guaranteed(tenant, more) && more <= free || more.saturating_add(owed_to_others) <= free
+        let free = self.free();
+        self.is_guaranteed(tenant, more) && more <= free || more.saturating_add(self.owed_to_others(tenant)) <= free
     }
 
     /// Returns whether this much more is within the tenant's guaranteed share.

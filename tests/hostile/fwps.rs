@@ -69,7 +69,7 @@ fn a_chain_that_a_client_waits_for_gets_the_place_of_a_cached_instance_that_no_c
     let bed = bed();
     bed.node.apply(many_chains(FWPS_MAX as u32, 1).text());
     until("node without a free FWP", SOON, || (count(&bed, GREEDY, "fwps") == FWPS_MAX).then_some(()));
-    let late = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("late", "echo", "cache_min = 0");
+    let late = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("late", "echo", "");
     bed.node.apply(late.ping_rule("ping", "late", "shared", THEIRS).text());
     let summary = ping(&bed.clients[0].namespace, &format!("-c 10 -i 0.2 -W 5 {THEIRS}"));
     assert!(summary.received > 0, "{summary:?}");

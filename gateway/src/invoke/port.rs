@@ -92,9 +92,10 @@ impl InvokePort {
         self.index
     }
 
-    /// Returns whether a dispatcher has submitted something.
+    /// Returns whether a dispatcher has submitted something, or given something up.
     pub(crate) fn has_work(&mut self) -> bool {
-        self.lines.iter_mut().any(|line| line.submitted.ready(1) > 0)
+        let has_cancelled = |line: &LineEnd| line.cancels.count.load(Ordering::Acquire) != line.cancels_seen;
+        self.lines.iter_mut().any(|line| line.submitted.ready(1) > 0 || has_cancelled(line))
     }
 
     /// Takes up to `max` calls. `take` is given the place of each, and must answer it, fail it, deliver it or make it
@@ -109,6 +110,10 @@ impl InvokePort {
                 left -= 1;
                 self.counters.traffic.received.frames.add(1);
                 self.counters.traffic.received.bytes.add(invocation.payload().len() as u64);
+                if self.lines[at].cancels.is_cancelled[invocation.number()].load(Ordering::Relaxed) {
+                    self.give_back(invocation, Err(Failure::Cancelled));
+                    continue;
+                }
                 match self.calls.enter(invocation) {
                     Ok(place) => take(self, place),
                     Err(invocation) => self.give_back(invocation, Err(Failure::Busy)),
@@ -201,11 +206,12 @@ impl InvokePort {
     /// Ends calls whose time is over, if it is time to check. Returns how many. Calls `over` for those that had waited
     /// for an instance.
     pub(crate) fn sweep(&mut self, now_ns: u64, mut over: impl FnMut(ChainIndex)) -> usize {
+        let mut ended = self.end_cancelled();
         if self.calls.under_way() == 0 || now_ns.saturating_sub(self.swept_ns) < SWEEP_INTERVAL_NS {
-            return 0;
+            return ended;
         }
         self.swept_ns = now_ns;
-        let (mut ended, mut from) = (self.end_cancelled(), 0);
+        let mut from = 0;
         while let Some((place, failure)) = self.calls.overdue(from, now_ns) {
             if failure == Failure::NoInstance
                 && let Some(function) = self.calls.function(place)

@@ -23,7 +23,7 @@ use wasmtime::Linker;
 use self::entry::WayBack;
 use self::entry::new_cache;
 pub(super) use self::entry::{ChainEntry, Edition, Hop};
-use super::preparation_queue::PreparationQueue;
+use super::preparation_queue::{NoRoom, PreparationQueue};
 use crate::fwp::FwpContext;
 use crate::fwp::template::{Loaded, Template};
 use crate::ids::ChainKey;
@@ -158,10 +158,15 @@ impl ActiveChains {
         Some(entry)
     }
 
-    /// Returns the chain of which an instance should be prepared next (see `preparation_queue.rs`).
-    pub fn next_lacking(&mut self, now: Instant) -> Option<ChainIndex> {
+    /// Returns the chain of which an instance should be prepared next (see `preparation_queue.rs`), of those for which there is room.
+    pub fn next_lacking(&mut self, now: Instant, has_room: impl Fn(TenantIndex, u32) -> bool) -> Option<ChainIndex> {
         self.update_queue(now);
-        self.queue.next()
+        self.queue.next(has_room)
+    }
+
+    /// Returns the chains that lack an instance and for which there is no room.
+    pub(super) fn without_room(&self, has_room: impl Fn(TenantIndex, u32) -> bool) -> Vec<NoRoom> {
+        self.queue.without_room(has_room)
     }
 
     /// Puts chains that may have changed, or whose rest is over, where they belong in the queue.
@@ -182,18 +187,6 @@ impl ActiveChains {
     pub fn charge(&mut self, index: ChainIndex, taken: Duration) {
         if let Some(chain) = self.chains.get(&index) {
             self.queue.charge(chain.owner().tenant, taken);
-        }
-    }
-
-    /// Lets chains try again that found no free FWP index, since this tenant has given one back. Tenants with `is_first` are the first of the
-    /// others to get it.
-    pub fn place_freed(&mut self, tenant: TenantIndex, is_first: impl Fn(TenantIndex) -> bool, now: Instant) {
-        // A chain that has just found no place must be in its row by now.
-        self.update_queue(now);
-        for index in self.queue.place_freed(tenant, is_first).into_iter().flatten() {
-            if let Some(chain) = self.chain_mut(index) {
-                chain.lacks_place = false;
-            }
         }
     }
 
@@ -350,7 +343,6 @@ impl ActiveChains {
             ready_max: u32::MAX,
             failures_in_a_row: 0,
             resume_at: None,
-            lacks_place: false,
         })
     }
 

@@ -49,6 +49,13 @@ impl IndexAllocator {
         self.loads.look(now, busy_ns);
     }
 
+    /// Returns whether there are indices for a chain instance of `stages` FWPs.
+    #[must_use]
+    pub fn has_room(&self, stages: usize) -> bool {
+        self.taken.iter().any(|taken| taken + stages <= self.per_worker_max)
+            && self.free.iter().any(|free| free.len() >= stages)
+    }
+
     /// Takes indices for a chain instance of `stages` FWPs on the least loaded worker and MMA; none if the node is full.
     pub fn take(&mut self, stages: usize) -> Option<(WorkerIndex, Vec<FwpId>)> {
         let worker = self.least_loaded(stages)?;

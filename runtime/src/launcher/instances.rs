@@ -1,6 +1,6 @@
 //! Chain instances, from their preparation to their end, and the order in which gateway, MMA and worker must release one.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ use rustc_hash::FxHashMap;
 use super::CommandSenders;
 use super::active_chains::{ChainEntry, Edition, Hop};
 use super::index_allocator::IndexAllocator;
+use super::preparation_queue::NoRoom;
+use super::room::{self, Cached};
 use super::steps::Steps;
 use crate::cores::command_sender::CommandSender;
 use crate::cores::plan::CoreId;
@@ -40,11 +42,9 @@ const LINGER: Duration = Duration::from_millis(20);
 /// wait for each.
 const UNREAD_MAX: usize = 4;
 
-/// How often cached instances are taken back to make room, which takes a look at all instances.
-const TAKE_BACK_INTERVAL: Duration = Duration::from_millis(5);
-
-/// For how many instances of a chain room is made at a time.
-const TAKEN_BACK_MAX: usize = 16;
+/// How long after room was made more is made: longer than an instance takes to be given back. And how long after there was nothing to take.
+const TAKEN_REST: Duration = Duration::from_millis(5);
+const NOTHING_TAKEN_REST: Duration = Duration::from_millis(50);
 
 struct Instance {
     chain: ChainIndex,
@@ -84,8 +84,6 @@ fn fate(reason: &EndReason) -> InstanceEnd {
 
 /// Why an instance was not prepared.
 pub enum PrepareError {
-    /// The node has as many FWPs as it may have (`limits.fwps_max`), or the rest is guaranteed to other tenants.
-    NoPlace,
     /// A stage would exceed its own, its chain's or its tenant's memory limit: a sentence for the chain's tenant.
     OverLimit(String),
     /// A stage failed: a sentence for the chain's tenant.
@@ -97,12 +95,8 @@ pub struct Instances {
     places: IndexAllocator,
     /// Tenants' shares of the FWP indices.
     shares: Shares,
-    /// The tenants that have given FWP indices back, once for each index.
-    freed: Vec<TenantIndex>,
-    /// Tenants for which room could not be made, as it had just been made for another chain.
-    without_room: BTreeSet<TenantIndex>,
-    /// When cached instances may be taken back again to make room.
-    next_take_back: Instant,
+    /// When room may be made again.
+    makes_room_at: Instant,
     lines: CommandSenders,
     status_table: Arc<StatusTable>,
     log: LogHub,
@@ -129,9 +123,7 @@ impl Instances {
     ) -> Self {
         Self {
             shares: Shares::new(places.count() as u32),
-            freed: Vec::new(),
-            without_room: BTreeSet::new(),
-            next_take_back: Instant::now(),
+            makes_room_at: Instant::now(),
             places,
             lines,
             status_table,
@@ -162,25 +154,16 @@ impl Instances {
         self.shares.of(tenant).guaranteed
     }
 
-    /// Returns the tenants that have given FWP indices back since the last call, once for each index, and those for which room can be made
-    /// again.
-    pub fn take_freed(&mut self, now: Instant) -> Vec<TenantIndex> {
-        if now >= self.next_take_back {
-            self.freed.extend(std::mem::take(&mut self.without_room));
-        }
-        std::mem::take(&mut self.freed)
+    /// Returns whether there is room for an instance of so many stages of this tenant.
+    #[must_use]
+    pub fn has_room(&self, tenant: TenantIndex, stages: u32) -> bool {
+        self.shares.has_room(tenant, stages) && self.places.has_room(stages as usize)
     }
 
-    /// Returns when room can be made again for tenants that asked too soon.
+    /// Returns when [`Instances::make_room`] should be called again, at the earliest.
     #[must_use]
-    pub fn makes_room_at(&self) -> Option<Instant> {
-        (!self.without_room.is_empty()).then_some(self.next_take_back)
-    }
-
-    /// Returns whether a tenant has fewer FWPs than its guaranteed share.
-    #[must_use]
-    pub fn is_below_share(&self, tenant: TenantIndex) -> bool {
-        self.shares.of(tenant).owed() > 0
+    pub fn makes_room_at(&self) -> Instant {
+        self.makes_room_at
     }
 
     /// Returns whether a role is far behind with reading its commands.
@@ -198,45 +181,24 @@ impl Instances {
         self.places.count()
     }
 
-    /// Frees FWP indices for an instance of a chain that found none.
-    ///
-    /// If a client waits, one of the instances may be ended that stay only because their functions ask for it. Cached instances are taken
-    /// back: of tenants that have more than their share, if this one has less than its own; and of its own other chains, if a client waits.
-    pub fn make_room(&mut self, chain: &ChainEntry, now: Instant) {
-        let (tenant, fwps) = (chain.owner().tenant, chain.spec.stages.len());
-        if chain.wanted {
+    /// Frees FWP indices for chains that have no room for an instance. Cached instances are taken back (`room.rs`). If a client waits, and its
+    /// tenant is below its share or shares the node with no other, one of the instances may be ended that stay only because their functions
+    /// ask for it.
+    pub(super) fn make_room(&mut self, without_room: &[NoRoom], now: Instant) {
+        if without_room.iter().any(|chains| room::may_end_kept(chains, &self.shares)) {
             self.lines.keep_alives.want_place();
         }
-        let is_guaranteed = self.shares.is_guaranteed(tenant, fwps as u32);
-        if !is_guaranteed && !chain.is_waited_for() {
-            return;
-        }
-        if now < self.next_take_back {
-            self.without_room.insert(tenant);
-            return;
-        }
-        self.next_take_back = now + TAKE_BACK_INTERVAL;
-        let shares = &self.shares;
-        let may_be_taken = |owner: TenantIndex| match owner == tenant {
-            true => chain.is_waited_for(),
-            false => is_guaranteed && shares.of(owner).excess() > 0,
-        };
-        let is_meant =
-            |instance: &Instance| instance.life == Life::Cached && !instance.reclaimed && may_be_taken(instance.tenant);
-        let mut cached: Vec<(InstanceId, TenantIndex, usize)> = (self.instances.iter())
-            .filter(|(_, instance)| is_meant(instance))
-            .map(|(id, instance)| (*id, instance.tenant, instance.fwps.len()))
-            .collect();
-        cached.sort_by_key(|(id, owner, _)| (std::cmp::Reverse(shares.of(*owner).excess()), *id));
-        let mut wanted =
-            if is_guaranteed { (shares.of(tenant).owed() as usize).min(fwps * TAKEN_BACK_MAX) } else { fwps };
-        for (id, _, fwps) in cached {
-            if wanted == 0 {
-                return;
-            }
-            wanted = wanted.saturating_sub(fwps);
-            self.reclaim_one(id);
-        }
+        let cached = self.instances.iter().filter(|(_, instance)| instance.life == Life::Cached);
+        let cached = cached.map(|(id, instance)| Cached {
+            id: *id,
+            tenant: instance.tenant,
+            chain: instance.chain,
+            fwps: instance.fwps.len() as u32,
+            is_reclaimed: instance.reclaimed,
+        });
+        let taken = room::taken_back(without_room, cached.collect(), &self.shares);
+        self.makes_room_at = now + if taken.is_empty() { NOTHING_TAKEN_REST } else { TAKEN_REST };
+        taken.into_iter().for_each(|id| self.reclaim_one(id));
     }
 
     /// Sends the rules to the gateway.
@@ -250,12 +212,10 @@ impl Instances {
     /// Returns why the instance could not be prepared. Nothing of it remains.
     pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), PrepareError> {
         let (tenant, stages) = (chain.owner().tenant, chain.spec.stages.len());
-        if !self.shares.has_room(tenant, stages as u32) {
-            return Err(PrepareError::NoPlace);
-        }
         let workers = &self.lines.workers;
         self.places.look(Instant::now(), |worker| workers[worker.0].turns.busy_ns.value());
-        let (worker, ids) = self.places.take(stages).ok_or(PrepareError::NoPlace)?;
+        let (worker, ids) =
+            self.places.take(stages).ok_or_else(|| PrepareError::Failed("there is no free FWP index".to_owned()))?;
         let made = self.make_fwps(chain, worker, &ids, steps);
         let fwps = match made {
             Ok(fwps) => fwps,
@@ -625,7 +585,6 @@ impl Instances {
         instance.fwps.retain(|&fwp| fwp != id);
         self.places.give_back(instance.worker, id);
         self.shares.give_back(instance.tenant, 1);
-        self.freed.push(instance.tenant);
         if instance.fwps.is_empty() {
             self.step(instance_id, Step::TakenApart);
             self.instances.remove(&instance_id);

@@ -18,6 +18,7 @@ mod index_allocator;
 mod instances;
 mod loads;
 mod preparation_queue;
+mod room;
 mod steps;
 
 use std::collections::{HashMap, VecDeque};
@@ -41,6 +42,7 @@ pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
 pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;
 use self::instances::PrepareError;
+use self::preparation_queue::NoRoom;
 use self::steps::Steps;
 pub(crate) use self::steps::UNCALLED_STEP;
 use crate::clock::TscInstant;
@@ -133,6 +135,8 @@ pub struct Launcher {
     /// Chains with instances of older editions that may still serve.
     draining: Vec<Draining>,
     bans: Bans,
+    /// Whether a chain had no room for an instance when room was last made.
+    lacks_room: bool,
     inbox: Arc<LauncherInbox>,
     steps: Steps,
     heard_at: TscInstant,
@@ -202,6 +206,7 @@ impl Launcher {
             following: VecDeque::new(),
             draining: Vec::new(),
             bans: Bans::default(),
+            lacks_room: false,
             inbox,
             steps,
             heard_at: TscInstant::now(),
@@ -267,14 +272,17 @@ impl Launcher {
     fn rest(&self) -> Duration {
         let now = Instant::now();
         let ends = self.draining.iter().map(|draining| draining.until).chain(self.instances.lingers_until());
-        let next = self.catalogue.next_resumption().into_iter().chain(ends).chain(self.instances.makes_room_at()).min();
+        let room = self.lacks_room.then(|| self.instances.makes_room_at());
+        let next = self.catalogue.next_resumption().into_iter().chain(ends).chain(room).min();
         next.map_or(REST_MAX, |at| at.saturating_duration_since(now).min(REST_MAX))
     }
 
     /// Applies states one after the other. Each takes effect once the chains that it changes are up.
     fn take_effect(&mut self) {
         loop {
-            let is_up = |chain: &ChainIndex| self.catalogue.chain(*chain).is_none_or(ChainEntry::is_up);
+            let has_room = |chain: &ChainEntry| self.instances.has_room(chain.owner().tenant, chain.owner().stages);
+            let is_up = |chain: &ChainEntry| chain.is_up() || !has_room(chain);
+            let is_up = |chain: &ChainIndex| self.catalogue.chain(*chain).is_none_or(is_up);
             if let Some(change) = self.change.take_if(|change| change.changed.iter().all(is_up)) {
                 self.make(change);
             }
@@ -421,7 +429,7 @@ impl Launcher {
         let guaranteed = self.catalogue.chains().map(share).collect();
         let mut status_table = self.status_table.entries();
         status_table.fwp_shares.divide(guaranteed);
-        status_table.weights = weights;
+        status_table.weights = weights.into();
     }
 
     /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.
@@ -473,10 +481,10 @@ impl Launcher {
     /// was off its core for a while must not read commands about hundreds of instances before it serves its clients.
     fn prepare_one(&mut self) -> Prepared {
         let now = Instant::now();
-        for tenant in self.instances.take_freed(now) {
-            self.catalogue.place_freed(tenant, |other| self.instances.is_below_share(other), now);
-        }
-        let Some(index) = self.catalogue.next_lacking(now) else { return Prepared::NoChainLacks };
+        let Self { catalogue, instances, .. } = self;
+        let next = catalogue.next_lacking(now, |tenant, stages| instances.has_room(tenant, stages));
+        self.make_room(now);
+        let Some(index) = next else { return Prepared::NoChainLacks };
         // Beside a worker the launcher continues in steps instead: waking up from a sleep would preempt the worker within a packet.
         if self.steps.are_apart() && self.instances.are_ahead() {
             return Prepared::TooFarAhead;
@@ -484,6 +492,26 @@ impl Launcher {
         self.prepare(index, now);
         self.catalogue.charge(index, now.elapsed());
         Prepared::One
+    }
+
+    /// Makes room for chains that have none for an instance, if it is time to.
+    fn make_room(&mut self, now: Instant) {
+        if now < self.instances.makes_room_at() {
+            return;
+        }
+        let without_room = self.catalogue.without_room(|tenant, stages| self.instances.has_room(tenant, stages));
+        self.lacks_room = !without_room.is_empty();
+        if without_room.is_empty() {
+            return;
+        }
+        let mut status_table = self.status_table.entries();
+        for NoRoom { first, waited_for, .. } in &without_room {
+            let chains = std::iter::once(first).chain(waited_for).filter_map(|index| self.catalogue.chain(*index));
+            let keys = chains.map(|chain| (chain.spec.tenant.clone(), chain.spec.name.clone()));
+            status_table.fwp_shares.refused(keys);
+        }
+        drop(status_table);
+        self.instances.make_room(&without_room, now);
     }
 
     /// Prepares an instance of this chain, or notes why that was not possible.
@@ -497,25 +525,26 @@ impl Launcher {
                 chain.prepared(now, Instant::now());
                 self.status_table.preparations().record(now.elapsed());
             }
-            Err(PrepareError::NoPlace) => {
-                chain.found_no_place();
-                self.status_table.entries().fwp_shares.refused((chain.spec.tenant.clone(), chain.spec.name.clone()));
-                self.instances.make_room(chain, now);
-            }
             Err(PrepareError::OverLimit(problem)) => {
                 // Memory comes back when an instance ends, so this is not a failure to back off from.
                 chain.rest_until(now + FULL_REST);
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
-                if self.status_table.entries().over_limit(tenant, name, &problem)
-                    && let Some(left_out) = self.instances.log().admit(tenant, &problem)
-                {
+                let mut status_table = self.status_table.entries();
+                status_table.fwp_shares.found_room(&(tenant.clone(), name.clone()));
+                let is_news = status_table.over_limit(tenant, name, &problem);
+                drop(status_table);
+                if is_news && let Some(left_out) = self.instances.log().admit(tenant, &problem) {
                     tracing::warn!(%tenant, chain = %name, left_out, "no instance could be prepared: {problem}");
                 }
             }
             Err(PrepareError::Failed(problem)) => {
                 chain.failed(Instant::now());
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
-                if let Some(not_logged) = self.status_table.entries().failed(tenant, name, problem.clone())
+                let mut status_table = self.status_table.entries();
+                status_table.fwp_shares.found_room(&(tenant.clone(), name.clone()));
+                let not_logged = status_table.failed(tenant, name, problem.clone());
+                drop(status_table);
+                if let Some(not_logged) = not_logged
                     && let Some(left_out) = self.instances.log().admit(tenant, &problem)
                 {
                     tracing::warn!(%tenant, chain = %name, not_logged, left_out, "no instance could be prepared: {problem}");

@@ -5,11 +5,12 @@
 //! preparation of its instances took, and the one that has had least is next. A tenant that lacked nothing for a while is not owed that
 //! time. So thousands of chains, or chains whose instances take long, delay other tenants by one preparation at most.
 //!
-//! A choice costs the same with ten and ten thousand chains: each chain is in one ordered set, by what it waits for.
+//! Whether there is room for an instance depends on its tenant and its number of stages, and is asked for at each choice. So no chain has to
+//! be woken when there is room again. A choice takes time logarithmic in the number of chains, and linear in the number of tenants that
+//! lack an instance and find no room.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use pinion_gateway::id::ChainIndex;
@@ -24,39 +25,49 @@ pub(super) enum Need {
     Now { wanted: bool, ready: u32 },
     /// An instance, but not before this time.
     At(Instant),
-    /// An instance, once an FWP index is free.
-    Place { wanted: bool },
 }
 
-/// A tenant and its weight.
-#[derive(Debug, Clone, Copy)]
+/// What a chain's preparation depends on besides its need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) tenant: TenantIndex,
     pub(super) weight: u32,
+    /// How many FWPs an instance has.
+    pub(super) stages: u32,
 }
 
 /// The order of a tenant's chains that need an instance now: clients wait for it or not, ready instances, index.
 type DueKey = (Reverse<bool>, u32, Reverse<ChainIndex>);
-/// The order of a tenant's chains that wait for an FWP index: clients wait for it or not, since when as a count.
-type WithoutPlaceKey = (Reverse<bool>, u64);
 
 /// Where a chain is.
 #[derive(Debug, Clone, Copy)]
 enum Position {
-    Due(TenantIndex, DueKey),
+    Due(Owner, DueKey),
     Resting(Instant),
-    WithoutPlace(TenantIndex, WithoutPlaceKey),
 }
 
-/// One tenant's chains.
+/// One tenant's chains that need an instance now.
 #[derive(Debug, Default)]
 struct OfTenant {
     weight: u32,
-    due: BTreeSet<DueKey>,
-    without_place: BTreeMap<WithoutPlaceKey, ChainIndex>,
+    by_stages: BTreeMap<u32, BTreeSet<DueKey>>,
     /// The time charged to it, divided by its weight, in nanoseconds of virtual time.
     charged: u64,
 }
+
+/// A tenant's chains of some number of stages for which there is no room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NoRoom {
+    pub(super) tenant: TenantIndex,
+    pub(super) stages: u32,
+    /// The first of them, in the order in which they are prepared.
+    pub(super) first: ChainIndex,
+    /// Those of the first [`WAITED_FOR_MAX`] that have no instance and for which clients wait.
+    pub(super) waited_for: Vec<ChainIndex>,
+}
+
+/// For how many chains of a tenant that clients wait for room is made at a time.
+const WAITED_FOR_MAX: usize = 16;
 
 /// The queue; see the module.
 #[derive(Debug, Default)]
@@ -66,25 +77,13 @@ pub(super) struct PreparationQueue {
     /// Tenants with a chain that needs an instance now, by the time charged to them.
     turns: BTreeSet<(u64, TenantIndex)>,
     resting: BTreeSet<(Instant, ChainIndex)>,
-    /// Tenants with a chain that waits for an FWP index.
-    without_place: BTreeSet<TenantIndex>,
     /// The largest time charged to a tenant when it had a turn.
     virtual_time: u64,
-    /// How many chains have begun to wait for an FWP index.
-    waits: u64,
-    /// The tenant that last got a chance at an index that another tenant gave back.
-    last_chance: Option<TenantIndex>,
 }
 
 impl PreparationQueue {
     /// Puts a chain where it belongs by its need.
     pub(super) fn put(&mut self, chain: ChainIndex, owner: Owner, need: Need) {
-        if let (Need::Place { wanted }, Some(Position::WithoutPlace(tenant, (Reverse(was_wanted), _)))) =
-            (need, self.positions.get(&chain))
-            && (*tenant, *was_wanted) == (owner.tenant, wanted)
-        {
-            return;
-        }
         self.remove(chain);
         let position = match need {
             Need::None => return,
@@ -96,19 +95,12 @@ impl PreparationQueue {
                 let key = (Reverse(wanted), ready, Reverse(chain));
                 let of_tenant = self.tenants.entry(owner.tenant).or_default();
                 of_tenant.weight = owner.weight.max(1);
-                if of_tenant.due.is_empty() {
+                if of_tenant.by_stages.is_empty() {
                     of_tenant.charged = of_tenant.charged.max(self.virtual_time);
                     self.turns.insert((of_tenant.charged, owner.tenant));
                 }
-                of_tenant.due.insert(key);
-                Position::Due(owner.tenant, key)
-            }
-            Need::Place { wanted } => {
-                self.waits += 1;
-                let key = (Reverse(wanted), self.waits);
-                self.tenants.entry(owner.tenant).or_default().without_place.insert(key, chain);
-                self.without_place.insert(owner.tenant);
-                Position::WithoutPlace(owner.tenant, key)
+                of_tenant.by_stages.entry(owner.stages).or_default().insert(key);
+                Position::Due(owner, key)
             }
         };
         self.positions.insert(chain, position);
@@ -119,18 +111,16 @@ impl PreparationQueue {
         match self.positions.remove(&chain) {
             None => {}
             Some(Position::Resting(at)) => _ = self.resting.remove(&(at, chain)),
-            Some(Position::Due(tenant, key)) => {
+            Some(Position::Due(Owner { tenant, stages, .. }, key)) => {
                 let Some(of_tenant) = self.tenants.get_mut(&tenant) else { return };
-                of_tenant.due.remove(&key);
-                if of_tenant.due.is_empty() {
-                    self.turns.remove(&(of_tenant.charged, tenant));
+                if let Some(due) = of_tenant.by_stages.get_mut(&stages) {
+                    due.remove(&key);
+                    if due.is_empty() {
+                        of_tenant.by_stages.remove(&stages);
+                    }
                 }
-            }
-            Some(Position::WithoutPlace(tenant, key)) => {
-                let Some(of_tenant) = self.tenants.get_mut(&tenant) else { return };
-                of_tenant.without_place.remove(&key);
-                if of_tenant.without_place.is_empty() {
-                    self.without_place.remove(&tenant);
+                if of_tenant.by_stages.is_empty() {
+                    self.turns.remove(&(of_tenant.charged, tenant));
                 }
             }
         }
@@ -145,11 +135,31 @@ impl PreparationQueue {
         })
     }
 
-    /// Returns the chain that is next. It stays where it is until it is put elsewhere.
-    pub(super) fn next(&self) -> Option<ChainIndex> {
-        let (_, tenant) = self.turns.first()?;
-        let (_, _, Reverse(chain)) = self.tenants.get(tenant)?.due.first()?;
-        Some(*chain)
+    /// Returns the chain that is next of those for which there is room, by their tenant and number of stages. It stays where it is until it
+    /// is put elsewhere.
+    pub(super) fn next(&self, has_room: impl Fn(TenantIndex, u32) -> bool) -> Option<ChainIndex> {
+        self.turns.iter().find_map(|(_, tenant)| {
+            let with_room =
+                self.tenants.get(tenant)?.by_stages.iter().filter(|(stages, _)| has_room(*tenant, **stages));
+            let (_, _, Reverse(chain)) = with_room.filter_map(|(_, due)| due.first()).min()?;
+            Some(*chain)
+        })
+    }
+
+    /// Returns the chains that need an instance now and for which there is no room, tenants in turn.
+    pub(super) fn without_room(&self, has_room: impl Fn(TenantIndex, u32) -> bool) -> Vec<NoRoom> {
+        let mut without_room = Vec::new();
+        for (_, tenant) in &self.turns {
+            let Some(of_tenant) = self.tenants.get(tenant) else { continue };
+            for (stages, due) in of_tenant.by_stages.iter().filter(|(stages, _)| !has_room(*tenant, **stages)) {
+                let Some((_, _, Reverse(first))) = due.first() else { continue };
+                let is_waited_for = |(Reverse(wanted), ready, _): &&DueKey| *wanted && *ready == 0;
+                let waited_for = due.iter().take(WAITED_FOR_MAX).filter(is_waited_for).map(|(_, _, chain)| chain.0);
+                let (tenant, stages, first, waited_for) = (*tenant, *stages, *first, waited_for.collect());
+                without_room.push(NoRoom { tenant, stages, first, waited_for });
+            }
+        }
+        without_room
     }
 
     /// Charges the time that a preparation took to the chain's tenant.
@@ -167,28 +177,6 @@ impl PreparationQueue {
     pub(super) fn next_rested(&self) -> Option<Instant> {
         Some(self.resting.first()?.0)
     }
-
-    /// Removes and returns the chains that may try again, since this tenant has given an FWP index back: the first of its own, and the
-    /// first of another tenant, in turn. Tenants with `is_first` come before the others.
-    pub(super) fn place_freed(
-        &mut self,
-        tenant: TenantIndex,
-        is_first: impl Fn(TenantIndex) -> bool,
-    ) -> [Option<ChainIndex>; 2] {
-        let own = self.pop_without_place(tenant);
-        let after = self.last_chance.map_or(Bound::Unbounded, Bound::Excluded);
-        let later = self.without_place.range((after, Bound::Unbounded));
-        let in_turn = later.chain(&self.without_place).copied().filter(|other| *other != tenant);
-        let other = in_turn.clone().find(|other| is_first(*other)).or_else(|| in_turn.clone().next());
-        self.last_chance = other.or(self.last_chance);
-        [own, other.and_then(|other| self.pop_without_place(other))]
-    }
-
-    fn pop_without_place(&mut self, tenant: TenantIndex) -> Option<ChainIndex> {
-        let chain = *self.tenants.get(&tenant)?.without_place.first_key_value()?.1;
-        self.remove(chain);
-        Some(chain)
-    }
 }
 
 #[cfg(test)]
@@ -199,13 +187,13 @@ mod tests {
     const NOW: Need = Need::Now { wanted: false, ready: 0 };
 
     fn owner(tenant: u16) -> Owner {
-        Owner { tenant: TenantIndex(tenant), weight: 1 }
+        Owner { tenant: TenantIndex(tenant), weight: 1, stages: 1 }
     }
 
     /// Returns the chains that get an instance one after the other, each of which takes the time that is given for its tenant.
     fn order(queue: &mut PreparationQueue, count: usize, taken: [Duration; 2], tenant_of: fn(u32) -> u16) -> Vec<u32> {
         let next = |_| {
-            let chain = queue.next().unwrap();
+            let chain = queue.next(|_, _| true).unwrap();
             let tenant = tenant_of(chain.0);
             queue.charge(TenantIndex(tenant), taken[usize::from(tenant)]);
             chain.0
@@ -261,50 +249,32 @@ mod tests {
         for chain in 0..10 {
             queue.put(ChainIndex(chain), owner(0), Need::Now { wanted: chain == 3, ready: 9 - chain });
         }
-        assert_eq!(queue.next(), Some(ChainIndex(3)));
+        assert_eq!(queue.next(|_, _| true), Some(ChainIndex(3)));
         queue.remove(ChainIndex(3));
-        assert_eq!(queue.next(), Some(ChainIndex(9)));
+        assert_eq!(queue.next(|_, _| true), Some(ChainIndex(9)));
     }
 
     #[test]
     fn a_chain_is_not_chosen_before_its_rest_is_over() {
         let (mut queue, start) = (PreparationQueue::default(), Instant::now());
         queue.put(ChainIndex(0), owner(0), Need::At(start + MS));
-        assert_eq!((queue.next(), queue.next_rested()), (None, Some(start + MS)));
+        assert_eq!((queue.next(|_, _| true), queue.next_rested()), (None, Some(start + MS)));
         assert_eq!(queue.pop_rested(start), None);
         assert_eq!(queue.pop_rested(start + MS), Some(ChainIndex(0)));
         assert_eq!((queue.next_rested(), queue.pop_rested(start + MS)), (None, None));
     }
 
     #[test]
-    fn an_index_given_back_lets_one_chain_of_its_tenant_and_one_of_the_others_try_in_turn() {
+    fn a_chain_for_which_there_is_no_room_holds_up_no_other() {
         let mut queue = PreparationQueue::default();
-        for chain in 0..9 {
-            queue.put(ChainIndex(chain), owner((chain % 3) as u16), Need::Place { wanted: chain == 6 });
+        for (chain, tenant, stages) in [(0, 0, 4), (1, 0, 1), (2, 1, 1)] {
+            queue.put(ChainIndex(chain), Owner { stages, ..owner(tenant) }, Need::Now { wanted: chain == 0, ready: 0 });
         }
-        let mut freed = || queue.place_freed(TenantIndex(0), |_| false).map(|chain| chain.map(|chain| chain.0));
-        assert_eq!(
-            [freed(), freed(), freed(), freed()],
-            [[Some(6), Some(1)], [Some(0), Some(2)], [Some(3), Some(4)], [None, Some(5)],]
-        );
-    }
-
-    #[test]
-    fn an_index_given_back_goes_to_tenants_below_their_shares_first() {
-        let mut queue = PreparationQueue::default();
-        for chain in 0..9 {
-            queue.put(ChainIndex(chain), owner((chain % 3) as u16), Need::Place { wanted: false });
-        }
-        let mut other = || queue.place_freed(TenantIndex(7), |tenant| tenant == TenantIndex(2))[1].map(|chain| chain.0);
-        assert_eq!([other(), other(), other(), other()], [Some(2), Some(5), Some(8), Some(0)]);
-    }
-
-    #[test]
-    fn a_chain_keeps_its_place_in_the_row_of_those_that_wait_for_an_index() {
-        let mut queue = PreparationQueue::default();
-        for chain in [0, 1, 0] {
-            queue.put(ChainIndex(chain), owner(0), Need::Place { wanted: false });
-        }
-        assert_eq!(queue.place_freed(TenantIndex(0), |_| false)[0], Some(ChainIndex(0)));
+        let next =
+            |room: [u32; 2]| queue.next(|tenant, stages| stages <= room[usize::from(tenant.0)]).map(|chain| chain.0);
+        assert_eq!([next([4, 1]), next([3, 1]), next([0, 1]), next([0, 0])], [Some(0), Some(1), Some(2), None]);
+        let without_room = queue.without_room(|_, stages| stages < 4);
+        let first = ChainIndex(0);
+        assert_eq!(without_room, [NoRoom { tenant: TenantIndex(0), stages: 4, first, waited_for: vec![first] }]);
     }
 }

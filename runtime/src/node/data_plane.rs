@@ -245,8 +245,6 @@ impl Node for DataPlane {
         self.parts.orders.give(Order::Follow(Arc::clone(&state), done));
         // Fails when the launcher has ended because the node stops, or when the gateway does not answer: the status shows that.
         let _ = followed.recv_timeout(FOLLOW_TIME_MAX);
-        let weights = self.parts.status_table.entries().weights.clone();
-        self.parts.invocations.divide(&weights);
         self.parts.workshop.clear_up(&state);
     }
 

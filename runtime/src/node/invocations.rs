@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pinion_gateway::invoke::{CallNumber, Dispatcher, Failure, Refused};
@@ -48,6 +48,8 @@ struct Waiting {
     next_ticket: u64,
     /// Tenants' shares of the calls that may be under way.
     shares: Shares,
+    /// What they were last divided by.
+    weights: Arc<[(TenantIndex, u32)]>,
 }
 
 /// Who waits for the answer of a call under way.
@@ -71,13 +73,17 @@ impl Invocations {
     pub fn new(dispatcher: Dispatcher) -> Self {
         let bell = dispatcher.bell().clone();
         let shares = Shares::new(dispatcher.calls_max() as u32);
-        let waiting = Waiting { dispatcher, callers: HashMap::new(), next_ticket: 0, shares };
+        let waiting = Waiting { dispatcher, callers: HashMap::new(), next_ticket: 0, shares, weights: Arc::default() };
         Self { waiting: Mutex::new(waiting), bell, stopping: AtomicBool::new(false) }
     }
 
     /// Divides the calls that may be under way among the tenants with chains, by weight.
-    pub fn divide(&self, weights: &[(TenantIndex, u32)]) {
-        self.waiting().shares.divide(weights);
+    pub fn divide(&self, weights: &Arc<[(TenantIndex, u32)]>) {
+        let mut waiting = self.waiting();
+        if !Arc::ptr_eq(&waiting.weights, weights) {
+            waiting.shares.divide(weights);
+            waiting.weights = Arc::clone(weights);
+        }
     }
 
     /// Calls a function without waiting. `answered` is called once and must not block, unless the call is cancelled. If the call is accepted,

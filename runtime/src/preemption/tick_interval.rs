@@ -57,7 +57,7 @@ impl TickInterval {
         }
         let rare = if seen == Seen::Overdue { self.rare / 2 } else { self.rare + self.rare / GROWTH_SHARE };
         self.rare = rare.clamp(RARE_MIN, RARE_MAX);
-        let often = self.often.max(cost * COST_SHARE);
+        let often = self.often.max((cost * COST_SHARE).min(RARE_MAX));
         if self.pressed_ns.is_some() { often } else { often.max(self.rare) }
     }
 }
@@ -117,5 +117,6 @@ mod tests {
             |cost: Duration| (0..3).map(|look| pace.until_next(Seen::Overdue, MS + look, cost)).last().unwrap();
         assert_eq!(pressed(Duration::from_micros(4)), Duration::from_micros(40));
         assert_eq!(pressed(Duration::from_nanos(500)), QUANTUM / 2);
+        assert_eq!(pressed(Duration::from_millis(8)), RARE_MAX, "the time of an interrupt may be charged to a look");
     }
 }

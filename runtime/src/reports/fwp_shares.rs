@@ -19,14 +19,13 @@ pub struct FwpShares {
 pub struct FwpShare {
     /// How many FWPs it is guaranteed.
     pub guaranteed: u64,
-    /// How often there was no room for an instance, since its first chain became active.
+    /// How often the launcher found no room for an instance that its chains lacked, since its first chain became active.
     pub refused: u64,
 }
 
 impl FwpShares {
     /// Sets what the tenants with chains are guaranteed, and forgets all others.
     pub fn divide(&mut self, guaranteed: BTreeMap<TenantName, u64>) {
-        self.without_room.retain(|(tenant, _)| guaranteed.contains_key(tenant));
         let mut old = std::mem::take(&mut self.by_tenant);
         let share = |(tenant, guaranteed)| {
             let refused = old.remove(&tenant).map_or(0, |share: FwpShare| share.refused);
@@ -35,12 +34,19 @@ impl FwpShares {
         self.by_tenant = guaranteed.into_iter().map(share).collect();
     }
 
-    /// Notes that there was no room for an instance of a chain.
-    pub fn refused(&mut self, chain: ChainKey) {
-        if let Some(share) = self.by_tenant.get_mut(&chain.0) {
+    /// Notes that there was no room for an instance of these chains of a tenant. Counts once for all of them.
+    pub fn refused(&mut self, chains: impl Iterator<Item = ChainKey>) {
+        let mut chains = chains.peekable();
+        let share = chains.peek().and_then(|(tenant, _)| self.by_tenant.get_mut(tenant));
+        if let Some(share) = share {
             share.refused += 1;
-            self.without_room.insert(chain);
+            self.without_room.extend(chains);
         }
+    }
+
+    /// Forgets chains that no longer exist.
+    pub fn retain(&mut self, is_there: impl Fn(&ChainKey) -> bool) {
+        self.without_room.retain(is_there);
     }
 
     /// Notes that there was room for an instance of a chain.
@@ -77,14 +83,17 @@ mod tests {
         let mut shares = FwpShares::default();
         for guaranteed in [8, 4] {
             shares.divide([(key().0, guaranteed)].into());
-            shares.refused(key());
+            shares.refused(std::iter::once(key()));
         }
         assert_eq!(shares.of(&key().0), FwpShare { guaranteed: 4, refused: 2 });
         assert!(shares.lacks_room(&key()));
         shares.found_room(&key());
         assert!(!shares.lacks_room(&key()));
+        shares.refused(std::iter::once(key()));
+        shares.retain(|_| false);
+        assert!(!shares.lacks_room(&key()));
         shares.divide(BTreeMap::new());
-        shares.refused(key());
+        shares.refused(std::iter::once(key()));
         assert_eq!((shares.of(&key().0), shares.lacks_room(&key())), (FwpShare::default(), false));
     }
 }

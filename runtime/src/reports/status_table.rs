@@ -59,7 +59,7 @@ pub struct Entries {
     /// Tenants' shares of the node's FWPs.
     pub fwp_shares: FwpShares,
     /// The tenants with chains, and their weights.
-    pub weights: Vec<(TenantIndex, u32)>,
+    pub weights: Arc<[(TenantIndex, u32)]>,
 }
 
 /// By what a chain is invoked.
@@ -253,6 +253,7 @@ impl Entries {
             self.templates.insert(key.clone(), templates.unwrap_or_else(object));
             self.chains.insert(key, health);
         }
+        self.fwp_shares.retain(|key| self.chains.contains_key(key));
         self.drops.follow(chains.clone());
         self.metrics.follow(chains);
     }
@@ -472,7 +473,7 @@ impl StatusTable {
             banned: BTreeMap::new(),
             memory_level: Level::Calm,
             fwp_shares: FwpShares::default(),
-            weights: Vec::new(),
+            weights: Arc::default(),
         };
         Self { entries: Mutex::new(entries), preparations: Latencies::default() }
     }

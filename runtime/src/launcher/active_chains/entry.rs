@@ -82,8 +82,6 @@ pub struct ChainEntry {
     pub(super) ready_max: u32,
     pub(super) failures_in_a_row: u32,
     pub(super) resume_at: Option<Instant>,
-    /// Whether there was no FWP index for an instance, and none has been given back since.
-    pub(super) lacks_place: bool,
 }
 
 impl ChainEntry {
@@ -145,20 +143,14 @@ impl ChainEntry {
         match self.next_try() {
             _ if !self.lacks_instance() => Need::None,
             Some(at) if now < at => Need::At(at),
-            _ if self.lacks_place => Need::Place { wanted: self.wanted },
             _ => Need::Now { wanted: self.wanted, ready: self.ready },
         }
     }
 
-    /// Returns the tenant that preparations are charged to.
+    /// Returns what its preparations depend on besides its need.
     pub(in crate::launcher) fn owner(&self) -> Owner {
         let CpuShare { tenant, weight, .. } = self.terms.share;
-        Owner { tenant, weight }
-    }
-
-    /// Returns whether a client waits for an instance and none is ready.
-    pub(in crate::launcher) fn is_waited_for(&self) -> bool {
-        self.wanted && self.ready == 0
+        Owner { tenant, weight, stages: self.spec.stages.len() as u32 }
     }
 
     /// Returns when a missing instance may be prepared, if not at once.
@@ -175,10 +167,10 @@ impl ChainEntry {
         self.ready < self.instances_wanted() || (self.wanted && self.ready == 0)
     }
 
-    /// Returns whether the chain may take effect: an instance is ready, or none is wanted or can be prepared for now.
+    /// Returns whether the chain may take effect: an instance is ready, or none is wanted, or the chain rests.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some() || self.lacks_place
+        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some()
     }
 
     /// Returns whether instances of this chain equal instances of `spec` made of the templates `keys`. All other settings of a chain can
@@ -228,14 +220,9 @@ impl ChainEntry {
     /// Notes that an instance was prepared, which took from `since` until `now`. All chains share the launcher, so a chain with instances
     /// that take long rests in proportion.
     pub fn prepared(&mut self, since: Instant, now: Instant) {
-        (self.failures_in_a_row, self.lacks_place) = (0, false);
+        self.failures_in_a_row = 0;
         let taken = now.duration_since(since);
         self.resume_at = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
-    }
-
-    /// Lets the chain rest until an FWP index is given back.
-    pub fn found_no_place(&mut self) {
-        self.lacks_place = true;
     }
 
     /// Lets the chain rest until `then`, or until a later time that was set before.

@@ -19,6 +19,7 @@ use crate::tenants::scheduling_params::CpuGrants;
 struct House {
     catalogue: ActiveChains,
     now: Instant,
+    has_room: bool,
     _templates: tempfile::TempDir,
 }
 
@@ -42,21 +43,16 @@ impl House {
         );
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());
-        Self { catalogue, now: Instant::now(), _templates: templates }
+        Self { catalogue, now: Instant::now(), has_room: true, _templates: templates }
     }
 
     /// Returns the chain of the next instance.
     fn next(&mut self) -> Option<u32> {
-        self.catalogue.next_lacking(self.now).map(|index| index.0)
+        self.catalogue.next_lacking(self.now, |_, _| self.has_room).map(|index| index.0)
     }
 
     fn chain(&mut self, index: u32) -> &mut ChainEntry {
         self.catalogue.chain_mut(ChainIndex(index)).unwrap()
-    }
-
-    /// Lets a chain try again that found no free FWP index.
-    fn place_freed(&mut self) {
-        self.catalogue.place_freed(TenantIndex(0), |_| false, self.now);
     }
 
     /// Prepares missing instances until none is missing. Returns their chains in order.
@@ -162,15 +158,14 @@ fn a_chain_that_takes_long_to_prepare_lets_others_go_first_for_a_while() {
 }
 
 #[test]
-fn a_chain_without_a_free_index_is_tried_again_when_one_is_given_back() {
+fn a_chain_without_room_is_next_as_soon_as_there_is_some() {
     let mut house = House::new(&[1]);
-    house.chain(0).found_no_place();
+    house.has_room = false;
     assert_eq!(house.next(), None);
-    house.place_freed();
+    let without_room = house.catalogue.without_room(|_, _| false);
+    assert_eq!(without_room.iter().map(|chains| chains.first).collect::<Vec<_>>(), [ChainIndex(0)]);
+    house.has_room = true;
     assert_eq!(house.next(), Some(0));
-    house.chain(0).found_no_place();
-    house.place_freed();
-    assert_eq!(house.next(), Some(0), "the index was given back right after it had found none");
 }
 
 #[test]
@@ -201,7 +196,8 @@ fn after_a_change_new_chains_get_instances_and_removed_chains_get_none() {
 
 /// Returns the next chain, found by checking all of them.
 fn next_of_all(house: &House) -> Option<u32> {
-    let wants = |(_, chain): &(ChainIndex, &ChainEntry)| matches!(chain.need(house.now), Need::Now { .. });
+    let wants =
+        |(_, chain): &(ChainIndex, &ChainEntry)| house.has_room && matches!(chain.need(house.now), Need::Now { .. });
     let next = house.catalogue.chains().filter(wants).max_by_key(|(_, chain)| (chain.wanted, Reverse(chain.ready)));
     next.map(|(index, _)| index.0)
 }
@@ -220,8 +216,8 @@ fn after_any_events_the_next_chain_is_the_one_that_a_check_of_all_chains_finds()
                 3 => house.chain(index).wanted = true,
                 4 => house.chain(index).client_came(now),
                 5 => house.chain(index).failed(now),
-                6 => house.chain(index).found_no_place(),
-                7 => house.place_freed(),
+                6 => house.has_room = false,
+                7 => house.has_room = true,
                 8 => {
                     house.catalogue.review(now);
                 }

@@ -50,7 +50,10 @@ impl DataPlane {
     pub(super) fn call(&self, call: Call, answered: Answered) -> CallHandle {
         let Call { tenant, chain, payload, timeout } = call;
         let key = (tenant, chain);
-        let callable = self.parts.status_table.entries().functions.get(&key).copied();
+        let entries = self.parts.status_table.entries();
+        let (callable, weights) = (entries.functions.get(&key).copied(), Arc::clone(&entries.weights));
+        drop(entries);
+        self.parts.invocations.divide(&weights);
         let Some(callable) = callable else {
             answered(Err(unavailable(&key)));
             return CallHandle::default();

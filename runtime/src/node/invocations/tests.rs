@@ -1,6 +1,5 @@
 //! Callers on one side, and on the other a gateway that the test polls. The test acts as launcher and as functions.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
@@ -194,7 +193,7 @@ fn a_call_that_fails_says_why() {
 fn a_tenant_with_calls_that_are_not_answered_leaves_another_its_share_of_the_calls() {
     let mut house = House::new();
     let other = callable(0, TenantIndex(1));
-    house.invocations.divide(&[(TenantIndex(0), 1), (other.tenant, 1)]);
+    house.invocations.divide(&[(TenantIndex(0), 1), (other.tenant, 1)].into());
     let calls = [0; CALLS_MAX].map(|_| house.call(FUNCTION, b"x"));
     let share = Share { used: 3, guaranteed: 1 };
     assert_eq!(calls[CALLS_MAX - 1].try_recv().unwrap(), Err(NoAnswer::ShareUsed(share)));

@@ -1,0 +1,194 @@
+//! Which cached instances are taken back so that chains without room for an instance find some.
+//!
+//! * A tenant below its share gets FWPs of tenants above theirs, and never more of one than that has above its share.
+//! * A chain that clients wait for, and that has no instance, gets FWPs of its own tenant's other chains; unless the tenant would still have
+//!   no room, as all that is free is guaranteed to others.
+//!
+//! The instances that were cached first go first. What is on its way back already counts.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use pinion_gateway::id::{ChainIndex, InstanceId};
+use pinion_mma::id::TenantIndex;
+use pinion_mma::shares::Shares;
+
+use super::preparation_queue::NoRoom;
+
+/// For how many instances of a tenant room is made at a time.
+const INSTANCES_MAX: u32 = 16;
+
+/// A cached instance.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cached {
+    pub(super) id: InstanceId,
+    pub(super) tenant: TenantIndex,
+    pub(super) chain: ChainIndex,
+    pub(super) fwps: u32,
+    /// The gateway was asked to give it back.
+    pub(super) is_reclaimed: bool,
+}
+
+/// Returns whether an instance that stays only because its function asks for it may be ended for these chains. A tenant above its share ends
+/// none that may be another's.
+pub(super) fn may_end_kept(chains: &NoRoom, shares: &Shares) -> bool {
+    !chains.waited_for.is_empty() && (shares.of(chains.tenant).owed() > 0 || shares.is_alone(chains.tenant))
+}
+
+/// See the module.
+struct Plan<'a> {
+    shares: &'a Shares,
+    /// Those that can still be taken back, in the order in which they go.
+    cached: Vec<Cached>,
+    /// FWPs on their way back, by tenant.
+    coming: HashMap<TenantIndex, u32>,
+    /// How many FWPs of each tenant may still be taken for others.
+    spare: HashMap<TenantIndex, u32>,
+    taken: Vec<InstanceId>,
+}
+
+/// Returns the instances to take back for these chains. `cached` are all cached instances.
+pub(super) fn taken_back(without_room: &[NoRoom], cached: Vec<Cached>, shares: &Shares) -> Vec<InstanceId> {
+    let (mut coming, mut spare) = (HashMap::new(), HashMap::new());
+    for instance in cached.iter().filter(|instance| instance.is_reclaimed) {
+        *coming.entry(instance.tenant).or_default() += instance.fwps;
+    }
+    for instance in &cached {
+        let coming = coming.get(&instance.tenant).copied().unwrap_or(0);
+        spare.insert(instance.tenant, shares.of(instance.tenant).excess().saturating_sub(coming));
+    }
+    let mut cached: Vec<Cached> = cached.into_iter().filter(|instance| !instance.is_reclaimed).collect();
+    cached.sort_by_key(|instance| (Reverse(shares.of(instance.tenant).excess()), instance.id));
+    let mut plan = Plan { shares, cached, coming, spare, taken: Vec::new() };
+    for chains in without_room {
+        plan.take_of_others(chains);
+        plan.take_of_its_own(chains);
+    }
+    plan.taken
+}
+
+impl Plan<'_> {
+    /// Takes instances of tenants above their shares if this one is below its own.
+    fn take_of_others(&mut self, chains: &NoRoom) {
+        let missing = self.shares.of(chains.tenant).owed();
+        let mut wanted = missing.min(chains.stages * INSTANCES_MAX);
+        for coming in self.coming.values_mut() {
+            let used = wanted.min(*coming);
+            (*coming, wanted) = (*coming - used, wanted - used);
+        }
+        let Self { cached, spare, taken, .. } = self;
+        cached.retain(|instance| {
+            let spare = spare.entry(instance.tenant).or_default();
+            let is_taken = wanted > 0 && *spare > 0 && instance.tenant != chains.tenant;
+            if is_taken {
+                (*spare, wanted) = (spare.saturating_sub(instance.fwps), wanted.saturating_sub(instance.fwps));
+                taken.push(instance.id);
+            }
+            !is_taken
+        });
+    }
+
+    /// Takes instances of the tenant's other chains for those that clients wait for.
+    fn take_of_its_own(&mut self, chains: &NoRoom) {
+        let (tenant, share) = (chains.tenant, self.shares.of(chains.tenant));
+        let has_room_then = share.excess() == 0 || self.shares.owed_to_others(tenant) <= self.shares.free();
+        if !has_room_then {
+            return;
+        }
+        let mut wanted = chains.stages * chains.waited_for.len() as u32;
+        let coming = self.coming.entry(tenant).or_default();
+        let used = wanted.min(*coming);
+        (*coming, wanted) = (*coming - used, wanted - used);
+        let Self { cached, taken, .. } = self;
+        cached.retain(|instance| {
+            let is_taken = wanted > 0 && instance.tenant == tenant && !chains.waited_for.contains(&instance.chain);
+            if is_taken {
+                wanted = wanted.saturating_sub(instance.fwps);
+                taken.push(instance.id);
+            }
+            !is_taken
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: TenantIndex = TenantIndex(0);
+    const B: TenantIndex = TenantIndex(1);
+    const C: TenantIndex = TenantIndex(2);
+
+    /// Cached instances of these tenants, each of one FWP and of a chain of its own, the oldest first.
+    fn cached(tenants: &[(TenantIndex, u32)]) -> Vec<Cached> {
+        let of_tenant = |(tenant, count): &(TenantIndex, u32)| vec![*tenant; *count as usize];
+        let all = tenants.iter().flat_map(of_tenant).enumerate();
+        let instance = |(at, tenant)| {
+            let (id, chain) = (InstanceId(at as u64), ChainIndex(100 + at as u32));
+            Cached { id, tenant, chain, fwps: 1, is_reclaimed: false }
+        };
+        all.map(instance).collect()
+    }
+
+    fn shares(total: u32, used: &[(TenantIndex, u32)], tenants: &[TenantIndex]) -> Shares {
+        let mut shares = Shares::new(total);
+        shares.divide(&tenants.iter().map(|tenant| (*tenant, 1)).collect::<Vec<_>>());
+        used.iter().for_each(|(tenant, fwps)| shares.take(*tenant, *fwps));
+        shares
+    }
+
+    fn no_room(tenant: TenantIndex, waited_for: &[u32]) -> NoRoom {
+        let waited_for = waited_for.iter().map(|chain| ChainIndex(*chain)).collect();
+        NoRoom { tenant, stages: 1, first: ChainIndex(0), waited_for }
+    }
+
+    fn ids(taken: &[InstanceId]) -> Vec<u64> {
+        taken.iter().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn a_tenant_below_its_share_gets_what_another_has_above_its_own_the_oldest_first() {
+        let shares = shares(40, &[(A, 40)], &[A, B]);
+        let taken = taken_back(&[no_room(B, &[])], cached(&[(A, 40)]), &shares);
+        assert_eq!(ids(&taken), (0..10).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn no_tenant_is_taken_more_than_it_has_above_its_share() {
+        // Each is guaranteed 10. B's 12 are cached; A's are with clients.
+        let shares = shares(60, &[(A, 48), (B, 12)], &[A, B, C]);
+        assert_eq!(taken_back(&[no_room(C, &[])], cached(&[(B, 12)]), &shares).len(), 2);
+    }
+
+    #[test]
+    fn what_is_on_its_way_back_is_not_taken_again() {
+        let shares = shares(40, &[(A, 40)], &[A, B]);
+        let mut cached = cached(&[(A, 40)]);
+        cached.iter_mut().take(7).for_each(|instance| instance.is_reclaimed = true);
+        assert_eq!(ids(&taken_back(&[no_room(B, &[])], cached, &shares)), [7, 8, 9]);
+    }
+
+    #[test]
+    fn chains_that_clients_wait_for_get_instances_of_their_tenants_other_chains() {
+        let shares = shares(10, &[(A, 10)], &[A]);
+        assert_eq!(ids(&taken_back(&[no_room(A, &[1, 2, 3])], cached(&[(A, 10)]), &shares)), [0, 1, 2]);
+        assert!(taken_back(&[no_room(A, &[])], cached(&[(A, 10)]), &shares).is_empty(), "no client waits");
+    }
+
+    #[test]
+    fn only_for_waiting_clients_of_a_tenant_below_its_share_or_alone_is_an_instance_ended_that_wants_to_stay() {
+        let shares_of = |used: &[(TenantIndex, u32)]| shares(40, used, &[A, B]);
+        let may = |waited_for: &[u32], used| may_end_kept(&no_room(A, waited_for), &shares_of(used));
+        assert!(may(&[1], &[(A, 9), (B, 31)]));
+        assert!(may(&[1], &[(A, 40)]));
+        assert!(!may(&[1], &[(A, 30), (B, 10)]));
+        assert!(!may(&[], &[(A, 9), (B, 31)]));
+    }
+
+    #[test]
+    fn a_tenant_loses_no_cached_instance_for_a_client_that_finds_no_room_even_then() {
+        // B has just come, and is owed more than is free.
+        let shares = shares(40, &[(A, 36)], &[A, B]);
+        assert!(taken_back(&[no_room(A, &[1])], cached(&[(A, 36)]), &shares).is_empty());
+    }
+}
