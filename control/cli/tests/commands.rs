@@ -259,8 +259,8 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(status.contains("Copied:              4096 bytes\nDropped, FWP ended:  1\n"), "{status}");
     let meters = "TENANT   CHAIN   READY   ACTIVE   MEMORY   LIMIT   FAILURES   LAST FAILURE\n\
                   demo     echo    4       1        4.2MiB   -       0          -\n\n\
-                  TENANT   MEMORY   LIMIT\n\
-                  demo     4.2MiB   8.0MiB\n\n\
+                  TENANT   MEMORY   LIMIT    FWPS   GUARANTEED   REFUSED\n\
+                  demo     4.2MiB   8.0MiB   1      2048         3\n\n\
                   TENANT   CHAIN   CPU     ACTIVATIONS   PREEMPTIONS   WAIT P50   WAIT P99   COPIED   DROPPED\n\
                   demo     -       6.0ms   0             6             0ns        0ns        7B       8\n\
                   demo     echo    5.4ms   5             0             1.1us      44.0us     0B       7\n";

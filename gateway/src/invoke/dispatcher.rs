@@ -94,7 +94,7 @@ pub struct Dispatcher {
     calls_max: usize,
     /// The number of the invocation that was staged last.
     staged_last: u16,
-    cancels: Arc<Cancels>,
+    cancels: Cancels,
     has_staged: bool,
     gateway: Doorbell,
     bell: Doorbell,
@@ -108,39 +108,51 @@ pub(super) struct LineEnd {
     /// Wakes the dispatcher's thread.
     pub(super) bell: Doorbell,
     pub(super) has_staged: bool,
-    pub(super) cancels: Arc<Cancels>,
-    /// How many cancellations had been made at the last look.
-    pub(super) cancels_seen: u64,
+    pub(super) cancels: Cancels,
 }
 
 /// Which calls of a line their callers have given up.
+#[derive(Clone)]
 pub(super) struct Cancels {
-    /// How many there have been.
-    pub(super) count: AtomicU64,
+    /// How many calls of all lines have been given up: one word for the port to look at.
+    count: Arc<AtomicU64>,
     /// By number of the invocation.
-    pub(super) is_cancelled: Box<[AtomicBool]>,
+    is_cancelled: Arc<[AtomicBool]>,
+}
+
+impl Cancels {
+    #[inline]
+    pub(super) fn has(&self, number: usize) -> bool {
+        self.is_cancelled[number].load(Ordering::Relaxed)
+    }
 }
 
 /// Makes a line for `calls_max` calls at a time.
-pub(super) fn line(number: u8, calls_max: usize, gateway: &Doorbell, stopwatch: &Stopwatch) -> (Dispatcher, LineEnd) {
+pub(super) fn line(
+    number: u8,
+    calls_max: usize,
+    gateway: &Doorbell,
+    stopwatch: &Stopwatch,
+    cancelled: &Arc<AtomicU64>,
+) -> (Dispatcher, LineEnd) {
     let ((submitted_tx, submitted_rx), (answered_tx, answered_rx)) = (spsc::ring(calls_max), spsc::ring(calls_max));
     let bell = Doorbell::default();
     let is_cancelled = (0..calls_max).map(|_| AtomicBool::new(false)).collect();
-    let cancels = Arc::new(Cancels { count: AtomicU64::new(0), is_cancelled });
+    let cancels = Cancels { count: Arc::clone(cancelled), is_cancelled };
     let dispatcher = Dispatcher {
         submitted: submitted_tx,
         answered: answered_rx,
         spare: (0..calls_max).map(|call| Invocation::of_line(number, call as u16)).collect(),
         calls_max,
         staged_last: 0,
-        cancels: Arc::clone(&cancels),
+        cancels: cancels.clone(),
         has_staged: false,
         gateway: gateway.clone(),
         bell: bell.clone(),
         stopwatch: stopwatch.clone(),
     };
     let (submitted, answered) = (submitted_rx, answered_tx);
-    (dispatcher, LineEnd { submitted, answered, bell, has_staged: false, cancels, cancels_seen: 0 })
+    (dispatcher, LineEnd { submitted, answered, bell, has_staged: false, cancels })
 }
 
 impl Dispatcher {

@@ -1,7 +1,7 @@
 //! The gateway's end of all lines to dispatchers. See [`super`].
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::counters::Counter;
@@ -43,6 +43,9 @@ pub struct InvokePort {
     index: PortIndex,
     stopwatch: Stopwatch,
     swept_ns: u64,
+    /// How many calls have been given up by their callers, and how many had been at the last look.
+    cancelled: Arc<AtomicU64>,
+    cancelled_seen: u64,
     counters: Arc<InvokeCounters>,
 }
 
@@ -54,9 +57,9 @@ impl InvokePort {
     /// If a line has no room for a call.
     #[must_use]
     pub fn new(lines: u8, calls_per_line: usize, gateway: &Doorbell) -> (Self, Vec<Dispatcher>) {
-        let stopwatch = Stopwatch::start();
+        let (stopwatch, cancelled) = (Stopwatch::start(), Arc::default());
         let (dispatchers, ends): (Vec<_>, Vec<_>) =
-            (0..lines).map(|number| line(number, calls_per_line, gateway, &stopwatch)).unzip();
+            (0..lines).map(|number| line(number, calls_per_line, gateway, &stopwatch, &cancelled)).unzip();
         let port = Self {
             lines: ends.into(),
             first_line: 0,
@@ -64,6 +67,8 @@ impl InvokePort {
             index: PortIndex(u16::MAX),
             stopwatch,
             swept_ns: 0,
+            cancelled,
+            cancelled_seen: 0,
             counters: Arc::default(),
         };
         (port, dispatchers)
@@ -94,8 +99,7 @@ impl InvokePort {
 
     /// Returns whether a dispatcher has submitted something, or given something up.
     pub(crate) fn has_work(&mut self) -> bool {
-        let has_cancelled = |line: &LineEnd| line.cancels.count.load(Ordering::Acquire) != line.cancels_seen;
-        self.lines.iter_mut().any(|line| line.submitted.ready(1) > 0 || has_cancelled(line))
+        self.has_cancelled() || self.lines.iter_mut().any(|line| line.submitted.ready(1) > 0)
     }
 
     /// Takes up to `max` calls. `take` is given the place of each, and must answer it, fail it, deliver it or make it
@@ -110,7 +114,7 @@ impl InvokePort {
                 left -= 1;
                 self.counters.traffic.received.frames.add(1);
                 self.counters.traffic.received.bytes.add(invocation.payload().len() as u64);
-                if self.lines[at].cancels.is_cancelled[invocation.number()].load(Ordering::Relaxed) {
+                if self.lines[at].cancels.has(invocation.number()) {
                     self.give_back(invocation, Err(Failure::Cancelled));
                     continue;
                 }
@@ -206,7 +210,7 @@ impl InvokePort {
     /// Ends calls whose time is over, if it is time to check. Returns how many. Calls `over` for those that had waited
     /// for an instance.
     pub(crate) fn sweep(&mut self, now_ns: u64, mut over: impl FnMut(ChainIndex)) -> usize {
-        let mut ended = self.end_cancelled();
+        let mut ended = if self.has_cancelled() { self.end_cancelled() } else { 0 };
         if self.calls.under_way() == 0 || now_ns.saturating_sub(self.swept_ns) < SWEEP_INTERVAL_NS {
             return ended;
         }
@@ -224,24 +228,21 @@ impl InvokePort {
         ended
     }
 
+    #[inline]
+    fn has_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire) != self.cancelled_seen
+    }
+
     /// Ends calls that their callers have given up. Returns how many.
+    #[cold]
     fn end_cancelled(&mut self) -> usize {
+        self.cancelled_seen = self.cancelled.load(Ordering::Acquire);
         let mut ended = 0;
-        for at in 0..self.lines.len() {
-            let line = &mut self.lines[at];
-            let count = line.cancels.count.load(Ordering::Acquire);
-            if std::mem::replace(&mut line.cancels_seen, count) == count {
-                continue;
-            }
-            let cancels = Arc::clone(&line.cancels);
-            for place in 0..self.calls.places() as u32 {
-                let Some(invocation) = self.calls.invocation(place).filter(|invocation| invocation.line() == at) else {
-                    continue;
-                };
-                if cancels.is_cancelled[invocation.number()].load(Ordering::Relaxed) {
-                    self.fail(place, Failure::Cancelled);
-                    ended += 1;
-                }
+        for place in 0..self.calls.places() as u32 {
+            let Some(invocation) = self.calls.invocation(place) else { continue };
+            if self.lines[invocation.line()].cancels.has(invocation.number()) {
+                self.fail(place, Failure::Cancelled);
+                ended += 1;
             }
         }
         ended
