@@ -61,8 +61,12 @@ const POLLED_STILL: Duration = Duration::from_millis(10);
 /// has delayed the thread itself.
 const POLLED_LATELY: Duration = Duration::from_micros(50);
 
-/// For how long a thread that polls is needed after a guest was last overdue.
+/// For how long a thread that polls is needed after guests had to be interrupted in quick succession.
 const NEEDED: Duration = Duration::from_millis(10);
+/// Two turns that are overdue within this time, or within some quanta, are in quick succession. A worker that lost its core to another
+/// process is overdue once for each slice of that process, which is longer; a thread that polled then would only wait for its core, too.
+const IN_SUCCESSION: Duration = Duration::from_micros(500);
+const IN_SUCCESSION_QUANTA: u32 = 4;
 
 /// A polling thread checks the slots this many times per quantum, and at least once per `LOOK_NS_MAX`.
 const LOOKS_PER_QUANTUM: u64 = 4;
@@ -104,6 +108,8 @@ pub enum TickUrgency {
 /// What a watching thread checks.
 struct Slot {
     running: Arc<Running>,
+    /// When the turn was begun that was last found overdue.
+    overdue_since_ns: AtomicU64,
     engine: Engine,
     haste: TickUrgency,
 }
@@ -192,7 +198,9 @@ impl Clock {
     /// Adds a thread that runs guests of `engine`; `haste` says what waits while they run.
     pub fn slot(&mut self, engine: &Engine, haste: TickUrgency) -> RunSlot {
         let running = Arc::new(Running::default());
-        self.slots.push(Slot { running: Arc::clone(&running), engine: engine.clone(), haste });
+        let slot =
+            Slot { running: Arc::clone(&running), overdue_since_ns: AtomicU64::new(0), engine: engine.clone(), haste };
+        self.slots.push(slot);
         let quantum_ns = self.quantum.as_nanos() as u64;
         RunSlot { running, ticker: self.ticker.clone(), stopwatch: self.stopwatch.clone(), quantum_ns }
     }
@@ -207,8 +215,9 @@ impl Clock {
     #[must_use]
     pub fn wind_up(self) -> Arc<Watch> {
         let Self { quantum, stopwatch, ticker, slots } = self;
-        let (polled, overdue_ns, relief) = (Arc::default(), AtomicU64::default(), Doorbell::default());
-        Arc::new(Watch { quantum, stopwatch, ticker, slots, polled, overdue_ns, relief })
+        let [overdue_ns, pressed_ns] = [const { AtomicU64::new(0) }; 2];
+        let (polled, relief) = (Arc::default(), Doorbell::default());
+        Arc::new(Watch { quantum, stopwatch, ticker, slots, polled, overdue_ns, pressed_ns, relief })
     }
 }
 
@@ -219,8 +228,9 @@ pub struct Watch {
     ticker: Doorbell,
     slots: Vec<Slot>,
     polled: Arc<Polled>,
-    /// When a look last found a guest overdue; zero if none has.
+    /// When a look last found another turn overdue, and when it last found one in quick succession to another; zero if none has.
     overdue_ns: AtomicU64,
+    pressed_ns: AtomicU64,
     /// Wakes the ticker while it leaves the slots to threads that poll.
     relief: Doorbell,
 }
@@ -261,8 +271,8 @@ impl Watch {
     }
 
     fn is_needed_at(&self, now_ns: u64) -> bool {
-        let overdue_ns = self.overdue_ns.load(Ordering::Relaxed);
-        overdue_ns != 0 && now_ns.saturating_sub(overdue_ns) < NEEDED.as_nanos() as u64
+        let pressed_ns = self.pressed_ns.load(Ordering::Relaxed);
+        pressed_ns != 0 && now_ns.saturating_sub(pressed_ns) < NEEDED.as_nanos() as u64
     }
 
     /// Notes that such a thread is about to sleep; to be called by it before.
@@ -338,18 +348,29 @@ impl Watch {
     /// Advances the epochs that are due.
     fn tick(&self, now_ns: u64) -> Seen {
         let mut seen = Seen::None;
-        for Slot { running, engine, haste } in &self.slots {
+        for Slot { running, overdue_since_ns, engine, haste } in &self.slots {
             let Some(since_ns) = running.since_ns() else { continue };
             let is_overdue = now_ns.saturating_sub(since_ns) >= self.quantum_ns();
             if is_overdue {
                 engine.increment_epoch();
             }
             seen = seen.max(if is_overdue && *haste == TickUrgency::Others { Seen::Overdue } else { Seen::Guests });
-        }
-        if seen == Seen::Overdue {
-            self.overdue_ns.store(now_ns, Ordering::Relaxed);
+            if is_overdue && *haste == TickUrgency::Others && overdue_since_ns.load(Ordering::Relaxed) != since_ns {
+                overdue_since_ns.store(since_ns, Ordering::Relaxed);
+                self.note_overdue(now_ns);
+            }
         }
         seen
+    }
+
+    /// Notes that another turn is overdue.
+    fn note_overdue(&self, now_ns: u64) {
+        let before_ns = self.overdue_ns.load(Ordering::Relaxed);
+        self.overdue_ns.store(now_ns, Ordering::Relaxed);
+        let in_succession = IN_SUCCESSION.max(self.quantum * IN_SUCCESSION_QUANTA);
+        if before_ns != 0 && now_ns.saturating_sub(before_ns) < in_succession.as_nanos() as u64 {
+            self.pressed_ns.store(now_ns, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether a polling thread checks the slots.
@@ -457,14 +478,23 @@ mod tests {
         let slots =
             [clock.slot(&Engine::default(), TickUrgency::Others), clock.slot(&Engine::default(), TickUrgency::None)];
         let watch = clock.wind_up();
-        let overdue_ns = slots[1].begin() + 21_000;
-        watch.tick(overdue_ns);
-        assert!(!watch.is_needed_at(overdue_ns), "no guest waits for the core of the one that is overdue");
-        let overdue_ns = slots[0].begin() + 21_000;
-        watch.tick(overdue_ns);
-        let needed_ns = NEEDED.as_nanos() as u64;
-        assert!(watch.is_needed_at(overdue_ns + needed_ns - 1));
-        assert!(!watch.is_needed_at(overdue_ns + needed_ns));
+        // A turn that begins at this time, and is found overdue.
+        let overdue = |slot: usize, begun_ns: u64| {
+            slots[slot].running.begin(begun_ns);
+            watch.tick(begun_ns + 21_000);
+            watch.tick(begun_ns + 26_000);
+            begun_ns + 26_000
+        };
+        let ms = 1_000_000;
+        assert!(!watch.is_needed_at(overdue(1, ms)), "no guest waits for the core of the one that is overdue");
+        slots[1].end();
+        for begun_ms in [2, 4, 6] {
+            assert!(!watch.is_needed_at(overdue(0, begun_ms * ms)), "its worker may have lost its core for a slice");
+        }
+        overdue(0, 8 * ms);
+        let overdue_ns = overdue(0, 8 * ms + 30_000);
+        assert!(watch.is_needed_at(overdue_ns));
+        assert!(!watch.is_needed_at(overdue_ns + NEEDED.as_nanos() as u64));
     }
 
     #[test]
