@@ -107,8 +107,8 @@ pub struct Call {
     pub timeout: Duration,
 }
 
-/// A call under way. Dropping it gives the call up, so that it takes no place any more; that does nothing once the call
-/// has been answered.
+/// A call under way. Dropping it gives the call up, so that it takes no place any more. After the answer that does
+/// nothing.
 #[derive(Default)]
 #[must_use = "the call is given up when this is dropped"]
 pub struct CallHandle(Option<Box<dyn FnOnce() + Send>>);
@@ -544,7 +544,8 @@ pub struct TenantStatus {
     pub fwps: u64,
     /// How many FWPs it is guaranteed.
     pub fwps_guaranteed: u64,
-    /// How often there was no room for an instance: all other FWPs of the node were taken, or guaranteed to other tenants.
+    /// How often the launcher found no room for an instance: all other FWPs of the node were taken, or guaranteed to other
+    /// tenants.
     pub fwps_refused: u64,
     /// The resources that its active chains have used.
     pub meter: MeterStatus,

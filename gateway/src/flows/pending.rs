@@ -1,8 +1,8 @@
 //! Frames that wait for a chain instance: the first frames of clients for which none was ready.
 //!
 //! Frames with the same key wait in one queue, so that a flow keeps its order. Keys of the same chain are served in the
-//! order of their first frames. Tenants share the places for frames ([`Shares`]). How long a key waits, counted from its first frame, is the caller's choice
-//! ([`Pending::expire`]). Owned by the gateway's thread; allocates nothing after it was made.
+//! order of their first frames. Tenants share the places for frames ([`Shares`]). How long a key waits, counted from
+//! its first frame, is the caller's choice ([`Pending::expire`]). Owned by the gateway's thread; allocates nothing after it was made.
 
 use std::hash::{BuildHasher, RandomState};
 

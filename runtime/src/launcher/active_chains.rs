@@ -213,13 +213,8 @@ impl ActiveChains {
     pub fn functions(&self) -> HashMap<ChainKey, Callable> {
         let function = |(index, entry): (&ChainIndex, &ChainEntry)| {
             let key = (entry.spec.tenant.clone(), entry.spec.name.clone());
-            (
-                key,
-                Callable {
-                    function: FunctionRef { chain: *index, generation: entry.generation },
-                    tenant: entry.owner().tenant,
-                },
-            )
+            let function = FunctionRef { chain: *index, generation: entry.generation };
+            (key, Callable { function, tenant: entry.owner().tenant })
         };
         self.chains.iter().map(function).collect()
     }

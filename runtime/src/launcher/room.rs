@@ -61,17 +61,18 @@ pub(super) fn taken_back(without_room: &[NoRoom], cached: Vec<Cached>, shares: &
     cached.sort_by_key(|instance| (Reverse(shares.of(instance.tenant).excess()), instance.id));
     let mut plan = Plan { shares, cached, coming, spare, taken: Vec::new() };
     for chains in without_room {
-        plan.take_of_others(chains);
-        plan.take_of_its_own(chains);
+        let found = plan.take_of_others(chains);
+        plan.take_of_its_own(chains, found);
     }
     plan.taken
 }
 
 impl Plan<'_> {
-    /// Takes instances of tenants above their shares if this one is below its own.
-    fn take_of_others(&mut self, chains: &NoRoom) {
-        let missing = self.shares.of(chains.tenant).owed();
-        let mut wanted = missing.min(chains.stages * INSTANCES_MAX);
+    /// Takes instances of tenants above their shares if this one is below its own. Returns how many FWPs it gets by it, with those on their
+    /// way.
+    fn take_of_others(&mut self, chains: &NoRoom) -> u32 {
+        let missing = self.shares.of(chains.tenant).owed().min(chains.stages * INSTANCES_MAX);
+        let mut wanted = missing;
         for coming in self.coming.values_mut() {
             let used = wanted.min(*coming);
             (*coming, wanted) = (*coming - used, wanted - used);
@@ -86,16 +87,17 @@ impl Plan<'_> {
             }
             !is_taken
         });
+        missing - wanted
     }
 
-    /// Takes instances of the tenant's other chains for those that clients wait for.
-    fn take_of_its_own(&mut self, chains: &NoRoom) {
+    /// Takes instances of the tenant's other chains for those that clients wait for, as far as the FWPs that were `found` are too few.
+    fn take_of_its_own(&mut self, chains: &NoRoom, found: u32) {
         let (tenant, share) = (chains.tenant, self.shares.of(chains.tenant));
         let has_room_then = share.excess() == 0 || self.shares.owed_to_others(tenant) <= self.shares.free();
         if !has_room_then {
             return;
         }
-        let mut wanted = chains.stages * chains.waited_for.len() as u32;
+        let mut wanted = (chains.stages * chains.waited_for.len() as u32).saturating_sub(found);
         let coming = self.coming.entry(tenant).or_default();
         let used = wanted.min(*coming);
         (*coming, wanted) = (*coming - used, wanted - used);
@@ -151,6 +153,13 @@ mod tests {
         let shares = shares(40, &[(A, 40)], &[A, B]);
         let taken = taken_back(&[no_room(B, &[])], cached(&[(A, 40)]), &shares);
         assert_eq!(ids(&taken), (0..10).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_tenant_that_gets_what_others_have_above_their_shares_keeps_its_own_cached_instances() {
+        let shares = shares(40, &[(A, 35), (B, 5)], &[A, B]);
+        let taken = taken_back(&[no_room(B, &[1, 2])], cached(&[(B, 5), (A, 35)]), &shares);
+        assert_eq!(ids(&taken), [5, 6, 7, 8, 9]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ struct Waiting {
     weights: Arc<[(TenantIndex, u32)]>,
 }
 
-/// Who waits for the answer of a call under way.
+/// The caller of a call under way.
 struct Caller {
     /// None once the caller has given the call up.
     answered: Option<Answered>,
