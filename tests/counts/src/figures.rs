@@ -16,13 +16,13 @@ const TOLERANCE_PERCENT: f64 = 1.0;
 const TOLERANCE_OTHER_COMPILER_PERCENT: f64 = 10.0;
 /// What is no more than rounding, in instructions.
 const SLACK_INSTRUCTIONS: f64 = 0.5;
-/// Simulated misses depend on where the heap places things, on the random keys of hash tables, and on how long the simulation takes, as a
-/// worker prefetches what a pause leaves time for. Between runs of one program they differ by some lines, so they have a wider bound: in
-/// parts of a hundred, and this many lines more.
-const TOLERANCE_LINES_PERCENT: f64 = 10.0;
-const SLACK_LINES: f64 = 6.0;
+/// Simulated misses depend on how the heap places things within lines, on the random keys of hash tables, and on how long the simulation
+/// takes, as a worker prefetches what a pause leaves time for. Between runs of one program they differ by a line or two, so they have a
+/// wider bound: in parts of a hundred, and this many lines more.
+const TOLERANCE_LINES_PERCENT: f64 = 5.0;
+const SLACK_LINES: f64 = 3.0;
 const HEAD: &str = "# What `make counts` compares with: for one step, instructions, and lines of 64 bytes that were not in a first-level data cache\n\
-    # of 32 KiB (l1_misses) or in none (ll_misses). A figure that rises is a commit that says why: `make counts ACCEPT=yes` writes this file.\n\n";
+    # of 32 KiB and one set (l1_misses) or in none (ll_misses). A figure that rises is a commit that says why: `make counts ACCEPT=yes` writes this file.\n\n";
 /// The compiler of this program, and so of what it counts.
 pub(crate) const COMPILER: &str = env!("PINION_COUNTS_RUSTC");
 
@@ -78,15 +78,6 @@ impl Figures {
             Some((name.clone(), figure))
         };
         Self { compiler: COMPILER.to_owned(), figure: counted.iter().filter_map(figure).collect() }
-    }
-
-    /// Takes the other run's misses where they are fewer: what the run with more has besides is due to where things lay in it.
-    pub(crate) fn take_fewer_misses(&mut self, other: &Self) {
-        for (name, figure) in &mut self.figure {
-            let Some(other) = other.figure.get(name) else { continue };
-            figure.l1_misses = figure.l1_misses.min(other.l1_misses);
-            figure.ll_misses = figure.ll_misses.min(other.ll_misses);
-        }
     }
 
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
@@ -198,21 +189,12 @@ mod tests {
     #[test]
     fn a_figure_that_is_a_hundredth_above_the_file_is_a_fault_and_is_named() {
         let expected = figures(2700.0, 60.0);
-        assert_eq!(figures(2727.0, 72.0).faults(&expected), Vec::<String>::new());
+        assert_eq!(figures(2727.0, 66.0).faults(&expected), Vec::<String>::new());
         assert!(
             figures(2729.0, 60.0).faults(&expected)[0].starts_with("turn: 2729.0 instructions, 2700.0 in the file")
         );
-        assert!(figures(2000.0, 73.0).faults(&expected)[0].starts_with("turn: 73.0 l1_misses, 60.0 in the file"));
+        assert!(figures(2000.0, 66.5).faults(&expected)[0].starts_with("turn: 66.5 l1_misses, 60.0 in the file"));
         assert!(figures(1.0, 1.0).faults(&expected).is_empty(), "less is no fault");
-    }
-
-    #[test]
-    fn of_two_runs_the_fewer_misses_count_and_the_instructions_of_the_first() {
-        let mut counted = figures(2700.0, 90.0);
-        counted.take_fewer_misses(&figures(2600.0, 60.0));
-        assert_eq!(counted.figure["turn"], figures(2700.0, 60.0).figure["turn"]);
-        counted.take_fewer_misses(&figures(2600.0, 70.0));
-        assert_eq!(counted.figure["turn"], figures(2700.0, 60.0).figure["turn"]);
     }
 
     #[test]
