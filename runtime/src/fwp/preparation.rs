@@ -40,6 +40,7 @@ use crate::tenants::accounts::{Holding, MemoryAccounts};
 use crate::tenants::scheduling_params::SchedulingParams;
 use crate::tuning::engine_parts::EngineParts;
 use crate::tuning::footprint::{Footprint, Parts};
+use crate::tuning::stack_end::stack_end;
 
 /// How long a guest may take from its instantiation to its first wait.
 pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -116,10 +117,12 @@ impl Fwp {
         }
         if let Life::Running(future) = &*fwp.life {
             let guest_stack = template.stack.and_then(|at| NonZeroUsize::new(fwp.address + at as usize));
+            // SAFETY: the call was made on the stack of this future, which is suspended.
+            let stack_end = unsafe { stack_end(shared.call_stack()) };
             let parts = Parts {
                 future: (&raw const **future).addr(),
                 context,
-                call_stack: shared.call_stack(),
+                stack_end,
                 shared: Arc::as_ptr(&shared).addr(),
                 engine,
                 guest_stack,

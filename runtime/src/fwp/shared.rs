@@ -1,6 +1,6 @@
 //! What is known of an FWP outside its fiber.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The deadline of an FWP that waits for packets only.
 pub(crate) const NEVER_NS: u64 = u64::MAX;
@@ -23,8 +23,8 @@ pub struct FwpShared {
     pub(super) files_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn. Written by its worker.
     allowance_bytes: AtomicU32,
-    /// The stack pointer at its first wait.
-    call_stack: AtomicU64,
+    /// The stack pointer in the host call of its first wait; zero before that.
+    call_stack: AtomicUsize,
 }
 
 /// Bytes that host calls may move in one turn. Guest code is interrupted at loops and function entries only. So without a bound, a long
@@ -52,7 +52,7 @@ impl FwpShared {
         self.waiting.store(true, Ordering::Relaxed);
         if self.call_stack.load(Ordering::Relaxed) == 0 {
             let here = 0_u8;
-            self.call_stack.store((&raw const here).addr() as u64, Ordering::Relaxed);
+            self.call_stack.store((&raw const here).expose_provenance(), Ordering::Relaxed);
         }
     }
 
@@ -85,9 +85,9 @@ impl FwpShared {
         self.unserving.load(Ordering::Relaxed)
     }
 
-    /// Returns the stack pointer at its first wait.
+    /// Returns the stack pointer in the host call of its first wait; zero before that.
     pub(super) fn call_stack(&self) -> usize {
-        self.call_stack.load(Ordering::Relaxed) as usize
+        self.call_stack.load(Ordering::Relaxed)
     }
 
     /// Charges a host call that moves this many bytes; returns false if this turn's allowance does not cover it.

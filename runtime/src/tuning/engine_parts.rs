@@ -14,13 +14,12 @@
 //! Words are read through the kernel while searching, so that an address that is none does no harm.
 #![allow(unsafe_code)] // Reads a word of a record of the engine.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
 use wasmtime::{AsContextMut as _, Func, Memory, Store};
 
-const WORD: usize = size_of::<usize>();
+use super::own_memory::OwnMemory;
+
 /// How many words of a function's record are looked at.
 const RECORD_WORDS: usize = 4;
 /// How many words of an instance's context are looked at. The functions that it imports come before its memory, with four words each.
@@ -76,29 +75,13 @@ impl Layout {
     }
 }
 
-/// This process's memory, of which any address may be asked for.
-struct OwnMemory(File);
-
-impl OwnMemory {
-    fn open() -> Option<Self> {
-        File::open("/proc/self/mem").ok().map(Self)
-    }
-
-    /// Reads as many of these words as are mapped.
-    fn words(&self, address: usize, count: usize) -> Vec<usize> {
-        let mut bytes = vec![0; count * WORD];
-        let read = self.0.read_at(&mut bytes, address as u64).unwrap_or_default();
-        let (words, _) = bytes[..read].as_chunks::<WORD>();
-        words.iter().map(|word| usize::from_ne_bytes(*word)).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use pinion_guest::settings;
     use wasmtime::{Engine, Instance, Module};
 
     use super::*;
+    use crate::tuning::own_memory::WORD;
 
     fn guest(imports: usize) -> String {
         let imports = r#"(import "host" "wait" (func))"#.repeat(imports);

@@ -14,8 +14,6 @@ use pinion_mma::prefetch::{self, LINE};
 
 use super::engine_parts::EngineParts;
 
-/// How far the frames of a turn reach below the stack pointer that a host call finds, in bytes.
-const BELOW_CALL: usize = 0x1c0;
 /// A fiber's stack ends with a page.
 const PAGE: usize = 4096;
 /// Cache lines that are prefetched of the future, and of the context, from their beginning on.
@@ -32,8 +30,8 @@ const GUEST_STACK_LINES: usize = 5;
 pub(crate) struct Parts {
     pub(crate) future: usize,
     pub(crate) context: usize,
-    /// The stack pointer in a host call.
-    pub(crate) call_stack: usize,
+    /// Where the native stack ends while the guest waits; it ends there again in each turn, as guests wait in one place.
+    pub(crate) stack_end: usize,
     pub(crate) shared: usize,
     pub(crate) engine: Option<EngineParts>,
     /// The top of the guest's own stack, which grows downwards, if it is known.
@@ -54,10 +52,10 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    /// Creates the footprint of an FWP of these parts, after it has called the host.
+    /// Creates the footprint of an FWP of these parts, after its first wait.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { future, context, call_stack, shared, engine, guest_stack } = parts;
-        let [context, stack] = [context, call_stack.saturating_sub(BELOW_CALL)].map(|address| address & !(LINE - 1));
+        let Parts { future, context, stack_end, shared, engine, guest_stack } = parts;
+        let [context, stack] = [context, stack_end].map(|address| address & !(LINE - 1));
         let engine_context = engine.and_then(|parts| NonZeroUsize::new(parts.context));
         let store_part = engine.and_then(|parts| NonZeroUsize::new(parts.store_part?));
         Self { future, context, stack, shared, engine_context, store_part, guest_stack }
@@ -72,7 +70,7 @@ impl Footprint {
     /// Prefetches all of it.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let top = (self.stack + BELOW_CALL).next_multiple_of(PAGE);
+        let top = self.stack.next_multiple_of(PAGE);
         (self.stack..top).rev().step_by(LINE).for_each(line);
         (0..LINES).for_each(|number| line(self.future + number * LINE));
         (0..LINES).for_each(|number| line(self.context + number * LINE));

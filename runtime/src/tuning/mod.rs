@@ -6,6 +6,8 @@ use serde::Deserialize;
 
 pub(crate) mod engine_parts;
 pub(crate) mod footprint;
+mod own_memory;
+pub(crate) mod stack_end;
 
 /// How much a node does for its processors' caches, in its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
