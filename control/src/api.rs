@@ -5,6 +5,7 @@
 
 mod invoke;
 mod logs;
+mod places;
 mod status;
 mod upload;
 
@@ -19,6 +20,7 @@ use crate::model::{Effect, ObjectRef, Outcome, TenantName};
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
+use places::{Place, Places};
 use status::{node_panicked, to_status};
 
 /// The largest message that either side accepts: a change with everything that it can set.
@@ -26,9 +28,13 @@ pub const MESSAGE_BYTES_MAX: usize = 96 << 20;
 /// The maximum number of uploads that are held in memory at a time; further ones wait.
 const UPLOADS_AT_ONCE: usize = 4;
 
+/// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
+const CHANGES_AT_ONCE: usize = 8;
+
 /// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
-    ControlServer::new(ControlService { control, uploads: Semaphore::new(UPLOADS_AT_ONCE) })
+    let (uploads, changes) = (Semaphore::new(UPLOADS_AT_ONCE), Places::new(CHANGES_AT_ONCE));
+    ControlServer::new(ControlService { control, uploads, changes })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
@@ -36,6 +42,7 @@ pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
 pub(crate) struct ControlService {
     control: Arc<Control>,
     uploads: Semaphore,
+    changes: Places,
 }
 
 /// A list that was complete when it was requested.
@@ -85,6 +92,24 @@ impl ControlService {
         Ok(Response::new(proto::UploadResponse { digest: digest.to_string(), size_bytes }))
     }
 
+    /// As [`Self::blocking`], for work that may build what a tenant asks for. Waits for one of the tenant's places, and
+    /// keeps it to the end of the work.
+    async fn building<T: Send + 'static>(
+        &self,
+        tenant: Option<&TenantName>,
+        work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let place: Option<Place> = match tenant {
+            Some(tenant) => Some(self.changes.take(tenant).await),
+            None => None,
+        };
+        self.blocking(move |control| {
+            let _place = place;
+            work(control)
+        })
+        .await
+    }
+
     /// Collects the garbage that a change may have left, after its answer, so that the answer need not wait.
     fn collect_garbage_later(&self) {
         let control = self.control.clone();
@@ -130,7 +155,8 @@ impl proto::control_server::Control for ControlService {
             chains: parse_all(request.chains)?,
             rules: parse_all(request.rules)?,
         };
-        let changed = self.blocking(|control| control.apply(request)).await?;
+        let tenant = request.tenant().cloned();
+        let changed = self.building(tenant.as_ref(), |control| control.apply(request)).await?;
         let replaces = |it: &Outcome| it.effect == Effect::Configured && !matches!(it.object, ObjectRef::Rule { .. });
         if changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();

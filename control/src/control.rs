@@ -4,10 +4,13 @@
 //! change half done. This module knows nothing of sockets and messages.
 //!
 //! ```text
-//!   change:  lock -> model: next state -> node: check, build -> store: commit -> node: follow -> unlock
+//!   change:  lock -> model: next state -> node: check -> store: commit -> node: follow -> unlock
+//!            and if templates are missing after the check: unlock -> node: build -> once more from the beginning
 //!   upload:  one at a time: verify digest -> node: admit -> store
 //!   garbage: no upload in progress, lock -> store: remove unused uploads
 //! ```
+
+mod change;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,8 +25,8 @@ use tokio::sync::watch;
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
-    Applied, CHAINS_MAX, Chain, ChainName, Change, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX,
-    Module, ModuleName, ObjectRef, Outcome, Rule, TenantName, Upload,
+    Applied, Chain, ChainName, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
+    ObjectRef, Outcome, Rule, TenantName, Upload,
 };
 use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
 use crate::store::{Store, StoreError};
@@ -94,6 +97,15 @@ pub struct ApplyRequest {
     pub rules: Vec<Rule>,
 }
 
+impl ApplyRequest {
+    /// Returns the tenant of the first object. Manifests are of one tenant.
+    pub(crate) fn tenant(&self) -> Option<&TenantName> {
+        let modules = self.modules.first().map(|module| &module.tenant);
+        let chains = self.chains.first().map(|chain| &chain.tenant);
+        modules.or(chains).or(self.rules.first().map(|rule| &rule.tenant))
+    }
+}
+
 /// What an upload contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadKind {
@@ -152,7 +164,7 @@ pub struct Changed {
 pub struct Control {
     store: Arc<Store>,
     node: Arc<dyn Node>,
-    /// Held for a whole change, so that changes are serialised.
+    /// Held for a whole change but not while templates are built, so that changes are serialised and wait for no build.
     changing: Mutex<()>,
     /// Held for a whole upload. Compiling one module at a time bounds the resources that uploads use, and garbage can't
     /// be collected between an admission and the moment its upload is stored.
@@ -172,17 +184,31 @@ pub struct Control {
 struct NotBuilt {
     refusal: Refusal,
     /// When the build failed, for the status.
-    when: &'static str,
+    when: BuildTime,
 }
 
-const AT_START: &str = "when the node started";
-const AFTER_DAMAGE: &str = "again after its template was damaged";
+/// When stored chains are built that no change asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildTime {
+    /// After the node has started.
+    Start,
+    /// After a template was found damaged.
+    Damage,
+}
+
+impl fmt::Display for BuildTime {
+    /// Formats it as the end of a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BuildTime::Start => "when the node started",
+            BuildTime::Damage => "again after its template was damaged",
+        })
+    }
+}
 
 impl Control {
-    /// Restores the desired state from the store, admits its modules, and passes it to the node.
-    ///
-    /// A module that the node no longer admits is reported, here and in every [`Control::status`]. It does not prevent
-    /// the rest from starting.
+    /// Restores the desired state from the store and passes it to the node, which serves what is built of it.
+    /// [`Control::build_missing`] builds the rest.
     pub fn open(store: Arc<Store>, node: Arc<dyn Node>) -> Result<Self, StoreError> {
         let desired = Arc::new(store.load()?);
         let control = Self {
@@ -199,7 +225,6 @@ impl Control {
         if let Err(error) = control.collect_garbage() {
             tracing::warn!("unused uploads could not be removed from the store: {error}");
         }
-        control.build_stored(&desired, AT_START);
         tracing::info!(
             version = desired.version(),
             modules = desired.modules().len(),
@@ -211,30 +236,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Builds the templates that a durable state needs. A failure becomes a warning in the status.
-    fn build_stored(&self, state: &DesiredState, when: &'static str) {
-        let mut known = std::mem::take(&mut *lock(&self.not_built));
-        let mut not_built = BTreeMap::new();
-        for (object, refusal) in self.node.build(state, &*self.store) {
-            let before = known.remove(&object).filter(|before| before.refusal == refusal);
-            if before.is_none() {
-                tracing::error!(%object, "a stored chain has no templates: {refusal}");
-            }
-            not_built.insert(object, before.unwrap_or(NotBuilt { refusal, when }));
-        }
-        *lock(&self.not_built) = not_built;
-    }
-
-    /// Rebuilds the templates that the node found damaged, then activates their chains. May take seconds.
-    pub fn heal(&self) {
-        let _changing = lock(&self.changing);
-        let desired = self.desired();
-        let whole = desired.with_chains_of(&lock(&self.invoked_modules));
-        self.build_stored(&whole, AFTER_DAMAGE);
-        self.follow(&desired);
-    }
-
-    /// Returns a receiver that changes each time [`Control::heal`] has something to rebuild.
+    /// Returns a receiver that changes each time [`Control::build_missing`] has something to rebuild.
     pub fn damaged(&self) -> watch::Receiver<u64> {
         self.node.damaged()
     }
@@ -270,20 +272,6 @@ impl Control {
         Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
     }
 
-    /// Creates or updates the objects as given: all of them or none.
-    pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
-        let changing = lock(&self.changing);
-        let modules = request.modules.into_iter().map(|named| self.module(named)).collect::<Result<_, _>>()?;
-        let chains = request.chains.into_iter().map(|chain| self.chain(chain)).collect::<Result<_, _>>()?;
-        let change = Change { modules, chains, rules: request.rules, delete: Vec::new() };
-        self.change(&changing, &change)
-    }
-
-    /// Deletes the objects: all of them or none.
-    pub fn delete(&self, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
-        self.change(&lock(&self.changing), &Change { delete: objects, ..Change::default() })
-    }
-
     fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {
         let NamedUpload { tenant, name, digest } = named;
         match self.store.upload_size_bytes(&tenant, &digest)? {
@@ -302,39 +290,6 @@ impl Control {
             }
         }
         Ok(chain)
-    }
-
-    /// Makes the change: the only way from one desired state to the next.
-    fn change(&self, _changing: &MutexGuard<'_, ()>, change: &Change) -> Result<Changed, ControlError> {
-        self.settle()?;
-        let before = self.desired();
-        let applied = before.apply(change)?;
-        let changed = applied.changed();
-        let whole = applied.state.with_chains_of(&lock(&self.invoked_modules));
-        if changed {
-            self.node.check(&before, &applied.state)?;
-        }
-        if changed || self.node.lacks(&whole) {
-            self.build(&whole)?;
-        }
-        if changed {
-            self.commit(&applied)?;
-        }
-        let Applied { state, outcomes } = applied;
-        // A chain that a request names again gets another try.
-        let objects: Vec<&ObjectRef> = outcomes.iter().map(|outcome| &outcome.object).collect();
-        let is_retried = self.node.retry(&whole, &objects);
-        let version = state.version();
-        if changed {
-            *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
-        }
-        if changed || is_retried {
-            self.follow_durable(&self.desired())?;
-        }
-        if changed {
-            tracing::info!(version, objects = outcomes.len(), "desired state changed");
-        }
-        Ok(Changed { version, outcomes })
     }
 
     fn commit(&self, applied: &Applied) -> Result<(), StoreError> {
@@ -390,49 +345,9 @@ impl Control {
         self.desired().chain(tenant, name).is_some() || lock(&self.invoked_modules).iter().any(is_it)
     }
 
-    /// Makes a chain of the module of this name. It lasts as long as the node runs, and is not durable. May take
-    /// seconds.
-    pub fn make_chain_of_module(&self, tenant: &TenantName, name: &ChainName) -> Result<(), ControlError> {
-        let _changing = lock(&self.changing);
-        if self.has_chain(tenant, name) {
-            return Ok(());
-        }
-        let desired = self.desired();
-        let module = ModuleName::new(name.as_str()).ok().filter(|module| desired.module(tenant, module).is_some());
-        let Some(module) = module else {
-            return Err(ControlError::NoFunction { tenant: tenant.clone(), name: name.clone() });
-        };
-        let mut invoked = lock(&self.invoked_modules).clone();
-        invoked.insert((tenant.clone(), module));
-        let whole = desired.with_chains_of(&invoked);
-        if whole.chain(tenant, name).is_none() {
-            return Err(Invalid::TooMany { kind: "chains", count: CHAINS_MAX + 1, max: CHAINS_MAX }.into());
-        }
-        self.node.check(&desired, &whole)?;
-        self.build(&whole)?;
-        *lock(&self.invoked_modules) = invoked;
-        self.follow(&desired);
-        Ok(())
-    }
-
     /// Passes a call to the node; see [`Node::invoke`].
     pub fn invoke(&self, call: Call, answered: Answered) -> CallHandle {
         self.node.invoke(call, answered)
-    }
-
-    /// Builds the templates that the state needs. A chain that already failed in the same way without a change is not
-    /// this change's fault.
-    fn build(&self, state: &DesiredState) -> Result<(), ControlError> {
-        let refused = self.node.build(state, &*self.store);
-        let mut known = lock(&self.not_built);
-        let is_new = |(object, refusal): &&(ObjectRef, Refusal)| {
-            known.get(object).is_none_or(|not_built| not_built.refusal != *refusal)
-        };
-        if let Some((_, refusal)) = refused.iter().find(is_new) {
-            return Err(refusal.clone().into());
-        }
-        known.retain(|object, _| refused.iter().any(|(other, _)| other == object));
-        Ok(())
     }
 
     /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.

@@ -11,9 +11,10 @@
 //!        |  gRPC pinion.v1 on a Unix socket
 //!        v
 //!     api        messages -> checked values (wire); errors -> status codes
-//!     control    one change at a time:
+//!     control    one change at a time, except while templates are built:
 //!        model      compute the next state; is it consistent?             pure
 //!        node       check: can the data plane follow?                    changes nothing
+//!        node       build what is missing, then once more from the beginning
 //!        store      commit                                               durable from here on
 //!        node       follow: apply it
 //!        |

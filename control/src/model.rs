@@ -15,6 +15,7 @@
 //! | `fields` | [`Field`], [`Grant`]: state outside of instances, and the stages' access to it |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
+//! | `touched` | [`ChainKey`], [`Ingredients`]: which chains a change touches, and what their templates are made of |
 //! | `invalid` | [`Invalid`]: why a change is refused |
 
 mod chain;
@@ -29,6 +30,7 @@ mod scheduling;
 mod state;
 #[cfg(test)]
 mod tests;
+mod touched;
 
 use pinion_text::{SENTENCE_BYTES_MAX, printable};
 
@@ -53,6 +55,7 @@ pub use state::{
     Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, FILES_BYTES_TOTAL_MAX, MODULES_MAX,
     ObjectRef, Outcome, RULES_MAX,
 };
+pub use touched::{ChainKey, Ingredients};
 
 /// Formats foreign text for a message: printable, quoted, and truncated when long.
 pub(crate) fn quoted(text: &str) -> String {

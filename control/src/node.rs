@@ -7,14 +7,17 @@
 //!   upload      admit(wasm)               validate it; the bytes are stored only if this succeeds
 //!               admit_files(archive)      the same
 //!   change      check(state)              can the node apply it? changes nothing
-//!               build(state, uploads)     build the templates that its chains need
+//!               hold(state, chains)       keep what is built of their templates from here on
+//!               build(state, chains)      build the templates that they need
+//!               check(state)              again: others may have made changes meanwhile
 //!               -- the state becomes durable --
 //!               follow(state)             apply it; states come one after another, versions only grow
 //! ```
 //!
-//! All methods are called from threads that may block. `admit` and `admit_files` are called one at a time, and `check`,
-//! `build` and `follow` one after another. The reports may be called at any time and from many threads at once.
+//! All methods are called from threads that may block. `admit` and `admit_files` are called one at a time, and `check`
+//! and `follow` one after another. `build` and the reports may be called at any time and from many threads at once.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +27,9 @@ use tokio::sync::watch;
 
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
-use crate::model::{ChainName, DesiredState, FieldName, Files, Module, ModuleName, ObjectRef, PortName, TenantName};
+use crate::model::{
+    ChainKey, ChainName, DesiredState, FieldName, Files, Module, ModuleName, ObjectRef, PortName, TenantName,
+};
 
 /// A data plane that applies a desired state.
 pub trait Node: Send + Sync + 'static {
@@ -46,17 +51,29 @@ pub trait Node: Send + Sync + 'static {
     /// object, as [`crate::model::ObjectRef`] prints it.
     fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), Refusal>;
 
-    /// Builds the templates that the state's chains need and that are missing: initialises modules with their
+    /// Builds the templates that these chains of the state need and that are missing: initialises modules with their
     /// configurations and files, and compiles them. May take many seconds. Returns the chains for which that failed and
     /// why, such as a configuration that a function refuses, as sentences like those of `check`.
     ///
-    /// Called before a state becomes durable, and when the node starts. A state with a refusal does not become durable.
-    /// Changes nothing that a client could notice.
-    fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)>;
+    /// Called before a state becomes durable, and after the node has started. Several calls share the node's builders:
+    /// tenants take turns. Changes nothing that a client could notice.
+    fn build(
+        &self,
+        state: &DesiredState,
+        chains: &BTreeSet<ChainKey>,
+        uploads: &dyn UploadedBytes,
+    ) -> Vec<(ObjectRef, Refusal)>;
 
-    /// Returns whether a template that chains of the state need is missing, or damaged, so that `build` would make it.
-    /// Cheap.
-    fn lacks(&self, state: &DesiredState) -> bool;
+    /// Keeps the templates that these chains of the state need, and that are or will be built, until the returned value
+    /// is dropped. Templates that no followed state needs, and that nobody holds, are removed.
+    fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold;
+
+    /// Returns whether a template that these chains of the state need is missing, or damaged, so that `build` would make
+    /// it. Cheap.
+    fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool;
+
+    /// Ends the builds under way, and refuses others from now on. Called when the node is to stop.
+    fn stop_builds(&self);
 
     /// Returns a receiver that changes each time the node finds files of its own damaged that `build` makes again.
     fn damaged(&self) -> watch::Receiver<u64>;
@@ -69,7 +86,7 @@ pub trait Node: Send + Sync + 'static {
     /// Follows the state from now on. It passed `check` and is durable, so this can't be refused.
     ///
     /// Called once when the node starts, with the restored state, regardless of what `check` would say of it now (the
-    /// operator may have removed a port). What can't be followed is left out and reported in [`NodeStatus::warnings`].
+    /// operator may have removed a port), and before anything is built for it. What can't be followed is left out and reported in [`NodeStatus::warnings`].
     /// The call returns when the node has accepted the state. From then on new clients get the new state, and
     /// [`NodeStatus::followed_version`] tells when all of it is in effect.
     fn follow(&self, state: Arc<DesiredState>);
@@ -109,21 +126,27 @@ pub struct Call {
 
 /// A call under way. Dropping it gives the call up, so that it takes no place any more. After the answer that does
 /// nothing.
-#[derive(Default)]
-#[must_use = "the call is given up when this is dropped"]
-pub struct CallHandle(Option<Box<dyn FnOnce() + Send>>);
+pub type CallHandle = OnDrop;
 
-impl CallHandle {
-    /// Makes the handle of a call that is given up by this function.
-    pub fn new(give_up: impl FnOnce() + Send + 'static) -> Self {
-        Self(Some(Box::new(give_up)))
+/// Templates that are kept. Dropping it lets go of them.
+pub type Hold = OnDrop;
+
+/// Something that ends when this is dropped.
+#[derive(Default)]
+#[must_use = "it ends when this is dropped"]
+pub struct OnDrop(Option<Box<dyn FnOnce() + Send>>);
+
+impl OnDrop {
+    /// Makes a handle of something that this function ends.
+    pub fn new(end: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(end)))
     }
 }
 
-impl Drop for CallHandle {
+impl Drop for OnDrop {
     fn drop(&mut self) {
-        if let Some(give_up) = self.0.take() {
-            give_up();
+        if let Some(end) = self.0.take() {
+            end();
         }
     }
 }
@@ -179,6 +202,9 @@ pub enum Refusal {
     /// The node failed; the caller can't fix that.
     #[error("{0}")]
     Failed(String),
+    /// The node is about to stop, and begins nothing more that takes long.
+    #[error("the node stops: ask again once it runs")]
+    Stopping,
 }
 
 /// Where a stage's template, an FWP or a chain instance is in its life cycle.

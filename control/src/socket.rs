@@ -20,13 +20,13 @@ use tokio_stream::wrappers::UnixListenerStream;
 
 use self::authority::AnyAuthority;
 use crate::api;
-use crate::control::Control;
+use crate::control::{BuildTime, Control};
 use crate::proto::{self, control_server::ControlServer};
 
 /// How long requests in progress may take to end once the server is told to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// The minimum time between two repairs of damaged templates, so that a disk that loses every write keeps no core busy.
-const HEAL_INTERVAL: Duration = Duration::from_secs(5);
+const REBUILD_INTERVAL: Duration = Duration::from_secs(5);
 /// Concurrent requests of one connection; further ones wait.
 const STREAMS_PER_CONNECTION_MAX: u32 = 64;
 
@@ -104,7 +104,7 @@ impl Server {
     /// Serves until `shutdown` completes, removes the socket, and gives requests in progress a limited time to end.
     ///
     /// A change that has begun runs to its end on its own thread, even if that takes longer. The tokio runtime waits
-    /// for it when it is dropped.
+    /// for it when it is dropped. Builds are ended; a change that waits for one is refused.
     pub async fn serve(
         self,
         control: Arc<Control>,
@@ -124,7 +124,8 @@ impl Server {
 
         let connections = UnixListenerStream::new(listener).map(|connection| connection.map(AnyAuthority::new));
         let journal = Arc::clone(control.journal());
-        let healing = AbortOnDrop(tokio::spawn(heal(Arc::clone(&control))));
+        let building = AbortOnDrop(tokio::spawn(build_missing(Arc::clone(&control))));
+        let stopped = Arc::clone(&control);
         let (ending, mut ended) = watch::channel(());
         let serving = tonic::transport::Server::builder()
             .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
@@ -142,7 +143,8 @@ impl Server {
             () = shutdown => {}
         }
         drop(place);
-        drop(healing);
+        drop(building);
+        stopped.stop_builds();
         health.set_not_serving::<ControlServer<api::ControlService>>().await;
         drop(ending);
         // A caller that follows the log would otherwise wait forever.
@@ -155,18 +157,23 @@ impl Server {
     }
 }
 
-/// Rebuilds the templates that the node finds damaged, while the future is polled.
-async fn heal(control: Arc<Control>) {
+/// Builds the templates that are missing when the node starts, and then those that it finds damaged, while the future is
+/// polled.
+async fn build_missing(control: Arc<Control>) {
+    let build = async |when| {
+        let control = Arc::clone(&control);
+        // A panic is logged already.
+        let _ = tokio::task::spawn_blocking(move || control.build_missing(when)).await;
+    };
     let mut damaged = control.damaged();
     // Handles damage that was found while the node started.
     if *damaged.borrow() > 0 {
         damaged.mark_changed();
     }
+    build(BuildTime::Start).await;
     while damaged.changed().await.is_ok() {
-        let control = Arc::clone(&control);
-        // A panic is logged already.
-        let _ = tokio::task::spawn_blocking(move || control.heal()).await;
-        tokio::time::sleep(HEAL_INTERVAL).await;
+        build(BuildTime::Damage).await;
+        tokio::time::sleep(REBUILD_INTERVAL).await;
     }
 }
 

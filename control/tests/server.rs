@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pinion_control::client::{ClientError, Filter};
-use pinion_control::control::{ApplyRequest, NamedUpload};
+use pinion_control::control::{ApplyRequest, BuildTime, Changed, NamedUpload};
 use pinion_control::manifest::Bundle;
 use pinion_control::model::{Chain, Digest, Files, ObjectRef, Rule, Stage, TenantName};
 use pinion_control::node::Call;
 use pinion_control::socket::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
 use support::{REFUSED_CONFIG, Served, TestNode, echo_chain, rule_to_echo, wasm};
+use tokio::task::JoinHandle;
 use tonic::Code;
 
 fn demo() -> TenantName {
@@ -89,7 +90,7 @@ async fn upload_apply_list_and_delete_go_round() {
         apply_small(&mut client).await,
         ["module demo/m created", "chain demo/echo created", "rule demo/ping created"]
     );
-    assert_eq!(served.node.take_calls(), ["build 0", "follow 0", "admit", "check 1", "build 1", "follow 1"]);
+    assert_eq!(served.node.take_calls(), ["follow 0", "admit", "check 1", "build 1", "check 1", "follow 1"]);
 
     let modules = client.modules(Filter::default()).await.unwrap();
     assert_eq!((modules.len(), modules[0].size_bytes), (1, wasm("m").len() as u64));
@@ -183,7 +184,7 @@ async fn a_refused_change_leaves_nothing_behind() {
     assert_eq!(client.rules(Filter::default()).await.unwrap().len(), 1);
     assert_eq!(client.status().await.unwrap().desired_version, 1);
     let served = Served::start_in(served.stop().await).await;
-    assert_eq!(served.node.take_calls(), ["build 1", "follow 1"]);
+    assert_eq!(served.node.wait_for_calls(2).await, ["follow 1", "build 1"]);
     served.stop().await;
 }
 
@@ -193,7 +194,11 @@ async fn the_desired_state_comes_back_after_a_restart() {
     apply_small(&mut Client::connect(&served.socket).await.unwrap()).await;
     let served = Served::start_in(served.stop().await).await;
     let mut client = Client::connect(&served.socket).await.unwrap();
-    assert_eq!(served.node.take_calls(), ["build 1", "follow 1"]);
+    assert_eq!(
+        served.node.wait_for_calls(2).await,
+        ["follow 1", "build 1"],
+        "what is built serves before the rest is built"
+    );
     assert_eq!(client.rules(Filter::default()).await.unwrap().len(), 1);
     assert!(client.status().await.unwrap().node.warnings.is_empty());
     served.stop().await;
@@ -209,13 +214,18 @@ async fn a_chain_that_cannot_be_built_at_start_is_a_warning_and_fails_no_other_c
     node.refuses_chains.store(true, Ordering::Relaxed);
     let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
     let control = Control::open(store, node.clone()).unwrap();
-    assert_eq!(node.take_calls(), ["build 1", "follow 1"]);
+    control.build_missing(BuildTime::Start);
+    assert_eq!(node.take_calls(), ["follow 1", "build 1"]);
     let warnings = ["not built when the node started: chain demo/echo: this node does not accept it any more"];
     assert_eq!(control.status().warnings, warnings);
     control.apply(rules_only(vec![rule_to_echo("other", "10.77.0.3")])).unwrap();
     assert_eq!(control.status().warnings, warnings);
+    assert_eq!(node.take_calls(), ["check 2", "follow 2"], "a change builds nothing that it does not touch");
+    let again = || ApplyRequest { chains: vec![echo_chain("m")], ..ApplyRequest::default() };
+    control.apply(again()).unwrap();
+    assert_eq!(control.status().warnings, warnings);
     node.refuses_chains.store(false, Ordering::Relaxed);
-    control.apply(rules_only(vec![rule_to_echo("another", "10.77.0.4")])).unwrap();
+    control.apply(again()).unwrap();
     assert!(control.status().warnings.is_empty());
 }
 
@@ -253,12 +263,7 @@ async fn a_damaged_template_is_rebuilt_automatically() {
     apply_small(&mut client).await;
     served.node.take_calls();
     served.node.damaged.send_modify(|count| *count += 1);
-    let began = Instant::now();
-    while served.node.calls.lock().unwrap().len() < 2 {
-        assert!(began.elapsed() < Duration::from_secs(30), "nothing is built again");
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(served.node.take_calls(), ["build 1", "follow 1"]);
+    assert_eq!(served.node.wait_for_calls(2).await, ["build 1", "follow 1"]);
     served.stop().await;
 }
 
@@ -292,6 +297,70 @@ async fn a_chain_that_can_not_be_built_is_not_kept() {
     assert_eq!(message, "chain demo/echo: this node does not accept it any more");
     assert_eq!(client.chains(Filter::default()).await.unwrap(), [echo_chain("m")]);
     served.stop().await;
+}
+
+/// Begins to apply `demo/echo`, whose build ends only when builds are stopped or may end, and returns once it is built.
+async fn apply_slowly(served: &Served) -> JoinHandle<Result<Changed, ClientError>> {
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    client.upload(&demo(), wasm("m")).await.unwrap();
+    served.node.take_calls();
+    *served.node.build_time.lock().unwrap() = Duration::MAX;
+    let request = ApplyRequest {
+        modules: vec![named("m", Digest::of(&wasm("m")))],
+        chains: vec![echo_chain("m")],
+        ..ApplyRequest::default()
+    };
+    let applying = tokio::spawn(async move { client.apply(request).await });
+    assert_eq!(served.node.wait_for_calls(2).await, ["check 1", "build 1"]);
+    applying
+}
+
+fn other_module() -> ApplyRequest {
+    let name = NamedUpload { tenant: "other".parse().unwrap(), ..named("m", Digest::of(&wasm("other"))) };
+    ApplyRequest { modules: vec![name], ..ApplyRequest::default() }
+}
+
+#[tokio::test]
+async fn other_changes_do_not_wait_for_a_build_and_are_judged_with_when_it_is_done() {
+    let served = Served::start().await;
+    let applying = apply_slowly(&served).await;
+    let mut other = Client::connect(&served.socket).await.unwrap();
+    other.upload(&"other".parse().unwrap(), wasm("other")).await.unwrap();
+    assert_eq!(other.apply(other_module()).await.unwrap().version, 1);
+    let module = ObjectRef::Module { tenant: "other".parse().unwrap(), name: "m".parse().unwrap() };
+    assert_eq!(other.delete(&[module]).await.unwrap().version, 2);
+    assert!(!applying.is_finished());
+    *served.node.build_time.lock().unwrap() = Duration::ZERO;
+    assert_eq!(applying.await.unwrap().unwrap().version, 3);
+    assert_eq!(other.status().await.unwrap().desired_version, 3);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_of_what_is_being_built_is_made_and_what_was_built_meanwhile_replaces_it() {
+    let served = Served::start().await;
+    let applying = apply_slowly(&served).await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let mut chain = echo_chain("m");
+    chain.cache_min = 3;
+    let modules = vec![named("m", Digest::of(&wasm("m")))];
+    let sooner = tokio::spawn(async move {
+        client.apply(ApplyRequest { modules, chains: vec![chain], ..ApplyRequest::default() }).await
+    });
+    served.node.wait_for_calls(2).await;
+    *served.node.build_time.lock().unwrap() = Duration::ZERO;
+    let versions = [applying.await.unwrap().unwrap().version, sooner.await.unwrap().unwrap().version];
+    assert!(versions == [1, 2] || versions == [2, 1], "{versions:?}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_stops_waits_for_no_build_and_tells_who_waits_for_one() {
+    let served = Served::start().await;
+    let applying = apply_slowly(&served).await;
+    served.stop().await;
+    let ClientError::Failed { code, message } = applying.await.unwrap().unwrap_err() else { panic!("not refused") };
+    assert_eq!((code, &message[..]), (Code::Unavailable, "the node stops: ask again once it runs"));
 }
 
 #[tokio::test]
@@ -382,7 +451,7 @@ async fn an_upload_that_is_not_as_announced_is_refused() {
         assert_eq!(status.code(), Code::InvalidArgument, "{problem}");
         assert!(status.message().starts_with(problem), "{}", status.message());
     }
-    assert_eq!(served.node.take_calls(), ["build 0", "follow 0"]);
+    assert_eq!(served.node.take_calls(), ["follow 0"]);
     served.stop().await;
 }
 
@@ -504,7 +573,7 @@ async fn a_chain_or_a_module_is_called_by_its_name_and_its_answer_comes_back() {
     }
     assert_eq!(
         served.node.take_calls(),
-        ["check 1", "build 1", "follow 1", "invoke demo/m", "invoke demo/m"].map(str::to_owned)
+        ["check 1", "build 1", "check 1", "follow 1", "invoke demo/m", "invoke demo/m"].map(str::to_owned)
     );
     assert_eq!(client.chains(Filter::default()).await.unwrap().len(), 1);
     let (code, message) = refused(client.invoke(call("nothing", b"")).await.unwrap_err());

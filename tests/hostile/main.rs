@@ -2,6 +2,7 @@
 //!
 //! | file | shared part |
 //! |---|---|
+//! | `builds.rs` | builds of templates, and the lock that changes take |
 //! | `calls.rs` | calls by name that are under way |
 //! | `fwps.rs` | the node's FWPs: active and cached instances |
 //! | `pending.rs` | frames that wait for an instance |
@@ -9,6 +10,7 @@
 //! Each test is an attack, beside which another tenant gets its guaranteed share.
 #![forbid(unsafe_code)]
 
+mod builds;
 mod calls;
 mod clients;
 mod fwps;

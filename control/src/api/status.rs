@@ -63,6 +63,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
         Refusal::Unfit(_) => Code::FailedPrecondition,
         Refusal::Exhausted(_) => Code::ResourceExhausted,
         Refusal::Failed(_) => Code::Internal,
+        Refusal::Stopping => Code::Unavailable,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use pinion_control::journal::Journal;
 use pinion_control::metrics::{MetricFilter, MetricStatus, MetricValue};
-use pinion_control::model::{Chain, DesiredState, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName};
+use pinion_control::model::{
+    Chain, ChainKey, DesiredState, Ingredients, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName,
+};
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, CallHandle, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus,
-    DropCount, FwpCounters, FwpState, FwpStatus, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus, PortStatus,
-    Refusal, StateFieldStatus, TenantStatus, UploadedBytes,
+    DropCount, FwpCounters, FwpState, FwpStatus, Hold, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus,
+    PortStatus, Refusal, StateFieldStatus, TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::{oneshot, watch};
@@ -42,9 +45,13 @@ pub struct TestNode {
     pub panics: AtomicBool,
     /// How many handles of calls were dropped.
     pub calls_given_up: Arc<AtomicUsize>,
-    /// How long a build takes, if the state has chains.
+    /// How long a build takes.
     pub build_time: Mutex<Duration>,
     building: Mutex<Vec<(TenantName, Instant)>>,
+    /// What it has built.
+    built: Mutex<BTreeMap<ChainKey, Ingredients>>,
+    /// Whether builds were stopped.
+    pub is_stopped: AtomicBool,
     /// The log lines of its functions.
     pub journal: Arc<Journal>,
     state: Mutex<Arc<DesiredState>>,
@@ -54,6 +61,16 @@ impl TestNode {
     /// Returns the calls recorded since the last call of this.
     pub fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    /// Waits until it was called this often since the last call of [`TestNode::take_calls`], and returns the calls.
+    pub async fn wait_for_calls(&self, count: usize) -> Vec<String> {
+        let began = Instant::now();
+        while self.calls.lock().unwrap().len() < count {
+            assert!(began.elapsed() < Duration::from_secs(30), "{:?}", self.calls.lock().unwrap());
+            tokio::task::yield_now().await;
+        }
+        self.take_calls()
     }
 
     fn note(&self, call: impl Into<String>) {
@@ -116,24 +133,45 @@ impl Node for TestNode {
         Ok(())
     }
 
-    fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)> {
+    fn build(
+        &self,
+        state: &DesiredState,
+        chains: &BTreeSet<ChainKey>,
+        uploads: &dyn UploadedBytes,
+    ) -> Vec<(ObjectRef, Refusal)> {
         self.note(format!("build {}", state.version()));
-        let tenants = state.chains().values().map(|chain| (chain.tenant.clone(), Instant::now()));
-        *self.building.lock().unwrap() = tenants.collect();
-        if !state.chains().is_empty() {
-            let build_time = *self.build_time.lock().unwrap();
-            std::thread::sleep(build_time);
+        let began = Instant::now();
+        *self.building.lock().unwrap() = chains.iter().map(|(tenant, _)| (tenant.clone(), began)).collect();
+        while began.elapsed() < *self.build_time.lock().unwrap() && !self.is_stopped.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
         }
         self.building.lock().unwrap().clear();
-        let refused = |chain: &Arc<Chain>| {
-            let refusal = self.refusal_to_build(state, chain, uploads)?;
+        let is_stopped = self.is_stopped.load(Ordering::Relaxed);
+        let refused = |(key, chain): (&ChainKey, &Arc<Chain>)| {
+            let refusal =
+                if is_stopped { Some(Refusal::Stopping) } else { self.refusal_to_build(state, chain, uploads) };
+            let Some(refusal) = refusal else {
+                self.built.lock().unwrap().insert(key.clone(), state.ingredients(chain));
+                return None;
+            };
             Some((ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }, refusal))
         };
-        state.chains().values().filter_map(refused).collect()
+        chains.iter().filter_map(|key| state.chains().get_key_value(key)).filter_map(refused).collect()
     }
 
-    fn lacks(&self, _: &DesiredState) -> bool {
-        self.lacks.load(Ordering::Relaxed)
+    fn hold(&self, _: &DesiredState, _: &BTreeSet<ChainKey>) -> Hold {
+        Hold::default()
+    }
+
+    fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool {
+        let built = self.built.lock().unwrap();
+        let ingredients = |key| state.chains().get(key).map(|chain| state.ingredients(chain));
+        let mut chains = chains.iter();
+        chains.any(|key| self.lacks.load(Ordering::Relaxed) || built.get(key) != ingredients(key).as_ref())
+    }
+
+    fn stop_builds(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     fn damaged(&self) -> watch::Receiver<u64> {

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use pinion_control::journal::Journal;
 use pinion_control::metrics::{MetricFilter, MetricStatus};
 use pinion_control::model::{
-    Chain, ChainName, DesiredState, Digest, ObjectRef, Output, PortName, Rule, RuleName, TenantName,
+    Chain, ChainKey, ChainName, DesiredState, Digest, ObjectRef, Output, PortName, Rule, RuleName, TenantName,
 };
 use pinion_control::node::{
-    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal, UploadedBytes,
+    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Hold, Node, NodeStatus, Refusal, UploadedBytes,
 };
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
 use pinion_gateway::observer::Observer;
@@ -173,12 +173,25 @@ impl Node for DataPlane {
         self.parts.workshop.check_files(archive)
     }
 
-    fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)> {
-        self.parts.workshop.build(state, uploads)
+    fn build(
+        &self,
+        state: &DesiredState,
+        chains: &BTreeSet<ChainKey>,
+        uploads: &dyn UploadedBytes,
+    ) -> Vec<(ObjectRef, Refusal)> {
+        self.parts.workshop.build(state, chains, uploads)
     }
 
-    fn lacks(&self, state: &DesiredState) -> bool {
-        self.parts.workshop.lacks(state)
+    fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold {
+        self.parts.workshop.hold(state, chains)
+    }
+
+    fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool {
+        self.parts.workshop.lacks(state, chains)
+    }
+
+    fn stop_builds(&self) {
+        self.parts.workshop.stop();
     }
 
     fn damaged(&self) -> watch::Receiver<u64> {

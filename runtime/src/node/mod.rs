@@ -16,6 +16,7 @@
 pub mod assembly;
 pub mod config;
 pub mod data_plane;
+mod held_templates;
 pub mod invocations;
 pub mod machine;
 pub mod node_log;

@@ -1,7 +1,7 @@
 //! Builds the templates that a desired state needs and that are missing or damaged.
 //!
-//! The control plane calls it before a state is applied. Templates stay, across restarts too, as long as a chain needs them. Several are
-//! built at a time, each by a builder process of its own.
+//! The control plane calls it before a state is applied. Templates stay, across restarts too, as long as a chain needs them or a change
+//! under way holds them. Several are built at a time, each by a builder process of its own, and tenants take turns at the builders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,27 +9,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pinion_builder_client::protocol::{BuilderMessage, Phase};
-use pinion_control::model::{Chain, DesiredState, Digest, Module, ObjectRef};
-use pinion_control::node::{Refusal, UploadedBytes};
+use pinion_control::model::{Chain, ChainKey, DesiredState, Digest, Files, Module, ObjectRef};
+use pinion_control::node::{Hold, Refusal, UploadedBytes};
 use wasmtime::Linker;
 
 use crate::fwp::FwpContext;
 use crate::fwp::template::{Loaded, Template, TemplateError};
 use crate::instruments::log::{LogHub, Origin};
 use crate::launcher;
+use crate::node::held_templates::{HeldTemplates, Needs};
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::build_progress::{Build, BuildPhase, Builds};
+use crate::templates::build_turns::BuildTurns;
 use crate::templates::bundles::{BundleError, Bundles};
 use crate::templates::derived::Derived;
+use crate::templates::refused_builds::RefusedBuilds;
 use crate::templates::trials::Trials;
 use pinion_builder_client::process::{self, BuildError, Builder};
 
-/// Most builders at a time; no more than the machine has cores.
+/// Most builders at a time, but for one more if a tenant has none; no more than the machine has cores.
 const BUILDS_AT_ONCE: usize = 4;
 
 /// Builds templates; see the module.
 pub struct TemplateBuilds {
     parts: TemplateBuildsParts,
+    turns: Arc<BuildTurns>,
+    refused: RefusedBuilds,
+    held: Arc<HeldTemplates>,
     /// Set when a template was built since a state was last applied.
     has_built: AtomicBool,
 }
@@ -87,7 +93,13 @@ impl TemplateBuilds {
     /// Creates it of these parts.
     #[must_use]
     pub fn new(parts: TemplateBuildsParts) -> Self {
-        Self { parts, has_built: AtomicBool::new(false) }
+        Self {
+            parts,
+            turns: BuildTurns::new(builds_at_once()),
+            refused: RefusedBuilds::default(),
+            held: Arc::default(),
+            has_built: AtomicBool::new(false),
+        }
     }
 
     /// Returns the damage found in stored templates and files.
@@ -101,12 +113,23 @@ impl TemplateBuilds {
         self.has_built.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns whether a template or files that the state's chains need are missing, as far as that is known without reading them.
+    /// Returns whether a template or files that these chains of the state need are missing, as far as that is known without reading
+    /// templates.
     #[must_use]
-    pub fn lacks(&self, state: &DesiredState) -> bool {
-        let mut keys = state.chains().values().flat_map(|chain| launcher::keys(state, chain).into_iter().flatten());
-        keys.any(|key| !self.parts.artifacts.has(&key))
-            || state.files().any(|(_, files)| !self.parts.bundles.is_sound(&files.digest))
+    pub fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool {
+        let Needs { keys, files } = Needs::of(state, chains);
+        keys.iter().any(|key| !self.parts.artifacts.has(key))
+            || files.iter().any(|digest| !self.parts.bundles.is_sound(digest))
+    }
+
+    /// Keeps what these chains of the state need, until the returned value is dropped.
+    pub fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold {
+        self.held.hold(Needs::of(state, chains))
+    }
+
+    /// Ends the builds under way, and refuses others from now on.
+    pub fn stop(&self) {
+        self.parts.builder.stop();
     }
 
     /// Validates a module in the builder.
@@ -125,14 +148,18 @@ impl TemplateBuilds {
         self.parts.builder.check_files(archive).map_err(refusal)
     }
 
-    /// Builds the missing templates of the state's chains. Returns the chains for which that failed, in the order of their names.
-    pub fn build(&self, state: &DesiredState, uploads: &dyn UploadedBytes) -> Vec<(ObjectRef, Refusal)> {
-        self.compare(state);
-        let tasks = self.tasks(state);
+    /// Builds the missing templates of these chains of the state. Returns the chains for which that failed, in the order of their names.
+    pub fn build(
+        &self,
+        state: &DesiredState,
+        chains: &BTreeSet<ChainKey>,
+        uploads: &dyn UploadedBytes,
+    ) -> Vec<(ObjectRef, Refusal)> {
+        let chains: Vec<&Arc<Chain>> = chains.iter().filter_map(|key| state.chains().get(key)).collect();
+        self.compare(state, &chains);
         let refused = Mutex::new(BTreeMap::new());
-        in_parallel(tasks, |task| match self.build_one(&task, uploads) {
-            Ok(()) => self.has_built.store(true, Ordering::Relaxed),
-            Err(refusal) => {
+        in_parallel(self.tasks(state, &chains), |task| {
+            if let Err(refusal) = self.build_in_turn(&task, uploads) {
                 refused.lock().unwrap_or_else(PoisonError::into_inner).insert(task.key, task.refused(refusal));
             }
         });
@@ -143,7 +170,26 @@ impl TemplateBuilds {
             let refusal = refusal.or_else(|| self.too_small_in_all(chain, &keys))?;
             Some((ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }, refusal))
         };
-        state.chains().values().filter_map(of_chain).collect()
+        chains.into_iter().filter_map(of_chain).collect()
+    }
+
+    /// Builds a template when it is its tenant's turn, unless that was refused a short while ago or somebody else has built it meanwhile.
+    fn build_in_turn(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
+        let tenant = &task.chain.tenant;
+        if let Some(refusal) = self.refused.answer(tenant, &task.key) {
+            return Err(refusal);
+        }
+        let _turn = self.turns.wait(tenant);
+        if !self.is_there(task.key, task.wishes().files) {
+            self.build_one(task, uploads).inspect_err(|refusal| self.refused.note(tenant, task.key, refusal))?;
+        }
+        self.has_built.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns whether a template and its files exist and are as they were built.
+    fn is_there(&self, key: TemplateKey, files: Option<&Files>) -> bool {
+        self.parts.artifacts.is_sound(&key) && files.is_none_or(|files| self.parts.bundles.is_sound(&files.digest))
     }
 
     /// Returns a refusal if a chain's limit for all FWPs together is too small for even one instance.
@@ -160,22 +206,20 @@ impl TemplateBuilds {
         })
     }
 
-    /// Reads the templates of the state's chains that were not read since the node started. Damaged ones count as missing afterwards.
-    fn compare(&self, state: &DesiredState) {
-        let keys = state.chains().values().flat_map(|chain| launcher::keys(state, chain).into_iter().flatten());
+    /// Reads the templates of these chains that were not read since the node started. Damaged ones count as missing afterwards.
+    fn compare(&self, state: &DesiredState, chains: &[&Arc<Chain>]) {
+        let keys = chains.iter().flat_map(|chain| launcher::keys(state, chain).into_iter().flatten());
         let keys: BTreeSet<TemplateKey> = keys.filter(|key| !self.parts.artifacts.is_compared(key)).collect();
         in_parallel(keys.into_iter().collect(), |key| _ = self.parts.artifacts.is_sound(&key));
     }
 
     /// Returns one task per missing template.
-    fn tasks<'s>(&self, state: &'s DesiredState) -> Vec<Task<'s>> {
+    fn tasks<'s>(&self, state: &'s DesiredState, chains: &[&'s Arc<Chain>]) -> Vec<Task<'s>> {
         let mut missing = BTreeMap::new();
-        for chain in state.chains().values() {
+        for &chain in chains {
             for (stage, key) in launcher::keys(state, chain).into_iter().flatten().enumerate() {
                 let Some(module) = state.module(&chain.tenant, &chain.stages[stage].module) else { continue };
-                let has_files = |digest: Digest| self.parts.bundles.is_sound(&digest);
-                let files = chain.stages[stage].files.map(|files| files.digest);
-                if !self.parts.artifacts.is_sound(&key) || !files.is_none_or(has_files) {
+                if !self.is_there(key, chain.stages[stage].files.as_ref()) {
                     let label = || format!("{}/{stage} {}", chain.name, module.name);
                     let task =
                         || Task { key, build: self.parts.builds.begin(&chain.tenant, label()), module, chain, stage };
@@ -242,15 +286,14 @@ impl TemplateBuilds {
         }
     }
 
-    /// Removes templates and files that no chain of the state needs.
+    /// Removes templates and files that no chain of the state needs and no change holds.
     pub fn clear_up(&self, state: &DesiredState) {
-        let wanted: Vec<TemplateKey> =
-            state.chains().values().filter_map(|chain| launcher::keys(state, chain)).flatten().collect();
-        if let Err(error) = self.parts.artifacts.retain(|key| wanted.contains(key)) {
+        let mut wanted = Needs::of_chains(state, state.chains().values());
+        self.held.add_to(&mut wanted);
+        if let Err(error) = self.parts.artifacts.retain(|key| wanted.keys.contains(key)) {
             tracing::warn!("unused templates could not be removed: {error}");
         }
-        let wanted = state.files().map(|(_, files)| files.digest).collect();
-        if let Err(error) = self.parts.bundles.retain(&wanted) {
+        if let Err(error) = self.parts.bundles.retain(&wanted.files) {
             tracing::warn!("unused files could not be removed: {error}");
         }
         // A module without a chain keeps its record: a chain of it may be applied later.
@@ -259,13 +302,16 @@ impl TemplateBuilds {
     }
 }
 
-/// Calls `work` for each item, on at most [`BUILDS_AT_ONCE`] threads.
+fn builds_at_once() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(BUILDS_AT_ONCE)
+}
+
+/// Calls `work` for each item, on at most as many threads as there can be builders.
 fn in_parallel<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let (count, items) = (items.len(), Mutex::new(items.into_iter()));
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
-        for _ in 0..count.min(cores).min(BUILDS_AT_ONCE) {
+        for _ in 0..count.min(builds_at_once()) {
             scope.spawn(|| std::iter::from_fn(next).for_each(&work));
         }
     });
@@ -283,6 +329,7 @@ fn refusal(error: BuildError) -> Refusal {
     match error {
         BuildError::Refused(sentence) => Refusal::Invalid(sentence),
         BuildError::Limits(_) => Refusal::Invalid(error.to_string()),
+        BuildError::Stopped => Refusal::Stopping,
         error => Refusal::Failed(error.to_string()),
     }
 }

@@ -15,7 +15,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use pinion_builder::TEMPLATE_FORM;
 use pinion_builder_client::protocol::Facts;
@@ -108,6 +108,8 @@ pub struct Artifacts {
     settings: String,
     /// Templates with these settings.
     seals: Mutex<HashMap<TemplateKey, Seal>>,
+    /// Shared while a template's files are there and its seal is not yet; held alone while files without a seal are removed.
+    filing: RwLock<()>,
     derived: Arc<Derived>,
 }
 
@@ -133,7 +135,7 @@ impl Artifacts {
         let sealed = |(key, digest)| (key, Seal { digest, is_compared: false });
         // A template that lacks one of its files is found damaged when it is needed.
         let seals = files(&directory)?.iter().filter_map(|path| sealed_name(path, &settings).map(sealed)).collect();
-        Ok(Self { directory, settings, seals: Mutex::new(seals), derived })
+        Ok(Self { directory, settings, seals: Mutex::new(seals), filing: RwLock::new(()), derived })
     }
 
     /// Stores a template that was built.
@@ -143,6 +145,7 @@ impl Artifacts {
     pub fn keep(&self, key: &TemplateKey, facts: &Facts, code: &[u8]) -> Result<(), ArtifactError> {
         let facts = serde_json::to_vec(facts).expect("facts are plain words and numbers");
         let seal = Digest::of(&[&facts, code].concat());
+        let _filing = self.filing.read().unwrap_or_else(PoisonError::into_inner);
         for (extension, bytes) in [(FACTS, &*facts), (CODE, code)] {
             self.derived.write(&self.path(key, &seal, extension), bytes)?;
         }
@@ -235,6 +238,7 @@ impl Artifacts {
     /// # Errors
     /// If the directory cannot be read or a file cannot be removed.
     pub fn retain(&self, is_wanted: impl Fn(&TemplateKey) -> bool) -> Result<(), ArtifactError> {
+        let _filing = self.filing.write().unwrap_or_else(PoisonError::into_inner);
         let mut seals = self.seals();
         seals.retain(|key, _| is_wanted(key));
         let is_kept = |path: &Path| {

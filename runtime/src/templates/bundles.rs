@@ -124,6 +124,8 @@ impl Bundles {
     /// # Errors
     /// If the directory cannot be read or a file cannot be removed.
     pub fn retain(&self, wanted: &BTreeSet<Digest>) -> Result<(), BundleError> {
+        // As in `keep`, so that no archive is removed while it is written.
+        let mut compared = self.compared();
         let kept: BTreeSet<PathBuf> = wanted.iter().map(|digest| self.path(digest)).collect();
         let mut removed = Ok(());
         for entry in fs::read_dir(&self.directory).map_err(at(&self.directory))? {
@@ -132,7 +134,8 @@ impl Bundles {
                 removed = removed.and(derived::remove(&path).map_err(at(&path)));
             }
         }
-        self.compared().retain(|digest| wanted.contains(digest));
+        compared.retain(|digest| wanted.contains(digest));
+        drop(compared);
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, bundle| bundle.strong_count() > 0);
         Ok(removed?)
     }

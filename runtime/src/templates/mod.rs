@@ -15,8 +15,10 @@
 
 pub mod artifacts;
 pub mod build_progress;
+pub mod build_turns;
 pub mod bundles;
 pub mod derived;
 pub mod engine;
 pub mod native_code;
+pub mod refused_builds;
 pub mod trials;

@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,9 @@ pub enum BuildError {
     /// The builder was ended because of this module before it could report which limit was reached.
     #[error("building it took more than a module may have: {0}")]
     Limits(String),
+    /// [`Builder::stop`] was called.
+    #[error("builds have ended")]
+    Stopped,
     /// The builder could not be run, or failed.
     #[error("the builder {} failed: {error}", program.display())]
     Program {
@@ -61,18 +66,24 @@ pub fn place(given: Option<PathBuf>) -> PathBuf {
     given.or_else(beside_us).unwrap_or_else(|| PROGRAM.into())
 }
 
-/// Starts the builder.
+/// Starts the builder. Clones start the same, and stop together.
 #[derive(Debug, Clone)]
 pub struct Builder {
     program: PathBuf,
     time_max: Duration,
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl Builder {
     /// Returns a client for the builder at this path.
     #[must_use]
     pub fn new(program: PathBuf) -> Self {
-        Self { program, time_max: BUILD_TIME_MAX + LAST_WORDS }
+        Self { program, time_max: BUILD_TIME_MAX + LAST_WORDS, is_stopped: Arc::default() }
+    }
+
+    /// Ends the processes under way, and starts no more.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Checks a module.
@@ -127,6 +138,9 @@ impl Builder {
         input: &[&[u8]],
         hear: impl FnMut(&BuilderMessage) + Send,
     ) -> Result<Vec<u8>, BuildError> {
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return Err(BuildError::Stopped);
+        }
         let mut child = Command::new(&self.program)
             .args(arguments)
             .env_clear()
@@ -142,7 +156,7 @@ impl Builder {
             scope.spawn(move || stdin.map(|mut stdin| input.iter().try_for_each(|bytes| stdin.write_all(bytes))));
             let output = scope.spawn(move || read_at_most(stdout, NATIVE_BYTES_MAX as u64 + FACTS_BYTES_MAX));
             let sentences = scope.spawn(move || listen(stderr, hear));
-            let status = wait_at_most(&mut child, self.time_max);
+            let status = self.wait(&mut child);
             (output.join().unwrap_or_default(), sentences.join().unwrap_or_default(), status)
         });
         match status.map_err(|error| self.failed(&error))? {
@@ -152,7 +166,24 @@ impl Builder {
                 Some(signal) => Err(BuildError::Limits(ended_by(signal, &sentences))),
                 None => Err(self.failed(&format!("it ended with {status}: {sentences}"))),
             },
+            None if self.is_stopped.load(Ordering::Relaxed) => Err(BuildError::Stopped),
             None => Err(BuildError::Limits(format!("it was not done after {} s", self.time_max.as_secs()))),
+        }
+    }
+
+    /// Waits for a child. Kills it when its time is over or when builds are stopped, and then returns none.
+    fn wait(&self, child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + self.time_max;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() > deadline || self.is_stopped.load(Ordering::Relaxed) {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
+            thread::sleep(Duration::from_millis(2));
         }
     }
 }
@@ -198,22 +229,6 @@ fn listen(from: Option<impl Read>, mut hear: impl FnMut(&BuilderMessage)) -> Str
     sentences.join("\n").trim().to_owned()
 }
 
-/// Waits for a child. Kills it when its time is over, and then returns none.
-fn wait_at_most(child: &mut Child, time: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + time;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -241,6 +256,23 @@ mod tests {
         builder.time_max = Duration::from_millis(50);
         let error = builder.check(b"a module").unwrap_err();
         assert!(matches!(error, BuildError::Limits(_)), "{error}");
+    }
+
+    #[test]
+    fn a_builder_is_killed_when_builds_are_stopped_and_none_is_started_any_more() {
+        let (folder, builder) = builder("echo $$ > \"$(dirname \"$0\")/started\"; exec sleep 600");
+        let started = folder.path().join("started");
+        thread::scope(|scope| {
+            let check = scope.spawn(|| builder.check(b"a module"));
+            while !started.exists() {
+                thread::yield_now();
+            }
+            builder.clone().stop();
+            assert!(matches!(check.join().unwrap(), Err(BuildError::Stopped)));
+        });
+        fs::remove_file(&started).unwrap();
+        assert!(matches!(builder.check(b"a module"), Err(BuildError::Stopped)));
+        assert!(!started.exists());
     }
 
     #[test]

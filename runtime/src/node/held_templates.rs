@@ -1,0 +1,92 @@
+//! Templates and files that changes under way hold, so that nothing removes them before the changes are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pinion_control::model::{Chain, ChainKey, DesiredState, Digest};
+use pinion_control::node::Hold;
+
+use crate::launcher;
+use crate::templates::artifacts::TemplateKey;
+
+/// What chains need of what the node derives from uploads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Needs {
+    pub(super) keys: BTreeSet<TemplateKey>,
+    /// Archives of stages' files.
+    pub(super) files: BTreeSet<Digest>,
+}
+
+impl Needs {
+    /// Returns what those of these chains need that the state has.
+    pub(super) fn of(state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Self {
+        Self::of_chains(state, chains.iter().filter_map(|key| state.chains().get(key)))
+    }
+
+    pub(super) fn of_chains<'s>(state: &DesiredState, chains: impl Iterator<Item = &'s Arc<Chain>>) -> Self {
+        let mut needs = Self::default();
+        for chain in chains {
+            needs.keys.extend(launcher::keys(state, chain).into_iter().flatten());
+            needs.files.extend(chain.stages.iter().filter_map(|stage| Some(stage.files.as_ref()?.digest)));
+        }
+        needs
+    }
+}
+
+/// What is held; see the module.
+#[derive(Default)]
+pub(super) struct HeldTemplates(Mutex<Holds>);
+
+#[derive(Default)]
+struct Holds {
+    begun: u64,
+    needs: BTreeMap<u64, Needs>,
+}
+
+impl HeldTemplates {
+    /// Holds what is needed until the returned value is dropped.
+    pub(super) fn hold(self: &Arc<Self>, needs: Needs) -> Hold {
+        let mut holds = self.holds();
+        let number = holds.begun;
+        holds.begun += 1;
+        holds.needs.insert(number, needs);
+        drop(holds);
+        let held = Arc::clone(self);
+        Hold::new(move || _ = held.holds().needs.remove(&number))
+    }
+
+    /// Adds all that is held.
+    pub(super) fn add_to(&self, needs: &mut Needs) {
+        for held in self.holds().needs.values() {
+            needs.keys.extend(&held.keys);
+            needs.files.extend(&held.files);
+        }
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_changes_hold_is_kept_until_the_last_lets_go() {
+        let held = Arc::new(HeldTemplates::default());
+        let files = |texts: &[&str]| texts.iter().map(|text| Digest::of(text.as_bytes())).collect::<BTreeSet<_>>();
+        let kept = || {
+            let mut needs = Needs::default();
+            held.add_to(&mut needs);
+            needs.files
+        };
+        let first = held.hold(Needs { files: files(&["a", "b"]), ..Needs::default() });
+        let second = held.hold(Needs { files: files(&["b", "c"]), ..Needs::default() });
+        assert_eq!(kept(), files(&["a", "b", "c"]));
+        drop(first);
+        assert_eq!(kept(), files(&["b", "c"]));
+        drop(second);
+        assert_eq!(kept(), files(&[]));
+    }
+}
