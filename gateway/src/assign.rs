@@ -28,6 +28,7 @@ use crate::flows::instances::{FlowState, Instances, KeyHash, Refused, Released, 
 use crate::flows::recent_flows::RecentFlows;
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::plain::{self, PlainFlow};
+use crate::headers::stray::is_stray;
 use crate::headers::{self, FlowKey, Headers, TcpEvent};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
 use crate::keep_alive::KeepAlives;
@@ -72,6 +73,8 @@ pub(crate) enum Assignment {
     To(FwpId),
     /// It waits for an instance.
     Wait(InstanceKey),
+    /// It waits if frames of its key wait already, and is dropped otherwise: it is no reason for an instance.
+    Stray(InstanceKey),
     /// It is dropped.
     Drop(DropReason),
 }
@@ -266,13 +269,13 @@ impl Assigner {
     }
 
     /// Returns where a frame goes, or `None` if it is not of a flow, or begins or ends a connection. For the latter see
-    /// [`Assigner::assign_milestone`].
+    /// [`Assigner::assign_milestone`]. `frame` is what was read.
     #[inline(always)]
-    pub(crate) fn assign(&mut self, read: &Read, now_ns: u64) -> Option<Assignment> {
+    pub(crate) fn assign(&mut self, read: &Read, frame: &[u8], now_ns: u64) -> Option<Assignment> {
         match read {
             Read::Known { entry, .. } => Some(Assignment::To(*entry)),
             Read::Flow { flow, lead, plain } => {
-                let assignment = self.assign_flow(*lead, flow, now_ns);
+                let assignment = self.assign_flow(*lead, flow, frame, now_ns);
                 if let Assignment::To(entry) = assignment
                     && *plain != PlainFlow::NONE
                 {
@@ -291,9 +294,10 @@ impl Assigner {
         lead: FlowLookup,
         flow: &FlowKey,
         milestone: TcpEvent,
+        frame: &[u8],
         now_ns: u64,
     ) -> Assignment {
-        let assignment = self.assign_flow(lead, flow, now_ns);
+        let assignment = self.assign_flow(lead, flow, frame, now_ns);
         let Assignment::To(_) = assignment else { return assignment };
         let Some(slot) = self.serving(lead, flow, now_ns) else { return assignment };
         if !self.instances.is_over_with(slot, milestone) {
@@ -307,7 +311,7 @@ impl Assigner {
         self.memo.forget();
         let released = self.instances.release(slot.index);
         self.give_up(released);
-        self.assign_flow(lead, flow, now_ns)
+        self.assign_flow(lead, flow, frame, now_ns)
     }
 
     /// Returns the instance that is bound to the sender of this flow.
@@ -334,20 +338,20 @@ impl Assigner {
     }
 
     #[inline(always)]
-    fn assign_flow(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Assignment {
+    fn assign_flow(&mut self, lead: FlowLookup, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
             Some(Verdict::Instance(slot)) => match self.instances.entry(slot, flow.ingress().port, now_ns) {
                 Some(entry) => Assignment::To(entry),
-                None => self.assign_anew(lead.hash, flow, now_ns),
+                None => self.assign_anew(lead.hash, flow, frame, now_ns),
             },
             Some(Verdict::Dropped(reason)) => Assignment::Drop(reason),
-            None => self.assign_anew(lead.hash, flow, now_ns),
+            None => self.assign_anew(lead.hash, flow, frame, now_ns),
         }
     }
 
     // Apart from `assign_flow`, so that the code for a hit stays small.
     #[inline(never)]
-    fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Assignment {
+    fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
         let missed_ns = self.waiting_since_ns.unwrap_or_else(|| self.misses.now_ns());
         let rule = self.rules.lookup(flow);
         let Some(key) = rule.and_then(|rule| self.key(rule, flow)) else {
@@ -356,7 +360,13 @@ impl Assigner {
             return Assignment::Drop(reason);
         };
         let of_key = self.instances.hash(&key);
-        let bound = self.instances.bound_to(&key, of_key).or_else(|| self.bind(&key, of_key, missed_ns, now_ns));
+        let mut bound = self.instances.bound_to(&key, of_key);
+        if bound.is_none() {
+            if is_stray(flow, frame) {
+                return Assignment::Stray(key);
+            }
+            bound = self.bind(&key, of_key, missed_ns, now_ns);
+        }
         let Some(slot) = bound else {
             return self.want(&key);
         };

@@ -49,6 +49,9 @@ pub enum DropReason {
     NoRule,
     /// The matching rule's chain is unavailable.
     ChainUnavailable,
+    /// A TCP segment that closes, resets or acknowledges without data, of a client that has no instance: none is started
+    /// for it.
+    NoConnection,
     /// No chain instance became ready within the time that a frame may wait for one.
     NoInstance,
     /// Too many frames wait for chain instances, in total or of one client.
@@ -61,7 +64,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -79,6 +82,7 @@ impl DropReason {
         Self::OverlappingFragment,
         Self::NoRule,
         Self::ChainUnavailable,
+        Self::NoConnection,
         Self::NoInstance,
         Self::PendingFull,
         Self::LauncherBusy,
@@ -106,6 +110,7 @@ impl DropReason {
             Self::OverlappingFragment => "overlapping-fragment",
             Self::NoRule => "no-rule",
             Self::ChainUnavailable => "chain-unavailable",
+            Self::NoConnection => "no-connection",
             Self::NoInstance => "no-instance",
             Self::PendingFull => "pending-full",
             Self::LauncherBusy => "launcher-busy",
@@ -157,6 +162,8 @@ pub struct ChainDrops {
     pub no_instance: Counter,
     /// [`DropReason::PendingFull`].
     pub pending_full: Counter,
+    /// [`DropReason::NoConnection`].
+    pub no_connection: Counter,
     /// [`DropReason::LauncherBusy`].
     pub launcher_busy: Counter,
     /// [`DropReason::MmaBusy`].
@@ -164,11 +171,12 @@ pub struct ChainDrops {
 }
 
 /// A snapshot of a chain's drops, by reason.
-pub type ChainDropCounts = [(DropReason, u64); 4];
+pub type ChainDropCounts = [(DropReason, u64); 5];
 
 impl ChainDrops {
     fn add(&self, reason: DropReason, count: u64) {
         match reason {
+            DropReason::NoConnection => self.no_connection.add(count),
             DropReason::NoInstance => self.no_instance.add(count),
             DropReason::PendingFull => self.pending_full.add(count),
             DropReason::LauncherBusy => self.launcher_busy.add(count),
@@ -182,6 +190,7 @@ impl ChainDrops {
     #[must_use]
     pub fn counts(&self) -> ChainDropCounts {
         [
+            (DropReason::NoConnection, self.no_connection.value()),
             (DropReason::NoInstance, self.no_instance.value()),
             (DropReason::PendingFull, self.pending_full.value()),
             (DropReason::LauncherBusy, self.launcher_busy.value()),

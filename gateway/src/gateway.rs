@@ -395,7 +395,7 @@ impl Gateway {
     /// 0.
     #[inline(always)]
     fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) -> u64 {
-        let entry = match self.assigner.assign(read, now_ns) {
+        let entry = match self.assigner.assign(read, frame.bytes(), now_ns) {
             Some(Assignment::To(entry)) => entry,
             Some(other) => {
                 self.take_in_unassigned(frame, read, &other, now_ns);
@@ -418,7 +418,10 @@ impl Gateway {
     #[inline(never)]
     fn take_in_unassigned(&mut self, frame: Frame, read: &Read, why: &Assignment, now_ns: u64) {
         match why {
-            Assignment::Wait(key) => {
+            Assignment::Stray(key) if !self.pending.has(key) => {
+                self.bin.drop_of_chain(frame, Some(key.chain), DropReason::NoConnection);
+            }
+            Assignment::Wait(key) | Assignment::Stray(key) => {
                 if let Err(frame) = self.pending.hold(key, self.assigner.tenant(key.chain), frame, now_ns) {
                     self.bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
                 }
@@ -440,7 +443,7 @@ impl Gateway {
                 if *milestone == TcpEvent::Opens {
                     self.handover.hand_over();
                 }
-                match self.assigner.assign_milestone(*lead, flow, *milestone, now_ns) {
+                match self.assigner.assign_milestone(*lead, flow, *milestone, frame.bytes(), now_ns) {
                     Assignment::To(entry) => self.take_in_milestone(port, frame, read, entry, now_ns),
                     other => self.take_in_unassigned(frame, read, &other, now_ns),
                 }

@@ -21,6 +21,7 @@ mod ipv4;
 mod ipv6;
 mod key;
 pub(crate) mod plain;
+pub(crate) mod stray;
 mod tags;
 mod transport;
 

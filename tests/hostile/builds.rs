@@ -10,7 +10,6 @@ use pinion_tests::manifest::Manifest;
 use pinion_tests::node::Node;
 use pinion_tests::process::errors;
 use pinion_tests::until::{SOON, until};
-use serde_json::Value;
 
 /// More than can be built at a time.
 const BUILDS: usize = 8;
@@ -40,7 +39,7 @@ fn apply_endless(node: &Node) -> Vec<JoinHandle<Output>> {
 /// How many templates are being built for a tenant, or wait for it.
 fn builds(node: &Node, tenant: &str) -> usize {
     let builds = node.cli().status()["builds"].as_array().expect("a list").clone();
-    builds.iter().filter(|build| build["tenant"] == Value::from(tenant)).count()
+    builds.iter().filter(|build| build["tenant"] == tenant).count()
 }
 
 /// Returns a manifest of the tenant `demo`, whose function answers calls.

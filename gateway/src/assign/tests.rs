@@ -95,8 +95,8 @@ fn send(assigner: &mut Assigner, flow: &FlowKey, part: Part, identification: u16
 
 fn send_frame(assigner: &mut Assigner, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
     match read(assigner, frame, flow.ingress().port, now_ns) {
-        read @ (Read::Known { .. } | Read::Flow { .. }) => assigner.assign(&read, now_ns).unwrap(),
-        Read::TcpEvent { flow, lead, milestone } => assigner.assign_milestone(lead, &flow, milestone, now_ns),
+        read @ (Read::Known { .. } | Read::Flow { .. }) => assigner.assign(&read, frame, now_ns).unwrap(),
+        Read::TcpEvent { flow, lead, milestone } => assigner.assign_milestone(lead, &flow, milestone, frame, now_ns),
         Read::Drop(reason) => Assignment::Drop(reason),
         Read::Arp | Read::NeighborDiscovery => panic!("{flow:?} was taken for link control"),
     }
@@ -139,8 +139,6 @@ impl Model {
         let Some(chain) = rule.chain else {
             return assert_eq!(found, Assignment::Drop(DropReason::ChainUnavailable), "{flow:?}");
         };
-        let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
-        assert_eq!(chain_of(entry), chain, "{flow:?}");
         let vlan = flow.ingress().vlan;
         let client = match rule.policy {
             Policy::Shared => ClientLabel::All,
@@ -148,7 +146,13 @@ impl Model {
             Policy::PerFlow => ClientLabel::Flow { flow: flow.five_tuple(), vlan },
         };
         let key = InstanceKey { chain, client };
-        let speaks_for_itself = flow.protocol() == TCP && part == Part::Whole && rule.policy == Policy::PerFlow;
+        let is_segment = flow.protocol() == TCP && part == Part::Whole;
+        if is_segment && flags & SYN == 0 && flags & (FIN | RST) != 0 && !self.instances.contains_key(&key) {
+            return assert_eq!(found, Assignment::Stray(key), "{flow:?}");
+        }
+        let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
+        assert_eq!(chain_of(entry), chain, "{flow:?}");
+        let speaks_for_itself = is_segment && rule.policy == Policy::PerFlow;
         if speaks_for_itself && flags & (SYN | ACK | RST) == SYN {
             if let Some(old) = self.over.remove(&key) {
                 self.instances.remove(&key);

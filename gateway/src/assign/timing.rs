@@ -69,7 +69,7 @@ fn take_in(assigner: &mut Assigner, frames: &[[u8; 64]], now_ns: u64) -> u32 {
         }
         reads.iter_mut().for_each(|read| assigner.fetch(read));
         for read in reads {
-            assigned += u32::from(matches!(assigner.assign(read, now_ns), Some(Assignment::To(_))));
+            assigned += u32::from(matches!(assigner.assign(read, &[], now_ns), Some(Assignment::To(_))));
         }
     }
     assigned
@@ -98,7 +98,7 @@ fn timing_of_hits() {
         let one_by_one = per_frame(frames.len(), || {
             for frame in &frames {
                 assigner.read(frame, PORT, EthernetAddress(STATION), 0, &mut read);
-                black_box(assigner.assign(&read, 0));
+                black_box(assigner.assign(&read, &[], 0));
             }
         });
         let in_bursts = per_frame(frames.len(), || {

@@ -87,8 +87,9 @@ impl Pending {
             return Err(frame);
         }
         let hash = self.hasher.hash_one(key);
-        let known = self.by_key.find(hash, |waiter| self.waiters[waiter as usize].key.as_ref() == Some(key));
-        let Some(waiter) = known.or_else(|| self.begin(key, tenant, hash, now_ns)) else { return Err(frame) };
+        let Some(waiter) = self.waiter(key, hash).or_else(|| self.begin(key, tenant, hash, now_ns)) else {
+            return Err(frame);
+        };
         let waiter = &mut self.waiters[waiter as usize];
         match waiter.frames.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(frame),
@@ -98,6 +99,15 @@ impl Pending {
         self.shares.take(waiter.tenant, 1);
         self.frames += 1;
         Ok(())
+    }
+
+    /// Returns whether frames with this key wait.
+    pub(crate) fn has(&self, key: &InstanceKey) -> bool {
+        self.waiter(key, self.hasher.hash_one(key)).is_some()
+    }
+
+    fn waiter(&self, key: &InstanceKey, hash: u64) -> Option<u32> {
+        self.by_key.find(hash, |waiter| self.waiters[waiter as usize].key.as_ref() == Some(key))
     }
 
     /// Returns the key that has waited longest for an instance of the chain.

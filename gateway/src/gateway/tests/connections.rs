@@ -124,10 +124,10 @@ fn tcp_events_of_frames_that_waited_count_once_there_is_an_instance() {
 }
 
 #[test]
-fn a_connection_of_which_only_the_end_is_seen_ends_its_instance_too() {
+fn a_connection_whose_beginning_was_not_seen_ends_its_instance_too() {
     let mut rig = rig_of(Policy::PerFlow);
-    rig.send_and_poll(&[segment_of(1, FIN | ACK, 0)]);
-    assert_eq!((rig.targets(), rig.taken()), (vec![10], 1));
+    rig.send_and_poll(&[segment_of(1, ACK, 0), segment_of(1, FIN | ACK, 1)]);
+    assert_eq!((rig.targets(), rig.taken()), (vec![10, 10], 1));
     assert_eq!(rig.run(CLOSED_QUIET_NS + SWEEP_PERIOD_NS + 1_000_000), [flow_ended(10)]);
     rig.assert_no_buffer_leaked();
 }
@@ -165,5 +165,40 @@ fn while_the_launcher_reads_no_events_a_client_that_reuses_the_ports_reaches_no_
     rig.poll();
     rig.send_and_poll(&[segment_of(1, SYN, 4)]);
     assert_eq!(rig.targets(), [13]);
+    rig.assert_no_buffer_leaked();
+}
+
+/// A segment of a client's connection that only acknowledges.
+fn bare_acknowledgement(number: u8) -> Vec<u8> {
+    to_station(&ipv4(client(number), SERVER, TCP, &segment(5000, 80, ACK, &[])))
+}
+
+#[test]
+fn a_segment_that_begins_nothing_starts_no_instance() {
+    for policy in [Policy::PerClient, Policy::PerFlow, Policy::Shared] {
+        let strays = [segment_of(1, RST, 1), segment_of(1, FIN | ACK, 1), bare_acknowledgement(1)];
+        for mut rig in [rig_of(policy), Rig::with_policy(policy)] {
+            rig.events();
+            rig.send_and_poll(&strays);
+            assert_eq!((rig.events(), rig.targets()), (vec![], vec![]), "{policy:?}");
+            assert_eq!(rig.drops(DropReason::NoConnection), 3, "{policy:?}");
+            assert_eq!(rig.chain_drops(0), [(DropReason::NoConnection, 3)], "{policy:?}");
+            rig.assert_no_buffer_leaked();
+        }
+        // What has data may go on where an instance has ended.
+        let mut rig = rig_of(policy);
+        rig.send_and_poll(&[segment_of(1, ACK, 1), bare_acknowledgement(1), segment_of(1, RST, 1)]);
+        assert_eq!(rig.targets(), [10, 10, 10], "{policy:?}");
+    }
+}
+
+#[test]
+fn what_ends_a_connection_waits_behind_what_began_it() {
+    let mut rig = Rig::with_policy(Policy::PerFlow);
+    rig.send_and_poll(&[segment_of(1, SYN, 0), bare_acknowledgement(1), segment_of(1, RST, 2)]);
+    assert_eq!(rig.gateway.observer().frames_pending(), 3);
+    rig.ready(0, 10);
+    rig.poll();
+    assert_eq!(rig.targets(), [10, 10, 10]);
     rig.assert_no_buffer_leaked();
 }
