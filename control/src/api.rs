@@ -34,7 +34,7 @@ const CHANGES_AT_ONCE: usize = 8;
 /// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
     let (uploads, changes) = (Semaphore::new(UPLOADS_AT_ONCE), Places::new(CHANGES_AT_ONCE));
-    ControlServer::new(ControlService { control, uploads, changes })
+    ControlServer::new(ControlService { control, uploads, changes, collections: Arc::new(Semaphore::new(2)) })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
@@ -43,6 +43,8 @@ pub(crate) struct ControlService {
     control: Arc<Control>,
     uploads: Semaphore,
     changes: Places,
+    /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
+    collections: Arc<Semaphore>,
 }
 
 /// A list that was complete when it was requested.
@@ -92,9 +94,9 @@ impl ControlService {
         Ok(Response::new(proto::UploadResponse { digest: digest.to_string(), size_bytes }))
     }
 
-    /// As [`Self::blocking`], for work that may build what a tenant asks for. Waits for one of the tenant's places, and
+    /// As [`Self::blocking`], for changes that a tenant asks for and that may take long. Waits for one of the tenant's places, and
     /// keeps it to the end of the work.
-    async fn building<T: Send + 'static>(
+    async fn in_place<T: Send + 'static>(
         &self,
         tenant: Option<&TenantName>,
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
@@ -112,8 +114,10 @@ impl ControlService {
 
     /// Collects the garbage that a change may have left, after its answer, so that the answer need not wait.
     fn collect_garbage_later(&self) {
+        let Ok(collection) = Arc::clone(&self.collections).try_acquire_owned() else { return };
         let control = self.control.clone();
         tokio::task::spawn_blocking(move || {
+            let _collection = collection;
             if let Err(error) = control.collect_garbage() {
                 tracing::error!(%error, "unused uploads could not be removed from the store");
             }
@@ -156,7 +160,7 @@ impl proto::control_server::Control for ControlService {
             rules: parse_all(request.rules)?,
         };
         let tenant = request.tenant().cloned();
-        let changed = self.building(tenant.as_ref(), |control| control.apply(request)).await?;
+        let changed = self.in_place(tenant.as_ref(), |control| control.apply(request)).await?;
         let replaces = |it: &Outcome| it.effect == Effect::Configured && !matches!(it.object, ObjectRef::Rule { .. });
         if changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();
@@ -167,7 +171,8 @@ impl proto::control_server::Control for ControlService {
 
     async fn delete(&self, request: Request<proto::DeleteRequest>) -> Result<Response<proto::DeleteResponse>, Status> {
         let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
-        let changed = self.blocking(|control| control.delete(objects)).await?;
+        let tenant = objects.first().map(|object| object.tenant().clone());
+        let changed = self.in_place(tenant.as_ref(), |control| control.delete(objects)).await?;
         self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
         Ok(Response::new(proto::DeleteResponse { version: changed.version, outcomes }))

@@ -11,6 +11,7 @@
 //! ```
 
 mod change;
+mod rebuild;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +23,8 @@ use std::time::SystemTime;
 use serde::Serialize;
 use tokio::sync::watch;
 
+pub use self::rebuild::BuildTime;
+use self::rebuild::NotBuilt;
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
@@ -180,32 +183,6 @@ pub struct Control {
     invoked_modules: Mutex<BTreeSet<(TenantName, ModuleName)>>,
 }
 
-/// Why a stored chain has no templates.
-struct NotBuilt {
-    refusal: Refusal,
-    /// When the build failed, for the status.
-    when: BuildTime,
-}
-
-/// When stored chains are built that no change asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BuildTime {
-    /// After the node has started.
-    Start,
-    /// After a template was found damaged.
-    Damage,
-}
-
-impl fmt::Display for BuildTime {
-    /// Formats it as the end of a sentence.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BuildTime::Start => "when the node started",
-            BuildTime::Damage => "again after its template was damaged",
-        })
-    }
-}
-
 impl Control {
     /// Restores the desired state from the store and passes it to the node, which serves what is built of it.
     /// [`Control::build_missing`] builds the rest.
@@ -361,7 +338,7 @@ impl Control {
     pub fn status(&self) -> NodeStatus {
         let mut status = self.node.status();
         let not_built = lock(&self.not_built);
-        let sentence = |NotBuilt { refusal, when }: &NotBuilt| format!("not built {when}: {refusal}");
+        let sentence = |NotBuilt { refusal, when, .. }: &NotBuilt| format!("not built {when}: {refusal}");
         status.warnings.extend(not_built.values().map(sentence));
         drop(not_built);
         // Other users of the state directory may have met the same error, and report the same warning.

@@ -8,14 +8,16 @@
 //!               admit_files(archive)      the same
 //!   change      check(state)              can the node apply it? changes nothing
 //!               hold(state, chains)       keep what is built of their templates from here on
-//!               build(state, chains)      build the templates that they need
-//!               check(state)              again: others may have made changes meanwhile
+//!               build(state, chains)      build the templates that they need; then from the beginning, as others may
+//!                                         have made changes meanwhile
+//!               unfit(state, chains)      can the node apply it, by what the templates need?
 //!               -- the state becomes durable --
 //!               follow(state)             apply it; states come one after another, versions only grow
 //! ```
 //!
-//! All methods are called from threads that may block. `admit` and `admit_files` are called one at a time, and `check`
-//! and `follow` one after another. `build` and the reports may be called at any time and from many threads at once.
+//! All methods are called from threads that may block. `admit` and `admit_files` are called one at a time, and `check`,
+//! `hold`, `lacks`, `unfit`, `retry` and `follow` one after another. `build`, `stop_builds` and the reports may be called
+//! at any time and from many threads at once.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -63,6 +65,10 @@ pub trait Node: Send + Sync + 'static {
         chains: &BTreeSet<ChainKey>,
         uploads: &dyn UploadedBytes,
     ) -> Vec<(ObjectRef, Refusal)>;
+
+    /// Returns those of these chains of the state that could never have an instance although none of their templates is
+    /// missing, and why, as sentences like those of `check`: limits that are too small for what a template needs. Cheap.
+    fn unfit(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Vec<(ObjectRef, Refusal)>;
 
     /// Keeps the templates that these chains of the state need, and that are or will be built, until the returned value
     /// is dropped. Templates that no followed state needs, and that nobody holds, are removed.

@@ -157,22 +157,23 @@ impl Server {
     }
 }
 
-/// Builds the templates that are missing when the node starts, and then those that it finds damaged, while the future is
+/// Builds the templates that are missing when the node starts, and those that it finds damaged, while the future is
 /// polled.
 async fn build_missing(control: Arc<Control>) {
-    let build = async |when| {
+    let build = |when| {
         let control = Arc::clone(&control);
-        // A panic is logged already.
-        let _ = tokio::task::spawn_blocking(move || control.build_missing(when)).await;
+        tokio::task::spawn_blocking(move || control.build_missing(when))
     };
     let mut damaged = control.damaged();
     // Handles damage that was found while the node started.
     if *damaged.borrow() > 0 {
         damaged.mark_changed();
     }
-    build(BuildTime::Start).await;
+    // Not waited for: damage that is found meanwhile need not wait for all that is missing.
+    drop(build(BuildTime::Start));
     while damaged.changed().await.is_ok() {
-        build(BuildTime::Damage).await;
+        // A panic is logged already.
+        let _ = build(BuildTime::Damage).await;
         tokio::time::sleep(REBUILD_INTERVAL).await;
     }
 }

@@ -191,6 +191,18 @@ fn a_chain_whose_memory_limit_is_too_low_for_its_module_is_refused() {
 }
 
 #[test]
+fn a_limit_for_all_instances_that_is_too_low_for_one_is_refused_with_and_without_a_template_to_build() {
+    let _turn = turn();
+    let applied = Applied::new();
+    let needles = &["memory_total_kib is 64: raise it"];
+    // The first has a template already, the second needs one of its own.
+    for more in ["memory_total_kib = 64", "memory_total_kib = 64\nmemory_limit_kib = 4096"] {
+        let chain = Manifest::of(TENANT).module("good", &build::sample("macswap")).chain("good", "good", more);
+        applied.assert_refused(more, chain.text(), needles);
+    }
+}
+
+#[test]
 fn a_chain_of_more_stages_than_a_worker_has_places_is_refused() {
     let _turn = turn();
     let (core, _) = two_cores();

@@ -1,17 +1,21 @@
-//! Changes of the desired state, and builds of what they need.
+//! Changes of the desired state, and the builds that they need.
 //!
 //! Templates are built while no lock is held, as that takes long. So after a build the change is judged anew on what the
-//! desired state is then. What was built for it is held meanwhile.
+//! desired state is then. What it needs is held from the first attempt on, so that nobody removes it meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use super::{ApplyRequest, BuildTime, Changed, Control, ControlError, NotBuilt, lock};
+use super::{ApplyRequest, Changed, Control, ControlError, lock};
 use crate::model::{
     Applied, CHAINS_MAX, ChainKey, ChainName, Change, DesiredState, Ingredients, Invalid, ModuleName, ObjectRef,
     TenantName,
 };
 use crate::node::{Hold, Refusal};
+
+/// How often is built for one change at most. Once is enough unless files get lost meanwhile, or what the change depends
+/// on changes.
+const ROUNDS_MAX: usize = 8;
 
 /// What an attempt at a change led to.
 enum Attempt<T> {
@@ -30,30 +34,28 @@ struct Missing {
     /// Those of them that are there only because a module was invoked by name before. If they cannot be built, the
     /// change is made without them.
     optional: BTreeSet<ChainKey>,
+    /// Keeps what the chains need.
+    hold: Hold,
 }
 
-/// The builds for one change, whose templates are held until the change is made or given up.
+/// What was built for one change, and what could not be and does not prevent it.
 #[derive(Default)]
 struct Builds {
-    tried: BTreeMap<ChainKey, Ingredients>,
     holds: Vec<Hold>,
+    /// Chains that already could not be built before, for the same reason.
+    tolerated: BTreeMap<ChainKey, Ingredients>,
+    /// Chains of invoked modules that the change is made without.
+    without: BTreeSet<ChainKey>,
 }
 
 impl Builds {
-    /// Returns which of these chains no build was tried for, as they are in this state.
-    fn untried(&self, state: &DesiredState, chains: BTreeSet<ChainKey>) -> BTreeSet<ChainKey> {
-        let is_untried = |key: &ChainKey| {
+    /// Returns which of these chains are to be built, if their templates are missing.
+    fn wanted(&self, state: &DesiredState, mut chains: BTreeSet<ChainKey>) -> BTreeSet<ChainKey> {
+        chains.retain(|key| {
             let ingredients = state.chains().get(key).map(|chain| state.ingredients(chain));
-            self.tried.get(key) != ingredients.as_ref()
-        };
-        chains.into_iter().filter(is_untried).collect()
-    }
-
-    fn note(&mut self, missing: &Missing, hold: Hold) {
-        let Missing { state, chains, .. } = missing;
-        self.holds.push(hold);
-        let ingredients = |key: &ChainKey| Some((key.clone(), state.ingredients(state.chains().get(key)?)));
-        self.tried.extend(chains.iter().filter_map(ingredients));
+            self.tolerated.get(key).is_none_or(|tolerated| Some(tolerated) != ingredients.as_ref())
+        });
+        chains
     }
 }
 
@@ -79,18 +81,17 @@ impl Control {
         self.built(|builds| self.attempt(builds, &change))
     }
 
-    /// Repeats the attempt, which holds the lock itself, until nothing has to be built for it any more.
+    /// Repeats the attempt, which takes the lock itself, until nothing has to be built for it any more.
     fn built<T>(&self, attempt: impl Fn(&Builds) -> Result<Attempt<T>, ControlError>) -> Result<T, ControlError> {
         let mut builds = Builds::default();
-        loop {
+        for _ in 0..ROUNDS_MAX {
             match attempt(&builds)? {
                 Attempt::Made(made) => return Ok(made),
-                Attempt::Lacks(missing) => {
-                    builds.note(&missing, self.node.hold(&missing.state, &missing.chains));
-                    self.build(&missing)?;
-                }
+                Attempt::Lacks(missing) => self.build(missing, &mut builds)?,
             }
         }
+        let sentence = "templates that were built for the change are gone each time: see the node's log";
+        Err(Refusal::Failed(sentence.to_owned()).into())
     }
 
     fn attempt(
@@ -102,29 +103,48 @@ impl Control {
         self.settle()?;
         let before = self.desired();
         let applied = before.apply(&change()?)?;
-        let invoked = lock(&self.invoked_modules).clone();
-        let whole = applied.state.with_chains_of(&invoked);
         if applied.changed() {
             self.node.check(&before, &applied.state)?;
         }
+        let mut invoked = lock(&self.invoked_modules).clone();
+        let whole_before = before.with_chains_of(&invoked);
+        invoked.retain(|(tenant, module)| !builds.without.contains(&(tenant.clone(), ChainName::of_module(module))));
+        let whole = applied.state.with_chains_of(&invoked);
         let objects: BTreeSet<&ObjectRef> = applied.outcomes.iter().map(|outcome| &outcome.object).collect();
-        let chains = whole.touched(&before.with_chains_of(&invoked), &objects);
-        let chains = builds.untried(&whole, chains);
+        let touched = whole.touched(&whole_before, &objects);
+        let chains = builds.wanted(&whole, touched.clone());
+        let hold = self.node.hold(&whole, &chains);
         if self.node.lacks(&whole, &chains) {
             let is_optional = |key: &&ChainKey| !applied.state.chains().contains_key(*key);
             let optional = chains.iter().filter(is_optional).cloned().collect();
-            return Ok(Attempt::Lacks(Missing { state: whole, chains, optional }));
+            return Ok(Attempt::Lacks(Missing { state: whole, chains, optional, hold }));
         }
-        self.make(applied, &whole).map(Attempt::Made)
+        if applied.changed() {
+            let unfit = self.node.unfit(&whole, &chains);
+            self.tolerable(&whole, unfit)?;
+        }
+        // What is not tolerated is built now.
+        lock(&self.not_built).retain(|object, _| {
+            !is_one_of(&touched, object) || builds.tolerated.keys().any(|key| object_of(key) == *object)
+        });
+        self.make(applied, &whole, &builds.without).map(Attempt::Made)
     }
 
     /// Makes the change durable and has the node follow. Called with the lock held.
-    fn make(&self, applied: Applied, whole: &DesiredState) -> Result<Changed, ControlError> {
+    fn make(
+        &self,
+        applied: Applied,
+        whole: &DesiredState,
+        without: &BTreeSet<ChainKey>,
+    ) -> Result<Changed, ControlError> {
         let changed = applied.changed();
         if changed {
             self.commit(&applied)?;
         }
         let Applied { state, outcomes } = applied;
+        // The next call by such a name makes the chain again, and tells its caller why it cannot be built.
+        lock(&self.invoked_modules)
+            .retain(|(tenant, module)| !without.contains(&(tenant.clone(), ChainName::of_module(module))));
         // A chain that a request names again gets another try.
         let objects: Vec<&ObjectRef> = outcomes.iter().map(|outcome| &outcome.object).collect();
         let is_retried = self.node.retry(whole, &objects);
@@ -155,6 +175,7 @@ impl Control {
         name: &ChainName,
     ) -> Result<Attempt<()>, ControlError> {
         let _changing = lock(&self.changing);
+        self.settle()?;
         if self.has_chain(tenant, name) {
             return Ok(Attempt::Made(()));
         }
@@ -163,88 +184,80 @@ impl Control {
         let Some(module) = module else {
             return Err(ControlError::NoFunction { tenant: tenant.clone(), name: name.clone() });
         };
-        let mut invoked = lock(&self.invoked_modules).clone();
-        invoked.insert((tenant.clone(), module));
-        let whole = desired.with_chains_of(&invoked);
+        let invoked = (tenant.clone(), module);
+        let mut all_invoked = lock(&self.invoked_modules).clone();
+        all_invoked.insert(invoked.clone());
+        let whole = desired.with_chains_of(&all_invoked);
         if whole.chain(tenant, name).is_none() {
             return Err(Invalid::TooMany { kind: "chains", count: CHAINS_MAX + 1, max: CHAINS_MAX }.into());
         }
         self.node.check(&desired, &whole)?;
-        let chains = builds.untried(&whole, BTreeSet::from([(tenant.clone(), name.clone())]));
+        let chains = builds.wanted(&whole, BTreeSet::from([(tenant.clone(), name.clone())]));
+        let hold = self.node.hold(&whole, &chains);
         if self.node.lacks(&whole, &chains) {
-            return Ok(Attempt::Lacks(Missing { state: whole, chains, optional: BTreeSet::new() }));
+            return Ok(Attempt::Lacks(Missing { state: whole, chains, optional: BTreeSet::new(), hold }));
         }
-        *lock(&self.invoked_modules) = invoked;
+        lock(&self.invoked_modules).insert(invoked);
         self.follow(&desired);
         Ok(Attempt::Made(()))
     }
 
-    /// Builds what is missing. A chain that already failed in the same way without a change is not this change's fault.
-    fn build(&self, missing: &Missing) -> Result<(), ControlError> {
-        let Missing { state, chains, optional } = missing;
-        let refused = self.node.build(state, chains, &*self.store);
+    /// Builds what is missing.
+    fn build(&self, missing: Missing, builds: &mut Builds) -> Result<(), ControlError> {
+        let Missing { state, chains, optional, hold } = missing;
+        builds.holds.push(hold);
+        let refused = self.node.build(&state, &chains, &*self.store);
         let (without, refused): (Vec<_>, Vec<_>) =
-            refused.into_iter().partition(|(object, _)| is_one_of(optional, object));
-        // The next call by such a name makes the chain again, and tells its caller why it cannot be built.
-        lock(&self.invoked_modules).retain(|(tenant, module)| {
-            let chain = ObjectRef::Chain { tenant: tenant.clone(), name: ChainName::of_module(module) };
-            without.iter().all(|(object, _)| *object != chain)
-        });
-        let mut known = lock(&self.not_built);
-        let is_new = |(object, refusal): &&(ObjectRef, Refusal)| {
-            known.get(object).is_none_or(|not_built| not_built.refusal != *refusal)
-        };
-        if let Some((_, refusal)) = refused.iter().find(is_new) {
-            return Err(refusal.clone().into());
-        }
-        known.retain(|object, _| !is_one_of(chains, object) || refused.iter().any(|(other, _)| other == object));
+            refused.into_iter().partition(|(object, _)| is_one_of(&optional, object));
+        builds.without.extend(without.iter().filter_map(|(object, _)| key_of(object)));
+        let tolerated = self.tolerable(&state, refused)?;
+        let ingredients = |key: ChainKey| Some((key.clone(), state.ingredients(state.chains().get(&key)?)));
+        builds.tolerated.extend(tolerated.iter().filter_map(key_of).filter_map(ingredients));
         Ok(())
     }
 
-    /// Builds the templates that the durable state needs and that are missing or damaged, then activates their chains.
-    /// A failure becomes a warning in the status. May take long, and lets changes pass meanwhile.
-    pub fn build_missing(&self, when: BuildTime) {
-        let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
-        let chains: BTreeSet<ChainKey> = whole.chains().keys().cloned().collect();
-        if chains.is_empty() {
-            return;
-        }
-        let _hold = self.node.hold(&whole, &chains);
-        let refused = self.node.build(&whole, &chains, &*self.store);
-        let _changing = lock(&self.changing);
-        let desired = self.desired();
-        let mut not_built = lock(&self.not_built);
-        let mut known = std::mem::take(&mut *not_built);
-        for (object, refusal) in refused.into_iter().filter(|(object, _)| is_same_chain(&whole, &desired, object)) {
-            let before = known.remove(&object).filter(|before| before.refusal == refusal);
-            if before.is_none() {
-                tracing::error!(%object, "a stored chain has no templates: {refusal}");
+    /// Returns the chains that are refused, if each of them already was for the same reason and is unchanged since: then
+    /// that is not this change's fault.
+    fn tolerable(
+        &self,
+        state: &DesiredState,
+        refused: Vec<(ObjectRef, Refusal)>,
+    ) -> Result<Vec<ObjectRef>, ControlError> {
+        let known = lock(&self.not_built);
+        let is_known = |object: &ObjectRef, refusal: &Refusal| {
+            let chain = key_of(object).and_then(|key| state.chains().get(&key));
+            let ingredients = chain.map(|chain| state.ingredients(chain));
+            known
+                .get(object)
+                .is_some_and(|known| known.refusal == *refusal && Some(&known.ingredients) == ingredients.as_ref())
+        };
+        let mut tolerated = Vec::new();
+        for (object, refusal) in refused {
+            if refusal == Refusal::Stopping || !is_known(&object, &refusal) {
+                return Err(refusal.into());
             }
-            not_built.insert(object, before.unwrap_or(NotBuilt { refusal, when }));
+            tolerated.push(object);
         }
-        drop(not_built);
-        if self.node.retry(&whole, &[]) || when == BuildTime::Damage {
-            self.follow(&desired);
-        }
-    }
-
-    /// Ends builds, as the node is to stop. Changes that wait for one are refused.
-    pub fn stop_builds(&self) {
-        self.node.stop_builds();
+        Ok(tolerated)
     }
 }
 
-/// Returns whether the object is a chain that needs the same templates in both states.
-fn is_same_chain(one: &DesiredState, other: &DesiredState, object: &ObjectRef) -> bool {
-    let ObjectRef::Chain { tenant, name } = object else { return false };
-    let ingredients = |state: &DesiredState| state.chain(tenant, name).map(|chain| state.ingredients(chain));
-    ingredients(one).is_some_and(|one| ingredients(other) == Some(one))
+/// Returns the key of a chain.
+pub(super) fn key_of(object: &ObjectRef) -> Option<ChainKey> {
+    match object {
+        ObjectRef::Chain { tenant, name } => Some((tenant.clone(), name.clone())),
+        ObjectRef::Module { .. } | ObjectRef::Rule { .. } => None,
+    }
+}
+
+fn object_of((tenant, name): &ChainKey) -> ObjectRef {
+    ObjectRef::Chain { tenant: tenant.clone(), name: name.clone() }
 }
 
 fn is_chain_of(state: &DesiredState, object: &ObjectRef) -> bool {
-    matches!(object, ObjectRef::Chain { tenant, name } if state.chain(tenant, name).is_some())
+    key_of(object).is_some_and(|key| state.chains().contains_key(&key))
 }
 
 fn is_one_of(chains: &BTreeSet<ChainKey>, object: &ObjectRef) -> bool {
-    matches!(object, ObjectRef::Chain { tenant, name } if chains.contains(&(tenant.clone(), name.clone())))
+    key_of(object).is_some_and(|key| chains.contains(&key))
 }

@@ -48,6 +48,8 @@ pub struct TestNode {
     /// How long a build takes.
     pub build_time: Mutex<Duration>,
     building: Mutex<Vec<(TenantName, Instant)>>,
+    /// Whether it has built a template that was missing since it was asked last.
+    has_built: AtomicBool,
     /// What it has built.
     built: Mutex<BTreeMap<ChainKey, Ingredients>>,
     /// Whether builds were stopped.
@@ -146,6 +148,7 @@ impl Node for TestNode {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.building.lock().unwrap().clear();
+        self.has_built.fetch_or(self.lacks.swap(false, Ordering::Relaxed), Ordering::Relaxed);
         let is_stopped = self.is_stopped.load(Ordering::Relaxed);
         let refused = |(key, chain): (&ChainKey, &Arc<Chain>)| {
             let refusal =
@@ -157,6 +160,10 @@ impl Node for TestNode {
             Some((ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }, refusal))
         };
         chains.iter().filter_map(|key| state.chains().get_key_value(key)).filter_map(refused).collect()
+    }
+
+    fn unfit(&self, _: &DesiredState, _: &BTreeSet<ChainKey>) -> Vec<(ObjectRef, Refusal)> {
+        Vec::new()
     }
 
     fn hold(&self, _: &DesiredState, _: &BTreeSet<ChainKey>) -> Hold {
@@ -180,7 +187,7 @@ impl Node for TestNode {
 
     fn retry(&self, _: &DesiredState, objects: &[&ObjectRef]) -> bool {
         let held = self.holds_back.lock().unwrap().take_if(|held| objects.contains(&&*held)).is_some();
-        held || self.lacks.swap(false, Ordering::Relaxed)
+        held || self.has_built.swap(false, Ordering::Relaxed)
     }
 
     fn follow(&self, state: Arc<DesiredState>) {

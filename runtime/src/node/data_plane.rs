@@ -182,6 +182,10 @@ impl Node for DataPlane {
         self.parts.workshop.build(state, chains, uploads)
     }
 
+    fn unfit(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Vec<(ObjectRef, Refusal)> {
+        self.parts.workshop.unfit(state, chains)
+    }
+
     fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold {
         self.parts.workshop.hold(state, chains)
     }

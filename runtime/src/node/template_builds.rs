@@ -23,6 +23,7 @@ use crate::templates::build_progress::{Build, BuildPhase, Builds};
 use crate::templates::build_turns::BuildTurns;
 use crate::templates::bundles::{BundleError, Bundles};
 use crate::templates::derived::Derived;
+use crate::templates::one_at_a_time::OneAtATime;
 use crate::templates::refused_builds::RefusedBuilds;
 use crate::templates::trials::Trials;
 use pinion_builder_client::process::{self, BuildError, Builder};
@@ -35,6 +36,8 @@ pub struct TemplateBuilds {
     parts: TemplateBuildsParts,
     turns: Arc<BuildTurns>,
     refused: RefusedBuilds,
+    /// Several changes, of several tenants too, may need the same template at once.
+    building: OneAtATime<TemplateKey>,
     held: Arc<HeldTemplates>,
     /// Set when a template was built since a state was last applied.
     has_built: AtomicBool,
@@ -97,6 +100,7 @@ impl TemplateBuilds {
             parts,
             turns: BuildTurns::new(builds_at_once()),
             refused: RefusedBuilds::default(),
+            building: OneAtATime::default(),
             held: Arc::default(),
             has_built: AtomicBool::new(false),
         }
@@ -166,20 +170,36 @@ impl TemplateBuilds {
         let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
         let of_chain = |chain: &Arc<Chain>| {
             let keys = launcher::keys(state, chain)?;
-            let refusal = keys.iter().find_map(|key| refused.get(key)).cloned();
-            let refusal = refusal.or_else(|| self.too_small_in_all(chain, &keys))?;
-            Some((ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }, refusal))
+            let refusal = keys.iter().find_map(|key| refused.get(key)).cloned()?;
+            Some((ObjectRef::from(&**chain), refusal))
         };
         chains.into_iter().filter_map(of_chain).collect()
+    }
+
+    /// Returns those of these chains of the state that could have no instance although their templates are there, and why.
+    pub fn unfit(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Vec<(ObjectRef, Refusal)> {
+        let chains = chains.iter().filter_map(|key| state.chains().get(key));
+        let of_chain = |chain: &Arc<Chain>| {
+            let refusal = self.too_small_in_all(chain, &launcher::keys(state, chain)?)?;
+            Some((ObjectRef::from(&**chain), refusal))
+        };
+        chains.filter_map(of_chain).collect()
     }
 
     /// Builds a template when it is its tenant's turn, unless that was refused a short while ago or somebody else has built it meanwhile.
     fn build_in_turn(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
         let tenant = &task.chain.tenant;
-        if let Some(refusal) = self.refused.answer(tenant, &task.key) {
+        let answer =
+            || self.refused.answer(tenant, &task.key).or(self.parts.builder.is_stopped().then_some(Refusal::Stopping));
+        if let Some(refusal) = answer() {
             return Err(refusal);
         }
         let _turn = self.turns.wait(tenant);
+        // In this order: a build that others wait for has its turn already.
+        let _alone = self.building.take(task.key);
+        if let Some(refusal) = answer() {
+            return Err(refusal);
+        }
         if !self.is_there(task.key, task.wishes().files) {
             self.build_one(task, uploads).inspect_err(|refusal| self.refused.note(tenant, task.key, refusal))?;
         }

@@ -46,7 +46,9 @@ impl BuildTurns {
     /// Waits until it is the tenant's turn. The turn lasts until the returned value is dropped.
     pub fn wait(self: &Arc<Self>, tenant: &TenantName) -> BuildTurn {
         let mut state = self.state();
-        state.tenants.entry(tenant.clone()).or_default().waiting += 1;
+        // Whoever comes has its turn after all that wait: it is as if its last build had begun just now.
+        let begun = state.begun;
+        state.tenants.entry(tenant.clone()).or_insert(Turns { last: begun, ..Turns::default() }).waiting += 1;
         while state.next(self.places) != Some(tenant) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -136,6 +138,28 @@ mod tests {
         assert_eq!(served(2, &["a", "a"], &["a", "b", "a"])[0], "b");
         assert_eq!(served(2, &["a", "a"], &["a", "a"]), Vec::<String>::new(), "no more than there are");
         assert_eq!(served(1, &["a", "b"], &["c"]), Vec::<String>::new(), "one more than there are, not several");
+    }
+
+    #[test]
+    fn tenants_that_come_again_and_again_keep_none_from_its_turn() {
+        let turns = BuildTurns::new(1);
+        let [a, z]: [TenantName; 2] = ["a", "z"].map(|name| name.parse().unwrap());
+        let others = [turns.wait(&a), turns.wait(&"b".parse().unwrap())];
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| drop(turns.wait(&z)));
+            while turns.state().tenants.get(&z).is_none_or(|turns| turns.waiting == 0) {
+                std::thread::yield_now();
+            }
+            drop(others);
+            for _ in 0..3 {
+                drop(turns.wait(&a));
+            }
+            waiting.join().unwrap();
+        });
+        let mut state = State { begun: 7, ..State::default() };
+        state.tenants.insert(z.clone(), Turns { waiting: 1, last: 6, under_way: 0 });
+        state.tenants.insert(a, Turns { waiting: 1, last: 7, under_way: 0 });
+        assert_eq!(state.next(1), Some(&z), "it came first");
     }
 
     #[test]

@@ -20,5 +20,6 @@ pub mod bundles;
 pub mod derived;
 pub mod engine;
 pub mod native_code;
+pub mod one_at_a_time;
 pub mod refused_builds;
 pub mod trials;

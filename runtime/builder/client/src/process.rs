@@ -86,6 +86,12 @@ impl Builder {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether [`Builder::stop`] was called.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
     /// Checks a module.
     ///
     /// # Errors
@@ -138,7 +144,7 @@ impl Builder {
         input: &[&[u8]],
         hear: impl FnMut(&BuilderMessage) + Send,
     ) -> Result<Vec<u8>, BuildError> {
-        if self.is_stopped.load(Ordering::Relaxed) {
+        if self.is_stopped() {
             return Err(BuildError::Stopped);
         }
         let mut child = Command::new(&self.program)
@@ -166,7 +172,7 @@ impl Builder {
                 Some(signal) => Err(BuildError::Limits(ended_by(signal, &sentences))),
                 None => Err(self.failed(&format!("it ended with {status}: {sentences}"))),
             },
-            None if self.is_stopped.load(Ordering::Relaxed) => Err(BuildError::Stopped),
+            None if self.is_stopped() => Err(BuildError::Stopped),
             None => Err(BuildError::Limits(format!("it was not done after {} s", self.time_max.as_secs()))),
         }
     }
@@ -178,7 +184,7 @@ impl Builder {
             if let Some(status) = child.try_wait()? {
                 return Ok(Some(status));
             }
-            if Instant::now() > deadline || self.is_stopped.load(Ordering::Relaxed) {
+            if Instant::now() > deadline || self.is_stopped() {
                 child.kill()?;
                 child.wait()?;
                 return Ok(None);

@@ -1,0 +1,166 @@
+//! Builds of stored chains that no change asks for: when the node starts, and when it has found damage.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::change::key_of;
+use super::{Control, lock};
+use crate::model::{ChainKey, DesiredState, Ingredients, ObjectRef, TenantName};
+use crate::node::Refusal;
+
+/// Chains that are built at a time. The node limits the builds themselves.
+const CHAINS_AT_ONCE: usize = 5;
+/// How long what is built waits at most until it serves, while more is being built.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a stored chain has no templates.
+pub(super) struct NotBuilt {
+    pub(super) refusal: Refusal,
+    /// What could not be built.
+    pub(super) ingredients: Ingredients,
+    /// When the build failed, for the status.
+    pub(super) when: BuildTime,
+}
+
+/// When stored chains are built that no change asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildTime {
+    /// After the node has started.
+    Start,
+    /// After a template was found damaged.
+    Damage,
+}
+
+impl fmt::Display for BuildTime {
+    /// Formats it as the end of a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BuildTime::Start => "when the node started",
+            BuildTime::Damage => "again after its template was damaged",
+        })
+    }
+}
+
+impl Control {
+    /// Builds the templates that the durable state needs and that are missing or damaged, and activates their chains as
+    /// they are built. Tenants take turns, a chain each. A failure becomes a warning in the status. May take long, and
+    /// lets changes pass meanwhile.
+    pub fn build_missing(&self, when: BuildTime) {
+        let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
+        let chains = Mutex::new(in_turns(&whole));
+        let next = || lock(&chains).pop_front();
+        let followed = Mutex::new(Instant::now());
+        let refused = Mutex::new(BTreeMap::new());
+        thread::scope(|scope| {
+            for _ in 0..CHAINS_AT_ONCE.min(whole.chains().len()) {
+                scope.spawn(|| {
+                    for chain in std::iter::from_fn(next) {
+                        lock(&refused).extend(self.build_chain(&whole, chain));
+                        self.follow_now_and_then(&whole, &followed);
+                    }
+                });
+            }
+        });
+        let refused = refused.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _changing = lock(&self.changing);
+        self.note_refused(&whole, refused, when);
+        if self.node.retry(&whole, &[]) || when == BuildTime::Damage {
+            self.follow(&self.desired());
+        }
+    }
+
+    /// Ends builds, as the node is to stop. Changes that wait for one are refused.
+    pub fn stop_builds(&self) {
+        self.node.stop_builds();
+    }
+
+    /// Builds a chain. Returns it, and why, if that failed.
+    fn build_chain(&self, whole: &DesiredState, chain: ChainKey) -> Option<(ObjectRef, Refusal)> {
+        let chains = BTreeSet::from([chain]);
+        let hold = {
+            let _changing = lock(&self.changing);
+            self.node.hold(whole, &chains)
+        };
+        let refused = self.node.build(whole, &chains, &*self.store).pop();
+        drop(hold);
+        refused.or_else(|| self.node.unfit(whole, &chains).pop())
+    }
+
+    /// Has what is built serve, if the last time was a while ago.
+    fn follow_now_and_then(&self, whole: &DesiredState, followed: &Mutex<Instant>) {
+        let Ok(mut followed) = followed.try_lock() else { return };
+        if followed.elapsed() < FOLLOW_INTERVAL {
+            return;
+        }
+        let _changing = lock(&self.changing);
+        if self.node.retry(whole, &[]) {
+            self.follow(&self.desired());
+        }
+        *followed = Instant::now();
+    }
+
+    /// Notes what could not be built, for the status, as far as it is still desired. Called with the lock for changes held.
+    fn note_refused(&self, whole: &DesiredState, refused: BTreeMap<ObjectRef, Refusal>, when: BuildTime) {
+        let now = self.desired().with_chains_of(&lock(&self.invoked_modules));
+        let ingredients = |state: &DesiredState, object: &ObjectRef| {
+            key_of(object).and_then(|key| state.chains().get(&key)).map(|chain| state.ingredients(chain))
+        };
+        let mut not_built = lock(&self.not_built);
+        let mut known = std::mem::take(&mut *not_built);
+        for (object, refusal) in refused {
+            let Some(was) = ingredients(whole, &object).filter(|was| ingredients(&now, &object).as_ref() == Some(was))
+            else {
+                continue;
+            };
+            if refusal == Refusal::Stopping {
+                continue;
+            }
+            let before = known.remove(&object).filter(|before| before.refusal == refusal);
+            if before.is_none() {
+                tracing::error!(%object, "a stored chain has no templates: {refusal}");
+            }
+            not_built.insert(object, before.unwrap_or(NotBuilt { refusal, ingredients: was, when }));
+        }
+    }
+}
+
+/// Returns the chains in the order in which they are built: the first of each tenant, the second of each, and so on.
+fn in_turns(state: &DesiredState) -> VecDeque<ChainKey> {
+    let mut tenants: BTreeMap<&TenantName, usize> = BTreeMap::new();
+    let mut chains: Vec<(usize, &ChainKey)> = Vec::new();
+    for key in state.chains().keys() {
+        let count = tenants.entry(&key.0).or_default();
+        chains.push((*count, key));
+        *count += 1;
+    }
+    chains.sort();
+    chains.into_iter().map(|(_, key)| key.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Chain, Change, Digest, Module, Stage};
+
+    #[test]
+    fn stored_chains_are_built_in_turns_of_their_tenants() {
+        let mut change = Change::default();
+        for (tenant, chains) in [("a", 3), ("b", 1), ("c", 2)] {
+            let tenant: TenantName = tenant.parse().unwrap();
+            let module =
+                Module { tenant: tenant.clone(), name: "m".parse().unwrap(), digest: Digest::of(b""), size_bytes: 1 };
+            change.modules.push(module);
+            let chain = |number| {
+                let stage = Stage::new("m".parse().unwrap(), Vec::new());
+                Chain::new(tenant.clone(), format!("c{number}").parse().unwrap(), vec![stage])
+            };
+            change.chains.extend((0..chains).map(chain));
+        }
+        let state = DesiredState::default().apply(&change).unwrap().state;
+        let order: Vec<String> = in_turns(&state).iter().map(|(tenant, name)| format!("{tenant}/{name}")).collect();
+        assert_eq!(order, ["a/c0", "b/c0", "c/c0", "a/c1", "c/c1", "a/c2"]);
+    }
+}
