@@ -25,23 +25,32 @@ use status::{node_panicked, to_status};
 
 /// The largest message that either side accepts: a change with everything that it can set.
 pub const MESSAGE_BYTES_MAX: usize = 96 << 20;
-/// The maximum number of uploads that are held in memory at a time; further ones wait.
-const UPLOADS_AT_ONCE: usize = 4;
+/// The maximum number of uploads that are held in memory at a time, of each tenant and of all; further ones wait.
+const UPLOADS_AT_ONCE: usize = 2;
+const UPLOADS_OF_ALL: usize = 16;
 
 /// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
 const CHANGES_AT_ONCE: usize = 8;
 
 /// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
-    let (uploads, changes) = (Semaphore::new(UPLOADS_AT_ONCE), Places::new(CHANGES_AT_ONCE));
-    ControlServer::new(ControlService { control, uploads, changes, collections: Arc::new(Semaphore::new(2)) })
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    let (uploads, changes) = (Places::new(UPLOADS_AT_ONCE), Places::new(CHANGES_AT_ONCE));
+    let uploads_of_all = Semaphore::new(UPLOADS_OF_ALL);
+    ControlServer::new(ControlService {
+        control,
+        uploads,
+        uploads_of_all,
+        changes,
+        collections: Arc::new(Semaphore::new(2)),
+    })
+    .max_decoding_message_size(MESSAGE_BYTES_MAX)
+    .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 pub(crate) struct ControlService {
     control: Arc<Control>,
-    uploads: Semaphore,
+    uploads: Places,
+    uploads_of_all: Semaphore,
     changes: Places,
     /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
     collections: Arc<Semaphore>,
@@ -85,12 +94,19 @@ impl ControlService {
     async fn upload(
         &self,
         kind: UploadKind,
-        messages: Streaming<proto::UploadRequest>,
+        mut messages: Streaming<proto::UploadRequest>,
     ) -> Result<Response<proto::UploadResponse>, Status> {
-        let _place = self.uploads.acquire().await.map_err(|_| Status::unavailable("the node is shutting down"))?;
-        let upload = upload::receive(kind, messages).await?;
-        let (digest, size_bytes) = (upload.digest, upload.bytes.len() as u64);
-        self.blocking(move |control| control.upload(kind, &upload.tenant, &upload.digest, &upload.bytes)).await?;
+        let announced = upload::announced(kind, &mut messages).await?;
+        let place = self.uploads.take(&announced.tenant).await;
+        let stopping = |_| Status::unavailable("the node is shutting down");
+        let _place_of_all = self.uploads_of_all.acquire().await.map_err(stopping)?;
+        let bytes = upload::bytes(&announced, messages).await?;
+        let (digest, size_bytes) = (announced.digest, bytes.len() as u64);
+        self.blocking(move |control| {
+            let _place: Place = place;
+            control.upload(kind, &announced.tenant, &announced.digest, &bytes)
+        })
+        .await?;
         Ok(Response::new(proto::UploadResponse { digest: digest.to_string(), size_bytes }))
     }
 

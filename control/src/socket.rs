@@ -4,6 +4,7 @@
 //! the socket can be connected to.
 
 mod authority;
+mod connections;
 
 use std::fs;
 use std::future::Future;
@@ -14,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::wrappers::ReceiverStream;
 
 use self::authority::AnyAuthority;
 use crate::api;
@@ -69,6 +70,7 @@ pub enum ServeError {
 pub struct Server {
     listener: UnixListener,
     place: SocketFile,
+    connections_max: usize,
 }
 
 impl Server {
@@ -93,7 +95,14 @@ impl Server {
         let listener = bind_private(socket, folder).map_err(bind_error)?;
         listener.set_nonblocking(true).map_err(bind_error)?;
         let inode = fs::symlink_metadata(socket).map_err(bind_error)?.ino();
-        Ok(Self { listener, place: SocketFile { socket: socket.to_owned(), inode, made_folder } })
+        let place = SocketFile { socket: socket.to_owned(), inode, made_folder };
+        Ok(Self { listener, place, connections_max: connections::connections_max() })
+    }
+
+    /// Changes how many connections there may be at a time; further ones are closed at once.
+    #[must_use]
+    pub fn with_connections_max(self, connections_max: usize) -> Self {
+        Self { connections_max, ..self }
     }
 
     /// Returns the path of the socket.
@@ -110,7 +119,7 @@ impl Server {
         control: Arc<Control>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        let Self { listener, place } = self;
+        let Self { listener, place, connections_max } = self;
         let socket = place.socket.clone();
         let listener = tokio::net::UnixListener::from_std(listener)
             .map_err(|source| ServeError::Bind { socket: socket.clone(), source })?;
@@ -122,7 +131,9 @@ impl Server {
             .build_v1()
             .map_err(|source| ServeError::Serve { socket: socket.clone(), source: Box::new(source) })?;
 
-        let connections = UnixListenerStream::new(listener).map(|connection| connection.map(AnyAuthority::new));
+        let (accepted, connections) = mpsc::channel(1);
+        let accepting = AbortOnDrop(tokio::spawn(connections::accept(listener, connections_max, accepted)));
+        let connections = ReceiverStream::new(connections).map(|connection| connection.map(AnyAuthority::new));
         let journal = Arc::clone(control.journal());
         let building = AbortOnDrop(tokio::spawn(build_missing(Arc::clone(&control))));
         let stopped = Arc::clone(&control);
@@ -143,6 +154,7 @@ impl Server {
             () = shutdown => {}
         }
         drop(place);
+        drop(accepting);
         drop(building);
         stopped.stop_builds();
         health.set_not_serving::<ControlServer<api::ControlService>>().await;

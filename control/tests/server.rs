@@ -456,6 +456,32 @@ async fn an_upload_that_is_not_as_announced_is_refused() {
 }
 
 #[tokio::test]
+async fn uploads_that_do_not_go_on_keep_no_other_tenant_from_uploading() {
+    let served = Served::start().await;
+    let mut stalled = Vec::new();
+    for _ in 0..16 {
+        let header = proto::upload_request::Header {
+            tenant: "mallory".into(),
+            digest: Digest::of(b"").to_string(),
+            size_bytes: 1,
+        };
+        let message = proto::UploadRequest { part: Some(proto::upload_request::Part::Header(header)) };
+        let (sender, messages) = tokio::sync::mpsc::channel(1);
+        sender.send(message).await.unwrap();
+        let mut client = proto::control_client::ControlClient::new(channel(&served.socket).await);
+        let messages = tokio_stream::wrappers::ReceiverStream::new(messages);
+        let upload = tokio::spawn(async move { client.upload_module(messages).await });
+        // The node has taken it once there is room for another message.
+        drop(sender.reserve().await.unwrap());
+        stalled.push((sender, upload));
+    }
+    apply_small(&mut Client::connect(&served.socket).await.unwrap()).await;
+    assert!(stalled.iter().all(|(_, upload)| !upload.is_finished()));
+    stalled.iter().for_each(|(_, upload)| upload.abort());
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn a_module_of_many_chunks_arrives_whole() {
     let served = Served::start().await;
     let mut client = Client::connect(&served.socket).await.unwrap();
@@ -514,6 +540,26 @@ async fn the_socket_is_accessible_to_its_owner_only_and_removed_with_the_server(
     assert_eq!(left, ["store"]);
     let message = Client::connect(&socket).await.unwrap_err().to_string();
     assert_eq!(message, format!("no piniond at {}: is it running?", socket.display()));
+}
+
+#[tokio::test]
+async fn too_many_connections_are_closed_and_the_places_of_those_that_end_are_free() {
+    let served = Served::start_with(|server| server.with_connections_max(2)).await;
+    let mut first = Client::connect(&served.socket).await.unwrap();
+    let mut second = Client::connect(&served.socket).await.unwrap();
+    (first.status().await.unwrap(), second.status().await.unwrap());
+    let is_served = async || match Client::connect(&served.socket).await {
+        Ok(mut client) => client.status().await.is_ok(),
+        Err(_) => false,
+    };
+    assert!(!is_served().await);
+    drop(first);
+    let began = Instant::now();
+    while !is_served().await {
+        assert!(began.elapsed() < Duration::from_secs(30), "there is no place for another connection");
+    }
+    second.status().await.unwrap();
+    served.stop().await;
 }
 
 #[tokio::test]

@@ -10,32 +10,42 @@ use crate::model::{Digest, TenantName};
 use crate::proto::UploadRequest;
 use crate::proto::upload_request::{Header, Part};
 
-/// The maximum duration of an upload. After it, the client's slot is free for another client.
+/// The maximum duration of an upload from its header on. After it, the client's place is free for another client.
 const TRANSFER_MAX: Duration = Duration::from_secs(60);
 
-/// A received upload. The digest is the announced one, not verified yet.
-pub(super) struct Upload {
+/// What an upload announces, checked.
+pub(super) struct Announced {
     pub(super) tenant: TenantName,
+    /// Not verified yet.
     pub(super) digest: Digest,
-    pub(super) bytes: Vec<u8>,
+    size_bytes: u64,
 }
 
-pub(super) async fn receive(kind: UploadKind, messages: Streaming<UploadRequest>) -> Result<Upload, Status> {
-    let stalled = |_| Status::deadline_exceeded("the upload took too long to arrive: upload it again");
-    tokio::time::timeout(TRANSFER_MAX, assemble(kind, messages)).await.map_err(stalled)?
-}
-
-async fn assemble(kind: UploadKind, mut messages: Streaming<UploadRequest>) -> Result<Upload, Status> {
-    let Some(Part::Header(header)) = next(&mut messages).await? else {
+/// Receives the header of an upload.
+pub(super) async fn announced(kind: UploadKind, messages: &mut Streaming<UploadRequest>) -> Result<Announced, Status> {
+    let Some(Part::Header(header)) = in_time(next(messages)).await? else {
         return Err(Status::invalid_argument("the first message of an upload must be its header"));
     };
     let Header { tenant, digest, size_bytes } = header;
     let tenant = TenantName::new(tenant).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
     let digest = digest.parse().map_err(|bad: crate::model::BadDigest| Status::invalid_argument(bad.to_string()))?;
     kind.check_size(size_bytes).map_err(to_status)?;
+    Ok(Announced { tenant, digest, size_bytes })
+}
 
+/// Receives the bytes behind the header.
+pub(super) async fn bytes(announced: &Announced, mut messages: Streaming<UploadRequest>) -> Result<Vec<u8>, Status> {
+    in_time(assemble(announced.size_bytes, &mut messages)).await
+}
+
+async fn in_time<T>(transfer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let stalled = |_| Status::deadline_exceeded("the upload took too long to arrive: upload it again");
+    tokio::time::timeout(TRANSFER_MAX, transfer).await.map_err(stalled)?
+}
+
+async fn assemble(size_bytes: u64, messages: &mut Streaming<UploadRequest>) -> Result<Vec<u8>, Status> {
     let mut bytes = Vec::new();
-    while let Some(part) = next(&mut messages).await? {
+    while let Some(part) = next(messages).await? {
         let Part::Chunk(chunk) = part else {
             return Err(Status::invalid_argument("an upload has one header, this has two"));
         };
@@ -47,7 +57,7 @@ async fn assemble(kind: UploadKind, mut messages: Streaming<UploadRequest>) -> R
     if (bytes.len() as u64) < size_bytes {
         return Err(wrong_size(size_bytes, "fewer"));
     }
-    Ok(Upload { tenant, digest, bytes })
+    Ok(bytes)
 }
 
 async fn next(messages: &mut Streaming<UploadRequest>) -> Result<Option<Part>, Status> {

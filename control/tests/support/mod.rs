@@ -379,13 +379,22 @@ impl Served {
         Self::start_in(tempfile::tempdir().unwrap()).await
     }
 
+    /// Starts with an empty folder and a server that is changed before.
+    pub async fn start_with(change: impl FnOnce(Server) -> Server) -> Self {
+        Self::start_so(tempfile::tempdir().unwrap(), change).await
+    }
+
     /// Starts with the folder of a previous one.
     pub async fn start_in(folder: tempfile::TempDir) -> Self {
+        Self::start_so(folder, |server| server).await
+    }
+
+    async fn start_so(folder: tempfile::TempDir, change: impl FnOnce(Server) -> Server) -> Self {
         let node = Arc::new(TestNode::default());
         let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
         let control = Arc::new(Control::open(store, node.clone()).unwrap());
         let socket = folder.path().join("pinion.sock");
-        let server = Server::bind(&socket).unwrap();
+        let server = change(Server::bind(&socket).unwrap());
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(async move {
             let shutdown = async move { drop(stopped.await) };
