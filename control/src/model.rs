@@ -15,6 +15,7 @@
 //! | `fields` | [`Field`], [`Grant`]: state outside of instances, and the stages' access to it |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
+//! | `quotas` | what one tenant may have of what a node has room for |
 //! | `touched` | [`ChainKey`], [`Ingredients`]: which chains a change touches, and what their templates are made of |
 //! | `invalid` | [`Invalid`]: why a change is refused |
 
@@ -24,6 +25,7 @@ mod fields;
 mod invalid;
 mod names;
 mod outputs;
+mod quotas;
 mod reverse;
 mod rule;
 mod scheduling;

@@ -547,7 +547,9 @@ async fn too_many_connections_are_closed_and_the_places_of_those_that_end_are_fr
     let served = Served::start_with(|server| server.with_connections_max(2)).await;
     let mut first = Client::connect(&served.socket).await.unwrap();
     let mut second = Client::connect(&served.socket).await.unwrap();
-    (first.status().await.unwrap(), second.status().await.unwrap());
+    for client in [&mut first, &mut second] {
+        client.status().await.unwrap();
+    }
     let is_served = async || match Client::connect(&served.socket).await {
         Ok(mut client) => client.status().await.is_ok(),
         Err(_) => false,

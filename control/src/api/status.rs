@@ -51,9 +51,10 @@ fn invalid_code(invalid: &Invalid) -> Code {
         | Invalid::Alike { .. }
         | Invalid::InUse { .. } => Code::FailedPrecondition,
         Invalid::NoSuch(_) => Code::NotFound,
-        Invalid::TooMany { .. } | Invalid::TooMuchConfig { .. } | Invalid::TooManyFiles { .. } => {
-            Code::ResourceExhausted
-        }
+        Invalid::TooMany { .. }
+        | Invalid::TooMuchOfOne { .. }
+        | Invalid::TooMuchConfig { .. }
+        | Invalid::TooManyFiles { .. } => Code::ResourceExhausted,
     }
 }
 

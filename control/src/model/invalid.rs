@@ -7,7 +7,7 @@ use super::chain::{
 use super::fields::{FIELDS_MAX, FieldProblem};
 use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
-use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, VlanId};
+use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, TenantName, VlanId};
 
 /// A change that would make the desired state invalid. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +97,23 @@ pub enum Invalid {
         count: usize,
         /// How many there may be.
         max: usize,
+    },
+    /// The change would give a tenant that has much more than is left for it.
+    #[error(
+        "{what}: tenant {tenant} would have {count}. More than three quarters of the {max} that the node has room for would be \
+         used, and what is left is for tenants with at most {little}: delete some first"
+    )]
+    TooMuchOfOne {
+        /// The tenant.
+        tenant: TenantName,
+        /// Of what, in which unit.
+        what: &'static str,
+        /// How much it would have.
+        count: u64,
+        /// What tenants may have of the last quarter.
+        little: u64,
+        /// How much there may be in all.
+        max: u64,
     },
     /// The change would exceed the maximum of stage configuration.
     #[error("the node takes at most {max_kib} KiB of stage configuration in all, this change would make it {kib} KiB")]

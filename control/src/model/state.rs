@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName,
+    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName, quotas,
 };
 
 /// The maximum number of modules of a node.
@@ -275,6 +275,7 @@ impl DesiredState {
             outcomes.push(Outcome { object: object.clone(), effect: Effect::Deleted });
         }
         state.check(&change.delete)?;
+        quotas::check(self, &state)?;
         let mut applied = Applied { state, outcomes };
         applied.state.version += u64::from(applied.changed());
         Ok(applied)

@@ -500,19 +500,20 @@ fn any_change() -> impl Strategy<Value = Change> {
 #[test]
 fn identical_files_count_once_and_their_total_size_is_bounded() {
     const SIZE_BYTES: u64 = 16 << 20;
-    let module = module_of("demo", "m");
+    // One tenant alone gets three quarters only.
+    let tenant = |at: u64| format!("tenant{at}");
     let chains = |count: u64, differ: bool| -> Vec<Chain> {
         let chain = |at: u64| {
             let digest = Digest::of(&if differ { at } else { 0 }.to_le_bytes());
             let files = Some(Files { digest, size_bytes: SIZE_BYTES });
             let stage = Stage { files, ..Stage::new("m".parse().unwrap(), Vec::new()) };
-            Chain::new("demo".parse().unwrap(), format!("c{at}").parse().unwrap(), vec![stage])
+            Chain::new(tenant(at).parse().unwrap(), "c".parse().unwrap(), vec![stage])
         };
         (0..count).map(chain).collect()
     };
     let apply = |chains: Vec<Chain>| {
-        let change = Change { modules: vec![module.clone()], chains, ..Change::default() };
-        DesiredState::default().apply(&change).map(|_| ())
+        let modules = (0..chains.len() as u64).map(|at| module_of(&tenant(at), "m")).collect();
+        DesiredState::default().apply(&Change { modules, chains, ..Change::default() }).map(|_| ())
     };
     let most = FILES_BYTES_TOTAL_MAX / SIZE_BYTES;
     apply(chains(most, true)).unwrap();

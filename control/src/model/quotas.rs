@@ -1,0 +1,119 @@
+//! What one tenant may have of what a node has room for: nothing is left of the last quarter for tenants that have much.
+//!
+//! While more than three quarters are used, a tenant may have no more than a sixteenth of all. So a tenant alone gets three quarters, and
+//! whatever the others have, small tenants find room. What a tenant has already is not taken away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid, MODULES_MAX, RULES_MAX,
+    TenantName,
+};
+
+/// The part that is kept for tenants that have little, as one part in so many.
+const KEPT_PART: u64 = 4;
+/// What is little, as one part in so many.
+const LITTLE_PART: u64 = 16;
+
+/// How much each tenant has.
+type Use<'s> = BTreeMap<&'s TenantName, u64>;
+
+/// Something that a node has limited room for.
+struct Measure {
+    name: &'static str,
+    max: u64,
+    of: fn(&DesiredState) -> Use<'_>,
+}
+
+const MEASURES: [Measure; 5] = [
+    Measure { name: "modules", max: MODULES_MAX as u64, of: modules },
+    Measure { name: "chains", max: CHAINS_MAX as u64, of: chains },
+    Measure { name: "rules", max: RULES_MAX as u64, of: rules },
+    Measure { name: "bytes of stage configuration", max: CONFIG_BYTES_TOTAL_MAX as u64, of: config_bytes },
+    Measure { name: "bytes of stages' files", max: FILES_BYTES_TOTAL_MAX, of: files_bytes },
+];
+
+/// Refuses a change by which a tenant gets more of something than it may have.
+pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), Invalid> {
+    for Measure { name, max, of } in MEASURES {
+        let used = of(after);
+        if used.values().sum::<u64>() <= max - max / KEPT_PART {
+            continue;
+        }
+        let (had, little) = (of(before), max / LITTLE_PART);
+        for (tenant, count) in used {
+            if count > little && count > had.get(tenant).copied().unwrap_or(0) {
+                return Err(Invalid::TooMuchOfOne { tenant: tenant.clone(), what: name, count, little, max });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn summed<'s>(amounts: impl Iterator<Item = (&'s TenantName, u64)>) -> Use<'s> {
+    let mut by_tenant = Use::new();
+    for (tenant, amount) in amounts {
+        *by_tenant.entry(tenant).or_default() += amount;
+    }
+    by_tenant
+}
+
+fn modules(state: &DesiredState) -> Use<'_> {
+    summed(state.modules().keys().map(|(tenant, _)| (tenant, 1)))
+}
+
+fn chains(state: &DesiredState) -> Use<'_> {
+    summed(state.chains().keys().map(|(tenant, _)| (tenant, 1)))
+}
+
+fn rules(state: &DesiredState) -> Use<'_> {
+    summed(state.rules().keys().map(|(tenant, _)| (tenant, 1)))
+}
+
+fn config_bytes(state: &DesiredState) -> Use<'_> {
+    let stages = state.chains().values().flat_map(|chain| chain.stages.iter().map(|stage| (&chain.tenant, stage)));
+    summed(stages.map(|(tenant, stage)| (tenant, stage.config.len() as u64)))
+}
+
+/// Each archive counts once for each tenant.
+fn files_bytes(state: &DesiredState) -> Use<'_> {
+    let archives: BTreeSet<(&TenantName, Digest, u64)> =
+        state.files().map(|(tenant, files)| (tenant, files.digest, files.size_bytes)).collect();
+    summed(archives.into_iter().map(|(tenant, _, size_bytes)| (tenant, size_bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Change, Module};
+
+    /// Adds as many modules of a tenant to a state.
+    fn with_modules(state: &DesiredState, tenant: &str, count: usize) -> Result<DesiredState, Invalid> {
+        let have = state.modules().keys().filter(|(of, _)| of.as_str() == tenant).count();
+        let module = |number| Module {
+            tenant: tenant.parse().unwrap(),
+            name: format!("m{number}").parse().unwrap(),
+            digest: Digest::of(b"a module"),
+            size_bytes: 1,
+        };
+        let change = Change { modules: (have..have + count).map(module).collect(), ..Change::default() };
+        state.apply(&change).map(|applied| applied.state)
+    }
+
+    #[test]
+    fn a_tenant_gets_three_quarters_and_leaves_the_rest_to_those_that_have_little() {
+        let (most, little) = (MODULES_MAX / 4 * 3, MODULES_MAX / 16);
+        let full = with_modules(&DesiredState::default(), "greedy", most).unwrap();
+        let refused = with_modules(&full, "greedy", 1).unwrap_err().to_string();
+        let expected = "modules: tenant greedy would have 6145. More than three quarters of the 8192 that the node has room for would be \
+                        used, and what is left is for tenants with at most 512: delete some first";
+        assert_eq!(refused, expected);
+        let others = with_modules(&full, "small", little).unwrap();
+        assert!(with_modules(&others, "small", 1).unwrap_err().to_string().contains("tenant small would have 513"));
+        // What is there stays, and other changes of that tenant are made.
+        let module = |number| others.modules().values().nth(number).unwrap();
+        let again = Change { modules: vec![Module::clone(module(0))], ..Change::default() };
+        assert!(others.apply(&again).is_ok());
+        assert!(with_modules(&others, "other", 1).is_ok());
+    }
+}
