@@ -160,7 +160,7 @@ impl Instances {
         self.shares.has_room(tenant, stages) && self.places.has_room(stages as usize)
     }
 
-    /// Returns when [`Instances::make_room`] should be called again, at the earliest.
+    /// Returns when `make_room` should be called again, at the earliest.
     #[must_use]
     pub fn makes_room_at(&self) -> Instant {
         self.makes_room_at
