@@ -35,7 +35,7 @@ const CHANGES_AT_ONCE: usize = 8;
 /// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
     let (uploads, changes) = (Places::new(UPLOADS_AT_ONCE), Places::new(CHANGES_AT_ONCE));
-    let uploads_of_all = Semaphore::new(UPLOADS_OF_ALL);
+    let uploads_of_all = Arc::new(Semaphore::new(UPLOADS_OF_ALL));
     ControlServer::new(ControlService {
         control,
         uploads,
@@ -50,7 +50,7 @@ pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
 pub(crate) struct ControlService {
     control: Arc<Control>,
     uploads: Places,
-    uploads_of_all: Semaphore,
+    uploads_of_all: Arc<Semaphore>,
     changes: Places,
     /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
     collections: Arc<Semaphore>,
@@ -99,11 +99,11 @@ impl ControlService {
         let announced = upload::announced(kind, &mut messages).await?;
         let place = self.uploads.take(&announced.tenant).await;
         let stopping = |_| Status::unavailable("the node is shutting down");
-        let _place_of_all = self.uploads_of_all.acquire().await.map_err(stopping)?;
+        let place_of_all = Arc::clone(&self.uploads_of_all).acquire_owned().await.map_err(stopping)?;
         let bytes = upload::bytes(&announced, messages).await?;
         let (digest, size_bytes) = (announced.digest, bytes.len() as u64);
         self.blocking(move |control| {
-            let _place: Place = place;
+            let _places: (Place, Place) = (place, place_of_all);
             control.upload(kind, &announced.tenant, &announced.digest, &bytes)
         })
         .await?;

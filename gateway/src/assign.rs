@@ -28,7 +28,7 @@ use crate::flows::instances::{FlowState, Instances, KeyHash, Refused, Released, 
 use crate::flows::recent_flows::RecentFlows;
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::plain::{self, PlainFlow};
-use crate::headers::stray::is_stray;
+use crate::headers::stray::{Worth, worth_of};
 use crate::headers::{self, FlowKey, Headers, TcpEvent};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
 use crate::keep_alive::KeepAlives;
@@ -362,7 +362,7 @@ impl Assigner {
         let of_key = self.instances.hash(&key);
         let mut bound = self.instances.bound_to(&key, of_key);
         if bound.is_none() {
-            if is_stray(flow, frame) {
+            if self.is_stray(&key, hash, flow, frame) {
                 return Assignment::Stray(key);
             }
             bound = self.bind(&key, of_key, missed_ns, now_ns);
@@ -375,6 +375,19 @@ impl Assigner {
             Some(entry) => Assignment::To(entry),
             None => Assignment::Drop(DropReason::NoInstance),
         }
+    }
+
+    /// Returns whether a frame is no reason to give its client an instance: it ends a connection, or acknowledges without data in one that
+    /// is not known. One that is known goes on, as its instance may have been replaced or have failed. What all clients share, strangers
+    /// cannot multiply.
+    #[inline]
+    fn is_stray(&self, key: &InstanceKey, hash: FlowHash, flow: &FlowKey, frame: &[u8]) -> bool {
+        key.client != ClientLabel::All
+            && match worth_of(flow, frame) {
+                Worth::Something => false,
+                Worth::Acknowledges => !self.cache.had_instance(hash, flow),
+                Worth::Ends => true,
+            }
     }
 
     /// Returns where the message of a call goes that was made at `called_ns`. All calls of a chain share the instance

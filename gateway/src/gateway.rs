@@ -422,6 +422,10 @@ impl Gateway {
                 self.bin.drop_of_chain(frame, Some(key.chain), DropReason::NoConnection);
             }
             Assignment::Wait(key) | Assignment::Stray(key) => {
+                if matches!(why, Assignment::Stray(_)) {
+                    // The launcher may have forgotten, with changed rules, that an instance is wanted.
+                    self.assigner.want_more(key);
+                }
                 if let Err(frame) = self.pending.hold(key, self.assigner.tenant(key.chain), frame, now_ns) {
                     self.bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
                 }

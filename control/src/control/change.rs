@@ -119,15 +119,13 @@ impl Control {
             let optional = chains.iter().filter(is_optional).cloned().collect();
             return Ok(Attempt::Lacks(Missing { state: whole, chains, optional, hold }));
         }
-        if applied.changed() {
-            let unfit = self.node.unfit(&whole, &chains);
-            self.tolerable(&whole, unfit)?;
-        }
-        // What is not tolerated is built now.
-        lock(&self.not_built).retain(|object, _| {
-            !is_one_of(&touched, object) || builds.tolerated.keys().any(|key| object_of(key) == *object)
-        });
-        self.make(applied, &whole, &builds.without).map(Attempt::Made)
+        let unfit = self.node.unfit(&whole, &chains);
+        let mut not_built: BTreeSet<ObjectRef> = self.tolerable(&whole, unfit)?.into_iter().collect();
+        not_built.extend(builds.tolerated.keys().map(object_of));
+        let changed = self.make(applied, &whole, &builds.without)?;
+        // Of the chains that the change touches, the others are built now.
+        lock(&self.not_built).retain(|object, _| !is_one_of(&touched, object) || not_built.contains(object));
+        Ok(Attempt::Made(changed))
     }
 
     /// Makes the change durable and has the node follow. Called with the lock held.
@@ -243,7 +241,7 @@ impl Control {
 }
 
 /// Returns the key of a chain.
-pub(super) fn key_of(object: &ObjectRef) -> Option<ChainKey> {
+fn key_of(object: &ObjectRef) -> Option<ChainKey> {
     match object {
         ObjectRef::Chain { tenant, name } => Some((tenant.clone(), name.clone())),
         ObjectRef::Module { .. } | ObjectRef::Rule { .. } => None,

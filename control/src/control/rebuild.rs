@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::change::key_of;
 use super::{Control, lock};
 use crate::model::{ChainKey, DesiredState, Ingredients, ObjectRef, TenantName};
 use crate::node::Refusal;
@@ -53,20 +52,22 @@ impl Control {
         let chains = Mutex::new(in_turns(&whole));
         let next = || lock(&chains).pop_front();
         let followed = Mutex::new(Instant::now());
-        let refused = Mutex::new(BTreeMap::new());
         thread::scope(|scope| {
             for _ in 0..CHAINS_AT_ONCE.min(whole.chains().len()) {
                 scope.spawn(|| {
                     for chain in std::iter::from_fn(next) {
-                        lock(&refused).extend(self.build_chain(&whole, chain));
+                        let refusal = self.build_chain(&whole, &chain);
+                        if refusal == Some(Refusal::Stopping) {
+                            lock(&chains).clear();
+                            break;
+                        }
+                        self.note(&whole, chain, refusal, when);
                         self.follow_now_and_then(&whole, &followed);
                     }
                 });
             }
         });
-        let refused = refused.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _changing = lock(&self.changing);
-        self.note_refused(&whole, refused, when);
         if self.node.retry(&whole, &[]) || when == BuildTime::Damage {
             self.follow(&self.desired());
         }
@@ -77,16 +78,16 @@ impl Control {
         self.node.stop_builds();
     }
 
-    /// Builds a chain. Returns it, and why, if that failed.
-    fn build_chain(&self, whole: &DesiredState, chain: ChainKey) -> Option<(ObjectRef, Refusal)> {
-        let chains = BTreeSet::from([chain]);
-        let hold = {
+    /// Builds a chain. Returns why, if that failed.
+    fn build_chain(&self, whole: &DesiredState, chain: &ChainKey) -> Option<Refusal> {
+        let chains = BTreeSet::from([chain.clone()]);
+        let _hold = {
             let _changing = lock(&self.changing);
             self.node.hold(whole, &chains)
         };
         let refused = self.node.build(whole, &chains, &*self.store).pop();
-        drop(hold);
-        refused.or_else(|| self.node.unfit(whole, &chains).pop())
+        let refused = refused.or_else(|| self.node.unfit(whole, &chains).pop());
+        refused.map(|(_, refusal)| refusal)
     }
 
     /// Has what is built serve, if the last time was a while ago.
@@ -102,27 +103,26 @@ impl Control {
         *followed = Instant::now();
     }
 
-    /// Notes what could not be built, for the status, as far as it is still desired. Called with the lock for changes held.
-    fn note_refused(&self, whole: &DesiredState, refused: BTreeMap<ObjectRef, Refusal>, when: BuildTime) {
+    /// Notes, for the status, what has come of a chain's build, unless the chain was changed or built meanwhile.
+    fn note(&self, whole: &DesiredState, chain: ChainKey, refusal: Option<Refusal>, when: BuildTime) {
+        let _changing = lock(&self.changing);
         let now = self.desired().with_chains_of(&lock(&self.invoked_modules));
-        let ingredients = |state: &DesiredState, object: &ObjectRef| {
-            key_of(object).and_then(|key| state.chains().get(&key)).map(|chain| state.ingredients(chain))
+        let object = ObjectRef::Chain { tenant: chain.0.clone(), name: chain.1.clone() };
+        let ingredients = |state: &DesiredState| state.chains().get(&chain).map(|chain| state.ingredients(chain));
+        let Some(ingredients) = ingredients(whole).filter(|was| ingredients(&now).as_ref() == Some(was)) else {
+            return;
+        };
+        let chains = BTreeSet::from([chain.clone()]);
+        let Some(refusal) =
+            refusal.filter(|_| self.node.lacks(&now, &chains) || !self.node.unfit(&now, &chains).is_empty())
+        else {
+            lock(&self.not_built).remove(&object);
+            return;
         };
         let mut not_built = lock(&self.not_built);
-        let mut known = std::mem::take(&mut *not_built);
-        for (object, refusal) in refused {
-            let Some(was) = ingredients(whole, &object).filter(|was| ingredients(&now, &object).as_ref() == Some(was))
-            else {
-                continue;
-            };
-            if refusal == Refusal::Stopping {
-                continue;
-            }
-            let before = known.remove(&object).filter(|before| before.refusal == refusal);
-            if before.is_none() {
-                tracing::error!(%object, "a stored chain has no templates: {refusal}");
-            }
-            not_built.insert(object, before.unwrap_or(NotBuilt { refusal, ingredients: was, when }));
+        if not_built.get(&object).is_none_or(|before| before.refusal != refusal || before.ingredients != ingredients) {
+            tracing::error!(%object, "a stored chain has no templates: {refusal}");
+            not_built.insert(object, NotBuilt { refusal, ingredients, when });
         }
     }
 }

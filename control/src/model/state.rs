@@ -193,9 +193,10 @@ pub struct DesiredState {
 }
 
 impl DesiredState {
-    /// Creates the state with this version and exactly these objects, checked as any change is.
+    /// Creates the state with this version and exactly these objects, checked as any change is, but for what each tenant
+    /// may have: they have it already.
     pub fn restore(version: u64, objects: Change) -> Result<Self, Invalid> {
-        let applied = Self::default().apply(&objects)?;
+        let applied = Self::default().applied(&objects)?;
         Ok(Self { version, ..applied.state })
     }
 
@@ -253,6 +254,12 @@ impl DesiredState {
 
     /// Returns the state after the change, or why it can't be made. Does not modify this state.
     pub fn apply(&self, change: &Change) -> Result<Applied, Invalid> {
+        let applied = self.applied(change)?;
+        quotas::check(self, &applied.state)?;
+        Ok(applied)
+    }
+
+    fn applied(&self, change: &Change) -> Result<Applied, Invalid> {
         change.check_named_once()?;
         let mut state = self.clone();
         let mut outcomes = Vec::new();
@@ -275,7 +282,6 @@ impl DesiredState {
             outcomes.push(Outcome { object: object.clone(), effect: Effect::Deleted });
         }
         state.check(&change.delete)?;
-        quotas::check(self, &state)?;
         let mut applied = Applied { state, outcomes };
         applied.state.version += u64::from(applied.changed());
         Ok(applied)
@@ -298,6 +304,12 @@ impl DesiredState {
         self.check_alike()
     }
 
+    /// Returns the size of all stages' files, each archive counted once.
+    pub(super) fn files_bytes(&self) -> u64 {
+        let archives: BTreeMap<_, _> = self.files().map(|(_, files)| (files.digest, files.size_bytes)).collect();
+        archives.into_values().sum()
+    }
+
     fn check_sizes(&self) -> Result<(), Invalid> {
         for (kind, count, max) in [
             ("modules", self.modules.len(), MODULES_MAX),
@@ -315,12 +327,7 @@ impl DesiredState {
                 max_kib: CONFIG_BYTES_TOTAL_MAX >> 10,
             });
         }
-        let files_bytes: u64 = self
-            .files()
-            .map(|(_, files)| (files.digest, files.size_bytes))
-            .collect::<BTreeMap<_, _>>()
-            .into_values()
-            .sum();
+        let files_bytes = self.files_bytes();
         if files_bytes > FILES_BYTES_TOTAL_MAX {
             return Err(Invalid::TooManyFiles {
                 kib: files_bytes.div_ceil(1024),

@@ -147,7 +147,8 @@ impl Model {
         };
         let key = InstanceKey { chain, client };
         let is_segment = flow.protocol() == TCP && part == Part::Whole;
-        if is_segment && flags & SYN == 0 && flags & (FIN | RST) != 0 && !self.instances.contains_key(&key) {
+        let may_be_stray = rule.policy != Policy::Shared && is_segment && flags & (SYN | RST) == RST;
+        if may_be_stray && !self.instances.contains_key(&key) {
             return assert_eq!(found, Assignment::Stray(key), "{flow:?}");
         }
         let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };

@@ -171,6 +171,12 @@ impl FlowCache {
         Some(entry.verdict)
     }
 
+    /// Returns whether the flow had an instance when it was seen last, under whatever rules.
+    pub(crate) fn had_instance(&self, hash: FlowHash, flow: &FlowKey) -> bool {
+        let place = self.find(hash, flow);
+        place.is_some_and(|Way { bucket, way }| matches!(self.entries[bucket][way].verdict, Verdict::Instance(_)))
+    }
+
     /// Caches a verdict for a flow, in place of the flow's old entry or of another flow, unless there is no room.
     pub(crate) fn insert(&mut self, hash: FlowHash, flow: &FlowKey, verdict: Verdict, rules_version: u32, now_ns: u64) {
         let now = Tick::at(now_ns);

@@ -1,26 +1,41 @@
-//! Segments that belong to a connection which must have begun before: they tell a function nothing that it could begin with.
+//! Segments that belong to a connection which must have begun before: a function that has not seen it can do nothing with them.
 
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
 
 use super::key::{FlowKey, TCP};
 use super::payload_offset;
 
-/// Returns whether a frame of this flow is a TCP segment that closes or resets a connection, or acknowledges without any data. Such a segment may come
-/// of a connection whose instance has ended, or be made up; none of them is worth an instance. A fragment, and a segment behind extension
-/// headers, is none.
+/// What a frame can mean to a function that has seen none of its flow before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// It may begin something, or go on with something: a datagram, an opening segment, data.
+    Something,
+    /// A TCP segment without data that is part of a connection, if there is one. Each segment of a client that only receives is such a one.
+    Acknowledges,
+    /// A TCP segment that resets a connection, or closes it without any data.
+    Ends,
+}
+
+/// Returns what a frame of this flow is worth. A fragment, and a segment behind extension headers, may always be worth something.
 ///
 /// Called only for frames of clients without an instance.
 #[inline]
-pub(crate) fn is_stray(flow: &FlowKey, frame: &[u8]) -> bool {
-    flow.protocol() == TCP && begins_nothing(frame)
+pub(crate) fn worth_of(flow: &FlowKey, frame: &[u8]) -> Worth {
+    if flow.protocol() == TCP { worth_of_segment(frame) } else { Worth::Something }
 }
 
 #[inline(never)]
-fn begins_nothing(frame: &[u8]) -> bool {
-    tcp_of(frame).is_some_and(|bytes| {
-        let Ok(segment) = TcpPacket::new_checked(bytes) else { return false };
-        !segment.syn() && (segment.rst() || segment.fin() || segment.payload().is_empty())
-    })
+fn worth_of_segment(frame: &[u8]) -> Worth {
+    let Some(segment) = tcp_of(frame).and_then(|bytes| TcpPacket::new_checked(bytes).ok()) else {
+        return Worth::Something;
+    };
+    match segment {
+        _ if segment.syn() => Worth::Something,
+        _ if segment.rst() => Worth::Ends,
+        _ if !segment.payload().is_empty() => Worth::Something,
+        _ if segment.fin() => Worth::Ends,
+        _ => Worth::Acknowledges,
+    }
 }
 
 /// Returns the TCP segment of a whole packet, without padding.
@@ -44,7 +59,7 @@ fn tcp_of(frame: &[u8]) -> Option<&[u8]> {
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    use super::begins_nothing;
+    use super::{Worth, worth_of_segment};
     use crate::test_frames::*;
 
     const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -56,15 +71,16 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_connection_and_a_bare_acknowledgement_is_stray() {
+    fn resets_and_segments_without_data_are_worth_less_than_others() {
         for (flags, data, expected) in [
-            (RST, &b""[..], true),
-            (RST | ACK, b"data", true),
-            (FIN | ACK, b"data", true),
-            (ACK, b"", true),
-            (ACK, b"data", false),
-            (SYN, b"", false),
-            (SYN | ACK, b"", false),
+            (RST, &b""[..], Worth::Ends),
+            (RST | ACK, b"data", Worth::Ends),
+            (FIN | ACK, b"", Worth::Ends),
+            (FIN | ACK, b"data", Worth::Something),
+            (ACK, b"", Worth::Acknowledges),
+            (ACK, b"data", Worth::Something),
+            (SYN, b"", Worth::Something),
+            (SYN | ACK, b"", Worth::Something),
         ] {
             let frame = over_ipv4(flags, data);
             let padded = [&frame[..], &[0; 40]].concat();
@@ -72,17 +88,17 @@ mod tests {
             let segment = segment(5000, 80, flags, data);
             let ipv6 = ethernet(STATION, [2; 6], 0x86dd, &ipv6(B, B, TCP, 64, &segment));
             for frame in [&frame, &padded, &tagged, &ipv6] {
-                assert_eq!(begins_nothing(frame), expected, "flags {flags:#x}, {data:?}: {frame:x?}");
+                assert_eq!(worth_of_segment(frame), expected, "flags {flags:#x}, {data:?}: {frame:x?}");
             }
         }
     }
 
     #[test]
-    fn no_other_frame_is_stray() {
+    fn all_other_frames_may_be_worth_something() {
         let datagram = to_station(&ipv4(A, A, UDP, &udp(5000, 80, b"")));
         let fragment = to_station(&ipv4_fragment(A, A, TCP, [0x20, 0], &segment(5000, 80, ACK, b"")));
         for frame in [&datagram[..], &fragment, &over_ipv4(RST, b"")[..40], &[]] {
-            assert!(!begins_nothing(frame), "{frame:x?}");
+            assert_eq!(worth_of_segment(frame), Worth::Something, "{frame:x?}");
         }
     }
 }

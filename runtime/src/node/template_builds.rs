@@ -77,18 +77,18 @@ impl Task<'_> {
     fn wishes(&self) -> Wishes<'_> {
         launcher::wishes(self.chain, self.stage)
     }
+}
 
-    /// Returns the refusal with chain, stage and module named in its sentence.
-    fn refused(&self, refusal: Refusal) -> Refusal {
-        let Chain { tenant, name, .. } = self.chain;
-        let say = |text: String| format!("chain {tenant}/{name}: stage {} ({}): {text}", self.stage, self.module.name);
-        match refusal {
-            Refusal::Invalid(text) => Refusal::Invalid(say(text)),
-            Refusal::Unfit(text) => Refusal::Unfit(say(text)),
-            Refusal::Exhausted(text) => Refusal::Exhausted(say(text)),
-            Refusal::Failed(text) => Refusal::Failed(say(text)),
-            other => other,
-        }
+/// Returns the refusal of a stage's template with chain, stage and module named in its sentence.
+fn named(chain: &Chain, stage: usize, refusal: Refusal) -> Refusal {
+    let Chain { tenant, name, stages, .. } = chain;
+    let say = |text: String| format!("chain {tenant}/{name}: stage {stage} ({}): {text}", stages[stage].module);
+    match refusal {
+        Refusal::Invalid(text) => Refusal::Invalid(say(text)),
+        Refusal::Unfit(text) => Refusal::Unfit(say(text)),
+        Refusal::Exhausted(text) => Refusal::Exhausted(say(text)),
+        Refusal::Failed(text) => Refusal::Failed(say(text)),
+        other => other,
     }
 }
 
@@ -160,18 +160,24 @@ impl TemplateBuilds {
         uploads: &dyn UploadedBytes,
     ) -> Vec<(ObjectRef, Refusal)> {
         let chains: Vec<&Arc<Chain>> = chains.iter().filter_map(|key| state.chains().get(key)).collect();
+        if self.parts.builder.is_stopped() {
+            return chains.into_iter().map(|chain| (ObjectRef::from(&**chain), Refusal::Stopping)).collect();
+        }
         self.compare(state, &chains);
-        let refused = Mutex::new(BTreeMap::new());
-        in_parallel(self.tasks(state, &chains), |task| {
+        let mut refused = BTreeMap::new();
+        let tasks = self.tasks(state, &chains, &mut refused);
+        let refused = Mutex::new(refused);
+        in_parallel(tasks, |task| {
             if let Err(refusal) = self.build_in_turn(&task, uploads) {
-                refused.lock().unwrap_or_else(PoisonError::into_inner).insert(task.key, task.refused(refusal));
+                refused.lock().unwrap_or_else(PoisonError::into_inner).insert(task.key, refusal);
             }
         });
         let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
         let of_chain = |chain: &Arc<Chain>| {
             let keys = launcher::keys(state, chain)?;
-            let refusal = keys.iter().find_map(|key| refused.get(key)).cloned()?;
-            Some((ObjectRef::from(&**chain), refusal))
+            let mut stages = keys.iter().enumerate();
+            let (stage, refusal) = stages.find_map(|(stage, key)| Some((stage, refused.get(key)?.clone())))?;
+            Some((ObjectRef::from(&**chain), named(chain, stage, refusal)))
         };
         chains.into_iter().filter_map(of_chain).collect()
     }
@@ -191,9 +197,6 @@ impl TemplateBuilds {
         let tenant = &task.chain.tenant;
         let answer =
             || self.refused.answer(tenant, &task.key).or(self.parts.builder.is_stopped().then_some(Refusal::Stopping));
-        if let Some(refusal) = answer() {
-            return Err(refusal);
-        }
         let _turn = self.turns.wait(tenant);
         // In this order: a build that others wait for has its turn already.
         let _alone = self.building.take(task.key);
@@ -230,16 +233,29 @@ impl TemplateBuilds {
     fn compare(&self, state: &DesiredState, chains: &[&Arc<Chain>]) {
         let keys = chains.iter().flat_map(|chain| launcher::keys(state, chain).into_iter().flatten());
         let keys: BTreeSet<TemplateKey> = keys.filter(|key| !self.parts.artifacts.is_compared(key)).collect();
-        in_parallel(keys.into_iter().collect(), |key| _ = self.parts.artifacts.is_sound(&key));
+        in_parallel(keys.into_iter().collect(), |key| {
+            if !self.parts.builder.is_stopped() {
+                self.parts.artifacts.is_sound(&key);
+            }
+        });
     }
 
-    /// Returns one task per missing template.
-    fn tasks<'s>(&self, state: &'s DesiredState, chains: &[&'s Arc<Chain>]) -> Vec<Task<'s>> {
+    /// Returns one task per missing template, unless it was refused a short while ago, which is noted in `refused`.
+    fn tasks<'s>(
+        &self,
+        state: &'s DesiredState,
+        chains: &[&'s Arc<Chain>],
+        refused: &mut BTreeMap<TemplateKey, Refusal>,
+    ) -> Vec<Task<'s>> {
         let mut missing = BTreeMap::new();
         for &chain in chains {
             for (stage, key) in launcher::keys(state, chain).into_iter().flatten().enumerate() {
                 let Some(module) = state.module(&chain.tenant, &chain.stages[stage].module) else { continue };
                 if !self.is_there(key, chain.stages[stage].files.as_ref()) {
+                    if let Some(refusal) = self.refused.answer(&chain.tenant, &key) {
+                        refused.insert(key, refusal);
+                        continue;
+                    }
                     let label = || format!("{}/{stage} {}", chain.name, module.name);
                     let task =
                         || Task { key, build: self.parts.builds.begin(&chain.tenant, label()), module, chain, stage };

@@ -8,7 +8,7 @@
 //!   | where the engine left the stack | ... | frame of the host call | ... | address of the left end, ... |
 //! ```
 //!
-//! A guest whose frames fill more than a page before its wait has no such word there, and gets the place of its host call.
+//! A guest whose frames reach into another page before it is suspended has no such word there, and gets the place of its host call.
 #![allow(unsafe_code)] // Reads a word of a stack that is suspended.
 
 use std::sync::OnceLock;
@@ -48,9 +48,9 @@ fn before_top(own: &OwnMemory, call: usize) -> Option<usize> {
     Some((TOP_WORDS - at) * WORD)
 }
 
-/// Returns whether a stack could end here on which this host call was made.
+/// Returns whether a stack could end here on which this host call was made, in the same page.
 fn is_end(call: usize, end: usize) -> bool {
-    call.checked_sub(end).is_some_and(|below| (1..=BELOW_CALL_MAX).contains(&below))
+    call / PAGE == end / PAGE && call.checked_sub(end).is_some_and(|below| (1..=BELOW_CALL_MAX).contains(&below))
 }
 
 #[cfg(test)]

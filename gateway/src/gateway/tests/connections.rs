@@ -168,15 +168,15 @@ fn while_the_launcher_reads_no_events_a_client_that_reuses_the_ports_reaches_no_
     rig.assert_no_buffer_leaked();
 }
 
-/// A segment of a client's connection that only acknowledges.
-fn bare_acknowledgement(number: u8) -> Vec<u8> {
-    to_station(&ipv4(client(number), SERVER, TCP, &segment(5000, 80, ACK, &[])))
+/// A segment of a client's connection without data.
+fn bare_segment(number: u8, flags: u8) -> Vec<u8> {
+    to_station(&ipv4(client(number), SERVER, TCP, &segment(5000, 80, flags, &[])))
 }
 
 #[test]
 fn a_segment_that_begins_nothing_starts_no_instance() {
-    for policy in [Policy::PerClient, Policy::PerFlow, Policy::Shared] {
-        let strays = [segment_of(1, RST, 1), segment_of(1, FIN | ACK, 1), bare_acknowledgement(1)];
+    for policy in [Policy::PerClient, Policy::PerFlow] {
+        let strays = [segment_of(1, RST, 1), bare_segment(1, FIN | ACK), bare_segment(1, ACK)];
         for mut rig in [rig_of(policy), Rig::with_policy(policy)] {
             rig.events();
             rig.send_and_poll(&strays);
@@ -185,17 +185,32 @@ fn a_segment_that_begins_nothing_starts_no_instance() {
             assert_eq!(rig.chain_drops(0), [(DropReason::NoConnection, 3)], "{policy:?}");
             rig.assert_no_buffer_leaked();
         }
-        // What has data may go on where an instance has ended.
         let mut rig = rig_of(policy);
-        rig.send_and_poll(&[segment_of(1, ACK, 1), bare_acknowledgement(1), segment_of(1, RST, 1)]);
-        assert_eq!(rig.targets(), [10, 10, 10], "{policy:?}");
+        rig.send_and_poll(&[segment_of(1, ACK, 1), bare_segment(1, ACK), segment_of(1, RST, 1)]);
+        assert_eq!(rig.targets(), [10, 10, 10], "what has data may go on: {policy:?}");
+    }
+    let mut rig = rig_of(Policy::Shared);
+    rig.send_and_poll(&[bare_segment(1, ACK)]);
+    assert_eq!(rig.targets(), [10], "the instance of all clients is started by any frame");
+}
+
+#[test]
+fn a_client_that_only_acknowledges_gets_another_instance_when_its_own_has_ended() {
+    for policy in [Policy::PerClient, Policy::PerFlow] {
+        let mut rig = rig_of(policy);
+        rig.send_and_poll(&[segment_of(1, SYN, 0), bare_segment(1, ACK)]);
+        rig.command(Command::Unbind { instance: InstanceId(10) });
+        rig.poll();
+        rig.send_and_poll(&[segment_of(1, RST, 0), bare_segment(1, ACK), bare_segment(2, ACK)]);
+        assert_eq!(rig.targets(), [10, 10, 11], "{policy:?}");
+        assert_eq!(rig.drops(DropReason::NoConnection), 2, "the reset, and the stranger's: {policy:?}");
     }
 }
 
 #[test]
 fn what_ends_a_connection_waits_behind_what_began_it() {
     let mut rig = Rig::with_policy(Policy::PerFlow);
-    rig.send_and_poll(&[segment_of(1, SYN, 0), bare_acknowledgement(1), segment_of(1, RST, 2)]);
+    rig.send_and_poll(&[segment_of(1, SYN, 0), bare_segment(1, ACK), segment_of(1, RST, 2)]);
     assert_eq!(rig.gateway.observer().frames_pending(), 3);
     rig.ready(0, 10);
     rig.poll();
