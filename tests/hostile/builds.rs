@@ -14,7 +14,7 @@ use pinion_tests::until::{SOON, until};
 /// More than can be built at a time.
 const BUILDS: usize = 8;
 /// Chains whose templates take a while to build, all together.
-const CHAINS: usize = 60;
+const CHAINS: usize = 12;
 
 /// Writes a manifest of the tenant `mallory`, whose function does not finish its initialisation until it is ended.
 fn endless(node: &Node, number: usize) -> PathBuf {
