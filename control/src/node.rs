@@ -71,7 +71,7 @@ pub trait Node: Send + Sync + 'static {
     fn unfit(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Vec<(ObjectRef, Refusal)>;
 
     /// Keeps the templates that these chains of the state need, and that are or will be built, until the returned value
-    /// is dropped. Templates that no followed state needs, and that nobody holds, are removed.
+    /// is dropped. Templates that no followed state needs, and that are not held, are removed.
     fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold;
 
     /// Returns whether a template that these chains of the state need is missing, or damaged, so that `build` would make

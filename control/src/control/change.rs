@@ -1,7 +1,7 @@
 //! Changes of the desired state, and the builds that they need.
 //!
 //! Templates are built while no lock is held, as that takes long. So after a build the change is judged anew on what the
-//! desired state is then. What it needs is held from the first attempt on, so that nobody removes it meanwhile.
+//! desired state is then. What it needs is held from the first attempt on, so that it is not removed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};

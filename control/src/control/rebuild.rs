@@ -90,7 +90,7 @@ impl Control {
         refused.map(|(_, refusal)| refusal)
     }
 
-    /// Has what is built serve, if the last time was a while ago.
+    /// Activates what is built, if the last time was a while ago.
     fn follow_now_and_then(&self, whole: &DesiredState, followed: &Mutex<Instant>) {
         let Ok(mut followed) = followed.try_lock() else { return };
         if followed.elapsed() < FOLLOW_INTERVAL {

@@ -27,7 +27,7 @@ pub(super) fn connections_max() -> usize {
     (files / 2).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX)
 }
 
-/// Accepts connections and passes them on, until nobody receives them.
+/// Accepts connections and passes them on, until the receiver is gone.
 pub(super) async fn accept(listener: UnixListener, max: usize, connections: mpsc::Sender<io::Result<Connection>>) {
     let places = Arc::new(Semaphore::new(max));
     let mut refused = Refused::default();

@@ -192,7 +192,7 @@ impl TemplateBuilds {
         chains.filter_map(of_chain).collect()
     }
 
-    /// Builds a template when it is its tenant's turn, unless that was refused a short while ago or somebody else has built it meanwhile.
+    /// Builds a template when it is its tenant's turn, unless that was refused a short while ago or another change has built it meanwhile.
     fn build_in_turn(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
         let tenant = &task.chain.tenant;
         let answer =

@@ -46,7 +46,7 @@ impl BuildTurns {
     /// Waits until it is the tenant's turn. The turn lasts until the returned value is dropped.
     pub fn wait(self: &Arc<Self>, tenant: &TenantName) -> BuildTurn {
         let mut state = self.state();
-        // Whoever comes has its turn after all that wait: it is as if its last build had begun just now.
+        // A tenant that comes has its turn after all that wait: it is as if its last build had begun just now.
         let begun = state.begun;
         state.tenants.entry(tenant.clone()).or_insert(Turns { last: begun, ..Turns::default() }).waiting += 1;
         while state.next(self.places) != Some(tenant) {
@@ -110,7 +110,7 @@ impl Drop for BuildTurn {
 mod tests {
     use super::*;
 
-    /// Has these tenants wait, in this order, and returns in which order they are served while each build ends before the next begins.
+    /// Lets these tenants wait, in this order, and returns in which order they are served while each build ends before the next begins.
     fn served(places: usize, under_way: &[&str], waiting: &[&str]) -> Vec<String> {
         let mut state = State::default();
         for tenant in under_way {

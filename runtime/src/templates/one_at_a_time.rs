@@ -16,7 +16,7 @@ impl<K> Default for OneAtATime<K> {
 }
 
 impl<K: Ord + Copy> OneAtATime<K> {
-    /// Waits until nobody else has the key. It is taken until the returned value is dropped.
+    /// Waits until the key is free. It is taken until the returned value is dropped.
     pub fn take(&self, key: K) -> Taken<'_, K> {
         let mut taken = self.taken();
         while !taken.insert(key) {

@@ -1,4 +1,4 @@
-//! Builds that were refused a short while ago, so that whoever asks for one again and again gets the answer without a build.
+//! Builds that were refused a short while ago, so that one that is asked for again and again is answered without a build.
 //!
 //! Only what the builder refused on account of the module is kept. A limit on time may be met another time, and so each answer is given for
 //! a minute only.

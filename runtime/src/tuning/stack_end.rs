@@ -27,7 +27,7 @@ static BEFORE_TOP: OnceLock<usize> = OnceLock::new();
 /// Returns where the native stack of a suspended guest ends, which waits since a host call that had its frame here.
 ///
 /// # Safety
-/// The address is one of a stack of native code that lives until this returns, and nobody runs on this stack meanwhile.
+/// The address is one of a stack of native code that lives until this returns, and no code runs on this stack meanwhile.
 pub(crate) unsafe fn stack_end(call: usize) -> usize {
     let find = || before_top(&OwnMemory::open()?, call);
     let Some(before_top) = BEFORE_TOP.get().copied().or_else(|| find().map(|found| *BEFORE_TOP.get_or_init(|| found)))
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Has a guest call the host `deep` functions down and be suspended after it; gives the place of the host call meanwhile.
+    /// Lets a guest call the host `deep` functions down and be suspended after it; gives the place of the host call meanwhile.
     fn suspended(engine: &Engine, deep: usize, look: impl FnOnce(usize)) {
         let text = r#"(module
             (import "host" "wait" (func $wait))
