@@ -25,10 +25,10 @@ use status::{node_panicked, to_status};
 
 /// The largest message that either side accepts: a change with everything that it can set.
 pub const MESSAGE_BYTES_MAX: usize = 96 << 20;
-/// The maximum number of uploads that are held in memory at a time, of each tenant and of all; further ones wait.
+/// The maximum number of uploads of each tenant that are held in memory at a time; further ones wait.
 const UPLOADS_AT_ONCE: usize = 2;
+/// The same, of all tenants together.
 const UPLOADS_OF_ALL: usize = 16;
-
 /// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
 const CHANGES_AT_ONCE: usize = 8;
 
@@ -112,7 +112,7 @@ impl ControlService {
 
     /// As [`Self::blocking`], for changes that a tenant asks for and that may take long. Waits for one of the tenant's places, and
     /// keeps it to the end of the work.
-    async fn in_place<T: Send + 'static>(
+    async fn with_place<T: Send + 'static>(
         &self,
         tenant: Option<&TenantName>,
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
@@ -176,7 +176,7 @@ impl proto::control_server::Control for ControlService {
             rules: parse_all(request.rules)?,
         };
         let tenant = request.tenant().cloned();
-        let changed = self.in_place(tenant.as_ref(), |control| control.apply(request)).await?;
+        let changed = self.with_place(tenant.as_ref(), |control| control.apply(request)).await?;
         let replaces = |it: &Outcome| it.effect == Effect::Configured && !matches!(it.object, ObjectRef::Rule { .. });
         if changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();
@@ -188,7 +188,7 @@ impl proto::control_server::Control for ControlService {
     async fn delete(&self, request: Request<proto::DeleteRequest>) -> Result<Response<proto::DeleteResponse>, Status> {
         let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
         let tenant = objects.first().map(|object| object.tenant().clone());
-        let changed = self.in_place(tenant.as_ref(), |control| control.delete(objects)).await?;
+        let changed = self.with_place(tenant.as_ref(), |control| control.delete(objects)).await?;
         self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
         Ok(Response::new(proto::DeleteResponse { version: changed.version, outcomes }))

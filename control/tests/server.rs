@@ -299,7 +299,8 @@ async fn a_chain_that_can_not_be_built_is_not_kept() {
     served.stop().await;
 }
 
-/// Begins to apply `demo/echo`, whose build ends only when builds are stopped or may end, and returns once it is built.
+/// Begins to apply `demo/echo`, and returns once that is being built. The build takes until builds are stopped or
+/// `build_time` is changed.
 async fn apply_slowly(served: &Served) -> JoinHandle<Result<Changed, ClientError>> {
     let mut client = Client::connect(&served.socket).await.unwrap();
     client.upload(&demo(), wasm("m")).await.unwrap();

@@ -49,8 +49,8 @@ pub enum DropReason {
     NoRule,
     /// The matching rule's chain is unavailable.
     ChainUnavailable,
-    /// A TCP segment that closes, resets or acknowledges without data, of a client that has no instance: none is started
-    /// for it.
+    /// A TCP segment of a client without an instance that resets a connection, closes it without data, or acknowledges
+    /// without data in one that is not known: no instance is started for it.
     NoConnection,
     /// No chain instance became ready within the time that a frame may wait for one.
     NoInstance,

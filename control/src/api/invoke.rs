@@ -39,7 +39,7 @@ pub(super) async fn invoke(service: &ControlService, request: proto::InvokeReque
     let call = Call::try_from(request).map_err(bad_message)?;
     if !service.control.has_chain(&call.tenant, &call.chain) {
         let (tenant, name) = (call.tenant.clone(), call.chain.clone());
-        service.in_place(Some(&call.tenant), move |control| control.make_chain_of_module(&tenant, &name)).await?;
+        service.with_place(Some(&call.tenant), move |control| control.make_chain_of_module(&tenant, &name)).await?;
     }
     let Call { tenant, chain, timeout, .. } = call.clone();
     let (answer, answered) = oneshot::channel();

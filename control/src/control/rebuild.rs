@@ -106,8 +106,12 @@ impl Control {
     /// Notes, for the status, what has come of a chain's build, unless the chain was changed or built meanwhile.
     fn note(&self, whole: &DesiredState, chain: ChainKey, refusal: Option<Refusal>, when: BuildTime) {
         let _changing = lock(&self.changing);
-        let now = self.desired().with_chains_of(&lock(&self.invoked_modules));
         let object = ObjectRef::Chain { tenant: chain.0.clone(), name: chain.1.clone() };
+        // Most chains are built, and were: then nothing is copied for them.
+        if refusal.is_none() && !lock(&self.not_built).contains_key(&object) {
+            return;
+        }
+        let now = self.desired().with_chains_of(&lock(&self.invoked_modules));
         let ingredients = |state: &DesiredState| state.chains().get(&chain).map(|chain| state.ingredients(chain));
         let Some(ingredients) = ingredients(whole).filter(|was| ingredients(&now).as_ref() == Some(was)) else {
             return;
