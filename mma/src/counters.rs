@@ -50,6 +50,8 @@ pub struct MovedCounters {
     pub dropped_egress: Counter,
     /// Frames it sent to a stage that has ended.
     pub dropped_instance_ended: Counter,
+    /// How long copying what it sent took, in nanoseconds.
+    pub copying_ns: Counter,
 }
 
 /// Activity of one guest, counted by its worker.

@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::copying::CopyShare;
 use crate::counters::FwpCounters;
 use crate::id::{FwpId, WorkerIndex};
 use crate::mailbox::{Mailbox, MailboxParts};
@@ -12,7 +13,7 @@ use crate::pool::{PoolLayout, PoolRegion};
 use crate::wiring::{Endpoint, EndpointParts, Wiring};
 
 /// Makes the worker's and the MMA's side of a new FWP whose linear memory starts at `memory`. `worker` is the index by
-/// which its MMA knows the worker.
+/// which its MMA knows the worker; `share`, on whose account the MMA moves what it sends.
 ///
 /// # Safety
 /// * `layout` was checked against this memory.
@@ -25,6 +26,7 @@ pub unsafe fn connect(
     memory: NonNull<u8>,
     layout: &PoolLayout,
     worker: WorkerIndex,
+    share: CopyShare,
     wiring: Wiring,
 ) -> (Mailbox, Box<Endpoint>) {
     // Each slot is in each of these rings at most once.
@@ -40,6 +42,6 @@ pub unsafe fn connect(
     };
     // SAFETY: the caller's promise is theirs.
     let (mailbox, pool) = unsafe { (Mailbox::new(memory, layout, parts), PoolRegion::new(memory, layout)) };
-    let parts = EndpointParts { id, pool, deliver: deliver_tx, transmit: transmit_rx, worker, counters };
+    let parts = EndpointParts { id, pool, deliver: deliver_tx, transmit: transmit_rx, worker, share, counters };
     (mailbox, Box::new(Endpoint::new(parts, wiring)))
 }

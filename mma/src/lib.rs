@@ -20,6 +20,7 @@
 //! Once an FWP is made, it allocates nothing.
 
 pub mod buffer;
+pub mod copying;
 pub mod counters;
 pub mod direction;
 pub mod doorbell;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
 
+use crate::copying::CopyingBill;
 use crate::counters::FwpCounters;
 use crate::id::{PortIndex, SlotIndex};
 use crate::phased::{Consumer, Entry, Producer};
@@ -153,6 +154,7 @@ pub struct Mailbox {
     tx_head: u32,
     deliver: Consumer<Delivery>,
     transmit: Producer<Transmission>,
+    copying: CopyingBill,
     counters: Arc<FwpCounters>,
 }
 
@@ -181,6 +183,7 @@ impl Mailbox {
             tx_head: 0,
             deliver,
             transmit,
+            copying: CopyingBill::default(),
             counters,
         }
     }
@@ -200,10 +203,13 @@ impl Mailbox {
         if count > self.rings.entries() {
             return Err(Violation::IndexJump { head: self.tx_head, tail, entries: self.rings.entries() });
         }
-        let mut judged = Ok(count);
+        let (mut judged, mut bytes) = (Ok(count), 0);
         for _ in 0..count {
             match self.judge(self.rings.tx_entry(self.tx_head)) {
-                Ok(transmission) => self.transmit.push(transmission),
+                Ok(transmission) => {
+                    bytes += u64::from(transmission.len);
+                    self.transmit.push(transmission);
+                }
                 Err(violation) => {
                     judged = Err(violation);
                     break;
@@ -212,6 +218,7 @@ impl Mailbox {
             self.tx_head = self.tx_head.wrapping_add(1);
         }
         self.rings.set_tx_head(self.tx_head);
+        self.copying.note(u64::from(count), bytes);
         judged
     }
 
@@ -286,6 +293,18 @@ impl Mailbox {
         self.rings.prefetch(self.rx_tail, self.tx_head);
         prefetch::to_write(self.granted.bits.as_ptr());
         prefetch::all_to_write(&self.counters.guest);
+    }
+
+    /// Returns for how long the MMA has copied what the FWP sent, in nanoseconds, as far as that is to be charged now; 0 as long as little
+    /// was sent. To be called by the FWP's worker.
+    #[inline(always)]
+    pub fn copying_due_ns(&mut self) -> u64 {
+        self.copying.due_ns(&self.counters.moved)
+    }
+
+    /// Returns the same for all that was not charged yet. To be called when the MMA has detached the FWP.
+    pub fn settle_copying_ns(&mut self) -> u64 {
+        self.copying.settle_ns(&self.counters.moved)
     }
 
     /// Returns the FWP's counters.
@@ -406,8 +425,9 @@ impl GuestRings {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::copying::CopyShare;
     use crate::fwp::connect;
-    use crate::id::{FwpId, WorkerIndex};
+    use crate::id::{FwpId, TenantIndex, WorkerIndex};
     use crate::wiring::{Accepted, Edge, Endpoint, Wiring};
     use pinion_abi::{POOL_MAGIC, PoolHeader};
 
@@ -440,10 +460,11 @@ mod tests {
             let layout = PoolLayout::check(HEADER, bytes).unwrap();
             let id = FwpId { index: 0, generation: 0 };
             let place = NonNull::from(&mut *memory).cast();
+            let share = CopyShare { tenant: TenantIndex(0), weight: 1 };
             // SAFETY: the layout was checked against this memory, which lives as long as the two sides, and is aligned as
             // the rings are; the guest is played by the same thread.
             let (mut mailbox, endpoint) =
-                unsafe { connect(id, place, &layout, WorkerIndex(0), Wiring::to(Edge::EgressWhereItCame)) };
+                unsafe { connect(id, place, &layout, WorkerIndex(0), share, Wiring::to(Edge::EgressWhereItCame)) };
             (mailbox.rx_tail, mailbox.tx_head) = (start, start);
             mailbox.rings.set_rx_tail(start);
             mailbox.rings.set_tx_head(start);

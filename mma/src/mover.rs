@@ -17,6 +17,7 @@ mod ahead;
 mod arrivals;
 mod outputs;
 mod prefetcher;
+mod turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,13 +25,16 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use self::ahead::Ahead;
+use self::outputs::POLL_COST;
 use self::prefetcher::Prefetcher;
+use self::turns::Turns;
 use crate::counters::MmaCounters;
 use crate::gateway_link::GatewayLink;
 use crate::id::FwpId;
 use crate::link::MmaLink;
 use crate::mailbox::TxTarget;
 use crate::notify::{Notifier, ReadyQueue};
+use crate::stopwatch::Stopwatch;
 use crate::upcoming::UpcomingInstances;
 use crate::wiring::{Endpoint, EndpointTable};
 
@@ -68,6 +72,13 @@ pub struct Mma {
     unblocked: VecDeque<FwpId>,
     /// FWPs whose output waits for a buffer of the gateway.
     without_buffer: VecDeque<FwpId>,
+    /// FWPs whose output waits for their tenants' turns.
+    turns: Turns,
+    /// What is left of what this poll may move; see [`turns`].
+    budget: i64,
+    stopwatch: Stopwatch,
+    /// When the output that was moved last had been moved, in ticks.
+    moved_at: u64,
     /// Frames that all endpoints hold together, and the limit of that.
     held: usize,
     held_max: usize,
@@ -127,6 +138,10 @@ impl Mma {
             untold: Vec::with_capacity(fwps_max),
             unblocked: VecDeque::with_capacity(fwps_max),
             without_buffer: VecDeque::with_capacity(fwps_max),
+            turns: Turns::new(fwps_max),
+            budget: 0,
+            stopwatch: Stopwatch::start(),
+            moved_at: 0,
             held: 0,
             held_max,
             counters: Arc::new(MmaCounters::default()),
@@ -150,6 +165,7 @@ impl Mma {
         // Counted before commands are applied: an FWP is attached before the gateway learns of it, so the FWPs of these
         // frames are in the table when the frames are moved.
         let inbound = self.dock.waiting(BATCH);
+        self.budget = POLL_COST;
         let mut done = inbound + self.follow_commands();
         let (mut left, mut ahead) = (inbound, Ahead::new());
         while left > 0 {
@@ -158,7 +174,6 @@ impl Mma {
         }
         self.tell_workers();
         done += self.move_outputs();
-        done += self.go_on();
         self.dock.publish();
         if done == 0 {
             self.warmth.keep(&mut self.table);
@@ -168,11 +183,7 @@ impl Mma {
 
     /// Returns whether a poll would find work.
     pub fn has_work(&mut self) -> bool {
-        self.dock.has_work()
-            || !self.outputs.is_empty()
-            || !self.commands.is_empty()
-            || !self.unblocked.is_empty()
-            || (!self.without_buffer.is_empty() && self.dock.has_empty())
+        self.dock.has_work() || !self.outputs.is_empty() || !self.commands.is_empty() || self.has_output_waiting()
     }
 
     fn follow_commands(&mut self) -> usize {
@@ -195,15 +206,29 @@ impl Mma {
         done
     }
 
+    /// Detaches an FWP when what it has sent has been moved: at once, if no output waits for its tenant's turn and the
+    /// poll's budget lasts.
     fn detach(&mut self, id: FwpId) {
-        // If its output waits, there may be room now.
+        // If its output waits for room, there may be some now.
         self.stop_waiting(id);
-        self.move_output(id);
+        let Some(endpoint) = self.table.get_mut(id) else { return };
+        endpoint.leaving = true;
+        if self.turns.is_empty() && self.budget > 0 {
+            self.moved_at = self.stopwatch.ticks();
+            self.budget -= self.visit(id, self.budget).cost;
+        } else {
+            self.queue(id);
+        }
+    }
+
+    /// Hands back the endpoint of an FWP whose output has been moved as far as there was room.
+    fn finish_detach(&mut self, id: FwpId) {
         self.tell_workers();
         self.stop_waiting(id);
         let Some(mut endpoint) = self.table.take(id) else { return };
-        let Endpoint { held, transmit, inlet, counters, upstream, .. } = &mut *endpoint;
+        let Endpoint { held, transmit, inlet, counters, upstream, copying, .. } = &mut *endpoint;
         let moved = &counters.moved;
+        copying.publish(&self.stopwatch, moved);
         for frame in held.drain(..) {
             self.held -= 1;
             moved.dropped_instance_ended.add(1);

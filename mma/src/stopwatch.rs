@@ -21,6 +21,19 @@ impl Stopwatch {
         Self { clock, started }
     }
 
+    /// Returns the counter that it reads, in ticks of unknown length.
+    #[inline]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    /// Returns how long so many ticks are, in nanoseconds.
+    #[must_use]
+    pub fn ticks_ns(&self, ticks: u64) -> u64 {
+        self.clock.delta_as_nanos(0, ticks)
+    }
+
     /// Returns the nanoseconds since the start.
     #[inline]
     #[must_use]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::buffer::Frame;
+use crate::copying::{CopyShare, CopyingTime, FRAME_COST};
 use crate::counters::FwpCounters;
 use crate::direction::{Direction, Sides};
 use crate::id::{FwpId, PortIndex, SlotIndex, WorkerIndex};
@@ -266,8 +267,17 @@ pub struct Endpoint {
     pub(crate) untold: bool,
     /// Its output waits for room at its destination. It is not looked at before there is some.
     pub(crate) blocked: bool,
+    /// It is queued for its tenant's turn.
+    pub(crate) queued: bool,
+    /// It is to be detached when its output has been moved.
+    pub(crate) leaving: bool,
     /// Whether frames that find no room are held upstream.
     pub(crate) holds: bool,
+    /// On whose account its output is moved.
+    pub(crate) share: CopyShare,
+    pub(crate) copying: CopyingTime,
+    /// What one of its frames may cost.
+    pub(crate) frame_cost_max: i64,
     pub(crate) outputs: Outputs,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
@@ -289,12 +299,13 @@ pub(crate) struct EndpointParts {
     pub(crate) deliver: Producer<Delivery>,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) worker: WorkerIndex,
+    pub(crate) share: CopyShare,
     pub(crate) counters: Arc<FwpCounters>,
 }
 
 impl Endpoint {
     pub(crate) fn new(parts: EndpointParts, wiring: Wiring) -> Self {
-        let EndpointParts { id, pool, deliver, transmit, worker, counters } = parts;
+        let EndpointParts { id, pool, deliver, transmit, worker, share, counters } = parts;
         let (lent, own) = (pool.lent_count(), pool.own_count());
         let (holds, held_max) = match wiring.backpressure {
             Backpressure::Drop => (false, 0),
@@ -302,13 +313,19 @@ impl Endpoint {
         };
         let outputs = Outputs::new(wiring);
         let came_by = SlotIngress::of_slots(lent, outputs.sides());
+        let frame_cost_max = i64::from(pool.slot_size() + FRAME_COST);
         let inlet = RxPath { pool, free: FreeSlots::all(lent, own), came_by, deliver };
         Self {
             id,
             inlet,
             untold: false,
             blocked: false,
+            queued: false,
+            leaving: false,
             holds,
+            share,
+            copying: CopyingTime::default(),
+            frame_cost_max,
             outputs,
             transmit,
             counters,

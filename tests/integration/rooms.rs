@@ -77,6 +77,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "stopwatch",
             "prefetch",
             "shares",
+            "copying",
             "id",
             "counters",
             "memcpy",

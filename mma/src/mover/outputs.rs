@@ -1,7 +1,9 @@
 //! What FWPs send: each frame is copied into the next stage's pool or into a buffer of the gateway, or dropped.
 
 use super::ahead::{Ahead, prefetch_payload, prefetch_payloads};
+use super::turns::Visit;
 use super::{BATCH, Mma, Moved, mark_unnotified};
+use crate::copying::FRAME_COST;
 use crate::gateway_link::TxBlocked;
 use crate::id::{FwpId, PortIndex};
 use crate::mailbox::TxTarget;
@@ -11,6 +13,11 @@ use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 /// Frames of outputs that are moved, over all FWPs, before their workers are notified.
 const TELL_AFTER: usize = 32;
 
+/// What the output that one poll moves may cost, in bytes; see [`super::turns`]. Everything else that the thread does
+/// waits for as long as copying that takes.
+pub(super) const POLL_COST: i64 = 64 * 1024;
+/// What looking at an FWP's output costs.
+const VISIT_COST: u32 = 128;
 /// Why an FWP's output stopped.
 enum BlockedOn {
     /// The next FWP has no free slot.
@@ -19,57 +26,179 @@ enum BlockedOn {
     Buffer,
 }
 
+/// A row of frames that took the same edge.
+struct Row {
+    /// Frames that are done with.
+    taken: usize,
+    /// Bytes that were copied.
+    bytes: u64,
+    /// Why it stopped before its end.
+    halt: Option<BlockedOn>,
+}
+
+impl Row {
+    fn cost(&self) -> i64 {
+        (self.bytes + self.taken as u64 * u64::from(FRAME_COST)) as i64
+    }
+}
+
+/// What a visit to an FWP has done.
+pub(super) struct Visited {
+    /// Frames that it moved.
+    frames: usize,
+    pub(super) cost: i64,
+    /// More could be moved at once.
+    has_more: bool,
+}
+
 impl Mma {
+    /// Moves output of FWPs that have some, in the order of their notifications as long as all that there is costs no
+    /// more than a poll may. What is left waits, and from then on tenants have turns. Returns the number of frames.
     pub(super) fn move_outputs(&mut self) -> usize {
         let Self { outputs, senders, .. } = self;
         outputs.take(BATCH, |id| senders.push(id));
+        if self.senders.is_empty() && !self.has_output_waiting() {
+            return 0;
+        }
+        self.moved_at = self.stopwatch.ticks();
+        let mut done = self.move_at_once();
+        if self.has_output_waiting() {
+            done += self.move_waiting();
+        }
+        self.tell_workers();
+        done
+    }
+
+    /// Moves output that waited, within what is left of the poll's budget.
+    #[inline(never)]
+    fn move_waiting(&mut self) -> usize {
+        // What has just been moved may have made room for these.
+        self.take_unblocked();
+        let mut done = self.move_at_once();
+        while self.budget > 0
+            && let Some(Visit { id, credit }) = self.turns.next()
+        {
+            let visited = self.visit(id, credit.min(self.budget));
+            self.turns.charge(visited.cost);
+            self.budget -= visited.cost;
+            done += visited.frames;
+        }
+        done
+    }
+
+    /// Moves output of the FWPs in `senders`, and queues those of them for which the budget does not last.
+    fn move_at_once(&mut self) -> usize {
         let (mut done, mut told, mut at, mut ahead) = (0, 0, 0, Ahead::new());
         while let Some(&id) = self.senders.get(at) {
-            ahead.of_senders(&self.senders, at, &self.table);
-            done += self.move_output(id);
             at += 1;
+            if self.budget <= 0 || !self.turns.is_empty() {
+                self.queue(id);
+                continue;
+            }
+            ahead.of_senders(&self.senders, at - 1, &self.table);
+            let visited = self.visit(id, self.budget);
+            self.budget -= visited.cost;
+            done += visited.frames;
             if done - told >= TELL_AFTER {
                 told = done;
                 self.tell_workers();
             }
         }
         self.senders.clear();
-        self.tell_workers();
         done
     }
 
-    /// Moves what an FWP has sent, as far as there is room; returns the number of frames. Bounded by the FWP's slots.
-    pub(super) fn move_output(&mut self, id: FwpId) -> usize {
-        let Some(mut from) = self.table.take(id) else { return 0 };
+    /// Queues an FWP for its tenant's turn, unless it is queued or its output waits for room.
+    pub(super) fn queue(&mut self, id: FwpId) {
+        if let Some(from) = self.table.get_mut(id)
+            && !from.blocked
+            && !std::mem::replace(&mut from.queued, true)
+        {
+            self.turns.push(id, from.share);
+        }
+    }
+
+    /// Returns whether output waits for its tenant's turn, or was stopped and need not wait any longer.
+    #[inline]
+    pub(super) fn has_output_waiting(&mut self) -> bool {
+        !self.turns.is_empty()
+            || !self.unblocked.is_empty()
+            || (!self.without_buffer.is_empty() && self.dock.has_empty())
+    }
+
+    /// Takes a batch of FWPs whose output was stopped and need not wait any longer.
+    fn take_unblocked(&mut self) {
+        if !self.without_buffer.is_empty() && self.dock.has_empty() {
+            self.unblocked.append(&mut self.without_buffer);
+        }
+        for _ in 0..self.unblocked.len().min(BATCH) {
+            let Some(id) = self.unblocked.pop_front() else { break };
+            if let Some(endpoint) = self.table.get_mut(id) {
+                endpoint.blocked = false;
+                self.senders.push(id);
+            }
+        }
+    }
+
+    /// Moves what an FWP has sent, as far as there is room and until it has cost `cost_max`. An FWP that has more is
+    /// queued again; the output of one that is to be detached ends here otherwise.
+    #[inline]
+    pub(super) fn visit(&mut self, id: FwpId, cost_max: i64) -> Visited {
+        let Some(mut from) = self.table.take(id) else {
+            return Visited { frames: 0, cost: VISIT_COST.into(), has_more: false };
+        };
+        from.queued = false;
+        let visited = self.move_output(&mut from, cost_max);
+        let now = self.stopwatch.ticks();
+        from.copying.add(now.wrapping_sub(self.moved_at), visited.cost as u64);
+        self.moved_at = now;
+        if from.copying.is_much() {
+            from.copying.publish(&self.stopwatch, &from.counters.moved);
+        }
+        let is_done = from.leaving && !visited.has_more;
+        self.table.put_back(from);
+        if visited.has_more {
+            self.queue(id);
+        } else if is_done {
+            self.finish_detach(id);
+        }
+        visited
+    }
+
+    /// Moves what an FWP has sent, as far as there is room and until it has cost `cost_max`.
+    #[inline]
+    fn move_output(&mut self, from: &mut Endpoint, cost_max: i64) -> Visited {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
-        let waiting = left;
-        while left > 0 {
+        let (waiting, mut credit) = (left, cost_max - i64::from(VISIT_COST));
+        while left > 0 && credit > 0 {
             let Some(first) = from.transmit.peek(0) else { break };
-            let (taken, halt) = match from.course(&first) {
-                None => (self.drop_run(&mut from, first.to, left), None),
+            // As many as fit if each fills its slot, so that no single frame has to be looked at.
+            let max = if left == 1 { 1 } else { left.min(1 + (credit / from.frame_cost_max) as usize) };
+            let row = match from.course(&first) {
+                None => self.drop_run(from, first.to, max),
                 Some(course) => match course.edge {
-                    Edge::Fwp(next) => self.run_to_fwp(&mut from, (first.to, course), left, next),
-                    Edge::Egress(port) => self.run_to_gateway(&mut from, (first.to, course), left, Some(port)),
-                    Edge::EgressWhereItCame => self.run_to_gateway(&mut from, (first.to, course), left, None),
+                    Edge::Fwp(next) => self.run_to_fwp(from, (first.to, course), max, next),
+                    Edge::Egress(port) => self.run_to_gateway(from, (first.to, course), max, Some(port)),
+                    Edge::EgressWhereItCame => self.run_to_gateway(from, (first.to, course), max, None),
                 },
             };
-            left -= taken;
-            if let Some(halt) = halt {
-                self.block(&mut from, halt);
+            left -= row.taken;
+            credit -= row.cost();
+            if let Some(halt) = row.halt {
+                self.block(from, halt);
                 break;
             }
         }
-        let moved = waiting - left;
-        if moved > 0 {
+        let frames = waiting - left;
+        if frames > 0 {
             from.inlet.return_own();
-            self.slots_freed(&mut from);
+            self.slots_freed(from);
         }
-        self.table.put_back(from);
-        moved
+        Visited { frames, cost: cost_max - credit, has_more: left > 0 && !from.blocked }
     }
 
     /// Frees the slots of the next frames, up to `max`, that are to be dropped; returns how many.
-    fn drop_run(&mut self, from: &mut Endpoint, to: TxTarget, max: usize) -> usize {
+    fn drop_run(&mut self, from: &mut Endpoint, to: TxTarget, max: usize) -> Row {
         let mut sent = from.transmit.taking(max);
         let mut taken = 0;
         while let Some(next) = sent.peek(0)
@@ -79,18 +208,11 @@ impl Mma {
             sent.take();
             taken += 1;
         }
-        taken
+        Row { taken, bytes: 0, halt: None }
     }
 
-    /// Copies the next frames, up to `max`, that take the same edge into another FWP's pool. Returns how many it took,
-    /// and why it stopped.
-    fn run_to_fwp(
-        &mut self,
-        from: &mut Endpoint,
-        way: (TxTarget, Route),
-        max: usize,
-        id: FwpId,
-    ) -> (usize, Option<BlockedOn>) {
+    /// Copies the next frames, up to `max`, that take the same edge into another FWP's pool.
+    fn run_to_fwp(&mut self, from: &mut Endpoint, way: (TxTarget, Route), max: usize, id: FwpId) -> Row {
         let direction = way.1.direction;
         let RxPath { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(max);
@@ -98,7 +220,7 @@ impl Mma {
         let Some(next) = self.table.get_mut(id) else {
             row.take().into_iter().for_each(|sent| free.push(sent.slot));
             from.counters.moved.dropped_instance_ended.add(1);
-            return (1, None);
+            return Row { taken: 1, bytes: 0, halt: None };
         };
         let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
@@ -131,7 +253,7 @@ impl Mma {
             moved.count_sent(from);
             mark_unnotified(next, &mut self.untold);
         }
-        (taken, halt)
+        Row { taken, bytes: moved.bytes, halt }
     }
 
     /// Copies the next frames, up to `max`, that take the same edge into buffers, to leave on `port` or on the port
@@ -142,7 +264,7 @@ impl Mma {
         way: (TxTarget, Route),
         max: usize,
         port: Option<PortIndex>,
-    ) -> (usize, Option<BlockedOn>) {
+    ) -> Row {
         let RxPath { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(max);
         prefetch_payloads(&row, pool);
@@ -172,7 +294,7 @@ impl Mma {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_sent(from);
         }
-        (taken, halt)
+        Row { taken, bytes: moved.bytes, halt }
     }
 
     /// Stops an FWP's output until there is room at its destination.
@@ -185,22 +307,5 @@ impl Mma {
             },
             BlockedOn::Buffer => self.without_buffer.push_back(from.id),
         }
-    }
-
-    /// Resumes outputs that were stopped and need not wait any longer; returns how many frames moved.
-    pub(super) fn go_on(&mut self) -> usize {
-        let mut moved = 0;
-        if !self.without_buffer.is_empty() && self.dock.has_empty() {
-            self.unblocked.append(&mut self.without_buffer);
-        }
-        for _ in 0..self.unblocked.len() {
-            let Some(id) = self.unblocked.pop_front() else { break };
-            if let Some(endpoint) = self.table.get_mut(id) {
-                endpoint.blocked = false;
-                moved += self.move_output(id);
-            }
-        }
-        self.tell_workers();
-        moved
     }
 }

@@ -14,10 +14,11 @@ use pinion_abi::{
     Descriptor, POOL_MAGIC, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader, SLOT_SIZE_MIN,
 };
 use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::copying::CopyShare;
 use pinion_mma::counters::MovedCounters;
 use pinion_mma::doorbell::Doorbell;
 use pinion_mma::fwp::connect;
-use pinion_mma::id::{FwpId, PortIndex, WorkerIndex};
+use pinion_mma::id::{FwpId, PortIndex, TenantIndex, WorkerIndex};
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
@@ -365,6 +366,8 @@ pub(crate) struct House {
     outputs: Arc<Mutex<Notifier>>,
     commands: Sender<MmaCommand>,
     events: Receiver<MmaEvent>,
+    /// On whose account the output of FWPs is moved that are made from now on.
+    pub(crate) share: CopyShare,
     pub(crate) fwps: Vec<Fwp>,
 }
 
@@ -393,6 +396,7 @@ impl House {
             outputs: Arc::new(Mutex::new(notifier)),
             commands,
             events,
+            share: CopyShare { tenant: TenantIndex(0), weight: 1 },
             fwps: Vec::new(),
         }
     }
@@ -406,7 +410,8 @@ impl House {
     pub(crate) fn make_of(&mut self, id: FwpId, guest: Guest, wiring: Wiring) -> (usize, Box<Endpoint>) {
         // SAFETY: the layout was checked against this memory, which does not move; it is freed with `fwps`, after the MMA,
         // and an endpoint outside an MMA touches nothing. The guest runs only when a test calls it.
-        let (mailbox, endpoint) = unsafe { connect(id, guest.memory.start, &guest.layout(), WorkerIndex(0), wiring) };
+        let (mailbox, endpoint) =
+            unsafe { connect(id, guest.memory.start, &guest.layout(), WorkerIndex(0), self.share, wiring) };
         self.fwps.push(Fwp { id, mailbox, guest, outputs: Arc::clone(&self.outputs) });
         (self.fwps.len() - 1, endpoint)
     }

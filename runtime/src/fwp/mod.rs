@@ -301,6 +301,17 @@ impl Fwp {
         self.mailbox.has_input()
     }
 
+    /// Returns for how long the MMA has copied what it sent, as far as that is to be charged now; in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn copying_due_ns(&mut self) -> u64 {
+        self.mailbox.copying_due_ns()
+    }
+
+    /// Returns the same for all that was not charged yet. To be called when the MMA has detached it.
+    pub(crate) fn settle_copying_ns(&mut self) -> u64 {
+        self.mailbox.settle_copying_ns()
+    }
+
     /// Returns its id.
     #[must_use]
     pub fn id(&self) -> FwpId {

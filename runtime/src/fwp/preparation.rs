@@ -93,7 +93,7 @@ impl Fwp {
         // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
         // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
         // alone, before and after the guest runs.
-        let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, wiring) };
+        let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, terms.copy_share(), wiring) };
         let (life, StoreParts { context, engine }) = running(template, &instance, store, linear)?;
         let mut fwp = Self {
             id,

@@ -78,6 +78,9 @@ struct Remains {
     endpoint: Option<Box<Endpoint>>,
 }
 
+/// Copying that took less than this is not charged when an FWP has ended: its preparation cost its tenant more.
+const COPYING_CHARGED_NS: u64 = 5_000;
+
 fn fate(reason: &EndReason) -> InstanceEnd {
     if *reason == EndReason::Reclaimed { InstanceEnd::Reclaimed } else { InstanceEnd::Terminated }
 }
@@ -273,6 +276,18 @@ impl Instances {
 
     fn mma_of(&self, id: FwpId) -> &CommandSender<MmaCommand> {
         &self.lines.mmas[id.mma(self.lines.mmas.len()).0]
+    }
+
+    /// Has an FWP's tenant charged for the copying of what it sent last: it may have ended because it sent that.
+    fn charge_copying(&self, fwp: &mut Fwp) {
+        let (id, copying_ns) = (fwp.id(), fwp.settle_copying_ns());
+        let instance = self.by_fwp.get(&id).and_then(|instance| self.instances.get(instance));
+        if let Some(Instance { worker, .. }) = instance
+            && copying_ns >= COPYING_CHARGED_NS
+        {
+            let charge = WorkerCommand::ChargeCopying { id, terms: fwp.terms().clone(), copying_ns };
+            self.lines.workers[worker.0].commands.command(charge);
+        }
     }
 
     fn take_apart(&mut self, fwp: Fwp, endpoint: Box<Endpoint>) {
@@ -578,7 +593,8 @@ impl Instances {
 
     fn dismantle_if_whole(&mut self, id: FwpId) {
         let Some(Remains { fwp: Some(_), endpoint: Some(_) }) = self.remains.get(&id) else { return };
-        let Some(Remains { fwp: Some(fwp), endpoint: Some(endpoint) }) = self.remains.remove(&id) else { return };
+        let Some(Remains { fwp: Some(mut fwp), endpoint: Some(endpoint) }) = self.remains.remove(&id) else { return };
+        self.charge_copying(&mut fwp);
         self.take_apart(*fwp, endpoint);
         let Some(instance_id) = self.by_fwp.remove(&id) else { return };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return };

@@ -108,6 +108,13 @@ impl Spending {
         Self { budget, batch_ns: 0, bucket }
     }
 
+    /// Accounts time of another core, which is no part of a batch. What follows from it, follows with the next turn.
+    pub(super) fn note_copying(&mut self, copying_ns: u64, now_ns: u64) {
+        if let Some(rate) = self.budget.rate {
+            let _ = self.bucket.take(rate, copying_ns, now_ns);
+        }
+    }
+
     /// Accounts a turn's time.
     pub(super) fn spend(&mut self, cpu_ns: u64, now_ns: u64, batch: Batch) -> Verdict {
         self.batch_ns += cpu_ns;

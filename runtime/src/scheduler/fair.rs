@@ -75,12 +75,22 @@ impl Fair {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Sharer> {
         let Reverse((virtual_ns, sharer)) = self.queue.pop()?;
+        if self.accounts[sharer.0 as usize].virtual_ns != virtual_ns {
+            return self.pop_after(sharer);
+        }
         self.virtual_ns = self.virtual_ns.max(virtual_ns);
         self.accounts[sharer.0 as usize].queued = false;
         Some(sharer)
     }
 
-    /// Accounts time for which a tenant has had the core, while it was not queued.
+    /// Queues a tenant again that was charged while it was queued, and takes the one with the least virtual time.
+    #[cold]
+    fn pop_after(&mut self, charged: Sharer) -> Option<Sharer> {
+        self.queue.push(Reverse((self.accounts[charged.0 as usize].virtual_ns, charged)));
+        self.pop()
+    }
+
+    /// Accounts time for which a tenant has had the core, or another core that works for it.
     #[inline]
     pub(super) fn charge(&mut self, sharer: Sharer, cpu_ns: u64) {
         let account = &mut self.accounts[sharer.0 as usize];

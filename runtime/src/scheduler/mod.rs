@@ -357,6 +357,25 @@ impl Scheduler {
         overrun
     }
 
+    /// Accounts time for which another core has copied what an FWP of this share sent. It counts against the tenant's share of its class,
+    /// and against the budgets of the tenant and, while the FWP is known, its own. It can be at any time.
+    #[cold]
+    pub fn charge_copying(&mut self, id: FwpId, share: CpuShare, copying_ns: u64, now_ns: u64) {
+        let sharer = share.sharer();
+        if self.tenants[sharer.0 as usize].generation != share.generation {
+            return;
+        }
+        let level = &mut self.levels[share.class as usize];
+        level.fair.charge(sharer, copying_ns);
+        if level.current == Some(sharer) {
+            level.slice_ns += copying_ns;
+        }
+        if self.record(id).is_some_and(|record| record.is_limited) {
+            self.spendings[id.index as usize].note_copying(copying_ns, now_ns);
+        }
+        self.charge_tenant(sharer, copying_ns, now_ns);
+    }
+
     /// Moves the FWP that had the core to its next state.
     #[inline]
     fn settle(&mut self, id: FwpId, now_ns: u64, after: After, verdict: Verdict) -> Option<Overrun> {
@@ -381,7 +400,7 @@ impl Scheduler {
         None
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge_tenant(&mut self, sharer: Sharer, cpu_ns: u64, now_ns: u64) {
         let tenant = &mut self.tenants[sharer.0 as usize];
         if let Some(rate) = tenant.rate

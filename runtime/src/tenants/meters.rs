@@ -48,6 +48,7 @@ impl TurnMeters {
 
 /// The use of one worker by a chain's FWPs. That worker alone adds to it.
 pub struct ChainMeter {
+    /// Of its turns, and of the copying of what it sent.
     cpu_ns: Counter,
     turns: Counter,
     preemptions: Counter,
@@ -72,6 +73,12 @@ impl ChainMeter {
     #[inline]
     pub(crate) fn waited(&self, wait_ns: u64) {
         self.waits.record_ns(wait_ns);
+    }
+
+    /// Records that an MMA has copied what an FWP sent.
+    #[inline]
+    pub(crate) fn copied(&self, copying_ns: u64) {
+        self.cpu_ns.add(copying_ns);
     }
 
     /// Records that an FWP has had a turn.

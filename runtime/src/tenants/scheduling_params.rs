@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
+use pinion_mma::copying::CopyShare;
 use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 
 use crate::scheduler::{Budget, CpuShare, Rate, TenantGeneration};
@@ -63,6 +64,12 @@ impl SchedulingParams {
     #[inline]
     pub fn meter(&self) -> &ChainMeter {
         &self.meter
+    }
+
+    /// Returns on whose account the MMAs move what its FWPs send.
+    #[must_use]
+    pub fn copy_share(&self) -> CopyShare {
+        CopyShare { tenant: self.share.tenant, weight: self.share.weight }
     }
 
     /// Counts a client that got an instance of its chain; called by the launcher.

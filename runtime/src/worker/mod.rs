@@ -21,6 +21,7 @@ use crate::instruments::metrics::Rounds;
 use crate::preemption::RunSlot;
 use crate::scheduler::{After, Scheduler};
 use crate::tenants::meters::TurnMeters;
+use crate::tenants::scheduling_params::SchedulingParams;
 use crate::worker::timers::Timers;
 use crate::worker::tuning::Rehearsals;
 
@@ -44,6 +45,15 @@ pub enum WorkerCommand {
     Adopt(Box<Fwp>),
     /// Gives an FWP back, whether or not it has ended.
     Release(FwpId),
+    /// Charges for the copying of what an FWP sent before it was released.
+    ChargeCopying {
+        /// The FWP.
+        id: FwpId,
+        /// Its scheduling parameters.
+        terms: SchedulingParams,
+        /// For how long it was copied.
+        copying_ns: u64,
+    },
 }
 
 /// What a worker tells the launcher.
@@ -300,6 +310,9 @@ impl Worker {
                         self.report(WorkerEvent::Released(fwp));
                     }
                 }
+                WorkerCommand::ChargeCopying { id, terms, copying_ns } => {
+                    charge_copying(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
+                }
             }
         }
         done
@@ -314,6 +327,10 @@ impl Worker {
         let (turn, ended_ns) = fwp.turn(occasion, &self.clock, *now_ns);
         let cpu_ns = ended_ns.saturating_sub(*now_ns);
         *now_ns = ended_ns;
+        let copying_ns = fwp.copying_due_ns();
+        if copying_ns > 0 {
+            charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
+        }
         // A rehearsal changes no metric, and counting it would wake the worker again and again.
         if fwp.readings().is_some() && occasion == TurnReason::Work {
             self.rounds.ran(id.index, ended_ns);
@@ -384,4 +401,11 @@ impl Worker {
         // There is room for both events of every FWP, so this fails only after the launcher has stopped.
         let _ = self.events.try_send(event);
     }
+}
+
+/// Charges a tenant for the time for which an MMA has copied what one of its FWPs sent.
+#[cold]
+fn charge_copying(scheduler: &mut Scheduler, id: FwpId, terms: &SchedulingParams, copying_ns: u64, now_ns: u64) {
+    terms.meter().copied(copying_ns);
+    scheduler.charge_copying(id, terms.share, copying_ns, now_ns);
 }

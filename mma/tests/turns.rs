@@ -1,0 +1,206 @@
+//! Tenants have turns at the MMA: how much one of them sends delays the frames of another by a bounded number of bytes.
+
+mod support;
+
+use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT};
+use pinion_mma::copying::CopyShare;
+use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
+use pinion_mma::mover::MmaCommand;
+use pinion_mma::wiring::{Backpressure, Edge, Wiring};
+use support::{Guest, House, Plan, Shape, id};
+
+/// Large slots, of which all but one are the guest's own.
+const LARGE: Shape = Shape { slot_count: 257, slot_size: 32 * 1024, ring_entries: 512 };
+const OWN: u32 = 256;
+/// Bytes of each large frame.
+const LONG: u16 = 30_000;
+/// The most bytes that a poll copies: its budget, and one frame beyond.
+const POLL_BYTES: u64 = 64 * 1024 + LONG as u64;
+/// What a tenant of weight 1 gets in a turn, and one frame beyond.
+const TURN_BYTES: u64 = 16 * 1024 + LONG as u64;
+
+const MALLORY: CopyShare = CopyShare { tenant: TenantIndex(7), weight: 1 };
+const ALICE: CopyShare = CopyShare { tenant: TenantIndex(8), weight: 1 };
+
+fn plan() -> Plan {
+    Plan { fwps_max: 64, buffers: 256, ..Plan::default() }
+}
+
+/// Attaches two stages of a tenant, of which the second drops what it gets, and lets the first one begin.
+fn attach_pair(house: &mut House, first: u32, share: CopyShare) -> [usize; 2] {
+    house.share = share;
+    let begin = |house: &mut House, index: u32, own_slots: u32, next: Edge| {
+        let (fwp, endpoint) = house.make_of(id(index), Guest::owning(LARGE, own_slots), Wiring::to(next));
+        house.command(MmaCommand::Attach(endpoint));
+        house.gateway.inject(b"begin", 0, id(index));
+        house.mma.poll();
+        house.fwps[fwp].pass_all(PORT_DROP);
+        house.mma.poll();
+        fwp
+    };
+    let second = begin(house, first + 1, 0, Edge::EgressWhereItCame);
+    [begin(house, first, OWN, Edge::Fwp(id(first + 1))), second]
+}
+
+/// Sends so many large frames, each from a slot of the guest's own.
+fn send_large(house: &mut House, fwp: usize, count: u32) {
+    for slot in 1..=count as u16 {
+        house.fwps[fwp].guest.send(Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, flags: 0, reserved: 0 });
+    }
+    assert_eq!(house.fwps[fwp].collect(), Ok(count));
+}
+
+/// Polls once; returns the bytes that were copied.
+fn copied_by_a_poll(house: &mut House) -> u64 {
+    let before = house.copied_bytes();
+    house.mma.poll();
+    let copied = house.copied_bytes() - before;
+    // The second stages drop what they got, so that there is always room.
+    house.fwps.iter_mut().filter(|fwp| fwp.id.index % 2 == 1).for_each(|fwp| _ = fwp.pass_all(PORT_DROP));
+    copied
+}
+
+fn sent(house: &House, fwp: usize) -> u64 {
+    house.fwps[fwp].moved().sent.value()
+}
+
+#[test]
+fn a_poll_copies_a_bounded_number_of_bytes_whatever_was_sent() {
+    let mut house = House::new(&plan());
+    let pairs: Vec<_> = (0..8).map(|pair| attach_pair(&mut house, pair * 2, MALLORY)).collect();
+    pairs.iter().for_each(|[first, _]| send_large(&mut house, *first, OWN));
+    let mut polls = 0;
+    while house.mma.has_work() {
+        let bytes = copied_by_a_poll(&mut house);
+        assert!(bytes <= POLL_BYTES, "{bytes} bytes in a poll");
+        polls += 1;
+    }
+    let moved: u64 = pairs.iter().map(|[first, _]| sent(&house, *first)).sum();
+    let refused: u64 = pairs.iter().map(|[_, second]| house.fwps[*second].moved().dropped_no_slot.value()).sum();
+    assert_eq!(moved + refused, 8 * u64::from(OWN));
+    assert!(polls > 2, "{polls}");
+}
+
+#[test]
+fn a_frame_of_one_tenant_waits_for_a_poll_and_a_turn_of_another_at_most() {
+    let mut house = House::new(&plan());
+    let pairs: Vec<_> = (0..8).map(|pair| attach_pair(&mut house, pair * 2, MALLORY)).collect();
+    house.share = ALICE;
+    let alice = house.attach(id(40), Shape::slots(8), Edge::Egress(PortIndex(1)));
+    house.gateway.lend_empties(64);
+    for round in 0..16 {
+        pairs.iter().for_each(|[first, _]| {
+            if round == 0 {
+                send_large(&mut house, *first, OWN)
+            }
+        });
+        house.gateway.inject(b"ping", 0, id(40));
+        house.mma.poll();
+        assert_eq!(house.fwps[alice].pass_all(PORT_NEXT), 1);
+        let before = house.copied_bytes();
+        let polls = (1..).find(|_| {
+            copied_by_a_poll(&mut house);
+            house.gateway.discard() > 0
+        });
+        let bytes = house.copied_bytes() - before;
+        assert!(polls <= Some(2) && bytes <= POLL_BYTES + TURN_BYTES, "{polls:?} polls and {bytes} bytes");
+        assert!(house.mma.has_work(), "the other tenant has more to send");
+    }
+}
+
+#[test]
+fn tenants_that_always_send_share_the_copying_by_weight() {
+    let mut house = House::new(&plan());
+    let shares = [MALLORY, MALLORY, CopyShare { weight: 3, ..ALICE }];
+    let pairs: Vec<_> = (0..).zip(shares).map(|(pair, share)| attach_pair(&mut house, pair * 2, share)).collect();
+    pairs.iter().for_each(|[first, _]| send_large(&mut house, *first, OWN));
+    for _ in 0..2_000 {
+        copied_by_a_poll(&mut house);
+        pairs.iter().for_each(|[first, _]| send_again(&mut house, *first));
+    }
+    let [one, other, heavy] = [0, 1, 2].map(|pair| sent(&house, pairs[pair][0]) as f64);
+    let ratio = heavy / (one + other);
+    assert!((ratio - 3.0).abs() < 0.1, "{one} and {other} to {heavy}");
+}
+
+/// Sends all large frames whose slots have come back.
+fn send_again(house: &mut House, fwp: usize) {
+    let received = house.fwps[fwp].publish_all();
+    for returned in received {
+        house.fwps[fwp].guest.send(Descriptor { offset: 0, len: LONG, port: PORT_NEXT, ..returned });
+    }
+    house.fwps[fwp].collect().expect("correct descriptors");
+}
+
+#[test]
+fn copying_is_timed_for_its_sender_and_not_for_others() {
+    let mut house = House::new(&plan());
+    let [first, second] = attach_pair(&mut house, 0, MALLORY);
+    send_large(&mut house, first, OWN);
+    house.settle();
+    let due = house.fwps[first].mailbox.copying_due_ns();
+    assert!(due > 0);
+    assert_eq!((house.fwps[first].mailbox.copying_due_ns(), house.fwps[second].mailbox.copying_due_ns()), (0, 0));
+}
+
+#[test]
+fn an_fwp_that_is_detached_with_much_to_send_is_moved_in_its_tenants_turns() {
+    let mut house = House::new(&plan());
+    let [first, second] = attach_pair(&mut house, 0, MALLORY);
+    send_large(&mut house, first, OWN);
+    house.command(MmaCommand::Detach(id(0)));
+    let mut polls = 0;
+    let endpoint = loop {
+        assert!(copied_by_a_poll(&mut house) <= POLL_BYTES);
+        polls += 1;
+        if let Some(endpoint) = house.detached() {
+            break endpoint;
+        }
+    };
+    assert!(polls > 50, "{polls}");
+    assert_eq!(endpoint.id(), FwpId { index: 0, generation: 0 });
+    let refused = house.fwps[second].moved().dropped_no_slot.value();
+    assert_eq!(sent(&house, first) + refused, u64::from(OWN));
+    assert_eq!(house.fwps[first].moved().dropped_instance_ended.value(), 0);
+}
+
+#[test]
+fn outputs_that_wait_for_room_are_moved_within_the_same_budget() {
+    let mut house = House::new(&plan());
+    house.share = MALLORY;
+    let hold = Backpressure::Hold { frames_max: 8 };
+    let [first, second] = [0, 1].map(|index| {
+        let next = if index == 0 { Edge::Fwp(id(1)) } else { Edge::EgressWhereItCame };
+        let shape = Shape { slot_count: 129, ..LARGE };
+        let (fwp, endpoint) = house.make_of(id(index), Guest::owning(shape, 64), Wiring::new(vec![next], hold));
+        house.command(MmaCommand::Attach(endpoint));
+        fwp
+    });
+    house.mma.poll();
+    house.receive(b"begin", 0);
+    house.fwps[first].pass_all(PORT_DROP);
+    house.mma.poll();
+    for round in 0..4 {
+        for slot in 65..129 {
+            let sent = Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, flags: 0, reserved: 0 };
+            house.fwps[first].guest.send(sent);
+        }
+        assert_eq!(house.fwps[first].collect(), Ok(64), "round {round}");
+        // The second stage takes nothing until all of its slots are taken.
+        while house.mma.has_work() {
+            let before = house.copied_bytes();
+            house.mma.poll();
+            assert!(house.copied_bytes() - before <= POLL_BYTES);
+        }
+        house.fwps[second].pass_all(PORT_DROP);
+        while house.mma.has_work() {
+            let before = house.copied_bytes();
+            house.mma.poll();
+            assert!(house.copied_bytes() - before <= POLL_BYTES);
+        }
+        house.fwps[second].pass_all(PORT_DROP);
+        house.settle();
+        house.fwps[first].publish_all();
+    }
+    assert_eq!(sent(&house, first), 4 * 64);
+}
