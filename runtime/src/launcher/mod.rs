@@ -21,7 +21,7 @@ mod preparation_queue;
 mod room;
 mod steps;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -147,6 +147,8 @@ struct Following {
     version: u64,
     /// The references by which its chains are invoked.
     functions: HashMap<ChainKey, Callable>,
+    /// What of the state is not in effect.
+    warnings: Vec<String>,
     done: Sender<()>,
 }
 
@@ -290,7 +292,8 @@ impl Launcher {
                 return;
             }
             let Some((state, done)) = self.ordered.pop_front() else { return };
-            let following = Following { version: state.version(), functions: HashMap::new(), done };
+            let following =
+                Following { version: state.version(), functions: HashMap::new(), warnings: Vec::new(), done };
             self.change = Some(self.follow(&state, following));
         }
     }
@@ -410,12 +413,15 @@ impl Launcher {
             let life = in_force.remove(&(&key.0, &key.1)).map_or(TemplateLife::Object, ChainEntry::template_life);
             status_table.set_template(spec, life);
         }
-        status_table.warnings = followed.warnings;
+        // What is mended is so only when the gateway has the rules.
+        let known: HashSet<&String> = followed.warnings.iter().collect();
+        status_table.warnings.retain(|warning| !known.contains(warning));
+        status_table.warnings.extend(followed.warnings.iter().cloned());
         drop(status_table);
         self.catalogue.set_ready_max(self.level);
         self.divide_fwps();
-        let Followed { changed, retired, rules, .. } = followed;
-        let following = Following { functions: self.catalogue.functions(), ..following };
+        let Followed { changed, retired, rules, warnings } = followed;
+        let following = Following { functions: self.catalogue.functions(), warnings, ..following };
         Change { following, changed, retired, rules }
     }
 
@@ -434,9 +440,9 @@ impl Launcher {
 
     /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.
     fn followed(&mut self) {
-        let Some(Following { version, functions, done }) = self.following.pop_front() else { return };
+        let Some(Following { version, functions, warnings, done }) = self.following.pop_front() else { return };
         let mut status_table = self.status_table.entries();
-        (status_table.followed_version, status_table.functions) = (version, functions);
+        (status_table.followed_version, status_table.functions, status_table.warnings) = (version, functions, warnings);
         drop(status_table);
         // The caller may have stopped waiting. That is no error.
         let _ = done.send(());
