@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `builds.rs` | builds of templates, and the lock that changes take |
 //! | `calls.rs` | calls by name that are under way |
+//! | `copying.rs` | the MMA |
 //! | `fwps.rs` | the node's FWPs: active and cached instances |
 //! | `pending.rs` | frames that wait for an instance |
 //!
@@ -13,5 +14,6 @@
 mod builds;
 mod calls;
 mod clients;
+mod copying;
 mod fwps;
 mod pending;

@@ -10,6 +10,7 @@
 //! | `brute`           | keeps the core from its first packet on, in the way that is configured                     |
 //! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
 //! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
+//! | `copier`          | sends all its slots, full, again and again; or drops what it gets                           |
 //! | `cutter`          | sends each packet back cut to less than an Ethernet header                                 |
 //! | `files`           | reads, writes and lists files as messages ask; counts other packets in a file, and answers  |
 //! | `forger`          | answers messages as the calls of others, whose number the payload says; `silent` not at all  |
