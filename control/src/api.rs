@@ -286,6 +286,18 @@ impl proto::control_server::Control for ControlService {
         Ok(items(metrics.into_iter().map(Into::into)))
     }
 
+    async fn get_tenant(
+        &self,
+        request: Request<proto::GetTenantRequest>,
+    ) -> Result<Response<proto::TenantAccount>, Status> {
+        let tenant =
+            TenantName::new(request.into_inner().tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
+        let of = tenant.clone();
+        let account = self.blocking(move |control| Ok(control.account(&of))).await?;
+        let nothing = || status::status(Code::NotFound, format!("tenant {tenant} has nothing on this node"));
+        Ok(Response::new(account.ok_or_else(nothing)?.into()))
+    }
+
     async fn get_status(&self, _: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {
         let (desired_version, node) =
             self.blocking(|control| Ok((control.desired().version(), control.status()))).await?;

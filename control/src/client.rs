@@ -19,7 +19,7 @@ use crate::control::{ApplyRequest, Changed};
 use crate::journal::{LogFilter, LogLine};
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName, Upload};
-use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus};
+use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus, TenantAccount};
 use crate::proto::control_client::ControlClient;
 use crate::proto::upload_request::{Header, Part};
 use crate::proto::{self, UploadRequest};
@@ -250,6 +250,12 @@ impl Client {
     pub async fn metrics(&mut self, filter: MetricFilter) -> Result<Vec<MetricStatus>, ClientError> {
         let (tenant, chain) = (filter.tenant.map(Into::into), filter.chain.map(Into::into));
         collect(self.inner.get_metrics(proto::GetMetricsRequest { tenant, chain }).await?.into_inner()).await
+    }
+
+    /// Returns what a tenant has of what tenants share.
+    pub async fn account(&mut self, tenant: &TenantName) -> Result<TenantAccount, ClientError> {
+        let request = proto::GetTenantRequest { tenant: tenant.to_string() };
+        Ok(self.inner.get_tenant(request).await?.into_inner().try_into()?)
     }
 
     /// Returns the status of the whole node.

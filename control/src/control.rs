@@ -10,6 +10,7 @@
 //!   garbage: no upload in progress, lock -> store: remove unused uploads
 //! ```
 
+mod account;
 mod change;
 mod rebuild;
 
@@ -23,6 +24,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use self::account::RefusedQuotas;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
 use crate::journal::Journal;
@@ -181,6 +183,7 @@ pub struct Control {
     /// Modules that were invoked by name, for which the node therefore has chains. Not durable: after a restart, the
     /// next invocation creates the chain again.
     invoked_modules: Mutex<BTreeSet<(TenantName, ModuleName)>>,
+    refused_quotas: RefusedQuotas,
 }
 
 impl Control {
@@ -197,6 +200,7 @@ impl Control {
             not_built: Mutex::default(),
             is_unsettled: AtomicBool::new(false),
             invoked_modules: Mutex::default(),
+            refused_quotas: RefusedQuotas::default(),
         };
         // Unused uploads that remain do no harm, and a node whose disk is full must still serve its clients.
         if let Err(error) = control.collect_garbage() {

@@ -48,6 +48,7 @@ pub use fields::{
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
 pub use names::{BadName, ChainName, FieldName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
 pub use outputs::{OUTPUTS_MAX, Output};
+pub use quotas::QuotaUse;
 pub use reverse::Reverse;
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
 pub use scheduling::{

@@ -19,6 +19,8 @@
 //! `hold`, `lacks`, `unfit`, `retry` and `follow` one after another. `build`, `stop_builds` and the reports may be called
 //! at any time and from many threads at once.
 
+mod resources;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 
+pub use self::resources::{ResourceUse, TenantAccount};
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
@@ -112,6 +115,9 @@ pub trait Node: Send + Sync + 'static {
 
     /// Returns the metrics of these chains' functions, by chain, stage, name and labels.
     fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus>;
+
+    /// Returns what a tenant has of what the node shares among tenants; empty if none of its chains is active.
+    fn resources(&self, tenant: &TenantName) -> Vec<ResourceUse>;
 
     /// Returns the status of the whole node.
     fn status(&self) -> NodeStatus;

@@ -390,6 +390,9 @@ pub(crate) enum Described {
     Rule,
     #[value(alias = "fwps")]
     Fwp,
+    /// What a tenant has of what tenants share
+    #[value(alias = "tenants")]
+    Tenant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -250,6 +250,14 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(template.contains("Worker core:              -\n"), "{template}");
     let fwp = ok(&served, &["describe", "fwp", "0.0", "--tenant", "demo"]).await;
     assert!(fwp.contains("Received:                 7 packets, 0 bytes\n"), "{fwp}");
+    let tenant = ok(&served, &["describe", "tenant", "demo"]).await;
+    let expected = "Tenant:  demo\n\n\
+                    RESOURCE   USED     GUARANTEED   LIMIT              REFUSED\n\
+                    fwps       4        16           -                  2\n\
+                    memory     4.2MiB   -            8.0MiB             -\n\
+                    cpu        1.5s     -            100.0ms a second   -\n\
+                    modules    1        512          6144               0\n";
+    assert!(tenant.starts_with(expected), "{tenant}");
     let status = ok(&served, &["status"]).await;
     assert!(status.contains("version 1, version 1 in effect"), "{status}");
     assert!(
@@ -498,6 +506,7 @@ async fn an_unknown_name_is_bad_input() {
             "\"nope\" is not a chain instance: these have numbers, see pinion get instances",
         ),
         (&["describe", "chain", "nope"], "there is no chain \"nope\" of tenant default"),
+        (&["describe", "tenant", "nope"], "tenant nope has nothing on this node"),
         (&["delete", "module", "No_Name"], "there is no module \"No_Name\" of tenant default"),
         (&["delete", "module", "nope"], "there is no module default/nope"),
     ] {

@@ -20,6 +20,8 @@ type Use<'s> = BTreeMap<&'s TenantName, u64>;
 
 /// Something that a node has limited room for.
 struct Measure {
+    /// Its name for programs.
+    key: &'static str,
     name: &'static str,
     max: u64,
     of: fn(&DesiredState) -> Use<'_>,
@@ -28,11 +30,18 @@ struct Measure {
 }
 
 const MEASURES: [Measure; 5] = [
-    Measure { name: "modules", max: MODULES_MAX as u64, of: modules, total: None },
-    Measure { name: "chains", max: CHAINS_MAX as u64, of: chains, total: None },
-    Measure { name: "rules", max: RULES_MAX as u64, of: rules, total: None },
-    Measure { name: "bytes of stage configuration", max: CONFIG_BYTES_TOTAL_MAX as u64, of: config_bytes, total: None },
+    Measure { key: "modules", name: "modules", max: MODULES_MAX as u64, of: modules, total: None },
+    Measure { key: "chains", name: "chains", max: CHAINS_MAX as u64, of: chains, total: None },
+    Measure { key: "rules", name: "rules", max: RULES_MAX as u64, of: rules, total: None },
     Measure {
+        key: "config_bytes",
+        name: "bytes of stage configuration",
+        max: CONFIG_BYTES_TOTAL_MAX as u64,
+        of: config_bytes,
+        total: None,
+    },
+    Measure {
+        key: "files_bytes",
         name: "bytes of stages' files",
         max: FILES_BYTES_TOTAL_MAX,
         of: files_bytes,
@@ -40,9 +49,39 @@ const MEASURES: [Measure; 5] = [
     },
 ];
 
+/// What a tenant has of something that a node has limited room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaUse {
+    /// Its name for programs.
+    pub key: &'static str,
+    /// Its name in sentences.
+    pub what: &'static str,
+    /// How much the tenant has.
+    pub used: u64,
+    /// How much it can have whatever others have.
+    pub guaranteed: u64,
+    /// How much it can have if others have nothing.
+    pub limit: u64,
+}
+
+impl QuotaUse {
+    /// Returns what a tenant has of each.
+    #[must_use]
+    pub fn all_of(state: &DesiredState, tenant: &TenantName) -> Vec<Self> {
+        let quota = |Measure { key, name, max, of, .. }| Self {
+            key,
+            what: name,
+            used: of(state).get(tenant).copied().unwrap_or(0),
+            guaranteed: max / LITTLE_PART,
+            limit: max - max / KEPT_PART,
+        };
+        MEASURES.into_iter().map(quota).collect()
+    }
+}
+
 /// Refuses a change by which a tenant gets more of something than it may have.
 pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), Invalid> {
-    for Measure { name, max, of, total } in MEASURES {
+    for Measure { name, max, of, total, .. } in MEASURES {
         let used = of(after);
         let total = total.map_or_else(|| used.values().sum(), |total| total(after));
         if total <= max - max / KEPT_PART {

@@ -4,7 +4,8 @@ use super::{BadMessage, field};
 use crate::model::{ChainName, FieldName, ModuleName, PortName, TenantName};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, MeterStatus, NodeStatus, PortStatus, StateFieldStatus, TenantStatus,
+    FwpStatus, LatencyStatus, MeterStatus, NodeStatus, PortStatus, ResourceUse, StateFieldStatus, TenantAccount,
+    TenantStatus,
 };
 use crate::proto;
 
@@ -309,6 +310,34 @@ impl TryFrom<proto::TenantStatus> for TenantStatus {
             state,
             state_limit_kib,
         })
+    }
+}
+
+impl From<TenantAccount> for proto::TenantAccount {
+    fn from(account: TenantAccount) -> Self {
+        let resource = |ResourceUse { name, used, guaranteed, limit, refused }: ResourceUse| proto::ResourceUse {
+            name,
+            used,
+            guaranteed,
+            limit,
+            refused,
+        };
+        let TenantAccount { tenant, resources } = account;
+        Self { tenant: tenant.into(), resources: resources.into_iter().map(resource).collect() }
+    }
+}
+
+impl TryFrom<proto::TenantAccount> for TenantAccount {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::TenantAccount) -> Result<Self, BadMessage> {
+        let resource = |message: proto::ResourceUse| {
+            let proto::ResourceUse { name, used, guaranteed, limit, refused } = message;
+            ResourceUse { name, used, guaranteed, limit, refused }
+        };
+        let proto::TenantAccount { tenant, resources } = message;
+        let tenant = field("tenant_account.tenant", TenantName::new(tenant))?;
+        Ok(Self { tenant, resources: resources.into_iter().map(resource).collect() })
     }
 }
 

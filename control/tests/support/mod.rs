@@ -16,7 +16,7 @@ use pinion_control::model::{
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, CallHandle, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus,
     DropCount, FwpCounters, FwpState, FwpStatus, Hold, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus,
-    PortStatus, Refusal, StateFieldStatus, TenantStatus, UploadedBytes,
+    PortStatus, Refusal, ResourceUse, StateFieldStatus, TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::{oneshot, watch};
@@ -285,6 +285,17 @@ impl Node for TestNode {
             }
         }
         fwps
+    }
+
+    fn resources(&self, tenant: &TenantName) -> Vec<ResourceUse> {
+        if tenant.as_str() != "demo" {
+            return Vec::new();
+        }
+        vec![
+            ResourceUse { guaranteed: Some(16), refused: Some(2), ..ResourceUse::of("fwps", 4) },
+            ResourceUse { limit: Some(8192), ..ResourceUse::of("memory_kib", 4300) },
+            ResourceUse { limit: Some(100_000), ..ResourceUse::of("cpu_us", 1_500_000) },
+        ]
     }
 
     fn status(&self) -> NodeStatus {

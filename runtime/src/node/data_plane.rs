@@ -12,7 +12,8 @@ use pinion_control::model::{
     Chain, ChainKey, ChainName, DesiredState, Digest, ObjectRef, Output, PortName, Rule, RuleName, TenantName,
 };
 use pinion_control::node::{
-    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Hold, Node, NodeStatus, Refusal, UploadedBytes,
+    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Hold, Node, NodeStatus, Refusal, ResourceUse,
+    UploadedBytes,
 };
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
 use pinion_gateway::observer::Observer;
@@ -39,6 +40,7 @@ use crate::tenants::meters::{Meters, TurnMeters};
 use crate::tenants::scheduling_params::CpuGrants;
 
 mod invoke;
+mod resources;
 mod status;
 
 /// The longest time that a change of the desired state waits until the gateway applies it.
@@ -252,6 +254,10 @@ impl Node for DataPlane {
 
     fn invoke(&self, call: Call, answered: Answered) -> CallHandle {
         self.call(call, answered)
+    }
+
+    fn resources(&self, tenant: &TenantName) -> Vec<ResourceUse> {
+        resources::of_tenant(self, tenant)
     }
 
     fn follow(&self, state: Arc<DesiredState>) {

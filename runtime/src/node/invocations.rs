@@ -12,7 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,8 +48,19 @@ struct Waiting {
     next_ticket: u64,
     /// Tenants' shares of the calls that may be under way.
     shares: Shares,
+    /// How many calls of each tenant were refused since its share was used.
+    refused: HashMap<TenantIndex, u64>,
     /// What they were last divided by.
     weights: Arc<[(TenantIndex, u32)]>,
+}
+
+/// What a tenant has of the calls that may be under way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallAccount {
+    /// Its share.
+    pub share: Share,
+    /// How many were refused.
+    pub refused: u64,
 }
 
 /// The caller of a call under way.
@@ -73,7 +84,14 @@ impl Invocations {
     pub fn new(dispatcher: Dispatcher) -> Self {
         let bell = dispatcher.bell().clone();
         let shares = Shares::new(dispatcher.calls_max() as u32);
-        let waiting = Waiting { dispatcher, callers: HashMap::new(), next_ticket: 0, shares, weights: Arc::default() };
+        let waiting = Waiting {
+            dispatcher,
+            callers: HashMap::new(),
+            next_ticket: 0,
+            shares,
+            refused: HashMap::new(),
+            weights: Arc::default(),
+        };
         Self { waiting: Mutex::new(waiting), bell, stopping: AtomicBool::new(false) }
     }
 
@@ -82,8 +100,17 @@ impl Invocations {
         let mut waiting = self.waiting();
         if !Arc::ptr_eq(&waiting.weights, weights) {
             waiting.shares.divide(weights);
+            let has_chains: HashSet<TenantIndex> = weights.iter().map(|(tenant, _)| *tenant).collect();
+            waiting.refused.retain(|tenant, _| has_chains.contains(tenant));
             waiting.weights = Arc::clone(weights);
         }
+    }
+
+    /// Returns a tenant's calls under way, and how many were refused.
+    #[must_use]
+    pub fn account(&self, tenant: TenantIndex) -> CallAccount {
+        let waiting = self.waiting();
+        CallAccount { share: waiting.shares.of(tenant), refused: waiting.refused.get(&tenant).copied().unwrap_or(0) }
     }
 
     /// Calls a function without waiting. `answered` is called once and must not block, unless the call is cancelled. If the call is accepted,
@@ -99,6 +126,7 @@ impl Invocations {
         }
         if !waiting.shares.has_room(tenant, 1) {
             let share = waiting.shares.of(tenant);
+            *waiting.refused.entry(tenant).or_default() += 1;
             drop(waiting);
             answered(Err(NoAnswer::ShareUsed(share)));
             return None;

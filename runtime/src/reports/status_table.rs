@@ -415,7 +415,13 @@ impl Entries {
         self.chains.get(key)?.last_failure.as_deref()
     }
 
-    /// Returns each tenant's number of FWPs of instances that have not ended.
+    /// Returns a tenant's number of FWPs of instances that have not ended.
+    #[must_use]
+    pub fn fwps_of(&self, tenant: &TenantName) -> u64 {
+        self.instances.values().filter(|entry| entry.tenant == *tenant).map(|entry| entry.fwps.len() as u64).sum()
+    }
+
+    /// Returns the same for each tenant.
     #[must_use]
     pub fn fwps_by_tenant(&self) -> HashMap<TenantName, u64> {
         let mut fwps = HashMap::new();

@@ -5,7 +5,7 @@ use pinion_control::client::Filter;
 use pinion_control::model::{
     Chain, Module, Output, OverBudget, PortName, Reverse, Rule, Scheduling, Stage, TenantName,
 };
-use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus};
+use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus, ResourceUse, TenantAccount};
 use serde::Serialize;
 
 use super::BadInput;
@@ -21,6 +21,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let all = Filter { tenant: Some(tenant.clone()), name: None };
     let one = Filter { tenant: Some(tenant.clone()), name: Some(name.clone()) };
+    let named = name.clone();
     let not_found = |kind| BadInput::NotFoundOf { kind, name, tenant };
     match kind {
         Described::Module => {
@@ -42,6 +43,10 @@ pub(super) async fn run(
             let fwp = client.fwps(one).await?.pop().ok_or_else(|| not_found("fwp"))?;
             print(&fwp, format, describe_fwp)
         }
+        Described::Tenant => {
+            let account = client.account(&TenantName::new(named)?).await?;
+            print(&account, format, describe_tenant)
+        }
     }
 }
 
@@ -55,6 +60,31 @@ fn print<T: Serialize>(value: &T, format: Format, describe: impl FnOnce(&T) -> S
 /// Formats names one below another, or a dash for none.
 fn names(names: impl Iterator<Item = String>) -> String {
     or_dash(names.reduce(|all, name| format!("{all}\n{name}")))
+}
+
+fn describe_tenant(account: &TenantAccount) -> String {
+    let headings = ["RESOURCE", "USED", "GUARANTEED", "LIMIT", "REFUSED"];
+    let table = output::table(headings, account.resources.iter().map(resource));
+    format!("Tenant:  {}\n\n{table}", account.tenant)
+}
+
+/// Formats a resource in the unit that its name ends with.
+fn resource(ResourceUse { name, used, guaranteed, limit, refused }: &ResourceUse) -> [String; 5] {
+    let units: [(&str, fn(u64) -> String); 3] = [
+        ("_kib", |kib| size(kib.saturating_mul(1024))),
+        ("_bytes", size),
+        ("_us", |us| output::time(us.saturating_mul(1_000))),
+    ];
+    let unit = units.iter().find_map(|(unit, format)| Some((name.strip_suffix(unit)?, *format)));
+    let (label, format) = unit.unwrap_or((name, |count| count.to_string()));
+    let limit = limit.map(|limit| if name == "cpu_us" { format!("{} a second", format(limit)) } else { format(limit) });
+    [
+        output::printable(&label.replace('_', " ")),
+        format(*used),
+        or_dash(guaranteed.map(format)),
+        or_dash(limit),
+        or_dash(*refused),
+    ]
 }
 
 fn describe_module(module: &Module, chains: &[Chain]) -> String {

@@ -1,0 +1,50 @@
+//! Accounts of tenants: what they have of what tenants share, and how often they were refused more.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::{Control, ControlError, lock};
+use crate::model::{Invalid, QuotaUse, TenantName};
+use crate::node::{ResourceUse, TenantAccount};
+
+/// Most tenants whose refusals are counted: as many as may have active chains.
+const TENANTS_COUNTED_MAX: usize = 4096;
+
+/// How often tenants were refused more of something than a node keeps room for, by the name of that.
+#[derive(Default)]
+pub(super) struct RefusedQuotas(Mutex<BTreeMap<TenantName, BTreeMap<&'static str, u64>>>);
+
+impl RefusedQuotas {
+    /// Counts an error, if it is such a refusal.
+    pub(super) fn note(&self, error: &ControlError) {
+        let ControlError::Invalid(Invalid::TooMuchOfOne { tenant, what, .. }) = error else { return };
+        let mut by_tenant = lock(&self.0);
+        // Names of tenants are made up easily.
+        if by_tenant.len() < TENANTS_COUNTED_MAX || by_tenant.contains_key(tenant) {
+            *by_tenant.entry(tenant.clone()).or_default().entry(what).or_default() += 1;
+        }
+    }
+
+    fn of(&self, tenant: &TenantName, what: &str) -> u64 {
+        lock(&self.0).get(tenant).and_then(|refused| refused.get(what)).copied().unwrap_or(0)
+    }
+}
+
+impl Control {
+    /// Returns the account of a tenant; none if it has no object, and nothing on the node.
+    pub fn account(&self, tenant: &TenantName) -> Option<TenantAccount> {
+        let mut resources = self.node.resources(tenant);
+        let quotas = QuotaUse::all_of(&self.desired(), tenant);
+        if resources.is_empty() && quotas.iter().all(|quota| quota.used == 0) {
+            return None;
+        }
+        resources.extend(quotas.into_iter().map(|QuotaUse { key, what, used, guaranteed, limit }| ResourceUse {
+            name: key.to_owned(),
+            used,
+            guaranteed: Some(guaranteed),
+            limit: Some(limit),
+            refused: Some(self.refused_quotas.of(tenant, what)),
+        }));
+        Some(TenantAccount { tenant: tenant.clone(), resources })
+    }
+}

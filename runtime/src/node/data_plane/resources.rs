@@ -1,0 +1,36 @@
+//! What a tenant has of what the data plane shares among tenants.
+
+use pinion_control::model::TenantName;
+use pinion_control::node::ResourceUse;
+
+use super::DataPlane;
+use crate::reports::fwp_shares::FwpShare;
+
+/// Returns the account of a tenant; empty if none of its chains is active and none of its FWPs is left.
+pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUse> {
+    let parts = &node.parts;
+    let Some((_, memory)) = parts.accounts.of_tenants().into_iter().find(|(of, _)| of == tenant) else {
+        return Vec::new();
+    };
+    let entries = parts.status_table.entries();
+    let FwpShare { guaranteed, refused } = entries.fwp_shares.of(tenant);
+    let fwps = entries.fwps_of(tenant);
+    let callable = entries.functions.iter().find(|((of, _), _)| of == tenant).map(|(_, callable)| callable.tenant);
+    drop(entries);
+    let calls = callable.map(|index| parts.invocations.account(index)).unwrap_or_default();
+    let meter = parts.meters.of_tenant(tenant);
+    let cpu_limit_us = parts.cpu_grants.of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
+    let (fields, state_limit_kib) = parts.state.of_tenant(tenant);
+    let state_kib = fields.iter().map(|field| field.memory_kib).sum();
+    vec![
+        ResourceUse { guaranteed: Some(guaranteed), refused: Some(refused), ..ResourceUse::of("fwps", fwps) },
+        ResourceUse { limit: memory.limit_kib, ..ResourceUse::of("memory_kib", memory.used_kib) },
+        ResourceUse { limit: Some(state_limit_kib), ..ResourceUse::of("state_kib", state_kib) },
+        ResourceUse { limit: cpu_limit_us, ..ResourceUse::of("cpu_us", meter.cpu_us) },
+        ResourceUse {
+            guaranteed: Some(calls.share.guaranteed.into()),
+            refused: Some(calls.refused),
+            ..ResourceUse::of("calls", calls.share.used.into())
+        },
+    ]
+}
