@@ -418,7 +418,7 @@ pub struct NodeStatus {
 /// The resources that a chain, or all chains of a tenant, have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MeterStatus {
-    /// CPU time of FWPs.
+    /// CPU time of FWPs, and of copying what they sent.
     pub cpu_us: u64,
     /// Clients that were assigned an instance.
     pub activations: u64,

@@ -76,9 +76,13 @@ impl CopyingBill {
     /// Returns all of the time that was published and not charged yet, in nanoseconds.
     #[cold]
     pub(crate) fn settle_ns(&mut self, moved: &MovedCounters) -> u64 {
-        self.cost = 0;
         let copying_ns = moved.copying_ns.value();
-        copying_ns - std::mem::replace(&mut self.charged_ns, copying_ns)
+        let due_ns = copying_ns - std::mem::replace(&mut self.charged_ns, copying_ns);
+        // What was sent in this turn is copied after it, so the next turn looks again.
+        if due_ns > 0 {
+            self.cost = 0;
+        }
+        due_ns
     }
 }
 
@@ -89,10 +93,9 @@ mod tests {
     #[test]
     fn what_was_copied_is_charged_once_and_not_before_enough_was_sent() {
         let (moved, mut bill) = (MovedCounters::default(), CopyingBill::default());
+        bill.note(1, STEP_COST - u64::from(FRAME_COST));
+        assert_eq!(bill.due_ns(&moved), 0, "it is not copied yet");
         moved.copying_ns.add(500);
-        bill.note(1, STEP_COST - u64::from(FRAME_COST) - 1);
-        assert_eq!(bill.due_ns(&moved), 0);
-        bill.note(0, 1);
         assert_eq!([bill.due_ns(&moved), bill.due_ns(&moved), bill.settle_ns(&moved)], [500, 0, 0]);
         moved.copying_ns.add(7);
         assert_eq!([bill.due_ns(&moved), bill.settle_ns(&moved)], [0, 7]);

@@ -295,8 +295,8 @@ impl Mailbox {
         prefetch::all_to_write(&self.counters.guest);
     }
 
-    /// Returns for how long the MMA has copied what the FWP sent, in nanoseconds, as far as that is to be charged now; 0 as long as little
-    /// was sent. To be called by the FWP's worker.
+    /// Returns for how long the MMA has copied what the FWP sent, in nanoseconds, as far as that is to be charged now;
+    /// 0 as long as little was sent. To be called by the FWP's worker.
     #[inline(always)]
     pub fn copying_due_ns(&mut self) -> u64 {
         self.copying.due_ns(&self.counters.moved)

@@ -33,12 +33,12 @@ use crate::gateway_link::GatewayLink;
 use crate::id::FwpId;
 use crate::link::MmaLink;
 use crate::mailbox::TxTarget;
-use crate::notify::{Notifier, ReadyQueue};
+use crate::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use crate::stopwatch::Stopwatch;
 use crate::upcoming::UpcomingInstances;
 use crate::wiring::{Endpoint, EndpointTable};
 
-/// Frames taken from the gateway, and FWPs whose output is moved, per poll.
+/// Frames taken from the gateway, and notifications of FWPs with output, per poll, unless output waits for turns.
 const BATCH: usize = 128;
 
 /// A change to the wiring.
@@ -134,7 +134,7 @@ impl Mma {
             dock: GatewayLink::new(link),
             commands,
             events,
-            senders: Vec::with_capacity(BATCH),
+            senders: Vec::with_capacity(NAMES_MAX),
             untold: Vec::with_capacity(fwps_max),
             unblocked: VecDeque::with_capacity(fwps_max),
             without_buffer: VecDeque::with_capacity(fwps_max),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pinion_tests::bed::{Bed, Device, NODE};
+use pinion_tests::bed::{Bed, Device, NODE, two_cores};
 use pinion_tests::build::hostile;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::{flood, poke};
@@ -18,7 +18,7 @@ const MANY_BYTES: u64 = 16 << 20;
 
 /// Lets an instance for each client of the tenant send all that it can to a stage that drops it.
 fn attack(settings: &str) -> Bed {
-    let bed = Bed::with_settings(Device::AfPacket, &[THEIRS], settings);
+    let bed = Bed::with_settings(Device::AfPacket, &[THEIRS], &format!("{}{settings}", one_worker()));
     bed.apply_echo("per-client");
     let stages = "{ module = \"copier\" }, { module = \"copier\", config = \"drop\" }";
     let greedy = Manifest::of(GREEDY).module("copier", &hostile("copier"));
@@ -27,6 +27,18 @@ fn attack(settings: &str) -> Bed {
     bed.clients.iter().for_each(|client| poke(&client.namespace, THEIRS));
     until("attack that is under way", SOON, || (meter(&bed, "copied_bytes") > MANY_BYTES).then_some(()));
     bed
+}
+
+/// Returns a core plan with one worker, as budgets are for each.
+fn one_worker() -> String {
+    let (first, second) = two_cores();
+    format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
+}
+
+/// Returns the longest time by which a function kept the core beyond its quantum, in microseconds: as when the kernel gave it to another
+/// process.
+fn late_us(bed: &Bed) -> u64 {
+    bed.node.cli().status()["preemption_lateness"]["max_ns"].as_u64().expect("a number") / 1_000
 }
 
 /// Returns a number of the tenant's meter.
@@ -59,7 +71,8 @@ fn what_the_mma_copies_is_charged_to_its_sender_and_its_budget_holds_with_it() {
         until("budget of two seconds", SOON, || Some(meter(&bed, "cpu_us") - before_us).filter(|us| *us > 200_000));
     let elapsed_us = began.elapsed().as_micros() as u64;
     // A tenth, what may be had at once, and a turn whose copying was charged after it.
-    assert!(had_us <= elapsed_us / 10 + 30_000, "{had_us} us of {elapsed_us}");
+    let at_once_us = 30_000 + late_us(&bed);
+    assert!(had_us <= elapsed_us / 10 + at_once_us, "{had_us} us of {elapsed_us}");
     let (all_us, ran_us) = (meter(&bed, "cpu_us"), ran_us(&bed));
     assert!(all_us > ran_us + ran_us / 10, "{all_us} us were charged, and functions ran for {ran_us}");
 }

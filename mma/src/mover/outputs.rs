@@ -1,12 +1,13 @@
 //! What FWPs send: each frame is copied into the next stage's pool or into a buffer of the gateway, or dropped.
 
 use super::ahead::{Ahead, prefetch_payload, prefetch_payloads};
-use super::turns::Visit;
+use super::turns::{SLICE, Visit};
 use super::{BATCH, Mma, Moved, mark_unnotified};
 use crate::copying::FRAME_COST;
 use crate::gateway_link::TxBlocked;
 use crate::id::{FwpId, PortIndex};
 use crate::mailbox::TxTarget;
+use crate::notify::NAMES_MAX;
 use crate::slots::IngressInfo;
 use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 
@@ -16,8 +17,11 @@ const TELL_AFTER: usize = 32;
 /// What the output that one poll moves may cost, in bytes; see [`super::turns`]. Everything else that the thread does
 /// waits for as long as copying that takes.
 pub(super) const POLL_COST: i64 = 64 * 1024;
+/// What a slot costs that a frame of the gateway's may be copied into as soon as it is free.
+const HELD_COST: i64 = 2048 + FRAME_COST as i64;
 /// What looking at an FWP's output costs.
 const VISIT_COST: u32 = 128;
+
 /// Why an FWP's output stopped.
 enum BlockedOn {
     /// The next FWP has no free slot.
@@ -56,7 +60,9 @@ impl Mma {
     /// more than a poll may. What is left waits, and from then on tenants have turns. Returns the number of frames.
     pub(super) fn move_outputs(&mut self) -> usize {
         let Self { outputs, senders, .. } = self;
-        outputs.take(BATCH, |id| senders.push(id));
+        // What only has to be queued costs little, and a tenant whose FWPs have many notifications keeps none waiting.
+        let names = if self.turns.is_empty() { BATCH } else { NAMES_MAX };
+        outputs.take(names, |id| senders.push(id));
         if self.senders.is_empty() && !self.has_output_waiting() {
             return 0;
         }
@@ -74,7 +80,9 @@ impl Mma {
     fn move_waiting(&mut self) -> usize {
         // What has just been moved may have made room for these.
         self.take_unblocked();
-        let mut done = self.move_at_once();
+        self.moved_at = self.stopwatch.ticks();
+        let mut done = self.move_at_once() + self.move_to_buffers();
+        let mut told = done;
         while self.budget > 0
             && let Some(Visit { id, credit }) = self.turns.next()
         {
@@ -82,8 +90,35 @@ impl Mma {
             self.turns.charge(visited.cost);
             self.budget -= visited.cost;
             done += visited.frames;
+            if done - told >= TELL_AFTER {
+                told = done;
+                self.tell_between_visits();
+            }
         }
         done
+    }
+
+    /// Moves output that waits for buffers, as long as there are some: a slice of each FWP, which then is the last.
+    fn move_to_buffers(&mut self) -> usize {
+        let mut done = 0;
+        for _ in 0..self.without_buffer.len() {
+            if self.budget <= 0 || !self.dock.has_empty() {
+                break;
+            }
+            let Some(id) = self.without_buffer.pop_front() else { break };
+            let Some(from) = self.table.get_mut(id) else { continue };
+            from.blocked = false;
+            let visited = self.visit(id, self.budget.min(SLICE));
+            self.budget -= visited.cost;
+            done += visited.frames;
+        }
+        done
+    }
+
+    /// Notifies the workers, on no sender's account.
+    fn tell_between_visits(&mut self) {
+        self.tell_workers();
+        self.moved_at = self.stopwatch.ticks();
     }
 
     /// Moves output of the FWPs in `senders`, and queues those of them for which the budget does not last.
@@ -101,7 +136,7 @@ impl Mma {
             done += visited.frames;
             if done - told >= TELL_AFTER {
                 told = done;
-                self.tell_workers();
+                self.tell_between_visits();
             }
         }
         self.senders.clear();
@@ -126,11 +161,8 @@ impl Mma {
             || (!self.without_buffer.is_empty() && self.dock.has_empty())
     }
 
-    /// Takes a batch of FWPs whose output was stopped and need not wait any longer.
+    /// Takes a batch of FWPs whose output waited for slots that are free now.
     fn take_unblocked(&mut self) {
-        if !self.without_buffer.is_empty() && self.dock.has_empty() {
-            self.unblocked.append(&mut self.without_buffer);
-        }
         for _ in 0..self.unblocked.len().min(BATCH) {
             let Some(id) = self.unblocked.pop_front() else { break };
             if let Some(endpoint) = self.table.get_mut(id) {
@@ -150,7 +182,7 @@ impl Mma {
         from.queued = false;
         let visited = self.move_output(&mut from, cost_max);
         let now = self.stopwatch.ticks();
-        from.copying.add(now.wrapping_sub(self.moved_at), visited.cost as u64);
+        from.copying.add(now.saturating_sub(self.moved_at), visited.cost as u64);
         self.moved_at = now;
         if from.copying.is_much() {
             from.copying.publish(&self.stopwatch, &from.counters.moved);
@@ -161,6 +193,7 @@ impl Mma {
             self.queue(id);
         } else if is_done {
             self.finish_detach(id);
+            self.moved_at = self.stopwatch.ticks();
         }
         visited
     }
@@ -170,10 +203,12 @@ impl Mma {
     fn move_output(&mut self, from: &mut Endpoint, cost_max: i64) -> Visited {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let (waiting, mut credit) = (left, cost_max - i64::from(VISIT_COST));
+        // Each slot that becomes free may get a frame that waits before the FWP, which is copied then.
+        let held_cost = if from.held.is_empty() { 0 } else { HELD_COST };
         while left > 0 && credit > 0 {
             let Some(first) = from.transmit.peek(0) else { break };
             // As many as fit if each fills its slot, so that no single frame has to be looked at.
-            let max = if left == 1 { 1 } else { left.min(1 + (credit / from.frame_cost_max) as usize) };
+            let max = if left == 1 { 1 } else { left.min(1 + (credit / (from.frame_cost_max + held_cost)) as usize) };
             let row = match from.course(&first) {
                 None => self.drop_run(from, first.to, max),
                 Some(course) => match course.edge {
@@ -183,7 +218,7 @@ impl Mma {
                 },
             };
             left -= row.taken;
-            credit -= row.cost();
+            credit -= row.cost() + row.taken as i64 * held_cost;
             if let Some(halt) = row.halt {
                 self.block(from, halt);
                 break;
@@ -197,7 +232,7 @@ impl Mma {
         Visited { frames, cost: cost_max - credit, has_more: left > 0 && !from.blocked }
     }
 
-    /// Frees the slots of the next frames, up to `max`, that are to be dropped; returns how many.
+    /// Frees the slots of the next frames, up to `max`, that are to be dropped.
     fn drop_run(&mut self, from: &mut Endpoint, to: TxTarget, max: usize) -> Row {
         let mut sent = from.transmit.taking(max);
         let mut taken = 0;
@@ -257,7 +292,7 @@ impl Mma {
     }
 
     /// Copies the next frames, up to `max`, that take the same edge into buffers, to leave on `port` or on the port
-    /// where they were received. Returns how many it took, and why it stopped.
+    /// where they were received.
     fn run_to_gateway(
         &mut self,
         from: &mut Endpoint,

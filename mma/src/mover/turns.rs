@@ -1,21 +1,23 @@
 //! Whose output is moved next, and how much of it: deficit round robin among tenants, by weight (Shreedhar and Varghese,
 //! SIGCOMM 1995).
 //!
-//! Output that a poll does not move waits here. Each tenant has turns, in which its FWPs are visited one after another,
-//! until they have cost a quantum for each unit of its weight. So what a tenant sends delays others by a quantum each
-//! round, whatever it sends and from however many FWPs. A tenant whose last frame cost more than was left pays for that
-//! in its next turn.
+//! Output that a poll does not move waits here. In each round a tenant gets a slice for each unit of its weight. It has
+//! its slices in turn with the others, one at a time, so that weights delay none: what a tenant sends holds others up for
+//! a slice, whatever it sends and from however many FWPs, until they have had their part of the round. In a slice its
+//! FWPs are visited one after another. What the last frame of a round costs beyond the tenant's part is paid for in the
+//! next round.
 //!
 //! Costs are in bytes: those of the frames, and something for each frame and each visit. Nothing is allocated after
-//! creation, and each operation takes constant time.
+//! creation, and each operation takes constant time, but for the beginning of
+//! a round, which takes some for each tenant that waits for it.
 
 use std::collections::VecDeque;
 
 use crate::copying::CopyShare;
 use crate::id::{FwpId, TENANTS_MAX, TenantIndex};
 
-/// What a tenant of weight 1 may cost in a turn, in bytes.
-const QUANTUM: i64 = 16 * 1024;
+/// What a tenant may cost in a slice, in bytes.
+pub(super) const SLICE: i64 = 16 * 1024;
 
 /// No FWP has this index.
 const NONE: u32 = u32::MAX;
@@ -26,13 +28,26 @@ struct TenantQueue {
     first: u32,
     last: u32,
     weight: u32,
-    /// What is left of its turn; not above zero, if it has no turn.
+    /// What is left of its part of the round; not above zero once it is used up.
     credit: i64,
-    /// It is among those that wait for their turns.
+    /// The round that the credit is for.
+    round: u64,
+    /// It is in one of the lists.
     is_waiting: bool,
 }
 
-const NO_FWPS: TenantQueue = TenantQueue { first: NONE, last: NONE, weight: 1, credit: 0, is_waiting: false };
+const NO_FWPS: TenantQueue = TenantQueue { first: NONE, last: NONE, weight: 1, credit: 0, round: 0, is_waiting: false };
+
+impl TenantQueue {
+    /// Gives the tenant its part of a round, once.
+    fn begin(&mut self, round: u64) {
+        if self.round != round {
+            self.round = round;
+            // What was not used is not saved up.
+            self.credit = self.credit.min(0) + SLICE * i64::from(self.weight);
+        }
+    }
+}
 
 /// An FWP in a queue, and the next one there.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +62,13 @@ pub(super) struct Turns {
     tenants: Box<[TenantQueue]>,
     /// By index.
     links: Box<[Link]>,
-    /// Tenants in the order of their turns.
+    round: u64,
+    /// Tenants that have something left of their part of the round, in the order of their slices.
     waiting: VecDeque<TenantIndex>,
+    /// Tenants that wait for the next round.
+    spent: VecDeque<TenantIndex>,
+    /// What is left of the slice of the first in `waiting`.
+    slice: i64,
 }
 
 /// An FWP whose output is to be moved.
@@ -65,13 +85,16 @@ impl Turns {
         Self {
             tenants: vec![NO_FWPS; TENANTS_MAX].into(),
             links: vec![Link { generation: 0, next: NONE }; fwps_max].into(),
+            round: 1,
             waiting: VecDeque::with_capacity(TENANTS_MAX),
+            spent: VecDeque::with_capacity(TENANTS_MAX),
+            slice: SLICE,
         }
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.spent.is_empty()
     }
 
     /// Queues an FWP that is not queued.
@@ -85,44 +108,56 @@ impl Turns {
         queue.last = id.index;
         queue.weight = share.weight.max(1);
         if !std::mem::replace(&mut queue.is_waiting, true) {
-            self.waiting.push_back(share.tenant);
+            queue.begin(self.round);
+            if queue.credit > 0 { &mut self.waiting } else { &mut self.spent }.push_back(share.tenant);
         }
     }
 
     /// Takes the FWP that is next. What it costs is to be [charged](Self::charge) before the next one is taken, and
     /// after it was queued again if it has more.
     pub(super) fn next(&mut self) -> Option<Visit> {
-        loop {
-            let queue = &mut self.tenants[usize::from(self.waiting.front()?.0)];
-            if queue.credit <= 0 {
-                queue.credit += QUANTUM * i64::from(queue.weight);
-            }
-            if queue.credit > 0 {
-                let Link { generation, next } = self.links[queue.first as usize];
-                let id = FwpId { index: queue.first, generation };
-                queue.first = next;
-                if next == NONE {
-                    queue.last = NONE;
-                }
-                return Some(Visit { id, credit: queue.credit });
-            }
-            self.waiting.rotate_left(1);
+        while self.waiting.is_empty() {
+            self.begin_round()?;
         }
+        let queue = &mut self.tenants[usize::from(self.waiting.front()?.0)];
+        let Link { generation, next } = self.links[queue.first as usize];
+        let id = FwpId { index: queue.first, generation };
+        queue.first = next;
+        if next == NONE {
+            queue.last = NONE;
+        }
+        Some(Visit { id, credit: queue.credit.min(self.slice) })
     }
 
-    /// Charges the tenant of the FWP that was taken last. Its turn ends when its credit is used up or it has no more.
+    /// Begins a round with the tenants that wait for it. None, if there is none.
+    fn begin_round(&mut self) -> Option<()> {
+        self.round += 1;
+        for _ in 0..self.spent.len() {
+            let tenant = self.spent.pop_front()?;
+            let queue = &mut self.tenants[usize::from(tenant.0)];
+            queue.begin(self.round);
+            if queue.credit > 0 { &mut self.waiting } else { &mut self.spent }.push_back(tenant);
+        }
+        (!self.is_empty()).then_some(())
+    }
+
+    /// Charges the tenant of the FWP that was taken last. Its slice ends when it is used up, or when it has no more.
     pub(super) fn charge(&mut self, cost: i64) {
-        let Some(tenant) = self.waiting.front() else { return };
+        let Some(&tenant) = self.waiting.front() else { return };
         let queue = &mut self.tenants[usize::from(tenant.0)];
         queue.credit -= cost;
+        self.slice -= cost;
+        let is_spent = queue.credit <= 0;
         if queue.first == NONE {
-            // What it does not use is not saved up.
-            queue.credit = queue.credit.min(0);
             queue.is_waiting = false;
             self.waiting.pop_front();
-        } else if queue.credit <= 0 {
-            self.waiting.rotate_left(1);
+        } else if is_spent || self.slice <= 0 {
+            self.waiting.pop_front();
+            if is_spent { &mut self.spent } else { &mut self.waiting }.push_back(tenant);
+        } else {
+            return;
         }
+        self.slice = SLICE;
     }
 }
 
@@ -194,11 +229,53 @@ mod tests {
             .map(|_| {
                 let Visit { id, .. } = turns.next().unwrap();
                 turns.push(id, A);
-                turns.charge(QUANTUM / 4);
+                turns.charge(SLICE / 4);
                 id.index
             })
             .collect();
         assert_eq!(visited, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn weights_delay_none_of_those_that_have_the_same() {
+        let heavy = |share: CopyShare| CopyShare { weight: 1_000, ..share };
+        let mut turns = Turns::new(2);
+        turns.push(id(0), heavy(A));
+        turns.push(id(1), heavy(B));
+        let visited: Vec<_> = (0..6)
+            .map(|_| {
+                let Visit { id, .. } = turns.next().unwrap();
+                turns.push(id, heavy(if id.index == 0 { A } else { B }));
+                turns.charge(SLICE);
+                id.index
+            })
+            .collect();
+        assert_eq!(visited, [0, 1, 0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn a_tenant_that_leaves_and_returns_within_a_round_gets_no_second_part_of_it() {
+        let heavy = CopyShare { weight: 3, ..B };
+        let mut turns = Turns::new(2);
+        turns.push(id(1), heavy);
+        let mut of_a = 0;
+        for _ in 0..400 {
+            // It always sends one frame only, which costs a slice.
+            if of_a < 2 {
+                turns.push(id(0), A);
+                of_a = 2;
+            }
+            let visit = turns.next().unwrap();
+            if visit.id == id(1) {
+                turns.push(id(1), heavy);
+            } else {
+                of_a = 0;
+            }
+            turns.charge(SLICE);
+        }
+        let had = |turns: &Turns, share: CopyShare| turns.tenants[usize::from(share.tenant.0)].round;
+        assert_eq!(had(&turns, A), had(&turns, heavy));
+        assert!((99..=102).contains(&turns.round), "{} rounds of four slices", turns.round);
     }
 
     #[test]
@@ -212,23 +289,26 @@ mod tests {
             turns.charge(1_000);
             (visit.id != id(150)).then_some(1_000)
         });
-        assert!((QUANTUM..QUANTUM + 1_000).contains(&before.sum::<i64>()));
+        assert!((SLICE..SLICE + 1_000).contains(&before.sum::<i64>()));
     }
 
     #[test]
     fn a_frame_that_costs_more_than_was_left_is_paid_for_later_and_credit_is_not_saved_up() {
         let mut turns = Turns::new(2);
-        for cost in [100, 3 * QUANTUM] {
-            turns.push(id(0), A);
-            assert_eq!(turns.next(), Some(Visit { id: id(0), credit: QUANTUM }));
-            turns.charge(cost);
-            assert!(turns.is_empty());
-        }
         turns.push(id(0), A);
+        assert_eq!(turns.next(), Some(Visit { id: id(0), credit: SLICE }));
+        turns.push(id(0), A);
+        turns.charge(3 * SLICE);
         turns.push(id(1), B);
-        assert_eq!(turns.next().map(|visit| visit.id), Some(id(1)));
+        // It owes two slices, so it is next in the third round.
+        for _ in 0..3 {
+            assert_eq!(turns.next(), Some(Visit { id: id(1), credit: SLICE }));
+            turns.push(id(1), B);
+            turns.charge(SLICE);
+        }
+        assert_eq!(turns.next(), Some(Visit { id: id(0), credit: SLICE }));
         turns.charge(1);
-        assert_eq!(turns.next(), Some(Visit { id: id(0), credit: QUANTUM }));
+        assert_eq!(turns.next().map(|visit| visit.id), Some(id(1)));
         turns.charge(1);
         assert!(turns.is_empty() && turns.next().is_none());
     }

@@ -374,6 +374,7 @@ impl Launcher {
             }
             Message::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
             Message::Worker(WorkerEvent::Released(fwp)) => self.instances.released(fwp),
+            Message::Worker(WorkerEvent::Charged(_)) => {}
             Message::Worker(WorkerEvent::Ended { id, reason }) => {
                 if matches!(reason, EndReason::Overrun(_)) {
                     self.overran(id);
@@ -441,8 +442,14 @@ impl Launcher {
     /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.
     fn followed(&mut self) {
         let Some(Following { version, functions, warnings, done }) = self.following.pop_front() else { return };
+        // Those of later states are told already.
+        let later = self.following.iter().chain(self.change.iter().map(|change| &change.following));
+        let mut told: Vec<String> = later.flat_map(|following| following.warnings.iter().cloned()).collect();
+        let known: HashSet<&String> = told.iter().collect();
+        let own: Vec<String> = warnings.into_iter().filter(|warning| !known.contains(warning)).collect();
+        told.extend(own);
         let mut status_table = self.status_table.entries();
-        (status_table.followed_version, status_table.functions, status_table.warnings) = (version, functions, warnings);
+        (status_table.followed_version, status_table.functions, status_table.warnings) = (version, functions, told);
         drop(status_table);
         // The caller may have stopped waiting. That is no error.
         let _ = done.send(());

@@ -83,10 +83,19 @@ impl Fair {
         Some(sharer)
     }
 
-    /// Queues a tenant again that was charged while it was queued, and takes the one with the least virtual time.
+    /// Queues a tenant again that was charged while it was queued, and all such before the next one that was not. Takes that one.
     #[cold]
+    #[inline(never)]
     fn pop_after(&mut self, charged: Sharer) -> Option<Sharer> {
         self.queue.push(Reverse((self.accounts[charged.0 as usize].virtual_ns, charged)));
+        while let Some(mut first) = self.queue.peek_mut() {
+            let Reverse((virtual_ns, sharer)) = *first;
+            let charged_ns = self.accounts[sharer.0 as usize].virtual_ns;
+            if charged_ns == virtual_ns {
+                break;
+            }
+            *first = Reverse((charged_ns, sharer));
+        }
         self.pop()
     }
 

@@ -12,7 +12,8 @@
 //!
 //! The scheduler knows no guest, no clock and no packet queue: a worker tells it which FWPs are runnable, and for how long the chosen one
 //! has had the core. Each worker has its own scheduler, so nothing here is shared. Nothing is allocated after creation. The work per turn
-//! takes constant time, plus, once per slice, the logarithm of the number of runnable tenants.
+//! takes constant time, plus, once per slice, the logarithm of the number of runnable tenants,
+//! and the same for each of them that was charged for copying while it waited.
 //!
 //! Tenants share CPU time, not turns or packets, as in FastPaaS; classes are EdgeOS's fixed priorities.
 

@@ -67,6 +67,8 @@ pub enum WorkerEvent {
     },
     /// This FWP is handed back to the launcher.
     Released(Box<Fwp>),
+    /// The parameters that came with a charge: the last reference to them is not to be dropped here.
+    Charged(SchedulingParams),
 }
 
 /// How much of its quantum a turn used.
@@ -107,7 +109,7 @@ pub struct Worker {
 
 impl Worker {
     /// Creates a worker for FWPs of index below `fwps_max`. `mmas` move their packets, in the order in which ids select them. `events` must
-    /// have room for two events per FWP.
+    /// have room for three events per FWP.
     #[must_use]
     pub fn new(
         fwps_max: usize,
@@ -312,6 +314,7 @@ impl Worker {
                 }
                 WorkerCommand::ChargeCopying { id, terms, copying_ns } => {
                     charge_copying(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
+                    self.report(WorkerEvent::Charged(terms));
                 }
             }
         }

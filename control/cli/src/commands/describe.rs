@@ -70,13 +70,15 @@ fn describe_tenant(account: &TenantAccount) -> String {
 
 /// Formats a resource in the unit that its name ends with.
 fn resource(ResourceUse { name, used, guaranteed, limit, refused }: &ResourceUse) -> [String; 5] {
-    let units: [(&str, fn(u64) -> String); 3] = [
-        ("_kib", |kib| size(kib.saturating_mul(1024))),
-        ("_bytes", size),
-        ("_us", |us| output::time(us.saturating_mul(1_000))),
-    ];
-    let unit = units.iter().find_map(|(unit, format)| Some((name.strip_suffix(unit)?, *format)));
-    let (label, format) = unit.unwrap_or((name, |count| count.to_string()));
+    let (label, format): (&str, fn(u64) -> String) = if let Some(label) = name.strip_suffix("_kib") {
+        (label, |kib| size(kib.saturating_mul(1024)))
+    } else if let Some(label) = name.strip_suffix("_bytes") {
+        (label, size)
+    } else if let Some(label) = name.strip_suffix("_us") {
+        (label, |us| output::time(us.saturating_mul(1_000)))
+    } else {
+        (name, |count| count.to_string())
+    };
     let limit = limit.map(|limit| if name == "cpu_us" { format!("{} a second", format(limit)) } else { format(limit) });
     [
         output::printable(&label.replace('_', " ")),

@@ -3,7 +3,6 @@
 
 use pinion_sdk::{Batch, Function, InitError, Slots};
 
-const SLOTS: usize = 1024;
 static FULL: [u8; 1900] = [0x5a; 1900];
 
 struct Copier {
@@ -32,4 +31,4 @@ impl Function for Copier {
     }
 }
 
-pinion_sdk::export!(Copier, slots = SLOTS);
+pinion_sdk::export!(Copier, slots = 1024);
