@@ -61,7 +61,7 @@ pub(crate) struct CopyingBill {
 }
 
 impl CopyingBill {
-    /// Notes that frames were sent. Of frames that the guest dropped, the length is whatever it wrote.
+    /// Notes that frames were sent, with so many bytes to be copied.
     #[inline(always)]
     pub(crate) fn note(&mut self, frames: u64, bytes: u64) {
         self.cost += frames * u64::from(FRAME_COST) + bytes;

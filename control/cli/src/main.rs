@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use pinion_control::client::ClientError;
 use pinion_control::manifest::ManifestError;
+use pinion_control::model::BadName;
 
 /// The request is wrong; a retry does not help.
 const BAD_INPUT: u8 = 2;
@@ -57,6 +58,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let bad_input = error.chain().any(|cause| {
         cause.is::<ManifestError>()
             || cause.is::<commands::BadInput>()
+            || cause.is::<BadName>()
             || matches!(cause.downcast_ref(), Some(ClientError::Refused { .. }))
     });
     if bad_input { BAD_INPUT } else { FAILURE }

@@ -252,11 +252,11 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(fwp.contains("Received:                 7 packets, 0 bytes\n"), "{fwp}");
     let tenant = ok(&served, &["describe", "tenant", "demo"]).await;
     let expected = "Tenant:  demo\n\n\
-                    RESOURCE   USED     GUARANTEED   LIMIT              REFUSED\n\
-                    fwps       4        16           -                  2\n\
-                    memory     4.2MiB   -            8.0MiB             -\n\
-                    cpu        1.5s     -            100.0ms a second   -\n\
-                    modules    1        512          6144               0\n";
+                    RESOURCE   USED     GUARANTEED   LIMIT                             REFUSED\n\
+                    fwps       4        16           -                                 2\n\
+                    memory     4.2MiB   -            8.0MiB                            -\n\
+                    cpu        1.5s     -            100.0ms a second of each worker   -\n\
+                    modules    1        -            6144                              0\n";
     assert!(tenant.starts_with(expected), "{tenant}");
     let status = ok(&served, &["status"]).await;
     assert!(status.contains("version 1, version 1 in effect"), "{status}");
@@ -507,6 +507,10 @@ async fn an_unknown_name_is_bad_input() {
         ),
         (&["describe", "chain", "nope"], "there is no chain \"nope\" of tenant default"),
         (&["describe", "tenant", "nope"], "tenant nope has nothing on this node"),
+        (
+            &["describe", "tenant", "No_Name"],
+            "\"No_Name\" is not a tenant name: use 1 to 63 of a-z, 0-9 and '-', with no '-' first or last",
+        ),
         (&["delete", "module", "No_Name"], "there is no module \"No_Name\" of tenant default"),
         (&["delete", "module", "nope"], "there is no module default/nope"),
     ] {

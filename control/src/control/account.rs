@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::{Control, ControlError, lock};
-use crate::model::{Invalid, QuotaUse, TenantName};
+use crate::model::{DesiredState, Invalid, QuotaUse, TenantName};
 use crate::node::{ResourceUse, TenantAccount};
 
 /// Most tenants whose refusals are counted: as many as may have active chains.
@@ -16,10 +16,13 @@ pub(super) struct RefusedQuotas(Mutex<BTreeMap<TenantName, BTreeMap<&'static str
 
 impl RefusedQuotas {
     /// Counts an error, if it is such a refusal.
-    pub(super) fn note(&self, error: &ControlError) {
+    pub(super) fn note(&self, error: &ControlError, state: &DesiredState) {
         let ControlError::Invalid(Invalid::TooMuchOfOne { tenant, what, .. }) = error else { return };
         let mut by_tenant = lock(&self.0);
         // Names of tenants are made up easily.
+        if by_tenant.len() >= TENANTS_COUNTED_MAX {
+            by_tenant.retain(|tenant, _| QuotaUse::all_of(state, tenant).iter().any(|quota| quota.used > 0));
+        }
         if by_tenant.len() < TENANTS_COUNTED_MAX || by_tenant.contains_key(tenant) {
             *by_tenant.entry(tenant.clone()).or_default().entry(what).or_default() += 1;
         }
@@ -38,10 +41,10 @@ impl Control {
         if resources.is_empty() && quotas.iter().all(|quota| quota.used == 0) {
             return None;
         }
-        resources.extend(quotas.into_iter().map(|QuotaUse { key, what, used, guaranteed, limit }| ResourceUse {
+        resources.extend(quotas.into_iter().map(|QuotaUse { key, what, used, limit }| ResourceUse {
             name: key.to_owned(),
             used,
-            guaranteed: Some(guaranteed),
+            guaranteed: None,
             limit: Some(limit),
             refused: Some(self.refused_quotas.of(tenant, what)),
         }));

@@ -78,7 +78,8 @@ impl Control {
     /// Makes the change: the only way from one desired state to the next. It is asked for again after each build, as
     /// uploads may have come and gone.
     fn change(&self, change: impl Fn() -> Result<Change, ControlError>) -> Result<Changed, ControlError> {
-        self.built(|builds| self.attempt(builds, &change)).inspect_err(|error| self.refused_quotas.note(error))
+        self.built(|builds| self.attempt(builds, &change))
+            .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
     }
 
     /// Repeats the attempt, which takes the lock itself, until nothing has to be built for it any more.

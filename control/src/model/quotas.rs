@@ -58,8 +58,6 @@ pub struct QuotaUse {
     pub what: &'static str,
     /// How much the tenant has.
     pub used: u64,
-    /// How much it can have whatever others have.
-    pub guaranteed: u64,
     /// How much it can have if others have nothing.
     pub limit: u64,
 }
@@ -72,7 +70,6 @@ impl QuotaUse {
             key,
             what: name,
             used: of(state).get(tenant).copied().unwrap_or(0),
-            guaranteed: max / LITTLE_PART,
             limit: max - max / KEPT_PART,
         };
         MEASURES.into_iter().map(quota).collect()

@@ -126,7 +126,8 @@ impl Mma {
         let (mut done, mut told, mut at, mut ahead) = (0, 0, 0, Ahead::new());
         while let Some(&id) = self.senders.get(at) {
             at += 1;
-            if self.budget <= 0 || !self.turns.is_empty() {
+            // Otherwise it could take each buffer that others wait for.
+            if self.budget <= 0 || !self.turns.is_empty() || !self.without_buffer.is_empty() {
                 self.queue(id);
                 continue;
             }
@@ -163,7 +164,7 @@ impl Mma {
 
     /// Takes a batch of FWPs whose output waited for slots that are free now.
     fn take_unblocked(&mut self) {
-        for _ in 0..self.unblocked.len().min(BATCH) {
+        for _ in 0..self.unblocked.len().min(NAMES_MAX) {
             let Some(id) = self.unblocked.pop_front() else { break };
             if let Some(endpoint) = self.table.get_mut(id) {
                 endpoint.blocked = false;
@@ -204,11 +205,12 @@ impl Mma {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let (waiting, mut credit) = (left, cost_max - i64::from(VISIT_COST));
         // Each slot that becomes free may get a frame that waits before the FWP, which is copied then.
-        let held_cost = if from.held.is_empty() { 0 } else { HELD_COST };
+        let mut held = from.held.len();
         while left > 0 && credit > 0 {
             let Some(first) = from.transmit.peek(0) else { break };
             // As many as fit if each fills its slot, so that no single frame has to be looked at.
-            let max = if left == 1 { 1 } else { left.min(1 + (credit / (from.frame_cost_max + held_cost)) as usize) };
+            let frame_cost_max = from.frame_cost_max + if held == 0 { 0 } else { HELD_COST };
+            let max = if left == 1 { 1 } else { left.min(1 + (credit / frame_cost_max) as usize) };
             let row = match from.course(&first) {
                 None => self.drop_run(from, first.to, max),
                 Some(course) => match course.edge {
@@ -218,7 +220,9 @@ impl Mma {
                 },
             };
             left -= row.taken;
-            credit -= row.cost() + row.taken as i64 * held_cost;
+            let filled = held.min(row.taken);
+            held -= filled;
+            credit -= row.cost() + filled as i64 * HELD_COST;
             if let Some(halt) = row.halt {
                 self.block(from, halt);
                 break;

@@ -2,8 +2,9 @@
 //! SIGCOMM 1995).
 //!
 //! Output that a poll does not move waits here. In each round a tenant gets a slice for each unit of its weight. It has
-//! its slices in turn with the others, one at a time, so that weights delay none: what a tenant sends holds others up for
-//! a slice, whatever it sends and from however many FWPs, until they have had their part of the round. In a slice its
+//! its slices in turn with the others, one at a time: what a tenant sends holds others up for a slice, whatever it sends
+//! and from however many FWPs, until they have had their part of the round. Then they wait for the slices of those with
+//! more weight, and of those that came later. In a slice its
 //! FWPs are visited one after another. What the last frame of a round costs beyond the tenant's part is paid for in the
 //! next round.
 //!
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_delay_none_of_those_that_have_the_same() {
+    fn tenants_of_much_weight_have_their_slices_by_turns() {
         let heavy = |share: CopyShare| CopyShare { weight: 1_000, ..share };
         let mut turns = Turns::new(2);
         turns.push(id(0), heavy(A));

@@ -444,10 +444,9 @@ impl Launcher {
         let Some(Following { version, functions, warnings, done }) = self.following.pop_front() else { return };
         // Those of later states are told already.
         let later = self.following.iter().chain(self.change.iter().map(|change| &change.following));
-        let mut told: Vec<String> = later.flat_map(|following| following.warnings.iter().cloned()).collect();
-        let known: HashSet<&String> = told.iter().collect();
-        let own: Vec<String> = warnings.into_iter().filter(|warning| !known.contains(warning)).collect();
-        told.extend(own);
+        let all = later.flat_map(|following| &following.warnings).chain(&warnings);
+        let mut known = HashSet::new();
+        let told: Vec<String> = all.filter(|warning| known.insert(*warning)).cloned().collect();
         let mut status_table = self.status_table.entries();
         (status_table.followed_version, status_table.functions, status_table.warnings) = (version, functions, told);
         drop(status_table);

@@ -1,5 +1,7 @@
 //! What a tenant has of what the data plane shares among tenants.
 
+use std::sync::Arc;
+
 use pinion_control::model::TenantName;
 use pinion_control::node::ResourceUse;
 
@@ -16,7 +18,9 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let FwpShare { guaranteed, refused } = entries.fwp_shares.of(tenant);
     let fwps = entries.fwps_of(tenant);
     let callable = entries.functions.iter().find(|((of, _), _)| of == tenant).map(|(_, callable)| callable.tenant);
+    let weights = Arc::clone(&entries.weights);
     drop(entries);
+    parts.invocations.divide(&weights);
     let calls = callable.map(|index| parts.invocations.account(index)).unwrap_or_default();
     let meter = parts.meters.of_tenant(tenant);
     let cpu_limit_us = parts.cpu_grants.of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
