@@ -260,3 +260,32 @@ fn fwps_that_wait_for_buffers_have_them_in_turn() {
     assert_eq!(since.iter().sum::<u64>(), 8);
     assert!(since.iter().all(|sent| *sent > 0), "{since:?}");
 }
+
+#[test]
+fn an_fwp_that_never_waits_takes_no_buffer_that_another_waits_for() {
+    let mut house = House::new(&Plan { buffers: 64, ..plan() });
+    house.share = ALICE;
+    let hold = Backpressure::Hold { frames_max: 4 };
+    let waits = house.attach_wired(id(0), Shape::slots(16), Wiring::new(vec![Edge::Egress(PortIndex(0))], hold));
+    house.share = MALLORY;
+    let drops = house.attach(id(1), Shape::slots(16), Edge::Egress(PortIndex(1)));
+    for _ in 0..16 {
+        house.gateway.inject(b"frame", 0, id(0));
+        house.mma.poll();
+    }
+    house.gateway.take_spent();
+    assert_eq!(house.fwps[waits].pass_all(PORT_NEXT), 16);
+    house.settle();
+    house.gateway.discard();
+    let before = sent(&house, waits);
+    for _ in 0..4 {
+        house.gateway.lend_empties(2);
+        // Each frame that comes brings a buffer, too.
+        house.gateway.inject(b"frame", 0, id(1));
+        house.mma.poll();
+        house.fwps[drops].pass_all(PORT_NEXT);
+        house.settle();
+        house.gateway.discard();
+    }
+    assert!(sent(&house, waits) >= before + 8, "{} of the 16 frames left", sent(&house, waits));
+}

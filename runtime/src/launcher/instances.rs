@@ -278,7 +278,7 @@ impl Instances {
         &self.lines.mmas[id.mma(self.lines.mmas.len()).0]
     }
 
-    /// Has an FWP's tenant charged for the copying of what it sent last: it may have ended because it sent that.
+    /// Lets a worker charge an FWP's tenant for the copying of what it sent last: it may have ended because it sent that.
     fn charge_copying(&self, fwp: &mut Fwp) {
         let (id, copying_ns) = (fwp.id(), fwp.settle_copying_ns());
         let instance = self.by_fwp.get(&id).and_then(|instance| self.instances.get(instance));
