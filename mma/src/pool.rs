@@ -168,11 +168,6 @@ impl PoolRegion {
         self.slot_size - RX_HEADROOM
     }
 
-    /// Returns the size of its slots, in bytes.
-    pub(crate) fn slot_size(&self) -> u32 {
-        self.slot_size
-    }
-
     #[inline(always)]
     fn range(&self, slot: SlotIndex, offset: u16, len: usize) -> *mut u8 {
         let (slot, offset) = (u32::from(slot.0), usize::from(offset));

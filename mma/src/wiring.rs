@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
 use crate::buffer::Frame;
-use crate::copying::{CopyShare, CopyingTime, FRAME_COST};
+use crate::copying::{CopyShare, CopyingTime};
 use crate::counters::FwpCounters;
 use crate::direction::{Direction, Sides};
 use crate::id::{FwpId, PortIndex, SlotIndex, WorkerIndex};
@@ -276,8 +276,6 @@ pub struct Endpoint {
     /// On whose account its output is moved.
     pub(crate) share: CopyShare,
     pub(crate) copying: CopyingTime,
-    /// What one of its frames may cost.
-    pub(crate) frame_cost_max: i64,
     pub(crate) outputs: Outputs,
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
@@ -313,7 +311,6 @@ impl Endpoint {
         };
         let outputs = Outputs::new(wiring);
         let came_by = SlotIngress::of_slots(lent, outputs.sides());
-        let frame_cost_max = i64::from(pool.slot_size() + FRAME_COST);
         let inlet = RxPath { pool, free: FreeSlots::all(lent, own), came_by, deliver };
         Self {
             id,
@@ -325,7 +322,6 @@ impl Endpoint {
             holds,
             share,
             copying: CopyingTime::default(),
-            frame_cost_max,
             outputs,
             transmit,
             counters,

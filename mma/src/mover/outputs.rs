@@ -17,8 +17,8 @@ const TELL_AFTER: usize = 32;
 /// What the output that one poll moves may cost, in bytes; see [`super::turns`]. Everything else that the thread does
 /// waits for as long as copying that takes.
 pub(super) const POLL_COST: i64 = 64 * 1024;
-/// What a slot costs that a frame of the gateway's may be copied into as soon as it is free.
-const HELD_COST: i64 = 2048 + FRAME_COST as i64;
+/// What a frame costs into whose slot one of the gateway's may be copied as soon as it is free.
+const HELD_COST: i64 = 2048 + 2 * FRAME_COST as i64;
 /// What looking at an FWP's output costs.
 const VISIT_COST: u32 = 128;
 
@@ -30,20 +30,22 @@ enum BlockedOn {
     Buffer,
 }
 
+/// How far a row of frames may go.
+#[derive(Clone, Copy)]
+struct Bounds {
+    frames: usize,
+    cost: i64,
+    /// What each frame costs besides its bytes.
+    frame_cost: i64,
+}
+
 /// A row of frames that took the same edge.
 struct Row {
     /// Frames that are done with.
     taken: usize,
-    /// Bytes that were copied.
-    bytes: u64,
+    cost: i64,
     /// Why it stopped before its end.
     halt: Option<BlockedOn>,
-}
-
-impl Row {
-    fn cost(&self) -> i64 {
-        (self.bytes + self.taken as u64 * u64::from(FRAME_COST)) as i64
-    }
 }
 
 /// What a visit to an FWP has done.
@@ -208,21 +210,21 @@ impl Mma {
         let mut held = from.held.len();
         while left > 0 && credit > 0 {
             let Some(first) = from.transmit.peek(0) else { break };
-            // As many as fit if each fills its slot, so that no single frame has to be looked at.
-            let frame_cost_max = from.frame_cost_max + if held == 0 { 0 } else { HELD_COST };
-            let max = if left == 1 { 1 } else { left.min(1 + (credit / frame_cost_max) as usize) };
+            let bounds = match held {
+                0 => Bounds { frames: left, cost: credit, frame_cost: FRAME_COST.into() },
+                _ => Bounds { frames: left.min(held), cost: credit, frame_cost: HELD_COST },
+            };
             let row = match from.course(&first) {
-                None => self.drop_run(from, first.to, max),
+                None => self.drop_run(from, first.to, bounds),
                 Some(course) => match course.edge {
-                    Edge::Fwp(next) => self.run_to_fwp(from, (first.to, course), max, next),
-                    Edge::Egress(port) => self.run_to_gateway(from, (first.to, course), max, Some(port)),
-                    Edge::EgressWhereItCame => self.run_to_gateway(from, (first.to, course), max, None),
+                    Edge::Fwp(next) => self.run_to_fwp(from, (first.to, course), bounds, next),
+                    Edge::Egress(port) => self.run_to_gateway(from, (first.to, course), bounds, Some(port)),
+                    Edge::EgressWhereItCame => self.run_to_gateway(from, (first.to, course), bounds, None),
                 },
             };
             left -= row.taken;
-            let filled = held.min(row.taken);
-            held -= filled;
-            credit -= row.cost() + filled as i64 * HELD_COST;
+            held -= held.min(row.taken);
+            credit -= row.cost;
             if let Some(halt) = row.halt {
                 self.block(from, halt);
                 break;
@@ -236,36 +238,39 @@ impl Mma {
         Visited { frames, cost: cost_max - credit, has_more: left > 0 && !from.blocked }
     }
 
-    /// Frees the slots of the next frames, up to `max`, that are to be dropped.
-    fn drop_run(&mut self, from: &mut Endpoint, to: TxTarget, max: usize) -> Row {
-        let mut sent = from.transmit.taking(max);
-        let mut taken = 0;
-        while let Some(next) = sent.peek(0)
+    /// Frees the slots of the next frames, within these bounds, that are to be dropped.
+    fn drop_run(&mut self, from: &mut Endpoint, to: TxTarget, bounds: Bounds) -> Row {
+        let mut sent = from.transmit.taking(bounds.frames);
+        let (mut taken, mut cost) = (0, 0);
+        while cost < bounds.cost
+            && let Some(next) = sent.peek(0)
             && next.to == to
         {
             from.inlet.free.push(next.slot);
             sent.take();
             taken += 1;
+            cost += bounds.frame_cost;
         }
-        Row { taken, bytes: 0, halt: None }
+        Row { taken, cost, halt: None }
     }
 
-    /// Copies the next frames, up to `max`, that take the same edge into another FWP's pool.
-    fn run_to_fwp(&mut self, from: &mut Endpoint, way: (TxTarget, Route), max: usize, id: FwpId) -> Row {
+    /// Copies the next frames, within these bounds, that take the same edge into another FWP's pool.
+    fn run_to_fwp(&mut self, from: &mut Endpoint, way: (TxTarget, Route), bounds: Bounds, id: FwpId) -> Row {
         let direction = way.1.direction;
         let RxPath { pool, free, came_by, .. } = &mut from.inlet;
-        let mut row = from.transmit.taking(max);
+        let mut row = from.transmit.taking(bounds.frames);
         prefetch_payloads(&row, pool);
         let Some(next) = self.table.get_mut(id) else {
             row.take().into_iter().for_each(|sent| free.push(sent.slot));
             from.counters.moved.dropped_instance_ended.add(1);
-            return Row { taken: 1, bytes: 0, halt: None };
+            return Row { taken: 1, cost: bounds.frame_cost, halt: None };
         };
         let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
-        let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
-        next.inlet.deliver.prefetch_row(max);
+        let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
+        next.inlet.deliver.prefetch_row(bounds.frames);
         let mut intake = next.inlet.open();
-        while let Some(sent) = row.peek(0)
+        while cost < bounds.cost
+            && let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
@@ -285,6 +290,7 @@ impl Mma {
             row.take();
             free.push(sent.slot);
             taken += 1;
+            cost += bounds.frame_cost + i64::from(sent.len);
         }
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
@@ -292,24 +298,25 @@ impl Mma {
             moved.count_sent(from);
             mark_unnotified(next, &mut self.untold);
         }
-        Row { taken, bytes: moved.bytes, halt }
+        Row { taken, cost, halt }
     }
 
-    /// Copies the next frames, up to `max`, that take the same edge into buffers, to leave on `port` or on the port
+    /// Copies the next frames, within these bounds, that take the same edge into buffers, to leave on `port` or on the port
     /// where they were received.
     fn run_to_gateway(
         &mut self,
         from: &mut Endpoint,
         way: (TxTarget, Route),
-        max: usize,
+        bounds: Bounds,
         port: Option<PortIndex>,
     ) -> Row {
         let RxPath { pool, free, came_by, .. } = &mut from.inlet;
-        let mut row = from.transmit.taking(max);
+        let mut row = from.transmit.taking(bounds.frames);
         prefetch_payloads(&row, pool);
-        let (mut taken, mut moved, mut halt) = (0, Moved::default(), None);
+        let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
         let mut exit = self.dock.outlet();
-        while let Some(sent) = row.peek(0)
+        while cost < bounds.cost
+            && let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
@@ -327,13 +334,14 @@ impl Mma {
             row.take();
             free.push(sent.slot);
             taken += 1;
+            cost += bounds.frame_cost + i64::from(sent.len);
         }
         drop(exit);
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_sent(from);
         }
-        Row { taken, bytes: moved.bytes, halt }
+        Row { taken, cost, halt }
     }
 
     /// Stops an FWP's output until there is room at its destination.
