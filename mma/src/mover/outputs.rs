@@ -1,8 +1,11 @@
 //! What FWPs send: each frame is copied into the next stage's pool or into a buffer of the gateway, or dropped.
 
+use std::collections::VecDeque;
+
 use super::ahead::{Ahead, prefetch_payload, prefetch_payloads};
 use super::turns::{SLICE, Visit};
 use super::{BATCH, Mma, Moved, mark_unnotified};
+use crate::buffer::Frame;
 use crate::copying::FRAME_COST;
 use crate::gateway_link::TxBlocked;
 use crate::id::{FwpId, PortIndex};
@@ -16,9 +19,7 @@ const TELL_AFTER: usize = 32;
 
 /// What the output that one poll moves may cost, in bytes; see [`super::turns`]. Everything else that the thread does
 /// waits for as long as copying that takes.
-pub(super) const POLL_COST: i64 = 64 * 1024;
-/// What a frame costs into whose slot one of the gateway's may be copied as soon as it is free.
-const HELD_COST: i64 = 2048 + 2 * FRAME_COST as i64;
+pub(super) const POLL_COST: i64 = 256 * 1024;
 /// What looking at an FWP's output costs.
 const VISIT_COST: u32 = 128;
 
@@ -35,8 +36,8 @@ enum BlockedOn {
 struct Bounds {
     frames: usize,
     cost: i64,
-    /// What each frame costs besides its bytes.
-    frame_cost: i64,
+    /// Frames of the same output that were taken before.
+    before: usize,
 }
 
 /// A row of frames that took the same edge.
@@ -55,6 +56,19 @@ pub(super) struct Visited {
     pub(super) cost: i64,
     /// More could be moved at once.
     has_more: bool,
+}
+
+/// Returns what a frame of so many bytes costs.
+#[inline(always)]
+fn frame_cost(len: u32) -> i64 {
+    i64::from(FRAME_COST + len)
+}
+
+/// Returns what the frame costs that waits before the FWP behind `before` others, if there is one: it is copied into the
+/// slot of the frame that is moved as the next one after as many.
+#[inline(always)]
+fn next_held_cost(held: &VecDeque<Frame>, before: usize) -> i64 {
+    held.get(before).map_or(0, |frame| frame_cost(frame.len()))
 }
 
 impl Mma {
@@ -100,7 +114,8 @@ impl Mma {
         done
     }
 
-    /// Moves output that waits for buffers, as long as there are some: a slice of each FWP, which then is the last.
+    /// Moves output that waits for buffers, as long as there are some: a slice of each FWP, which then is the last. The
+    /// only one that waits may use what is left of the budget.
     fn move_to_buffers(&mut self) -> usize {
         let mut done = 0;
         for _ in 0..self.without_buffer.len() {
@@ -110,7 +125,8 @@ impl Mma {
             let Some(id) = self.without_buffer.pop_front() else { break };
             let Some(from) = self.table.get_mut(id) else { continue };
             from.blocked = false;
-            let visited = self.visit(id, self.budget.min(SLICE));
+            let is_only_one = self.without_buffer.is_empty() && self.turns.is_empty();
+            let visited = self.visit(id, if is_only_one { self.budget } else { self.budget.min(SLICE) });
             self.budget -= visited.cost;
             done += visited.frames;
         }
@@ -206,14 +222,9 @@ impl Mma {
     fn move_output(&mut self, from: &mut Endpoint, cost_max: i64) -> Visited {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let (waiting, mut credit) = (left, cost_max - i64::from(VISIT_COST));
-        // Each slot that becomes free may get a frame that waits before the FWP, which is copied then.
-        let mut held = from.held.len();
         while left > 0 && credit > 0 {
             let Some(first) = from.transmit.peek(0) else { break };
-            let bounds = match held {
-                0 => Bounds { frames: left, cost: credit, frame_cost: FRAME_COST.into() },
-                _ => Bounds { frames: left.min(held), cost: credit, frame_cost: HELD_COST },
-            };
+            let bounds = Bounds { frames: left, cost: credit, before: waiting - left };
             let row = match from.course(&first) {
                 None => self.drop_run(from, first.to, bounds),
                 Some(course) => match course.edge {
@@ -223,7 +234,6 @@ impl Mma {
                 },
             };
             left -= row.taken;
-            held -= held.min(row.taken);
             credit -= row.cost;
             if let Some(halt) = row.halt {
                 self.block(from, halt);
@@ -248,8 +258,8 @@ impl Mma {
         {
             from.inlet.free.push(next.slot);
             sent.take();
+            cost += frame_cost(0) + next_held_cost(&from.held, bounds.before + taken);
             taken += 1;
-            cost += bounds.frame_cost;
         }
         Row { taken, cost, halt: None }
     }
@@ -263,7 +273,8 @@ impl Mma {
         let Some(next) = self.table.get_mut(id) else {
             row.take().into_iter().for_each(|sent| free.push(sent.slot));
             from.counters.moved.dropped_instance_ended.add(1);
-            return Row { taken: 1, cost: bounds.frame_cost, halt: None };
+            let cost = frame_cost(0) + next_held_cost(&from.held, bounds.before);
+            return Row { taken: 1, cost, halt: None };
         };
         let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
@@ -289,8 +300,8 @@ impl Mma {
             }
             row.take();
             free.push(sent.slot);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&from.held, bounds.before + taken);
             taken += 1;
-            cost += bounds.frame_cost + i64::from(sent.len);
         }
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
@@ -333,8 +344,8 @@ impl Mma {
             }
             row.take();
             free.push(sent.slot);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&from.held, bounds.before + taken);
             taken += 1;
-            cost += bounds.frame_cost + i64::from(sent.len);
         }
         drop(exit);
         if moved.frames > 0 {

@@ -4,13 +4,13 @@
 //! Output that a poll does not move waits here. In each round a tenant gets a slice for each unit of its weight. It has
 //! its slices in turn with the others, one at a time: what a tenant sends holds others up for a slice, whatever it sends
 //! and from however many FWPs, until they have had their part of the round. Then they wait for the slices of those with
-//! more weight, and of those that came later. In a slice its
-//! FWPs are visited one after another. What the last frame of a round costs beyond the tenant's part is paid for in the
-//! next round.
+//! more weight, and of those that came later. In a slice its FWPs are visited one after another. What the last frame of
+//! a round costs beyond the tenant's part is paid for in the next round. A tenant that waits alone pays nothing: its FWPs
+//! are visited in turn, for a slice each.
 //!
 //! Costs are in bytes: those of the frames, and something for each frame and each visit. Nothing is allocated after
-//! creation, and each operation takes constant time, but for the beginning of
-//! a round, which takes some for each tenant that waits for it.
+//! creation, and each operation takes constant time, but for the beginning of a round, which takes some for each tenant
+//! that waits for it.
 
 use std::collections::VecDeque;
 
@@ -120,6 +120,7 @@ impl Turns {
         while self.waiting.is_empty() {
             self.begin_round()?;
         }
+        let is_alone = self.is_alone();
         let queue = &mut self.tenants[usize::from(self.waiting.front()?.0)];
         let Link { generation, next } = self.links[queue.first as usize];
         let id = FwpId { index: queue.first, generation };
@@ -127,7 +128,18 @@ impl Turns {
         if next == NONE {
             queue.last = NONE;
         }
-        Some(Visit { id, credit: queue.credit.min(self.slice) })
+        let credit = match (is_alone, next) {
+            (true, NONE) => i64::MAX,
+            (true, _) => SLICE,
+            (false, _) => queue.credit.min(self.slice),
+        };
+        Some(Visit { id, credit })
+    }
+
+    /// Returns whether no other tenant waits than the first in `waiting`.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        self.waiting.len() == 1 && self.spent.is_empty()
     }
 
     /// Begins a round with the tenants that wait for it. None, if there is none.
@@ -145,9 +157,13 @@ impl Turns {
     /// Charges the tenant of the FWP that was taken last. Its slice ends when it is used up, or when it has no more.
     pub(super) fn charge(&mut self, cost: i64) {
         let Some(&tenant) = self.waiting.front() else { return };
+        let is_alone = self.is_alone();
         let queue = &mut self.tenants[usize::from(tenant.0)];
-        queue.credit -= cost;
-        self.slice -= cost;
+        // Others lose nothing by what a tenant sends while none waits.
+        if !is_alone {
+            queue.credit -= cost;
+            self.slice -= cost;
+        }
         let is_spent = queue.credit <= 0;
         if queue.first == NONE {
             queue.is_waiting = false;
@@ -224,7 +240,7 @@ mod tests {
 
     #[test]
     fn fwps_of_a_tenant_are_visited_in_turn() {
-        let mut turns = Turns::new(3);
+        let mut turns = Turns::new(4);
         (0..3).for_each(|index| turns.push(id(index), A));
         let visited: Vec<_> = (0..6)
             .map(|_| {
@@ -235,6 +251,26 @@ mod tests {
             })
             .collect();
         assert_eq!(visited, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_tenant_that_waits_alone_owes_nothing_to_those_that_come() {
+        let mut turns = Turns::new(3);
+        turns.push(id(0), A);
+        assert_eq!(turns.next(), Some(Visit { id: id(0), credit: i64::MAX }));
+        turns.push(id(0), A);
+        turns.charge(100 * SLICE);
+        turns.push(id(1), A);
+        assert_eq!(turns.next(), Some(Visit { id: id(0), credit: SLICE }));
+        turns.push(id(0), A);
+        turns.charge(3 * SLICE);
+        turns.push(id(2), B);
+        for expected in [1, 2, 0, 2] {
+            let visit = turns.next().unwrap();
+            assert_eq!(visit, Visit { id: id(expected), credit: SLICE });
+            turns.push(visit.id, if expected == 2 { B } else { A });
+            turns.charge(SLICE);
+        }
     }
 
     #[test]
@@ -297,10 +333,10 @@ mod tests {
     fn a_frame_that_costs_more_than_was_left_is_paid_for_later_and_credit_is_not_saved_up() {
         let mut turns = Turns::new(2);
         turns.push(id(0), A);
+        turns.push(id(1), B);
         assert_eq!(turns.next(), Some(Visit { id: id(0), credit: SLICE }));
         turns.push(id(0), A);
         turns.charge(3 * SLICE);
-        turns.push(id(1), B);
         // It owes two slices, so it is next in the third round.
         for _ in 0..3 {
             assert_eq!(turns.next(), Some(Visit { id: id(1), credit: SLICE }));

@@ -12,6 +12,10 @@ use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use crate::support::Left;
 use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
 
+/// What a stage's output may cost in its turn, and what a frame and a look at a stage cost besides bytes.
+const SLICE: usize = 16 * 1024;
+const FRAME_COST: usize = 128;
+const LOOK_COST: usize = 128;
 /// Most buffers that the MMA keeps for transmission, and most frames that it holds before first stages.
 const KEPT_MAX: usize = BUFFERS / 8;
 pub(crate) const HELD_MAX: usize = BUFFERS / 2;
@@ -178,6 +182,8 @@ pub(crate) struct Model {
     pub(crate) told: VecDeque<FwpId>,
     unblocked: VecDeque<FwpId>,
     without_buffer: VecDeque<FwpId>,
+    /// Stages whose output waits for its turn.
+    turns: VecDeque<FwpId>,
     /// Buffers: lent empty, kept by the MMA, and on the way back.
     pub(crate) empties: usize,
     kept: usize,
@@ -195,6 +201,7 @@ impl Model {
             told: VecDeque::new(),
             unblocked: VecDeque::new(),
             without_buffer: VecDeque::new(),
+            turns: VecDeque::new(),
             empties: 0,
             kept: 0,
             spent: 0,
@@ -257,19 +264,56 @@ impl Model {
         while let Some((target, packet)) = self.arriving.pop_front() {
             self.deliver(target, packet);
         }
-        while let Some(id) = self.told.pop_front() {
-            if let Some(stage) = self.place(id) {
-                self.move_output(stage);
-            }
-        }
-        if self.empties + self.kept > 0 {
-            self.unblocked.append(&mut self.without_buffer);
-        }
-        for _ in 0..self.unblocked.len() {
-            let id = self.unblocked.pop_front().expect("there are that many");
+        let told = std::mem::take(&mut self.told);
+        self.move_at_once(told);
+        let unblocked = std::mem::take(&mut self.unblocked);
+        for &id in &unblocked {
             let stage = self.place(id).expect("an ended stage waits for nothing");
             self.stages[stage].blocked = false;
-            self.move_output(stage);
+        }
+        self.move_at_once(unblocked);
+        for _ in 0..self.without_buffer.len() {
+            if self.empties + self.kept == 0 {
+                break;
+            }
+            let id = self.without_buffer.pop_front().expect("there are that many");
+            let stage = self.place(id).expect("an ended stage waits for nothing");
+            self.stages[stage].blocked = false;
+            let is_only_one = self.without_buffer.is_empty() && self.turns.is_empty();
+            self.visit(stage, if is_only_one { usize::MAX } else { SLICE });
+        }
+        // All stages are one tenant's, so that it waits alone.
+        while let Some(id) = self.turns.pop_front() {
+            let stage = self.place(id).expect("an ended stage waits for nothing");
+            let cost_max = if self.turns.is_empty() { usize::MAX } else { SLICE };
+            self.visit(stage, cost_max);
+        }
+    }
+
+    /// Moves the output of these stages, but not before that of others that wait for buffers.
+    fn move_at_once(&mut self, ids: VecDeque<FwpId>) {
+        for id in ids {
+            let Some(stage) = self.place(id) else { continue };
+            if self.without_buffer.is_empty() && self.turns.is_empty() {
+                self.visit(stage, usize::MAX);
+            } else {
+                self.queue(stage);
+            }
+        }
+    }
+
+    fn queue(&mut self, stage: usize) {
+        let Stage { id, blocked, .. } = self.stages[stage];
+        if !blocked && !self.turns.contains(&id) {
+            self.turns.push_back(id);
+        }
+    }
+
+    /// Moves a stage's output until it has cost so much.
+    fn visit(&mut self, stage: usize, cost_max: usize) {
+        self.move_output(stage, cost_max);
+        if !self.stages[stage].sent.is_empty() {
+            self.queue(stage);
         }
     }
 
@@ -299,12 +343,17 @@ impl Model {
         self.keep_buffer();
     }
 
-    fn move_output(&mut self, stage: usize) {
-        let mut has_moved = false;
+    fn move_output(&mut self, stage: usize, cost_max: usize) {
+        let (mut moved, mut cost) = (0, LOOK_COST);
         while !self.stages[stage].blocked
+            && cost < cost_max
             && let Some((outlet, packet)) = self.stages[stage].sent.front().cloned()
         {
             let len = packet.bytes.len() as u64;
+            let frame_cost = self.frame_cost(stage, outlet, &packet);
+            // It gets the slot.
+            let next = self.stages[stage].waiting.get(moved);
+            let next_cost = next.map_or(0, |packet| FRAME_COST + packet.bytes.len());
             match self.forward(stage, outlet, packet) {
                 Ok(true) => {
                     self.copied_bytes += len;
@@ -318,11 +367,22 @@ impl Model {
                 }
             }
             self.stages[stage].sent.pop_front();
-            has_moved = true;
+            moved += 1;
+            cost += frame_cost + next_cost;
         }
-        if has_moved {
+        if moved > 0 {
             self.slots_freed(stage);
         }
+    }
+
+    /// Returns what moving a frame costs. Frames that go nowhere are not copied.
+    fn frame_cost(&self, stage: usize, outlet: u16, packet: &Packet) -> usize {
+        let goes_on = outlet != PORT_DROP
+            && match self.stages[stage].way(outlet, packet).0 {
+                Edge::Fwp(next) => self.place(next).is_some(),
+                _ => true,
+            };
+        FRAME_COST + if goes_on { packet.bytes.len() } else { 0 }
     }
 
     fn block(&mut self, stage: usize, halt: BlockedOn) {
@@ -420,7 +480,7 @@ impl Model {
 
     fn replace_one(&mut self, place: usize, tenants: &[FwpId]) -> Stage {
         self.stop_waiting(place);
-        self.move_output(place);
+        self.move_output(place, usize::MAX);
         self.stop_waiting(place);
         let new = Self::stage(tenants[place], self.stages[place].drawn.clone(), tenants);
         let mut old = std::mem::replace(&mut self.stages[place], new);
