@@ -67,7 +67,7 @@ fn every_ping_goes_through_a_chain_of_three(plan: &Plan, idle: Idle) {
 
     let fwps = bed.node.cli().serving_fwps();
     assert_eq!(fwps.len(), 3 * bed.clients.len());
-    assert!(fwps.iter().all(|fwp| fwp["counters"]["sent"] == pings), "{fwps:?}");
+    assert!(fwps.iter().all(|fwp| fwp["counters"]["sent"].as_u64() >= Some(pings)), "{fwps:?}");
     let serving: BTreeSet<u64> = fwps.iter().filter_map(|fwp| fwp["worker_core"].as_u64()).collect();
     let workers: BTreeSet<u64> = Plan::cores(plan.workers).into_iter().map(|core| core as u64).collect();
     assert_eq!(serving, workers, "the clients' chains are not spread over the workers");

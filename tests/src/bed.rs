@@ -146,21 +146,25 @@ impl Bed {
         if self.device == Device::Tap { TAP } else { PORT_FAR_END }
     }
 
-    /// Floods the node with so many pings from each client, all clients at once.
+    /// Floods the node with so many pings from each client, all clients at once. Returns how many requests they sent together: some more if
+    /// an answer was late.
     ///
     /// # Panics
     /// If a ping is lost.
     #[track_caller]
-    pub fn assert_floods_are_answered(&self, pings: u64) {
+    pub fn assert_floods_are_answered(&self, pings: u64) -> u64 {
         thread::scope(|scope| {
             let start = |client: &'_ Client| (client.address.clone(), flood(&client.namespace, NODE, pings));
             let floods: Vec<_> = self.clients.iter().map(|client| scope.spawn(move || start(client))).collect();
+            let mut sent = 0;
             for flood in floods {
                 let (client, summary) = flood.join().expect("ping runs to its end");
                 println!("{:?}, client {client}: {summary:?}", self.device);
                 summary.assert_all(pings);
+                sent += summary.sent;
             }
-        });
+            sent
+        })
     }
 
     /// Applies a chain in which `icmp-echo` answers pings to the node's addresses.
