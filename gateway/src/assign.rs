@@ -40,6 +40,8 @@ use crate::rules::{Rule, RuleSet};
 const FLOW_IDLE_NS: u64 = 60_000_000_000;
 /// The time in which the whole flow cache is swept once.
 const FLOW_SWEEP_PERIOD_NS: u64 = 15_000_000_000;
+/// Most instances that end at once because their clients have proven nothing.
+pub const UNPROVEN_AT_ONCE: usize = 16;
 /// For each so many flows, one datagram in fragments may be in progress.
 const FLOWS_PER_FRAGMENTED: usize = 16;
 const FRAGMENTED_MIN: usize = 64;
@@ -433,7 +435,7 @@ impl Assigner {
         if !self.open {
             return None;
         }
-        let (slot, instance) = self.instances.bind(key, hash, now_ns)?;
+        let (slot, instance) = self.instances.bind(key, hash, self.rules.tenant(key.chain), now_ns)?;
         self.activations += 1;
         self.misses.note(self.instances.entrance(slot).first, missed_ns);
         self.outbox.send(Event::Taken { chain: key.chain, instance, client: key.client });
@@ -489,6 +491,16 @@ impl Assigner {
     pub(crate) fn reclaim(&mut self, instance: InstanceId) {
         if let Some(Released { chain, instance, .. }) = self.instances.reclaim(instance) {
             self.outbox.send(Event::Withdrawn { chain, instance });
+        }
+    }
+
+    /// Releases up to [`UNPROVEN_AT_ONCE`] instances of a tenant whose clients have proven nothing. Frames staged for them
+    /// must be handed over before.
+    pub(crate) fn end_unproven(&mut self, tenant: TenantIndex, now_ns: u64) {
+        self.memo.forget();
+        for _ in 0..UNPROVEN_AT_ONCE {
+            let Some(Released { chain, instance, .. }) = self.instances.end_unproven(tenant, now_ns) else { break };
+            self.outbox.send(Event::Unproven { chain, instance });
         }
     }
 

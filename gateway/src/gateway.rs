@@ -41,7 +41,7 @@ use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PortSetup};
 use self::deferred_burst::DeferredBurst;
 use crate::activation_clock::ActivationClock;
-use crate::assign::{Assigner, Assignment, Read, SweepShare};
+use crate::assign::{Assigner, Assignment, Read, SweepShare, UNPROVEN_AT_ONCE};
 use crate::drops::DropReason;
 use crate::flows::pending::Pending;
 use crate::handover::Handover;
@@ -161,7 +161,7 @@ impl Gateway {
         let ports: Box<[_]> =
             (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
         // A frame that opens a flow anew may release one instance and bind another.
-        let events_per_poll_max = 2 * burst * port_count + 2 * COMMANDS_PER_POLL + IDLE_PER_POLL;
+        let events_per_poll_max = 2 * burst * port_count + COMMANDS_PER_POLL * UNPROVEN_AT_ONCE + IDLE_PER_POLL;
         // A call may bind or request an instance, and request one again when the rules change.
         let of_calls = invoke.as_ref().map_or(0, |port| burst + port.calls_max());
         let outbox = Outbox::new(config.events, events_per_poll_max + of_calls);
@@ -275,6 +275,11 @@ impl Gateway {
                     }
                 }
                 Command::Reclaim { instance } => self.assigner.reclaim(instance),
+                Command::EndUnproven { tenant } => {
+                    // As with the next one.
+                    self.handover.hand_over();
+                    self.assigner.end_unproven(tenant, now_ns);
+                }
                 Command::Unbind { instance } => {
                     // Frames that waited may just have been staged for this instance. After the answer, the gateway
                     // must not name it to MMA.

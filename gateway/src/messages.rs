@@ -9,14 +9,17 @@
 //!            <------------------------ Unbound    ... and never names it to MMA again
 //! ```
 //!
-//! Every instance that the gateway was given comes back in exactly one of `Idle`, `FlowEnded`, `Withdrawn` and
-//! `Unbound`. An `Unbind` that crosses one of the others is still answered. No event is lost: see `outbox.rs`.
+//! Every instance that the gateway was given comes back in exactly one of `Idle`, `FlowEnded`, `Unproven`, `Withdrawn`
+//! and `Unbound`. An `Unbind` that crosses one of the others is still answered. No event is lost: see `outbox.rs`.
 //!
 //! The gateway reads no commands while the launcher leaves events unread. So the launcher must read events while it
 //! waits for room in the command channel.
 
 use std::sync::Arc;
 
+use pinion_mma::id::TenantIndex;
+
+pub use crate::assign::UNPROVEN_AT_ONCE;
 use crate::flows::ClientLabel;
 use crate::flows::entry_fwp::EntryFwp;
 use crate::id::{ChainIndex, InstanceId};
@@ -42,6 +45,13 @@ pub enum Command {
     Reclaim {
         /// The instance.
         instance: InstanceId,
+    },
+    /// Clients of this tenant, or of another that it leaves no room, wait for places. Of its instances whose clients have
+    /// sent one packet only and have had time for a second, up to [`UNPROVEN_AT_ONCE`] end, the oldest first, with
+    /// [`Event::Unproven`] each.
+    EndUnproven {
+        /// The tenant.
+        tenant: TenantIndex,
     },
     /// The instance has ended or is about to end. The gateway forgets it, whether ready or bound, and answers with
     /// [`Event::Unbound`] even if it did not know it.
@@ -91,6 +101,14 @@ pub enum Event {
     /// The instance served one flow, whose connection was closed or reset. The gateway has unbound it, as with
     /// [`Event::Idle`].
     FlowEnded {
+        /// The chain.
+        chain: ChainIndex,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// The instance's client has proven nothing, and a place was wanted. The gateway has unbound it, as with
+    /// [`Event::Idle`].
+    Unproven {
         /// The chain.
         chain: ChainIndex,
         /// The instance.

@@ -73,6 +73,12 @@ impl Shares {
         self.by_tenant[usize::from(tenant.0)]
     }
 
+    /// Returns the tenants that have more than their guaranteed shares.
+    pub fn above(&self) -> impl Iterator<Item = TenantIndex> {
+        let excess = |(_, share): &(u16, &Share)| share.excess() > 0;
+        (0..).zip(&self.by_tenant).filter(excess).map(|(tenant, _)| TenantIndex(tenant))
+    }
+
     /// Returns how much no tenant has.
     #[must_use]
     pub fn free(&self) -> u32 {

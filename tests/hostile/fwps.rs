@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use pinion_tests::bed::{Bed, Device, TENANT};
+use pinion_tests::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::build::sample;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::ping;
@@ -10,7 +10,7 @@ use pinion_tests::strangers;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
-use crate::clients::{assert_each_is_answered, pings_of_new_clients};
+use crate::clients::{assert_each_is_answered, not_served_in_time, pings_again, pings_of_new_clients};
 
 /// The tenant that wants all that it can get.
 const GREEDY: &str = "mallory";
@@ -22,6 +22,11 @@ const GUARANTEED: u64 = FWPS_MAX / 4;
 
 fn bed() -> Bed {
     Bed::with_settings(Device::AfPacket, &[THEIRS], &format!("[limits]\nfwps_max = {FWPS_MAX}\n"))
+}
+
+/// Returns so many addresses that no client has.
+fn made_up(count: u32) -> impl Iterator<Item = Ipv4Addr> {
+    (0..count).map(|number| Ipv4Addr::from(0x0a63_0000 + number))
 }
 
 /// Returns a count of a tenant from the node's status.
@@ -67,12 +72,35 @@ fn clients_that_are_made_up_for_one_tenant_leave_the_clients_of_another_its_shar
     bed.apply_echo("per-client");
     let greedy = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("echo", "echo", "");
     bed.node.apply(greedy.ping_rule("ping", "echo", "per-client", THEIRS).text());
-    let sources = (0..2_000_u32).map(|number| Ipv4Addr::from(0x0a63_0000 + number));
-    strangers::ask(&bed, THEIRS, sources);
+    strangers::ask(&bed, THEIRS, made_up(2_000));
     let at_most = FWPS_MAX - GUARANTEED;
     until("tenant that has all it can get", SOON, || (count(&bed, GREEDY, "fwps") == at_most).then_some(()));
     assert_each_is_answered(&pings_of_new_clients(&bed, GUARANTEED));
     assert_eq!(count(&bed, GREEDY, "fwps"), at_most);
+}
+
+#[test]
+fn clients_that_are_made_up_make_room_for_real_ones_of_their_own_tenant() {
+    let bed = bed();
+    bed.apply_echo("per-client");
+    strangers::ask(&bed, NODE, made_up(2_000));
+    until("node without a free FWP", SOON, || (count(&bed, TENANT, "fwps") == FWPS_MAX).then_some(()));
+    assert_eq!(not_served_in_time(&bed, 32), [""; 0]);
+    // They prove themselves by a second packet; one that was too slow has another instance since then.
+    (0..2).for_each(|_| assert_each_is_answered(&pings_again(&bed, 32)));
+    strangers::ask(&bed, NODE, made_up(4_000));
+    assert_each_is_answered(&pings_again(&bed, 32));
+}
+
+#[test]
+fn clients_that_are_made_up_for_a_tenant_make_room_for_those_of_one_that_comes_later() {
+    let bed = bed();
+    let greedy = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("echo", "echo", "");
+    bed.node.apply(greedy.ping_rule("ping", "echo", "per-client", THEIRS).text());
+    strangers::ask(&bed, THEIRS, made_up(2_000));
+    until("node without a free FWP", SOON, || (count(&bed, GREEDY, "fwps") == FWPS_MAX).then_some(()));
+    bed.apply_echo("per-client");
+    assert_eq!(not_served_in_time(&bed, GUARANTEED), [""; 0]);
 }
 
 #[test]

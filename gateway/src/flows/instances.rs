@@ -11,6 +11,10 @@
 //! A lingering instance still serves the flow that it is bound to, but is released as soon as that flow is quiet for a
 //! moment. Only an instance bound to one flow lingers: the end of one flow is not the end of a client that has many.
 //!
+//! A client proves itself by a second packet. Instances whose clients have proven nothing are in their tenant's list, the
+//! one that was bound first in front, so that these can end when others wait for a place. What a client has proven is
+//! looked at only then: it costs packets nothing.
+//!
 //! A slot's generation changes when it is released, so a [`SlotRef`] held elsewhere no longer matches. The fields that
 //! each packet needs lie apart from the rest, close together.
 
@@ -18,7 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use pinion_mma::direction::Direction;
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::id::{FwpId, PortIndex, TENANTS_MAX, TenantIndex};
 use pinion_mma::prefetch;
 use pinion_mma::upcoming::{LATER, UpcomingInstances};
 
@@ -34,6 +38,11 @@ pub(crate) const CLOSED_QUIET_NS: u64 = 1_000_000_000;
 /// The same after the client has reset the connection: covers frames on their way through the chain, and reordered
 /// segments. In nanoseconds.
 pub(crate) const RESET_QUIET_NS: u64 = 100_000_000;
+
+/// How long a client may take to prove itself, however many wait: longer than a round trip to anywhere. In nanoseconds.
+pub(crate) const PROOF_NS: u64 = 500_000_000;
+/// Most instances that are looked at for one whose client has proven nothing.
+const UNPROVEN_LOOKS: usize = 64;
 
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;
@@ -114,6 +123,9 @@ struct Cold {
     /// Only while bound.
     key: Option<InstanceKey>,
     way_back: Option<WayBack>,
+    bound_ns: u64,
+    /// Whose list of instances with unproven clients it is in.
+    unproven_of: Option<TenantIndex>,
 }
 
 /// An instance that the gateway has released.
@@ -146,12 +158,14 @@ pub(crate) struct Instances {
     hasher: RandomState,
     hot: Box<[Hot]>,
     cold: Box<[Cold]>,
-    /// Links of the free list and of the chains' ready lists.
+    /// Links of the free list, of the chains' ready lists and of the tenants' lists of those with unproven clients.
     links: ListLinks,
     free: List,
     ready: Box<[List]>,
     ready_count: usize,
     bound_count: usize,
+    /// By tenant: instances whose clients had proven nothing when they were looked at last, the one bound first in front.
+    unproven: Box<[List]>,
     by_key: HashIndex,
     by_instance: HashIndex,
     /// By chain: the slot of the instance that serves all clients, or [`NO_SLOT`].
@@ -176,7 +190,14 @@ impl Instances {
     pub(crate) fn new(slots: usize) -> Self {
         let no_fwp = FwpId { index: 0, generation: 0 };
         let hot = Hot { last_seen_ns: 0, entry: no_fwp, generation: 0, state: State::Free, has_way_back: false };
-        let cold = Cold { instance: InstanceId(0), chain: ChainIndex(0), key: None, way_back: None };
+        let cold = Cold {
+            instance: InstanceId(0),
+            chain: ChainIndex(0),
+            key: None,
+            way_back: None,
+            bound_ns: 0,
+            unproven_of: None,
+        };
         let mut links = ListLinks::new(slots);
         let free = List::all(&mut links);
         Self {
@@ -188,6 +209,7 @@ impl Instances {
             ready: vec![List::new(); CHAINS_MAX as usize].into(),
             ready_count: 0,
             bound_count: 0,
+            unproven: vec![List::new(); TENANTS_MAX].into(),
             by_key: HashIndex::new(slots),
             by_instance: HashIndex::new(slots),
             shared: vec![NO_SLOT; CHAINS_MAX as usize].into(),
@@ -313,18 +335,19 @@ impl Instances {
         let hot = &mut self.hot[slot as usize];
         let EntryFwp { first, way_back } = entrance;
         (hot.entry, hot.state, hot.has_way_back) = (first, State::Ready, way_back.is_some());
-        self.cold[slot as usize] = Cold { instance, chain, key: None, way_back };
+        self.cold[slot as usize] = Cold { instance, chain, key: None, way_back, bound_ns: 0, unproven_of: None };
         self.by_instance.insert(self.hasher.hash_one(instance), slot);
         self.announce(chain);
         Ok(())
     }
 
-    /// Binds the chain's youngest ready instance, most of whose memory is still cached, to the key with this hash.
-    /// Returns `None` if none is ready.
+    /// Binds the chain's youngest ready instance, most of whose memory is still cached, to the key with this hash. The
+    /// chain is this tenant's. Returns `None` if none is ready.
     pub(crate) fn bind(
         &mut self,
         key: &InstanceKey,
         KeyHash(hash): KeyHash,
+        tenant: TenantIndex,
         now_ns: u64,
     ) -> Option<(SlotRef, InstanceId)> {
         let slot = self.ready.get_mut(key.chain.0 as usize)?.pop_back(&mut self.links)?;
@@ -334,10 +357,14 @@ impl Instances {
         self.ready_count -= 1;
         self.bound_count += 1;
         (hot.state, hot.last_seen_ns) = (State::Bound, now_ns);
-        self.cold[slot as usize].key = Some(*key);
+        let cold = &mut self.cold[slot as usize];
+        (cold.key, cold.bound_ns) = (Some(*key), now_ns);
         self.by_key.insert(hash, slot);
         if key.client == ClientLabel::All {
             self.shared[key.chain.0 as usize] = slot;
+        } else {
+            cold.unproven_of = Some(tenant);
+            self.unproven[usize::from(tenant.0)].push_back(&mut self.links, slot);
         }
         self.announce(key.chain);
         Some((self.slot_ref(slot), self.cold[slot as usize].instance))
@@ -354,6 +381,30 @@ impl Instances {
     pub(crate) fn unbind(&mut self, instance: InstanceId) -> Option<Released> {
         let slot = self.find(instance)?;
         Some(self.release(slot))
+    }
+
+    /// Releases the instance of this tenant that was bound first of those whose clients have proven nothing, and have had
+    /// [`PROOF_NS`] to. Looks at a bounded number of instances.
+    pub(crate) fn end_unproven(&mut self, tenant: TenantIndex, now_ns: u64) -> Option<Released> {
+        for _ in 0..UNPROVEN_LOOKS {
+            let slot = self.unproven[usize::from(tenant.0)].first()?;
+            let Cold { bound_ns, .. } = self.cold[slot as usize];
+            if self.hot[slot as usize].last_seen_ns > bound_ns {
+                self.forget_unproven(slot);
+            } else if now_ns.saturating_sub(bound_ns) < PROOF_NS {
+                return None;
+            } else {
+                return Some(self.release(slot));
+            }
+        }
+        None
+    }
+
+    /// Takes an instance out of its tenant's list of those with unproven clients, if it is in one.
+    fn forget_unproven(&mut self, slot: u32) {
+        if let Some(tenant) = self.cold[slot as usize].unproven_of.take() {
+            self.unproven[usize::from(tenant.0)].remove(&mut self.links, slot);
+        }
     }
 
     /// Looks at the next few slots and releases the first bound instance there that has been idle for too long, or
@@ -397,6 +448,7 @@ impl Instances {
                 self.shared[chain.0 as usize] = NO_SLOT;
             }
             self.cold[slot as usize].key = None;
+            self.forget_unproven(slot);
             self.bound_count -= 1;
         } else {
             self.ready[chain.0 as usize].remove(&mut self.links, slot);

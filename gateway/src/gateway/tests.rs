@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flows::ClientLabel;
+use crate::flows::instances::PROOF_NS;
 use crate::headers::Vlan;
 use crate::id::{ChainGeneration, InstanceId};
 use crate::invoke::Dispatcher;
@@ -401,6 +402,27 @@ fn an_instance_that_is_reclaimed_comes_back_only_if_no_client_has_it() {
     rig.send_and_poll(&[ping(1, 2), ping(2, 1), ping(3, 1)]);
     assert_eq!(rig.targets(), [10, 11]);
     assert_eq!(rig.events(), [taken(11, address(2)), Event::Wanted { chain: ChainIndex(0) }]);
+}
+
+#[test]
+fn for_clients_that_wait_instances_end_whose_clients_sent_one_frame_only_and_their_frames_still_arrive() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    (10..14).rev().for_each(|instance| rig.ready(0, instance));
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1), ping(3, 1)]);
+    rig.now_ns = PROOF_NS / 2;
+    rig.send_and_poll(&[ping(2, 2), ping(4, 1)]);
+    assert_eq!((rig.targets(), rig.events().len()), (vec![10, 11, 12, 11, 13], 4));
+    let end = Command::EndUnproven { tenant: TenantIndex(0) };
+    let unproven = |instance| Event::Unproven { chain: ChainIndex(0), instance: InstanceId(instance) };
+    rig.now_ns = PROOF_NS;
+    rig.command(Command::EndUnproven { tenant: TenantIndex(1) });
+    assert_eq!(rig.events(), [], "they are another tenant's");
+    rig.command(end);
+    assert_eq!(rig.events(), [unproven(10), unproven(12)]);
+    rig.ready(0, 20);
+    rig.send_and_poll(&[ping(1, 2), ping(2, 3), ping(4, 2)]);
+    assert_eq!((rig.targets(), rig.events()), (vec![20, 11, 13], vec![taken(20, address(1))]));
+    rig.assert_no_buffer_leaked();
 }
 
 #[test]

@@ -71,6 +71,9 @@ pub enum EndReason {
     /// It served one TCP connection, which its client closed or reset.
     #[error("its TCP connection ended")]
     FlowEnded,
+    /// Its client sent one packet and no second one, and others waited for a place.
+    #[error("its client sent one packet only, and others waited for a place")]
+    Unproven,
     /// It was reclaimed before a client had it: memory is short, or fewer clients arrive than before.
     #[error("it was taken back before a client had it: memory is short, or fewer clients come")]
     Reclaimed,
@@ -134,7 +137,13 @@ impl EndReason {
     pub fn is_failure(&self) -> bool {
         !matches!(
             self,
-            Self::Returned | Self::Exited(0) | Self::Idle | Self::FlowEnded | Self::Reclaimed | Self::Withdrawn
+            Self::Returned
+                | Self::Exited(0)
+                | Self::Idle
+                | Self::FlowEnded
+                | Self::Unproven
+                | Self::Reclaimed
+                | Self::Withdrawn
         )
     }
 }

@@ -1,6 +1,6 @@
 //! Chain instances, from their preparation to their end, and the order in which gateway, MMA and worker must release one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,6 +100,7 @@ pub struct Instances {
     shares: Shares,
     /// When room may be made again.
     makes_room_at: Instant,
+    ended_unproven: bool,
     lines: CommandSenders,
     status_table: Arc<StatusTable>,
     log: LogHub,
@@ -127,6 +128,7 @@ impl Instances {
         Self {
             shares: Shares::new(places.count() as u32),
             makes_room_at: Instant::now(),
+            ended_unproven: false,
             places,
             lines,
             status_table,
@@ -184,9 +186,9 @@ impl Instances {
         self.places.count()
     }
 
-    /// Frees FWP indices for chains that have no room for an instance. Cached instances are taken back (`room.rs`). If a client waits, and its
-    /// tenant is below its share or shares the node with no other, one of the instances may be ended that stay only because their functions
-    /// ask for it.
+    /// Frees FWP indices for chains that have no room for an instance. Cached instances are taken back (`room.rs`). If clients wait and there
+    /// are none to take back, instances end whose clients have proven nothing. If a client waits, and its tenant is below its share or shares
+    /// the node with no other, one of the instances may be ended that stay only because their functions ask for it.
     pub(super) fn make_room(&mut self, without_room: &[NoRoom], now: Instant) {
         if without_room.iter().any(|chains| room::may_end_kept(chains, &self.shares)) {
             self.lines.keep_alives.want_place();
@@ -200,8 +202,23 @@ impl Instances {
             is_reclaimed: instance.reclaimed,
         });
         let taken = room::taken_back(without_room, cached.collect(), &self.shares);
-        self.makes_room_at = now + if taken.is_empty() { NOTHING_TAKEN_REST } else { TAKEN_REST };
+        if taken.is_empty() {
+            let tenants = without_room.iter().flat_map(|chains| room::whose_unproven_end(chains, &self.shares));
+            tenants.collect::<BTreeSet<_>>().into_iter().for_each(|tenant| self.end_unproven(tenant));
+        }
+        let has_helped = self.has_ended_unproven() || !taken.is_empty();
+        self.makes_room_at = now + if has_helped { TAKEN_REST } else { NOTHING_TAKEN_REST };
         taken.into_iter().for_each(|id| self.reclaim_one(id));
+    }
+
+    /// Ends some of a tenant's instances whose clients have proven nothing, because clients wait for places.
+    pub fn end_unproven(&self, tenant: TenantIndex) {
+        self.lines.gateway.command(Command::EndUnproven { tenant });
+    }
+
+    /// Returns whether instances have ended since the last call because their clients have proven nothing.
+    pub fn has_ended_unproven(&mut self) -> bool {
+        std::mem::take(&mut self.ended_unproven)
     }
 
     /// Sends the rules to the gateway.
@@ -504,6 +521,7 @@ impl Instances {
 
     /// Ends an instance that the gateway has already unbound of its own accord.
     pub fn given_up(&mut self, id: InstanceId, reason: &EndReason) {
+        self.ended_unproven |= *reason == EndReason::Unproven;
         if self.step(id, Step::End(fate(reason))) {
             self.status_table.entries().ended(id, reason.account());
         }

@@ -60,6 +60,8 @@ use crate::worker::{WorkerCommand, WorkerEvent};
 
 /// How long a chain that has reached a memory limit rests before the next attempt to prepare an instance.
 const FULL_REST: Duration = Duration::from_millis(100);
+/// The same after instances have ended whose clients had proven nothing.
+const HELPED_REST: Duration = Duration::from_millis(5);
 
 /// The interval at which the launcher checks whether caches are larger than they need to be.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
@@ -358,6 +360,9 @@ impl Launcher {
             Message::Gateway(Event::FlowEnded { instance, .. }) => {
                 self.instances.given_up(instance, &EndReason::FlowEnded);
             }
+            Message::Gateway(Event::Unproven { instance, .. }) => {
+                self.instances.given_up(instance, &EndReason::Unproven);
+            }
             Message::Gateway(Event::Withdrawn { chain, instance }) => {
                 self.left_cache(chain, instance);
                 self.instances.withdrawn(instance);
@@ -539,7 +544,11 @@ impl Launcher {
             }
             Err(PrepareError::OverLimit(problem)) => {
                 // Memory comes back when an instance ends, so this is not a failure to back off from.
-                chain.rest_until(now + FULL_REST);
+                let has_helped = chain.wanted && chain.ready == 0 && {
+                    self.instances.end_unproven(chain.owner().tenant);
+                    self.instances.has_ended_unproven()
+                };
+                chain.rest_until(now + if has_helped { HELPED_REST } else { FULL_REST });
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
                 let mut status_table = self.status_table.entries();
                 status_table.fwp_shares.found_room(&(tenant.clone(), name.clone()));

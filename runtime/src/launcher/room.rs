@@ -1,4 +1,5 @@
-//! Which cached instances are taken back so that chains without room for an instance find some.
+//! Whose instances end so that chains without room for an instance find some: cached ones are taken back, and if there are none, those end
+//! whose clients have proven nothing.
 //!
 //! * A tenant below its share gets FWPs of tenants above theirs, and never more of one than that has above its share.
 //! * A chain that clients wait for, and that has no instance, gets FWPs of its own tenant's other chains; unless the tenant would still have
@@ -33,6 +34,33 @@ pub(super) struct Cached {
 /// none that may be another's.
 pub(super) fn may_end_kept(chains: &NoRoom, shares: &Shares) -> bool {
     !chains.waited_for.is_empty() && (shares.of(chains.tenant).owed() > 0 || shares.is_alone(chains.tenant))
+}
+
+/// For how many tenants above their shares instances end at a time for one below its own.
+const GIVERS_MAX: usize = 4;
+
+/// Returns the tenants of whose instances some may end for these chains if their clients have proven nothing: those furthest above their
+/// shares, if this tenant is below its own, and itself, if it can have what it gives up.
+pub(super) fn whose_unproven_end(chains: &NoRoom, shares: &Shares) -> Vec<TenantIndex> {
+    if chains.waited_for.is_empty() {
+        return Vec::new();
+    }
+    let (tenant, share) = (chains.tenant, shares.of(chains.tenant));
+    let mut givers = Vec::new();
+    if share.owed() > 0 {
+        givers.extend(shares.above().filter(|above| *above != tenant));
+        givers.sort_by_key(|above| Reverse(shares.of(*above).excess()));
+        givers.truncate(GIVERS_MAX);
+    }
+    if has_what_it_gives_up(tenant, shares) {
+        givers.push(tenant);
+    }
+    givers
+}
+
+/// Returns whether a tenant can have FWPs that it gives up itself: not if all that is free is guaranteed to others.
+fn has_what_it_gives_up(tenant: TenantIndex, shares: &Shares) -> bool {
+    shares.of(tenant).excess() == 0 || shares.owed_to_others(tenant) <= shares.free()
 }
 
 /// See the module.
@@ -92,9 +120,8 @@ impl Plan<'_> {
 
     /// Takes instances of the tenant's other chains for those that clients wait for, as far as the FWPs that were `found` are too few.
     fn take_of_its_own(&mut self, chains: &NoRoom, found: u32) {
-        let (tenant, share) = (chains.tenant, self.shares.of(chains.tenant));
-        let has_room_then = share.excess() == 0 || self.shares.owed_to_others(tenant) <= self.shares.free();
-        if !has_room_then {
+        let tenant = chains.tenant;
+        if !has_what_it_gives_up(tenant, self.shares) {
             return;
         }
         let mut wanted = (chains.stages * chains.waited_for.len() as u32).saturating_sub(found);
@@ -192,6 +219,18 @@ mod tests {
         assert!(may(&[1], &[(A, 40)]));
         assert!(!may(&[1], &[(A, 30), (B, 10)]));
         assert!(!may(&[], &[(A, 9), (B, 31)]));
+    }
+
+    #[test]
+    fn unproven_clients_end_of_the_waiting_ones_own_tenant_and_of_those_above_their_shares_if_it_is_below_its_own() {
+        let given = |waited_for: &[u32], used: &[(TenantIndex, u32)]| {
+            whose_unproven_end(&no_room(A, waited_for), &shares(60, used, &[A, B, C]))
+        };
+        assert_eq!(given(&[1], &[(A, 9), (B, 20), (C, 31)]), [C, B, A]);
+        assert_eq!(given(&[1], &[(A, 9), (B, 10), (C, 41)]), [C, A]);
+        assert_eq!(given(&[1], &[(A, 30), (B, 20), (C, 10)]), [A], "it has its share");
+        assert_eq!(given(&[1], &[(A, 50)]), [], "what it gives up is guaranteed to others");
+        assert_eq!(given(&[], &[(A, 9), (B, 20), (C, 31)]), [], "no client waits");
     }
 
     #[test]

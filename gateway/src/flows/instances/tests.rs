@@ -13,6 +13,7 @@ fn entry(number: u64) -> FwpId {
     FwpId { index: number as u32, generation: 1 }
 }
 
+const TENANT: TenantIndex = TenantIndex(3);
 const LAN: PortIndex = PortIndex(0);
 
 fn with_ready(slots: usize, ready: &[(u32, u64)]) -> Instances {
@@ -24,7 +25,7 @@ fn with_ready(slots: usize, ready: &[(u32, u64)]) -> Instances {
 }
 
 fn bind(instances: &mut Instances, key: &InstanceKey, now_ns: u64) -> Option<(SlotRef, InstanceId)> {
-    instances.bind(key, instances.hash(key), now_ns)
+    instances.bind(key, instances.hash(key), TENANT, now_ns)
 }
 
 fn bound_to(instances: &Instances, key: &InstanceKey) -> Option<SlotRef> {
@@ -276,4 +277,47 @@ fn the_next_instance_in_a_slot_that_lingered_does_not_linger() {
     let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
     assert!(!instances.is_over_with(slot, TcpEvent::Opens));
     assert_eq!(instances.unbind(InstanceId(11)).unwrap().flow, FlowState::Open);
+}
+
+/// Returns the instances that end because their clients have proven nothing.
+fn end_all_unproven(instances: &mut Instances, tenant: TenantIndex, now_ns: u64) -> Vec<u64> {
+    std::iter::from_fn(|| instances.end_unproven(tenant, now_ns)).map(|released| released.instance.0).collect()
+}
+
+#[test]
+fn instances_end_whose_clients_sent_nothing_more_in_the_time_for_a_proof_the_oldest_first() {
+    let mut instances = with_ready(8, &[(0, 10), (0, 11), (1, 12), (0, 13)]);
+    let keys = [key(0, 1), key(1, 2), key(0, 3), key(0, 4)];
+    let slots: Vec<SlotRef> = (0..).zip(&keys).map(|(at, key)| bind(&mut instances, key, at).unwrap().0).collect();
+    assert_eq!(end_all_unproven(&mut instances, TENANT, PROOF_NS - 1), []);
+    // Also within the same time as its first frame, before anything could have been answered.
+    assert_eq!(instances.entry(slots[1], LAN, 1), Some(entry(12)));
+    assert_eq!(instances.entry(slots[2], LAN, PROOF_NS / 2), Some(entry(11)));
+    assert_eq!(end_all_unproven(&mut instances, TenantIndex(4), 10 * PROOF_NS), [], "another tenant's");
+    assert_eq!(end_all_unproven(&mut instances, TENANT, PROOF_NS + 1), [13, 12]);
+    assert_eq!(end_all_unproven(&mut instances, TENANT, 10 * PROOF_NS), [10]);
+    assert_eq!(instances.bound_count(), 1);
+    assert!(bound_to(&instances, &keys[2]).is_some(), "a client that came back");
+}
+
+#[test]
+fn what_all_clients_share_is_never_unproven() {
+    let mut instances = with_ready(2, &[(0, 10)]);
+    let key = InstanceKey { chain: ChainIndex(0), client: ClientLabel::All };
+    bind(&mut instances, &key, 0).unwrap();
+    assert_eq!(end_all_unproven(&mut instances, TENANT, 10 * PROOF_NS), []);
+}
+
+#[test]
+fn however_many_clients_have_proven_themselves_a_bounded_number_is_looked_at_and_none_twice() {
+    let ready: Vec<_> = (0..300).map(|number| (0, number)).collect();
+    let mut instances = with_ready(300, &ready);
+    for client in 0..299 {
+        let (slot, _) = bind(&mut instances, &key(0, client), 0).unwrap();
+        instances.entry(slot, LAN, 1);
+    }
+    let (_, unproven) = bind(&mut instances, &key(0, 299), 0).unwrap();
+    let looks =
+        (1..).find(|_| instances.end_unproven(TENANT, PROOF_NS).map(|released| released.instance) == Some(unproven));
+    assert_eq!(looks, Some(299 / UNPROVEN_LOOKS + 1));
 }
