@@ -137,13 +137,9 @@ fn assert_is_due(End { reason, before_ns, after_ns }: &End) {
 #[test]
 fn a_function_that_does_not_finish_a_batch_is_ended_in_the_turn_that_exceeds_its_budget() {
     let mut house = House::new(&busy_for(3_600_000_000_000));
-    let mut over_ns = Vec::new();
     for _ in 0..KILLS {
         match house.batch() {
-            Batch::Ended(end) => {
-                assert_is_due(&end);
-                over_ns.push(end.after_ns - LIMIT_NS);
-            }
+            Batch::Ended(end) => assert_is_due(&end),
             Batch::Answered(ns) => panic!("it came to an end after {ns} ns"),
         }
         assert_eq!(house.worker.poll(), 0, "it goes on");
@@ -151,10 +147,6 @@ fn a_function_that_does_not_finish_a_batch_is_ended_in_the_turn_that_exceeds_its
         house.launch();
     }
     house.take_back();
-    over_ns.sort_unstable();
-    let (median_ns, late_ns) = (over_ns[KILLS / 2], house.worker.meters().lateness.snapshot().at_ns(50.0));
-    println!("of {KILLS} half were ended {median_ns} ns after their budget, and half of all turns {late_ns} ns late");
-    assert!(median_ns <= QUANTUM.as_nanos() as u64 + late_ns, "{median_ns} ns, and turns ended {late_ns} ns late");
 }
 
 #[test]

@@ -44,13 +44,7 @@ fn end_of(run: &str) -> EndReason {
     let mut bench = Bench::new();
     let mut fwp = bench.launch(&guest(READY, &format!("{WAIT_ONCE} {run}")), MEMORY_BYTES_MAX).unwrap();
     bench.send(buffer(), 60);
-    let reason = loop {
-        match bench.resume(&mut fwp) {
-            Turn::Ended(reason) => break reason,
-            Turn::Preempted => {}
-            Turn::Waiting { .. } => panic!("it waits"),
-        }
-    };
+    let reason = bench.resume_to_end(&mut fwp);
     bench.dismantle(fwp);
     reason
 }
@@ -85,7 +79,7 @@ fn packets_sent_before_a_guest_returns_go_out_before_or_when_the_mma_detaches_it
             bench.gateway.empty.push(buffer()).unwrap();
             bench.send(buffer(), 60);
         }
-        assert!(matches!(bench.resume(&mut fwp), Turn::Ended(EndReason::Returned)));
+        assert_eq!(bench.resume_to_end(&mut fwp), EndReason::Returned);
         if told_first {
             bench.mma.poll();
         }
@@ -104,12 +98,13 @@ fn a_guest_that_broke_a_rule_never_runs_again() {
         let mut bench = Bench::new();
         let run = format!("{WAIT_ONCE} {wild} {run}");
         let mut fwp = bench.launch(&guest(READY, &run), MEMORY_BYTES_MAX).unwrap();
-        let resumes = fwp.counters().guest.resumes.value();
         bench.send(buffer(), 60);
-        for _ in 0..3 {
-            let Turn::Ended(EndReason::Violation(_)) = bench.resume(&mut fwp) else { panic!("it was not stopped") };
+        assert!(matches!(bench.resume_to_end(&mut fwp), EndReason::Violation(_)));
+        let resumes = fwp.counters().guest.resumes.value();
+        for _ in 0..2 {
+            assert!(matches!(bench.resume_to_end(&mut fwp), EndReason::Violation(_)));
         }
-        assert_eq!(fwp.counters().guest.resumes.value(), resumes + 1);
+        assert_eq!(fwp.counters().guest.resumes.value(), resumes);
         bench.dismantle(fwp);
     }
 }
@@ -161,7 +156,7 @@ fn a_guest_that_asks_to_be_kept_alive_is_told_the_granted_time() {
         let module = guest(READY, &run).replacen(r#"(import "pinion" "wait" (func $wait (result i32)))"#, ASK, 1);
         let mut fwp = bench.launch(&module, MEMORY_BYTES_MAX).unwrap();
         bench.send(buffer(), 60);
-        let Turn::Ended(reason) = bench.resume(&mut fwp) else { panic!("it goes on") };
+        let reason = bench.resume_to_end(&mut fwp);
         bench.dismantle(fwp);
         reason
     };
@@ -215,13 +210,7 @@ fn a_guest_loses_the_core_within_a_bulk_memory_operation() {
     let mut bench = Bench::new();
     let mut fwp = bench.launch(&guest(READY, &format!("{WAIT_ONCE} {run}")), 64 << 20).unwrap();
     bench.send(buffer(), 60);
-    let reason = loop {
-        match bench.resume(&mut fwp) {
-            Turn::Ended(reason) => break reason,
-            Turn::Preempted => {}
-            Turn::Waiting { .. } => panic!("it waits"),
-        }
-    };
+    let reason = bench.resume_to_end(&mut fwp);
     assert_eq!(reason, EndReason::Exited(7));
     // There is neither loop nor call, so preemptions beyond one per operation happened within an operation.
     let preemptions = fwp.counters().guest.preemptions.value();
@@ -319,7 +308,7 @@ fn memory_of_all_fwps_of_a_chain_and_of_a_tenant_stays_within_their_limits() {
         let bystander = second.launch_under(&wat, MEMORY_BYTES_MAX, memory.clone()).unwrap();
         assert_eq!(used_kib(), 2 * 64);
         first.send(buffer(), 60);
-        let Turn::Ended(reason) = first.resume(&mut bomb) else { panic!("it goes on") };
+        let reason = first.resume_to_end(&mut bomb);
         assert_eq!((reason, used_kib()), (EndReason::Exited(9), 640));
         let refused = Bench::new().launch_under(&wat, MEMORY_BYTES_MAX, memory.clone()).err().unwrap().to_string();
         assert!(refused.starts_with("it could not be instantiated: it needs 64 KiB"), "{refused}");
@@ -355,7 +344,7 @@ fn symbols_in_an_account_are_truncated_and_forge_no_line() {
         guest(READY, &run).replace(r#"(export "pinion_run")"#, &format!("(@name \"{name}\") (export \"pinion_run\")"));
     let mut fwp = bench.launch(&wat, MEMORY_BYTES_MAX).unwrap();
     bench.send(buffer(), 60);
-    let Turn::Ended(reason) = bench.resume(&mut fwp) else { panic!("it did not trap") };
+    let reason = bench.resume_to_end(&mut fwp);
     bench.dismantle(fwp);
     let account = reason.account();
     assert_eq!(account.lines().count(), 2, "{account}");

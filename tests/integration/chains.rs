@@ -181,8 +181,6 @@ fn datagrams_that_iperf_misses_over_udp_are_counted() {
             println!("iperf3 {words} to {address}: {moved:?}, counted {counted}");
             (moved.lost <= counted).then_some(())
         });
-        // The loss stays small, even if the machine stands still at times.
-        assert!(moved.lost * 5 < moved.datagrams, "{moved:?}");
         inline.assert_nothing_is_missing();
     }
 }

@@ -31,6 +31,11 @@ fn between(stages: &[(&str, &str)]) -> Inline {
     inline
 }
 
+fn dropped_by_functions(inline: &Inline) -> u64 {
+    let fwps = inline.node.cli().get("fwps");
+    fwps.iter().map(|fwp| fwp["counters"]["dropped_by_guest"].as_u64().expect("a count")).sum()
+}
+
 #[test]
 fn a_policer_passes_its_rate_of_twice_as_much_and_all_of_half_as_much() {
     const RATE: u64 = 1_250_000;
@@ -56,8 +61,11 @@ fn a_policer_passes_its_rate_of_twice_as_much_and_all_of_half_as_much() {
             passed.abs_diff(expected) * 20 <= expected,
             "{passed} bytes have passed, not {expected}{more}: {moved:?}"
         );
+        let before = dropped_by_functions(&inline);
         let moved = stream(50, more);
-        assert!(moved.datagrams > 0 && moved.lost == 0, "at half the rate{more}: {moved:?}");
+        // A machine without time may lose some elsewhere.
+        assert!(moved.datagrams > 0, "{moved:?}");
+        assert_eq!(dropped_by_functions(&inline), before, "at half the rate{more}: {moved:?}");
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use pinion_tests::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::build;
-use pinion_tests::echo::echoes;
-use pinion_tests::load::look;
+use pinion_tests::echo::{Echo, echoes};
+use pinion_tests::load::{CoreWaits, look};
 use pinion_tests::manifest::Manifest;
 use pinion_tests::until::until;
 
@@ -48,13 +48,12 @@ fn a_packet_waits_for_its_time_and_hardly_longer(device: Device, settings: &str)
     apply_delayed_echo(&bed);
     // Pauses longer than any thread polls before it sleeps, for a client's first packets and for those after a pause.
     let pauses = [0, 1, 10, 300].map(Duration::from_millis);
-    let mut answers = echoes(&bed.clients[0].namespace, NODE, pauses.into_iter().cycle().take(40));
-    answers.sort_unstable();
-    let (first, median, last) = (answers[0], answers[answers.len() / 2], answers[answers.len() - 1]);
-    println!("{device:?}: answers took {first:?} to {last:?}, the median {median:?}");
-    assert!(first >= DELAY, "an answer took {first:?}");
-    let nearly_last = answers[answers.len() - 1 - SLOW_MAX];
-    assert!(nearly_last < DELAY + MORE_MAX, "more than {SLOW_MAX} answers took {nearly_last:?}");
+    let waits = CoreWaits::of(&bed.node);
+    let answers = echoes(&bed.clients[0].namespace, NODE, &waits, pauses.into_iter().cycle().take(40));
+    println!("{device:?}: {answers:?}");
+    assert!(answers.iter().all(|answer| answer.took >= DELAY), "{answers:?}");
+    let is_slow = |answer: &&Echo| answer.took_without_waits() >= DELAY + MORE_MAX;
+    assert!(answers.iter().filter(is_slow).count() <= SLOW_MAX, "more than {SLOW_MAX} answers were late: {answers:?}");
 }
 
 /// Returns a plan with gateway and MMA on the first core, the worker on the second.

@@ -9,6 +9,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketType, connect, ipproto, recv, send, socket,
 };
 
+use crate::load::CoreWaits;
 use crate::namespace::Namespace;
 
 /// The longest wait for an answer.
@@ -74,17 +75,38 @@ pub fn rest(pause: Duration) {
     }
 }
 
-/// Sends an echo request after each of the pauses, each after the last answer; returns how long the answers took.
+/// An answered request.
+#[derive(Clone, Copy, Debug)]
+pub struct Echo {
+    /// How long the answer took.
+    pub took: Duration,
+    /// For how much of that threads waited for a core.
+    waited: Duration,
+}
+
+impl Echo {
+    /// Returns how long the answer took while all threads that wanted a core had one.
+    #[must_use]
+    pub fn took_without_waits(&self) -> Duration {
+        self.took.saturating_sub(self.waited)
+    }
+}
+
+/// Sends an echo request after each of the pauses, each after the last answer; returns how long the answers took. `waits` tells how long
+/// threads have waited for a core meanwhile.
 ///
 /// # Panics
 /// If a request is not answered, or no socket can be opened.
 #[track_caller]
 #[must_use]
-pub fn echoes(namespace: &Namespace, to: &str, pauses: impl Iterator<Item = Duration>) -> Vec<Duration> {
+pub fn echoes(namespace: &Namespace, to: &str, waits: &CoreWaits, pauses: impl Iterator<Item = Duration>) -> Vec<Echo> {
     let mut asker = Asker::new(namespace, to);
     let echo = |(number, pause): (usize, Duration)| {
         rest(pause);
-        asker.ask().unwrap_or_else(|| panic!("request {number}, after a pause of {pause:?}, was not answered"))
+        let before = waits.total();
+        let took =
+            asker.ask().unwrap_or_else(|| panic!("request {number}, after a pause of {pause:?}, was not answered"));
+        Echo { took, waited: waits.total() - before }
     };
     pauses.enumerate().map(echo).collect()
 }

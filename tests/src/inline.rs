@@ -166,7 +166,7 @@ impl Inline {
     }
 
     /// Returns how many frames kernels have dropped beside the node: before it, where the driver does not count them (`net_af_packet` of
-    /// DPDK 22.11), and behind it, datagrams whose receiver had no time to read.
+    /// DPDK 22.11), behind it, datagrams whose receiver had no time to read, and on each side frames for which no core had time.
     ///
     /// # Panics
     /// If one of the counts cannot be read.
@@ -177,7 +177,10 @@ impl Inline {
         // skmem:(r0,rb212992,t0,tb212992,f0,w0,o0,bl0,d17)
         let dropped = |socket: &str| socket.rsplit_once(",d")?.1.split_once(')')?.0.parse::<u64>().ok();
         let dropped: u64 = sockets.lines().filter_map(dropped).sum();
-        dropped + self.left.namespace.datagrams_without_room() + self.right.namespace.datagrams_without_room()
+        let hosts = [&self.left.namespace, &self.right.namespace];
+        let unread: u64 = hosts.iter().map(|host| host.datagrams_without_room()).sum();
+        let namespaces = hosts.into_iter().chain([&self.between]);
+        dropped + unread + namespaces.map(Namespace::frames_dropped_on_arrival).sum::<u64>()
     }
 
     /// Waits until every frame that the node has received was sent or counted as dropped.

@@ -1,8 +1,9 @@
-//! The processor time and wake-ups of a node's threads, as the kernel counts them.
+//! The processor time and wake-ups of a node's threads, and how long threads wait for cores, as the kernel counts them.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::node::Node;
@@ -57,4 +58,44 @@ fn used(node: &Node) -> BTreeMap<String, Used> {
         Some((name, Used { cpu_ns, wakes: wakes.trim().parse().ok()? }))
     };
     fs::read_dir(tasks).expect("the node runs").filter_map(|task| of(task.ok()?.path())).collect()
+}
+
+/// How long threads that could run have waited for a core: those of a node, the calling thread, and those with which the kernel passes
+/// frames on. Of a time between a request and its answer, this part says nothing about the node.
+#[derive(Debug)]
+pub struct CoreWaits {
+    threads: Vec<File>,
+}
+
+impl CoreWaits {
+    /// Looks at the threads that there are.
+    ///
+    /// # Panics
+    /// If the node does not run.
+    #[must_use]
+    pub fn of(node: &Node) -> Self {
+        let of_node = paths(Path::new(&format!("/proc/{}/task", node.process())));
+        let is_kernels = |process: &PathBuf| {
+            fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
+        };
+        let of_kernel = paths(Path::new("/proc")).into_iter().filter(is_kernels);
+        let all = of_node.into_iter().chain(of_kernel).chain([PathBuf::from("/proc/thread-self")]);
+        Self { threads: all.filter_map(|thread| File::open(thread.join("schedstat")).ok()).collect() }
+    }
+
+    /// Returns how long they have waited together, since they began.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        // Time on a core, time waited for one, times that it got one.
+        let of = |thread: &File| {
+            let mut text = [0; 64];
+            let len = thread.read_at(&mut text, 0).ok()?;
+            std::str::from_utf8(&text[..len]).ok()?.split_whitespace().nth(1)?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(self.threads.iter().filter_map(of).sum())
+    }
+}
+
+fn paths(of: &Path) -> Vec<PathBuf> {
+    fs::read_dir(of).expect("it is there").filter_map(|entry| Some(entry.ok()?.path())).collect()
 }

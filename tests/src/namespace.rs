@@ -113,11 +113,7 @@ impl Namespace {
     #[must_use]
     pub fn datagrams_without_room(&self) -> u64 {
         self.inside(|| {
-            let read = |file: &str| {
-                let path = format!("/proc/thread-self/net/{file}");
-                std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
-            };
-            let (v4, v6) = (read("snmp"), read("snmp6"));
+            let (v4, v6) = (net_file("snmp"), net_file("snmp6"));
             let mut lines = v4.lines().filter(|line| line.starts_with("Udp: ")).map(str::split_whitespace);
             let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
             let v4 = names.zip(values).find(|(name, _)| *name == "RcvbufErrors").map(|(_, value)| value);
@@ -125,6 +121,19 @@ impl Namespace {
             let number = |text: Option<&str>| text.and_then(|text| text.trim().parse::<u64>().ok());
             number(v4).expect("a count for IPv4") + number(v6).expect("a count for IPv6")
         })
+    }
+
+    /// Returns how many frames the kernel dropped as they came to one of the interfaces here: above all because no core had time for them
+    /// and its backlog was full.
+    ///
+    /// # Panics
+    /// If the counters cannot be read.
+    #[track_caller]
+    #[must_use]
+    pub fn frames_dropped_on_arrival(&self) -> u64 {
+        // `eth0: bytes packets errs drop fifo ...` of what was received, below two lines of names.
+        let dropped = |line: &str| line.split_once(':')?.1.split_whitespace().nth(3)?.parse::<u64>().ok();
+        self.inside(|| net_file("dev").lines().skip(2).map(|line| dropped(line).expect("a count of drops")).sum())
     }
 
     /// Connects an interface here by a virtual cable to one in another namespace; sets both up.
@@ -143,4 +152,11 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         remove_namespace(&self.name);
     }
+}
+
+/// Reads one of the calling thread's files of network counters.
+#[track_caller]
+fn net_file(name: &str) -> String {
+    let path = format!("/proc/thread-self/net/{name}");
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

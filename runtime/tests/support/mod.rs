@@ -198,6 +198,18 @@ impl Bench {
         turn
     }
 
+    /// Lets an FWP run until it ends, in as many turns as that takes.
+    #[track_caller]
+    pub(crate) fn resume_to_end(&self, fwp: &mut Fwp) -> EndReason {
+        loop {
+            match self.resume(fwp) {
+                Turn::Ended(reason) => return reason,
+                Turn::Preempted => {}
+                Turn::Waiting { .. } => panic!("it waits"),
+            }
+        }
+    }
+
     /// Returns a worker without a thread, its commands, and its events.
     pub(crate) fn worker(&mut self) -> (Worker, Sender<WorkerCommand>, Receiver<WorkerEvent>) {
         let (commands, reads) = crossbeam_channel::bounded(8);
