@@ -1,12 +1,13 @@
 //! Chain instances, from their preparation to their end, and the order in which gateway, MMA and worker must release one.
 
+mod preparing;
+mod replacing;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::Chain;
 use pinion_gateway::flows::ClientLabel;
-use pinion_gateway::flows::entry_fwp::{EntryFwp, WayBack};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
@@ -14,29 +15,27 @@ use pinion_mma::id::{FwpId, TenantIndex, WorkerIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::notify::ReadyView;
 use pinion_mma::shares::Shares;
-use pinion_mma::wiring::{Edge, Endpoint, Wiring};
+use pinion_mma::wiring::Endpoint;
 use rustc_hash::FxHashMap;
 
+pub(super) use self::preparing::PrepareError;
+use self::replacing::{LINGER, Replacement};
 use super::CommandSenders;
-use super::active_chains::{ChainEntry, Edition, Hop};
+use super::active_chains::Edition;
 use super::index_allocator::IndexAllocator;
 use super::preparation_queue::NoRoom;
 use super::room::{self, Cached};
 use super::steps::Steps;
 use crate::cores::command_sender::CommandSender;
 use crate::cores::plan::CoreId;
+use crate::fwp::Fwp;
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::instance_states::{InstanceEnd, Life, Step};
-use crate::fwp::{Fwp, NewFwpSite};
-use crate::instruments::activation::InstanceActivation;
-use crate::instruments::log::{LogHub, Origin};
+use crate::instruments::log::LogHub;
 use crate::memory::spare_pages::SparePages;
-use crate::reports::status_table::{FwpEntry, InstanceEntry, StatusTable};
+use crate::reports::status_table::StatusTable;
 use crate::templates::trials::Trials;
 use crate::worker::WorkerCommand;
-
-/// How long a replaced instance stays after the last frame was sent to it: longer than its pending frames take.
-const LINGER: Duration = Duration::from_millis(20);
 
 /// Most unread commands of a role when another instance is prepared. A role reads its commands before it serves clients, so that clients
 /// wait for each.
@@ -60,17 +59,6 @@ struct Instance {
     life: Life,
 }
 
-/// Whether an instance is being replaced by one of a later edition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Replacement {
-    /// It is of the latest known edition.
-    None,
-    /// There is a later edition. The client of an unshared instance may keep it until the drain timeout.
-    Due,
-    /// The gateway was told to unbind it. The instance serves until that is done, and for [`LINGER`] after it.
-    UnderWay,
-}
-
 /// The parts of an ending FWP that MMA and worker have given back.
 #[derive(Default)]
 struct Remains {
@@ -83,14 +71,6 @@ const COPYING_CHARGED_NS: u64 = 5_000;
 
 fn fate(reason: &EndReason) -> InstanceEnd {
     if *reason == EndReason::Reclaimed { InstanceEnd::Reclaimed } else { InstanceEnd::Terminated }
-}
-
-/// Why an instance was not prepared.
-pub enum PrepareError {
-    /// A stage would exceed its own, its chain's or its tenant's memory limit: a sentence for the chain's tenant.
-    OverLimit(String),
-    /// A stage failed: a sentence for the chain's tenant.
-    Failed(String),
 }
 
 /// All chain instances of the node; see the module.
@@ -226,54 +206,6 @@ impl Instances {
         self.lines.gateway.command(Command::SetRules(rules));
     }
 
-    /// Prepares an instance of a chain and puts it into the gateway's cache.
-    ///
-    /// # Errors
-    /// Returns why the instance could not be prepared. Nothing of it remains.
-    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), PrepareError> {
-        let (tenant, stages) = (chain.owner().tenant, chain.spec.stages.len());
-        let workers = &self.lines.workers;
-        self.places.look(Instant::now(), |worker| workers[worker.0].turns.busy_ns.value());
-        let (worker, ids) =
-            self.places.take(stages).ok_or_else(|| PrepareError::Failed("there is no free FWP index".to_owned()))?;
-        let made = self.make_fwps(chain, worker, &ids, steps);
-        let fwps = match made {
-            Ok(fwps) => fwps,
-            Err(problem) => {
-                ids.into_iter().for_each(|id| self.places.give_back(worker, id));
-                return Err(problem);
-            }
-        };
-        let id = InstanceId(self.next_id);
-        self.next_id += 1;
-        self.list(id, chain, worker, &fwps);
-        // The order matters: a role that is told of the FWP later relies on it being known to those told before.
-        for (fwp, endpoint) in fwps {
-            self.by_fwp.insert(fwp.id(), id);
-            self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(Box::new(fwp)));
-            self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
-        }
-        let way_back = chain.way_back().map(|way_back| WayBack { last: ids[ids.len() - 1], from: way_back.sides.back });
-        let entrance = EntryFwp { first: ids[0], way_back };
-        self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance });
-        let instance = Instance {
-            chain: index,
-            tenant,
-            edition: chain.edition,
-            replacement: Replacement::None,
-            in_cache: true,
-            reclaimed: false,
-            worker,
-            fwps: ids,
-            life: Life::Making,
-        };
-        self.instances.insert(id, instance);
-        self.shares.take(tenant, stages as u32);
-        self.lines.keep_alives.found_place();
-        self.step(id, Step::Ready);
-        Ok(())
-    }
-
     /// Advances an instance's life by a step and publishes its new state. Returns whether the step was possible.
     fn step(&mut self, id: InstanceId, step: Step) -> bool {
         let Some(instance) = self.instances.get_mut(&id) else { return false };
@@ -318,93 +250,6 @@ impl Instances {
         self.spare.release(|| steps.give_way());
     }
 
-    fn make_fwps(
-        &mut self,
-        chain: &ChainEntry,
-        worker: WorkerIndex,
-        ids: &[FwpId],
-        steps: &mut Steps,
-    ) -> Result<Vec<(Fwp, Box<Endpoint>)>, PrepareError> {
-        let line = &self.lines.workers[worker.0];
-        let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
-        let activation = InstanceActivation::new(&line.activations, ids[0], ids.len());
-        self.lines.keep_alives.begin(ids);
-        for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
-            let edge = |hop: &Hop| match *hop {
-                Hop::Stage(stage) => Edge::Fwp(ids[stage]),
-                Hop::Exit(edge) => edge,
-            };
-            let edges = |hops: &[Hop]| hops.iter().map(edge).collect();
-            let outputs = edges(chain.outputs(stage));
-            let wiring = match chain.way_back() {
-                Some(way_back) => Wiring::both_ways(outputs, edges(&way_back.outputs[stage]), way_back.sides),
-                None => Wiring::new(outputs, chain.backpressure(stage)),
-            };
-            let activation = activation.of_stage(stage);
-            let memory = chain.memory.clone();
-            let site = NewFwpSite {
-                id,
-                worker,
-                wiring,
-                clock: &line.clock,
-                memory,
-                activation,
-                terms: chain.terms.on_worker(worker.0),
-                state: chain.state(stage).clone(),
-                keep_alives: Some(Arc::clone(&self.lines.keep_alives)),
-                spare: &self.spare,
-                between: &mut || steps.give_way(),
-            };
-            let origin = || Origin {
-                tenant: chain.spec.tenant.clone(),
-                chain: chain.spec.name.clone(),
-                stage: stage as u32,
-                module: chain.module(stage).clone(),
-                fwp: id.to_string(),
-            };
-            let Chain { tenant, name, .. } = &*chain.spec;
-            let module = chain.module(stage);
-            let started = self.trials.begin(chain.key(stage), tenant.as_str(), name.as_str(), module.as_str());
-            match Fwp::prepare(template, site, self.log.log(origin())) {
-                Ok((mut fwp, endpoint)) => {
-                    started.well();
-                    self.spare.taken(fwp.place());
-                    fwp.set_next_stage(ids.get(stage + 1).copied());
-                    made.push((fwp, endpoint));
-                    steps.give_way();
-                }
-                Err(reason) => {
-                    drop(started);
-                    made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(fwp, endpoint));
-                    let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
-                    // Not logged here: this recurs as long as memory is in use, and the status reports it once.
-                    if matches!(reason, EndReason::OverLimit(_)) {
-                        return Err(PrepareError::OverLimit(problem));
-                    }
-                    self.log.failed(origin(), &format!("it could not be prepared: {}", reason.account()));
-                    return Err(PrepareError::Failed(problem));
-                }
-            }
-        }
-        Ok(made)
-    }
-
-    fn list(&self, id: InstanceId, chain: &ChainEntry, worker: WorkerIndex, fwps: &[(Fwp, Box<Endpoint>)]) {
-        let entry = |(stage, (fwp, _)): (usize, &(Fwp, Box<Endpoint>))| FwpEntry::new(fwp, chain.module(stage).clone());
-        self.status_table.entries().add(InstanceEntry {
-            id,
-            tenant: chain.spec.tenant.clone(),
-            chain: chain.spec.name.clone(),
-            core: self.lines.workers[worker.0].core,
-            client: None,
-            fwps: fwps.iter().enumerate().map(entry).collect(),
-            holds: chain.spec.hold_frames > 0,
-            made: Instant::now(),
-            life: Life::Making,
-            ended_because: None,
-        });
-    }
-
     /// Notes that the gateway gave an instance to a client. The instance may have served it and ended meanwhile.
     pub fn taken(&mut self, id: InstanceId, client: ClientLabel) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
@@ -423,55 +268,6 @@ impl Instances {
     #[must_use]
     pub fn edition(&self, id: InstanceId) -> Option<Edition> {
         Some(self.instances.get(&id)?.edition)
-    }
-
-    /// Takes instances of editions older than `edition` out of the cache, and replaces one that all clients share. Other instances keep
-    /// their clients. Called when the chain is up in this edition.
-    pub fn supersede(&mut self, chain: ChainIndex, edition: Edition) {
-        for id in self.older(chain, edition) {
-            let Some(instance) = self.instances.get_mut(&id) else { continue };
-            if instance.replacement != Replacement::None {
-                continue;
-            }
-            instance.replacement = Replacement::Due;
-            if instance.life == Life::Cached {
-                self.lines.gateway.command(Command::Reclaim { instance: id });
-            } else if self.status_table.entries().client(id) == Some(ClientLabel::All) {
-                self.replace(id);
-            }
-        }
-    }
-
-    /// Replaces instances of older editions that still serve.
-    pub fn replace_older(&mut self, chain: ChainIndex, edition: Edition) {
-        self.older(chain, edition).into_iter().for_each(|id| self.replace(id));
-    }
-
-    fn older(&self, chain: ChainIndex, edition: Edition) -> Vec<InstanceId> {
-        let is_older = |instance: &Instance| instance.chain == chain && instance.edition < edition;
-        self.instances.iter().filter(|(_, instance)| is_older(instance)).map(|(id, _)| *id).collect()
-    }
-
-    /// Moves the clients of a serving instance to another one, without loss of a frame.
-    fn replace(&mut self, id: InstanceId) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        if instance.life == Life::Serving && instance.replacement != Replacement::UnderWay {
-            instance.replacement = Replacement::UnderWay;
-            self.lines.gateway.command(Command::Unbind { instance: id });
-        }
-    }
-
-    /// Returns when the next lingering instance is to end.
-    #[must_use]
-    pub fn lingers_until(&self) -> Option<Instant> {
-        Some(self.lingering.front()?.0)
-    }
-
-    /// Ends instances that have lingered for long enough.
-    pub fn end_lingering(&mut self, now: Instant) {
-        while let Some((_, id)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
-            self.given_up(id, &EndReason::Withdrawn);
-        }
     }
 
     /// Asks the gateway to give cached instances of a chain back, except for `keep`. The oldest go, since clients get the youngest. An
