@@ -32,7 +32,7 @@ use crate::headers::stray::{Worth, worth_of};
 use crate::headers::{self, FlowKey, Headers, TcpEvent};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
 use crate::keep_alive::KeepAlives;
-use crate::messages::Event;
+use crate::messages::{Event, UNPROVEN_AT_ONCE};
 use crate::outbox::Outbox;
 use crate::rules::{Rule, RuleSet};
 
@@ -40,8 +40,6 @@ use crate::rules::{Rule, RuleSet};
 const FLOW_IDLE_NS: u64 = 60_000_000_000;
 /// The time in which the whole flow cache is swept once.
 const FLOW_SWEEP_PERIOD_NS: u64 = 15_000_000_000;
-/// Most instances that end at once because their clients have proven nothing.
-pub const UNPROVEN_AT_ONCE: usize = 16;
 /// For each so many flows, one datagram in fragments may be in progress.
 const FLOWS_PER_FRAGMENTED: usize = 16;
 const FRAGMENTED_MIN: usize = 64;
@@ -494,11 +492,11 @@ impl Assigner {
         }
     }
 
-    /// Releases up to [`UNPROVEN_AT_ONCE`] instances of a tenant whose clients have proven nothing. Frames staged for them
-    /// must be handed over before.
-    pub(crate) fn end_unproven(&mut self, tenant: TenantIndex, now_ns: u64) {
+    /// Releases up to `count` instances of a tenant whose clients have proven nothing, and no more than
+    /// [`UNPROVEN_AT_ONCE`]. Frames staged for them must be handed over before.
+    pub(crate) fn end_unproven(&mut self, tenant: TenantIndex, count: usize, now_ns: u64) {
         self.memo.forget();
-        for _ in 0..UNPROVEN_AT_ONCE {
+        for _ in 0..count.min(UNPROVEN_AT_ONCE) {
             let Some(Released { chain, instance, .. }) = self.instances.end_unproven(tenant, now_ns) else { break };
             self.outbox.send(Event::Unproven { chain, instance });
         }
@@ -508,6 +506,13 @@ impl Assigner {
     pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<EntryFwp> {
         let slot = self.bind(key, self.instances.hash(key), missed_ns, now_ns)?;
         Some(self.instances.entrance(slot))
+    }
+
+    /// Notes that a client has sent more than one frame while it waited for its instance.
+    pub(crate) fn note_proof(&mut self, key: &InstanceKey) {
+        if let Some(slot) = self.bound_to(key) {
+            self.instances.note_proof(slot);
+        }
     }
 
     /// Notes a TCP event of frames that have waited, which came in by `port`.

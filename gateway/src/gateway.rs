@@ -41,7 +41,7 @@ use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PortSetup};
 use self::deferred_burst::DeferredBurst;
 use crate::activation_clock::ActivationClock;
-use crate::assign::{Assigner, Assignment, Read, SweepShare, UNPROVEN_AT_ONCE};
+use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::pending::Pending;
 use crate::handover::Handover;
@@ -49,7 +49,7 @@ use crate::headers::{self, TcpEvent};
 use crate::id::ChainIndex;
 use crate::invoke::{INVOKE_PORT, InvokePort};
 use crate::keep_alive::KeepAlives;
-use crate::messages::Command;
+use crate::messages::{Command, UNPROVEN_AT_ONCE};
 use crate::neighbor::Neighbors;
 use crate::neighbor::answer_rate::AnswerRate;
 use crate::observer::Observer;
@@ -275,10 +275,10 @@ impl Gateway {
                     }
                 }
                 Command::Reclaim { instance } => self.assigner.reclaim(instance),
-                Command::EndUnproven { tenant } => {
+                Command::EndUnproven { tenant, count } => {
                     // As with the next one.
                     self.handover.hand_over();
-                    self.assigner.end_unproven(tenant, now_ns);
+                    self.assigner.end_unproven(tenant, count, now_ns);
                 }
                 Command::Unbind { instance } => {
                     // Frames that waited may just have been staged for this instance. After the answer, the gateway
@@ -300,8 +300,9 @@ impl Gateway {
         let Some(since_ns) = self.pending.next_since_ns(chain) else { return };
         let Some(entrance) = self.assigner.bind_waiting(&key, since_ns, now_ns) else { return };
         let Self { pending, handover, bin, .. } = self;
-        let mut end = None;
+        let (mut end, mut frames) = (None, 0);
         pending.release_next(chain, |frame| {
+            frames += 1;
             let port = frame.port();
             match headers::milestone(frame.bytes()) {
                 Some(TcpEvent::Opens) => end = None,
@@ -313,6 +314,9 @@ impl Gateway {
                 Err(frame) => bin.drop_of_chain(frame, Some(chain), DropReason::MmaBusy),
             }
         });
+        if frames > 1 {
+            self.assigner.note_proof(&key);
+        }
         if let Some((milestone, port)) = end {
             self.assigner.note_waited(&key, milestone, port);
         }

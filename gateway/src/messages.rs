@@ -19,11 +19,13 @@ use std::sync::Arc;
 
 use pinion_mma::id::TenantIndex;
 
-pub use crate::assign::UNPROVEN_AT_ONCE;
 use crate::flows::ClientLabel;
 use crate::flows::entry_fwp::EntryFwp;
 use crate::id::{ChainIndex, InstanceId};
 use crate::rules::RuleSet;
+
+/// Most instances that end by one [`Command::EndUnproven`].
+pub const UNPROVEN_AT_ONCE: usize = 16;
 
 /// From the launcher to the gateway.
 #[derive(Debug)]
@@ -47,11 +49,12 @@ pub enum Command {
         instance: InstanceId,
     },
     /// Clients of this tenant, or of another that it leaves no room, wait for places. Of its instances whose clients have
-    /// sent one packet only and have had time for a second, up to [`UNPROVEN_AT_ONCE`] end, the oldest first, with
-    /// [`Event::Unproven`] each.
+    /// sent one packet only and have had time for a second, some end, the oldest first, with [`Event::Unproven`] each.
     EndUnproven {
         /// The tenant.
         tenant: TenantIndex,
+        /// How many may end; no more than [`UNPROVEN_AT_ONCE`] do.
+        count: usize,
     },
     /// The instance has ended or is about to end. The gateway forgets it, whether ready or bound, and answers with
     /// [`Event::Unbound`] even if it did not know it.

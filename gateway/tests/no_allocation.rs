@@ -242,6 +242,7 @@ fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events:
             .unwrap();
     }
     if round.is_multiple_of(50) {
+        commands.send(Command::EndUnproven { tenant: TenantIndex(0), count: 16 }).unwrap();
         commands.send(Command::Unbind { instance: InstanceId(next.saturating_sub(round % 64)) }).unwrap();
     }
     if round.is_multiple_of(500) {

@@ -5,7 +5,7 @@ use std::thread;
 use pinion_tests::bed::{Bed, NODE};
 use pinion_tests::ping::{Summary, ping};
 
-fn address(number: u64) -> String {
+pub(crate) fn address(number: u64) -> String {
     format!("10.77.0.{}", 100 + number)
 }
 

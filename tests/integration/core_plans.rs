@@ -10,6 +10,7 @@ use pinion_tests::build;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::poke;
 use pinion_tests::until::{SOON, until};
+use serde_json::Value;
 
 /// Pings of each client. Beside a core that never sleeps, a client's own turns are milliseconds apart.
 const PINGS: u64 = 2_000;
@@ -63,11 +64,16 @@ fn every_ping_goes_through_a_chain_of_three(plan: &Plan, idle: Idle) {
     }
     bed.node.apply(chain_of_three().text());
     let pings = if idle == Idle::Busy { PINGS_BUSY } else { PINGS };
-    bed.assert_floods_are_answered(pings);
+    let asked = bed.assert_floods_are_answered(pings);
 
+    let sent = |fwp: &Value| fwp["counters"]["sent"].as_u64().expect("a count");
+    until("count of all pings at each stage", SOON, || {
+        let fwps = bed.node.cli().serving_fwps();
+        (fwps.iter().map(sent).sum::<u64>() == 3 * asked).then_some(())
+    });
     let fwps = bed.node.cli().serving_fwps();
     assert_eq!(fwps.len(), 3 * bed.clients.len());
-    assert!(fwps.iter().all(|fwp| fwp["counters"]["sent"].as_u64() >= Some(pings)), "{fwps:?}");
+    assert!(fwps.iter().all(|fwp| sent(fwp) >= pings), "{fwps:?}");
     let serving: BTreeSet<u64> = fwps.iter().filter_map(|fwp| fwp["worker_core"].as_u64()).collect();
     let workers: BTreeSet<u64> = Plan::cores(plan.workers).into_iter().map(|core| core as u64).collect();
     assert_eq!(serving, workers, "the clients' chains are not spread over the workers");

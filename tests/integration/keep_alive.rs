@@ -72,7 +72,8 @@ fn no_instance_stays_longer_without_a_packet_than_the_operator_allows() {
 fn without_a_free_fwp_an_idle_instance_ends_for_another_client_despite_keep_alive() {
     let bed = Bed::with_settings(Device::AfPacket, &[], "[limits]\nfwps_max = 2\n");
     bed.node.apply(guarded(3600).text());
-    ping(&bed.clients[0].namespace, &format!("-c 1 {NODE}")).assert_all(1);
+    // A client with one packet only would lose its instance sooner.
+    ping(&bed.clients[0].namespace, &format!("-c 2 -i 0.1 {NODE}")).assert_all(2);
     // The next client waits until the first instance has been idle for its timeout, and is served then.
     let summary = ping(&bed.clients[1].namespace, &format!("-c 50 -i 0.1 -W 1 {NODE}"));
     assert!(summary.received > 0, "{summary:?}");

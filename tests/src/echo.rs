@@ -106,7 +106,7 @@ pub fn echoes(namespace: &Namespace, to: &str, waits: &CoreWaits, pauses: impl I
         let before = waits.total();
         let took =
             asker.ask().unwrap_or_else(|| panic!("request {number}, after a pause of {pause:?}, was not answered"));
-        Echo { took, waited: waits.total() - before }
+        Echo { took, waited: waits.total().saturating_sub(before) }
     };
     pauses.enumerate().map(echo).collect()
 }

@@ -1,5 +1,6 @@
 //! The processor time and wake-ups of a node's threads, and how long threads wait for cores, as the kernel counts them.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -60,11 +61,12 @@ fn used(node: &Node) -> BTreeMap<String, Used> {
     fs::read_dir(tasks).expect("the node runs").filter_map(|task| of(task.ok()?.path())).collect()
 }
 
-/// How long threads that could run have waited for a core: those of a node, the calling thread, and those with which the kernel passes
-/// frames on. Of a time between a request and its answer, this part says nothing about the node.
+/// How long threads that could run have waited for a core: those of a node that have cores of their own, the calling thread, and those with
+/// which the kernel passes frames on. Of a time between a request and its answer, this part says nothing about the node.
 #[derive(Debug)]
 pub struct CoreWaits {
-    threads: Vec<File>,
+    /// With what was read last: of a thread that has ended nothing can be read.
+    threads: Vec<(File, Cell<u64>)>,
 }
 
 impl CoreWaits {
@@ -74,26 +76,32 @@ impl CoreWaits {
     /// If the node does not run.
     #[must_use]
     pub fn of(node: &Node) -> Self {
-        let of_node = paths(Path::new(&format!("/proc/{}/task", node.process())));
-        let is_kernels = |process: &PathBuf| {
-            fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
+        let is_named = |thread: &PathBuf, name: &str| {
+            fs::read_to_string(thread.join("comm")).is_ok_and(|named| named.starts_with(name))
         };
-        let of_kernel = paths(Path::new("/proc")).into_iter().filter(is_kernels);
-        let all = of_node.into_iter().chain(of_kernel).chain([PathBuf::from("/proc/thread-self")]);
-        Self { threads: all.filter_map(|thread| File::open(thread.join("schedstat")).ok()).collect() }
+        let of_node = paths(Path::new(&format!("/proc/{}/task", node.process())));
+        let of_node = of_node.into_iter().filter(|thread| is_named(thread, "core-"));
+        let of_kernel = paths(Path::new("/proc")).into_iter().filter(|thread| is_named(thread, "ksoftirqd/"));
+        let all = of_node.chain(of_kernel).chain([PathBuf::from("/proc/thread-self")]);
+        let open = |thread: PathBuf| Some((File::open(thread.join("schedstat")).ok()?, Cell::new(0)));
+        Self { threads: all.filter_map(open).collect() }
     }
 
     /// Returns how long they have waited together, since they began.
     #[must_use]
     pub fn total(&self) -> Duration {
-        // Time on a core, time waited for one, times that it got one.
-        let of = |thread: &File| {
-            let mut text = [0; 64];
-            let len = thread.read_at(&mut text, 0).ok()?;
-            std::str::from_utf8(&text[..len]).ok()?.split_whitespace().nth(1)?.parse::<u64>().ok()
-        };
-        Duration::from_nanos(self.threads.iter().filter_map(of).sum())
+        for (thread, waited_ns) in &self.threads {
+            waited_ns.set(waited_for_core_ns(thread).unwrap_or(waited_ns.get()));
+        }
+        Duration::from_nanos(self.threads.iter().map(|(_, waited_ns)| waited_ns.get()).sum())
     }
+}
+
+/// Reads a `schedstat`: time on a core, time waited for one, times that it got one.
+fn waited_for_core_ns(thread: &File) -> Option<u64> {
+    let mut text = [0; 64];
+    let len = thread.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(&text[..len]).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn paths(of: &Path) -> Vec<PathBuf> {

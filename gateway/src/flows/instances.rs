@@ -13,7 +13,7 @@
 //!
 //! A client proves itself by a second packet. Instances whose clients have proven nothing are in their tenant's list, the
 //! one that was bound first in front, so that these can end when others wait for a place. What a client has proven is
-//! looked at only then: it costs packets nothing.
+//! looked at only then and when the table is swept: it costs packets nothing.
 //!
 //! A slot's generation changes when it is released, so a [`SlotRef`] held elsewhere no longer matches. The fields that
 //! each packet needs lie apart from the rest, close together.
@@ -39,8 +39,9 @@ pub(crate) const CLOSED_QUIET_NS: u64 = 1_000_000_000;
 /// segments. In nanoseconds.
 pub(crate) const RESET_QUIET_NS: u64 = 100_000_000;
 
-/// How long a client may take to prove itself, however many wait: longer than a round trip to anywhere. In nanoseconds.
-pub(crate) const PROOF_NS: u64 = 500_000_000;
+/// How long a client may take to prove itself, however many wait: longer than a round trip by satellite, and than most
+/// hosts take to send again what was not answered. In nanoseconds.
+pub(crate) const PROOF_NS: u64 = 1_000_000_000;
 /// Most instances that are looked at for one whose client has proven nothing.
 const UNPROVEN_LOOKS: usize = 64;
 
@@ -67,6 +68,8 @@ struct Hot {
     state: State,
     /// Frames of some ports enter by another FWP: see [`Cold::way_back`].
     has_way_back: bool,
+    /// It is in a tenant's list of those with unproven clients.
+    is_unproven: bool,
 }
 
 /// The state of a slot. From `Bound` on, frames go to the instance.
@@ -124,8 +127,18 @@ struct Cold {
     key: Option<InstanceKey>,
     way_back: Option<WayBack>,
     bound_ns: u64,
+    /// Of an instance with a way back: whether its client's frames go back, and when the last of them was seen.
+    client: ClientSide,
     /// Whose list of instances with unproven clients it is in.
     unproven_of: Option<TenantIndex>,
+}
+
+/// The side of the client of an instance with a way back. What comes from the other side proves nothing: it may be the
+/// answer to a frame with a made-up sender.
+#[derive(Clone, Copy, Default)]
+struct ClientSide {
+    goes_back: bool,
+    seen_ns: u64,
 }
 
 /// An instance that the gateway has released.
@@ -189,13 +202,21 @@ struct Announcing {
 impl Instances {
     pub(crate) fn new(slots: usize) -> Self {
         let no_fwp = FwpId { index: 0, generation: 0 };
-        let hot = Hot { last_seen_ns: 0, entry: no_fwp, generation: 0, state: State::Free, has_way_back: false };
+        let hot = Hot {
+            last_seen_ns: 0,
+            entry: no_fwp,
+            generation: 0,
+            state: State::Free,
+            has_way_back: false,
+            is_unproven: false,
+        };
         let cold = Cold {
             instance: InstanceId(0),
             chain: ChainIndex(0),
             key: None,
             way_back: None,
             bound_ns: 0,
+            client: ClientSide::default(),
             unproven_of: None,
         };
         let mut links = ListLinks::new(slots);
@@ -263,7 +284,19 @@ impl Instances {
             return None;
         }
         hot.last_seen_ns = now_ns;
-        if hot.has_way_back { Some(self.entrance(slot).of(port)) } else { Some(hot.entry) }
+        if hot.has_way_back { Some(self.entry_by(slot, port, now_ns)) } else { Some(hot.entry) }
+    }
+
+    /// Returns the FWP by which frames of this port enter an instance with a way back. Notes whether its client sent one.
+    fn entry_by(&mut self, slot: SlotRef, port: PortIndex, now_ns: u64) -> FwpId {
+        let Cold { way_back, bound_ns, client, .. } = &mut self.cold[slot.index as usize];
+        let goes_back = way_back.as_ref().is_some_and(|way_back| way_back.from.contains(port));
+        if now_ns == *bound_ns {
+            *client = ClientSide { goes_back, seen_ns: now_ns };
+        } else if goes_back == client.goes_back {
+            client.seen_ns = now_ns;
+        }
+        self.entrance(slot).of(port)
     }
 
     /// Returns the FWPs by which the instance in this slot is entered.
@@ -335,7 +368,9 @@ impl Instances {
         let hot = &mut self.hot[slot as usize];
         let EntryFwp { first, way_back } = entrance;
         (hot.entry, hot.state, hot.has_way_back) = (first, State::Ready, way_back.is_some());
-        self.cold[slot as usize] = Cold { instance, chain, key: None, way_back, bound_ns: 0, unproven_of: None };
+        let client = ClientSide::default();
+        self.cold[slot as usize] =
+            Cold { instance, chain, key: None, way_back, bound_ns: 0, client, unproven_of: None };
         self.by_instance.insert(self.hasher.hash_one(instance), slot);
         self.announce(chain);
         Ok(())
@@ -363,7 +398,7 @@ impl Instances {
         if key.client == ClientLabel::All {
             self.shared[key.chain.0 as usize] = slot;
         } else {
-            cold.unproven_of = Some(tenant);
+            (cold.unproven_of, hot.is_unproven) = (Some(tenant), true);
             self.unproven[usize::from(tenant.0)].push_back(&mut self.links, slot);
         }
         self.announce(key.chain);
@@ -389,7 +424,7 @@ impl Instances {
         for _ in 0..UNPROVEN_LOOKS {
             let slot = self.unproven[usize::from(tenant.0)].first()?;
             let Cold { bound_ns, .. } = self.cold[slot as usize];
-            if self.hot[slot as usize].last_seen_ns > bound_ns {
+            if self.is_proven(slot) {
                 self.forget_unproven(slot);
             } else if now_ns.saturating_sub(bound_ns) < PROOF_NS {
                 return None;
@@ -400,8 +435,21 @@ impl Instances {
         None
     }
 
+    /// Returns whether the client of a bound instance has sent a frame since it got the instance.
+    fn is_proven(&self, slot: u32) -> bool {
+        let (hot, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
+        let seen_ns = if hot.has_way_back { cold.client.seen_ns } else { hot.last_seen_ns };
+        seen_ns > cold.bound_ns
+    }
+
+    /// Notes that the client of a bound instance has proven itself.
+    pub(crate) fn note_proof(&mut self, slot: SlotRef) {
+        self.forget_unproven(slot.index);
+    }
+
     /// Takes an instance out of its tenant's list of those with unproven clients, if it is in one.
     fn forget_unproven(&mut self, slot: u32) {
+        self.hot[slot as usize].is_unproven = false;
         if let Some(tenant) = self.cold[slot as usize].unproven_of.take() {
             self.unproven[usize::from(tenant.0)].remove(&mut self.links, slot);
         }
@@ -422,10 +470,13 @@ impl Instances {
         for looked_at in 1..=slots.min(self.hot.len()) {
             let slot = self.sweep_next;
             self.sweep_next = if slot + 1 == self.hot.len() { 0 } else { slot + 1 };
-            let hot = &self.hot[slot];
-            if !hot.state.is_bound() {
+            if !self.hot[slot].state.is_bound() {
                 continue;
             }
+            if self.hot[slot].is_unproven && self.is_proven(slot as u32) {
+                self.forget_unproven(slot as u32);
+            }
+            let hot = &self.hot[slot];
             let unseen_ns = now_ns.saturating_sub(hot.last_seen_ns);
             let is_over = |timeout_ns| {
                 unseen_ns >= hot.state.quiet_ns_max(timeout_ns)

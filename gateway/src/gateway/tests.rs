@@ -412,17 +412,31 @@ fn for_clients_that_wait_instances_end_whose_clients_sent_one_frame_only_and_the
     rig.now_ns = PROOF_NS / 2;
     rig.send_and_poll(&[ping(2, 2), ping(4, 1)]);
     assert_eq!((rig.targets(), rig.events().len()), (vec![10, 11, 12, 11, 13], 4));
-    let end = Command::EndUnproven { tenant: TenantIndex(0) };
+    let end = |tenant, count| Command::EndUnproven { tenant: TenantIndex(tenant), count };
     let unproven = |instance| Event::Unproven { chain: ChainIndex(0), instance: InstanceId(instance) };
     rig.now_ns = PROOF_NS;
-    rig.command(Command::EndUnproven { tenant: TenantIndex(1) });
+    rig.command(end(1, 16));
     assert_eq!(rig.events(), [], "they are another tenant's");
-    rig.command(end);
-    assert_eq!(rig.events(), [unproven(10), unproven(12)]);
+    rig.command(end(0, 1));
+    assert_eq!(rig.events(), [unproven(10)]);
+    rig.command(end(0, 16));
+    assert_eq!(rig.events(), [unproven(12)]);
     rig.ready(0, 20);
     rig.send_and_poll(&[ping(1, 2), ping(2, 3), ping(4, 2)]);
     assert_eq!((rig.targets(), rig.events()), (vec![20, 11, 13], vec![taken(20, address(1))]));
     rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_client_that_sent_more_than_one_frame_while_it_waited_has_proven_itself() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.send_and_poll(&[ping(1, 1), ping(2, 1), ping(1, 2)]);
+    (10..12).for_each(|instance| rig.ready(0, instance));
+    assert_eq!(rig.targets(), [10, 10, 11]);
+    rig.events();
+    rig.now_ns = 2 * PROOF_NS;
+    rig.command(Command::EndUnproven { tenant: TenantIndex(0), count: 16 });
+    assert_eq!(rig.events(), [Event::Unproven { chain: ChainIndex(0), instance: InstanceId(11) }]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::host;
 ///
 /// The operator's `limits.keep_alive_max_s` is the longest that an instance stays without a packet, and a later time is cut to it. An
 /// instance ends nevertheless if its chain changes or is removed, if the connection that it serves ends (`per-flow`), if it fails, or if
-/// another client needs the room; idle instances end first then. In [`Function::init`](crate::Function::init) the call has no effect.
+/// another client needs the room: then instances end whose clients sent one packet only, and idle ones. In [`Function::init`](crate::Function::init) the call has no effect.
 ///
 /// The call takes about ten nanoseconds: see [`KeepAlive`].
 ///

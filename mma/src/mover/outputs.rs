@@ -278,7 +278,8 @@ impl Mma {
         };
         let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
-        next.inlet.deliver.prefetch_row(bounds.frames);
+        let affordable = 1 + bounds.cost as usize / FRAME_COST as usize;
+        next.inlet.deliver.prefetch_row(bounds.frames.min(affordable));
         let mut intake = next.inlet.open();
         while cost < bounds.cost
             && let Some(sent) = row.peek(0)

@@ -121,7 +121,10 @@ impl Turns {
             self.begin_round()?;
         }
         let is_alone = self.is_alone();
+        // Who comes has its part of a new round: it is owed none of what was sent meanwhile, nor does it owe any.
+        self.round += u64::from(is_alone);
         let queue = &mut self.tenants[usize::from(self.waiting.front()?.0)];
+        queue.begin(self.round);
         let Link { generation, next } = self.links[queue.first as usize];
         let id = FwpId { index: queue.first, generation };
         queue.first = next;
@@ -269,6 +272,34 @@ mod tests {
             let visit = turns.next().unwrap();
             assert_eq!(visit, Visit { id: id(expected), credit: SLICE });
             turns.push(visit.id, if expected == 2 { B } else { A });
+            turns.charge(SLICE);
+        }
+    }
+
+    #[test]
+    fn while_a_tenant_waits_alone_the_parts_of_others_are_renewed() {
+        let heavy = CopyShare { weight: 1_000, ..A };
+        let mut turns = Turns::new(2);
+        for _ in 0..3 {
+            turns.push(id(0), heavy);
+            turns.push(id(1), B);
+            let mut before = 0;
+            loop {
+                let visit = turns.next().unwrap();
+                turns.charge(SLICE);
+                if visit.id == id(1) {
+                    break;
+                }
+                before += 1;
+                turns.push(id(0), heavy);
+            }
+            assert!(before <= 1, "{before} slices before the one of the tenant that sends now and then");
+            for _ in 0..100 {
+                turns.next().unwrap();
+                turns.push(id(0), heavy);
+                turns.charge(SLICE);
+            }
+            turns.next().unwrap();
             turns.charge(SLICE);
         }
     }

@@ -3,7 +3,7 @@
 mod preparing;
 mod replacing;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use super::CommandSenders;
 use super::active_chains::Edition;
 use super::index_allocator::IndexAllocator;
 use super::preparation_queue::NoRoom;
-use super::room::{self, Cached};
+use super::room::{self, Cached, Held};
 use super::steps::Steps;
 use crate::cores::command_sender::CommandSender;
 use crate::cores::plan::CoreId;
@@ -181,24 +181,40 @@ impl Instances {
             fwps: instance.fwps.len() as u32,
             is_reclaimed: instance.reclaimed,
         });
-        let taken = room::taken_back(without_room, cached.collect(), &self.shares);
-        if taken.is_empty() {
-            let tenants = without_room.iter().flat_map(|chains| room::whose_unproven_end(chains, &self.shares));
-            tenants.collect::<BTreeSet<_>>().into_iter().for_each(|tenant| self.end_unproven(tenant));
-        }
-        let has_helped = self.has_ended_unproven() || !taken.is_empty();
+        let (taken, helped) = room::taken_back(without_room, cached.collect(), &self.shares);
+        let lacking = without_room.iter().filter(|chains| !helped.contains(&chains.tenant));
+        self.end_unproven_for(lacking);
+        let has_helped = std::mem::take(&mut self.ended_unproven) || !taken.is_empty();
         self.makes_room_at = now + if has_helped { TAKEN_REST } else { NOTHING_TAKEN_REST };
         taken.into_iter().for_each(|id| self.reclaim_one(id));
     }
 
-    /// Ends some of a tenant's instances whose clients have proven nothing, because clients wait for places.
-    pub fn end_unproven(&self, tenant: TenantIndex) {
-        self.lines.gateway.command(Command::EndUnproven { tenant });
+    /// Ends instances whose clients have proven nothing for chains that clients wait for.
+    fn end_unproven_for<'a>(&self, lacking: impl Iterator<Item = &'a NoRoom>) {
+        let mut lacking = lacking.filter(|chains| !chains.waited_for.is_empty()).peekable();
+        if lacking.peek().is_none() {
+            return;
+        }
+        let mut held: HashMap<TenantIndex, Held> = HashMap::new();
+        for instance in self.instances.values() {
+            let (of_tenant, fwps) = (held.entry(instance.tenant).or_default(), instance.fwps.len() as u32);
+            of_tenant.largest = of_tenant.largest.max(fwps);
+            if !matches!(instance.life, Life::Making | Life::Cached | Life::Serving) {
+                of_tenant.ending += fwps;
+            }
+        }
+        let held = |tenant| held.get(&tenant).copied().unwrap_or_default();
+        let mut ends: HashMap<TenantIndex, u32> = HashMap::new();
+        for (tenant, count) in lacking.flat_map(|chains| room::unproven_ends(chains, &self.shares, held)) {
+            let most = ends.entry(tenant).or_default();
+            *most = count.max(*most);
+        }
+        ends.into_iter().for_each(|(tenant, count)| self.end_unproven(tenant, count as usize));
     }
 
-    /// Returns whether instances have ended since the last call because their clients have proven nothing.
-    pub fn has_ended_unproven(&mut self) -> bool {
-        std::mem::take(&mut self.ended_unproven)
+    /// Ends so many of a tenant's instances whose clients have proven nothing, if there are as many.
+    pub fn end_unproven(&self, tenant: TenantIndex, count: usize) {
+        self.lines.gateway.command(Command::EndUnproven { tenant, count });
     }
 
     /// Sends the rules to the gateway.

@@ -29,7 +29,7 @@ use crossbeam_channel::{Sender, TryRecvError};
 use pinion_control::model::DesiredState;
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::keep_alive::KeepAlives;
-use pinion_gateway::messages::{Command, Event};
+use pinion_gateway::messages::{Command, Event, UNPROVEN_AT_ONCE};
 use pinion_gateway::rules::RuleSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
@@ -55,13 +55,12 @@ use crate::instruments::activation::Activations;
 use crate::memory::pressure::Level;
 use crate::preemption::RunSlot;
 use crate::reports::status_table::{Callable, StatusTable};
+use crate::tenants::accounts::Scope;
 use crate::tenants::meters::TurnMeters;
 use crate::worker::{WorkerCommand, WorkerEvent};
 
 /// How long a chain that has reached a memory limit rests before the next attempt to prepare an instance.
 const FULL_REST: Duration = Duration::from_millis(100);
-/// The same after instances have ended whose clients had proven nothing.
-const HELPED_REST: Duration = Duration::from_millis(5);
 
 /// The interval at which the launcher checks whether caches are larger than they need to be.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
@@ -542,13 +541,17 @@ impl Launcher {
                 chain.prepared(now, Instant::now());
                 self.status_table.preparations().record(now.elapsed());
             }
-            Err(PrepareError::OverLimit(problem)) => {
+            Err(PrepareError::OverLimit(limit, problem)) => {
                 // Memory comes back when an instance ends, so this is not a failure to back off from.
-                let has_helped = chain.wanted && chain.ready == 0 && {
-                    self.instances.end_unproven(chain.owner().tenant);
-                    self.instances.has_ended_unproven()
-                };
-                chain.rest_until(now + if has_helped { HELPED_REST } else { FULL_REST });
+                chain.rest_until(now + FULL_REST);
+                // What others of its tenant give up helps a chain that clients wait for.
+                if limit.scope == Scope::Tenant
+                    && limit.wanted_kib <= limit.limit_kib
+                    && chain.wanted
+                    && chain.ready == 0
+                {
+                    self.instances.end_unproven(chain.owner().tenant, UNPROVEN_AT_ONCE);
+                }
                 let (tenant, name) = (&chain.spec.tenant, &chain.spec.name);
                 let mut status_table = self.status_table.entries();
                 status_table.fwp_shares.found_room(&(tenant.clone(), name.clone()));

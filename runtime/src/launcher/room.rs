@@ -8,7 +8,7 @@
 //! The instances that were cached first go first. What is on its way back already counts.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_mma::id::TenantIndex;
@@ -39,23 +39,46 @@ pub(super) fn may_end_kept(chains: &NoRoom, shares: &Shares) -> bool {
 /// For how many tenants above their shares instances end at a time for one below its own.
 const GIVERS_MAX: usize = 4;
 
-/// Returns the tenants of whose instances some may end for these chains if their clients have proven nothing: those furthest above their
-/// shares, if this tenant is below its own, and itself, if it can have what it gives up.
-pub(super) fn whose_unproven_end(chains: &NoRoom, shares: &Shares) -> Vec<TenantIndex> {
-    if chains.waited_for.is_empty() {
-        return Vec::new();
-    }
+/// A tenant's instances, as far as it matters for which of them end.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Held {
+    /// FWPs of those that are ending.
+    pub(super) ending: u32,
+    /// FWPs of the largest one.
+    pub(super) largest: u32,
+}
+
+/// Returns of which tenants how many instances may end for these chains if their clients have proven nothing: of those furthest above their
+/// shares, no more than that, if this tenant is below its own; and of itself, if it can have what it gives up.
+pub(super) fn unproven_ends(
+    chains: &NoRoom,
+    shares: &Shares,
+    held: impl Fn(TenantIndex) -> Held,
+) -> Vec<(TenantIndex, u32)> {
     let (tenant, share) = (chains.tenant, shares.of(chains.tenant));
-    let mut givers = Vec::new();
+    let (mut ends, mut missing) = (Vec::new(), chains.stages * INSTANCES_MAX);
+    if chains.waited_for.is_empty() {
+        return ends;
+    }
+    let mut end = |of: TenantIndex, fwps_max: u32| {
+        let Held { ending, largest } = held(of);
+        missing = missing.saturating_sub(ending);
+        let largest = largest.max(1);
+        let instances = (fwps_max.saturating_sub(ending) / largest).min(missing.div_ceil(largest)).min(INSTANCES_MAX);
+        missing = missing.saturating_sub(instances * largest);
+        if instances > 0 {
+            ends.push((of, instances));
+        }
+    };
     if share.owed() > 0 {
-        givers.extend(shares.above().filter(|above| *above != tenant));
+        let mut givers: Vec<_> = shares.above().filter(|above| *above != tenant).collect();
         givers.sort_by_key(|above| Reverse(shares.of(*above).excess()));
-        givers.truncate(GIVERS_MAX);
+        givers.iter().take(GIVERS_MAX).for_each(|giver| end(*giver, shares.of(*giver).excess()));
     }
     if has_what_it_gives_up(tenant, shares) {
-        givers.push(tenant);
+        end(tenant, share.used);
     }
-    givers
+    ends
 }
 
 /// Returns whether a tenant can have FWPs that it gives up itself: not if all that is free is guaranteed to others.
@@ -73,10 +96,17 @@ struct Plan<'a> {
     /// How many FWPs of each tenant may still be taken for others.
     spare: HashMap<TenantIndex, u32>,
     taken: Vec<InstanceId>,
+    /// Tenants for which something was taken or is on its way.
+    helped: HashSet<TenantIndex>,
 }
 
-/// Returns the instances to take back for these chains. `cached` are all cached instances.
-pub(super) fn taken_back(without_room: &[NoRoom], cached: Vec<Cached>, shares: &Shares) -> Vec<InstanceId> {
+/// Returns the instances to take back for these chains, and the tenants that are helped by those and by what is on its way back. `cached` are
+/// all cached instances.
+pub(super) fn taken_back(
+    without_room: &[NoRoom],
+    cached: Vec<Cached>,
+    shares: &Shares,
+) -> (Vec<InstanceId>, HashSet<TenantIndex>) {
     let (mut coming, mut spare) = (HashMap::new(), HashMap::new());
     for instance in cached.iter().filter(|instance| instance.is_reclaimed) {
         *coming.entry(instance.tenant).or_default() += instance.fwps;
@@ -87,12 +117,14 @@ pub(super) fn taken_back(without_room: &[NoRoom], cached: Vec<Cached>, shares: &
     }
     let mut cached: Vec<Cached> = cached.into_iter().filter(|instance| !instance.is_reclaimed).collect();
     cached.sort_by_key(|instance| (Reverse(shares.of(instance.tenant).excess()), instance.id));
-    let mut plan = Plan { shares, cached, coming, spare, taken: Vec::new() };
+    let mut plan = Plan { shares, cached, coming, spare, taken: Vec::new(), helped: HashSet::new() };
     for chains in without_room {
         let found = plan.take_of_others(chains);
-        plan.take_of_its_own(chains, found);
+        if found + plan.take_of_its_own(chains, found) > 0 {
+            plan.helped.insert(chains.tenant);
+        }
     }
-    plan.taken
+    (plan.taken, plan.helped)
 }
 
 impl Plan<'_> {
@@ -119,12 +151,14 @@ impl Plan<'_> {
     }
 
     /// Takes instances of the tenant's other chains for those that clients wait for, as far as the FWPs that were `found` are too few.
-    fn take_of_its_own(&mut self, chains: &NoRoom, found: u32) {
+    /// Returns how many FWPs it gets by it, with those on their way.
+    fn take_of_its_own(&mut self, chains: &NoRoom, found: u32) -> u32 {
         let tenant = chains.tenant;
         if !has_what_it_gives_up(tenant, self.shares) {
-            return;
+            return 0;
         }
-        let mut wanted = (chains.stages * chains.waited_for.len() as u32).saturating_sub(found);
+        let missing = (chains.stages * chains.waited_for.len() as u32).saturating_sub(found);
+        let mut wanted = missing;
         let coming = self.coming.entry(tenant).or_default();
         let used = wanted.min(*coming);
         (*coming, wanted) = (*coming - used, wanted - used);
@@ -137,6 +171,7 @@ impl Plan<'_> {
             }
             !is_taken
         });
+        missing - wanted
     }
 }
 
@@ -178,14 +213,14 @@ mod tests {
     #[test]
     fn a_tenant_below_its_share_gets_what_another_has_above_its_own_the_oldest_first() {
         let shares = shares(40, &[(A, 40)], &[A, B]);
-        let taken = taken_back(&[no_room(B, &[])], cached(&[(A, 40)]), &shares);
+        let (taken, _) = taken_back(&[no_room(B, &[])], cached(&[(A, 40)]), &shares);
         assert_eq!(ids(&taken), (0..10).collect::<Vec<u64>>());
     }
 
     #[test]
     fn a_tenant_that_gets_what_others_have_above_their_shares_keeps_its_own_cached_instances() {
         let shares = shares(40, &[(A, 35), (B, 5)], &[A, B]);
-        let taken = taken_back(&[no_room(B, &[1, 2])], cached(&[(B, 5), (A, 35)]), &shares);
+        let (taken, _) = taken_back(&[no_room(B, &[1, 2])], cached(&[(B, 5), (A, 35)]), &shares);
         assert_eq!(ids(&taken), [5, 6, 7, 8, 9]);
     }
 
@@ -193,7 +228,7 @@ mod tests {
     fn no_tenant_is_taken_more_than_it_has_above_its_share() {
         // Each is guaranteed 10. B's 12 are cached; A's are with clients.
         let shares = shares(60, &[(A, 48), (B, 12)], &[A, B, C]);
-        assert_eq!(taken_back(&[no_room(C, &[])], cached(&[(B, 12)]), &shares).len(), 2);
+        assert_eq!(taken_back(&[no_room(C, &[])], cached(&[(B, 12)]), &shares).0.len(), 2);
     }
 
     #[test]
@@ -201,14 +236,14 @@ mod tests {
         let shares = shares(40, &[(A, 40)], &[A, B]);
         let mut cached = cached(&[(A, 40)]);
         cached.iter_mut().take(7).for_each(|instance| instance.is_reclaimed = true);
-        assert_eq!(ids(&taken_back(&[no_room(B, &[])], cached, &shares)), [7, 8, 9]);
+        assert_eq!(ids(&taken_back(&[no_room(B, &[])], cached, &shares).0), [7, 8, 9]);
     }
 
     #[test]
     fn chains_that_clients_wait_for_get_instances_of_their_tenants_other_chains() {
         let shares = shares(10, &[(A, 10)], &[A]);
-        assert_eq!(ids(&taken_back(&[no_room(A, &[1, 2, 3])], cached(&[(A, 10)]), &shares)), [0, 1, 2]);
-        assert!(taken_back(&[no_room(A, &[])], cached(&[(A, 10)]), &shares).is_empty(), "no client waits");
+        assert_eq!(ids(&taken_back(&[no_room(A, &[1, 2, 3])], cached(&[(A, 10)]), &shares).0), [0, 1, 2]);
+        assert!(taken_back(&[no_room(A, &[])], cached(&[(A, 10)]), &shares).0.is_empty(), "no client waits");
     }
 
     #[test]
@@ -222,21 +257,41 @@ mod tests {
     }
 
     #[test]
+    fn only_tenants_are_helped_for_which_something_was_found() {
+        let shares = shares(60, &[(A, 10), (B, 25), (C, 25)], &[A, B, C]);
+        let without_room = [no_room(A, &[1]), no_room(B, &[2])];
+        let (taken, helped) = taken_back(&without_room, cached(&[(A, 1)]), &shares);
+        assert_eq!((ids(&taken), helped), (vec![0], HashSet::from([A])));
+    }
+
+    #[test]
     fn unproven_clients_end_of_the_waiting_ones_own_tenant_and_of_those_above_their_shares_if_it_is_below_its_own() {
         let given = |waited_for: &[u32], used: &[(TenantIndex, u32)]| {
-            whose_unproven_end(&no_room(A, waited_for), &shares(60, used, &[A, B, C]))
+            let held = |_| Held { ending: 0, largest: 1 };
+            unproven_ends(&no_room(A, waited_for), &shares(60, used, &[A, B, C]), held)
         };
-        assert_eq!(given(&[1], &[(A, 9), (B, 20), (C, 31)]), [C, B, A]);
-        assert_eq!(given(&[1], &[(A, 9), (B, 10), (C, 41)]), [C, A]);
-        assert_eq!(given(&[1], &[(A, 30), (B, 20), (C, 10)]), [A], "it has its share");
+        assert_eq!(given(&[1], &[(A, 9), (B, 20), (C, 31)]), [(C, 16)]);
+        assert_eq!(given(&[1], &[(A, 9), (B, 19), (C, 13)]), [(B, 9), (C, 3), (A, 4)]);
+        assert_eq!(given(&[1], &[(A, 30), (B, 20), (C, 10)]), [(A, 16)], "it has its share");
         assert_eq!(given(&[1], &[(A, 50)]), [], "what it gives up is guaranteed to others");
         assert_eq!(given(&[], &[(A, 9), (B, 20), (C, 31)]), [], "no client waits");
+    }
+
+    #[test]
+    fn of_a_tenant_above_its_share_no_more_ends_than_that_however_large_instances_are_and_what_ends_counts() {
+        let shares = shares(60, &[(A, 1), (B, 17)], &[A, B, C]);
+        let given = |ending, largest| {
+            let held = |of| if of == B { Held { ending, largest } } else { Held::default() };
+            let ends = unproven_ends(&no_room(A, &[1]), &shares, held);
+            ends.iter().find(|(of, _)| *of == B).map_or(0, |(_, instances)| *instances)
+        };
+        assert_eq!([given(0, 1), given(0, 3), given(0, 8), given(5, 1), given(7, 1)], [7, 2, 0, 2, 0]);
     }
 
     #[test]
     fn a_tenant_loses_no_cached_instance_for_a_client_that_finds_no_room_even_then() {
         // B has just come, and is owed more than is free.
         let shares = shares(40, &[(A, 36)], &[A, B]);
-        assert!(taken_back(&[no_room(A, &[1])], cached(&[(A, 36)]), &shares).is_empty());
+        assert!(taken_back(&[no_room(A, &[1])], cached(&[(A, 36)]), &shares).0.is_empty());
     }
 }

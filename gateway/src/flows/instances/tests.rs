@@ -321,3 +321,40 @@ fn however_many_clients_have_proven_themselves_a_bounded_number_is_looked_at_and
         (1..).find(|_| instances.end_unproven(TENANT, PROOF_NS).map(|released| released.instance) == Some(unproven));
     assert_eq!(looks, Some(299 / UNPROVEN_LOOKS + 1));
 }
+
+#[test]
+fn the_answer_of_the_other_side_proves_no_client() {
+    let from = PortSet::of([PortIndex(1)]).unwrap();
+    let way_back = |last| Some(WayBack { last, from });
+    let mut instances = Instances::new(4);
+    for (number, instance) in [(10, 0), (12, 1), (14, 2)] {
+        let entrance = EntryFwp { first: entry(number), way_back: way_back(entry(number + 1)) };
+        instances.add(ChainIndex(0), InstanceId(instance), entrance).unwrap();
+    }
+    let mut begin = |client, port| {
+        let (slot, instance) = bind(&mut instances, &key(0, client), 5).unwrap();
+        instances.entry(slot, port, 5);
+        (slot, instance.0)
+    };
+    let [made_up, comes_back, behind] =
+        [(1, LAN), (2, LAN), (3, PortIndex(1))].map(|(client, port)| begin(client, port));
+    for (slot, port) in [(made_up.0, PortIndex(1)), (comes_back.0, PortIndex(1)), (comes_back.0, LAN), (behind.0, LAN)]
+    {
+        instances.entry(slot, port, 6);
+    }
+    assert_eq!(end_all_unproven(&mut instances, TENANT, 2 * PROOF_NS), [made_up.1, behind.1]);
+}
+
+#[test]
+fn clients_that_have_proven_themselves_leave_the_list_when_the_table_is_swept() {
+    let ready: Vec<_> = (0..300).map(|number| (0, number)).collect();
+    let mut instances = with_ready(300, &ready);
+    for client in 0..299 {
+        let (slot, _) = bind(&mut instances, &key(0, client), 0).unwrap();
+        instances.entry(slot, LAN, 1);
+    }
+    let (_, unproven) = bind(&mut instances, &key(0, 299), 0).unwrap();
+    instances.sweep(300, 1, |_| Some(u64::MAX), |_, _| true);
+    let ended = instances.end_unproven(TENANT, PROOF_NS).map(|released| released.instance);
+    assert_eq!(ended, Some(unproven));
+}

@@ -21,12 +21,13 @@ use crate::instruments::log::Origin;
 use crate::launcher::active_chains::{ChainEntry, Hop};
 use crate::launcher::steps::Steps;
 use crate::reports::status_table::{FwpEntry, InstanceEntry};
+use crate::tenants::accounts::OverLimit;
 use crate::worker::WorkerCommand;
 
 /// Why an instance was not prepared.
 pub enum PrepareError {
-    /// A stage would exceed its own, its chain's or its tenant's memory limit: a sentence for the chain's tenant.
-    OverLimit(String),
+    /// A stage would exceed its own, its chain's or its tenant's memory limit: which, and a sentence for the chain's tenant.
+    OverLimit(OverLimit, String),
     /// A stage failed: a sentence for the chain's tenant.
     Failed(String),
 }
@@ -140,8 +141,8 @@ impl Instances {
                     made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(fwp, endpoint));
                     let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
                     // Not logged here: this recurs as long as memory is in use, and the status reports it once.
-                    if matches!(reason, EndReason::OverLimit(_)) {
-                        return Err(PrepareError::OverLimit(problem));
+                    if let EndReason::OverLimit(limit) = reason {
+                        return Err(PrepareError::OverLimit(limit, problem));
                     }
                     self.log.failed(origin(), &format!("it could not be prepared: {}", reason.account()));
                     return Err(PrepareError::Failed(problem));
