@@ -49,36 +49,41 @@ pub(super) struct Held {
 }
 
 /// Returns of which tenants how many instances may end for these chains if their clients have proven nothing: of those furthest above their
-/// shares, no more than that, if this tenant is below its own; and of itself, if it can have what it gives up.
+/// shares, no more than that, if this tenant is below its own; and of itself, if it can have what it gives up. Which of them comes first
+/// changes with `turn`, as it may have no such instances.
 pub(super) fn unproven_ends(
     chains: &NoRoom,
     shares: &Shares,
     held: impl Fn(TenantIndex) -> Held,
+    turn: usize,
 ) -> Vec<(TenantIndex, u32)> {
-    let (tenant, share) = (chains.tenant, shares.of(chains.tenant));
-    let (mut ends, mut missing) = (Vec::new(), chains.stages * INSTANCES_MAX);
     if chains.waited_for.is_empty() {
-        return ends;
+        return Vec::new();
     }
-    let mut end = |of: TenantIndex, fwps_max: u32| {
-        let Held { ending, largest } = held(of);
-        missing = missing.saturating_sub(ending);
-        let largest = largest.max(1);
-        let instances = (fwps_max.saturating_sub(ending) / largest).min(missing.div_ceil(largest)).min(INSTANCES_MAX);
-        missing = missing.saturating_sub(instances * largest);
-        if instances > 0 {
-            ends.push((of, instances));
-        }
-    };
+    let (tenant, share) = (chains.tenant, shares.of(chains.tenant));
+    let mut givers = Vec::new();
     if share.owed() > 0 {
-        let mut givers: Vec<_> = shares.above().filter(|above| *above != tenant).collect();
-        givers.sort_by_key(|above| Reverse(shares.of(*above).excess()));
-        givers.iter().take(GIVERS_MAX).for_each(|giver| end(*giver, shares.of(*giver).excess()));
+        givers.extend(shares.above().map(|above| (above, shares.of(above).excess())));
+        givers.sort_by_key(|(_, excess)| Reverse(*excess));
+        givers.truncate(GIVERS_MAX);
     }
     if has_what_it_gives_up(tenant, shares) {
-        end(tenant, share.used);
+        givers.push((tenant, share.used));
     }
-    ends
+    if !givers.is_empty() {
+        let first = turn % givers.len();
+        givers.rotate_left(first);
+    }
+    let mut missing = chains.stages * INSTANCES_MAX;
+    let ends = givers.into_iter().map(|(giver, fwps_max)| {
+        let Held { ending, largest } = held(giver);
+        let largest = largest.max(1);
+        missing = missing.saturating_sub(ending);
+        let instances = (fwps_max.saturating_sub(ending) / largest).min(missing.div_ceil(largest)).min(INSTANCES_MAX);
+        missing = missing.saturating_sub(instances * largest);
+        (giver, instances)
+    });
+    ends.filter(|(_, instances)| *instances > 0).collect()
 }
 
 /// Returns whether a tenant can have FWPs that it gives up itself: not if all that is free is guaranteed to others.
@@ -268,7 +273,7 @@ mod tests {
     fn unproven_clients_end_of_the_waiting_ones_own_tenant_and_of_those_above_their_shares_if_it_is_below_its_own() {
         let given = |waited_for: &[u32], used: &[(TenantIndex, u32)]| {
             let held = |_| Held { ending: 0, largest: 1 };
-            unproven_ends(&no_room(A, waited_for), &shares(60, used, &[A, B, C]), held)
+            unproven_ends(&no_room(A, waited_for), &shares(60, used, &[A, B, C]), held, 0)
         };
         assert_eq!(given(&[1], &[(A, 9), (B, 20), (C, 31)]), [(C, 16)]);
         assert_eq!(given(&[1], &[(A, 9), (B, 19), (C, 13)]), [(B, 9), (C, 3), (A, 4)]);
@@ -278,11 +283,19 @@ mod tests {
     }
 
     #[test]
+    fn each_that_may_have_unproven_clients_comes_first_in_turn() {
+        let shares = shares(90, &[(A, 5), (B, 35), (C, 40)], &[A, B, C]);
+        let held = |_| Held { ending: 0, largest: 1 };
+        let first = |turn| unproven_ends(&no_room(A, &[1]), &shares, held, turn)[0];
+        assert_eq!([0, 1, 2, 3].map(first), [(C, 16), (B, 16), (A, 5), (C, 16)]);
+    }
+
+    #[test]
     fn of_a_tenant_above_its_share_no_more_ends_than_that_however_large_instances_are_and_what_ends_counts() {
         let shares = shares(60, &[(A, 1), (B, 17)], &[A, B, C]);
         let given = |ending, largest| {
             let held = |of| if of == B { Held { ending, largest } } else { Held::default() };
-            let ends = unproven_ends(&no_room(A, &[1]), &shares, held);
+            let ends = unproven_ends(&no_room(A, &[1]), &shares, held, 0);
             ends.iter().find(|(of, _)| *of == B).map_or(0, |(_, instances)| *instances)
         };
         assert_eq!([given(0, 1), given(0, 3), given(0, 8), given(5, 1), given(7, 1)], [7, 2, 0, 2, 0]);
