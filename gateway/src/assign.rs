@@ -508,10 +508,11 @@ impl Assigner {
         Some(self.instances.entrance(slot))
     }
 
-    /// Notes that a client has sent more than one frame while it waited for its instance.
-    pub(crate) fn note_proof(&mut self, key: &InstanceKey) {
+    /// Notes that the client whose first frame came in by `port` waited for its instance, and whether it has sent more
+    /// meanwhile.
+    pub(crate) fn note_client(&mut self, key: &InstanceKey, port: PortIndex, has_sent_more: bool) {
         if let Some(slot) = self.bound_to(key) {
-            self.instances.note_proof(slot);
+            self.instances.note_client(slot, port, has_sent_more);
         }
     }
 

@@ -300,10 +300,12 @@ impl Gateway {
         let Some(since_ns) = self.pending.next_since_ns(chain) else { return };
         let Some(entrance) = self.assigner.bind_waiting(&key, since_ns, now_ns) else { return };
         let Self { pending, handover, bin, .. } = self;
-        let (mut end, mut frames) = (None, 0);
+        let (mut end, mut first, mut more) = (None, None, false);
         pending.release_next(chain, |frame| {
-            frames += 1;
             let port = frame.port();
+            // What the other side sends is no proof.
+            more |= first.is_some_and(|first| entrance.of(first) == entrance.of(port));
+            first.get_or_insert(port);
             match headers::milestone(frame.bytes()) {
                 Some(TcpEvent::Opens) => end = None,
                 Some(milestone) => end = Some((milestone, port)),
@@ -314,8 +316,8 @@ impl Gateway {
                 Err(frame) => bin.drop_of_chain(frame, Some(chain), DropReason::MmaBusy),
             }
         });
-        if frames > 1 {
-            self.assigner.note_proof(&key);
+        if let Some(first) = first {
+            self.assigner.note_client(&key, first, more);
         }
         if let Some((milestone, port)) = end {
             self.assigner.note_waited(&key, milestone, port);

@@ -28,9 +28,9 @@ fn bed() -> Bed {
 /// Returns the instances of so many of the new clients, by address.
 fn instances_of_clients(bed: &Bed, count: u64) -> BTreeMap<String, u64> {
     let clients: BTreeSet<String> = (0..count).map(address).collect();
-    let serving = bed.node.cli().serving_fwps().into_iter().map(|fwp| {
-        let client = fwp["client"].as_str().expect("it serves one").to_owned();
-        (client, fwp["chain_instance"].as_u64().expect("a number"))
+    // One that has just got its client may be listed without it.
+    let serving = bed.node.cli().serving_fwps().into_iter().filter_map(|fwp| {
+        Some((fwp["client"].as_str()?.to_owned(), fwp["chain_instance"].as_u64().expect("a number")))
     });
     serving.filter(|(client, _)| clients.contains(client)).collect()
 }

@@ -442,9 +442,14 @@ impl Instances {
         seen_ns > cold.bound_ns
     }
 
-    /// Notes that the client of a bound instance has proven itself.
-    pub(crate) fn note_proof(&mut self, slot: SlotRef) {
-        self.forget_unproven(slot.index);
+    /// Notes that the first frame of the client of a bound instance came in by `port`, and whether it has sent more.
+    pub(crate) fn note_client(&mut self, slot: SlotRef, port: PortIndex, has_sent_more: bool) {
+        let Cold { way_back, bound_ns, client, .. } = &mut self.cold[slot.index as usize];
+        let goes_back = way_back.as_ref().is_some_and(|way_back| way_back.from.contains(port));
+        *client = ClientSide { goes_back, seen_ns: *bound_ns };
+        if has_sent_more {
+            self.forget_unproven(slot.index);
+        }
     }
 
     /// Takes an instance out of its tenant's list of those with unproven clients, if it is in one.

@@ -43,9 +43,10 @@ impl TenantQueue {
     /// Gives the tenant its part of a round, once.
     fn begin(&mut self, round: u64) {
         if self.round != round {
+            // What was not used is not saved up, and what is owed is paid for in the next round, whether it waits then or not.
+            let debt = if self.round + 1 == round { self.credit.min(0) } else { 0 };
             self.round = round;
-            // What was not used is not saved up.
-            self.credit = self.credit.min(0) + SLICE * i64::from(self.weight);
+            self.credit = debt + SLICE * i64::from(self.weight);
         }
     }
 }

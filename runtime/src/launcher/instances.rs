@@ -81,8 +81,6 @@ pub struct Instances {
     /// When room may be made again.
     makes_room_at: Instant,
     ended_unproven: bool,
-    /// How often instances with unproven clients were asked for.
-    unproven_turn: usize,
     lines: CommandSenders,
     status_table: Arc<StatusTable>,
     log: LogHub,
@@ -111,7 +109,6 @@ impl Instances {
             shares: Shares::new(places.count() as u32),
             makes_room_at: Instant::now(),
             ended_unproven: false,
-            unproven_turn: 0,
             places,
             lines,
             status_table,
@@ -193,7 +190,7 @@ impl Instances {
     }
 
     /// Ends instances whose clients have proven nothing for chains that clients wait for.
-    fn end_unproven_for<'a>(&mut self, lacking: impl Iterator<Item = &'a NoRoom>) {
+    fn end_unproven_for<'a>(&self, lacking: impl Iterator<Item = &'a NoRoom>) {
         let mut lacking = lacking.filter(|chains| !chains.waited_for.is_empty()).peekable();
         if lacking.peek().is_none() {
             return;
@@ -201,17 +198,15 @@ impl Instances {
         let mut held: HashMap<TenantIndex, Held> = HashMap::new();
         for instance in self.instances.values() {
             let (of_tenant, fwps) = (held.entry(instance.tenant).or_default(), instance.fwps.len() as u32);
-            of_tenant.largest = of_tenant.largest.max(fwps);
-            if !matches!(instance.life, Life::Making | Life::Cached | Life::Serving) {
-                of_tenant.ending += fwps;
+            match instance.life {
+                Life::Serving => of_tenant.largest = of_tenant.largest.max(fwps),
+                Life::Making | Life::Cached => {}
+                _ => of_tenant.ending += fwps,
             }
         }
         let held = |tenant| held.get(&tenant).copied().unwrap_or_default();
-        self.unproven_turn = self.unproven_turn.wrapping_add(1);
         let mut ends: HashMap<TenantIndex, u32> = HashMap::new();
-        for (tenant, count) in
-            lacking.flat_map(|chains| room::unproven_ends(chains, &self.shares, held, self.unproven_turn))
-        {
+        for (tenant, count) in lacking.flat_map(|chains| room::unproven_ends(chains, &self.shares, held)) {
             let most = ends.entry(tenant).or_default();
             *most = count.max(*most);
         }

@@ -44,18 +44,17 @@ const GIVERS_MAX: usize = 4;
 pub(super) struct Held {
     /// FWPs of those that are ending.
     pub(super) ending: u32,
-    /// FWPs of the largest one.
+    /// FWPs of the largest one that serves.
     pub(super) largest: u32,
 }
 
 /// Returns of which tenants how many instances may end for these chains if their clients have proven nothing: of those furthest above their
-/// shares, no more than that, if this tenant is below its own; and of itself, if it can have what it gives up. Which of them comes first
-/// changes with `turn`, as it may have no such instances.
+/// shares, no more than that, if this tenant is below its own; and of itself, if it can have what it gives up. Any of them may have no such
+/// instance, so all are asked for as many as may be needed.
 pub(super) fn unproven_ends(
     chains: &NoRoom,
     shares: &Shares,
     held: impl Fn(TenantIndex) -> Held,
-    turn: usize,
 ) -> Vec<(TenantIndex, u32)> {
     if chains.waited_for.is_empty() {
         return Vec::new();
@@ -70,18 +69,9 @@ pub(super) fn unproven_ends(
     if has_what_it_gives_up(tenant, shares) {
         givers.push((tenant, share.used));
     }
-    if !givers.is_empty() {
-        let first = turn % givers.len();
-        givers.rotate_left(first);
-    }
-    let mut missing = chains.stages * INSTANCES_MAX;
     let ends = givers.into_iter().map(|(giver, fwps_max)| {
         let Held { ending, largest } = held(giver);
-        let largest = largest.max(1);
-        missing = missing.saturating_sub(ending);
-        let instances = (fwps_max.saturating_sub(ending) / largest).min(missing.div_ceil(largest)).min(INSTANCES_MAX);
-        missing = missing.saturating_sub(instances * largest);
-        (giver, instances)
+        (giver, (fwps_max.saturating_sub(ending) / largest.max(1)).min(INSTANCES_MAX))
     });
     ends.filter(|(_, instances)| *instances > 0).collect()
 }
@@ -101,7 +91,7 @@ struct Plan<'a> {
     /// How many FWPs of each tenant may still be taken for others.
     spare: HashMap<TenantIndex, u32>,
     taken: Vec<InstanceId>,
-    /// Tenants for which something was taken or is on its way.
+    /// Tenants for which enough for an instance was taken or is on its way.
     helped: HashSet<TenantIndex>,
 }
 
@@ -125,7 +115,7 @@ pub(super) fn taken_back(
     let mut plan = Plan { shares, cached, coming, spare, taken: Vec::new(), helped: HashSet::new() };
     for chains in without_room {
         let found = plan.take_of_others(chains);
-        if found + plan.take_of_its_own(chains, found) > 0 {
+        if found + plan.take_of_its_own(chains, found) >= chains.stages {
             plan.helped.insert(chains.tenant);
         }
     }
@@ -262,32 +252,27 @@ mod tests {
     }
 
     #[test]
-    fn only_tenants_are_helped_for_which_something_was_found() {
+    fn only_tenants_are_helped_for_which_enough_for_an_instance_was_found() {
         let shares = shares(60, &[(A, 10), (B, 25), (C, 25)], &[A, B, C]);
-        let without_room = [no_room(A, &[1]), no_room(B, &[2])];
-        let (taken, helped) = taken_back(&without_room, cached(&[(A, 1)]), &shares);
-        assert_eq!((ids(&taken), helped), (vec![0], HashSet::from([A])));
+        let of_a = |stages| {
+            let without_room = [NoRoom { stages, ..no_room(A, &[1]) }, no_room(B, &[2])];
+            let (taken, helped) = taken_back(&without_room, cached(&[(A, 1)]), &shares);
+            (ids(&taken), helped)
+        };
+        assert_eq!([of_a(1), of_a(2)], [(vec![0], HashSet::from([A])), (vec![0], HashSet::new())]);
     }
 
     #[test]
     fn unproven_clients_end_of_the_waiting_ones_own_tenant_and_of_those_above_their_shares_if_it_is_below_its_own() {
         let given = |waited_for: &[u32], used: &[(TenantIndex, u32)]| {
             let held = |_| Held { ending: 0, largest: 1 };
-            unproven_ends(&no_room(A, waited_for), &shares(60, used, &[A, B, C]), held, 0)
+            unproven_ends(&no_room(A, waited_for), &shares(60, used, &[A, B, C]), held)
         };
-        assert_eq!(given(&[1], &[(A, 9), (B, 20), (C, 31)]), [(C, 16)]);
-        assert_eq!(given(&[1], &[(A, 9), (B, 19), (C, 13)]), [(B, 9), (C, 3), (A, 4)]);
+        assert_eq!(given(&[1], &[(A, 9), (B, 20), (C, 31)]), [(C, 16), (B, 10), (A, 9)]);
+        assert_eq!(given(&[1], &[(A, 9), (B, 10), (C, 13)]), [(C, 3), (A, 9)]);
         assert_eq!(given(&[1], &[(A, 30), (B, 20), (C, 10)]), [(A, 16)], "it has its share");
         assert_eq!(given(&[1], &[(A, 50)]), [], "what it gives up is guaranteed to others");
         assert_eq!(given(&[], &[(A, 9), (B, 20), (C, 31)]), [], "no client waits");
-    }
-
-    #[test]
-    fn each_that_may_have_unproven_clients_comes_first_in_turn() {
-        let shares = shares(90, &[(A, 5), (B, 35), (C, 40)], &[A, B, C]);
-        let held = |_| Held { ending: 0, largest: 1 };
-        let first = |turn| unproven_ends(&no_room(A, &[1]), &shares, held, turn)[0];
-        assert_eq!([0, 1, 2, 3].map(first), [(C, 16), (B, 16), (A, 5), (C, 16)]);
     }
 
     #[test]
@@ -295,7 +280,7 @@ mod tests {
         let shares = shares(60, &[(A, 1), (B, 17)], &[A, B, C]);
         let given = |ending, largest| {
             let held = |of| if of == B { Held { ending, largest } } else { Held::default() };
-            let ends = unproven_ends(&no_room(A, &[1]), &shares, held, 0);
+            let ends = unproven_ends(&no_room(A, &[1]), &shares, held);
             ends.iter().find(|(of, _)| *of == B).map_or(0, |(_, instances)| *instances)
         };
         assert_eq!([given(0, 1), given(0, 3), given(0, 8), given(5, 1), given(7, 1)], [7, 2, 0, 2, 0]);

@@ -358,3 +358,24 @@ fn clients_that_have_proven_themselves_leave_the_list_when_the_table_is_swept() 
     let ended = instances.end_unproven(TENANT, PROOF_NS).map(|released| released.instance);
     assert_eq!(ended, Some(unproven));
 }
+
+#[test]
+fn the_side_of_a_client_that_waited_is_that_of_its_first_frame() {
+    let back = PortIndex(1);
+    let entrance = |number| EntryFwp {
+        first: entry(number),
+        way_back: Some(WayBack { last: entry(number + 1), from: PortSet::of([back]).unwrap() }),
+    };
+    let mut instances = Instances::new(4);
+    [(10, 0), (12, 1), (14, 2)].into_iter().for_each(|(number, instance)| {
+        instances.add(ChainIndex(0), InstanceId(instance), entrance(number)).unwrap();
+    });
+    let mut ids = Vec::new();
+    for (client, next, has_sent_more) in [(1, back, false), (2, LAN, false), (3, LAN, true)] {
+        let (slot, instance) = bind(&mut instances, &key(0, client), 5).unwrap();
+        instances.note_client(slot, back, has_sent_more);
+        instances.entry(slot, next, 6);
+        ids.push(instance.0);
+    }
+    assert_eq!(end_all_unproven(&mut instances, TENANT, 2 * PROOF_NS), [ids[1]]);
+}
