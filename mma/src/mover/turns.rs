@@ -122,7 +122,7 @@ impl Turns {
             self.begin_round()?;
         }
         let is_alone = self.is_alone();
-        // Who comes has its part of a new round: it is owed none of what was sent meanwhile, nor does it owe any.
+        // A tenant that comes has its part of a new round: it is owed none of what was sent meanwhile, nor does it owe any.
         self.round += u64::from(is_alone);
         let queue = &mut self.tenants[usize::from(self.waiting.front()?.0)];
         queue.begin(self.round);

@@ -15,6 +15,7 @@ fn entry(number: u64) -> FwpId {
 
 const TENANT: TenantIndex = TenantIndex(3);
 const LAN: PortIndex = PortIndex(0);
+const WAN: PortIndex = PortIndex(1);
 
 fn with_ready(slots: usize, ready: &[(u32, u64)]) -> Instances {
     let mut instances = Instances::new(slots);
@@ -322,24 +323,27 @@ fn however_many_clients_have_proven_themselves_a_bounded_number_is_looked_at_and
     assert_eq!(looks, Some(299 / UNPROVEN_LOOKS + 1));
 }
 
+/// So many ready instances of a chain whose way back begins at [`WAN`].
+fn with_ways_back(count: u64) -> Instances {
+    let mut instances = Instances::new(count as usize);
+    for number in 0..count {
+        let way_back = WayBack { last: entry(2 * number + 1), from: PortSet::of([WAN]).unwrap() };
+        let entrance = EntryFwp { first: entry(2 * number), way_back: Some(way_back) };
+        instances.add(ChainIndex(0), InstanceId(number), entrance).unwrap();
+    }
+    instances
+}
+
 #[test]
 fn the_answer_of_the_other_side_proves_no_client() {
-    let from = PortSet::of([PortIndex(1)]).unwrap();
-    let way_back = |last| Some(WayBack { last, from });
-    let mut instances = Instances::new(4);
-    for (number, instance) in [(10, 0), (12, 1), (14, 2)] {
-        let entrance = EntryFwp { first: entry(number), way_back: way_back(entry(number + 1)) };
-        instances.add(ChainIndex(0), InstanceId(instance), entrance).unwrap();
-    }
+    let mut instances = with_ways_back(3);
     let mut begin = |client, port| {
         let (slot, instance) = bind(&mut instances, &key(0, client), 5).unwrap();
         instances.entry(slot, port, 5);
         (slot, instance.0)
     };
-    let [made_up, comes_back, behind] =
-        [(1, LAN), (2, LAN), (3, PortIndex(1))].map(|(client, port)| begin(client, port));
-    for (slot, port) in [(made_up.0, PortIndex(1)), (comes_back.0, PortIndex(1)), (comes_back.0, LAN), (behind.0, LAN)]
-    {
+    let [made_up, comes_back, behind] = [(1, LAN), (2, LAN), (3, WAN)].map(|(client, port)| begin(client, port));
+    for (slot, port) in [(made_up.0, WAN), (comes_back.0, WAN), (comes_back.0, LAN), (behind.0, LAN)] {
         instances.entry(slot, port, 6);
     }
     assert_eq!(end_all_unproven(&mut instances, TENANT, 2 * PROOF_NS), [made_up.1, behind.1]);
@@ -361,19 +365,11 @@ fn clients_that_have_proven_themselves_leave_the_list_when_the_table_is_swept() 
 
 #[test]
 fn the_side_of_a_client_that_waited_is_that_of_its_first_frame() {
-    let back = PortIndex(1);
-    let entrance = |number| EntryFwp {
-        first: entry(number),
-        way_back: Some(WayBack { last: entry(number + 1), from: PortSet::of([back]).unwrap() }),
-    };
-    let mut instances = Instances::new(4);
-    [(10, 0), (12, 1), (14, 2)].into_iter().for_each(|(number, instance)| {
-        instances.add(ChainIndex(0), InstanceId(instance), entrance(number)).unwrap();
-    });
+    let mut instances = with_ways_back(3);
     let mut ids = Vec::new();
-    for (client, next, has_sent_more) in [(1, back, false), (2, LAN, false), (3, LAN, true)] {
+    for (client, next, has_sent_more) in [(1, WAN, false), (2, LAN, false), (3, LAN, true)] {
         let (slot, instance) = bind(&mut instances, &key(0, client), 5).unwrap();
-        instances.note_client(slot, back, has_sent_more);
+        instances.note_client(slot, WAN, has_sent_more);
         instances.entry(slot, next, 6);
         ids.push(instance.0);
     }
