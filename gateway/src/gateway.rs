@@ -276,7 +276,7 @@ impl Gateway {
                 }
                 Command::Reclaim { instance } => self.assigner.reclaim(instance),
                 Command::EndUnproven { tenant, count } => {
-                    // As with the next one.
+                    // Frames may be staged for them, as with `Unbind`.
                     self.handover.hand_over();
                     self.assigner.end_unproven(tenant, count, now_ns);
                 }

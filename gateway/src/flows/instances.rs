@@ -68,7 +68,7 @@ struct Hot {
     state: State,
     /// Frames of some ports enter by another FWP: see [`Cold::way_back`].
     has_way_back: bool,
-    /// It is in a tenant's list of those with unproven clients.
+    /// It is in a tenant's list of those with unproven clients, [`Cold::unproven_of`]: here for the sweep.
     is_unproven: bool,
 }
 
@@ -131,6 +131,13 @@ struct Cold {
     client: ClientSide,
     /// Whose list of instances with unproven clients it is in.
     unproven_of: Option<TenantIndex>,
+}
+
+impl Cold {
+    /// Returns whether frames of this port pass the instance's stages backwards.
+    fn goes_back(&self, port: PortIndex) -> bool {
+        self.way_back.as_ref().is_some_and(|way_back| way_back.from.contains(port))
+    }
 }
 
 /// The side of the client of an instance with a way back. What comes from the other side proves nothing: it may be the
@@ -289,12 +296,12 @@ impl Instances {
 
     /// Returns the FWP by which frames of this port enter an instance with a way back. Notes whether its client sent one.
     fn entry_by(&mut self, slot: SlotRef, port: PortIndex, now_ns: u64) -> FwpId {
-        let Cold { way_back, bound_ns, client, .. } = &mut self.cold[slot.index as usize];
-        let goes_back = way_back.as_ref().is_some_and(|way_back| way_back.from.contains(port));
-        if now_ns == *bound_ns {
-            *client = ClientSide { goes_back, seen_ns: now_ns };
-        } else if goes_back == client.goes_back {
-            client.seen_ns = now_ns;
+        let cold = &mut self.cold[slot.index as usize];
+        let goes_back = cold.goes_back(port);
+        if now_ns == cold.bound_ns {
+            cold.client = ClientSide { goes_back, seen_ns: now_ns };
+        } else if goes_back == cold.client.goes_back {
+            cold.client.seen_ns = now_ns;
         }
         self.entrance(slot).of(port)
     }
@@ -444,9 +451,8 @@ impl Instances {
 
     /// Notes that the first frame of the client of a bound instance came in by `port`, and whether it has sent more.
     pub(crate) fn note_client(&mut self, slot: SlotRef, port: PortIndex, has_sent_more: bool) {
-        let Cold { way_back, bound_ns, client, .. } = &mut self.cold[slot.index as usize];
-        let goes_back = way_back.as_ref().is_some_and(|way_back| way_back.from.contains(port));
-        *client = ClientSide { goes_back, seen_ns: *bound_ns };
+        let cold = &mut self.cold[slot.index as usize];
+        cold.client = ClientSide { goes_back: cold.goes_back(port), seen_ns: cold.bound_ns };
         if has_sent_more {
             self.forget_unproven(slot.index);
         }
