@@ -2,7 +2,8 @@
 //!
 //! A page of the image that is first read and then written costs two faults. The second makes every core of the process flush its TLB
 //! entry, which is an interrupt for data-plane threads and makes the fault several times as expensive. So these pages are populated for
-//! writing before the guest runs. This is only a hint: a page that it misses is provided when it is touched.
+//! writing before the guest runs. This is only a hint, which the switch of tuning turns off: a page that it misses is provided when it is
+//! touched.
 #![allow(unsafe_code)] // Asks the kernel to provide pages of linear memory.
 
 use std::fs::File;
@@ -41,7 +42,11 @@ impl HotPages {
     }
 
     /// Populates these pages in a linear memory that was not touched yet, a few at a time; calls `between` after each few. No byte changes.
+    /// With tuning off, no page is populated.
     pub(crate) fn provide(&self, memory: &mut [u8], between: &mut dyn FnMut()) {
+        if !pinion_mma::tuning::is_full() {
+            return;
+        }
         for run in self.0.get().map_or(&[][..], |runs| runs) {
             let Some(pages) = memory.get_mut(run.clone()) else { continue };
             for few in pages.chunks_mut(AT_ONCE) {

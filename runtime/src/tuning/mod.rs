@@ -13,7 +13,8 @@ pub(crate) mod stack_end;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tuning {
-    /// Prefetches what will be touched soon, and rehearses the instances that the next clients get.
+    /// Prefetches what will be touched soon, rehearses the instances that the next clients get, and provides the pages that new instances
+    /// are known to write.
     #[default]
     Full,
     /// Nothing: to see what it is worth, or whether it is at fault.
