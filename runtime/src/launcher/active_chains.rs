@@ -504,6 +504,7 @@ impl ActiveChains {
 pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
     let spec = &chain.stages[stage];
     Wishes {
+        tenant: chain.tenant.as_str(),
         config: &spec.config,
         files: spec.files.as_ref(),
         memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024,

@@ -5,7 +5,7 @@
 //! missing, so that it is built again.
 //!
 //! ```text
-//!   <state>/templates/<module>.<engine settings and form>.<configuration, files and limits>.<facts and code>.{facts,cwasm}
+//!   <state>/templates/<module>.<engine settings and form>.<tenant, configuration, files and limits>.<facts and code>.{facts,cwasm}
 //! ```
 
 use std::collections::HashMap;
@@ -45,9 +45,11 @@ pub enum ArtifactError {
     },
 }
 
-/// What a stage's template is built from, besides its module.
+/// What a stage's template is built for and from, besides its module.
 #[derive(Debug, Clone)]
 pub struct Wishes<'a> {
+    /// The tenant. A template is no other tenant's: what `pinion_init` left in it, such as seeds of hash tables, is in all of its instances.
+    pub tenant: &'a str,
     /// The configuration.
     pub config: &'a [u8],
     /// The files that instances see, if they have a file system.
@@ -66,14 +68,16 @@ pub struct TemplateKey {
 }
 
 impl TemplateKey {
-    /// Returns the key of a module's template for a configuration, files, limits and fields of state.
+    /// Returns the key of a module's template for a tenant, a configuration, files, limits and fields of state.
     #[must_use]
     pub fn new(module: Digest, wishes: &Wishes<'_>) -> Self {
         let files = wishes.files.map_or(&[][..], |files| files.digest.as_bytes());
-        // Unambiguous: names have no line breaks, and both lengths say where the configuration begins, which comes last.
+        // Unambiguous: names have no line breaks, and the lengths say where the configuration begins, which comes last.
         let fields = wishes.fields.join("\n");
-        let numbers = [wishes.memory_bytes_max, files.len() as u64, fields.len() as u64].map(u64::to_le_bytes);
-        let text = [numbers.as_flattened(), files, fields.as_bytes(), wishes.config].concat();
+        let tenant = wishes.tenant.as_bytes();
+        let numbers = [wishes.memory_bytes_max, files.len() as u64, fields.len() as u64, tenant.len() as u64];
+        let numbers = numbers.map(u64::to_le_bytes);
+        let text = [numbers.as_flattened(), files, fields.as_bytes(), tenant, wishes.config].concat();
         Self { module, wishes: Digest::of(&text) }
     }
 
@@ -306,7 +310,7 @@ mod tests {
     use pinion_builder_client::protocol::Start;
 
     const WISHES: Wishes<'_> =
-        Wishes { config: b"allow all", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
+        Wishes { tenant: "demo", config: b"allow all", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
 
     fn open(folder: &Path) -> Artifacts {
         let engine = crate::templates::engine::engine(1, Reset::Auto).unwrap();
@@ -396,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_survives_a_restart_and_is_only_for_its_module_configuration_files_and_limits() {
+    fn a_template_survives_a_restart_and_is_only_for_its_tenant_module_configuration_files_and_limits() {
         let folder = tempfile::tempdir().unwrap();
         open(folder.path()).keep(&key(), &facts(), b"code").unwrap();
         let artifacts = open(folder.path());
@@ -411,6 +415,7 @@ mod tests {
         let with_state = Wishes { fields: vec!["counters"], ..WISHES };
         for other in [
             TemplateKey::new(Digest::of(b"another"), &WISHES),
+            TemplateKey::new(*key().module(), &Wishes { tenant: "lab", ..WISHES }),
             TemplateKey::new(*key().module(), &other_config),
             TemplateKey::new(*key().module(), &less),
             TemplateKey::new(*key().module(), &with_state),

@@ -244,7 +244,7 @@ mod tests {
     use pinion_control::model::Digest;
 
     fn key(module: &str) -> TemplateKey {
-        let wishes = Wishes { config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
+        let wishes = Wishes { tenant: "demo", config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
         TemplateKey::new(Digest::of(module.as_bytes()), &wishes)
     }
 
