@@ -1,5 +1,6 @@
 //! The time that guests, workers and roles go by.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -37,5 +38,101 @@ impl TscInstant {
     #[must_use]
     pub fn elapsed(self) -> Duration {
         Duration::from_nanos(now_ns().saturating_sub(self.0))
+    }
+}
+
+/// What decides when a guest's clock shows its next step. Random and secret, because a guest that knew when steps begin could count what it
+/// does until the next one, and so measure finer than in steps.
+static STEP_OFFSETS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The process's clock as a tenant's guests see it: in steps, each shown late by a random part of a step. It never goes back, never runs
+/// ahead, and is behind by less than two steps. Guests of all tenants with the same step see the same, so that it helps none to compare the
+/// clocks of many instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GuestClock {
+    step_ns: u64,
+}
+
+impl GuestClock {
+    /// Returns a clock with steps of so many microseconds, at least one.
+    pub(crate) const fn in_steps_of(step_us: u32) -> Self {
+        assert!(step_us > 0, "a clock has a step");
+        Self { step_ns: step_us as u64 * 1_000 }
+    }
+
+    /// Returns the length of a step.
+    pub(crate) const fn step_ns(self) -> u64 {
+        self.step_ns
+    }
+
+    /// Returns what it shows when the process's clock says `now_ns`.
+    #[inline]
+    pub(crate) fn at(self, now_ns: u64) -> u64 {
+        let step = now_ns / self.step_ns;
+        let is_shown = now_ns >= self.shown_from_ns(step);
+        (step - u64::from(!is_shown && step > 0)) * self.step_ns
+    }
+
+    /// Returns the first time of the process's clock at which it shows `time_ns` or later; the largest if there is none.
+    #[inline]
+    pub(crate) fn reaches(self, time_ns: u64) -> u64 {
+        self.shown_from_ns(time_ns.div_ceil(self.step_ns))
+    }
+
+    /// Returns from when this step is shown.
+    #[inline]
+    fn shown_from_ns(self, step: u64) -> u64 {
+        if step == 0 {
+            return 0;
+        }
+        let offset_ns = STEP_OFFSETS.hash_one((self.step_ns, step)) % self.step_ns;
+        step.saturating_mul(self.step_ns).saturating_add(offset_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_guests_clock_never_goes_back_or_ahead_and_is_less_than_two_steps_behind(
+            step_us in 1_u32..=10_000, now_ns in 0..u64::MAX / 2, later_ns in 0_u64..100_000_000,
+        ) {
+            let clock = GuestClock::in_steps_of(step_us);
+            let shown_ns = clock.at(now_ns);
+            prop_assert_eq!(shown_ns % clock.step_ns(), 0);
+            prop_assert!(shown_ns <= now_ns && now_ns - shown_ns < 2 * clock.step_ns());
+            prop_assert!(clock.at(now_ns + later_ns) >= shown_ns);
+        }
+
+        #[test]
+        fn a_deadline_is_over_as_soon_as_the_guests_clock_shows_it_and_no_sooner(
+            step_us in 1_u32..=10_000, deadline_ns in 0..u64::MAX / 2,
+        ) {
+            let clock = GuestClock::in_steps_of(step_us);
+            let over_ns = clock.reaches(deadline_ns);
+            prop_assert!(clock.at(over_ns) >= deadline_ns);
+            prop_assert!(over_ns == 0 || clock.at(over_ns - 1) < deadline_ns);
+        }
+    }
+
+    #[test]
+    fn a_deadline_beyond_all_time_is_never_reached_and_one_before_it_at_once() {
+        let clock = GuestClock::in_steps_of(100);
+        assert_eq!(clock.reaches(u64::MAX), u64::MAX);
+        assert_eq!(clock.reaches(0), 0);
+    }
+
+    #[test]
+    fn steps_are_shown_at_times_that_no_guest_can_tell_from_earlier_ones() {
+        let clock = GuestClock::in_steps_of(100);
+        let offsets_ns = (1..=1_000).map(|step| clock.shown_from_ns(step) - step * clock.step_ns());
+        let mut tenths = [0; 10];
+        offsets_ns.for_each(|offset_ns| tenths[(offset_ns / 10_000) as usize] += 1);
+        // Each is 100 on average, with a standard deviation of 10.
+        assert!(tenths.iter().all(|count| (30..=170).contains(count)), "{tenths:?}");
     }
 }

@@ -8,10 +8,13 @@ use crossbeam_channel::{Receiver, Sender};
 use pinion_runtime::clock;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::{Fwp, Turn, TurnReason};
+use pinion_runtime::tenants::scheduling_params::CLOCK_STEP_US;
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
 use support::{Bench, ID, QUANTUM, buffer};
 
 const MEMORY_BYTES_MAX: usize = 1 << 20;
+/// The steps of a guest's clock.
+const CLOCK_STEP_NS: u64 = CLOCK_STEP_US as u64 * 1_000;
 /// The exit status of a guest whose wait reported that its deadline had passed: 100 more than the wait's result.
 const PASSED: i32 = 99;
 
@@ -74,7 +77,9 @@ fn a_guest_sleeps_exactly_until_its_deadline() {
     let before_ns = clock::now_ns();
     let mut fwp = launch(&mut bench, "(call $exit_with (call $wait (i64.const 20000000)))");
     let deadline_ns = fwp.deadline_ns().expect("it waits for one");
-    assert!((before_ns..clock::now_ns()).contains(&(deadline_ns - LATER.as_nanos() as u64)));
+    // The guest's clock is up to two steps behind, and shows the time of the deadline up to a step late.
+    let around = before_ns.saturating_sub(2 * CLOCK_STEP_NS)..clock::now_ns() + CLOCK_STEP_NS;
+    assert!(around.contains(&(deadline_ns - LATER.as_nanos() as u64)));
     let resumes = fwp.counters().guest.resumes.value();
     while clock::now_ns() < deadline_ns {
         let before_ns = clock::now_ns();
@@ -132,20 +137,20 @@ fn repeated_waits_for_past_deadlines_yield_the_core_each_time() {
     let forever = "(loop $forever (drop (call $wait_until (i64.const -5))) (br $forever))";
     let mut bench = Bench::new();
     let mut fwp = launch(&mut bench, forever);
-    let mut turns: Vec<Duration> = (0..1000)
-        .map(|_| {
-            let start = Instant::now();
-            match bench.resume(&mut fwp) {
-                Turn::Waiting { sent } => assert_eq!(sent, 0),
-                // Possible if the machine had the core for itself during the turn.
-                Turn::Preempted => assert!(start.elapsed() > QUANTUM / 2, "it was preempted at once"),
-                Turn::Ended(reason) => panic!("it ended: {reason}"),
+    let mut preempted = 0;
+    for _ in 0..1000 {
+        let start = Instant::now();
+        match bench.resume(&mut fwp) {
+            Turn::Waiting { sent } => assert_eq!(sent, 0),
+            // Possible if the machine had the core for itself during the turn.
+            Turn::Preempted => {
+                assert!(start.elapsed() > QUANTUM / 2, "it was preempted at once");
+                preempted += 1;
             }
-            start.elapsed()
-        })
-        .collect();
-    turns.sort_unstable();
-    assert!(turns[900] < QUANTUM / 2, "its turns took up to {:?} of {QUANTUM:?}", turns[900]);
+            Turn::Ended(reason) => panic!("it ended: {reason}"),
+        }
+    }
+    assert!(preempted < 100, "{preempted} of 1000 turns lasted until their quantum was over");
     bench.dismantle(fwp);
 }
 

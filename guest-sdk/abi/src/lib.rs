@@ -79,7 +79,8 @@ pub const IMPORT_YIELD: &str = "yield";
 /// `log(level: i32, ptr: i32, len: i32)`: writes one line of UTF-8 to the tenant's log, see [`LogLevel`]. A line longer than
 /// [`LOG_LINE_BYTES_MAX`] is cut.
 pub const IMPORT_LOG: &str = "log";
-/// `clock() -> i64`: returns the nanoseconds of a monotonic clock, in steps of [`CLOCK_STEP_NS`].
+/// `clock() -> i64`: returns the nanoseconds of a monotonic clock, in steps that the operator chooses, each shown late by a random part of a
+/// step. No node has shorter ones than [`CLOCK_STEP_NS`]; by default they are a hundred times as long.
 pub const IMPORT_CLOCK: &str = "clock";
 /// `random(ptr: i32, len: i32) -> i32`: fills memory with random bytes, at most [`RANDOM_BYTES_MAX`] a call; returns an [`Errno`].
 pub const IMPORT_RANDOM: &str = "random";
@@ -133,7 +134,7 @@ pub const LOG_LINE_BYTES_MAX: u32 = 1024;
 pub const RANDOM_BYTES_MAX: u32 = 4096;
 /// Longest configuration a stage may have, in bytes.
 pub const CONFIG_BYTES_MAX: u32 = 64 * 1024;
-/// Granularity of [`IMPORT_CLOCK`]: coarse, so that the clock is of little use for timing side channels.
+/// The finest granularity of [`IMPORT_CLOCK`], and that of the SDK's tests.
 pub const CLOCK_STEP_NS: u64 = 1_000;
 
 /// First word of a [`PoolHeader`]: `PIN1` in memory order.

@@ -2,9 +2,10 @@
 
 use crate::host;
 
-/// Returns the nanoseconds since some time in the past, in steps of a microsecond. Never goes back.
+/// Returns the nanoseconds since some time in the past, in steps that the node's operator chooses: 100 us unless a finer clock is granted.
+/// Never goes back, and is behind by less than two steps.
 ///
-/// In a test the clock stands still until [`testing::advance_clock_ns`](crate::testing::advance_clock_ns).
+/// In a test it has steps of a microsecond, and stands still until [`testing::advance_clock_ns`](crate::testing::advance_clock_ns).
 ///
 /// ```
 /// let started_ns = pinion_sdk::clock::now_ns();

@@ -189,6 +189,10 @@ impl Host for Guest {
         0
     }
 
+    fn clock_step_ns(&self) -> u64 {
+        pinion_abi::CLOCK_STEP_NS
+    }
+
     fn keep_alive_until(&mut self, _until_ns: u64) -> u64 {
         0
     }

@@ -48,8 +48,10 @@ pub trait Host: Send + 'static {
     fn files(&mut self) -> Option<(&mut Files, &mut dyn Space)>;
     /// Creates the [`Files`] of a stage without files ([`Files::of_streams`]), if there are none yet. May allocate.
     fn keep_streams(&mut self);
-    /// Returns the guest's clock in nanoseconds, in steps of [`pinion_abi::CLOCK_STEP_NS`].
+    /// Returns the guest's clock in nanoseconds, in steps of [`Self::clock_step_ns`].
     fn clock_ns(&self) -> u64;
+    /// Returns the granularity of that clock, in nanoseconds.
+    fn clock_step_ns(&self) -> u64;
     /// Asks to keep the guest's instance until `until_ns` of that clock even if it is idle. Returns until when it is kept, or 0 if it is
     /// not.
     fn keep_alive_until(&mut self, until_ns: u64) -> u64;

@@ -4,9 +4,7 @@
 
 use std::sync::Arc;
 
-use pinion_abi::{
-    CLOCK_STEP_NS, DEADLINE_PASSED, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
-};
+use pinion_abi::{DEADLINE_PASSED, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel};
 use pinion_guest::calls::{self, Asks, Host};
 use pinion_guest::files::{Files, Space};
 use wasmtime::{Caller, Engine, Linker, Memory};
@@ -45,8 +43,7 @@ fn wait(caller: Caller<'_, FwpContext>) -> wasmtime::Result<i32> {
 /// time that has passed ends its turn as well, and is told so in its next turn. So no guest can keep the core with this call, and the rings
 /// are exchanged in between.
 fn wait_until(caller: Caller<'_, FwpContext>, deadline_ns: i64) -> wasmtime::Result<i32> {
-    // The first time of the guest's clock that is not before the deadline.
-    let deadline_ns = (deadline_ns.max(0) as u64).next_multiple_of(CLOCK_STEP_NS);
+    let deadline_ns = caller.data().clock.reaches(deadline_ns.max(0) as u64);
     match fresh(&caller, IMPORT_WAIT_UNTIL)? {
         Some(fresh) if fresh > 0 => Ok(fresh),
         Some(_) if clock::now_ns() >= deadline_ns => Ok(DEADLINE_PASSED),
@@ -103,8 +100,11 @@ impl Host for FwpContext {
     }
 
     fn clock_ns(&self) -> u64 {
-        let now_ns = clock::now_ns();
-        now_ns - now_ns % CLOCK_STEP_NS
+        self.clock.at(clock::now_ns())
+    }
+
+    fn clock_step_ns(&self) -> u64 {
+        self.clock.step_ns()
     }
 
     fn keep_alive_until(&mut self, until_ns: u64) -> u64 {

@@ -41,6 +41,7 @@ pub use self::preparation::{INIT_TIME_MAX, NewFwpSite};
 pub use self::shared::FwpShared;
 pub(crate) use self::shared::NEVER_NS;
 
+use crate::clock::GuestClock;
 use crate::fwp::end_reason::EndReason;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
@@ -61,6 +62,7 @@ pub struct FwpContext {
     /// None if the stage was deployed without files. Boxed, since most stages have none and the rest is touched with every packet.
     pub(crate) files: Option<Box<Files>>,
     pub(crate) state: Grants,
+    pub(crate) clock: GuestClock,
     /// Its linear memory, once it has joined.
     pub(crate) memory: Option<Memory>,
     pub(crate) limit: MemoryLimit,

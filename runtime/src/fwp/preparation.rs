@@ -27,6 +27,7 @@ use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, Store};
 
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
+use crate::clock::GuestClock;
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::template::Template;
 use crate::ids::MemoryPlace;
@@ -86,7 +87,8 @@ impl Fwp {
         let shared = Arc::new(FwpShared::new(activation.is_some()));
         let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };
         let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
-        let mut store = store(template, HostCallContext { memory, activation, state, keep_alive, log }, &shared);
+        let means = HostCallContext { memory, activation, state, keep_alive, log, clock: terms.guest_clock };
+        let mut store = store(template, means, &shared);
         let Made { instance, linear, layout, metrics } = make(template, &mut store, &measure, spare, between)?;
         touch_first_pages(&linear, &mut store, layout.header());
         let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
@@ -157,10 +159,11 @@ struct HostCallContext {
     state: Grants,
     keep_alive: Option<KeepAlive>,
     log: GuestLog,
+    clock: GuestClock,
 }
 
 fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -> Store<FwpContext> {
-    let HostCallContext { memory, activation, state, keep_alive, log } = means;
+    let HostCallContext { memory, activation, state, keep_alive, log, clock } = means;
     let context = FwpContext {
         joined: false,
         shared: Arc::clone(shared),
@@ -168,6 +171,7 @@ fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -
         log,
         files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
         state,
+        clock,
         memory: None,
         limit: MemoryLimit::new(Holding::new(memory, template.memory_bytes_max as u64), Arc::clone(shared)),
         activation,

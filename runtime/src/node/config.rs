@@ -17,7 +17,7 @@ use crate::roles::Idle;
 use crate::state::StateLimits;
 use crate::templates::engine::{FWPS_MAX, Reset};
 use crate::tenants::accounts::TenantLimits;
-use crate::tenants::scheduling_params::{CpuGrant, CpuGrants};
+use crate::tenants::scheduling_params::{CLOCK_STEP_US, CpuGrant, CpuGrants};
 use crate::tuning::Tuning;
 
 /// The contents of the configuration file; `runtime/piniond.example.toml` has every key.
@@ -78,6 +78,8 @@ pub struct TenantConfig {
     pub class_max: Class,
     /// Most processor time of all its FWPs together on each worker's core, in milliseconds per second; no limit by default.
     pub cpu_per_second_ms: Option<u32>,
+    /// The steps of its functions' clock, in microseconds; by default [`Limits::clock_step_us`].
+    pub clock_step_us: Option<u32>,
 }
 
 /// Sizes that are fixed at start: nothing on the data path allocates later.
@@ -96,6 +98,8 @@ pub struct Limits {
     pub tenant_state_mib: u32,
     /// The longest time that an idle instance stays because its function asks for it, in seconds.
     pub keep_alive_max_s: u32,
+    /// The steps of the clock of functions of each tenant without a step of its own, in microseconds.
+    pub clock_step_us: u32,
 }
 
 impl Default for Limits {
@@ -107,6 +111,7 @@ impl Default for Limits {
             tenant_memory_mib: None,
             tenant_state_mib: 16,
             keep_alive_max_s: 86_400,
+            clock_step_us: CLOCK_STEP_US,
         }
     }
 }
@@ -154,6 +159,7 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         "limits.keep_alive_max_s" => 0..=604_800,
         "tenant.weight" => 1..=1000,
         "tenant.cpu_per_second_ms" => 1..=u64::from(CPU_PER_SECOND_MS_MAX),
+        "limits.clock_step_us" | "tenant.clock_step_us" => 1..=10_000,
         "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
         "port.queues" => 1..=64,
         _ => return None,
@@ -323,13 +329,24 @@ impl NodeConfig {
             weight: tenant.weight,
             class_max: tenant.class_max,
             cpu_per_second_ms: tenant.cpu_per_second_ms,
+            clock_step_us: tenant.clock_step_us.unwrap_or(self.limits.clock_step_us),
         };
-        CpuGrants(self.tenants.iter().map(|tenant| (tenant.name.clone(), grant(tenant))).collect())
+        CpuGrants {
+            default: CpuGrant { clock_step_us: self.limits.clock_step_us, ..CpuGrant::default() },
+            by_name: self.tenants.iter().map(|tenant| (tenant.name.clone(), grant(tenant))).collect(),
+        }
     }
 
     fn check(&self) -> Result<(), String> {
-        let Limits { fwps_max, flows_max, buffers, tenant_memory_mib, tenant_state_mib, keep_alive_max_s } =
-            self.limits;
+        let Limits {
+            fwps_max,
+            flows_max,
+            buffers,
+            tenant_memory_mib,
+            tenant_state_mib,
+            keep_alive_max_s,
+            clock_step_us,
+        } = self.limits;
         within("", "quantum_us", Some(self.quantum_us))?;
         within("", "limits.fwps_max", Some(fwps_max))?;
         within("", "limits.flows_max", Some(flows_max))?;
@@ -337,12 +354,14 @@ impl NodeConfig {
         within("", "limits.tenant_memory_mib", tenant_memory_mib)?;
         within("", "limits.tenant_state_mib", Some(tenant_state_mib))?;
         within("", "limits.keep_alive_max_s", Some(keep_alive_max_s))?;
+        within("", "limits.clock_step_us", Some(clock_step_us))?;
         for (i, tenant) in self.tenants.iter().enumerate() {
             let name = &tenant.name;
             within(name.as_str(), "tenant.memory_mib", tenant.memory_mib)?;
             within(name.as_str(), "tenant.state_mib", tenant.state_mib)?;
             within(name.as_str(), "tenant.weight", Some(tenant.weight))?;
             within(name.as_str(), "tenant.cpu_per_second_ms", tenant.cpu_per_second_ms)?;
+            within(name.as_str(), "tenant.clock_step_us", tenant.clock_step_us)?;
             if self.tenants[..i].iter().any(|other| other.name == *name) {
                 return Err(format!("there are two [[tenant]] named {name}"));
             }

@@ -8,6 +8,7 @@ use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
 use pinion_mma::copying::CopyShare;
 use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 
+use crate::clock::GuestClock;
 use crate::scheduler::{Budget, CpuShare, Rate, TenantGeneration};
 use crate::tenants::meters::{ChainMeter, ChainMeters};
 
@@ -16,6 +17,8 @@ use crate::tenants::meters::{ChainMeter, ChainMeters};
 pub struct SchedulingParams {
     /// How it shares the core.
     pub share: CpuShare,
+    /// The clock that it sees.
+    pub(crate) guest_clock: GuestClock,
     /// Its chain's meters, on all workers.
     meters: Arc<ChainMeters>,
     /// The meter of its worker. A direct pointer, because with thousands of chains each step on the way to it would be a cache miss.
@@ -50,7 +53,8 @@ impl SchedulingParams {
             tenant_rate: grant.cpu_per_second_ms.map(|ms| rate(ms, OverBudget::Throttle)),
         };
         let meter = Arc::clone(meters.on_worker(0));
-        Self { share, meters, meter, _seat: Arc::clone(slot) }
+        let guest_clock = GuestClock::in_steps_of(grant.clock_step_us);
+        Self { share, guest_clock, meters, meter, _seat: Arc::clone(slot) }
     }
 
     /// Returns the same for an FWP on this worker, by the worker's position in the core plan.
@@ -82,7 +86,11 @@ fn rate(per_second_ms: u32, over_budget: OverBudget) -> Rate {
     Rate { per_second_ns: u64::from(per_second_ms) * 1_000_000, over_budget }
 }
 
-/// The operator's grant of CPU time to a tenant.
+/// The steps of the clock of a tenant that is granted no finer one, in microseconds: coarse, so that the clock is of little use for
+/// observing other tenants.
+pub const CLOCK_STEP_US: u32 = 100;
+
+/// The operator's grant of CPU time to a tenant, and of how finely its functions see time pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuGrant {
     /// The weight against other tenants of a class.
@@ -91,23 +99,30 @@ pub struct CpuGrant {
     pub class_max: Class,
     /// The most CPU time per second, on each worker's core, for all of its FWPs together, in milliseconds; none for no limit.
     pub cpu_per_second_ms: Option<u32>,
+    /// The steps of its functions' clock, in microseconds.
+    pub clock_step_us: u32,
 }
 
 impl Default for CpuGrant {
     fn default() -> Self {
-        Self { weight: 1, class_max: Class::Throughput, cpu_per_second_ms: None }
+        Self { weight: 1, class_max: Class::Throughput, cpu_per_second_ms: None, clock_step_us: CLOCK_STEP_US }
     }
 }
 
-/// The operator's grants by tenant name; other tenants have the default.
+/// The operator's grants.
 #[derive(Debug, Clone, Default)]
-pub struct CpuGrants(pub BTreeMap<TenantName, CpuGrant>);
+pub struct CpuGrants {
+    /// Those of tenants without an entry of their own.
+    pub default: CpuGrant,
+    /// Those of other tenants.
+    pub by_name: BTreeMap<TenantName, CpuGrant>,
+}
 
 impl CpuGrants {
     /// Returns one tenant's grant.
     #[must_use]
     pub fn of(&self, tenant: &TenantName) -> CpuGrant {
-        self.0.get(tenant).copied().unwrap_or_default()
+        self.by_name.get(tenant).copied().unwrap_or(self.default)
     }
 }
 
@@ -194,11 +209,15 @@ mod tests {
         TenantName::new(format!("tenant-{number}")).unwrap()
     }
 
+    fn granted(grants: impl IntoIterator<Item = (TenantName, CpuGrant)>) -> CpuGrants {
+        CpuGrants { by_name: grants.into_iter().collect(), ..CpuGrants::default() }
+    }
+
     #[test]
     fn no_chain_has_a_higher_class_than_its_tenant_is_granted_and_by_default_that_is_the_lowest() {
         let classes = |class_max: Option<Class>| {
             let grant = class_max.map(|class_max| (tenant(1), CpuGrant { class_max, ..CpuGrant::default() }));
-            let mut tenants = Tenants::new(CpuGrants(grant.into_iter().collect()));
+            let mut tenants = Tenants::new(granted(grant));
             Class::ALL.map(|class| {
                 let scheduling = Scheduling { class, ..Scheduling::default() };
                 tenants.terms(&tenant(1), &scheduling, meters()).unwrap().share.class
@@ -214,7 +233,7 @@ mod tests {
     #[test]
     fn a_tenant_keeps_its_number_and_weight_in_all_of_its_chains() {
         let grant = CpuGrant { weight: 7, ..CpuGrant::default() };
-        let mut tenants = Tenants::new(CpuGrants([(tenant(1), grant)].into()));
+        let mut tenants = Tenants::new(granted([(tenant(1), grant)]));
         let terms = [(1, Class::Latency), (2, Class::Latency), (1, Class::Throughput)].map(|(number, class)| {
             tenants.terms(&tenant(number), &Scheduling { class, ..Scheduling::default() }, meters()).unwrap()
         });

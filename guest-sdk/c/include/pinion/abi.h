@@ -49,7 +49,8 @@
  *  `PINION_LOG_LINE_BYTES_MAX` is cut. */
 #define PINION_IMPORT_LOG "log"
 
-/** `clock() -> i64`: returns the nanoseconds of a monotonic clock, in steps of `PINION_CLOCK_STEP_NS`. */
+/** `clock() -> i64`: returns the nanoseconds of a monotonic clock, in steps that the operator chooses, each shown late by a random part of a
+ *  step. No node has shorter ones than `PINION_CLOCK_STEP_NS`; by default they are a hundred times as long. */
 #define PINION_IMPORT_CLOCK "clock"
 
 /** `random(ptr: i32, len: i32) -> i32`: fills memory with random bytes, at most `PINION_RANDOM_BYTES_MAX` a call; returns an `pinion_errno`. */
@@ -118,7 +119,7 @@
 /** Longest configuration a stage may have, in bytes. */
 #define PINION_CONFIG_BYTES_MAX 65536
 
-/** Granularity of `PINION_IMPORT_CLOCK`: coarse, so that the clock is of little use for timing side channels. */
+/** The finest granularity of `PINION_IMPORT_CLOCK`, and that of the SDK's tests. */
 #define PINION_CLOCK_STEP_NS 1000ull
 
 /** First word of a `pinion_pool_header`: `PIN1` in memory order. */

@@ -31,7 +31,8 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
         .func_wrap(WASI_MODULE, "args_get", |_: i32, _: i32| SUCCESS)?
         .func_wrap(WASI_MODULE, "environ_get", |_: i32, _: i32| SUCCESS)?
         .func_wrap(WASI_MODULE, "clock_res_get", |mut caller: Caller<'_, T>, _clock: i32, out: i32| {
-            errno(write(&mut caller, out, &pinion_abi::CLOCK_STEP_NS.to_le_bytes()))
+            let step_ns = caller.data().clock_step_ns();
+            errno(write(&mut caller, out, &step_ns.to_le_bytes()))
         })?
         .func_wrap(WASI_MODULE, "clock_time_get", |mut caller: Caller<'_, T>, _clock: i32, _step: i64, out: i32| {
             let now_ns = caller.data().clock_ns();

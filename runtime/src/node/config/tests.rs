@@ -25,6 +25,7 @@ fn the_example_configuration_is_valid_and_shows_the_defaults() {
     assert_eq!(example.memory_reset, minimal.memory_reset);
     assert_eq!(example.limits.tenant_memory_mib, minimal.limits.tenant_memory_mib);
     assert_eq!(example.limits.keep_alive_max_s, minimal.limits.keep_alive_max_s);
+    assert_eq!(example.limits.clock_step_us, minimal.limits.clock_step_us);
     assert_eq!(example.memory_cgroup, minimal.memory_cgroup);
     assert!(example.tenants.is_empty());
     // The commented-out keys of a tenant show the defaults.
@@ -116,7 +117,7 @@ fn wrong_types_and_duplicate_keys_are_named_with_their_line_and_path() {
         (format!("{PORT}[[port]]\nname = \"wan\"\n"), "4: port: missing key `device`"),
         (
             format!("{PORT}[limits]\nfwps = 1\n"),
-            "5: limits: unknown key `fwps`, expected one of `fwps_max`, `flows_max`, `buffers`, `tenant_memory_mib`, `tenant_state_mib`, `keep_alive_max_s`",
+            "5: limits: unknown key `fwps`, expected one of `fwps_max`, `flows_max`, `buffers`, `tenant_memory_mib`, `tenant_state_mib`, `keep_alive_max_s`, `clock_step_us`",
         ),
     ];
     for (text, expected) in cases {
@@ -170,6 +171,11 @@ fn impossible_values_are_named() {
         (
             format!("{PORT}[limits]\nkeep_alive_max_s = 604801\n"),
             "FILE: limits.keep_alive_max_s = 604801: from 0 to 604800 is possible",
+        ),
+        (format!("{PORT}[limits]\nclock_step_us = 0\n"), "FILE: limits.clock_step_us = 0: from 1 to 10000 is possible"),
+        (
+            format!("{PORT}[[tenant]]\nname = \"lab\"\nclock_step_us = 10001\n"),
+            "FILE: tenant lab: clock_step_us = 10001: from 1 to 10000 is possible",
         ),
         (
             format!("{PORT}[[tenant]]\nname = \"lab\"\nmemory_mib = 2000000\n"),
