@@ -246,6 +246,9 @@ pub(crate) struct Dev {
     /// How long to wait for frames that functions hold back, when no more are sent: 500ms, 2s
     #[arg(long, conflicts_with = "tap", value_name = "TIME", default_value = "2s", value_parser = time)]
     pub(crate) linger: Duration,
+    /// How long functions may keep a burst's frames back before the next burst goes in
+    #[arg(long, conflicts_with = "tap", value_name = "TIME", default_value = "20ms", value_parser = time)]
+    pub(crate) patience: Duration,
     /// The name of the TAP device to create
     #[arg(long, group = "where", value_name = "NAME")]
     pub(crate) tap: Option<String>,

@@ -57,7 +57,8 @@ struct Replay {
     /// The number of frames in a burst.
     burst: usize,
     which: Which,
-    /// How long functions may hold frames back while nothing else happens.
+    /// How long functions may hold frames back while nothing else happens: those of a burst before the next one, and the last ones.
+    patience: Duration,
     linger: Duration,
 }
 
@@ -172,8 +173,8 @@ pub(super) async fn run(dev: Dev, format: Format) -> anyhow::Result<()> {
         return Err(BadInput::Capture { path: read, problem }.into());
     }
     let which = if dev.by_rules { Which::ByRules } else { Which::AllTo(dev.chain) };
-    let (write, burst, linger) = (dev.write, dev.burst.into(), dev.linger);
-    replay(function, &Replay { read, write, burst, which, linger }, dev.watch, format).await
+    let Dev { write, patience, linger, .. } = dev;
+    replay(function, &Replay { read, write, burst: dev.burst.into(), which, patience, linger }, dev.watch, format).await
 }
 
 /// Returns whether a capture can be read a second time. A capture that does not exist is reported later.

@@ -19,8 +19,6 @@ use super::wire::{Listening, Wire};
 use super::{BadInput, Function, Replay, Which, node};
 use crate::args::Format;
 
-/// How long functions may hold a burst's frames back before the next burst starts.
-const BURST_PATIENCE: Duration = Duration::from_millis(20);
 /// How long to wait for further frames when functions have sent more frames than they received.
 const LAST_PATIENCE: Duration = Duration::from_millis(100);
 /// After this many polls without success, the next ones are `LOOK_INTERVAL` apart.
@@ -154,21 +152,21 @@ impl Player<'_> {
                 Err(found) => damage = Some(found),
             }
             if burst.len() == replay.burst {
-                self.play(std::mem::take(&mut burst)).await?;
+                self.play(std::mem::take(&mut burst), replay.patience).await?;
             }
         }
-        self.play(burst).await?;
+        self.play(burst, replay.patience).await?;
         self.records.damage = damage.as_ref().map(ToString::to_string);
         Ok((self.finish(replay.linger).await?, damage))
     }
 
-    async fn play(&mut self, mut burst: Vec<Captured>) -> anyhow::Result<()> {
+    async fn play(&mut self, mut burst: Vec<Captured>, patience: Duration) -> anyhow::Result<()> {
         let all = burst.len();
         self.wire.put(&mut burst)?;
         self.put += burst.len() as u64;
         self.records.leave_out(LeftOut::TooLong, (all - burst.len()) as u64);
         burst.iter().for_each(|captured| self.records.count(captured));
-        self.settle(BURST_PATIENCE).await
+        self.settle(patience).await
     }
 
     /// Waits until each frame was sent or dropped, or no counter has changed for `patience`.
