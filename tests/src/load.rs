@@ -70,6 +70,19 @@ pub struct CoreWaits {
 }
 
 impl CoreWaits {
+    /// Looks at the node's thread on this core only.
+    ///
+    /// # Panics
+    /// If the node does not run.
+    #[must_use]
+    pub fn on_core(node: &Node, core: usize) -> Self {
+        let all = paths(Path::new(&format!("/proc/{}/task", node.process())));
+        let is_there = |thread: &PathBuf| {
+            fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == format!("core-{core}"))
+        };
+        Self { threads: all.into_iter().filter(is_there).filter_map(watched).collect() }
+    }
+
     /// Looks at the threads that there are.
     ///
     /// # Panics
@@ -83,8 +96,7 @@ impl CoreWaits {
         let of_node = of_node.into_iter().filter(|thread| is_named(thread, "core-"));
         let of_kernel = paths(Path::new("/proc")).into_iter().filter(|thread| is_named(thread, "ksoftirqd/"));
         let all = of_node.chain(of_kernel).chain([PathBuf::from("/proc/thread-self")]);
-        let open = |thread: PathBuf| Some((File::open(thread.join("schedstat")).ok()?, Cell::new(0)));
-        Self { threads: all.filter_map(open).collect() }
+        Self { threads: all.filter_map(watched).collect() }
     }
 
     /// Returns how long they have waited together, since they began.
@@ -95,6 +107,11 @@ impl CoreWaits {
         }
         Duration::from_nanos(self.threads.iter().map(|(_, waited_ns)| waited_ns.get()).sum())
     }
+}
+
+/// Opens a thread's `schedstat`.
+fn watched(thread: PathBuf) -> Option<(File, Cell<u64>)> {
+    Some((File::open(thread.join("schedstat")).ok()?, Cell::new(0)))
 }
 
 /// Reads a `schedstat`: time on a core, time waited for one, times that it got one.
