@@ -169,6 +169,8 @@ fn datagrams_that_iperf_misses_over_udp_are_counted() {
     let inline = passing(Device::AfPacket);
     let Inline { left, right, .. } = &inline;
     const DATAGRAMS: u64 = 15_000;
+    // What a socket holds at most when it is closed, which the kernel does not count: each datagram takes 768 of its 212,992 bytes at least.
+    const LEFT_IN_SOCKET: u64 = 212_992 / 768;
     for (words, address) in [
         ("--udp --bitrate 50M --length 1000", &right.address),
         ("--udp --bitrate 20M --length 200 --reverse", &right.address_v6),
@@ -182,7 +184,7 @@ fn datagrams_that_iperf_misses_over_udp_are_counted() {
         until("count of all that is missing", SOON, || {
             let counted = missing() - before;
             println!("iperf3 {words} to {address}: {moved:?}, counted {counted}");
-            (moved.lost <= counted).then_some(())
+            (moved.lost <= counted + LEFT_IN_SOCKET).then_some(())
         });
         inline.assert_nothing_is_missing();
     }

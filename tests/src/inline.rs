@@ -178,7 +178,7 @@ impl Inline {
         let dropped = |socket: &str| socket.rsplit_once(",d")?.1.split_once(')')?.0.parse::<u64>().ok();
         let dropped: u64 = sockets.lines().filter_map(dropped).sum();
         let hosts = [&self.left.namespace, &self.right.namespace];
-        let unread: u64 = hosts.iter().map(|host| host.datagrams_without_room()).sum();
+        let unread: u64 = hosts.iter().map(|host| host.datagrams_unread()).sum();
         let namespaces = hosts.into_iter().chain([&self.between]);
         dropped + unread + namespaces.map(Namespace::frames_dropped_on_arrival).sum::<u64>()
     }

@@ -1,5 +1,6 @@
 //! Network namespaces, and virtual cables between them.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -105,21 +106,25 @@ impl Namespace {
         self.ip("-oneline link show").lines().filter_map(name).filter(|name| name != "lo").collect()
     }
 
-    /// Returns how many datagrams the kernel dropped because the receiving socket had no room.
+    /// Returns how many datagrams the kernel dropped because the receiving socket had no room, or was closed before they came.
     ///
     /// # Panics
     /// If the counters cannot be read.
     #[track_caller]
     #[must_use]
-    pub fn datagrams_without_room(&self) -> u64 {
+    pub fn datagrams_unread(&self) -> u64 {
         self.inside(|| {
             let (v4, v6) = (net_file("snmp"), net_file("snmp6"));
             let mut lines = v4.lines().filter(|line| line.starts_with("Udp: ")).map(str::split_whitespace);
             let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
-            let v4 = names.zip(values).find(|(name, _)| *name == "RcvbufErrors").map(|(_, value)| value);
-            let v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"));
-            let number = |text: Option<&str>| text.and_then(|text| text.trim().parse::<u64>().ok());
-            number(v4).expect("a count for IPv4") + number(v6).expect("a count for IPv6")
+            let v4: HashMap<&str, &str> = names.zip(values).collect();
+            let v6: HashMap<&str, &str> = v6.lines().filter_map(|line| line.split_once(char::is_whitespace)).collect();
+            let number = |text: Option<&&str>| text.and_then(|text| text.trim().parse::<u64>().ok());
+            let both = |name: &str| {
+                let v6 = number(v6.get(&*format!("Udp6{name}"))).expect("a count for IPv6");
+                number(v4.get(name)).expect("a count for IPv4") + v6
+            };
+            both("RcvbufErrors") + both("NoPorts")
         })
     }
 
