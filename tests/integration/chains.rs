@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use pinion_tests::bed::Device;
 use pinion_tests::frames::{send, watch};
 use pinion_tests::inline::{Host, INTERFACE, Inline, LAN_MAC, WAN_MAC};
-use pinion_tests::iperf::iperf;
+use pinion_tests::iperf::{assert_tcp_flows, iperf};
 use pinion_tests::ping::{flood, ping, pings};
 use pinion_tests::transfer::both_ways;
 use pinion_tests::until::{SOON, until};
@@ -157,10 +157,8 @@ on_each_device!(Tap tap, AfPacket af_packet, AfXdp af_xdp);
 #[test]
 fn iperf_over_tcp_moves_data_in_both_directions() {
     let Inline { left, right, .. } = &passing(Device::AfPacket);
-    const BYTES: u64 = 64 << 20;
     for (more, address) in [("", &right.address), (" --reverse", &right.address), ("", &right.address_v6)] {
-        let moved = iperf(&left.namespace, &right.namespace, address, &format!("--bytes {BYTES}{more}"));
-        assert!(moved.received_bytes >= BYTES, "{moved:?}");
+        assert_tcp_flows(&left.namespace, &right.namespace, address, more);
     }
 }
 
@@ -179,7 +177,7 @@ fn datagrams_that_iperf_misses_over_udp_are_counted() {
         let missing = || inline.dropped() + inline.dropped_by_kernels();
         let before = missing();
         let moved = iperf(&left.namespace, &right.namespace, address, words);
-        assert_eq!(moved.datagrams, DATAGRAMS, "{moved:?}");
+        assert!(moved.datagrams >= DATAGRAMS, "{moved:?}");
         // The device's count of missed frames is read once a second.
         until("count of all that is missing", SOON, || {
             let counted = missing() - before;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pinion_tests::bed::two_cores;
 use pinion_tests::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, INTERFACE, OUTSIDE, ROUTER, SHARED};
-use pinion_tests::iperf::iperf;
+use pinion_tests::iperf::{assert_tcp_flows, iperf};
 use pinion_tests::namespace::Namespace;
 use pinion_tests::ping::{ping, pings};
 use pinion_tests::process::{output, run};
@@ -18,8 +18,7 @@ use pinion_tests::until::{SOON, until};
 /// Hosts inside may begin any flow, hosts outside none.
 const FIREWALL: &str = "inside = [\"10.79.0.0/24\"]\n[[rule]]\naction = \"allow\"\ndirection = \"out\"\n";
 const HTTP_PORT: &str = "8080";
-/// What is moved each way.
-const TCP_BYTES: u64 = 16 << 20;
+/// The datagrams that are sent each way.
 const DATAGRAMS: u64 = 500;
 
 fn nat() -> String {
@@ -122,13 +121,12 @@ fn a_web_server_outside_sees_the_shared_address_and_is_read_whole() {
 fn tcp_flows_both_ways_and_a_slow_stream_of_datagrams_loses_nothing() {
     let border = guarded();
     for more in ["", " --reverse"] {
-        let moved = iperf(&border.inside, &border.outside, OUTSIDE, &format!("--bytes {TCP_BYTES}{more}"));
-        assert!(moved.received_bytes >= TCP_BYTES, "{more}: {moved:?}");
+        assert_tcp_flows(&border.inside, &border.outside, OUTSIDE, more);
     }
     for more in ["", " --reverse"] {
         let words = format!("--udp --bitrate 2M --length 1000 --blockcount {DATAGRAMS}{more}");
         let moved = iperf(&border.inside, &border.outside, OUTSIDE, &words);
-        assert_eq!((moved.datagrams, moved.lost), (DATAGRAMS, 0), "{more}: {moved:?}");
+        assert!(moved.datagrams >= DATAGRAMS && moved.lost == 0, "{more}: {moved:?}");
     }
 }
 

@@ -19,6 +19,22 @@ pub struct Moved {
     pub lost: u64,
 }
 
+/// The bytes to move over TCP, so that some have to come through.
+pub const TCP_BYTES: u64 = 48 << 20;
+/// Of these the most that the kernel's buffers on both sides hold when `iperf3` ends, which it does as soon as it has sent all: they arrive
+/// too late to be counted.
+const IN_BUFFERS: u64 = 40 << 20;
+
+/// Sends [`TCP_BYTES`] over TCP, and checks that they came as far as is counted. `more` are further words.
+///
+/// # Panics
+/// If too few have come.
+#[track_caller]
+pub fn assert_tcp_flows(from: &Namespace, to: &Namespace, address: &str, more: &str) {
+    let moved = iperf(from, to, address, &format!("--bytes {TCP_BYTES}{more}"));
+    assert!(moved.received_bytes + IN_BUFFERS >= TCP_BYTES, "to {address}{more}: {moved:?}");
+}
+
 /// A server for one run.
 struct Server(Child);
 
@@ -52,7 +68,7 @@ impl Server {
 pub fn iperf(from: &Namespace, to: &Namespace, address: &str, words: &str) -> Moved {
     let _server = Server::new(to, address);
     let mut command: Command = from.command("timeout");
-    command.args(["60", "iperf3", "--json", "--connect-timeout", "5000", "--client", address]);
+    command.args(["300", "iperf3", "--json", "--connect-timeout", "5000", "--client", address]);
     let report = run(command.args(words.split_whitespace()));
     let report: Value = serde_json::from_str(&report).unwrap_or_else(|error| panic!("no JSON ({error}): {report}"));
     let end = &report["end"];
