@@ -11,7 +11,7 @@ use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
-use pinion_runtime::fwp::{Fwp, NewFwpSite};
+use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
 use pinion_runtime::instruments::log::{LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::preemption::{Clock, RunSlot, TickUrgency};
@@ -27,7 +27,7 @@ const POLICY: &str = "deny from 10.66.0.0/16\nallow icmp\nallow tcp 80,443\nallo
                       allow udp 4789 to 10.200.0.0/16\ndefault deny";
 const ROUNDS: usize = 20_000;
 
-fn template(engine: &Engine, module: &str) -> Template {
+fn template(engine: &Engine, module: &str) -> Arc<Template> {
     let bytes = std::fs::read(module).unwrap_or_else(|error| panic!("{module}: {error}; `make guests` builds it"));
     let config: Arc<[u8]> = POLICY.as_bytes().into();
     let wishes = Wishes {
@@ -45,14 +45,14 @@ fn template(engine: &Engine, module: &str) -> Template {
 }
 
 struct Launchpad<'a> {
-    template: &'a Template,
+    template: &'a Arc<Template>,
     clock: &'a RunSlot,
     log: LogHub,
     spare: SparePages,
 }
 
 impl Launchpad<'_> {
-    fn launch(&mut self, index: u32) -> (Fwp, Box<Endpoint>) {
+    fn launch(&mut self, index: u32) -> (Box<Fwp>, Box<Endpoint>) {
         let log = self.log.log(origin());
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let (id, memory) = (FwpId { index, generation: 0 }, MemoryAccounts::default());
@@ -60,21 +60,18 @@ impl Launchpad<'_> {
             id,
             worker: WorkerIndex(0),
             wiring,
-            clock: self.clock,
+            clock: self.clock.clone(),
             memory,
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
             keep_alives: None,
-            spare: &self.spare,
-            between: &mut || {},
+            spare: self.spare.clone(),
         };
-        let prepared = Fwp::prepare(self.template, site, log).expect("a function that comes to its first wait");
-        self.spare.taken(prepared.0.place());
-        prepared
+        Preparation::begin(self.template, site, log).finish().expect("a function that comes to its first wait")
     }
 
-    fn land(&mut self, (fwp, endpoint): (Fwp, Box<Endpoint>)) {
+    fn land(&mut self, (fwp, endpoint): (Box<Fwp>, Box<Endpoint>)) {
         self.spare.left(fwp.place());
         fwp.dismantle(endpoint);
     }

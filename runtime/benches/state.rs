@@ -18,7 +18,7 @@ use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
-use pinion_runtime::fwp::{Fwp, NewFwpSite, Turn, TurnReason};
+use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation, Turn, TurnReason};
 use pinion_runtime::instruments::log::{Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::preemption::{Clock, RunSlot, TickUrgency};
@@ -107,7 +107,7 @@ fn grants(entries: u32, value_bytes: u32) -> Grants {
     opened.expect("room for the fields").remove(0)
 }
 
-fn template(engine: &Engine, wat: &str) -> Template {
+fn template(engine: &Engine, wat: &str) -> Arc<Template> {
     let fields = FIELDS.map(str::to_owned).to_vec().into();
     let wishes = Wishes { config: Arc::new([]), files: None, memory_bytes_max: MEMORY_BYTES_MAX as u64, fields };
     let module = wat::parse_str(wat).expect("a module");
@@ -137,18 +137,18 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
         id: FwpId { index: 0, generation: 0 },
         worker: WorkerIndex(0),
         wiring: Wiring::to(Edge::EgressWhereItCame),
-        clock: &slot,
+        clock: slot.clone(),
         memory: MemoryAccounts::default(),
         activation: None,
         terms: SchedulingParams::default(),
         state: grants.clone(),
         keep_alives: None,
-        spare: &spare,
-        between: &mut || {},
+        spare: spare.clone(),
     };
     let (log, _) = hub(Arc::default());
     let template = template(&engine, &guest(call, entries));
-    let (mut fwp, endpoint) = Fwp::prepare(&template, site, log.log(origin())).expect("it comes to its first wait");
+    let (mut fwp, endpoint) =
+        Preparation::begin(&template, site, log.log(origin())).finish().expect("it comes to its first wait");
     (0..BATCHES).for_each(|_| turn(&mut fwp, &slot));
     fwp.dismantle(endpoint);
     let mut times: Vec<f64> = (0..BATCHES).map(|batch| time_ns(&grants, batch)).collect();

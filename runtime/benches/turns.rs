@@ -19,7 +19,7 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
-use pinion_runtime::fwp::{Fwp, NewFwpSite};
+use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
 use pinion_runtime::instruments::log::{Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::preemption::{Clock, RunSlot, TickUrgency};
@@ -58,7 +58,7 @@ struct House {
     spare: Vec<Buffer>,
 }
 
-fn template(engine: &Engine, module: &str) -> Template {
+fn template(engine: &Engine, module: &str) -> Arc<Template> {
     let bytes = std::fs::read(module).unwrap_or_else(|error| panic!("{module}: {error}; `make guests` builds it"));
     let config: Arc<[u8]> = POLICY.as_bytes().into();
     let wishes = Wishes {
@@ -124,7 +124,7 @@ impl House {
 
 type Launched = (Box<Fwp>, Box<pinion_mma::wiring::Endpoint>);
 
-fn launch(fwps: usize, template: &Template, clock: &RunSlot) -> Vec<Launched> {
+fn launch(fwps: usize, template: &Arc<Template>, clock: &RunSlot) -> Vec<Launched> {
     let (log, _) = hub(Arc::default());
     let spare = SparePages::new(Reset::Overwrite);
     let prepare = |index| {
@@ -135,17 +135,17 @@ fn launch(fwps: usize, template: &Template, clock: &RunSlot) -> Vec<Launched> {
             id: FwpId { index, generation: 0 },
             worker: WorkerIndex(0),
             wiring,
-            clock,
+            clock: clock.clone(),
             memory,
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
             keep_alives: None,
-            spare: &spare,
-            between: &mut || {},
+            spare: spare.clone(),
         };
-        let (fwp, endpoint) = Fwp::prepare(template, site, log).expect("a function that comes to its first wait");
-        (Box::new(fwp), endpoint)
+        let (fwp, endpoint) =
+            Preparation::begin(template, site, log).finish().expect("a function that comes to its first wait");
+        (fwp, endpoint)
     };
     (0..fwps as u32).map(prepare).collect()
 }

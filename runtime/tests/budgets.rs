@@ -43,7 +43,7 @@ fn busy_for(ns: u64) -> String {
 /// A worker with one FWP that has a limit, and is made again when it has been ended.
 struct House {
     bench: Bench,
-    template: Template,
+    template: Arc<Template>,
     worker: Worker,
     commands: Sender<WorkerCommand>,
     events: Receiver<WorkerEvent>,

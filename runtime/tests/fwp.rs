@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use pinion_control::model::{Chain, Stage};
 use pinion_gateway::activation_clock::ActivationClock;
 use pinion_gateway::keep_alive::KeepAlives;
-use pinion_runtime::fwp::Turn;
 use pinion_runtime::fwp::end_reason::EndReason;
+use pinion_runtime::fwp::{INIT_TIME_MAX, Preparation, Progress, Turn};
 use pinion_runtime::instruments::activation::{Activations, InstanceActivation};
-use pinion_runtime::tenants::accounts::{Accounts, TenantLimits};
+use pinion_runtime::tenants::accounts::{Accounts, MemoryAccounts, TenantLimits};
 use support::{Bench, ID, QUANTUM, buffer};
 
 const ECHO: &str = include_str!("support/echo.wat");
@@ -47,6 +47,62 @@ fn end_of(run: &str) -> EndReason {
     let reason = bench.resume_to_end(&mut fwp);
     bench.dismantle(fwp);
     reason
+}
+
+/// Takes steps until the guest has used a turn, or comes to its first wait, or ends.
+fn next_turn(preparation: &mut Preparation) -> Progress {
+    loop {
+        match preparation.step() {
+            Progress::Part => {}
+            progress => return progress,
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_does_not_come_to_its_first_wait_gives_the_thread_back_after_each_turn_until_its_time_is_over() {
+    const LOOP: &str = "(loop $forever (br $forever))";
+    // No snapshot can be taken of this one, so that each instance initialises itself: at once in the builder, where the clock stands still.
+    let clock = r#"(import "pinion" "clock" (func $clock (result i64))) (memory"#;
+    let table = "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func))) (func $deep";
+    let init = format!("(if (i64.ne (call $clock) (i64.const 0)) (then {LOOP})) {READY}");
+    let in_init = guest(&init, WAIT_ONCE).replacen("(memory", clock, 1).replace("(func $deep", table);
+    let mut bench = Bench::new();
+    for wat in [guest(READY, LOOP), in_init] {
+        let template = bench.template(&wat, MEMORY_BYTES_MAX).unwrap();
+        let mut preparation = bench.preparation(&template, MemoryAccounts::default());
+        let mut turns = 0;
+        let reason = loop {
+            match next_turn(&mut preparation) {
+                Progress::Done(prepared) => break prepared.err().expect("it never waits"),
+                _ => turns += 1,
+            }
+        };
+        assert_eq!(reason, EndReason::InitTime);
+        // The machine may keep the thread from its core during a turn, but not during each.
+        assert!(turns > 10, "{turns} turns in {INIT_TIME_MAX:?}");
+    }
+}
+
+#[test]
+fn a_preparation_that_is_given_up_leaves_nothing_behind() {
+    let accounts = Accounts::new(TenantLimits::default());
+    let chain = Chain::new("t".parse().unwrap(), "c".parse().unwrap(), vec![]);
+    let memory = accounts.open(&chain);
+    let used_kib = || accounts.of_tenants()[0].1.used_kib;
+    let mut bench = Bench::new();
+    let loops = bench.template(&guest(READY, "(loop $forever (br $forever))"), MEMORY_BYTES_MAX).unwrap();
+    // More often than the engine has places.
+    for _ in 0..20 {
+        let mut preparation = bench.preparation(&loops, memory.clone());
+        assert!(matches!(next_turn(&mut preparation), Progress::Turn));
+        assert_eq!(used_kib(), 64);
+        drop(preparation);
+        assert_eq!(used_kib(), 0);
+        drop(bench.preparation(&loops, memory.clone()));
+    }
+    let fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
+    bench.dismantle(fwp);
 }
 
 #[test]

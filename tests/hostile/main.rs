@@ -7,6 +7,7 @@
 //! | `copying.rs` | the MMA |
 //! | `fwps.rs` | the node's FWPs: active and cached instances |
 //! | `pending.rs` | frames that wait for an instance |
+//! | `starts.rs` | the launcher's time |
 //!
 //! Each test is an attack, beside which another tenant gets its guaranteed share.
 #![forbid(unsafe_code)]
@@ -17,3 +18,4 @@ mod clients;
 mod copying;
 mod fwps;
 mod pending;
+mod starts;

@@ -37,7 +37,7 @@ use pinion_mma::prefetch;
 use wasmtime::{Memory, Store};
 
 pub(crate) use self::limit::MemoryLimit;
-pub use self::preparation::{INIT_TIME_MAX, NewFwpSite};
+pub use self::preparation::{INIT_TIME_MAX, NewFwpSite, Preparation, Prepared, Progress};
 pub use self::shared::FwpShared;
 pub(crate) use self::shared::NEVER_NS;
 

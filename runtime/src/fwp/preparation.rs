@@ -4,15 +4,18 @@
 //!   instantiate --> pages it will write --> initialise, if it is no snapshot --> join to MMA and worker --> run to first wait
 //! ```
 //!
-//! Runs on the launcher's thread, in parts between which other work may have the core.
+//! Runs on the launcher's thread, in steps between which other work may have the core, and other tenants' preparations the thread: a guest
+//! that takes long to its first wait has one turn after the other, as on a worker.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pinion_abi::{
     EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader,
@@ -27,13 +30,14 @@ use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, Store};
 
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
-use crate::clock::GuestClock;
+use crate::clock::{GuestClock, TscInstant};
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::template::Template;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
 use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
+use crate::memory::hot_pages::HotPages;
 use crate::memory::spare_pages::SparePages;
 use crate::preemption::RunSlot;
 use crate::state::Grants;
@@ -43,11 +47,11 @@ use crate::tuning::engine_parts::EngineParts;
 use crate::tuning::footprint::{Footprint, Parts};
 use crate::tuning::stack_end::stack_end;
 
-/// How long a guest may take from its instantiation to its first wait.
+/// How much time a guest's turns may take from its instantiation to its first wait.
 pub const INIT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Where a new FWP will live, and what it is given.
-pub struct NewFwpSite<'a> {
+pub struct NewFwpSite {
     /// Its id.
     pub id: FwpId,
     /// The worker that runs it.
@@ -55,7 +59,7 @@ pub struct NewFwpSite<'a> {
     /// Its connections to the rest of its chain.
     pub wiring: Wiring,
     /// The preparing thread's entry in the clock of the engine.
-    pub clock: &'a RunSlot,
+    pub clock: RunSlot,
     /// The accounts that its memory is charged to.
     pub memory: MemoryAccounts,
     /// What it records when it first serves a client.
@@ -67,88 +71,236 @@ pub struct NewFwpSite<'a> {
     /// Where it sets until when it stays alive without input; without this, it cannot.
     pub keep_alives: Option<Arc<KeepAlives>>,
     /// Pages that earlier FWPs have left in the place where it may live.
-    pub spare: &'a SparePages,
-    /// Called between any two parts of the preparation that take microseconds each, so that the caller can yield the core.
-    pub between: &'a mut dyn FnMut(),
+    pub spare: SparePages,
 }
 
-impl Fwp {
-    /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
+/// An FWP that is being prepared, step by step. If it is dropped, everything that was made is freed again.
+#[must_use = "it is prepared by its steps"]
+pub struct Preparation {
+    steps: Pin<Box<dyn Future<Output = Prepared> + Send>>,
+    pace: Arc<Pace>,
+    /// How long its steps have taken.
+    taken: Duration,
+}
+
+/// An FWP that waits for the first time, with its endpoint for the MMA; or why the guest ended instead.
+pub type Prepared = Result<(Box<Fwp>, Box<Endpoint>), EndReason>;
+
+/// What a step of a preparation came to.
+pub enum Progress {
+    /// A part that takes microseconds is done, and others follow.
+    Part,
+    /// The guest has used a quantum without coming to its first wait. Other work is to come first.
+    Turn,
+    /// This was the last step. If the guest ended, everything that was made is freed again.
+    Done(Prepared),
+}
+
+impl Preparation {
+    /// Begins to prepare an FWP: nothing is done before the first step.
+    pub fn begin(template: &Arc<Template>, site: NewFwpSite, log: GuestLog) -> Self {
+        let shared = Arc::new(FwpShared::new(site.activation.is_some()));
+        let pace = Arc::new(Pace { clock: site.clock.clone(), shared, has_used_turn: AtomicBool::new(false) });
+        let steps = Box::pin(prepare(Arc::clone(template), site, log, Arc::clone(&pace)));
+        Self { steps, pace, taken: Duration::ZERO }
+    }
+
+    /// Does the next step, which takes microseconds, or as long as a guest's turn. Not to be called after the last one.
+    pub fn step(&mut self) -> Progress {
+        let began = TscInstant::now();
+        let polled = self.steps.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        self.taken += began.elapsed();
+        match polled {
+            Poll::Ready(prepared) => Progress::Done(prepared),
+            Poll::Pending if !self.pace.has_used_turn.swap(false, Ordering::Relaxed) => Progress::Part,
+            Poll::Pending if self.taken > INIT_TIME_MAX => {
+                self.steps = Box::pin(std::future::pending());
+                Progress::Done(Err(EndReason::InitTime))
+            }
+            Poll::Pending => Progress::Turn,
+        }
+    }
+
+    /// Does all steps, one after the other, for a thread that has no other work.
     ///
     /// # Errors
-    /// Why the guest ended instead; everything that was made is freed again.
-    pub fn prepare(
-        template: &Template,
-        site: NewFwpSite<'_>,
-        log: GuestLog,
-    ) -> Result<(Self, Box<Endpoint>), EndReason> {
-        let NewFwpSite { id, worker, wiring, clock, memory, activation, terms, state, keep_alives, spare, between } =
-            site;
-        let shared = Arc::new(FwpShared::new(activation.is_some()));
-        let measure = Measure { clock, shared: &shared, deadline: Instant::now() + INIT_TIME_MAX };
-        let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
-        let means = HostCallContext { memory, activation, state, keep_alive, log, clock: terms.guest_clock };
-        let mut store = store(template, means, &shared);
-        let Made { instance, linear, layout, metrics } = make(template, &mut store, &measure, spare, between)?;
-        touch_first_pages(&linear, &mut store, layout.header());
-        let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
-        // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
-        // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
-        // alone, before and after the guest runs.
-        let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, terms.copy_share(), wiring) };
-        let (life, StoreParts { context, engine }) = running(template, &instance, store, linear)?;
-        let mut fwp = Self {
-            id,
-            life: ManuallyDrop::new(Life::Running(life)),
-            mailbox,
-            busy: true,
-            begun: false,
-            stopped: None,
-            shared: Arc::clone(&shared),
-            footprint: Footprint::default(),
-            address: memory.expose_provenance().get(),
-            template: template.mark(),
-            next_stage: None,
-            terms,
-            readings: (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics))),
-        };
-        between();
-        if let Err(reason) = fwp.run_to_first_wait(&measure) {
-            fwp.dismantle(endpoint);
-            return Err(reason);
+    /// Why the guest ended instead.
+    pub fn finish(mut self) -> Prepared {
+        loop {
+            if let Progress::Done(prepared) = self.step() {
+                return prepared;
+            }
         }
+    }
+}
+
+/// The pauses of a preparation.
+struct Pace {
+    clock: RunSlot,
+    shared: Arc<FwpShared>,
+    /// The pause is one after a turn that the guest has used up.
+    has_used_turn: AtomicBool,
+}
+
+impl Pace {
+    /// Pauses once.
+    async fn pause(&self) {
+        let mut is_over = false;
+        std::future::poll_fn(|_| if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending })
+            .await;
+    }
+
+    /// Pauses after the guest has used up a turn.
+    async fn pause_after_turn(&self) {
+        self.has_used_turn.store(true, Ordering::Relaxed);
+        self.pause().await;
+    }
+
+    /// Runs a call to its end, and pauses each time the guest has used up a turn.
+    async fn run<F: Future>(&self, code: Code, call: F) -> F::Output {
+        let mut call = std::pin::pin!(call);
+        std::future::poll_fn(|context| {
+            self.shared.begin_turn();
+            if code == Code::Guests {
+                let _ = self.clock.begin();
+            }
+            let polled = call.as_mut().poll(context);
+            self.clock.end();
+            if polled.is_pending() {
+                self.has_used_turn.store(true, Ordering::Relaxed);
+            }
+            polled
+        })
+        .await
+    }
+}
+
+/// Whether a call runs guest code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Code {
+    Guests,
+    None,
+}
+
+/// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
+async fn prepare(template: Arc<Template>, site: NewFwpSite, log: GuestLog, pace: Arc<Pace>) -> Prepared {
+    let NewFwpSite { id, worker, wiring, memory, activation, terms, state, keep_alives, spare, .. } = site;
+    let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
+    // Dropped after all that lives there.
+    let mut place = Place { spare, taken: None };
+    let means = HostCallContext { memory, activation, state, keep_alive, log, clock: terms.guest_clock };
+    let mut store = store(&template, means, &pace.shared);
+    let made = make(&template, &mut store, &pace, &mut place).await?;
+    let (mut joined, parts) = join(id, worker, wiring, terms, &template, made, store, &pace.shared)?;
+    pace.pause().await;
+    while !joined.come_to_first_wait(&pace.clock)? {
+        pace.pause_after_turn().await;
+    }
+    let (fwp, endpoint) = joined.at_first_wait(&template, parts);
+    place.taken = None;
+    Ok((fwp, endpoint))
+}
+
+/// Where an FWP that is being prepared has its linear memory. If it comes to nothing, its pages are left there.
+struct Place {
+    spare: SparePages,
+    taken: Option<MemoryPlace>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(place) = self.taken {
+            self.spare.left(place);
+        }
+    }
+}
+
+/// An FWP that is joined to worker and MMA, and has not come to its first wait. When dropped, it is dismantled.
+struct Joined(Option<(Box<Fwp>, Box<Endpoint>)>);
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some((fwp, endpoint)) = self.0.take() {
+            fwp.dismantle(endpoint);
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // All that an FWP consists of.
+fn join(
+    id: FwpId,
+    worker: WorkerIndex,
+    wiring: Wiring,
+    terms: SchedulingParams,
+    template: &Template,
+    Made { instance, linear, layout, metrics }: Made,
+    mut store: Store<FwpContext>,
+    shared: &Arc<FwpShared>,
+) -> Result<(Joined, StoreParts), EndReason> {
+    touch_first_pages(&linear, &mut store, layout.header());
+    let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
+    // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
+    // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
+    // alone, before and after the guest runs.
+    let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, terms.copy_share(), wiring) };
+    let (life, parts) = running(template, &instance, store, linear)?;
+    let fwp = Box::new(Fwp {
+        id,
+        life: ManuallyDrop::new(Life::Running(life)),
+        mailbox,
+        busy: true,
+        begun: false,
+        stopped: None,
+        shared: Arc::clone(shared),
+        footprint: Footprint::default(),
+        address: memory.expose_provenance().get(),
+        template: template.mark(),
+        next_stage: None,
+        terms,
+        readings: (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics))),
+    });
+    Ok((Joined(Some((fwp, endpoint))), parts))
+}
+
+impl Joined {
+    /// Gives the guest a turn. Returns whether it waits now.
+    fn come_to_first_wait(&mut self, clock: &RunSlot) -> Result<bool, EndReason> {
+        let Some((fwp, _)) = &mut self.0 else { return Ok(true) };
+        let started_ns = clock.begin();
+        let (turn, _) = fwp.resume(clock, started_ns);
+        clock.end();
+        match turn {
+            Turn::Waiting { .. } => Ok(true),
+            Turn::Preempted => Ok(false),
+            Turn::Ended(reason) => Err(reason),
+        }
+    }
+
+    /// Returns it, with what can be learned of it at its first wait.
+    fn at_first_wait(
+        mut self,
+        template: &Template,
+        StoreParts { context, engine }: StoreParts,
+    ) -> (Box<Fwp>, Box<Endpoint>) {
+        let (mut fwp, endpoint) = self.0.take().expect("it is taken once");
         if let Life::Running(future) = &*fwp.life {
             let guest_stack = template.stack.and_then(|at| NonZeroUsize::new(fwp.address + at as usize));
             // SAFETY: the call was made on the stack of this future, which is suspended.
-            let stack_end = unsafe { stack_end(shared.call_stack()) };
+            let stack_end = unsafe { stack_end(fwp.shared.call_stack()) };
             let parts = Parts {
                 future: (&raw const **future).addr(),
                 context,
                 stack_end,
-                shared: Arc::as_ptr(&shared).addr(),
+                shared: Arc::as_ptr(&fwp.shared).addr(),
                 engine,
                 guest_stack,
             };
             fwp.footprint = Footprint::new(parts);
         }
-        let MemoryPlace { bytes, .. } = fwp.place();
-        template.hot_pages.learn(std::ptr::slice_from_raw_parts(memory.as_ptr(), bytes));
+        let MemoryPlace { address, bytes, .. } = fwp.place();
+        template.hot_pages.learn(std::ptr::slice_from_raw_parts(std::ptr::without_provenance(address), bytes));
         fwp.read_metrics();
-        Ok((fwp, endpoint))
-    }
-
-    fn run_to_first_wait(&mut self, measure: &Measure<'_>) -> Result<(), EndReason> {
-        loop {
-            let started_ns = measure.clock.begin();
-            let (turn, _) = self.resume(measure.clock, started_ns);
-            measure.clock.end();
-            match turn {
-                Turn::Waiting { .. } => return Ok(()),
-                Turn::Ended(reason) => return Err(reason),
-                Turn::Preempted if Instant::now() > measure.deadline => return Err(EndReason::InitTime),
-                Turn::Preempted => std::thread::yield_now(),
-            }
-        }
+        (fwp, endpoint)
     }
 }
 
@@ -195,25 +347,30 @@ struct Made {
     metrics: Metrics,
 }
 
-fn make(
+async fn make(
     template: &Template,
     store: &mut Store<FwpContext>,
-    measure: &Measure<'_>,
-    spare: &SparePages,
-    between: &mut dyn FnMut(),
+    pace: &Pace,
+    place: &mut Place,
 ) -> Result<Made, EndReason> {
     // A snapshot runs no code before its first wait, so there is no turn to measure.
     let code = if template.pool.is_some() { Code::None } else { Code::Guests };
-    let instance = measure.drive(code, template.instantiate(store))?;
+    let instance = pace.run(code, template.instantiate(store)).await;
     let instance = instance.map_err(|error| EndReason::not_instantiated(&error))?;
-    between();
+    pace.pause().await;
     let linear = linear_memory(template, &instance, store)?;
-    if !spare.has(linear.data_ptr(&*store).addr(), template.mark()) {
-        template.hot_pages.provide(linear.data_mut(&mut *store), between);
+    let (address, bytes) = (linear.data_ptr(&*store).addr(), linear.data_size(&*store));
+    let taken = MemoryPlace { address, bytes, template: template.mark() };
+    place.taken = Some(taken);
+    if !place.spare.taken(taken) {
+        for part in template.hot_pages.parts() {
+            HotPages::provide(linear.data_mut(&mut *store), part);
+            pace.pause().await;
+        }
     }
     let (layout, metrics) = match template.pool {
         Some(layout) => (layout, Arc::clone(&template.metrics)),
-        None => measure.drive(Code::Guests, initialise(template, &instance, store))??,
+        None => pace.run(Code::Guests, initialise(template, &instance, store)).await?,
     };
     Ok(Made { instance, linear, layout, metrics })
 }
@@ -308,38 +465,4 @@ fn read_header(memory: &Memory, store: &Store<FwpContext>, address: u32) -> Resu
     }
     let [magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots] = words;
     Ok(PoolHeader { magic, slot_count, slot_size, slots, ring_entries, rx_ring, tx_ring, own_slots })
-}
-
-/// The clock and the limits of a guest's calls while its FWP is prepared.
-struct Measure<'a> {
-    clock: &'a RunSlot,
-    shared: &'a FwpShared,
-    deadline: Instant,
-}
-
-/// Whether a call runs guest code.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Code {
-    Guests,
-    None,
-}
-
-impl Measure<'_> {
-    /// Polls a call to its end on this thread, until the deadline. Yields the core each time the guest has used its quantum.
-    fn drive<F: Future>(&self, code: Code, future: F) -> Result<F::Output, EndReason> {
-        let mut future = std::pin::pin!(future);
-        loop {
-            self.shared.begin_turn();
-            if code == Code::Guests {
-                let _ = self.clock.begin();
-            }
-            let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            self.clock.end();
-            match polled {
-                Poll::Ready(output) => return Ok(output),
-                Poll::Pending if Instant::now() > self.deadline => return Err(EndReason::InitTime),
-                Poll::Pending => std::thread::yield_now(),
-            }
-        }
-    }
 }

@@ -78,7 +78,7 @@ impl Template {
         config: Arc<[u8]>,
         files: Option<Arc<Bundle>>,
         memory_bytes_max: usize,
-    ) -> Result<Self, TemplateError> {
+    ) -> Result<Arc<Self>, TemplateError> {
         let pool = match facts.start {
             Start::Snapshot(pool) => {
                 let layout = PoolLayout::check(pool.header(), facts.memory_bytes as usize);
@@ -92,7 +92,7 @@ impl Template {
         let exports =
             Exports { memory: module.get_export_index(EXPORT_MEMORY), run: module.get_export_index(EXPORT_RUN) };
         let (stack, hot_pages) = (facts.stack, Arc::clone(hot_pages));
-        Ok(Self { instance, exports, pool, metrics, config, files, memory_bytes_max, hot_pages, stack })
+        Ok(Arc::new(Self { instance, exports, pool, metrics, config, files, memory_bytes_max, hot_pages, stack }))
     }
 
     /// Returns a number that distinguishes templates. It is the same for one template in several engines.

@@ -63,7 +63,7 @@ impl EngineTemplates {
         bundles: &Bundles,
         key: &TemplateKey,
         wishes: Wishes<'_>,
-    ) -> Result<Template, String> {
+    ) -> Result<Arc<Template>, String> {
         self.load(artifacts, key).map_err(|error| error.to_string())?;
         let loaded = &self.loaded[key];
         let Wishes { config, files, memory_bytes_max, .. } = wishes;
@@ -341,7 +341,7 @@ impl ActiveChains {
         })
     }
 
-    fn templates(&mut self, spec: &model::Chain, keys: &[TemplateKey]) -> Result<Vec<Vec<Template>>, String> {
+    fn templates(&mut self, spec: &model::Chain, keys: &[TemplateKey]) -> Result<Vec<Vec<Arc<Template>>>, String> {
         let mut templates = Vec::new();
         for shelf in &mut self.engine_templates {
             let mut stages = Vec::new();

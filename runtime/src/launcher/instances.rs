@@ -3,7 +3,7 @@
 mod preparing;
 mod replacing;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ use pinion_mma::shares::Shares;
 use pinion_mma::wiring::Endpoint;
 use rustc_hash::FxHashMap;
 
-pub(super) use self::preparing::PrepareError;
+use self::preparing::UnderWay;
+pub(super) use self::preparing::{PrepareError, Prepared};
 use self::replacing::{LINGER, Replacement};
 use super::CommandSenders;
 use super::active_chains::Edition;
@@ -87,6 +88,8 @@ pub struct Instances {
     instances: FxHashMap<InstanceId, Instance>,
     by_fwp: FxHashMap<FwpId, InstanceId>,
     remains: FxHashMap<FwpId, Remains>,
+    /// Instances that are being prepared, by tenant.
+    under_way: BTreeMap<TenantIndex, UnderWay>,
     spare: SparePages,
     trials: Arc<Trials>,
     /// Instances to which no more frames are sent, and when they are to end, the next first.
@@ -116,6 +119,7 @@ impl Instances {
             instances: FxHashMap::default(),
             by_fwp: FxHashMap::default(),
             remains: FxHashMap::default(),
+            under_way: BTreeMap::new(),
             spare,
             trials,
             lingering: VecDeque::new(),

@@ -41,7 +41,7 @@ use self::bans::Bans;
 pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
 pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;
-use self::instances::PrepareError;
+use self::instances::{PrepareError, Prepared};
 use self::preparation_queue::NoRoom;
 use self::steps::Steps;
 pub(crate) use self::steps::UNCALLED_STEP;
@@ -169,8 +169,8 @@ struct Draining {
 }
 
 /// The outcome of an attempt to prepare an instance.
-enum Prepared {
-    /// One was prepared, or the attempt failed.
+enum Attempt {
+    /// One was prepared or had a turn, or the attempt failed.
     One,
     /// Roles must read their commands first.
     TooFarAhead,
@@ -224,9 +224,9 @@ impl Launcher {
             self.take_effect();
             self.drain();
             let mut wait = match self.prepare_one() {
-                Prepared::One => Duration::ZERO,
-                Prepared::TooFarAhead => self.rest().min(AHEAD_REST),
-                Prepared::NoChainLacks => self.rest(),
+                Attempt::One => Duration::ZERO,
+                Attempt::TooFarAhead => self.rest().min(AHEAD_REST),
+                Attempt::NoChainLacks => self.rest(),
             };
             self.steps.give_way();
             // Pending messages come before the next instance, so that ends and orders do not wait for a slow guest.
@@ -495,19 +495,33 @@ impl Launcher {
 
     /// Prepares an instance of the chain that lacks the most, unless no chain lacks one or a role is behind with its commands. A role that
     /// was off its core for a while must not read commands about hundreds of instances before it serves its clients.
-    fn prepare_one(&mut self) -> Prepared {
+    fn prepare_one(&mut self) -> Attempt {
         let now = Instant::now();
         let Self { catalogue, instances, .. } = self;
-        let next = catalogue.next_lacking(now, |tenant, stages| instances.has_room(tenant, stages));
+        let has_room = |tenant, stages| instances.is_preparing(tenant) || instances.has_room(tenant, stages);
+        let next = catalogue.next_lacking(now, has_room);
         self.make_room(now);
-        let Some(index) = next else { return Prepared::NoChainLacks };
+        let Some(index) = self.next_or_under_way(next) else { return Attempt::NoChainLacks };
         // Beside a worker the launcher continues in steps instead: waking up from a sleep would preempt the worker within a packet.
         if self.steps.are_apart() && self.instances.are_ahead() {
-            return Prepared::TooFarAhead;
+            return Attempt::TooFarAhead;
         }
         self.prepare(index, now);
         self.catalogue.charge(index, now.elapsed());
-        Prepared::One
+        Attempt::One
+    }
+
+    /// Returns the chain whose preparation is next: one of the same tenant's that is under way comes before the one that was chosen, and any
+    /// that is under way before none. Gives up those of chains that have changed.
+    fn next_or_under_way(&mut self, next: Option<ChainIndex>) -> Option<ChainIndex> {
+        loop {
+            let tenant = next.and_then(|index| Some(self.catalogue.chain(index)?.owner().tenant));
+            let Some((tenant, index, edition)) = self.instances.under_way(tenant) else { return next };
+            if self.catalogue.chain(index).is_some_and(|chain| chain.edition == edition) {
+                return Some(index);
+            }
+            self.instances.abandon(tenant);
+        }
     }
 
     /// Makes room for chains that have none for an instance, if it is time to.
@@ -535,11 +549,12 @@ impl Launcher {
         let reloaded = self.reload(index);
         let Some(chain) = self.catalogue.chain_mut(index) else { return };
         match reloaded.and_then(|()| self.instances.prepare(index, chain, &mut self.steps)) {
-            Ok(()) => {
+            Ok(Prepared::UnderWay) => {}
+            Ok(Prepared::Ready(taken)) => {
                 chain.ready += 1;
                 chain.wanted = false;
-                chain.prepared(now, Instant::now());
-                self.status_table.preparations().record(now.elapsed());
+                chain.prepared(taken, Instant::now());
+                self.status_table.preparations().record(taken);
             }
             Err(PrepareError::OverLimit(limit, problem)) => {
                 // Memory comes back when an instance ends, so this is not a failure to back off from.

@@ -41,21 +41,22 @@ impl HotPages {
         });
     }
 
-    /// Populates these pages in a linear memory that was not touched yet, a few at a time; calls `between` after each few. No byte changes.
-    /// With tuning off, no page is populated.
-    pub(crate) fn provide(&self, memory: &mut [u8], between: &mut dyn FnMut()) {
-        if !pinion_mma::tuning::is_full() {
-            return;
-        }
-        for run in self.0.get().map_or(&[][..], |runs| runs) {
-            let Some(pages) = memory.get_mut(run.clone()) else { continue };
-            for few in pages.chunks_mut(AT_ONCE) {
-                // SAFETY: the pages are those of a slice that is ours; what they hold does not change. If the kernel does not know the
-                // advice, the call fails and the pages are provided when they are touched.
-                let _ = unsafe { madvise(few.as_mut_ptr().cast(), few.len(), Advice::LinuxPopulateWrite) };
-                between();
-            }
-        }
+    /// Returns these pages, a few at a time, by their bytes. With tuning off, there are none.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let runs = self.0.get().filter(|_| pinion_mma::tuning::is_full()).map_or(&[][..], |runs| runs);
+        let few = |run: &Range<usize>| {
+            let end = run.end;
+            run.clone().step_by(AT_ONCE).map(move |start| start..end.min(start + AT_ONCE))
+        };
+        runs.iter().flat_map(few)
+    }
+
+    /// Populates such a part in a linear memory that was not touched yet. No byte changes.
+    pub(crate) fn provide(memory: &mut [u8], part: Range<usize>) {
+        let Some(few) = memory.get_mut(part) else { return };
+        // SAFETY: the pages are those of a slice that is ours; what they hold does not change. If the kernel does not know the advice, the
+        // call fails and the pages are provided when they are touched.
+        let _ = unsafe { madvise(few.as_mut_ptr().cast(), few.len(), Advice::LinuxPopulateWrite) };
     }
 }
 
@@ -97,6 +98,10 @@ mod tests {
         }
     }
 
+    fn provide(hot: &HotPages, memory: &mut [u8]) {
+        hot.parts().for_each(|part| HotPages::provide(memory, part));
+    }
+
     #[test]
     fn only_pages_that_one_instance_wrote_are_populated_for_the_next() {
         let hot = HotPages::default();
@@ -106,13 +111,13 @@ mod tests {
             hot.learn(memory);
         });
         with_image(|memory| {
-            hot.provide(memory, &mut || {});
+            provide(&hot, memory);
             assert_eq!(written_pages(memory).unwrap(), [3, 4, 9]);
             assert!(memory.iter().all(|byte| *byte == b'x'));
             hot.learn(&raw const memory[..PAGE]);
         });
         with_image(|memory| {
-            hot.provide(&mut memory[..5 * PAGE], &mut || {});
+            provide(&hot, &mut memory[..5 * PAGE]);
             assert_eq!(written_pages(memory).unwrap(), [3, 4], "pages beyond a smaller memory");
         });
     }
@@ -126,7 +131,7 @@ mod tests {
             hot.learn(memory);
         });
         with_image(|memory| {
-            hot.provide(memory, &mut || {});
+            provide(&hot, memory);
             assert!(written_pages(memory).unwrap().is_empty());
         });
     }

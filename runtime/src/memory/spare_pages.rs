@@ -4,19 +4,21 @@
 //! itself. So the pages of a place without an FWP can be dropped at any time without a visible effect.
 #![allow(unsafe_code)] // Returns pages to the kernel.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use rustc_hash::FxHashMap;
 use rustix::mm::{Advice, madvise};
 
 use crate::ids::MemoryPlace;
 use crate::templates::engine::Reset;
 
-/// See the module. The thread that prepares and dismantles FWPs reports both here.
-#[derive(Debug)]
+/// See the module. The thread that prepares and dismantles FWPs reports both here; clones are the same record.
+#[derive(Debug, Clone)]
 pub struct SparePages {
     /// The engine overwrites, so pages stay.
     stay: bool,
     /// By address.
-    left: FxHashMap<usize, Left>,
+    left: Arc<Mutex<FxHashMap<usize, Left>>>,
 }
 
 #[derive(Debug)]
@@ -31,30 +33,29 @@ impl SparePages {
     /// Creates an empty record, for engines that reset memory in this way.
     #[must_use]
     pub fn new(reset: Reset) -> Self {
-        Self { stay: reset == Reset::Overwrite, left: FxHashMap::default() }
+        Self { stay: reset == Reset::Overwrite, left: Arc::default() }
     }
 
-    /// Returns whether an FWP of this template is likely to find its pages there. They may be missing if other FWPs had the place since, or
-    /// if the engine overwrites less than they are.
-    pub(crate) fn has(&self, address: usize, template: usize) -> bool {
-        self.left.get(&address).is_some_and(|left| left.template == template)
+    fn by_address(&self) -> MutexGuard<'_, FxHashMap<usize, Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that an FWP has this place now.
-    pub fn taken(&mut self, place: MemoryPlace) {
-        self.left.remove(&place.address);
+    /// Notes that an FWP has this place now. Returns whether it is likely to find pages of its template there. They may be missing if the
+    /// engine overwrites less than they are.
+    pub(crate) fn taken(&self, place: MemoryPlace) -> bool {
+        self.by_address().remove(&place.address).is_some_and(|left| left.template == place.template)
     }
 
     /// Notes that the FWP in this place has been dismantled.
-    pub fn left(&mut self, place: MemoryPlace) {
+    pub fn left(&self, place: MemoryPlace) {
         if self.stay {
-            self.left.insert(place.address, Left { bytes: place.bytes, template: place.template });
+            self.by_address().insert(place.address, Left { bytes: place.bytes, template: place.template });
         }
     }
 
     /// Returns all of them to the kernel; calls `between` between any two places.
-    pub(crate) fn release(&mut self, mut between: impl FnMut()) {
-        for (address, Left { bytes, .. }) in self.left.drain() {
+    pub(crate) fn release(&self, mut between: impl FnMut()) {
+        for (address, Left { bytes, .. }) in std::mem::take(&mut *self.by_address()) {
             // SAFETY: linear memory in an engine's reservation, which is never unmapped while FWPs are prepared, of a place without an
             // instance. There is no reference into it, and reading it anew finds what is there now. Pages that the kernel refuses stay.
             let _ = unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) };
@@ -84,7 +85,7 @@ mod tests {
         let (ended, serving) = (place(0), place(1));
         memory[0] = 0;
         memory[PAGE] = b'x';
-        let mut spare = SparePages::new(Reset::Overwrite);
+        let spare = SparePages::new(Reset::Overwrite);
         spare.left(ended);
         spare.left(serving);
         spare.taken(serving);
@@ -100,19 +101,20 @@ mod tests {
     #[test]
     fn a_place_keeps_the_pages_of_its_last_template_until_it_is_taken() {
         let place = MemoryPlace { address: 16 * PAGE, bytes: PAGE, template: 1 };
-        let mut spare = SparePages::new(Reset::Overwrite);
-        assert!(!spare.has(place.address, 1));
+        let spare = SparePages::new(Reset::Overwrite);
+        assert!(!spare.taken(place));
         spare.left(place);
-        assert!(spare.has(place.address, 1) && !spare.has(place.address, 2));
-        spare.taken(place);
-        assert!(!spare.has(place.address, 1));
+        assert!(!spare.taken(MemoryPlace { template: 2, ..place }), "pages of another template");
+        spare.left(place);
+        assert!(spare.taken(place));
+        assert!(!spare.taken(place));
     }
 
     #[test]
     fn nothing_is_left_where_memory_is_unmapped() {
         let place = MemoryPlace { address: 16 * PAGE, bytes: PAGE, template: 1 };
-        let mut spare = SparePages::new(Reset::Unmap);
+        let spare = SparePages::new(Reset::Unmap);
         spare.left(place);
-        assert!(!spare.has(place.address, 1));
+        assert!(!spare.taken(place));
     }
 }

@@ -24,7 +24,7 @@ use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
-use pinion_runtime::fwp::{Fwp, NewFwpSite, Turn};
+use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation, Turn};
 use pinion_runtime::instruments::activation::Activation;
 use pinion_runtime::instruments::log::{LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
@@ -129,31 +129,34 @@ impl Bench {
     }
 
     /// The same, from a template.
-    pub(crate) fn launch_from(&mut self, template: &Template, memory: MemoryAccounts) -> Result<Fwp, EndReason> {
+    pub(crate) fn launch_from(&mut self, template: &Arc<Template>, memory: MemoryAccounts) -> Result<Fwp, EndReason> {
+        let (fwp, endpoint) = self.preparation(template, memory).finish()?;
+        self.commands.send(MmaCommand::Attach(endpoint)).unwrap();
+        self.mma.poll();
+        Ok(*fwp)
+    }
+
+    /// Begins to prepare an FWP.
+    pub(crate) fn preparation(&mut self, template: &Arc<Template>, memory: MemoryAccounts) -> Preparation {
         let wiring = Wiring::to(Edge::EgressWhereItCame);
         let activation = self.activation.take();
         let site = NewFwpSite {
             id: ID,
             worker: WorkerIndex(0),
             wiring,
-            clock: &self.clock,
+            clock: self.clock.clone(),
             memory,
             activation,
             terms: self.terms.clone(),
             state: self.state.clone(),
             keep_alives: self.keep_alives.clone(),
-            spare: &self.spare,
-            between: &mut || {},
+            spare: self.spare.clone(),
         };
-        let log = self.log.log(origin());
-        let (fwp, endpoint) = Fwp::prepare(template, site, log)?;
-        self.commands.send(MmaCommand::Attach(endpoint)).unwrap();
-        self.mma.poll();
-        Ok(fwp)
+        Preparation::begin(template, site, self.log.log(origin()))
     }
 
     /// Builds a template of a module in text form.
-    pub(crate) fn template(&self, wat: &str, memory_bytes_max: usize) -> Result<Template, EndReason> {
+    pub(crate) fn template(&self, wat: &str, memory_bytes_max: usize) -> Result<Arc<Template>, EndReason> {
         self.template_with(wat, None, memory_bytes_max)
     }
 
@@ -163,7 +166,7 @@ impl Bench {
         wat: &str,
         files: Option<Arc<Bundle>>,
         memory_bytes_max: usize,
-    ) -> Result<Template, EndReason> {
+    ) -> Result<Arc<Template>, EndReason> {
         let wishes = Wishes {
             config: Arc::new([]),
             files: files.clone(),

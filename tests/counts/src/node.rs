@@ -13,7 +13,7 @@ use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Endpoint, Wiring};
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
-use pinion_runtime::fwp::{Fwp, NewFwpSite};
+use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
 use pinion_runtime::instruments::activation::Activation;
 use pinion_runtime::instruments::log::{LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
@@ -97,7 +97,7 @@ pub(crate) fn build_templates(folder: &Path) -> anyhow::Result<()> {
 
 /// An engine, its clock, and the template of one function.
 pub(crate) struct House {
-    template: Template,
+    template: Arc<Template>,
     engine: Engine,
     clock: Clock,
     /// Where instances are prepared: a thread of its own on a node, this one here.
@@ -107,7 +107,7 @@ pub(crate) struct House {
 }
 
 /// An FWP at its first wait, and what the MMA knows it by.
-pub(crate) type Prepared = (Fwp, Box<Endpoint>);
+pub(crate) type Prepared = (Box<Fwp>, Box<Endpoint>);
 
 impl House {
     pub(crate) fn new(folder: &Path, function: &str, fwps_max: u32) -> Self {
@@ -144,18 +144,15 @@ impl House {
             id: FwpId { index, generation: 0 },
             worker: WorkerIndex(0),
             wiring,
-            clock: &self.launchers,
+            clock: self.launchers.clone(),
             memory: MemoryAccounts::default(),
             activation,
             terms: SchedulingParams::default(),
             state: Grants::default(),
             keep_alives: None,
-            spare: &self.spare,
-            between: &mut || {},
+            spare: self.spare.clone(),
         };
-        let prepared = Fwp::prepare(&self.template, site, log).expect("a function that comes to its first wait");
-        self.spare.taken(prepared.0.place());
-        prepared
+        Preparation::begin(&self.template, site, log).finish().expect("a function that comes to its first wait")
     }
 
     pub(crate) fn take_apart(&mut self, (fwp, endpoint): Prepared) {

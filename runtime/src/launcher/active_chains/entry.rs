@@ -61,7 +61,7 @@ pub struct ChainEntry {
     /// The keys of its stages' templates, with the modules as they were when the chain was entered.
     pub(super) keys: Vec<TemplateKey>,
     /// By worker, then by stage; empty while they are unloaded.
-    pub(super) templates: Vec<Vec<Template>>,
+    pub(super) templates: Vec<Vec<Arc<Template>>>,
     /// By stage: where its outputs lead.
     pub(super) outputs: Vec<Vec<Hop>>,
     pub(super) way_back: Option<WayBack>,
@@ -87,7 +87,7 @@ pub struct ChainEntry {
 impl ChainEntry {
     /// Returns the templates of its stages for one worker.
     #[must_use]
-    pub fn templates(&self, worker: WorkerIndex) -> &[Template] {
+    pub fn templates(&self, worker: WorkerIndex) -> &[Arc<Template>] {
         &self.templates[worker.0]
     }
 
@@ -217,11 +217,10 @@ impl ChainEntry {
         self.rest_until(now + rest);
     }
 
-    /// Notes that an instance was prepared, which took from `since` until `now`. All chains share the launcher, so a chain with instances
-    /// that take long rests in proportion.
-    pub fn prepared(&mut self, since: Instant, now: Instant) {
+    /// Notes that an instance was prepared, which has taken so much of the launcher's time. All chains share the launcher, so a chain with
+    /// instances that take long rests in proportion.
+    pub fn prepared(&mut self, taken: Duration, now: Instant) {
         self.failures_in_a_row = 0;
-        let taken = now.duration_since(since);
         self.resume_at = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
     }
 

@@ -146,10 +146,10 @@ fn taken_instances_are_replaced_in_the_next_pause_or_when_a_quarter_is_left() {
 #[test]
 fn a_chain_that_takes_long_to_prepare_lets_others_go_first_for_a_while() {
     let mut house = House::new(&[2, 2]);
-    let (since, now) = (house.now, house.now + 2 * SLOW);
+    let now = house.now + 2 * SLOW;
     let chain = house.chain(1);
     chain.ready += 1;
-    chain.prepared(since, now);
+    chain.prepared(2 * SLOW, now);
     house.now = now;
     house.chain(0).ready = 1;
     assert_eq!(house.next(), Some(0));
@@ -229,7 +229,7 @@ fn after_any_events_the_next_chain_is_the_one_that_a_check_of_all_chains_finds()
             if let Some(next) = next.filter(|_| rng.bool()) {
                 let (chain, now) = (house.chain(next), now);
                 (chain.ready, chain.wanted) = (chain.ready + 1, false);
-                chain.prepared(now, now);
+                chain.prepared(Duration::ZERO, now);
             }
         }
     }

@@ -1,13 +1,16 @@
 //! How an instance is made: an FWP for each stage, wired to the next ones, and known to worker, MMA and gateway, in this order.
+//!
+//! A guest that uses a turn before its first wait is continued in its tenant's next turn (see `preparation_queue.rs`). Meanwhile other
+//! tenants get instances, and its own tenant gets no other one.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pinion_control::model::Chain;
 use pinion_gateway::flows::entry_fwp::{EntryFwp, WayBack};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
-use pinion_mma::id::{FwpId, WorkerIndex};
+use pinion_mma::id::{FwpId, TenantIndex, WorkerIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 
@@ -15,10 +18,10 @@ use super::replacing::Replacement;
 use super::{Instance, Instances};
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::instance_states::{Life, Step};
-use crate::fwp::{Fwp, NewFwpSite};
+use crate::fwp::{Fwp, NewFwpSite, Preparation, Progress};
 use crate::instruments::activation::InstanceActivation;
 use crate::instruments::log::Origin;
-use crate::launcher::active_chains::{ChainEntry, Hop};
+use crate::launcher::active_chains::{ChainEntry, Edition, Hop};
 use crate::launcher::steps::Steps;
 use crate::reports::status_table::{FwpEntry, InstanceEntry};
 use crate::tenants::accounts::OverLimit;
@@ -32,32 +35,127 @@ pub enum PrepareError {
     Failed(String),
 }
 
+/// An instance that is being prepared, stage by stage.
+pub(super) struct UnderWay {
+    chain: ChainIndex,
+    edition: Edition,
+    worker: WorkerIndex,
+    ids: Vec<FwpId>,
+    activation: InstanceActivation,
+    /// The stages that wait for the first time.
+    made: Vec<(Box<Fwp>, Box<Endpoint>)>,
+    /// The stage after those.
+    current: Option<Preparation>,
+    /// How long all this has taken the launcher.
+    taken: Duration,
+}
+
+/// How far the preparation of an instance has come.
+pub enum Prepared {
+    /// It is in the gateway's cache, after so much of the launcher's time.
+    Ready(Duration),
+    /// A guest has used a turn without coming to its first wait. It continues in its tenant's next turn.
+    UnderWay,
+}
+
 impl Instances {
-    /// Prepares an instance of a chain and puts it into the gateway's cache.
+    /// Returns whether an instance of this tenant is being prepared.
+    #[must_use]
+    pub fn is_preparing(&self, tenant: TenantIndex) -> bool {
+        self.under_way.contains_key(&tenant)
+    }
+
+    /// Returns the chain and the edition of the instance of this tenant that is being prepared; without a tenant, of any.
+    #[must_use]
+    pub fn under_way(&self, tenant: Option<TenantIndex>) -> Option<(TenantIndex, ChainIndex, Edition)> {
+        let (tenant, under_way) = match tenant {
+            Some(tenant) => self.under_way.get_key_value(&tenant)?,
+            None => self.under_way.first_key_value()?,
+        };
+        Some((*tenant, under_way.chain, under_way.edition))
+    }
+
+    /// Prepares an instance of a chain and puts it into the gateway's cache. A tenant has one instance under preparation at most: if there is
+    /// one, it must be of this chain, and is continued. No more than one turn of a guest is run.
     ///
     /// # Errors
     /// Returns why the instance could not be prepared. Nothing of it remains.
-    pub fn prepare(&mut self, index: ChainIndex, chain: &ChainEntry, steps: &mut Steps) -> Result<(), PrepareError> {
-        let (tenant, stages) = (chain.owner().tenant, chain.spec.stages.len());
+    pub fn prepare(
+        &mut self,
+        index: ChainIndex,
+        chain: &ChainEntry,
+        steps: &mut Steps,
+    ) -> Result<Prepared, PrepareError> {
+        let (tenant, began) = (chain.owner().tenant, Instant::now());
+        let mut under_way = match self.under_way.remove(&tenant) {
+            Some(under_way) => under_way,
+            None => self.begin(index, chain)?,
+        };
+        let is_made = self.make_fwps(chain, &mut under_way, steps);
+        under_way.taken += began.elapsed();
+        match is_made {
+            Ok(true) => {
+                let taken = under_way.taken;
+                self.finish(chain, under_way);
+                Ok(Prepared::Ready(taken))
+            }
+            Ok(false) => {
+                self.under_way.insert(tenant, under_way);
+                Ok(Prepared::UnderWay)
+            }
+            Err(problem) => {
+                self.undo(tenant, under_way);
+                Err(problem)
+            }
+        }
+    }
+
+    /// Gives up the instance of this tenant that is being prepared.
+    pub fn abandon(&mut self, tenant: TenantIndex) {
+        if let Some(under_way) = self.under_way.remove(&tenant) {
+            self.undo(tenant, under_way);
+        }
+    }
+
+    fn begin(&mut self, index: ChainIndex, chain: &ChainEntry) -> Result<UnderWay, PrepareError> {
+        let stages = chain.spec.stages.len();
         let workers = &self.lines.workers;
         self.places.look(Instant::now(), |worker| workers[worker.0].turns.busy_ns.value());
         let (worker, ids) =
             self.places.take(stages).ok_or_else(|| PrepareError::Failed("there is no free FWP index".to_owned()))?;
-        let made = self.make_fwps(chain, worker, &ids, steps);
-        let fwps = match made {
-            Ok(fwps) => fwps,
-            Err(problem) => {
-                ids.into_iter().for_each(|id| self.places.give_back(worker, id));
-                return Err(problem);
-            }
-        };
+        self.shares.take(chain.owner().tenant, stages as u32);
+        self.lines.keep_alives.begin(&ids);
+        let activation = InstanceActivation::new(&self.lines.workers[worker.0].activations, ids[0], stages);
+        Ok(UnderWay {
+            chain: index,
+            edition: chain.edition,
+            worker,
+            made: Vec::with_capacity(stages),
+            ids,
+            activation,
+            current: None,
+            taken: Duration::ZERO,
+        })
+    }
+
+    fn undo(&mut self, tenant: TenantIndex, under_way: UnderWay) {
+        let UnderWay { worker, ids, made, current, .. } = under_way;
+        drop(current);
+        made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(*fwp, endpoint));
+        self.shares.give_back(tenant, ids.len() as u32);
+        ids.into_iter().for_each(|id| self.places.give_back(worker, id));
+    }
+
+    /// Hands an instance whose stages all wait for the first time to worker, MMA and gateway.
+    fn finish(&mut self, chain: &ChainEntry, under_way: UnderWay) {
+        let UnderWay { chain: index, worker, ids, made, .. } = under_way;
         let id = InstanceId(self.next_id);
         self.next_id += 1;
-        self.list(id, chain, worker, &fwps);
+        self.list(id, chain, worker, &made);
         // The order matters: a role that is told of the FWP later relies on it being known to those told before.
-        for (fwp, endpoint) in fwps {
+        for (fwp, endpoint) in made {
             self.by_fwp.insert(fwp.id(), id);
-            self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(Box::new(fwp)));
+            self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(fwp));
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
         }
         let way_back = chain.way_back().map(|way_back| WayBack { last: ids[ids.len() - 1], from: way_back.sides.back });
@@ -65,7 +163,7 @@ impl Instances {
         self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance });
         let instance = Instance {
             chain: index,
-            tenant,
+            tenant: chain.owner().tenant,
             edition: chain.edition,
             replacement: Replacement::None,
             in_cache: true,
@@ -75,85 +173,80 @@ impl Instances {
             life: Life::Making,
         };
         self.instances.insert(id, instance);
-        self.shares.take(tenant, stages as u32);
         self.lines.keep_alives.found_place();
         self.step(id, Step::Ready);
-        Ok(())
     }
 
-    fn make_fwps(
-        &mut self,
-        chain: &ChainEntry,
-        worker: WorkerIndex,
-        ids: &[FwpId],
-        steps: &mut Steps,
-    ) -> Result<Vec<(Fwp, Box<Endpoint>)>, PrepareError> {
-        let line = &self.lines.workers[worker.0];
-        let mut made: Vec<(Fwp, Box<Endpoint>)> = Vec::with_capacity(ids.len());
-        let activation = InstanceActivation::new(&line.activations, ids[0], ids.len());
-        self.lines.keep_alives.begin(ids);
-        for (stage, (template, &id)) in chain.templates(worker).iter().zip(ids).enumerate() {
-            let edge = |hop: &Hop| match *hop {
-                Hop::Stage(stage) => Edge::Fwp(ids[stage]),
-                Hop::Exit(edge) => edge,
-            };
-            let edges = |hops: &[Hop]| hops.iter().map(edge).collect();
-            let outputs = edges(chain.outputs(stage));
-            let wiring = match chain.way_back() {
-                Some(way_back) => Wiring::both_ways(outputs, edges(&way_back.outputs[stage]), way_back.sides),
-                None => Wiring::new(outputs, chain.backpressure(stage)),
-            };
-            let activation = activation.of_stage(stage);
-            let memory = chain.memory.clone();
-            let site = NewFwpSite {
-                id,
-                worker,
-                wiring,
-                clock: &line.clock,
-                memory,
-                activation,
-                terms: chain.terms.on_worker(worker.0),
-                state: chain.state(stage).clone(),
-                keep_alives: Some(Arc::clone(&self.lines.keep_alives)),
-                spare: &self.spare,
-                between: &mut || steps.give_way(),
-            };
-            let origin = || Origin {
-                tenant: chain.spec.tenant.clone(),
-                chain: chain.spec.name.clone(),
-                stage: stage as u32,
-                module: chain.module(stage).clone(),
-                fwp: id.to_string(),
-            };
+    /// Continues with the stages of an instance. Returns whether all of them wait for the first time; if not, a guest has used a turn.
+    fn make_fwps(&self, chain: &ChainEntry, under_way: &mut UnderWay, steps: &mut Steps) -> Result<bool, PrepareError> {
+        while under_way.made.len() < under_way.ids.len() {
+            let stage = under_way.made.len();
+            let mut current = under_way.current.take().unwrap_or_else(|| self.begin_stage(chain, stage, under_way));
+            // Anew for each turn, because another tenant's guest may have the next one.
             let Chain { tenant, name, .. } = &*chain.spec;
-            let module = chain.module(stage);
-            let started = self.trials.begin(chain.key(stage), tenant.as_str(), name.as_str(), module.as_str());
-            match Fwp::prepare(template, site, self.log.log(origin())) {
-                Ok((mut fwp, endpoint)) => {
-                    started.well();
-                    self.spare.taken(fwp.place());
-                    fwp.set_next_stage(ids.get(stage + 1).copied());
-                    made.push((fwp, endpoint));
-                    steps.give_way();
-                }
-                Err(reason) => {
-                    drop(started);
-                    made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(fwp, endpoint));
-                    let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
-                    // Not logged here: this recurs as long as memory is in use, and the status reports it once.
-                    if let EndReason::OverLimit(limit) = reason {
-                        return Err(PrepareError::OverLimit(limit, problem));
+            let started =
+                self.trials.begin(chain.key(stage), tenant.as_str(), name.as_str(), chain.module(stage).as_str());
+            let prepared = loop {
+                match current.step() {
+                    Progress::Part => steps.give_way(),
+                    Progress::Turn => {
+                        under_way.current = Some(current);
+                        return Ok(false);
                     }
-                    self.log.failed(origin(), &format!("it could not be prepared: {}", reason.account()));
-                    return Err(PrepareError::Failed(problem));
+                    Progress::Done(prepared) => break prepared,
                 }
-            }
+            };
+            let (mut fwp, endpoint) = prepared.map_err(|reason| self.stage_failed(chain, stage, under_way, reason))?;
+            started.well();
+            fwp.set_next_stage(under_way.ids.get(stage + 1).copied());
+            under_way.made.push((fwp, endpoint));
+            steps.give_way();
         }
-        Ok(made)
+        Ok(true)
     }
 
-    fn list(&self, id: InstanceId, chain: &ChainEntry, worker: WorkerIndex, fwps: &[(Fwp, Box<Endpoint>)]) {
-        let entry = |(stage, (fwp, _)): (usize, &(Fwp, Box<Endpoint>))| FwpEntry::new(fwp, chain.module(stage).clone());
+    fn begin_stage(&self, chain: &ChainEntry, stage: usize, under_way: &UnderWay) -> Preparation {
+        let UnderWay { worker, ids, activation, .. } = under_way;
+        let edge = |hop: &Hop| match *hop {
+            Hop::Stage(stage) => Edge::Fwp(ids[stage]),
+            Hop::Exit(edge) => edge,
+        };
+        let edges = |hops: &[Hop]| hops.iter().map(edge).collect();
+        let outputs = edges(chain.outputs(stage));
+        let wiring = match chain.way_back() {
+            Some(way_back) => Wiring::both_ways(outputs, edges(&way_back.outputs[stage]), way_back.sides),
+            None => Wiring::new(outputs, chain.backpressure(stage)),
+        };
+        let site = NewFwpSite {
+            id: ids[stage],
+            worker: *worker,
+            wiring,
+            clock: self.lines.workers[worker.0].clock.clone(),
+            memory: chain.memory.clone(),
+            activation: activation.of_stage(stage),
+            terms: chain.terms.on_worker(worker.0),
+            state: chain.state(stage).clone(),
+            keep_alives: Some(Arc::clone(&self.lines.keep_alives)),
+            spare: self.spare.clone(),
+        };
+        let log = self.log.log(origin(chain, stage, ids[stage]));
+        Preparation::begin(&chain.templates(*worker)[stage], site, log)
+    }
+
+    fn stage_failed(&self, chain: &ChainEntry, stage: usize, under_way: &UnderWay, reason: EndReason) -> PrepareError {
+        let problem = format!("stage {stage} ({}): {reason}", chain.module(stage));
+        // Not logged here: this recurs as long as memory is in use, and the status reports it once.
+        if let EndReason::OverLimit(limit) = reason {
+            return PrepareError::OverLimit(limit, problem);
+        }
+        let origin = origin(chain, stage, under_way.ids[stage]);
+        self.log.failed(origin, &format!("it could not be prepared: {}", reason.account()));
+        PrepareError::Failed(problem)
+    }
+
+    fn list(&self, id: InstanceId, chain: &ChainEntry, worker: WorkerIndex, fwps: &[(Box<Fwp>, Box<Endpoint>)]) {
+        let entry =
+            |(stage, (fwp, _)): (usize, &(Box<Fwp>, Box<Endpoint>))| FwpEntry::new(fwp, chain.module(stage).clone());
         self.status_table.entries().add(InstanceEntry {
             id,
             tenant: chain.spec.tenant.clone(),
@@ -166,5 +259,16 @@ impl Instances {
             life: Life::Making,
             ended_because: None,
         });
+    }
+}
+
+/// Returns where the lines of an FWP come from.
+fn origin(chain: &ChainEntry, stage: usize, fwp: FwpId) -> Origin {
+    Origin {
+        tenant: chain.spec.tenant.clone(),
+        chain: chain.spec.name.clone(),
+        stage: stage as u32,
+        module: chain.module(stage).clone(),
+        fwp: fwp.to_string(),
     }
 }

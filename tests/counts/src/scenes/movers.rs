@@ -31,7 +31,7 @@ impl Movers {
     }
 
     pub(super) fn add(&self, (fwp, endpoint): Prepared) {
-        self.adopt.send(WorkerCommand::Adopt(Box::new(fwp))).expect("the worker is there");
+        self.adopt.send(WorkerCommand::Adopt(fwp)).expect("the worker is there");
         self.attach.send(MmaCommand::Attach(endpoint)).expect("the MMA is there");
     }
 
