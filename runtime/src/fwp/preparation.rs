@@ -81,6 +81,8 @@ pub struct Preparation {
     pace: Arc<Pace>,
     /// How long its steps have taken.
     taken: Duration,
+    /// How long the guest has run since it last used up a quantum.
+    ran: Duration,
 }
 
 /// An FWP that waits for the first time, with its endpoint for the MMA; or why the guest ended instead.
@@ -88,7 +90,7 @@ pub type Prepared = Result<(Box<Fwp>, Box<Endpoint>), EndReason>;
 
 /// What a step of a preparation came to.
 pub enum Progress {
-    /// A part that takes microseconds is done, and others follow.
+    /// A part that takes microseconds is done, or the guest was interrupted before its quantum was over. Others follow.
     Part,
     /// The guest has used a quantum without coming to its first wait. Other work is to come first.
     Turn,
@@ -100,25 +102,33 @@ impl Preparation {
     /// Begins to prepare an FWP: nothing is done before the first step.
     pub fn begin(template: &Arc<Template>, site: NewFwpSite, log: GuestLog) -> Self {
         let shared = Arc::new(FwpShared::new(site.activation.is_some()));
-        let pace = Arc::new(Pace { clock: site.clock.clone(), shared, has_used_turn: AtomicBool::new(false) });
+        let pace = Arc::new(Pace { clock: site.clock.clone(), shared, was_guest_interrupted: AtomicBool::new(false) });
         let steps = Box::pin(prepare(Arc::clone(template), site, log, Arc::clone(&pace)));
-        Self { steps, pace, taken: Duration::ZERO }
+        Self { steps, pace, taken: Duration::ZERO, ran: Duration::ZERO }
     }
 
     /// Does the next step, which takes microseconds, or as long as a guest's turn. Not to be called after the last one.
     pub fn step(&mut self) -> Progress {
         let began = TscInstant::now();
         let polled = self.steps.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        self.taken += began.elapsed();
-        match polled {
-            Poll::Ready(prepared) => Progress::Done(prepared),
-            Poll::Pending if !self.pace.has_used_turn.swap(false, Ordering::Relaxed) => Progress::Part,
-            Poll::Pending if self.taken > INIT_TIME_MAX => {
-                self.steps = Box::pin(std::future::pending());
-                Progress::Done(Err(EndReason::InitTime))
-            }
-            Poll::Pending => Progress::Turn,
+        let took = began.elapsed();
+        self.taken += took;
+        if let Poll::Ready(prepared) = polled {
+            return Progress::Done(prepared);
         }
+        if !self.pace.was_guest_interrupted.swap(false, Ordering::Relaxed) {
+            return Progress::Part;
+        }
+        if self.taken > INIT_TIME_MAX {
+            self.steps = Box::pin(std::future::pending());
+            return Progress::Done(Err(EndReason::InitTime));
+        }
+        self.ran += took;
+        if self.ran.as_nanos() < u128::from(self.pace.clock.quantum_ns()) {
+            return Progress::Part;
+        }
+        self.ran = Duration::ZERO;
+        Progress::Turn
     }
 
     /// Does all steps, one after the other, for a thread that has no other work.
@@ -138,8 +148,8 @@ impl Preparation {
 struct Pace {
     clock: RunSlot,
     shared: Arc<FwpShared>,
-    /// The pause is one after a turn that the guest has used up.
-    has_used_turn: AtomicBool,
+    /// The pause is one in the middle of the guest: its quantum is over, it yields, or another guest of its engine began to wait.
+    was_guest_interrupted: AtomicBool,
 }
 
 impl Pace {
@@ -150,13 +160,13 @@ impl Pace {
             .await;
     }
 
-    /// Pauses after the guest has used up a turn.
-    async fn pause_after_turn(&self) {
-        self.has_used_turn.store(true, Ordering::Relaxed);
+    /// Pauses in the middle of the guest.
+    async fn pause_in_guest(&self) {
+        self.was_guest_interrupted.store(true, Ordering::Relaxed);
         self.pause().await;
     }
 
-    /// Runs a call to its end, and pauses each time the guest has used up a turn.
+    /// Runs a call to its end, and pauses each time the guest is interrupted.
     async fn run<F: Future>(&self, code: Code, call: F) -> F::Output {
         let mut call = std::pin::pin!(call);
         std::future::poll_fn(|context| {
@@ -167,7 +177,7 @@ impl Pace {
             let polled = call.as_mut().poll(context);
             self.clock.end();
             if polled.is_pending() {
-                self.has_used_turn.store(true, Ordering::Relaxed);
+                self.was_guest_interrupted.store(true, Ordering::Relaxed);
             }
             polled
         })
@@ -194,7 +204,7 @@ async fn prepare(template: Arc<Template>, site: NewFwpSite, log: GuestLog, pace:
     let (mut joined, parts) = join(id, worker, wiring, terms, &template, made, store, &pace.shared)?;
     pace.pause().await;
     while !joined.come_to_first_wait(&pace.clock)? {
-        pace.pause_after_turn().await;
+        pace.pause_in_guest().await;
     }
     let (fwp, endpoint) = joined.at_first_wait(&template, parts);
     place.taken = None;

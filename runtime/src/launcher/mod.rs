@@ -498,8 +498,7 @@ impl Launcher {
     fn prepare_one(&mut self) -> Attempt {
         let now = Instant::now();
         let Self { catalogue, instances, .. } = self;
-        let has_room = |tenant, stages| instances.is_preparing(tenant) || instances.has_room(tenant, stages);
-        let next = catalogue.next_lacking(now, has_room);
+        let next = catalogue.next_lacking(now, |tenant, stages| instances.can_go_on(tenant, stages));
         self.make_room(now);
         let Some(index) = self.next_or_under_way(next) else { return Attempt::NoChainLacks };
         // Beside a worker the launcher continues in steps instead: waking up from a sleep would preempt the worker within a packet.
@@ -529,7 +528,8 @@ impl Launcher {
         if now < self.instances.makes_room_at() {
             return;
         }
-        let without_room = self.catalogue.without_room(|tenant, stages| self.instances.has_room(tenant, stages));
+        // What is under way has its room already.
+        let without_room = self.catalogue.without_room(|tenant, stages| self.instances.can_go_on(tenant, stages));
         self.lacks_room = !without_room.is_empty();
         if without_room.is_empty() {
             return;

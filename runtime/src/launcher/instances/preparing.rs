@@ -59,10 +59,10 @@ pub enum Prepared {
 }
 
 impl Instances {
-    /// Returns whether an instance of this tenant is being prepared.
+    /// Returns whether a preparation of this tenant can go on: one that is under way, or one of so many stages for which there is room.
     #[must_use]
-    pub fn is_preparing(&self, tenant: TenantIndex) -> bool {
-        self.under_way.contains_key(&tenant)
+    pub fn can_go_on(&self, tenant: TenantIndex, stages: u32) -> bool {
+        self.under_way.contains_key(&tenant) || self.has_room(tenant, stages)
     }
 
     /// Returns the chain and the edition of the instance of this tenant that is being prepared; without a tenant, of any.
