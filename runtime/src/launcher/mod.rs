@@ -13,6 +13,7 @@
 mod active_chains;
 mod bans;
 mod cache;
+mod following;
 mod inbox;
 mod index_allocator;
 mod instances;
@@ -21,7 +22,7 @@ mod preparation_queue;
 mod room;
 mod steps;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,14 +31,14 @@ use pinion_control::model::DesiredState;
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::keep_alive::KeepAlives;
 use pinion_gateway::messages::{Command, Event, UNPROVEN_AT_ONCE};
-use pinion_gateway::rules::RuleSet;
 use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyView;
 
 pub use self::active_chains::{ActiveChains, ChainRecords, EngineTemplates, keys, wishes};
-use self::active_chains::{ChainEntry, Edition, Followed};
+use self::active_chains::{ChainEntry, Edition};
 use self::bans::Bans;
+use self::following::{Change, Draining, Following};
 pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
 pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;
@@ -50,11 +51,10 @@ use crate::cores::command_sender::CommandSender;
 use crate::cores::plan::CoreId;
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::instance_states::TemplateLife;
-use crate::ids::ChainKey;
 use crate::instruments::activation::Activations;
 use crate::memory::pressure::Level;
 use crate::preemption::RunSlot;
-use crate::reports::status_table::{Callable, StatusTable};
+use crate::reports::status_table::StatusTable;
 use crate::tenants::accounts::Scope;
 use crate::tenants::meters::TurnMeters;
 use crate::worker::{WorkerCommand, WorkerEvent};
@@ -141,31 +141,6 @@ pub struct Launcher {
     inbox: Arc<LauncherInbox>,
     steps: Steps,
     heard_at: TscInstant,
-}
-
-/// A state that takes effect once the gateway has its rules.
-struct Following {
-    version: u64,
-    /// The references by which its chains are invoked.
-    functions: HashMap<ChainKey, Callable>,
-    /// What of the state is not in effect.
-    warnings: Vec<String>,
-    done: Sender<()>,
-}
-
-/// What a state changes when it takes effect.
-struct Change {
-    following: Following,
-    changed: Vec<ChainIndex>,
-    retired: Vec<ChainIndex>,
-    rules: Arc<RuleSet>,
-}
-
-/// Instances of editions of a chain older than `edition` may serve until `until`.
-struct Draining {
-    chain: ChainIndex,
-    edition: Edition,
-    until: Instant,
 }
 
 /// The outcome of an attempt to prepare an instance.
@@ -280,49 +255,6 @@ impl Launcher {
         next.map_or(REST_MAX, |at| at.saturating_duration_since(now).min(REST_MAX))
     }
 
-    /// Applies states one after the other. Each takes effect once the chains that it changes are up.
-    fn take_effect(&mut self) {
-        loop {
-            let has_room = |chain: &ChainEntry| self.instances.has_room(chain.owner().tenant, chain.owner().stages);
-            let is_up = |chain: &ChainEntry| chain.is_up() || !has_room(chain);
-            let is_up = |chain: &ChainIndex| self.catalogue.chain(*chain).is_none_or(is_up);
-            if let Some(change) = self.change.take_if(|change| change.changed.iter().all(is_up)) {
-                self.make(change);
-            }
-            if self.change.is_some() {
-                return;
-            }
-            let Some((state, done)) = self.ordered.pop_front() else { return };
-            let following =
-                Following { version: state.version(), functions: HashMap::new(), warnings: Vec::new(), done };
-            self.change = Some(self.follow(&state, following));
-        }
-    }
-
-    fn make(&mut self, Change { following, changed, retired, rules }: Change) {
-        let now = Instant::now();
-        for chain in changed {
-            let Some(entry) = self.catalogue.chain(chain) else { continue };
-            let until = now + Duration::from_millis(entry.spec.drain_timeout_ms);
-            self.instances.supersede(chain, entry.edition);
-            self.draining.push(Draining { chain, edition: entry.edition, until });
-        }
-        self.instances.set_rules(rules);
-        self.following.push_back(following);
-        for chain in retired {
-            self.instances.end_chain(chain, &EndReason::Withdrawn);
-        }
-    }
-
-    /// Replaces instances of older editions after their chain's drain timeout, and ends those that have been replaced.
-    fn drain(&mut self) {
-        let now = Instant::now();
-        for Draining { chain, edition, .. } in self.draining.extract_if(.., |draining| draining.until <= now) {
-            self.instances.replace_older(chain, edition);
-        }
-        self.instances.end_lingering(now);
-    }
-
     /// Shrinks caches that are larger than they need to be, once per [`REVIEW_INTERVAL`].
     fn review(&mut self) {
         let now = Instant::now();
@@ -393,69 +325,6 @@ impl Launcher {
         if let (Some(chain), Some(edition)) = (self.catalogue.chain_mut(chain), self.instances.edition(instance)) {
             chain.left_cache(edition);
         }
-    }
-
-    fn follow(&mut self, state: &DesiredState, following: Following) -> Change {
-        let mut followed = self.catalogue.follow(state);
-        self.bans.retain(|(tenant, module)| state.module(tenant, module).is_some());
-        let (wanted, room) = (self.catalogue.fwps_wanted(), self.instances.fwps_max());
-        if wanted > room {
-            followed.warnings.push(format!(
-                "the chains' cache_min asks for {wanted} FWPs to be ready, but limits.fwps_max is {room}: some will not be"
-            ));
-        }
-        for warning in &followed.warnings {
-            tracing::warn!("{warning}");
-        }
-        let mut status_table = self.status_table.entries();
-        status_table.follow(state.chains().values().map(|spec| &**spec));
-        for (index, chain) in self.catalogue.chains() {
-            status_table.set_index(index, &chain.spec);
-        }
-        let mut in_force: HashMap<_, _> =
-            self.catalogue.chains().map(|(_, chain)| ((&chain.spec.tenant, &chain.spec.name), chain)).collect();
-        for (key, spec) in state.chains() {
-            let life = in_force.remove(&(&key.0, &key.1)).map_or(TemplateLife::Object, ChainEntry::template_life);
-            status_table.set_template(spec, life);
-        }
-        // What is mended is so only when the gateway has the rules.
-        let known: HashSet<&String> = followed.warnings.iter().collect();
-        status_table.warnings.retain(|warning| !known.contains(warning));
-        status_table.warnings.extend(followed.warnings.iter().cloned());
-        drop(status_table);
-        self.catalogue.set_ready_max(self.level);
-        self.divide_fwps();
-        let Followed { changed, retired, rules, warnings } = followed;
-        let following = Following { functions: self.catalogue.functions(), warnings, ..following };
-        Change { following, changed, retired, rules }
-    }
-
-    /// Divides the FWPs that are guaranteed among the tenants with chains.
-    fn divide_fwps(&mut self) {
-        let weights = self.catalogue.weights();
-        self.instances.divide(&weights);
-        let share = |(_, chain): (ChainIndex, &ChainEntry)| {
-            (chain.spec.tenant.clone(), u64::from(self.instances.guaranteed(chain.owner().tenant)))
-        };
-        let guaranteed = self.catalogue.chains().map(share).collect();
-        let mut status_table = self.status_table.entries();
-        status_table.fwp_shares.divide(guaranteed);
-        status_table.weights = weights.into();
-    }
-
-    /// Marks the oldest state on its way to the gateway as in effect: the gateway now uses its rules.
-    fn followed(&mut self) {
-        let Some(Following { version, functions, warnings, done }) = self.following.pop_front() else { return };
-        // Those of later states are told already.
-        let later = self.following.iter().chain(self.change.iter().map(|change| &change.following));
-        let all = later.flat_map(|following| &following.warnings).chain(&warnings);
-        let mut known = HashSet::new();
-        let told: Vec<String> = all.filter(|warning| known.insert(*warning)).cloned().collect();
-        let mut status_table = self.status_table.entries();
-        (status_table.followed_version, status_table.functions, status_table.warnings) = (version, functions, told);
-        drop(status_table);
-        // The caller may have stopped waiting. That is no error.
-        let _ = done.send(());
     }
 
     /// Gives memory back, as the level asks for it. Instances that serve clients are never ended. Templates are unloaded once their chain
