@@ -167,6 +167,8 @@ fn datagrams_that_iperf_misses_over_udp_are_counted() {
     let inline = passing(Device::AfPacket);
     let Inline { left, right, .. } = &inline;
     const DATAGRAMS: u64 = 15_000;
+    // After so many looks all that the kernels count is printed, to show where more were lost.
+    const LOOKS_BEFORE_ALL: u32 = 100;
     // What a socket holds at most when it is closed, which the kernel does not count: each datagram takes 768 of its 212,992 bytes at least.
     const LEFT_IN_SOCKET: u64 = 212_992 / 768;
     for (words, address) in [
@@ -178,10 +180,15 @@ fn datagrams_that_iperf_misses_over_udp_are_counted() {
         let before = missing();
         let moved = iperf(&left.namespace, &right.namespace, address, words);
         assert!(moved.datagrams >= DATAGRAMS, "{moved:?}");
+        let mut looks = 0;
         // The device's count of missed frames is read once a second.
         until("count of all that is missing", SOON, || {
             let counted = missing() - before;
             println!("iperf3 {words} to {address}: {moved:?}, counted {counted}");
+            looks += 1;
+            if looks == LOOKS_BEFORE_ALL {
+                inline.print_kernels_counters();
+            }
             (moved.lost <= counted + LEFT_IN_SOCKET).then_some(())
         });
         inline.assert_nothing_is_missing();

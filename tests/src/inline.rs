@@ -183,6 +183,18 @@ impl Inline {
         dropped + unread + namespaces.map(Namespace::frames_dropped_on_arrival).sum::<u64>()
     }
 
+    /// Prints the kernel's counts of both hosts and between them.
+    ///
+    /// # Panics
+    /// If they cannot be read.
+    #[track_caller]
+    pub fn print_kernels_counters(&self) {
+        for namespace in [&self.left.namespace, &self.between, &self.right.namespace] {
+            let counts = run(namespace.command("cat").args(["/proc/net/snmp", "/proc/net/snmp6", "/proc/net/dev"]));
+            println!("{}:\n{counts}", namespace.name());
+        }
+    }
+
     /// Waits until every frame that the node has received was sent or counted as dropped.
     ///
     /// # Panics
