@@ -51,8 +51,9 @@ fn end_of(run: &str) -> EndReason {
 
 /// Takes steps until the guest has used a turn, or comes to its first wait, or ends.
 fn next_turn(preparation: &mut Preparation) -> Progress {
+    let mut ran_ns = 0;
     loop {
-        match preparation.step() {
+        match preparation.step(&mut ran_ns) {
             Progress::Part => {}
             progress => return progress,
         }

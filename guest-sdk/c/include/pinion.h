@@ -236,10 +236,11 @@ bool pinion_answer(pinion_packet *packet, const void *payload, size_t len);
 
 /* --- Time. --------------------------------------------------------------------------------------------------------------------------- */
 
-/** Returns the nanoseconds since some time in the past, in steps of a microsecond. Never goes back. */
+/** Returns the nanoseconds since some time in the past, in steps that the node's operator chooses: 100 us unless a finer clock is granted.
+ *  Never goes back, and is behind by less than two steps. */
 uint64_t pinion_now_ns(void);
 /** Asks the node to call `expire` once, at this time of pinion_now_ns; PINION_NEVER cancels the request. Replaces the previous request.
- *  The node never calls earlier. On a core with nothing else to do, it calls a fraction of a millisecond late. If the time has passed
+ *  The node never calls before that clock shows it. On a core with nothing else to do, it calls a fraction of a millisecond late. If the time has passed
  *  already, `expire` runs as soon as possible. Call this in `start` or later: a request from `init` is forgotten. Before its first
  *  packet an instance waits only for that packet. In `run` the call has no effect: use pinion_wait_until there. */
 void pinion_wake_at(uint64_t time_ns);

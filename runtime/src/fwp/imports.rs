@@ -108,7 +108,7 @@ impl Host for FwpContext {
     }
 
     fn keep_alive_until(&mut self, until_ns: u64) -> u64 {
-        FwpContext::keep_alive_until(self, until_ns, self.clock_ns())
+        FwpContext::keep_alive_until(self, until_ns)
     }
 
     fn random(&mut self, _: Asks, bytes: &mut [u8]) -> wasmtime::Result<()> {

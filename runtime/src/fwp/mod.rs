@@ -41,7 +41,7 @@ pub use self::preparation::{INIT_TIME_MAX, NewFwpSite, Preparation, Prepared, Pr
 pub use self::shared::FwpShared;
 pub(crate) use self::shared::NEVER_NS;
 
-use crate::clock::GuestClock;
+use crate::clock::{self, GuestClock};
 use crate::fwp::end_reason::EndReason;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
@@ -89,12 +89,14 @@ impl FwpContext {
 
     /// Sets, by the guest's clock, until when the instance stays alive without input. Returns the time that applies, or 0 if none does.
     /// Costs one store.
-    pub(crate) fn keep_alive_until(&self, until_ns: u64, now_ns: u64) -> u64 {
+    pub(crate) fn keep_alive_until(&self, until_ns: u64) -> u64 {
         // Code that runs before it has joined is preparation, during which no instance is kept alive.
         let Some(KeepAlive { keep_alives, id }) = self.keep_alive.as_ref().filter(|_| self.joined) else { return 0 };
-        let for_ns = until_ns.saturating_sub(now_ns).min(keep_alives.max_ns());
+        let (now_ns, max_ns) = (clock::now_ns(), keep_alives.max_ns());
+        // The guest's clock shows that time later.
+        let for_ns = self.clock.reaches(until_ns).saturating_sub(now_ns).min(max_ns);
         keep_alives.set(*id, for_ns);
-        if for_ns == 0 { 0 } else { now_ns + for_ns }
+        if for_ns == 0 { 0 } else { until_ns.min(self.clock.at(now_ns) + max_ns) }
     }
 }
 

@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ use crate::instruments::activation::Activation;
 use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
 use crate::memory::hot_pages::HotPages;
-use crate::memory::spare_pages::SparePages;
+use crate::memory::spare_pages::{NewPlace, SparePages};
 use crate::preemption::RunSlot;
 use crate::state::Grants;
 use crate::tenants::accounts::{Holding, MemoryAccounts};
@@ -81,8 +81,6 @@ pub struct Preparation {
     pace: Arc<Pace>,
     /// How long its steps have taken.
     taken: Duration,
-    /// How long the guest has run since it last used up a quantum.
-    ran: Duration,
 }
 
 /// An FWP that waits for the first time, with its endpoint for the MMA; or why the guest ended instead.
@@ -92,7 +90,7 @@ pub type Prepared = Result<(Box<Fwp>, Box<Endpoint>), EndReason>;
 pub enum Progress {
     /// A part that takes microseconds is done, or the guest was interrupted before its quantum was over. Others follow.
     Part,
-    /// The guest has used a quantum without coming to its first wait. Other work is to come first.
+    /// Guests have used a quantum. Other work is to come first.
     Turn,
     /// This was the last step. If the guest ended, everything that was made is freed again.
     Done(Prepared),
@@ -102,33 +100,27 @@ impl Preparation {
     /// Begins to prepare an FWP: nothing is done before the first step.
     pub fn begin(template: &Arc<Template>, site: NewFwpSite, log: GuestLog) -> Self {
         let shared = Arc::new(FwpShared::new(site.activation.is_some()));
-        let pace = Arc::new(Pace { clock: site.clock.clone(), shared, was_guest_interrupted: AtomicBool::new(false) });
+        let pace = Arc::new(Pace { clock: site.clock.clone(), shared, ran_ns: AtomicU64::new(0) });
         let steps = Box::pin(prepare(Arc::clone(template), site, log, Arc::clone(&pace)));
-        Self { steps, pace, taken: Duration::ZERO, ran: Duration::ZERO }
+        Self { steps, pace, taken: Duration::ZERO }
     }
 
-    /// Does the next step, which takes microseconds, or as long as a guest's turn. Not to be called after the last one.
-    pub fn step(&mut self) -> Progress {
+    /// Does the next step, which takes microseconds, or as long as a guest's turn. Adds how long the guest ran to `ran_ns`, after which the
+    /// caller's turn is over when that is a quantum. Not to be called after the last step.
+    pub fn step(&mut self, ran_ns: &mut u64) -> Progress {
         let began = TscInstant::now();
         let polled = self.steps.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let took = began.elapsed();
-        self.taken += took;
-        if let Poll::Ready(prepared) = polled {
-            return Progress::Done(prepared);
+        self.taken += began.elapsed();
+        *ran_ns += self.pace.ran_ns.swap(0, Ordering::Relaxed);
+        match polled {
+            Poll::Ready(prepared) => Progress::Done(prepared),
+            Poll::Pending if self.taken > INIT_TIME_MAX => {
+                self.steps = Box::pin(std::future::pending());
+                Progress::Done(Err(EndReason::InitTime))
+            }
+            Poll::Pending if *ran_ns >= self.pace.clock.quantum_ns() => Progress::Turn,
+            Poll::Pending => Progress::Part,
         }
-        if !self.pace.was_guest_interrupted.swap(false, Ordering::Relaxed) {
-            return Progress::Part;
-        }
-        if self.taken > INIT_TIME_MAX {
-            self.steps = Box::pin(std::future::pending());
-            return Progress::Done(Err(EndReason::InitTime));
-        }
-        self.ran += took;
-        if self.ran.as_nanos() < u128::from(self.pace.clock.quantum_ns()) {
-            return Progress::Part;
-        }
-        self.ran = Duration::ZERO;
-        Progress::Turn
     }
 
     /// Does all steps, one after the other, for a thread that has no other work.
@@ -136,8 +128,9 @@ impl Preparation {
     /// # Errors
     /// Why the guest ended instead.
     pub fn finish(mut self) -> Prepared {
+        let mut ran_ns = 0;
         loop {
-            if let Progress::Done(prepared) = self.step() {
+            if let Progress::Done(prepared) = self.step(&mut ran_ns) {
                 return prepared;
             }
         }
@@ -148,8 +141,8 @@ impl Preparation {
 struct Pace {
     clock: RunSlot,
     shared: Arc<FwpShared>,
-    /// The pause is one in the middle of the guest: its quantum is over, it yields, or another guest of its engine began to wait.
-    was_guest_interrupted: AtomicBool,
+    /// How long the guest ran in the last step.
+    ran_ns: AtomicU64,
 }
 
 impl Pace {
@@ -160,10 +153,8 @@ impl Pace {
             .await;
     }
 
-    /// Pauses in the middle of the guest.
-    async fn pause_in_guest(&self) {
-        self.was_guest_interrupted.store(true, Ordering::Relaxed);
-        self.pause().await;
+    fn note_ran(&self, ns: u64) {
+        self.ran_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
     /// Runs a call to its end, and pauses each time the guest is interrupted.
@@ -171,14 +162,10 @@ impl Pace {
         let mut call = std::pin::pin!(call);
         std::future::poll_fn(|context| {
             self.shared.begin_turn();
-            if code == Code::Guests {
-                let _ = self.clock.begin();
-            }
+            let began_ns = if code == Code::Guests { Some(self.clock.begin()) } else { None };
             let polled = call.as_mut().poll(context);
             self.clock.end();
-            if polled.is_pending() {
-                self.was_guest_interrupted.store(true, Ordering::Relaxed);
-            }
+            self.note_ran(began_ns.map_or(0, |began_ns| self.clock.now_ns() - began_ns));
             polled
         })
         .await
@@ -197,32 +184,18 @@ async fn prepare(template: Arc<Template>, site: NewFwpSite, log: GuestLog, pace:
     let NewFwpSite { id, worker, wiring, memory, activation, terms, state, keep_alives, spare, .. } = site;
     let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
     // Dropped after all that lives there.
-    let mut place = Place { spare, taken: None };
+    let mut place = spare.new_place();
     let means = HostCallContext { memory, activation, state, keep_alive, log, clock: terms.guest_clock };
     let mut store = store(&template, means, &pace.shared);
     let made = make(&template, &mut store, &pace, &mut place).await?;
     let (mut joined, parts) = join(id, worker, wiring, terms, &template, made, store, &pace.shared)?;
     pace.pause().await;
-    while !joined.come_to_first_wait(&pace.clock)? {
-        pace.pause_in_guest().await;
+    while !joined.come_to_first_wait(&pace)? {
+        pace.pause().await;
     }
     let (fwp, endpoint) = joined.at_first_wait(&template, parts);
-    place.taken = None;
+    place.keep();
     Ok((fwp, endpoint))
-}
-
-/// Where an FWP that is being prepared has its linear memory. If it comes to nothing, its pages are left there.
-struct Place {
-    spare: SparePages,
-    taken: Option<MemoryPlace>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(place) = self.taken {
-            self.spare.left(place);
-        }
-    }
 }
 
 /// An FWP that is joined to worker and MMA, and has not come to its first wait. When dropped, it is dismantled.
@@ -274,11 +247,12 @@ fn join(
 
 impl Joined {
     /// Gives the guest a turn. Returns whether it waits now.
-    fn come_to_first_wait(&mut self, clock: &RunSlot) -> Result<bool, EndReason> {
+    fn come_to_first_wait(&mut self, pace: &Pace) -> Result<bool, EndReason> {
         let Some((fwp, _)) = &mut self.0 else { return Ok(true) };
-        let started_ns = clock.begin();
-        let (turn, _) = fwp.resume(clock, started_ns);
-        clock.end();
+        let started_ns = pace.clock.begin();
+        let (turn, ended_ns) = fwp.resume(&pace.clock, started_ns);
+        pace.clock.end();
+        pace.note_ran(ended_ns.saturating_sub(started_ns));
         match turn {
             Turn::Waiting { .. } => Ok(true),
             Turn::Preempted => Ok(false),
@@ -361,7 +335,7 @@ async fn make(
     template: &Template,
     store: &mut Store<FwpContext>,
     pace: &Pace,
-    place: &mut Place,
+    place: &mut NewPlace,
 ) -> Result<Made, EndReason> {
     // A snapshot runs no code before its first wait, so there is no turn to measure.
     let code = if template.pool.is_some() { Code::None } else { Code::Guests };
@@ -370,9 +344,7 @@ async fn make(
     pace.pause().await;
     let linear = linear_memory(template, &instance, store)?;
     let (address, bytes) = (linear.data_ptr(&*store).addr(), linear.data_size(&*store));
-    let taken = MemoryPlace { address, bytes, template: template.mark() };
-    place.taken = Some(taken);
-    if !place.spare.taken(taken) {
+    if !place.found(MemoryPlace { address, bytes, template: template.mark() }) {
         for part in template.hot_pages.parts() {
             HotPages::provide(linear.data_mut(&mut *store), part);
             pace.pause().await;

@@ -164,6 +164,14 @@ impl ActiveChains {
         self.queue.next(has_room)
     }
 
+    /// Returns whether this edition of a chain is in force, lacks an instance, and does not rest after a failure.
+    #[must_use]
+    pub(super) fn still_lacks(&self, index: ChainIndex, edition: Edition, now: Instant) -> bool {
+        self.chains.get(&index).is_some_and(|chain| {
+            chain.edition == edition && chain.lacks_instance() && chain.resume_at.is_none_or(|at| at <= now)
+        })
+    }
+
     /// Returns the chains that lack an instance and for which there is no room.
     pub(super) fn without_room(&self, has_room: impl Fn(TenantIndex, u32) -> bool) -> Vec<NoRoom> {
         self.queue.without_room(has_room)

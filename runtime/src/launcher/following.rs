@@ -88,6 +88,7 @@ impl Launcher {
 
     fn follow(&mut self, state: &DesiredState, following: Following) -> Change {
         let mut followed = self.catalogue.follow(state);
+        self.abandon_stale(Instant::now());
         self.bans.retain(|(tenant, module)| state.module(tenant, module).is_some());
         let (wanted, room) = (self.catalogue.fwps_wanted(), self.instances.fwps_max());
         if wanted > room {

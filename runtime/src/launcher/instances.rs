@@ -322,10 +322,11 @@ impl Instances {
         Some((instance.chain, instance.fwps.iter().position(|id| *id == fwp)?))
     }
 
-    /// Returns whether the chain has any instance, in whatever state.
+    /// Returns whether the chain has any instance, in whatever state, or one under preparation.
     #[must_use]
     pub fn has_any(&self, chain: ChainIndex) -> bool {
-        self.instances.values().any(|instance| instance.chain == chain)
+        let is_under_way = self.under_way.values().any(|under_way| under_way.is_of(chain));
+        is_under_way || self.instances.values().any(|instance| instance.chain == chain)
     }
 
     /// Ends an instance that the gateway gave back because no client had it.

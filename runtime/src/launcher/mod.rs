@@ -262,6 +262,7 @@ impl Launcher {
             return;
         }
         self.reviewed = now;
+        self.abandon_stale(now);
         for (chain, keep) in self.catalogue.review(now) {
             self.instances.reclaim(chain, keep);
         }
@@ -366,10 +367,9 @@ impl Launcher {
     /// was off its core for a while must not read commands about hundreds of instances before it serves its clients.
     fn prepare_one(&mut self) -> Attempt {
         let now = Instant::now();
-        let Self { catalogue, instances, .. } = self;
-        let next = catalogue.next_lacking(now, |tenant, stages| instances.can_go_on(tenant, stages));
+        let next = self.next(now);
         self.make_room(now);
-        let Some(index) = self.next_or_under_way(next) else { return Attempt::NoChainLacks };
+        let Some(index) = next else { return Attempt::NoChainLacks };
         // Beside a worker the launcher continues in steps instead: waking up from a sleep would preempt the worker within a packet.
         if self.steps.are_apart() && self.instances.are_ahead() {
             return Attempt::TooFarAhead;
@@ -379,17 +379,29 @@ impl Launcher {
         Attempt::One
     }
 
-    /// Returns the chain whose preparation is next: one of the same tenant's that is under way comes before the one that was chosen, and any
-    /// that is under way before none. Gives up those of chains that have changed.
-    fn next_or_under_way(&mut self, next: Option<ChainIndex>) -> Option<ChainIndex> {
+    /// Returns the chain of which an instance is prepared next. What is under way for its tenant comes first; and what is under way for any
+    /// tenant, if no chain lacks an instance that could be prepared. What is not needed any more is given up.
+    fn next(&mut self, now: Instant) -> Option<ChainIndex> {
         loop {
-            let tenant = next.and_then(|index| Some(self.catalogue.chain(index)?.owner().tenant));
-            let Some((tenant, index, edition)) = self.instances.under_way(tenant) else { return next };
-            if self.catalogue.chain(index).is_some_and(|chain| chain.edition == edition) {
+            let Self { catalogue, instances, .. } = self;
+            let next = catalogue.next_lacking(now, |tenant, stages| instances.can_go_on(tenant, stages));
+            let tenant = match next {
+                Some(index) => catalogue.chain(index)?.owner().tenant,
+                None => instances.first_under_way()?,
+            };
+            let Some((index, edition)) = instances.under_way(tenant) else { return next };
+            if catalogue.still_lacks(index, edition, now) {
                 return Some(index);
             }
-            self.instances.abandon(tenant);
+            // Once more, because there may be no room for a chain that was next for the sake of this.
+            instances.abandon(tenant);
         }
+    }
+
+    /// Gives up what is under way and not needed any more.
+    fn abandon_stale(&mut self, now: Instant) {
+        let catalogue = &self.catalogue;
+        self.instances.abandon_unless(|index, edition| catalogue.still_lacks(index, edition, now));
     }
 
     /// Makes room for chains that have none for an instance, if it is time to.

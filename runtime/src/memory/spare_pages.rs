@@ -17,8 +17,50 @@ use crate::templates::engine::Reset;
 pub struct SparePages {
     /// The engine overwrites, so pages stay.
     stay: bool,
+    places: Arc<Mutex<Places>>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
     /// By address.
-    left: Arc<Mutex<FxHashMap<usize, Left>>>,
+    left: FxHashMap<usize, Left>,
+    /// How many FWPs have a place that is not known yet.
+    unknown: usize,
+}
+
+/// The place of an FWP that is being prepared. Unless it is kept, its pages are left there when this is dropped.
+#[derive(Debug)]
+pub(crate) struct NewPlace {
+    spare: SparePages,
+    found: Option<MemoryPlace>,
+    is_kept: bool,
+}
+
+impl NewPlace {
+    /// Notes where it is. Returns whether it is likely to have pages of its template there. They may be missing if the engine overwrites
+    /// less than they are.
+    pub(crate) fn found(&mut self, place: MemoryPlace) -> bool {
+        let mut places = self.spare.places();
+        if self.found.replace(place).is_none() {
+            places.unknown -= 1;
+        }
+        places.left.remove(&place.address).is_some_and(|left| left.template == place.template)
+    }
+
+    /// Notes that the FWP has been prepared: from now on its end is reported.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for NewPlace {
+    fn drop(&mut self) {
+        match self.found {
+            None => self.spare.places().unknown -= 1,
+            Some(place) if !self.is_kept => self.spare.left(place),
+            Some(_) => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -33,29 +75,33 @@ impl SparePages {
     /// Creates an empty record, for engines that reset memory in this way.
     #[must_use]
     pub fn new(reset: Reset) -> Self {
-        Self { stay: reset == Reset::Overwrite, left: Arc::default() }
+        Self { stay: reset == Reset::Overwrite, places: Arc::default() }
     }
 
-    fn by_address(&self) -> MutexGuard<'_, FxHashMap<usize, Left>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that an FWP has this place now. Returns whether it is likely to find pages of its template there. They may be missing if the
-    /// engine overwrites less than they are.
-    pub(crate) fn taken(&self, place: MemoryPlace) -> bool {
-        self.by_address().remove(&place.address).is_some_and(|left| left.template == place.template)
+    /// Notes that an FWP is about to get a place. Its guest may already run there before it is known which one it is.
+    pub(crate) fn new_place(&self) -> NewPlace {
+        self.places().unknown += 1;
+        NewPlace { spare: self.clone(), found: None, is_kept: false }
     }
 
     /// Notes that the FWP in this place has been dismantled.
     pub fn left(&self, place: MemoryPlace) {
         if self.stay {
-            self.by_address().insert(place.address, Left { bytes: place.bytes, template: place.template });
+            self.places().left.insert(place.address, Left { bytes: place.bytes, template: place.template });
         }
     }
 
-    /// Returns all of them to the kernel; calls `between` between any two places.
+    /// Returns all of them to the kernel; calls `between` between any two places. Does nothing while the place of any FWP is not known.
     pub(crate) fn release(&self, mut between: impl FnMut()) {
-        for (address, Left { bytes, .. }) in std::mem::take(&mut *self.by_address()) {
+        let left = match &mut *self.places() {
+            Places { unknown: 0, left } => std::mem::take(left),
+            _ => return,
+        };
+        for (address, Left { bytes, .. }) in left {
             // SAFETY: linear memory in an engine's reservation, which is never unmapped while FWPs are prepared, of a place without an
             // instance. There is no reference into it, and reading it anew finds what is there now. Pages that the kernel refuses stay.
             let _ = unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) };
@@ -88,8 +134,13 @@ mod tests {
         let spare = SparePages::new(Reset::Overwrite);
         spare.left(ended);
         spare.left(serving);
-        spare.taken(serving);
+        let mut new = spare.new_place();
         let mut between = 0;
+        // It may be in either place.
+        spare.release(|| between += 1);
+        assert_eq!(between, 0);
+        new.found(serving);
+        new.keep();
         spare.release(|| between += 1);
 
         assert_eq!((written_pages(memory).unwrap(), between), (vec![1], 1));
@@ -102,12 +153,25 @@ mod tests {
     fn a_place_keeps_the_pages_of_its_last_template_until_it_is_taken() {
         let place = MemoryPlace { address: 16 * PAGE, bytes: PAGE, template: 1 };
         let spare = SparePages::new(Reset::Overwrite);
-        assert!(!spare.taken(place));
+        assert!(!has_pages(&spare, place));
         spare.left(place);
-        assert!(!spare.taken(MemoryPlace { template: 2, ..place }), "pages of another template");
+        assert!(!has_pages(&spare, MemoryPlace { template: 2, ..place }), "pages of another template");
         spare.left(place);
-        assert!(spare.taken(place));
-        assert!(!spare.taken(place));
+        assert!(has_pages(&spare, place));
+        assert!(!has_pages(&spare, place));
+        // An FWP that is not prepared to its end leaves its pages.
+        spare.new_place().found(place);
+        assert!(has_pages(&spare, place));
+        drop(spare.new_place());
+        assert_eq!(spare.places().unknown, 0);
+    }
+
+    /// Returns whether an FWP that gets this place finds pages of its template.
+    fn has_pages(spare: &SparePages, place: MemoryPlace) -> bool {
+        let mut new = spare.new_place();
+        let has_pages = new.found(place);
+        new.keep();
+        has_pages
     }
 
     #[test]
@@ -115,6 +179,6 @@ mod tests {
         let place = MemoryPlace { address: 16 * PAGE, bytes: PAGE, template: 1 };
         let spare = SparePages::new(Reset::Unmap);
         spare.left(place);
-        assert!(!spare.taken(place));
+        assert!(!has_pages(&spare, place));
     }
 }

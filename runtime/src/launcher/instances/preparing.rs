@@ -50,6 +50,12 @@ pub(super) struct UnderWay {
     taken: Duration,
 }
 
+impl UnderWay {
+    pub(super) fn is_of(&self, chain: ChainIndex) -> bool {
+        self.chain == chain
+    }
+}
+
 /// How far the preparation of an instance has come.
 pub enum Prepared {
     /// It is in the gateway's cache, after so much of the launcher's time.
@@ -65,18 +71,28 @@ impl Instances {
         self.under_way.contains_key(&tenant) || self.has_room(tenant, stages)
     }
 
-    /// Returns the chain and the edition of the instance of this tenant that is being prepared; without a tenant, of any.
+    /// Returns the chain and the edition of the instance of this tenant that is being prepared.
     #[must_use]
-    pub fn under_way(&self, tenant: Option<TenantIndex>) -> Option<(TenantIndex, ChainIndex, Edition)> {
-        let (tenant, under_way) = match tenant {
-            Some(tenant) => self.under_way.get_key_value(&tenant)?,
-            None => self.under_way.first_key_value()?,
-        };
-        Some((*tenant, under_way.chain, under_way.edition))
+    pub fn under_way(&self, tenant: TenantIndex) -> Option<(ChainIndex, Edition)> {
+        self.under_way.get(&tenant).map(|under_way| (under_way.chain, under_way.edition))
+    }
+
+    /// Returns the first tenant of which an instance is being prepared.
+    #[must_use]
+    pub fn first_under_way(&self) -> Option<TenantIndex> {
+        self.under_way.keys().next().copied()
+    }
+
+    /// Gives up instances that are being prepared for chains of which this does not hold.
+    pub fn abandon_unless(&mut self, is_needed: impl Fn(ChainIndex, Edition) -> bool) {
+        let stale = self.under_way.extract_if(.., |_, under_way| !is_needed(under_way.chain, under_way.edition));
+        for (tenant, under_way) in stale.collect::<Vec<_>>() {
+            self.undo(tenant, under_way);
+        }
     }
 
     /// Prepares an instance of a chain and puts it into the gateway's cache. A tenant has one instance under preparation at most: if there is
-    /// one, it must be of this chain, and is continued. No more than one turn of a guest is run.
+    /// one, it must be of this chain, and is continued. Its guests run for a quantum, and at most for one turn more.
     ///
     /// # Errors
     /// Returns why the instance could not be prepared. Nothing of it remains.
@@ -177,9 +193,15 @@ impl Instances {
         self.step(id, Step::Ready);
     }
 
-    /// Continues with the stages of an instance. Returns whether all of them wait for the first time; if not, a guest has used a turn.
+    /// Continues with the stages of an instance. Returns whether all of them wait for the first time; if not, their guests have used a
+    /// quantum.
     fn make_fwps(&self, chain: &ChainEntry, under_way: &mut UnderWay, steps: &mut Steps) -> Result<bool, PrepareError> {
+        let mut ran_ns = 0;
+        let quantum_ns = self.lines.workers[under_way.worker.0].clock.quantum_ns();
         while under_way.made.len() < under_way.ids.len() {
+            if ran_ns >= quantum_ns {
+                return Ok(false);
+            }
             let stage = under_way.made.len();
             let mut current = under_way.current.take().unwrap_or_else(|| self.begin_stage(chain, stage, under_way));
             // Anew for each turn, because another tenant's guest may have the next one.
@@ -187,7 +209,7 @@ impl Instances {
             let started =
                 self.trials.begin(chain.key(stage), tenant.as_str(), name.as_str(), chain.module(stage).as_str());
             let prepared = loop {
-                match current.step() {
+                match current.step(&mut ran_ns) {
                     Progress::Part => steps.give_way(),
                     Progress::Turn => {
                         under_way.current = Some(current);
