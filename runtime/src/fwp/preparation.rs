@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -100,7 +100,12 @@ impl Preparation {
     /// Begins to prepare an FWP: nothing is done before the first step.
     pub fn begin(template: &Arc<Template>, site: NewFwpSite, log: GuestLog) -> Self {
         let shared = Arc::new(FwpShared::new(site.activation.is_some()));
-        let pace = Arc::new(Pace { clock: site.clock.clone(), shared, ran_ns: AtomicU64::new(0) });
+        let pace = Arc::new(Pace {
+            clock: site.clock.clone(),
+            shared,
+            ran_ns: AtomicU64::new(0),
+            has_place: AtomicBool::new(false),
+        });
         let steps = Box::pin(prepare(Arc::clone(template), site, log, Arc::clone(&pace)));
         Self { steps, pace, taken: Duration::ZERO }
     }
@@ -111,16 +116,24 @@ impl Preparation {
         let began = TscInstant::now();
         let polled = self.steps.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         self.taken += began.elapsed();
-        *ran_ns += self.pace.ran_ns.swap(0, Ordering::Relaxed);
+        let ran_now_ns = self.pace.ran_ns.swap(0, Ordering::Relaxed);
+        *ran_ns += ran_now_ns;
         match polled {
             Poll::Ready(prepared) => Progress::Done(prepared),
-            Poll::Pending if self.taken > INIT_TIME_MAX => {
+            // Only a guest that has just run may be at fault.
+            Poll::Pending if ran_now_ns > 0 && self.taken > INIT_TIME_MAX => {
                 self.steps = Box::pin(std::future::pending());
                 Progress::Done(Err(EndReason::InitTime))
             }
             Poll::Pending if *ran_ns >= self.pace.clock.quantum_ns() => Progress::Turn,
             Poll::Pending => Progress::Part,
         }
+    }
+
+    /// Returns whether it is known where the FWP has its linear memory: after it was instantiated, for which its guest may have to run.
+    #[must_use]
+    pub fn has_place(&self) -> bool {
+        self.pace.has_place.load(Ordering::Relaxed)
     }
 
     /// Does all steps, one after the other, for a thread that has no other work.
@@ -143,6 +156,7 @@ struct Pace {
     shared: Arc<FwpShared>,
     /// How long the guest ran in the last step.
     ran_ns: AtomicU64,
+    has_place: AtomicBool,
 }
 
 impl Pace {
@@ -165,7 +179,7 @@ impl Pace {
             let began_ns = if code == Code::Guests { Some(self.clock.begin()) } else { None };
             let polled = call.as_mut().poll(context);
             self.clock.end();
-            self.note_ran(began_ns.map_or(0, |began_ns| self.clock.now_ns() - began_ns));
+            self.note_ran(began_ns.map_or(0, |began_ns| self.clock.now_ns().saturating_sub(began_ns)));
             polled
         })
         .await
@@ -341,10 +355,12 @@ async fn make(
     let code = if template.pool.is_some() { Code::None } else { Code::Guests };
     let instance = pace.run(code, template.instantiate(store)).await;
     let instance = instance.map_err(|error| EndReason::not_instantiated(&error))?;
-    pace.pause().await;
     let linear = linear_memory(template, &instance, store)?;
     let (address, bytes) = (linear.data_ptr(&*store).addr(), linear.data_size(&*store));
-    if !place.found(MemoryPlace { address, bytes, template: template.mark() }) {
+    let has_pages = place.found(MemoryPlace { address, bytes, template: template.mark() });
+    pace.has_place.store(true, Ordering::Relaxed);
+    pace.pause().await;
+    if !has_pages {
         for part in template.hot_pages.parts() {
             HotPages::provide(linear.data_mut(&mut *store), part);
             pace.pause().await;

@@ -264,7 +264,7 @@ impl ActiveChains {
                 Some((index, entry)) => match self.enter(spec, keys) {
                     Ok(new) => {
                         changed.push(index);
-                        Ok((index, ChainEntry { generation: entry.generation, ..new }))
+                        Ok((index, ChainEntry { generation: entry.generation, wanted: entry.wanted, ..new }))
                     }
                     Err(reason) => {
                         old.insert(index, entry);

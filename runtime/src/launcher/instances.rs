@@ -266,8 +266,13 @@ impl Instances {
         self.spare.left(place);
     }
 
-    /// Gives pages that no FWP uses any more back to the kernel.
+    /// Gives pages that no FWP uses any more back to the kernel. It must be known where all FWPs have their memory; so preparations of which
+    /// it is not, as their guests run while they are instantiated, are given up.
     pub fn release_spare(&mut self, steps: &mut Steps) {
+        let placeless = self.under_way.extract_if(.., |_, under_way| !under_way.has_place());
+        for (tenant, under_way) in placeless.collect::<Vec<_>>() {
+            self.undo(tenant, under_way);
+        }
         self.spare.release(|| steps.give_way());
     }
 

@@ -207,7 +207,7 @@ impl Launcher {
             // Pending messages come before the next instance, so that ends and orders do not wait for a slow guest.
             for _ in 0..HEARD_PER_INSTANCE {
                 match self.listen(wait) {
-                    Message::Order(Order::Stop) => return,
+                    Message::Order(Order::Stop) => return self.instances.abandon_unless(|_, _| false),
                     Message::Nothing => break,
                     heard => {
                         self.heed(heard);
@@ -337,6 +337,7 @@ impl Launcher {
         }
         self.level = level;
         self.catalogue.set_ready_max(level);
+        self.abandon_stale(Instant::now());
         if level == Level::Calm {
             return;
         }

@@ -10,7 +10,8 @@
 //!   <state>/held.json    what is held back
 //! ```
 //!
-//! Only the launcher starts instances, and it has one thread: so there is one record at a time, and it names one template. The kernel keeps
+//! Only the launcher starts instances, and it has one thread: so there is one record at a time. Of several starts that are interrupted by each
+//! other's turns it names the one that had the last turn. The kernel keeps
 //! the file's contents when the process ends, so nothing is synced. A record from before the machine's last boot proves nothing, because a
 //! machine failure may have ended the process. Later instances of a template write nothing.
 
@@ -62,6 +63,8 @@ struct Known {
     /// Templates of which an instance was started since the node started.
     proven: HashSet<TemplateKey>,
     held: BTreeMap<TemplateKey, Trial>,
+    /// The template that the record names.
+    recorded: Option<TemplateKey>,
 }
 
 /// Clears the record when the start of an instance has succeeded or failed.
@@ -76,15 +79,21 @@ impl Started<'_> {
     pub fn well(mut self) {
         if let Some(key) = self.key.take() {
             self.trials.known().proven.insert(key);
-            self.trials.clear();
+            self.trials.ended(&key);
         }
+    }
+
+    /// Notes that the start is interrupted, and goes on with [`Trials::begin`] or comes to its end with [`Trials::ended`]. Meanwhile the
+    /// record stays, unless the start of another template is recorded.
+    pub fn paused(mut self) {
+        self.key = None;
     }
 }
 
 impl Drop for Started<'_> {
     fn drop(&mut self) {
-        if self.key.is_some() {
-            self.trials.clear();
+        if let Some(key) = self.key.take() {
+            self.trials.ended(&key);
         }
     }
 }
@@ -105,7 +114,7 @@ impl Trials {
         });
         let record = open_record(&directory.join(RECORD));
         let record = record.inspect_err(|error| tracing::warn!("instance starts can't be recorded: {error}")).ok();
-        let known = Mutex::new(Known { proven: HashSet::new(), held });
+        let known = Mutex::new(Known { held, ..Known::default() });
         let trials = Self { directory: directory.to_owned(), boot, record, known };
         if let Some(ended) = trials.read_record().filter(|trial| trial.boot == trials.boot) {
             let Trial { tenant, chain, module, .. } = &ended;
@@ -120,12 +129,16 @@ impl Trials {
         trials
     }
 
-    /// Records that an instance of a template is about to be started, of this module in this chain.
+    /// Records that an instance of a template is about to be started, of this module in this chain, or goes on being started.
     pub fn begin(&self, key: &TemplateKey, tenant: &str, chain: &str, module: &str) -> Started<'_> {
-        let is_proven = self.known().proven.contains(key);
-        let Some(record) = self.record.as_ref().filter(|_| !is_proven) else {
+        let mut known = self.known();
+        let Some(record) = self.record.as_ref().filter(|_| !known.proven.contains(key)) else {
             return Started { trials: self, key: None };
         };
+        if known.recorded.replace(*key) == Some(*key) {
+            return Started { trials: self, key: Some(*key) };
+        }
+        drop(known);
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let [tenant, chain, module] = [tenant, chain, module].map(str::to_owned);
         let trial = Trial { tenant, chain, module, template: key.to_string(), boot: self.boot.clone(), at };
@@ -135,6 +148,13 @@ impl Trials {
             tracing::debug!("the start of an instance could not be recorded: {error}");
         }
         Started { trials: self, key: Some(*key) }
+    }
+
+    /// Clears the record if it names this template: the start of its instance has come to an end.
+    pub fn ended(&self, key: &TemplateKey) {
+        if self.known().recorded.take_if(|recorded| recorded == key).is_some() {
+            self.clear();
+        }
     }
 
     /// Returns why no instance of the template is started, as a sentence; none if it is not held back.
@@ -287,6 +307,34 @@ mod tests {
         ends(begin(&trials, "good"));
         let trials = Trials::open(folder.path());
         assert!(["good", "trapped"].iter().all(|module| trials.held(&key(module)).is_none()));
+    }
+
+    #[test]
+    fn of_starts_that_take_turns_the_one_with_the_last_turn_is_held_back_unless_it_came_to_its_end() {
+        let is_held = |of: &dyn Fn(&Trials)| {
+            let folder = tempfile::tempdir().unwrap();
+            of(&Trials::open(folder.path()));
+            let trials = Trials::open(folder.path());
+            ["first", "second"].map(|module| trials.held(&key(module)).is_some())
+        };
+        let both = |trials: &Trials| ["first", "second"].iter().for_each(|module| begin(trials, module).paused());
+        assert_eq!(is_held(&|trials| begin(trials, "first").paused()), [true, false]);
+        assert_eq!(is_held(&both), [false, true]);
+        let then_first = |trials: &Trials| {
+            both(trials);
+            begin(trials, "first").paused();
+        };
+        assert_eq!(is_held(&then_first), [true, false]);
+        let first_ends = |trials: &Trials| {
+            both(trials);
+            trials.ended(&key("first"));
+        };
+        assert_eq!(is_held(&first_ends), [false, true]);
+        let both_end = |trials: &Trials| {
+            first_ends(trials);
+            begin(trials, "second").well();
+        };
+        assert_eq!(is_held(&both_end), [false, false]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::instruments::log::Origin;
 use crate::launcher::active_chains::{ChainEntry, Edition, Hop};
 use crate::launcher::steps::Steps;
 use crate::reports::status_table::{FwpEntry, InstanceEntry};
+use crate::templates::artifacts::TemplateKey;
 use crate::tenants::accounts::OverLimit;
 use crate::worker::WorkerCommand;
 
@@ -44,8 +45,8 @@ pub(super) struct UnderWay {
     activation: InstanceActivation,
     /// The stages that wait for the first time.
     made: Vec<(Box<Fwp>, Box<Endpoint>)>,
-    /// The stage after those.
-    current: Option<Preparation>,
+    /// The stage after those, and its template.
+    current: Option<(Preparation, TemplateKey)>,
     /// How long all this has taken the launcher.
     taken: Duration,
 }
@@ -53,6 +54,11 @@ pub(super) struct UnderWay {
 impl UnderWay {
     pub(super) fn is_of(&self, chain: ChainIndex) -> bool {
         self.chain == chain
+    }
+
+    /// Returns whether it is known where all of its FWPs have their memory.
+    pub(super) fn has_place(&self) -> bool {
+        self.current.as_ref().is_none_or(|(current, _)| current.has_place())
     }
 }
 
@@ -154,9 +160,12 @@ impl Instances {
         })
     }
 
-    fn undo(&mut self, tenant: TenantIndex, under_way: UnderWay) {
+    pub(super) fn undo(&mut self, tenant: TenantIndex, under_way: UnderWay) {
         let UnderWay { worker, ids, made, current, .. } = under_way;
-        drop(current);
+        if let Some((current, key)) = current {
+            drop(current);
+            self.trials.ended(&key);
+        }
         made.into_iter().for_each(|(fwp, endpoint)| self.take_apart(*fwp, endpoint));
         self.shares.give_back(tenant, ids.len() as u32);
         ids.into_iter().for_each(|id| self.places.give_back(worker, id));
@@ -203,8 +212,11 @@ impl Instances {
                 return Ok(false);
             }
             let stage = under_way.made.len();
-            let mut current = under_way.current.take().unwrap_or_else(|| self.begin_stage(chain, stage, under_way));
-            // Anew for each turn, because another tenant's guest may have the next one.
+            let mut current = match under_way.current.take() {
+                Some((current, _)) => current,
+                None => self.begin_stage(chain, stage, under_way),
+            };
+            // Again for each turn, because another tenant's guest may have had the last one.
             let Chain { tenant, name, .. } = &*chain.spec;
             let started =
                 self.trials.begin(chain.key(stage), tenant.as_str(), name.as_str(), chain.module(stage).as_str());
@@ -212,7 +224,8 @@ impl Instances {
                 match current.step(&mut ran_ns) {
                     Progress::Part => steps.give_way(),
                     Progress::Turn => {
-                        under_way.current = Some(current);
+                        started.paused();
+                        under_way.current = Some((current, *chain.key(stage)));
                         return Ok(false);
                     }
                     Progress::Done(prepared) => break prepared,
