@@ -143,9 +143,7 @@ fn launch(fwps: usize, template: &Arc<Template>, clock: &RunSlot) -> Vec<Launche
             keep_alives: None,
             spare: spare.clone(),
         };
-        let (fwp, endpoint) =
-            Preparation::begin(template, site, log).finish().expect("a function that comes to its first wait");
-        (fwp, endpoint)
+        Preparation::begin(template, site, log).finish().expect("a function that comes to its first wait")
     };
     (0..fwps as u32).map(prepare).collect()
 }

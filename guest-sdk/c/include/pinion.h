@@ -240,9 +240,9 @@ bool pinion_answer(pinion_packet *packet, const void *payload, size_t len);
  *  Never goes back, and is behind by less than two steps. */
 uint64_t pinion_now_ns(void);
 /** Asks the node to call `expire` once, at this time of pinion_now_ns; PINION_NEVER cancels the request. Replaces the previous request.
- *  The node never calls before that clock shows it. On a core with nothing else to do, it calls a fraction of a millisecond late. If the time has passed
- *  already, `expire` runs as soon as possible. Call this in `start` or later: a request from `init` is forgotten. Before its first
- *  packet an instance waits only for that packet. In `run` the call has no effect: use pinion_wait_until there. */
+ *  The node never calls before that clock shows it. On a core with nothing else to do, it calls a fraction of a millisecond late. If the
+ *  time has passed already, `expire` runs as soon as possible. Call this in `start` or later: a request from `init` is forgotten. Before
+ *  its first packet an instance waits only for that packet. In `run` the call has no effect: use pinion_wait_until there. */
 void pinion_wake_at(uint64_t time_ns);
 
 /** Asks the node not to end this instance for lack of packets before pinion_now_ns says `until_ns`. Returns the time until which the

@@ -61,8 +61,9 @@ pub trait Function: Sized + 'static {
     /// for no deadline.
     ///
     /// The node asks each time before the function waits, and once more after packets were handled; the latest answer counts. The node
-    /// never calls before that clock shows it. On a core with nothing else to do, it calls a fraction of a millisecond late. If the time has passed already,
-    /// `expire` runs as soon as possible: other instances get their turns in between, and packets that have arrived come first.
+    /// never calls before that clock shows it. On a core with nothing else to do, it calls a fraction of a millisecond late. If the time
+    /// has passed already, `expire` runs as soon as possible: other instances get their turns in between, and packets that have arrived
+    /// come first.
     ///
     /// Before its first packet an instance waits only for that packet, so instances that are prepared for future clients use no CPU time.
     /// If the deadline passes before that packet, `expire` is called after the packet was handled. A deadline does not keep an instance

@@ -1,5 +1,5 @@
-//! How the launcher applies desired states: one after the other, each once the chains that it changes are up, and in effect when the gateway
-//! has its rules.
+//! How the launcher applies desired states, one after the other. Each is sent to the gateway once the chains that it changes are up, and is
+//! in effect when the gateway uses its rules.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -57,8 +57,9 @@ struct Replay {
     /// The number of frames in a burst.
     burst: usize,
     which: Which,
-    /// How long functions may hold frames back while nothing else happens: those of a burst before the next one, and the last ones.
+    /// How long functions may hold a burst's frames back before the next burst goes in.
     patience: Duration,
+    /// How long functions may hold the last frames back while nothing else happens.
     linger: Duration,
 }
 
