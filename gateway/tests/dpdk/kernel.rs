@@ -127,6 +127,30 @@ fn af_xdp_sends_from_every_buffer_of_the_pool_and_receives_into_every_one() {
     assert_eq!(port.facts().missed, 0);
 }
 
+#[test]
+fn frames_that_find_the_ring_of_af_packet_full_count_as_missed() {
+    const RING: usize = 64;
+    const SENT: u16 = 2_000;
+    let mut lab = Lab::enter();
+    let veth = Veth::new("o");
+    veth.set_up();
+    let mut port = lab.open(&format!("net_af_packet0,iface={},framecnt={RING}", veth.near));
+    veth.namespace.address(&veth.far, port.facts().mac);
+    for round in 1..=2 {
+        veth.namespace.send_datagrams(9000..9000 + SENT, 1);
+        let datagrams = lab.receive_all(&mut port).into_iter().filter(|frame| is_datagram(frame)).count();
+        assert!((1..=RING).contains(&datagrams), "{datagrams}");
+        // The frames of earlier rounds still count. Neighbour discovery may have found the ring full, too.
+        let least = round * (u64::from(SENT) - RING as u64);
+        assert!(port.facts().missed + veth.dropped_on_arrival() >= least, "{:?}", port.facts());
+        assert!(port.facts().missed <= round * u64::from(SENT) + RING as u64, "{:?}", port.facts());
+    }
+}
+
+fn is_datagram(frame: &[u8]) -> bool {
+    frame[12..14] == [8, 0] && frame[23] == 17
+}
+
 /// Returns whether the interface is promiscuous, and whether it receives all multicast frames.
 fn receives(interface: &str) -> (bool, bool) {
     let flags = std::fs::read_to_string(format!("/sys/class/net/{interface}/flags")).unwrap();

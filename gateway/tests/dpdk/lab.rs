@@ -76,6 +76,13 @@ impl Lab {
         self.contents(frames)
     }
 
+    /// Receives until no frame waits.
+    pub(crate) fn receive_all(&mut self, port: &mut DpdkPort) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while port.receive(&mut frames, 32) > 0 {}
+        self.contents(frames)
+    }
+
     /// Returns the device's checksum findings for the next frame.
     pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u32 {
         let (mut frames, started) = (Vec::new(), Instant::now());
@@ -267,6 +274,12 @@ impl Veth {
     pub(crate) fn set_up(&self) {
         ip(&format!("link set {} up", self.near));
         ip(&format!("-n {} link set {} up", self.namespace.name, self.far));
+    }
+
+    /// Returns how many frames the kernel dropped as they came to the near end, because its own queue was full.
+    pub(crate) fn dropped_on_arrival(&self) -> u64 {
+        let count = std::fs::read_to_string(format!("/sys/class/net/{}/statistics/rx_dropped", self.near));
+        count.expect("the interface is here").trim().parse().expect("a number")
     }
 }
 

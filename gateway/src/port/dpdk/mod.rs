@@ -15,6 +15,8 @@
 //!   flipped. Every poll is a system call.
 //! * `net_af_packet` and `net_af_xdp` on a veth pair: the kernel leaves TCP and UDP checksums to hardware that does not
 //!   exist. `ethtool -K FAR_END tx off` makes the kernel compute them.
+//! * `net_tap`: frames for which the tap's queue has no room count as `TX dropped` of the kernel's interface, and nowhere
+//!   else.
 //! * `net_af_xdp` keeps 2,048 buffers of the pool in its fill ring. When it is closed, it returns neither these nor the
 //!   buffers that it was still sending. Its received frames lie in buffers of about 1,790 bytes. After it was closed,
 //!   the kernel blocks the interface for other ports for some milliseconds. With `busy_budget=0`, receiving may block
@@ -34,6 +36,7 @@ mod offers;
 pub(crate) mod pool;
 mod port;
 mod port_config;
+mod ring_overflows;
 mod send_room;
 mod signals;
 mod sizes;

@@ -20,6 +20,7 @@ use super::namespace::Namespace;
 use super::offers::{self, Outcome};
 use super::pool::{DpdkPool, append, no_mbufs};
 use super::port_config::PortConfig;
+use super::ring_overflows::RingOverflows;
 use super::send_room;
 use super::signals::NoFreeSignals;
 use super::sizes::BURST;
@@ -42,6 +43,7 @@ pub struct DpdkPort {
     name: String,
     /// Dropped before the device, which is free for others only when its files are closed.
     alarms: Alarms,
+    overflows: RingOverflows,
     /// While this is open, the interface that the device is attached to receives additional frames.
     _member: Option<OwnedFd>,
     ethernet: Ethernet,
@@ -103,6 +105,7 @@ impl DpdkPort {
         let port = Self {
             name: config.name.clone(),
             alarms,
+            overflows: RingOverflows::default(),
             _member: member.map_err(watch_error)?,
             ethernet,
             interface,
@@ -247,7 +250,7 @@ impl Port for DpdkPort {
             mac: self.ethernet.station(),
             mtu: self.ethernet.mtu(),
             link: self.link(),
-            missed: self.ethernet.missed(),
+            missed: self.ethernet.missed() + self.overflows.count(self.alarms.descriptors()),
         }
     }
 
