@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Once;
 
+use crate::autogroup;
+
 /// The folder in which `ip netns` keeps namespaces.
 pub(crate) const NAMESPACES: &str = "/run/netns";
 
@@ -11,8 +13,9 @@ const PREFIX: &str = "pinion-test-";
 
 static SWEEP: Once = Once::new();
 
-/// Returns the prefix for the names of all that this process makes. The first call removes what other runs left.
+/// Returns the prefix for the names of all that this process makes. The first call removes what other runs left, and prepares the machine.
 pub(crate) fn prefix() -> String {
+    autogroup::switch_off();
     SWEEP.call_once(sweep);
     format!("{PREFIX}{}-", std::process::id())
 }
