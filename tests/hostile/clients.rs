@@ -32,6 +32,20 @@ pub(crate) fn pings_again(bed: &Bed, count: u64) -> Vec<Summary> {
     (0..count).map(|number| ping_from(bed, &address(number))).collect()
 }
 
+/// Pings the node from each of so many addresses that new clients had, until three pings are answered.
+#[track_caller]
+pub(crate) fn prove_themselves(bed: &Bed, count: u64) {
+    let client = &bed.clients[1].namespace;
+    thread::scope(|scope| {
+        for number in 0..count {
+            scope.spawn(move || {
+                let summary = ping(client, &format!("-c 3 -w 20 -i 0.3 -I {} {NODE}", address(number)));
+                assert!(summary.received >= 3, "client {number}: {summary:?}");
+            });
+        }
+    });
+}
+
 /// Pings the node twice a second from each of so many addresses, all of them new clients, until one ping is answered.
 /// Returns those that had no answer in five seconds.
 pub(crate) fn not_served_in_time(bed: &Bed, count: u64) -> Vec<String> {

@@ -186,8 +186,9 @@ fn packets_that_a_function_creates_go_on_like_received_ones_as_often_as_its_slot
         .with(format_args!("[[chain]]\nname = \"doubled\"\nstage = {stages}\n"))
         .ping_rule("ping", "doubled", "per-client", NODE);
     bed.node.apply(doubled.text());
-    let count = 200;
-    let summary = ping(&bed.clients[0].namespace, &format!("-q -c {count} -i 0.002 -W 2 {NODE}"));
+    // Several times the slots that the function has for its copies, and slowly enough that they do not wait for one another.
+    let count = 24;
+    let summary = ping(&bed.clients[0].namespace, &format!("-q -c {count} -i 0.1 -W 2 {NODE}"));
     // `ping` does not wait for the second answer to its last request.
     assert!(summary.received == count && (count - 1..=count).contains(&summary.duplicates), "{summary:?}");
 }
