@@ -22,6 +22,9 @@ const THEIRS: &str = "10.77.0.66";
 const FWPS_MAX: u64 = 64;
 /// What each of two tenants is guaranteed of them.
 const GUARANTEED: u64 = FWPS_MAX / 4;
+/// The first address of clients that are made up to fill the node, 10.100.0.0, and how many there are at once.
+const FIRST_OF_FILLERS: u32 = 0x0a64_0000;
+const FILLERS_AT_ONCE: u32 = 500;
 
 fn bed() -> Bed {
     Bed::with_settings(Device::AfPacket, &[THEIRS], &format!("[limits]\nfwps_max = {FWPS_MAX}\n"))
@@ -40,6 +43,19 @@ fn instances_of_clients(bed: &Bed, count: u64) -> BTreeMap<String, u64> {
 /// Returns so many addresses that no client has.
 fn made_up(count: u32) -> impl Iterator<Item = Ipv4Addr> {
     (0..count).map(|number| Ipv4Addr::from(0x0a63_0000 + number))
+}
+
+/// Makes up clients of a tenant at this address until it has so many FWPs. Of those made up at one moment some may find no instance in time.
+fn fill(bed: &Bed, to: &str, tenant: &str, fwps: u64) {
+    let mut first = FIRST_OF_FILLERS;
+    until("tenant that has all it can get", SOON, || {
+        let has = count(bed, tenant, "fwps");
+        if has != fwps {
+            strangers::ask(bed, to, (first..first + FILLERS_AT_ONCE).map(Ipv4Addr::from));
+            first += FILLERS_AT_ONCE;
+        }
+        (has == fwps).then_some(())
+    });
 }
 
 /// Returns a count of a tenant from the node's status.
@@ -85,9 +101,8 @@ fn clients_that_are_made_up_for_one_tenant_leave_the_clients_of_another_its_shar
     bed.apply_echo("per-client");
     let greedy = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("echo", "echo", "");
     bed.node.apply(greedy.ping_rule("ping", "echo", "per-client", THEIRS).text());
-    strangers::ask(&bed, THEIRS, made_up(2_000));
     let at_most = FWPS_MAX - GUARANTEED;
-    until("tenant that has all it can get", SOON, || (count(&bed, GREEDY, "fwps") == at_most).then_some(()));
+    fill(&bed, THEIRS, GREEDY, at_most);
     assert_each_is_answered(&pings_of_new_clients(&bed, GUARANTEED));
     assert!(count(&bed, GREEDY, "fwps") <= at_most);
 }
@@ -96,8 +111,7 @@ fn clients_that_are_made_up_for_one_tenant_leave_the_clients_of_another_its_shar
 fn clients_that_are_made_up_make_room_for_real_ones_of_their_own_tenant() {
     let bed = bed();
     bed.apply_echo("per-client");
-    strangers::ask(&bed, NODE, made_up(2_000));
-    until("node without a free FWP", SOON, || (count(&bed, TENANT, "fwps") == FWPS_MAX).then_some(()));
+    fill(&bed, NODE, TENANT, FWPS_MAX);
     assert_eq!(not_served_in_time(&bed, 32), [""; 0]);
     // They prove themselves by a second packet; one that was too slow has another instance since then, and may have waited for it in vain.
     prove_themselves(&bed, 32);
@@ -115,8 +129,7 @@ fn clients_that_are_made_up_for_a_tenant_make_room_for_those_of_one_that_comes_l
     let bed = bed();
     let greedy = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("echo", "echo", "");
     bed.node.apply(greedy.ping_rule("ping", "echo", "per-client", THEIRS).text());
-    strangers::ask(&bed, THEIRS, made_up(2_000));
-    until("node without a free FWP", SOON, || (count(&bed, GREEDY, "fwps") == FWPS_MAX).then_some(()));
+    fill(&bed, THEIRS, GREEDY, FWPS_MAX);
     bed.apply_echo("per-client");
     assert_eq!(not_served_in_time(&bed, GUARANTEED), [""; 0]);
 }
