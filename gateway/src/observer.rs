@@ -56,8 +56,8 @@ impl PortObserver {
         self.link_up.load(Ordering::Relaxed)
     }
 
-    /// Returns how many frames were lost before the gateway saw them, as far as the device counts them. At most a
-    /// second old.
+    /// Returns how many frames were lost before the gateway saw them, as far as the device counts them, or the
+    /// kernel for it. At most a second old.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)

@@ -32,7 +32,7 @@ pub(crate) fn pings_again(bed: &Bed, count: u64) -> Vec<Summary> {
     (0..count).map(|number| ping_from(bed, &address(number))).collect()
 }
 
-/// Pings the node from each of so many addresses that new clients had, until three pings are answered.
+/// Pings the node from each of so many addresses that new clients had, until three pings are answered, which takes some seconds at most.
 #[track_caller]
 pub(crate) fn prove_themselves(bed: &Bed, count: u64) {
     let client = &bed.clients[1].namespace;

@@ -205,8 +205,12 @@ fn a_flood_beside_a_connection_loses_nothing_uncounted() {
         transfer.join().expect("all arrives");
         summary
     });
-    let (lost, dropped) = (summary.sent - summary.received, inline.dropped() + inline.dropped_by_kernels());
-    assert!(lost <= dropped, "{summary:?}, but {dropped} are counted");
+    let lost = summary.sent - summary.received;
+    println!("{summary:?}");
+    // The device's count of missed frames is read once a second.
+    until("count of all that is missing", SOON, || {
+        (lost <= inline.dropped() + inline.dropped_by_kernels()).then_some(())
+    });
     assert_eq!((summary.duplicates, summary.errors), (0, 0));
     inline.assert_nothing_is_missing();
 }

@@ -176,22 +176,18 @@ impl Inline {
         self.drops().iter().filter(|(place, _)| !place.contains("not-for-us")).map(|(_, count)| count).sum()
     }
 
-    /// Returns how many frames kernels have dropped beside the node: before it, where the driver does not count them (`net_af_packet` of
-    /// DPDK 22.11), behind it, datagrams whose receiver had no time to read, and on each side frames for which no core had time.
+    /// Returns how many frames kernels have dropped beside the node: behind it, datagrams whose receiver had no time to read, and on each
+    /// side frames for which no core had time.
     ///
     /// # Panics
     /// If one of the counts cannot be read.
     #[track_caller]
     #[must_use]
     pub fn dropped_by_kernels(&self) -> u64 {
-        let sockets = run(self.between.command("ss").args(["--packet", "--memory", "--no-header", "--oneline"]));
-        // skmem:(r0,rb212992,t0,tb212992,f0,w0,o0,bl0,d17)
-        let dropped = |socket: &str| socket.rsplit_once(",d")?.1.split_once(')')?.0.parse::<u64>().ok();
-        let dropped: u64 = sockets.lines().filter_map(dropped).sum();
         let hosts = [&self.left.namespace, &self.right.namespace];
         let unread: u64 = hosts.iter().map(|host| host.datagrams_unread()).sum();
         let namespaces = hosts.into_iter().chain([&self.between]);
-        dropped + unread + namespaces.map(Namespace::frames_dropped_on_arrival).sum::<u64>()
+        unread + namespaces.map(Namespace::frames_dropped_on_arrival).sum::<u64>()
     }
 
     /// Prints the kernel's counts of both hosts and between them.

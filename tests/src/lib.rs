@@ -16,7 +16,7 @@
 //! into namespaces made here.
 #![forbid(unsafe_code)]
 
-mod autogroup;
+pub mod autogroup;
 pub mod bed;
 pub mod border;
 pub mod build;

@@ -138,7 +138,7 @@ pub struct PortFacts {
     /// Whether the link is up.
     pub link: LinkState,
     /// Frames lost before [`Port::receive`] saw them, for want of a buffer, in a full queue, or damaged. As far as the
-    /// device counts them.
+    /// device counts them, or the kernel for it.
     pub missed: u64,
 }
 

@@ -1,5 +1,6 @@
-//! Frames that the kernel dropped because the ring of a packet socket was full. The driver `net_af_packet` does not
-//! count them, others count theirs.
+//! Frames that the kernel dropped because the ring of a packet socket was full, from the opening of the socket on. The
+//! driver `net_af_packet` does not count them. `net_pcap` does, from the same count of the kernel; as each reading
+//! begins it anew, each frame is in the driver's count or in this one.
 #![allow(unsafe_code)] // One socket option.
 
 use std::cell::Cell;
