@@ -1,5 +1,5 @@
 #!/bin/bash
-# Has the kernel share cores among threads and not among sessions (autogroup), for processes that are started from now on, until standard
+# Makes the kernel share cores among threads and not among sessions (autogroup), for processes that are started from now on, until standard
 # input ends. Prints one line: whether it does. The last of these scripts to end puts the setting back; after one was killed, the next does.
 #
 # With autogroup, Linux 6.18.44 let threads of a virtual machine with more work than cores wait for seconds, its own kernel threads among

@@ -1,4 +1,4 @@
-//! Has the kernel share the cores among threads while tests run, and not among sessions.
+//! Makes the kernel share the cores among threads while tests run, and not among sessions.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
