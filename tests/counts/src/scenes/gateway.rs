@@ -39,13 +39,12 @@ pub(super) const SCENES: &[Scene] = &[
 struct Rig {
     net_in: NetIn,
     mma: MmaLink,
-    now_ns: u64,
 }
 
 impl Rig {
     fn new(policy: Policy, instances_max: usize) -> Self {
         let (net_in, mma) = NetIn::new(policy, instances_max);
-        Self { net_in, mma, now_ns: 0 }
+        Self { net_in, mma }
     }
 
     fn ready(&mut self, instance: u64) {
@@ -54,12 +53,12 @@ impl Rig {
     }
 
     fn poll(&mut self) {
-        self.net_in.gateway.poll_at(self.now_ns);
+        self.net_in.poll();
     }
 
     /// Takes what the gateway has handed over, as the MMA and the launcher would; how many frames.
     fn clear(&mut self) -> usize {
-        self.now_ns += POLL_NS;
+        self.net_in.now_ns += POLL_NS;
         self.net_in.events.try_iter().for_each(drop);
         let mut count = 0;
         while let Some(inbound) = self.mma.inbound.pop() {

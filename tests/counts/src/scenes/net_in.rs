@@ -84,6 +84,8 @@ pub(super) struct NetIn {
     wire: Arc<Mutex<Wire>>,
     commands: Sender<Command>,
     pub(super) events: Receiver<Event>,
+    /// The gateway's clock, in nanoseconds. It never goes back.
+    pub(super) now_ns: u64,
 }
 
 impl NetIn {
@@ -116,7 +118,7 @@ impl NetIn {
         });
         let gateway = gateway.expect("sizes in range");
         let dispatcher = dispatchers.pop().expect("one line");
-        let mut net_in = Self { gateway, dispatcher, wire, commands, events };
+        let mut net_in = Self { gateway, dispatcher, wire, commands, events, now_ns: 0 };
         let chain = ChainSettings {
             chain: ChainIndex(0),
             generation: ChainGeneration(0),
@@ -132,7 +134,11 @@ impl NetIn {
 
     fn command(&mut self, command: Command) {
         self.commands.send(command).expect("the gateway is there");
-        self.gateway.poll_at(0);
+        self.poll();
+    }
+
+    pub(super) fn poll(&mut self) {
+        self.gateway.poll_at(self.now_ns);
     }
 
     /// Gives the chain an instance.

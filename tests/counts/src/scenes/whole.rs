@@ -73,22 +73,22 @@ impl Rig {
     }
 
     fn receive(&mut self) {
-        self.net_in.gateway.poll_at(0);
+        self.net_in.poll();
         self.movers.mma.poll();
         self.movers.worker.poll();
     }
 
     fn send(&mut self) {
         self.movers.mma.poll();
-        self.net_in.gateway.poll_at(0);
+        self.net_in.poll();
     }
 
     fn settle(&mut self) {
         for _ in 0..4 {
-            self.net_in.gateway.poll_at(0);
+            self.net_in.poll();
             self.movers.settle();
         }
-        self.net_in.gateway.poll_at(0);
+        self.net_in.poll();
         self.net_in.events.try_iter().for_each(drop);
     }
 }
