@@ -17,7 +17,7 @@ impl Gateway {
     /// 2. Buffers that the MMAs have used, and frames that have waited too long for an instance: both give room.
     /// 3. Net-Out: frames to transmit.
     /// 4. Net-In: received frames. Late, so that little work lies between a frame's arrival and the MMA, which may be this thread's next role.
-    /// 5. Commands of the launcher and calls of programs, unless a new client was served.
+    /// 5. Commands of the launcher, unless a new client was served; after a pause, before step 4. Calls of programs.
     /// 6. The hand-over to the MMAs.
     /// 7. Work that can wait: idle instances and link states.
     /// 8. The gateway's own replies, and reports.
@@ -30,7 +30,7 @@ impl Gateway {
         done += self.expire_pending(now_ns);
         done += self.net_out(batch);
         self.handover.lend_empties(&mut *self.bin.pool);
-        done += self.receive_and_follow(now_ns);
+        done += self.receive_and_follow(now_ns, was_idle);
         done += self.take_calls(now_ns);
         self.handover.hand_over();
         self.handover.ring();
@@ -60,18 +60,28 @@ impl Gateway {
 
     /// Takes in the ports' frames, each port first in its turn, and then follows the launcher's commands. A client that was just given an
     /// instance does not wait for commands: they are read in polls that bind none.
+    ///
+    /// After a pause the commands come first. Instances may have been made since, and a client has place for few of the frames that have
+    /// come meanwhile until it has one.
     #[inline(always)]
-    fn receive_and_follow(&mut self, now_ns: u64) -> usize {
+    fn receive_and_follow(&mut self, now_ns: u64, was_idle: bool) -> usize {
+        let follows_first = was_idle && !self.commands.is_empty();
+        let mut done = if follows_first { self.follow_after_pause(now_ns) } else { 0 };
         let before = self.assigner.activations();
-        let mut done = 0;
         for turn in 0..self.ports.len() {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
         }
         self.first_port = (self.first_port + 1) % self.ports.len();
-        if self.assigner.activations() == before && !self.has_deferred_clients() {
+        if !follows_first && self.assigner.activations() == before && !self.has_deferred_clients() {
             done += self.apply_commands(now_ns);
         }
         done
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_after_pause(&mut self, now_ns: u64) -> usize {
+        self.apply_commands(now_ns)
     }
 
     /// Ends idle instances and polls link states, when the gateway is idle or that is overdue. As long as it can wait, it does not delay a

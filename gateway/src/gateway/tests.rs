@@ -3,6 +3,7 @@
 use super::*;
 use crate::flows::ClientLabel;
 use crate::flows::instances::PROOF_NS;
+use crate::flows::pending::FRAMES_PER_KEY;
 use crate::headers::Vlan;
 use crate::id::{ChainGeneration, InstanceId};
 use crate::invoke::Dispatcher;
@@ -337,13 +338,26 @@ fn a_client_waits_from_its_first_frame_on_whether_or_not_an_instance_was_ready()
     rig.commands.send(late).unwrap();
     rig.send(&datagram(1, 1000, 0));
     rig.gateway.poll();
-    assert_eq!(rig.targets(), [1, 1, 2]);
+    assert_eq!(rig.targets(), [1, 2, 1]);
     let observer = rig.gateway.observer();
     for instance in [1, 2] {
         let waited = std::time::Duration::from_nanos(observer.flow_misses().elapsed_ns(entry(instance)));
         // The clocks may differ by a little.
         assert!(waited >= pause && waited <= start.elapsed() + pause / 5, "the client of {instance}: {waited:?}");
     }
+}
+
+#[test]
+fn a_burst_after_a_pause_finds_the_instance_that_was_made_meanwhile() {
+    let mut rig = Rig::with_policy(Policy::PerClient);
+    rig.now_ns += PAUSE_NS + 1;
+    let instance = Command::Ready { chain: ChainIndex(0), instance: InstanceId(1), entrance: entry(1).into() };
+    rig.commands.send(instance).unwrap();
+    let burst: Vec<_> = (1..=2 * FRAMES_PER_KEY as u16).map(|seq| ping(1, seq)).collect();
+    rig.send_and_poll(&burst);
+    assert_eq!(rig.targets(), vec![1; burst.len()]);
+    assert_eq!((rig.drops(DropReason::PendingFull), rig.events()), (0, vec![taken(1, address(1))]));
+    rig.assert_no_buffer_leaked();
 }
 
 #[test]
