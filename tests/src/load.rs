@@ -61,8 +61,8 @@ fn used(node: &Node) -> BTreeMap<String, Used> {
     fs::read_dir(tasks).expect("the node runs").filter_map(|task| of(task.ok()?.path())).collect()
 }
 
-/// How long threads that could run have waited for a core: those of a node that have cores of their own, the calling thread, and those with
-/// which the kernel passes frames on. Of a time between a request and its answer, this part says nothing about the node.
+/// How long threads that could run have waited for a core: those of a node, the calling thread, and those with which the kernel passes
+/// frames on. Of a time between a request and its answer, this part says nothing about the node.
 #[derive(Debug)]
 pub struct CoreWaits {
     /// With what was read last: of a thread that has ended nothing can be read.
@@ -83,18 +83,32 @@ impl CoreWaits {
         Self { threads: all.into_iter().filter(is_there).filter_map(watched).collect() }
     }
 
-    /// Looks at the threads that there are.
+    /// Looks at the node's threads that have cores of their own.
     ///
     /// # Panics
     /// If the node does not run.
     #[must_use]
     pub fn of(node: &Node) -> Self {
-        let is_named = |thread: &PathBuf, name: &str| {
-            fs::read_to_string(thread.join("comm")).is_ok_and(|named| named.starts_with(name))
+        Self::of_threads(node, |name| name.starts_with("core-"))
+    }
+
+    /// Looks at all threads that the node has now: also the launcher and those that answer the API.
+    ///
+    /// # Panics
+    /// If the node does not run.
+    #[must_use]
+    pub fn of_all(node: &Node) -> Self {
+        Self::of_threads(node, |_| true)
+    }
+
+    fn of_threads(node: &Node, is_meant: fn(&str) -> bool) -> Self {
+        let is_named = |thread: &PathBuf, is_meant: fn(&str) -> bool| {
+            fs::read_to_string(thread.join("comm")).is_ok_and(|name| is_meant(&name))
         };
         let of_node = paths(Path::new(&format!("/proc/{}/task", node.process())));
-        let of_node = of_node.into_iter().filter(|thread| is_named(thread, "core-"));
-        let of_kernel = paths(Path::new("/proc")).into_iter().filter(|thread| is_named(thread, "ksoftirqd/"));
+        let of_node = of_node.into_iter().filter(|thread| is_named(thread, is_meant));
+        let of_kernel = paths(Path::new("/proc"));
+        let of_kernel = of_kernel.into_iter().filter(|thread| is_named(thread, |name| name.starts_with("ksoftirqd/")));
         let all = of_node.chain(of_kernel).chain([PathBuf::from("/proc/thread-self")]);
         Self { threads: all.filter_map(watched).collect() }
     }
