@@ -185,9 +185,10 @@ struct Answer {
 }
 
 impl Answer {
-    /// Returns whether a thread slept although it had work, as far as this can be determined.
+    /// Returns whether a thread slept although it had work, as far as this can be determined. Where threads waited for cores, so did others
+    /// whose waits are not known, such as the kernel's.
     fn is_stall(&self) -> bool {
-        self.took.saturating_sub(self.waited) >= STALL && self.standstill < self.took / 2
+        self.took.saturating_sub(2 * self.waited) >= STALL && self.standstill < self.took / 2
     }
 }
 
