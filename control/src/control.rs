@@ -12,6 +12,7 @@
 
 mod account;
 mod change;
+mod contended_mutex;
 mod rebuild;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::account::RefusedQuotas;
+use self::contended_mutex::ContendedMutex;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
 use crate::journal::Journal;
@@ -170,7 +172,7 @@ pub struct Control {
     store: Arc<Store>,
     node: Arc<dyn Node>,
     /// Held for a whole change but not while templates are built, so that changes are serialised and wait for no build.
-    changing: Mutex<()>,
+    changing: ContendedMutex,
     /// Held for a whole upload. Compiling one module at a time bounds the resources that uploads use, and garbage can't
     /// be collected between an admission and the moment its upload is stored.
     admitting: Mutex<()>,
@@ -194,7 +196,7 @@ impl Control {
         let control = Self {
             store,
             node,
-            changing: Mutex::new(()),
+            changing: ContendedMutex::default(),
             admitting: Mutex::new(()),
             desired: RwLock::new(desired.clone()),
             not_built: Mutex::default(),
@@ -213,7 +215,7 @@ impl Control {
             rules = desired.rules().len(),
             "desired state restored"
         );
-        control.node.follow(desired);
+        control.node.follow(desired, &|| false);
         Ok(control)
     }
 
@@ -317,7 +319,7 @@ impl Control {
         });
         let whole = state.with_chains_of(&invoked);
         drop(invoked);
-        self.node.follow(Arc::new(whole));
+        self.node.follow(Arc::new(whole), &|| self.changing.is_waited_for());
     }
 
     /// Returns whether there is a chain of this name, including one made of a module.
@@ -334,7 +336,7 @@ impl Control {
     /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = lock(&self.admitting);
-        let _no_change = lock(&self.changing);
+        let _no_change = self.changing.lock();
         self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }
 

@@ -98,8 +98,10 @@ pub trait Node: Send + Sync + 'static {
     /// Called once when the node starts, with the restored state, regardless of what `check` would say of it now (the
     /// operator may have removed a port), and before anything is built for it. What can't be followed is left out and reported in [`NodeStatus::warnings`].
     /// The call returns when the node has accepted the state. From then on new clients get the new state, and
-    /// [`NodeStatus::followed_version`] tells when all of it is in effect.
-    fn follow(&self, state: Arc<DesiredState>);
+    /// [`NodeStatus::followed_version`] tells when all of it is in effect. Chains that are changed have their first
+    /// instances ready by then, unless that takes long and `is_waited_for`: other callers must not wait for what one
+    /// tenant's functions do until their first wait.
+    fn follow(&self, state: Arc<DesiredState>, is_waited_for: &dyn Fn() -> bool);
 
     /// Calls a chain of the followed state. `answered` is called exactly once, with the result, unless the returned
     /// handle is dropped before. Does not wait.

@@ -1,5 +1,7 @@
 //! The launcher's time: functions that do not come to their first wait.
 
+use std::path::Path;
+
 use pinion_tests::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::build::{hostile, sample};
 use pinion_tests::manifest::Manifest;
@@ -14,6 +16,8 @@ const CHAINS: u64 = 100;
 /// How much time a function's start may take before the node gives it up.
 const START_MS: f64 = 500.0;
 const NEW_CLIENTS: u64 = 20;
+/// Chains that are changed at once, and are started one after the other.
+const SLOW_CHAINS: u64 = 40;
 
 /// Returns how often starts of the tenant's functions have failed.
 fn failures(bed: &Bed) -> u64 {
@@ -44,6 +48,29 @@ fn functions_that_never_come_to_their_first_wait_delay_no_other_tenants_new_clie
     // The median, as the machine may keep some of them waiting.
     let median_ms = waits_ms[waits_ms.len() / 2];
     assert!(median_ms < START_MS / 5.0, "half of the new clients waited for {median_ms} ms: {waits_ms:?}");
+}
+
+#[test]
+fn a_change_of_chains_that_take_long_to_start_delays_no_other_tenants_changes() {
+    let bed = Bed::with_settings(Device::AfPacket, &[], "");
+    let chains = |module: &Path| {
+        let manifest = Manifest::of(GREEDY).module("function", module);
+        (0..SLOW_CHAINS)
+            .fold(manifest, |manifest, number| manifest.chain(&format!("slow-{number}"), "function", "cache_min = 1"))
+    };
+    bed.node.apply(chains(&sample("icmp-echo")).text());
+    let echo = |more: &str| Manifest::of(TENANT).module("echo", &sample("icmp-echo")).chain("echo", "echo", more);
+    bed.node.apply(echo("cache_min = 1").text());
+    let slow = chains(&hostile("run_looper"));
+    std::thread::scope(|scope| {
+        // Alone, this takes effect when each chain's start has succeeded or failed.
+        scope.spawn(|| bed.node.apply(slow.text()));
+        let before = until("start that fails", SOON, || Some(failures(&bed)).filter(|failures| *failures > 0));
+        bed.node.apply(echo("cache_min = 2").text());
+        bed.node.cli().run(&["delete", "chain", "echo", "--tenant", TENANT]);
+        let meanwhile = failures(&bed) - before;
+        assert!(meanwhile < SLOW_CHAINS / 4, "{meanwhile} of {SLOW_CHAINS} starts have failed meanwhile");
+    });
 }
 
 #[test]

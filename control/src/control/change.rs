@@ -100,7 +100,7 @@ impl Control {
         builds: &Builds,
         change: &impl Fn() -> Result<Change, ControlError>,
     ) -> Result<Attempt<Changed>, ControlError> {
-        let _changing = lock(&self.changing);
+        let _changing = self.changing.lock();
         self.settle()?;
         let before = self.desired();
         let applied = before.apply(&change()?)?;
@@ -173,7 +173,7 @@ impl Control {
         tenant: &TenantName,
         name: &ChainName,
     ) -> Result<Attempt<()>, ControlError> {
-        let _changing = lock(&self.changing);
+        let _changing = self.changing.lock();
         self.settle()?;
         if self.has_chain(tenant, name) {
             return Ok(Attempt::Made(()));

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use pinion_control::control::NamedUpload;
 use pinion_control::journal::Journal;
 use pinion_control::metrics::{MetricFilter, MetricStatus, MetricValue};
 use pinion_control::model::{
-    Chain, ChainKey, DesiredState, Ingredients, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName,
+    Chain, ChainKey, DesiredState, Digest, Ingredients, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName,
 };
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, CallHandle, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus,
@@ -43,6 +44,8 @@ pub struct TestNode {
     pub holds_back: Mutex<Option<ObjectRef>>,
     /// Makes the node panic when it follows a state.
     pub panics: AtomicBool,
+    /// Makes the next state that it follows take until others wait for that.
+    pub takes_long: AtomicBool,
     /// How many handles of calls were dropped.
     pub calls_given_up: Arc<AtomicUsize>,
     /// How long a build takes.
@@ -99,6 +102,16 @@ impl TestNode {
     fn chains(&self) -> Vec<Arc<Chain>> {
         self.state.lock().unwrap().chains().values().cloned().collect()
     }
+}
+
+/// Returns the tenant of most tests.
+pub fn demo() -> TenantName {
+    "demo".parse().unwrap()
+}
+
+/// Names uploaded bytes as a module of that tenant.
+pub fn named(name: &str, digest: Digest) -> NamedUpload {
+    NamedUpload { tenant: demo(), name: name.parse().unwrap(), digest }
 }
 
 /// Returns whether the bytes end like an archive.
@@ -190,9 +203,16 @@ impl Node for TestNode {
         held || self.has_built.swap(false, Ordering::Relaxed)
     }
 
-    fn follow(&self, state: Arc<DesiredState>) {
+    fn follow(&self, state: Arc<DesiredState>, is_waited_for: &dyn Fn() -> bool) {
         assert!(!self.panics.load(Ordering::Relaxed), "the test node fails as it is told to");
         self.note(format!("follow {}", state.version()));
+        if self.takes_long.swap(false, Ordering::Relaxed) {
+            let began = Instant::now();
+            while !is_waited_for() {
+                assert!(began.elapsed() < Duration::from_secs(30), "no other change waits");
+                std::thread::yield_now();
+            }
+        }
         *self.state.lock().unwrap() = state;
     }
 

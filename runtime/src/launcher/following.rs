@@ -1,5 +1,5 @@
-//! How the launcher applies desired states, one after the other. Each is sent to the gateway once the chains that it changes are up, and is
-//! in effect when the gateway uses its rules.
+//! How the launcher applies desired states, one after the other. Each is sent to the gateway once the chains that it changes are up, or it is
+//! hurried, and is in effect when the gateway uses its rules.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -59,6 +59,13 @@ impl Launcher {
             let following =
                 Following { version: state.version(), functions: HashMap::new(), warnings: Vec::new(), done };
             self.change = Some(self.follow(&state, following));
+        }
+    }
+
+    /// Lets the change under way take effect. New clients of its chains that are not up wait for an instance.
+    pub(super) fn hurry(&mut self) {
+        if let Some(change) = self.change.take() {
+            self.make(change);
         }
     }
 

@@ -82,6 +82,8 @@ const HEARD_PER_INSTANCE: usize = 1024;
 pub enum Order {
     /// Applies this state, and answers when it is in effect for new clients.
     Follow(Arc<DesiredState>, Sender<()>),
+    /// Lets the change under way take effect although its chains may not be up.
+    Hurry,
     /// Gives memory back as far as this level asks for it. The level stays in force until the next such order.
     Relieve(Level),
     /// Ends the launcher's thread.
@@ -273,6 +275,7 @@ impl Launcher {
             Message::Order(Order::Follow(state, done)) => {
                 self.ordered.push_back((state, done));
             }
+            Message::Order(Order::Hurry) => self.hurry(),
             Message::Order(Order::Relieve(level)) => self.relieve(level),
             Message::Gateway(Event::Taken { chain, instance, client }) => {
                 self.left_cache(chain, instance);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pinion_control::journal::Journal;
 use pinion_control::metrics::{MetricFilter, MetricStatus};
 use pinion_control::model::{
@@ -45,6 +46,10 @@ mod status;
 
 /// The longest time that a change of the desired state waits until the gateway applies it.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a change keeps other changes waiting for the first instances of its chains.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How often is looked whether others wait.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A port as it was opened.
 pub struct PortRecord {
@@ -156,6 +161,23 @@ impl DataPlane {
         self.parts.orders.give(Order::Relieve(Level::Calm));
     }
 
+    /// Waits until the launcher says that a state is in effect, and hurries it if others wait for long.
+    fn await_effect(&self, followed: &Receiver<()>, is_waited_for: &dyn Fn() -> bool) {
+        let (began, mut others_since) = (Instant::now(), None);
+        while began.elapsed() < FOLLOW_TIME_MAX {
+            match followed.recv_timeout(LOOK_INTERVAL) {
+                Err(RecvTimeoutError::Timeout) => {}
+                // The launcher ends when the node stops.
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if is_waited_for() && others_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                // Again and again, as the launcher may not have begun with the change.
+                self.parts.orders.give(Order::Hurry);
+            }
+        }
+        // The gateway does not answer: the status shows that.
+    }
+
     fn port_known(&self, port: Option<&PortName>, object: &dyn std::fmt::Display) -> Result<(), Refusal> {
         let Some(port) = port else { return Ok(()) };
         if self.parts.ports.iter().any(|record| record.name == *port) {
@@ -260,14 +282,13 @@ impl Node for DataPlane {
         resources::of_tenant(self, tenant)
     }
 
-    fn follow(&self, state: Arc<DesiredState>) {
+    fn follow(&self, state: Arc<DesiredState>, is_waited_for: &dyn Fn() -> bool) {
         self.parts.workshop.take_built();
         // Allocating state may take long. Here only the caller that made the change waits for it.
         self.parts.state.prepare(&state);
         let (done, followed) = crossbeam_channel::bounded(1);
         self.parts.orders.give(Order::Follow(Arc::clone(&state), done));
-        // Fails when the launcher has ended because the node stops, or when the gateway does not answer: the status shows that.
-        let _ = followed.recv_timeout(FOLLOW_TIME_MAX);
+        self.await_effect(&followed, is_waited_for);
         self.parts.workshop.clear_up(&state);
     }
 
