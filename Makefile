@@ -117,9 +117,9 @@ wakeups: install-test
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 
-# Guide for tenants and operators. Its reference of the control API is made from the proto file.
+# Guide for tenants and operators. Its reference of the control API is made from the proto files.
 book: install-book
-	python3 docs/api.py control/proto/pinion/v1/pinion.proto >docs/src/api.md
+	python3 docs/api.py $(addprefix control/proto/pinion/v1/,control.proto objects.proto reports.proto) >docs/src/api.md
 	mdbook build docs
 
 install:

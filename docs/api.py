@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the control API's reference, a chapter of the book, from its proto file.
+"""Writes the control API's reference, a chapter of the book, from its proto files.
 
-    api.py PROTO >CHAPTER
+    api.py PROTO... >CHAPTER
 
-Prints Markdown: services with their methods, then messages and enums, each with the comments of the proto file. Reads the part of proto3
-that pinion.proto uses. Anything else is an error with its line, so that nothing is left out silently.
+Prints Markdown: services with their methods, then messages and enums, each with the comments of the proto files; of what stands at a file's
+beginning, only the first one's. Reads the part of proto3 that these files use. Anything else is an error with its line, so that nothing is
+left out silently.
 """
 
 import re
@@ -12,7 +13,7 @@ import sys
 
 INTRODUCTION = """# Control API
 
-This chapter is made from `control/proto/pinion/v1/pinion.proto`. A node serves this API by gRPC on its Unix socket (`socket` in
+This chapter is made from `control/proto/pinion/v1`. A node serves this API by gRPC on its Unix socket (`socket` in
 `piniond.toml`), with health checking and reflection. `pinion` is a client of it, and any gRPC client that connects to Unix sockets
 can be another."""
 TYPE = r"[A-Za-z_][\w.]*"
@@ -24,7 +25,7 @@ LINES = {
     "value": re.compile(r"(?P<name>[A-Z]\w*) = (?P<number>\d+);$"),
     "end": re.compile(r"\}$"),
 }
-HEADER = re.compile(r'(?:syntax = "proto3"|package [\w.]+);$')
+HEADER = re.compile(r'(?:syntax = "proto3"|package [\w.]+|import "[\w./]+");$')
 SECTION = re.compile(r"// ---- (?P<text>.*?) ----$")
 
 
@@ -40,7 +41,7 @@ class Item:
         return [item for item in self.items if item.kind in kinds]
 
 
-def parse(text):
+def parse(name, text):
     """Returns the file as an item, whose comment is that of the file's beginning."""
     root = Item("file", "", [])
     open_items, comment, section = [root], [], ""
@@ -60,11 +61,11 @@ def parse(text):
         else:
             kind, found = next(((kind, found) for kind, form in LINES.items() if (found := form.match(line))), (None, None))
             if found is None:
-                sys.exit(f"api.py: line {number}: this form is not known: {line}")
+                sys.exit(f"api.py: {name}:{number}: this form is not known: {line}")
             if kind == "end":
                 open_items.pop()
                 if comment or not open_items:
-                    sys.exit(f"api.py: line {number}: this bracket closes nothing, or a comment stands before it")
+                    sys.exit(f"api.py: {name}:{number}: this bracket closes nothing, or a comment stands before it")
                 continue
             values = {key: value for key, value in found.groupdict().items() if key not in ("kind", "name", "end")}
             item = Item(found.groupdict().get("kind", kind), found["name"], comment, section, **values)
@@ -73,7 +74,7 @@ def parse(text):
                 open_items.append(item)
             comment = []
     if len(open_items) > 1:
-        sys.exit(f"api.py: {open_items[-1].kind} {open_items[-1].name} is not closed")
+        sys.exit(f"api.py: {name}: {open_items[-1].kind} {open_items[-1].name} is not closed")
     return root
 
 
@@ -158,11 +159,21 @@ def chapter(root):
     return "\n\n".join(part for part in out if part) + "\n"
 
 
+def parse_all(names):
+    """Returns the files as one item."""
+    roots = []
+    for name in names:
+        with open(name, encoding="utf-8") as file:
+            roots.append(parse(name, file.read()))
+    for root in roots[1:]:
+        roots[0].items += root.items
+    return roots[0]
+
+
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: api.py PROTO >CHAPTER")
-    with open(sys.argv[1], encoding="utf-8") as file:
-        print(chapter(parse(file.read())), end="")
+    if len(sys.argv) < 2:
+        sys.exit("usage: api.py PROTO... >CHAPTER")
+    print(chapter(parse_all(sys.argv[1:])), end="")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! The messages and services of `pinion.v1`, generated from `proto/pinion/v1/pinion.proto`, which documents them.
+//! The messages and services of `pinion.v1`, generated from the files of `proto/pinion/v1`, which document them.
 //!
 //! [`crate::wire`] converts them to checked values and back. Nothing else reads their fields.
 
