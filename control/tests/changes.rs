@@ -13,6 +13,12 @@ use support::{Served, demo, echo_chain, named, wasm};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
+/// Module `m` and the chain `demo/echo` of it.
+fn echo() -> ApplyRequest {
+    let modules = vec![named("m", Digest::of(&wasm("m")))];
+    ApplyRequest { modules, chains: vec![echo_chain("m")], ..ApplyRequest::default() }
+}
+
 /// Begins to apply `demo/echo`, and returns once that is being built. The build takes until builds are stopped or
 /// `build_time` is changed.
 async fn apply_slowly(served: &Served) -> JoinHandle<Result<Changed, ClientError>> {
@@ -20,12 +26,7 @@ async fn apply_slowly(served: &Served) -> JoinHandle<Result<Changed, ClientError
     client.upload(&demo(), wasm("m")).await.unwrap();
     served.node.take_calls();
     *served.node.build_time.lock().unwrap() = Duration::MAX;
-    let request = ApplyRequest {
-        modules: vec![named("m", Digest::of(&wasm("m")))],
-        chains: vec![echo_chain("m")],
-        ..ApplyRequest::default()
-    };
-    let applying = tokio::spawn(async move { client.apply(request).await });
+    let applying = tokio::spawn(async move { client.apply(echo()).await });
     assert_eq!(served.node.wait_for_calls(2).await, ["check 1", "build 1"]);
     applying
 }
@@ -87,9 +88,7 @@ async fn a_node_whose_chains_take_long_to_come_up_is_told_when_another_change_wa
     other.upload(&"other".parse().unwrap(), wasm("other")).await.unwrap();
     served.node.takes_long.store(true, Ordering::Relaxed);
     served.node.take_calls();
-    let modules = vec![named("m", Digest::of(&wasm("m")))];
-    let request = ApplyRequest { modules, chains: vec![echo_chain("m")], ..ApplyRequest::default() };
-    let first = tokio::spawn(async move { client.apply(request).await });
+    let first = tokio::spawn(async move { client.apply(echo()).await });
     assert_eq!(served.node.wait_for_calls(4).await, ["check 1", "build 1", "check 1", "follow 1"]);
     assert_eq!(other.apply(other_module()).await.unwrap().version, 2);
     assert_eq!(first.await.unwrap().unwrap().version, 1);

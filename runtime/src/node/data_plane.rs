@@ -48,7 +48,7 @@ mod status;
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a change keeps other changes waiting for the first instances of its chains.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How often is looked whether others wait.
+/// How often a change that is not in effect yet looks whether others wait.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A port as it was opened.
