@@ -12,7 +12,7 @@
 
 mod account;
 mod change;
-mod contended_mutex;
+mod change_lock;
 mod rebuild;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::account::RefusedQuotas;
-use self::contended_mutex::ContendedMutex;
+use self::change_lock::ChangeLock;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
 use crate::journal::Journal;
@@ -171,8 +171,9 @@ pub struct Changed {
 pub struct Control {
     store: Arc<Store>,
     node: Arc<dyn Node>,
-    /// Held for a whole change but not while templates are built, so that changes are serialised and wait for no build.
-    changing: ContendedMutex,
+    /// Held for a whole change but not while templates are built, so that changes are serialised and wait for no build. Taken
+    /// in turns of tenants.
+    changing: ChangeLock,
     /// Held for a whole upload. Compiling one module at a time bounds the resources that uploads use, and garbage can't
     /// be collected between an admission and the moment its upload is stored.
     admitting: Mutex<()>,
@@ -196,7 +197,7 @@ impl Control {
         let control = Self {
             store,
             node,
-            changing: ContendedMutex::default(),
+            changing: ChangeLock::default(),
             admitting: Mutex::new(()),
             desired: RwLock::new(desired.clone()),
             not_built: Mutex::default(),
@@ -336,7 +337,7 @@ impl Control {
     /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = lock(&self.admitting);
-        let _no_change = self.changing.lock();
+        let _no_change = self.changing.lock(None);
         self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }
 

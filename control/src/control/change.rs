@@ -62,8 +62,9 @@ impl Builds {
 impl Control {
     /// Creates or updates the objects as given: all of them or none.
     pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
+        let tenant = request.tenant().cloned();
         let ApplyRequest { modules, chains, rules } = request;
-        self.change(|| {
+        self.change(tenant.as_ref(), || {
             let modules = modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?;
             let chains = chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?;
             Ok(Change { modules, chains, rules: rules.clone(), delete: Vec::new() })
@@ -72,13 +73,18 @@ impl Control {
 
     /// Deletes the objects: all of them or none.
     pub fn delete(&self, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
-        self.change(|| Ok(Change { delete: objects.clone(), ..Change::default() }))
+        let tenant = objects.first().map(|object| object.tenant().clone());
+        self.change(tenant.as_ref(), || Ok(Change { delete: objects.clone(), ..Change::default() }))
     }
 
     /// Makes the change: the only way from one desired state to the next. It is asked for again after each build, as
     /// uploads may have come and gone.
-    fn change(&self, change: impl Fn() -> Result<Change, ControlError>) -> Result<Changed, ControlError> {
-        self.built(|builds| self.attempt(builds, &change))
+    fn change(
+        &self,
+        tenant: Option<&TenantName>,
+        change: impl Fn() -> Result<Change, ControlError>,
+    ) -> Result<Changed, ControlError> {
+        self.built(|builds| self.attempt(tenant, builds, &change))
             .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
     }
 
@@ -97,10 +103,11 @@ impl Control {
 
     fn attempt(
         &self,
+        tenant: Option<&TenantName>,
         builds: &Builds,
         change: &impl Fn() -> Result<Change, ControlError>,
     ) -> Result<Attempt<Changed>, ControlError> {
-        let _changing = self.changing.lock();
+        let _changing = self.changing.lock(tenant);
         self.settle()?;
         let before = self.desired();
         let applied = before.apply(&change()?)?;
@@ -173,7 +180,7 @@ impl Control {
         tenant: &TenantName,
         name: &ChainName,
     ) -> Result<Attempt<()>, ControlError> {
-        let _changing = self.changing.lock();
+        let _changing = self.changing.lock(Some(tenant));
         self.settle()?;
         if self.has_chain(tenant, name) {
             return Ok(Attempt::Made(()));

@@ -67,7 +67,7 @@ impl Control {
                 });
             }
         });
-        let _changing = self.changing.lock();
+        let _changing = self.changing.lock(None);
         if self.node.retry(&whole, &[]) || when == BuildTime::Damage {
             self.follow(&self.desired());
         }
@@ -82,7 +82,7 @@ impl Control {
     fn build_chain(&self, whole: &DesiredState, chain: &ChainKey) -> Option<Refusal> {
         let chains = BTreeSet::from([chain.clone()]);
         let _hold = {
-            let _changing = self.changing.lock();
+            let _changing = self.changing.lock(Some(&chain.0));
             self.node.hold(whole, &chains)
         };
         let refused = self.node.build(whole, &chains, &*self.store).pop();
@@ -96,7 +96,7 @@ impl Control {
         if followed.elapsed() < FOLLOW_INTERVAL {
             return;
         }
-        let _changing = self.changing.lock();
+        let _changing = self.changing.lock(None);
         if self.node.retry(whole, &[]) {
             self.follow(&self.desired());
         }
@@ -105,7 +105,7 @@ impl Control {
 
     /// Notes, for the status, what has come of a chain's build, unless the chain was changed or built meanwhile.
     fn note(&self, whole: &DesiredState, chain: ChainKey, refusal: Option<Refusal>, when: BuildTime) {
-        let _changing = self.changing.lock();
+        let _changing = self.changing.lock(Some(&chain.0));
         let object = ObjectRef::Chain { tenant: chain.0.clone(), name: chain.1.clone() };
         // Most chains are built, and were: then nothing is copied for them.
         if refusal.is_none() && !lock(&self.not_built).contains_key(&object) {

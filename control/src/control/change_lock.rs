@@ -1,0 +1,149 @@
+//! The lock that changes take. Tenants take turns at it: a change that comes waits for the one under way, and for one of
+//! each other tenant at most, however many there are. The node itself takes turns, too.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::lock;
+use crate::model::TenantName;
+
+/// Which party takes the lock: a tenant for a change of its own, `None` for the node.
+type Party = Option<TenantName>;
+
+/// The lock. It guards no data that a panic could leave half changed, so it is still usable after one.
+#[derive(Default)]
+pub(super) struct ChangeLock {
+    queue: Mutex<Queue>,
+    passed_on: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Who has the lock, and the threads of the same party that wait: for a turn after those of all that come meanwhile.
+    holder: Option<(Party, VecDeque<u64>)>,
+    /// The waiting thread that has the lock by now.
+    granted: Option<u64>,
+    next_ticket: u64,
+    /// The other parties that wait, in the order of their turns, each with its threads in the order in which they came.
+    waiting: VecDeque<(Party, VecDeque<u64>)>,
+}
+
+impl Queue {
+    fn enter(&mut self, party: Party) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let holder = self.holder.as_mut().filter(|(holder, _)| *holder == party);
+        match holder.or_else(|| self.waiting.iter_mut().find(|(waiting, _)| *waiting == party)) {
+            Some((_, tickets)) => tickets.push_back(ticket),
+            None => self.waiting.push_back((party, VecDeque::from([ticket]))),
+        }
+        ticket
+    }
+
+    /// Gives the lock to whose turn it is, if any waits. It stays held then, so that none who comes now is before those that
+    /// wait.
+    fn pass_on(&mut self) {
+        self.waiting.extend(self.holder.take().filter(|(_, tickets)| !tickets.is_empty()));
+        if let Some((party, mut tickets)) = self.waiting.pop_front() {
+            self.granted = tickets.pop_front();
+            self.holder = Some((party, tickets));
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.holder.iter().chain(&self.waiting).map(|(_, tickets)| tickets.len()).sum()
+    }
+}
+
+impl ChangeLock {
+    /// Takes the lock in the turn of this tenant, or of the node.
+    pub(super) fn lock(&self, tenant: Option<&TenantName>) -> Changing<'_> {
+        let mut queue = self.queue();
+        if queue.holder.is_none() {
+            queue.holder = Some((tenant.cloned(), VecDeque::new()));
+            return Changing(self);
+        }
+        let ticket = queue.enter(tenant.cloned());
+        while queue.granted != Some(ticket) {
+            queue = self.passed_on.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.granted = None;
+        Changing(self)
+    }
+
+    /// Returns whether another thread waits for the lock. Asked by its holder.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.queue().waiting() > 0
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    fn unlock(&self) {
+        self.queue().pass_on();
+        self.passed_on.notify_all();
+    }
+}
+
+/// The lock is held as long as this exists.
+pub(super) struct Changing<'a>(&'a ChangeLock);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    fn tenant(name: &str) -> Party {
+        (!name.is_empty()).then(|| name.parse().unwrap())
+    }
+
+    /// Lets these parties come one after the other while the lock is held, and returns in which order they have it then.
+    fn order_of(parties: &'static [&'static str]) -> Vec<&'static str> {
+        let (changes, order) = (ChangeLock::default(), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            let held = changes.lock(tenant("a").as_ref());
+            for (before, name) in parties.iter().enumerate() {
+                let (changes, order) = (&changes, &order);
+                scope.spawn(move || {
+                    let _changing = changes.lock(tenant(name).as_ref());
+                    lock(order).push(*name);
+                });
+                while changes.queue().waiting() == before {
+                    thread::yield_now();
+                }
+            }
+            drop(held);
+        });
+        assert!(changes.queue().holder.is_none() && !changes.is_waited_for());
+        order.into_inner().unwrap()
+    }
+
+    #[test]
+    fn a_tenants_many_changes_delay_anothers_by_one_each() {
+        assert_eq!(order_of(&["a", "a", "a", "b", "c", "b"]), ["b", "c", "a", "b", "a", "a"]);
+    }
+
+    #[test]
+    fn the_node_has_its_turn_too() {
+        assert_eq!(order_of(&["a", "a", "", "a"]), ["", "a", "a", "a"]);
+    }
+
+    #[test]
+    fn a_change_that_panics_lets_the_next_one_in() {
+        let changes = ChangeLock::default();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _changing = changes.lock(None);
+            panic!("as the node might");
+        }));
+        assert!(panicked.is_err());
+        drop(changes.lock(None));
+    }
+}
