@@ -70,8 +70,8 @@ pub struct Mma {
     untold: Vec<FwpId>,
     /// FWPs whose output waited for a slot that is now free.
     unblocked: VecDeque<FwpId>,
-    /// FWPs whose output waits for a buffer of the gateway.
-    without_buffer: VecDeque<FwpId>,
+    /// FWPs whose output waits for a buffer of the gateway, in turns of their tenants.
+    without_buffer: Turns,
     /// FWPs whose output waits for their tenants' turns.
     turns: Turns,
     /// What is left of what this poll may move; see [`turns`].
@@ -137,7 +137,7 @@ impl Mma {
             senders: Vec::with_capacity(NAMES_MAX),
             untold: Vec::with_capacity(fwps_max),
             unblocked: VecDeque::with_capacity(fwps_max),
-            without_buffer: VecDeque::with_capacity(fwps_max),
+            without_buffer: Turns::new(fwps_max),
             turns: Turns::new(fwps_max),
             budget: 0,
             stopwatch: Stopwatch::start(),
@@ -249,7 +249,7 @@ impl Mma {
         let Some(mut from) = self.table.take(id) else { return };
         if std::mem::take(&mut from.blocked) {
             self.unblocked.retain(|&waiting| waiting != id);
-            self.without_buffer.retain(|&waiting| waiting != id);
+            self.without_buffer.remove(id, from.share.tenant);
             for next in from.successors() {
                 if let Some(next) = self.table.get_mut(next) {
                     next.upstream.retain(|&waiting| waiting != id);

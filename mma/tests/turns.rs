@@ -238,37 +238,67 @@ fn short_frames_that_wait_before_an_fwp_cost_no_more_than_their_bytes_and_the_mo
     assert_eq!(polls_until_frames_that_wait_are_copied(400, &[7; 64]), 1);
 }
 
-#[test]
-fn fwps_that_wait_for_buffers_have_them_in_turn() {
+/// Attaches an FWP for each share, whose 16 frames each wait for a buffer to leave in.
+fn waiting_for_buffers(shares: &[CopyShare]) -> (House, Vec<usize>) {
     let mut house = House::new(&Plan { buffers: 64, ..plan() });
     let hold = Backpressure::Hold { frames_max: 4 };
-    let shape = Shape::slots(16);
-    let fwps: Vec<_> = [MALLORY, ALICE]
-        .into_iter()
-        .zip(0..)
-        .map(|(share, index)| {
-            house.share = share;
-            house.attach_wired(id(index), shape, Wiring::new(vec![Edge::Egress(PortIndex(0))], hold))
-        })
-        .collect();
+    let attach = |(index, share): (u32, &CopyShare)| {
+        house.share = *share;
+        house.attach_wired(id(index), Shape::slots(16), Wiring::new(vec![Edge::Egress(PortIndex(0))], hold))
+    };
+    let fwps: Vec<_> = (0..).zip(shares).map(attach).collect();
     for _ in 0..16 {
-        fwps.iter().for_each(|fwp| house.gateway.inject(b"frame", 0, id(*fwp as u32)));
-        house.mma.poll();
+        for fwp in &fwps {
+            house.gateway.inject(b"frame", 0, id(*fwp as u32));
+            house.mma.poll();
+            house.gateway.take_spent();
+        }
     }
-    // All buffers are with the gateway, so that each frame has to wait for one.
-    house.gateway.take_spent();
     fwps.iter().for_each(|fwp| assert_eq!(house.fwps[*fwp].pass_all(PORT_NEXT), 16));
+    // What leaves now does so in buffers that the MMA had kept.
     house.settle();
     house.gateway.discard();
-    let before: Vec<_> = fwps.iter().map(|fwp| sent(&house, *fwp)).collect();
-    for _ in 0..4 {
+    (house, fwps)
+}
+
+/// Lends two buffers at a time, so many times. Returns how many frames of each FWP left in them.
+fn lend_twos(house: &mut House, fwps: &[usize], times: u64) -> Vec<u64> {
+    let before: Vec<_> = fwps.iter().map(|fwp| sent(house, *fwp)).collect();
+    for _ in 0..times {
         house.gateway.lend_empties(2);
         house.settle();
         house.gateway.discard();
     }
-    let since: Vec<_> = fwps.iter().zip(before).map(|(fwp, before)| sent(&house, *fwp) - before).collect();
-    assert_eq!(since.iter().sum::<u64>(), 8);
-    assert!(since.iter().all(|sent| *sent > 0), "{since:?}");
+    let since: Vec<_> = fwps.iter().zip(before).map(|(fwp, before)| sent(house, *fwp) - before).collect();
+    assert_eq!(since.iter().sum::<u64>(), 2 * times);
+    since
+}
+
+#[test]
+fn fwps_that_wait_for_buffers_have_them_in_turn() {
+    let (mut house, fwps) = waiting_for_buffers(&[MALLORY, MALLORY]);
+    assert_eq!(lend_twos(&mut house, &fwps, 4), [4, 4]);
+}
+
+#[test]
+fn tenants_have_turns_at_buffers_however_many_of_their_fwps_wait_and_by_weight() {
+    let mut shares = vec![MALLORY; 8];
+    shares.push(ALICE);
+    let (mut house, fwps) = waiting_for_buffers(&shares);
+    assert_eq!(lend_twos(&mut house, &fwps, 12)[8], 12);
+    shares[8] = CopyShare { weight: 3, ..ALICE };
+    let (mut house, fwps) = waiting_for_buffers(&shares);
+    assert_eq!(lend_twos(&mut house, &fwps, 8)[8], 12);
+}
+
+#[test]
+fn an_fwp_that_ends_while_it_waits_for_a_buffer_leaves_the_others_their_turns() {
+    let (mut house, fwps) = waiting_for_buffers(&[MALLORY, ALICE, MALLORY, ALICE]);
+    house.command(MmaCommand::Detach(id(1)));
+    house.mma.poll();
+    assert!(house.detached().is_some());
+    let sent = lend_twos(&mut house, &fwps, 8);
+    assert_eq!((sent[0] + sent[2], sent[1], sent[3]), (8, 0, 8));
 }
 
 #[test]

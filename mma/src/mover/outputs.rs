@@ -114,19 +114,23 @@ impl Mma {
         done
     }
 
-    /// Moves output that waits for buffers, as long as there are some: a slice of each FWP, which then is the last. The
-    /// only one that waits may use what is left of the budget.
+    /// Moves output that waits for buffers, as long as there are some: a slice of each FWP, which then is its tenant's last.
+    /// The only one that waits may use what is left of the budget. One that has used up what there was has had its
+    /// tenant's slice: what comes next is another's.
     fn move_to_buffers(&mut self) -> usize {
         let mut done = 0;
         for _ in 0..self.without_buffer.len() {
             if self.budget <= 0 || !self.dock.has_empty() {
                 break;
             }
-            let Some(id) = self.without_buffer.pop_front() else { break };
-            let Some(from) = self.table.get_mut(id) else { continue };
-            from.blocked = false;
-            let is_only_one = self.without_buffer.is_empty() && self.turns.is_empty();
-            let visited = self.visit(id, if is_only_one { self.budget } else { self.budget.min(SLICE) });
+            let Some(Visit { id, credit }) = self.without_buffer.next() else { break };
+            if let Some(from) = self.table.get_mut(id) {
+                from.blocked = false;
+            }
+            let credit = if self.turns.is_empty() { credit } else { credit.min(SLICE) };
+            let visited = self.visit(id, credit.min(self.budget));
+            let waits_again = self.table.get_mut(id).is_some_and(|from| from.blocked);
+            self.without_buffer.charge(if waits_again { visited.cost.max(SLICE) } else { visited.cost });
             self.budget -= visited.cost;
             done += visited.frames;
         }
@@ -364,7 +368,7 @@ impl Mma {
                 Some(next) => next.upstream.push(from.id),
                 None => self.unblocked.push_back(from.id),
             },
-            BlockedOn::Buffer => self.without_buffer.push_back(from.id),
+            BlockedOn::Buffer => self.without_buffer.push(from.id, from.share),
         }
     }
 }

@@ -9,8 +9,8 @@
 //! are visited in turn, for a slice each.
 //!
 //! Costs are in bytes: those of the frames, and something for each frame and each visit. Nothing is allocated after
-//! creation, and each operation takes constant time, but for the beginning of a round, which takes some for each tenant
-//! that waits for it.
+//! creation, and each operation takes constant time, but for two: the beginning of a round takes some for each tenant that
+//! waits for it, and to take an FWP out some for each that is queued before it.
 
 use std::collections::VecDeque;
 
@@ -71,6 +71,8 @@ pub(super) struct Turns {
     spent: VecDeque<TenantIndex>,
     /// What is left of the slice of the first in `waiting`.
     slice: i64,
+    /// FWPs in all queues.
+    fwps: usize,
 }
 
 /// An FWP whose output is to be moved.
@@ -91,7 +93,13 @@ impl Turns {
             waiting: VecDeque::with_capacity(TENANTS_MAX),
             spent: VecDeque::with_capacity(TENANTS_MAX),
             slice: SLICE,
+            fwps: 0,
         }
+    }
+
+    /// Returns how many FWPs are queued.
+    pub(super) fn len(&self) -> usize {
+        self.fwps
     }
 
     #[inline]
@@ -101,6 +109,7 @@ impl Turns {
 
     /// Queues an FWP that is not queued.
     pub(super) fn push(&mut self, id: FwpId, share: CopyShare) {
+        self.fwps += 1;
         let queue = &mut self.tenants[usize::from(share.tenant.0)];
         self.links[id.index as usize] = Link { generation: id.generation, next: NONE };
         match queue.last {
@@ -137,7 +146,37 @@ impl Turns {
             (true, _) => SLICE,
             (false, _) => queue.credit.min(self.slice),
         };
+        self.fwps -= 1;
         Some(Visit { id, credit })
+    }
+
+    /// Takes an FWP of this tenant out of its queue, if it is there. Takes time for each that is queued before it.
+    pub(super) fn remove(&mut self, id: FwpId, tenant: TenantIndex) {
+        let queue = &mut self.tenants[usize::from(tenant.0)];
+        let (mut before, mut at) = (NONE, queue.first);
+        while at != NONE && at != id.index {
+            (before, at) = (at, self.links[at as usize].next);
+        }
+        if at == NONE || self.links[at as usize].generation != id.generation {
+            return;
+        }
+        self.fwps -= 1;
+        let next = self.links[at as usize].next;
+        match before {
+            NONE => queue.first = next,
+            before => self.links[before as usize].next = next,
+        }
+        if next == NONE {
+            queue.last = before;
+        }
+        if queue.first == NONE {
+            queue.is_waiting = false;
+            if self.waiting.front() == Some(&tenant) {
+                self.slice = SLICE;
+            }
+            self.waiting.retain(|waiting| *waiting != tenant);
+            self.spent.retain(|spent| *spent != tenant);
+        }
     }
 
     /// Returns whether no other tenant waits than the first in `waiting`.
@@ -255,6 +294,31 @@ mod tests {
             })
             .collect();
         assert_eq!(visited, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_taken_out_is_not_visited_and_the_others_keep_their_order() {
+        let mut turns = Turns::new(8);
+        (0..4).for_each(|index| turns.push(id(index), A));
+        (4..6).for_each(|index| turns.push(id(index), B));
+        for index in [3, 0, 2, 2] {
+            turns.remove(id(index), A.tenant);
+        }
+        turns.remove(FwpId { index: 4, generation: 1 }, B.tenant);
+        assert_eq!(turns.len(), 3);
+        turns.push(id(7), A);
+        let mut visited = Vec::new();
+        while let Some(Visit { id, .. }) = turns.next() {
+            turns.charge(SLICE);
+            visited.push(id.index);
+        }
+        assert_eq!(visited, [1, 4, 7, 5]);
+        turns.push(id(1), A);
+        turns.push(id(4), B);
+        turns.remove(id(1), A.tenant);
+        assert_eq!(turns.next().map(|visit| visit.id), Some(id(4)));
+        turns.charge(1);
+        assert_eq!((turns.is_empty(), turns.len()), (true, 0));
     }
 
     #[test]
