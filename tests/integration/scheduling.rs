@@ -1,7 +1,8 @@
-//! Which functions get the core, and for how long: classes, tenants' shares, and budgets. One worker serves all FWPs here, and the
-//! misbehaving functions loop for ever.
+//! Which functions get the core, and for how long: classes, tenants' shares, and budgets. One worker serves all FWPs, unless a test says
+//! otherwise, and the misbehaving functions loop for ever.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -36,6 +37,26 @@ fn bed_of(addresses: &[&str], tables: &str) -> Bed {
 fn cores() -> String {
     let (first, second) = two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
+}
+
+/// Starts a bed whose node has two workers, on a core each; none on a machine with one core.
+fn bed_of_two_workers(tables: &str) -> Option<Bed> {
+    let (first, second) = two_cores();
+    if first == second {
+        println!("this machine has one core, and so one worker");
+        return None;
+    }
+    let cores = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{first}, {second}]\n");
+    Some(Bed::with_settings(Device::AfPacket, &THEIRS, &format!("{cores}{tables}")))
+}
+
+/// Waits until so many FWPs of a tenant have the cores of both workers.
+fn until_on_both_cores(bed: &Bed, tenant: &str, fwps: usize) {
+    until("functions on both cores", SOON, || {
+        let looping: Vec<_> = bed.node.cli().serving_fwps().into_iter().filter(|fwp| fwp["tenant"] == tenant).collect();
+        let cores: BTreeSet<_> = looping.iter().filter_map(|fwp| fwp["worker_core"].as_u64()).collect();
+        (looping.len() == fwps && cores.len() == 2).then_some(())
+    });
 }
 
 /// A tenant's function with an endless loop, for each client that pings an address.
@@ -220,6 +241,31 @@ fn tenants_share_a_core_by_their_weights_however_many_fwps_they_have() {
     for fwp in bed.node.cli().serving_fwps() {
         assert!(fwp["run_queue_wait"]["p99_ns"].as_u64() > Some(10_000), "{fwp}");
     }
+}
+
+#[test]
+fn a_tenant_with_functions_on_two_cores_leaves_one_of_them_to_another() {
+    let Some(bed) = bed_of_two_workers("") else { return };
+    bed.node.apply(loops("wide", THEIRS[0], "").text());
+    bed.clients.iter().for_each(|client| poke(&client.namespace, THEIRS[0]));
+    until_on_both_cores(&bed, "wide", 3);
+    bed.node.apply(loops("narrow", THEIRS[1], "").text());
+    poke(&bed.clients[0].namespace, THEIRS[1]);
+    until("FWPs that loop", SOON, || (bed.node.cli().serving_fwps().len() == 4).then_some(()));
+    // Of the core that they share the first gets nineteen parts in twenty, and would get half if only that core counted. The first core has
+    // other work, too.
+    Had::in_a_while(&bed, &["narrow", "wide"]).assert_share_of_the_first(0.38..=0.53);
+}
+
+#[test]
+fn functions_of_a_tenant_on_two_cores_have_no_more_of_a_second_together_than_the_operator_says() {
+    let tables = format!("[[tenant]]\nname = {TENANT:?}\ncpu_per_second_ms = 200\n");
+    let Some(bed) = bed_of_two_workers(&tables) else { return };
+    bed.node.apply(loops(TENANT, THEIRS[0], "").text());
+    bed.clients.iter().for_each(|client| poke(&client.namespace, THEIRS[0]));
+    until_on_both_cores(&bed, TENANT, 3);
+    // Each worker learns within 10 ms what the tenant has had of the other.
+    Had::in_a_while(&bed, &[TENANT]).assert_part_of_a_second(0.14..=0.25);
 }
 
 #[test]

@@ -252,11 +252,11 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(fwp.contains("Received:                 7 packets, 0 bytes\n"), "{fwp}");
     let tenant = ok(&served, &["describe", "tenant", "demo"]).await;
     let expected = "Tenant:  demo\n\n\
-                    RESOURCE   USED     GUARANTEED   LIMIT                             REFUSED\n\
-                    fwps       4        16           -                                 2\n\
-                    memory     4.2MiB   -            8.0MiB                            -\n\
-                    cpu        1.5s     -            100.0ms a second of each worker   -\n\
-                    modules    1        -            6144                              0\n";
+                    RESOURCE   USED     GUARANTEED   LIMIT              REFUSED\n\
+                    fwps       4        16           -                  2\n\
+                    memory     4.2MiB   -            8.0MiB             -\n\
+                    cpu        1.5s     -            100.0ms a second   -\n\
+                    modules    1        -            6144               0\n";
     assert!(tenant.starts_with(expected), "{tenant}");
     let status = ok(&served, &["status"]).await;
     assert!(status.contains("version 1, version 1 in effect"), "{status}");

@@ -22,7 +22,7 @@ pub struct ResourceUse {
     pub used: u64,
     /// How much it can have whatever others have.
     pub guaranteed: Option<u64>,
-    /// How much it can have at most; of processor time, on each worker in a second.
+    /// How much it can have at most; of processor time, in a second.
     pub limit: Option<u64>,
     /// How often it was refused more, since others have a claim to what is left; none if that is not counted.
     pub refused: Option<u64>,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use pinion_control::document::{self, Fault, line_of, whole_number};
-use pinion_control::model::{CPU_PER_SECOND_MS_MAX, Class, TenantName};
+use pinion_control::model::{Class, TenantName};
 use pinion_gateway::invoke::INVOKE_PORT;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
@@ -76,7 +76,7 @@ pub struct TenantConfig {
     /// The highest class that its chains may have.
     #[serde(default = "default_class_max")]
     pub class_max: Class,
-    /// Most processor time of all its FWPs together on each worker's core, in milliseconds per second; no limit by default.
+    /// Most processor time of all its FWPs together, on all workers' cores, in milliseconds per second; no limit by default.
     pub cpu_per_second_ms: Option<u32>,
     /// The steps of its functions' clock, in microseconds; by default [`Limits::clock_step_us`].
     pub clock_step_us: Option<u32>,
@@ -158,7 +158,8 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         // Zero turns it off; the most is a week, as for a chain's idle timeout.
         "limits.keep_alive_max_s" => 0..=604_800,
         "tenant.weight" => 1..=1000,
-        "tenant.cpu_per_second_ms" => 1..=u64::from(CPU_PER_SECOND_MS_MAX),
+        // Up to 64 cores.
+        "tenant.cpu_per_second_ms" => 1..=64_000,
         "limits.clock_step_us" | "tenant.clock_step_us" => 1..=10_000,
         "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
         "port.queues" => 1..=64,

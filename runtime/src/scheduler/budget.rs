@@ -10,7 +10,7 @@ const THROTTLED_BURST: u64 = 10;
 /// A limit on the CPU time per second, and what happens when it is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// CPU time per second; from 1 ns to a whole second.
+    /// CPU time per second; not 0. That of a tenant may be more than a second, on several cores.
     pub per_second_ns: u64,
     /// Whether the FWP is throttled or ended when it exceeds the limit.
     pub over_budget: OverBudget,
@@ -65,11 +65,13 @@ pub(super) struct Bucket {
     /// Negative after more was used than was available.
     left_ns: i64,
     filled_at_ns: u64,
+    /// What was granted beyond a burst since it was last known what was used elsewhere.
+    cut_ns: u64,
 }
 
 impl Bucket {
     pub(super) fn full(rate: Rate, now_ns: u64) -> Self {
-        Self { left_ns: Self::burst_ns(rate) as i64, filled_at_ns: now_ns }
+        Self { left_ns: Self::burst_ns(rate) as i64, filled_at_ns: now_ns, cut_ns: 0 }
     }
 
     fn burst_ns(Rate { per_second_ns, over_budget }: Rate) -> u64 {
@@ -81,14 +83,34 @@ impl Bucket {
 
     /// Takes the time that was used. If that was more than was available, returns when there is some again.
     pub(super) fn take(&mut self, rate: Rate, cpu_ns: u64, now_ns: u64) -> Option<u64> {
+        let burst_ns = Self::burst_ns(rate) as i64;
+        let filled_ns = self.left_ns + self.granted_ns(rate, now_ns);
+        self.cut_ns = self.cut_ns.saturating_add((filled_ns - burst_ns).max(0) as u64);
+        self.left_ns = filled_ns.min(burst_ns) - cpu_ns as i64;
+        self.some_at_ns(rate, now_ns)
+    }
+
+    /// Takes the time that was used elsewhere since the last such call. It counts first against what was granted meanwhile beyond a burst.
+    pub(super) fn take_elsewhere(&mut self, rate: Rate, cpu_ns: u64, now_ns: u64) -> Option<u64> {
+        let burst_ns = Self::burst_ns(rate) as i64;
+        let used_ns = cpu_ns.saturating_sub(std::mem::take(&mut self.cut_ns)).min(i64::MAX as u64 / 4) as i64;
+        self.left_ns = (self.left_ns + self.granted_ns(rate, now_ns) - used_ns).min(burst_ns);
+        self.some_at_ns(rate, now_ns)
+    }
+
+    /// Returns the time that was granted since the last call, at most some years.
+    fn granted_ns(&mut self, rate: Rate, now_ns: u64) -> i64 {
         let per_second_ns = u128::from(rate.per_second_ns);
         let elapsed_ns = now_ns.saturating_sub(self.filled_at_ns);
         let granted_ns = u128::from(elapsed_ns) * per_second_ns / u128::from(SECOND_NS);
         // The fill time advances only by what was granted, so that frequent calls lose no fraction of a nanosecond.
         self.filled_at_ns += (granted_ns * u128::from(SECOND_NS)).div_ceil(per_second_ns) as u64;
-        let burst_ns = Self::burst_ns(rate);
-        let granted_ns = granted_ns.min(u128::from(burst_ns)) as i64;
-        self.left_ns = (self.left_ns + granted_ns).min(burst_ns as i64) - cpu_ns as i64;
+        granted_ns.min(i64::MAX as u128 / 4) as i64
+    }
+
+    /// Returns when there is some time again, if more was used than was available.
+    fn some_at_ns(&self, rate: Rate, now_ns: u64) -> Option<u64> {
+        let per_second_ns = u128::from(rate.per_second_ns);
         let missing_ns = u64::try_from(-self.left_ns).ok().filter(|missing_ns| *missing_ns > 0)?;
         Some(now_ns + (u128::from(missing_ns) * u128::from(SECOND_NS)).div_ceil(per_second_ns) as u64)
     }
@@ -194,6 +216,20 @@ mod tests {
         assert_eq!(overrun, Some(Verdict::Overrun(Overrun::Second { limit_ns: 250 * MS })));
         // More was granted while it had the core.
         assert!((333 * MS..=334 * MS).contains(&had_ns), "{had_ns}");
+    }
+
+    #[test]
+    fn what_was_granted_while_it_was_used_elsewhere_is_not_owed_here() {
+        let rate = rate(100, OverBudget::Throttle);
+        let second_ns = 1_000 * MS;
+        for own_takes in [0, 1, 60] {
+            let mut bucket = Bucket::full(rate, 0);
+            (1..=own_takes).for_each(|take| _ = bucket.take(rate, 0, take * 60 * second_ns / own_takes));
+            assert_eq!(bucket.take_elsewhere(rate, 6 * second_ns, 60 * second_ns), None, "{own_takes}");
+            assert_eq!(bucket.left_ns, 10 * MS as i64);
+            // From then on it counts.
+            assert!(bucket.take_elsewhere(rate, 21 * MS, 60 * second_ns + 100 * MS).is_some());
+        }
     }
 
     #[test]

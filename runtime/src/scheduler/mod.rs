@@ -10,9 +10,9 @@
 //!
 //! An FWP or a tenant that has used its budget is throttled, or its FWP is ended (budget.rs).
 //!
-//! The scheduler knows no guest, no clock and no packet queue: a worker tells it which FWPs are runnable, and for how long the chosen one
-//! has had the core. Each worker has its own scheduler, so nothing here is shared. Nothing is allocated after creation. The work per turn
-//! takes constant time, plus, once per slice, the logarithm of the number of runnable tenants,
+//! The scheduler knows no guest, no clock and no packet queue: a worker tells it which FWPs are runnable, for how long the chosen one has
+//! had the core, and what tenants have had of other cores. Each worker has its own scheduler, so nothing here is shared. Nothing is
+//! allocated after creation. The work per turn takes constant time, plus, once per slice, the logarithm of the number of runnable tenants,
 //! and the same for each of them that was charged for copying while it waited.
 //!
 //! Tenants share CPU time, not turns or packets, as in FastPaaS; classes are EdgeOS's fixed priorities.
@@ -60,12 +60,12 @@ pub struct CpuShare {
     pub class: Class,
     /// The limits of the FWP itself.
     pub budget: Budget,
-    /// The limit of all FWPs of its tenant on this core together.
+    /// The limit of all FWPs of its tenant together.
     pub tenant_rate: Option<Rate>,
 }
 
 impl CpuShare {
-    fn sharer(self) -> Sharer {
+    fn sharer(&self) -> Sharer {
         Sharer(u32::from(self.tenant.0))
     }
 }
@@ -377,6 +377,25 @@ impl Scheduler {
         self.charge_tenant(sharer, copying_ns, now_ns);
     }
 
+    /// Accounts time of other cores against a tenant's share of this core.
+    #[inline]
+    pub fn charge_share(&mut self, share: &CpuShare, cpu_ns: u64) {
+        self.levels[share.class as usize].fair.charge(share.sharer(), cpu_ns);
+    }
+
+    /// Accounts what a tenant has had of other cores since the last such call against its budget. It can be at any time.
+    #[cold]
+    pub fn charge_budget(&mut self, tenant: TenantIndex, generation: TenantGeneration, cpu_ns: u64, now_ns: u64) {
+        let sharer = Sharer(u32::from(tenant.0));
+        let tenant = &mut self.tenants[sharer.0 as usize];
+        if tenant.generation == generation
+            && let Some(rate) = tenant.rate
+            && let Some(until_ns) = tenant.bucket.take_elsewhere(rate, cpu_ns, now_ns)
+        {
+            self.throttle(sharer, until_ns);
+        }
+    }
+
     /// Moves the FWP that had the core to its next state.
     #[inline]
     fn settle(&mut self, id: FwpId, now_ns: u64, after: After, verdict: Verdict) -> Option<Overrun> {
@@ -406,8 +425,13 @@ impl Scheduler {
         let tenant = &mut self.tenants[sharer.0 as usize];
         if let Some(rate) = tenant.rate
             && let Some(until_ns) = tenant.bucket.take(rate, cpu_ns, now_ns)
-            && !std::mem::replace(&mut tenant.is_throttled, true)
         {
+            self.throttle(sharer, until_ns);
+        }
+    }
+
+    fn throttle(&mut self, sharer: Sharer, until_ns: u64) {
+        if !std::mem::replace(&mut self.tenants[sharer.0 as usize].is_throttled, true) {
             self.held.push(Reverse((until_ns, Held::Tenant(sharer))));
         }
     }

@@ -5,7 +5,9 @@
 //! | [`accounts`] | memory of chains and tenants, and its limits |
 //! | [`scheduling_params`] | weight, class and budget of a chain's FWPs, and the number by which workers know a tenant |
 //! | [`meters`] | CPU time and run-queue waits, by chain |
+//! | [`node_use`] | CPU time by tenant, that workers tell each other |
 
 pub mod accounts;
 pub mod meters;
+pub mod node_use;
 pub mod scheduling_params;

@@ -97,7 +97,7 @@ pub struct CpuGrant {
     pub weight: u32,
     /// The highest class that its chains may have.
     pub class_max: Class,
-    /// The most CPU time per second, on each worker's core, for all of its FWPs together, in milliseconds; none for no limit.
+    /// The most CPU time per second, on all workers together, for all of its FWPs, in milliseconds; none for no limit.
     pub cpu_per_second_ms: Option<u32>,
     /// The steps of its functions' clock, in microseconds.
     pub clock_step_us: u32,

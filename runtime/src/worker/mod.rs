@@ -19,8 +19,9 @@ use crate::fwp::end_reason::EndReason;
 use crate::fwp::{Fwp, Turn, TurnReason};
 use crate::instruments::metrics::Rounds;
 use crate::preemption::RunSlot;
-use crate::scheduler::{After, Scheduler};
+use crate::scheduler::{After, CpuShare, Scheduler};
 use crate::tenants::meters::TurnMeters;
+use crate::tenants::node_use::UseElsewhere;
 use crate::tenants::scheduling_params::SchedulingParams;
 use crate::worker::timers::Timers;
 use crate::worker::tuning::Rehearsals;
@@ -89,6 +90,8 @@ pub struct Worker {
     /// By index among the node's FWPs; entries of other workers' FWPs stay empty here.
     fwps: Vec<Option<Box<Fwp>>>,
     scheduler: Scheduler,
+    /// What tenants have of the other workers; none if there is none.
+    elsewhere: Option<UseElsewhere>,
     meters: Arc<TurnMeters>,
     /// Deadlines of waiting FWPs.
     timers: Timers,
@@ -129,6 +132,7 @@ impl Worker {
             clock,
             fwps: (0..fwps_max).map(|_| None).collect(),
             scheduler,
+            elsewhere: None,
             meters: Arc::default(),
             timers: Timers::new(fwps_max),
             rounds: Rounds::new(fwps_max),
@@ -143,6 +147,11 @@ impl Worker {
     /// Lets the worker rehearse the instances that `upcoming` publishes, and prefetch for them, while it has nothing else to do.
     pub fn keep_warm(&mut self, upcoming: Arc<UpcomingInstances>) {
         self.rehearsals.upcoming = upcoming;
+    }
+
+    /// Lets what tenants have of other workers count for their shares of this one.
+    pub fn count_elsewhere(&mut self, elsewhere: Option<UseElsewhere>) {
+        self.elsewhere = elsewhere;
     }
 
     /// Declares that no other role shares the worker's thread, so that a poll may give turns for longer.
@@ -178,6 +187,7 @@ impl Worker {
         }
         self.passed_on = false;
         if !self.scheduler.is_idle() {
+            self.charge_budgets();
             done += self.give_turns();
         }
         if done == 0 {
@@ -269,6 +279,18 @@ impl Worker {
         turns
     }
 
+    /// Charges tenants' budgets for what they have had of other workers, if it is time to. Bounded by a number of tenants.
+    #[inline]
+    fn charge_budgets(&mut self) {
+        let Self { elsewhere: Some(elsewhere), scheduler, clock, .. } = self else { return };
+        let now_ns = clock.now_ns();
+        if elsewhere.is_due(now_ns) {
+            elsewhere.look(now_ns, |tenant, generation, used_ns| {
+                scheduler.charge_budget(tenant, generation, used_ns, now_ns);
+            });
+        }
+    }
+
     /// Returns whether the next poll would find more than the FWPs that are runnable now.
     fn is_called(&self, now_ns: u64) -> bool {
         let next_ns = self.timers.next_ns().into_iter().chain(self.scheduler.held_until_ns()).min();
@@ -314,6 +336,7 @@ impl Worker {
                 }
                 WorkerCommand::ChargeCopying { id, terms, copying_ns } => {
                     charge_copying(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
+                    self.count_use(&terms.share, copying_ns);
                     self.report(WorkerEvent::Charged(terms));
                 }
             }
@@ -333,6 +356,11 @@ impl Worker {
         let copying_ns = fwp.copying_due_ns();
         if copying_ns > 0 {
             charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
+        }
+        if let Some(elsewhere) = &mut self.elsewhere {
+            let share = &fwp.terms().share;
+            let more_ns = elsewhere.add(share, cpu_ns + copying_ns);
+            self.scheduler.charge_share(share, more_ns);
         }
         // A rehearsal changes no metric, and counting it would wake the worker again and again.
         if fwp.readings().is_some() && occasion == TurnReason::Work {
@@ -373,6 +401,14 @@ impl Worker {
             self.report(WorkerEvent::Ended { id, reason: overrun.into() });
         }
         took
+    }
+
+    /// Counts what a tenant has had of this worker, for the others, and charges what it had of them with it.
+    fn count_use(&mut self, share: &CpuShare, cpu_ns: u64) {
+        if let Some(elsewhere) = &mut self.elsewhere {
+            let more_ns = elsewhere.add(share, cpu_ns);
+            self.scheduler.charge_share(share, more_ns);
+        }
     }
 
     /// Returns whether an FWP was interrupted in its last turn while other FWPs have sent something of which no MMA is notified yet.

@@ -79,10 +79,7 @@ fn resource(ResourceUse { name, used, guaranteed, limit, refused }: &ResourceUse
     } else {
         (name, |count| count.to_string())
     };
-    let limit =
-        limit.map(
-            |limit| if name == "cpu_us" { format!("{} a second of each worker", format(limit)) } else { format(limit) },
-        );
+    let limit = limit.map(|limit| if name == "cpu_us" { format!("{} a second", format(limit)) } else { format(limit) });
     [
         output::printable(&label.replace('_', " ")),
         format(*used),

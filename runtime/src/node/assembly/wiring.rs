@@ -9,6 +9,7 @@ use crate::node::config::{NodeConfig, PortConfig};
 use crate::preemption::{Clock, TickUrgency};
 use crate::roles::Role;
 use crate::tenants::meters::TurnMeters;
+use crate::tenants::node_use::UseElsewhere;
 use crate::worker::Worker;
 use crossbeam_channel::Sender;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
@@ -142,7 +143,8 @@ pub(super) fn data_plane(
     gateway.keep_alive_by(Arc::clone(&keep_alives));
     // The gateway precedes the MMA where they share a thread, so that the MMA moves a received frame in the same round of polls.
     threads.at(plan.gateway).roles.insert(0, Role::Gateway(Box::new(gateway)));
-    let places = inputs.into_iter().zip(to_mmas).zip(engines);
+    let views = UseElsewhere::of_workers(plan.workers.len());
+    let places = inputs.into_iter().zip(to_mmas).zip(engines).zip(views);
     let ends = WorkerEnds { events: &worker_events, observer: &observer, upcoming: &upcoming };
     let workers = workers(threads, places, fwps_max, clock, &ends);
     let activations = workers.iter().map(|line| Arc::clone(&line.activations)).collect();
@@ -187,20 +189,21 @@ struct WorkerEnds<'a> {
 
 fn workers<'a>(
     threads: &mut ThreadPlans,
-    places: impl Iterator<Item = ((PlacedQueue, Vec<Notifier>), &'a Engine)>,
+    places: impl Iterator<Item = (((PlacedQueue, Vec<Notifier>), &'a Engine), Option<UseElsewhere>)>,
     fwps_max: usize,
     clock: &mut Clock,
     ends: &WorkerEnds<'_>,
 ) -> Vec<WorkerLine> {
     let WorkerEnds { events, observer, upcoming } = *ends;
     let mut lines = Vec::new();
-    for (((core, inputs), mmas), engine) in places {
+    for ((((core, inputs), mmas), engine), elsewhere) in places {
         let thread = threads.at(core);
         let view = inputs.view();
         let (commands, reads) = line(&thread.bell);
         let slot = clock.slot(engine, TickUrgency::Others);
         let mut worker = Worker::new(fwps_max, inputs, mmas, reads, events.clone(), slot);
         worker.keep_warm(Arc::clone(upcoming));
+        worker.count_elsewhere(elsewhere);
         let turns = Arc::clone(worker.meters());
         thread.roles.push(Role::Worker(Box::new(worker)));
         let activations = Arc::new(Activations::new(Arc::clone(observer.flow_misses())));
