@@ -93,6 +93,12 @@ fn a_tenant_whose_caches_fill_the_node_leaves_one_that_comes_later_its_share() {
     let fwps = &account["resources"][0];
     assert_eq!((&fwps["name"], fwps["guaranteed"].as_u64()), (&"fwps".into(), Some(GUARANTEED)), "{account}");
     assert!(fwps["refused"].as_u64() > Some(0) && fwps["used"].as_u64() > Some(GUARANTEED), "{account}");
+    let has = |name: &str| {
+        let resources = account["resources"].as_array().expect("a list");
+        resources.iter().find(|resource| resource["name"] == name).and_then(|resource| resource["used"].as_u64())
+    };
+    assert_eq!(has("instances_active"), Some(0), "{account}");
+    assert!(has("instances_cached") > Some(GUARANTEED), "{account}");
 }
 
 #[test]

@@ -421,7 +421,13 @@ impl Entries {
         self.instances.values().filter(|entry| entry.tenant == *tenant).map(|entry| entry.fwps.len() as u64).sum()
     }
 
-    /// Returns the same for each tenant.
+    /// Returns how many instances of a tenant are in this state.
+    #[must_use]
+    pub fn instances_of(&self, tenant: &TenantName, life: Life) -> u64 {
+        self.instances.values().filter(|entry| entry.tenant == *tenant && entry.life == life).count() as u64
+    }
+
+    /// Returns each tenant's number of FWPs of instances that have not ended.
     #[must_use]
     pub fn fwps_by_tenant(&self) -> HashMap<TenantName, u64> {
         let mut fwps = HashMap::new();

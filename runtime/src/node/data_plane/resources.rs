@@ -6,6 +6,7 @@ use pinion_control::model::TenantName;
 use pinion_control::node::ResourceUse;
 
 use super::DataPlane;
+use crate::fwp::instance_states::Life;
 use crate::reports::fwp_shares::FwpShare;
 
 /// Returns the account of a tenant; empty if none of its chains is active and none of its FWPs is left.
@@ -17,6 +18,7 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let entries = parts.status_table.entries();
     let FwpShare { guaranteed, refused } = entries.fwp_shares.of(tenant);
     let fwps = entries.fwps_of(tenant);
+    let [serving, cached] = [Life::Serving, Life::Cached].map(|life| entries.instances_of(tenant, life));
     let callable = entries.functions.iter().find(|((of, _), _)| of == tenant).map(|(_, callable)| callable.tenant);
     let weights = Arc::clone(&entries.weights);
     drop(entries);
@@ -28,9 +30,12 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let state_kib = fields.iter().map(|field| field.memory_kib).sum();
     vec![
         ResourceUse { guaranteed: Some(guaranteed), refused: Some(refused), ..ResourceUse::of("fwps", fwps) },
+        ResourceUse::of("instances_active", serving),
+        ResourceUse::of("instances_cached", cached),
         ResourceUse { limit: memory.limit_kib, ..ResourceUse::of("memory_kib", memory.used_kib) },
         ResourceUse { limit: Some(state_limit_kib), ..ResourceUse::of("state_kib", state_kib) },
         ResourceUse { limit: cpu_limit_us, ..ResourceUse::of("cpu_us", meter.cpu_us) },
+        ResourceUse::of("copied_bytes", meter.copied_bytes),
         ResourceUse {
             guaranteed: Some(calls.share.guaranteed.into()),
             refused: Some(calls.refused),
