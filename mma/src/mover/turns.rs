@@ -104,7 +104,7 @@ impl Turns {
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.spent.is_empty()
+        self.fwps == 0
     }
 
     /// Queues an FWP that is not queued.

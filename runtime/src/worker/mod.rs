@@ -91,7 +91,7 @@ pub struct Worker {
     fwps: Vec<Option<Box<Fwp>>>,
     scheduler: Scheduler,
     /// What tenants have of the other workers; none if there is none.
-    elsewhere: Option<UseElsewhere>,
+    elsewhere: Option<Box<UseElsewhere>>,
     meters: Arc<TurnMeters>,
     /// Deadlines of waiting FWPs.
     timers: Timers,
@@ -151,7 +151,7 @@ impl Worker {
 
     /// Lets what tenants have of other workers count for their shares of this one.
     pub fn count_elsewhere(&mut self, elsewhere: Option<UseElsewhere>) {
-        self.elsewhere = elsewhere;
+        self.elsewhere = elsewhere.map(Box::new);
     }
 
     /// Declares that no other role shares the worker's thread, so that a poll may give turns for longer.
@@ -187,7 +187,9 @@ impl Worker {
         }
         self.passed_on = false;
         if !self.scheduler.is_idle() {
-            self.charge_budgets();
+            if self.elsewhere.is_some() {
+                self.charge_budgets();
+            }
             done += self.give_turns();
         }
         if done == 0 {
@@ -280,7 +282,7 @@ impl Worker {
     }
 
     /// Charges tenants' budgets for what they have had of other workers, if it is time to. Bounded by a number of tenants.
-    #[inline]
+    #[inline(never)]
     fn charge_budgets(&mut self) {
         let Self { elsewhere: Some(elsewhere), scheduler, clock, .. } = self else { return };
         let now_ns = clock.now_ns();
@@ -336,7 +338,9 @@ impl Worker {
                 }
                 WorkerCommand::ChargeCopying { id, terms, copying_ns } => {
                     charge_copying(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
-                    self.count_use(&terms.share, copying_ns);
+                    if let Some(elsewhere) = &mut self.elsewhere {
+                        count_use(elsewhere, &mut self.scheduler, &terms.share, copying_ns);
+                    }
                     self.report(WorkerEvent::Charged(terms));
                 }
             }
@@ -358,9 +362,7 @@ impl Worker {
             charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
         }
         if let Some(elsewhere) = &mut self.elsewhere {
-            let share = &fwp.terms().share;
-            let more_ns = elsewhere.add(share, cpu_ns + copying_ns);
-            self.scheduler.charge_share(share, more_ns);
+            count_use(elsewhere, &mut self.scheduler, &fwp.terms().share, cpu_ns + copying_ns);
         }
         // A rehearsal changes no metric, and counting it would wake the worker again and again.
         if fwp.readings().is_some() && occasion == TurnReason::Work {
@@ -403,14 +405,6 @@ impl Worker {
         took
     }
 
-    /// Counts what a tenant has had of this worker, for the others, and charges what it had of them with it.
-    fn count_use(&mut self, share: &CpuShare, cpu_ns: u64) {
-        if let Some(elsewhere) = &mut self.elsewhere {
-            let more_ns = elsewhere.add(share, cpu_ns);
-            self.scheduler.charge_share(share, more_ns);
-        }
-    }
-
     /// Returns whether an FWP was interrupted in its last turn while other FWPs have sent something of which no MMA is notified yet.
     #[inline]
     fn is_at_length(&self, id: FwpId) -> bool {
@@ -440,6 +434,13 @@ impl Worker {
         // There is room for both events of every FWP, so this fails only after the launcher has stopped.
         let _ = self.events.try_send(event);
     }
+}
+
+/// Counts what a tenant has had of a worker, for the others, and charges what it had of them with it.
+#[inline(never)]
+fn count_use(elsewhere: &mut UseElsewhere, scheduler: &mut Scheduler, share: &CpuShare, cpu_ns: u64) {
+    let more_ns = elsewhere.add(share, cpu_ns);
+    scheduler.charge_share(share, more_ns);
 }
 
 /// Charges a tenant for the time for which an MMA has copied what one of its FWPs sent.
