@@ -4,13 +4,16 @@
 //! Owned by the gateway; knows neither ports nor buffers. [`Assigner::read`] and [`Assigner::assign`] are the fast
 //! path: they allocate nothing, take no lock and do not call the kernel. A flow that had frames just before costs one
 //! lookup in the memo. Otherwise a hit in the flow cache costs one keyed hash, one bucket, one entry and one slot. A
-//! miss also costs a search through the rules and two more hashes. That no rule matches a flow is cached, too. A
+//! miss also costs a search through the rules and two more hashes, and a third one for a client whose source prefix is
+//! counted. That no rule matches a flow is cached, too. A
 //! segment that begins or ends a TCP connection costs one more lookup in the cache ([`Assigner::assign_milestone`]); it
 //! may end the flow's instance, or bind another one.
 //!
 //! A frame whose key waits for an instance cannot overtake frames that wait already. A chain has ready instances only
 //! while no key waits for one: after [`Assigner::add_ready`], the gateway gives the instance to the key that has waited
 //! longest.
+
+mod waiting;
 
 use std::sync::Arc;
 
@@ -26,6 +29,7 @@ use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{FlowState, Instances, KeyHash, Refused, Released, SlotRef};
 use crate::flows::recent_flows::RecentFlows;
+use crate::flows::sources::SourcePrefix;
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::plain::{self, PlainFlow};
 use crate::headers::stray::{Worth, worth_of};
@@ -71,10 +75,10 @@ impl Read {
 pub(crate) enum Assignment {
     /// It goes to the instance that is entered by this FWP.
     To(FwpId),
-    /// It waits for an instance.
-    Wait(InstanceKey),
+    /// It waits for an instance of its key. `source` is where it comes from, if that counts.
+    Wait { key: InstanceKey, source: Option<SourcePrefix> },
     /// It waits if frames of its key wait already, and is dropped otherwise: it is no reason for an instance.
-    Stray(InstanceKey),
+    Join { key: InstanceKey, otherwise: DropReason },
     /// It is dropped.
     Drop(DropReason),
 }
@@ -103,17 +107,23 @@ pub(crate) struct Assigner {
 impl Assigner {
     #[cfg(test)]
     pub(crate) fn new(flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
-        Self::timed_by(ActivationClock::new(instances_max), flows_max, instances_max, outbox)
+        Self::timed_by(ActivationClock::new(instances_max), flows_max, instances_max, 0, outbox)
     }
 
-    pub(crate) fn timed_by(misses: ActivationClock, flows_max: usize, instances_max: usize, outbox: Outbox) -> Self {
+    pub(crate) fn timed_by(
+        misses: ActivationClock,
+        flows_max: usize,
+        instances_max: usize,
+        waiting_max: usize,
+        outbox: Outbox,
+    ) -> Self {
         Self {
             rules: Arc::default(),
             rules_version: 0,
             memo: RecentFlows::new(),
             cache: FlowCache::new(flows_max),
             fragments: Fragments::new((flows_max / FLOWS_PER_FRAGMENTED).max(FRAGMENTED_MIN)),
-            instances: Instances::new(instances_max),
+            instances: Instances::new(instances_max, waiting_max),
             wanted: vec![false; CHAINS_MAX as usize].into(),
             misses: Arc::new(misses),
             keep_alives: None,
@@ -330,8 +340,9 @@ impl Assigner {
     }
 
     /// Tells the launcher that an instance was released.
-    fn give_up(&mut self, Released { chain, instance, flow }: Released) {
+    fn give_up(&mut self, Released { chain, instance, flow, for_its_prefix }: Released) {
         self.outbox.send(match flow {
+            _ if for_its_prefix => Event::Unproven { chain, instance },
             FlowState::Open => Event::Idle { chain, instance },
             FlowState::Over => Event::FlowEnded { chain, instance },
         });
@@ -360,15 +371,23 @@ impl Assigner {
             return Assignment::Drop(reason);
         };
         let of_key = self.instances.hash(&key);
-        let mut bound = self.instances.bound_to(&key, of_key);
-        if bound.is_none() {
-            if self.is_stray(&key, hash, flow, frame) {
-                return Assignment::Stray(key);
+        let slot = match self.instances.bound_to(&key, of_key) {
+            Some(slot) => slot,
+            None => {
+                if self.is_stray(&key, hash, flow, frame) {
+                    return Assignment::Join { key, otherwise: DropReason::NoConnection };
+                }
+                let source = SourcePrefix::of(flow, &key.client);
+                if source.is_some_and(|source| !self.admits(key.chain, source)) {
+                    return Assignment::Join { key, otherwise: DropReason::SourceLimit };
+                }
+                let Some(slot) = self.bind(&key, of_key, missed_ns, now_ns) else { return self.want(&key, source) };
+                if source.is_some() {
+                    let share = self.take_share(key.chain, source);
+                    self.instances.charge(slot, share);
+                }
+                slot
             }
-            bound = self.bind(&key, of_key, missed_ns, now_ns);
-        }
-        let Some(slot) = bound else {
-            return self.want(&key);
         };
         self.cache.insert(hash, flow, Verdict::Instance(slot), self.rules_version, now_ns);
         match self.instances.entry(slot, flow.ingress().port, now_ns) {
@@ -403,7 +422,7 @@ impl Assigner {
         let key = InstanceKey { chain: function.chain, client: ClientLabel::All };
         match self.bind(&key, self.instances.hash(&key), called_ns, now_ns) {
             Some(slot) => Assignment::To(self.instances.entrance(slot).first),
-            None => self.want(&key),
+            None => self.want(&key, None),
         }
     }
 
@@ -440,7 +459,7 @@ impl Assigner {
         Some(slot)
     }
 
-    fn want(&mut self, key: &InstanceKey) -> Assignment {
+    fn want(&mut self, key: &InstanceKey, source: Option<SourcePrefix>) -> Assignment {
         let wanted = &mut self.wanted[key.chain.0 as usize];
         if !*wanted {
             if !self.open {
@@ -449,7 +468,7 @@ impl Assigner {
             *wanted = true;
             self.outbox.send(Event::Wanted { chain: key.chain });
         }
-        Assignment::Wait(*key)
+        Assignment::Wait { key: *key, source }
     }
 
     /// Replaces the rules. Everything cached under the old ones is looked up again.
@@ -500,32 +519,6 @@ impl Assigner {
             let Some(Released { chain, instance, .. }) = self.instances.end_unproven(tenant, now_ns) else { break };
             self.outbox.send(Event::Unproven { chain, instance });
         }
-    }
-
-    /// Binds a ready instance to a key that has waited since `missed_ns`. Returns how it is entered.
-    pub(crate) fn bind_waiting(&mut self, key: &InstanceKey, missed_ns: u64, now_ns: u64) -> Option<EntryFwp> {
-        let slot = self.bind(key, self.instances.hash(key), missed_ns, now_ns)?;
-        Some(self.instances.entrance(slot))
-    }
-
-    /// Notes that the client whose first frame came in by `port` waited for its instance, and whether it has sent more
-    /// meanwhile.
-    pub(crate) fn note_client(&mut self, key: &InstanceKey, port: PortIndex, has_sent_more: bool) {
-        if let Some(slot) = self.bound_to(key) {
-            self.instances.note_client(slot, port, has_sent_more);
-        }
-    }
-
-    /// Notes a TCP event of frames that have waited, which came in by `port`.
-    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: TcpEvent, port: PortIndex) {
-        if let Some(slot) = self.bound_to(key) {
-            self.instances.note(slot, milestone, port);
-        }
-    }
-
-    /// Requests another instance, because other keys still wait for the chain.
-    pub(crate) fn want_more(&mut self, key: &InstanceKey) {
-        self.want(key);
     }
 
     /// Forgets an instance. Returns its chain if the instance served all clients.

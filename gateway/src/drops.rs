@@ -52,6 +52,8 @@ pub enum DropReason {
     /// A TCP segment of a client without an instance that resets a connection, closes it without data, or acknowledges
     /// without data in one that is not known: no instance is started for it.
     NoConnection,
+    /// A packet of a new client whose source prefix has as many of the tenant's FWPs as one may have.
+    SourceLimit,
     /// No chain instance became ready within the time that a frame may wait for one.
     NoInstance,
     /// Too many frames wait for chain instances, in total or of one client.
@@ -64,7 +66,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -83,6 +85,7 @@ impl DropReason {
         Self::NoRule,
         Self::ChainUnavailable,
         Self::NoConnection,
+        Self::SourceLimit,
         Self::NoInstance,
         Self::PendingFull,
         Self::LauncherBusy,
@@ -111,6 +114,7 @@ impl DropReason {
             Self::NoRule => "no-rule",
             Self::ChainUnavailable => "chain-unavailable",
             Self::NoConnection => "no-connection",
+            Self::SourceLimit => "source-limit",
             Self::NoInstance => "no-instance",
             Self::PendingFull => "pending-full",
             Self::LauncherBusy => "launcher-busy",
@@ -164,6 +168,8 @@ pub struct ChainDrops {
     pub pending_full: Counter,
     /// [`DropReason::NoConnection`].
     pub no_connection: Counter,
+    /// [`DropReason::SourceLimit`].
+    pub source_limit: Counter,
     /// [`DropReason::LauncherBusy`].
     pub launcher_busy: Counter,
     /// [`DropReason::MmaBusy`].
@@ -171,12 +177,13 @@ pub struct ChainDrops {
 }
 
 /// A snapshot of a chain's drops, by reason.
-pub type ChainDropCounts = [(DropReason, u64); 5];
+pub type ChainDropCounts = [(DropReason, u64); 6];
 
 impl ChainDrops {
     fn add(&self, reason: DropReason, count: u64) {
         match reason {
             DropReason::NoConnection => self.no_connection.add(count),
+            DropReason::SourceLimit => self.source_limit.add(count),
             DropReason::NoInstance => self.no_instance.add(count),
             DropReason::PendingFull => self.pending_full.add(count),
             DropReason::LauncherBusy => self.launcher_busy.add(count),
@@ -191,6 +198,7 @@ impl ChainDrops {
     pub fn counts(&self) -> ChainDropCounts {
         [
             (DropReason::NoConnection, self.no_connection.value()),
+            (DropReason::SourceLimit, self.source_limit.value()),
             (DropReason::NoInstance, self.no_instance.value()),
             (DropReason::PendingFull, self.pending_full.value()),
             (DropReason::LauncherBusy, self.launcher_busy.value()),

@@ -43,7 +43,9 @@ use self::deferred_burst::DeferredBurst;
 use crate::activation_clock::ActivationClock;
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
+use crate::flows::InstanceKey;
 use crate::flows::pending::Pending;
+use crate::flows::sources::SourcePrefix;
 use crate::handover::Handover;
 use crate::headers::{self, TcpEvent};
 use crate::id::ChainIndex;
@@ -169,7 +171,7 @@ impl Gateway {
             Some(port) => ActivationClock::by(port.stopwatch().clone(), instances_max),
             None => ActivationClock::new(instances_max),
         };
-        let assigner = Assigner::timed_by(misses, flows_max, instances_max, outbox);
+        let assigner = Assigner::timed_by(misses, flows_max, instances_max, pending_max, outbox);
         let invoke_name = invoke.as_mut().map(|port| {
             port.set_index(PortIndex(port_count as u16));
             INVOKE_PORT
@@ -268,7 +270,8 @@ impl Gateway {
                     self.assigner.set_rules(rules);
                     self.ask_again_for_calls(now_ns);
                 }
-                Command::Ready { chain, instance, entrance } => {
+                Command::Ready { chain, instance, entrance, limit } => {
+                    self.assigner.limit_sources(chain, limit);
                     if self.assigner.add_ready(chain, instance, entrance) {
                         self.serve_waiting(chain, now_ns);
                         self.serve_calls(chain, now_ns);
@@ -301,7 +304,7 @@ impl Gateway {
         let Some(entrance) = self.assigner.bind_waiting(&key, since_ns, now_ns) else { return };
         let Self { pending, handover, bin, .. } = self;
         let (mut end, mut first, mut more) = (None, None, false);
-        pending.release_next(chain, |frame| {
+        let share = pending.release_next(chain, |frame| {
             let port = frame.port();
             // What the other side sends is no proof.
             more |= first.is_some_and(|first| entrance.of(first) == entrance.of(port));
@@ -316,6 +319,7 @@ impl Gateway {
                 Err(frame) => bin.drop_of_chain(frame, Some(chain), DropReason::MmaBusy),
             }
         });
+        self.assigner.charge_waited(&key, share);
         if let Some(first) = first {
             self.assigner.note_client(&key, first, more);
         }
@@ -329,10 +333,11 @@ impl Gateway {
 
     fn expire_pending(&mut self, now_ns: u64) -> usize {
         let Some(until_ns) = now_ns.checked_sub(PENDING_TIMEOUT_NS) else { return 0 };
-        let Self { pending, bin, .. } = self;
+        let Self { pending, assigner, bin, .. } = self;
         let expire = |_: &usize| {
             let chain = pending.oldest_chain();
-            pending.expire(until_ns, |frame| bin.drop_of_chain(frame, chain, DropReason::NoInstance))
+            let share = pending.expire(until_ns, |frame| bin.drop_of_chain(frame, chain, DropReason::NoInstance));
+            share.map(|share| assigner.give_share_back(share)).is_some()
         };
         (0..EXPIRED_PER_POLL).take_while(expire).count()
     }
@@ -429,23 +434,30 @@ impl Gateway {
     #[inline(never)]
     fn take_in_unassigned(&mut self, frame: Frame, read: &Read, why: &Assignment, now_ns: u64) {
         match why {
-            Assignment::Stray(key) if !self.pending.has(key) => {
-                self.bin.drop_of_chain(frame, Some(key.chain), DropReason::NoConnection);
+            Assignment::Join { key, otherwise } if !self.pending.has(key) => {
+                self.bin.drop_of_chain(frame, Some(key.chain), *otherwise);
             }
-            Assignment::Wait(key) | Assignment::Stray(key) => {
-                if matches!(why, Assignment::Stray(_)) {
-                    // The launcher may have forgotten, with changed rules, that an instance is wanted.
-                    self.assigner.want_more(key);
-                }
-                if let Err(frame) = self.pending.hold(key, self.assigner.tenant(key.chain), frame, now_ns) {
-                    self.bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
-                }
+            Assignment::Join { key, .. } => {
+                // The launcher may have forgotten, with changed rules, that an instance is wanted.
+                self.assigner.want_more(key);
+                self.hold(frame, key, None, now_ns);
             }
+            Assignment::Wait { key, source } => self.hold(frame, key, *source, now_ns),
             Assignment::Drop(reason @ (DropReason::NoRule | DropReason::ChainUnavailable)) => {
                 self.bin.drop_frame(frame, *reason);
             }
             Assignment::Drop(reason) => self.drop_of_chain(frame, read, *reason, now_ns),
             Assignment::To(_) => debug_assert!(false, "what is assigned is staged"),
+        }
+    }
+
+    /// Lets a frame wait for an instance of its key, or drops it if too many wait.
+    fn hold(&mut self, frame: Frame, key: &InstanceKey, source: Option<SourcePrefix>, now_ns: u64) {
+        let Self { pending, assigner, bin, .. } = self;
+        let tenant = assigner.tenant(key.chain);
+        let share = || assigner.take_share(key.chain, source);
+        if let Err(frame) = pending.hold(key, tenant, frame, now_ns, share) {
+            bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
         }
     }
 
@@ -556,7 +568,7 @@ impl Drop for Gateway {
     // Held frames go back to the pool. MMA keeps the frames that it has, and may still use them.
     fn drop(&mut self) {
         let Self { pending, bin, .. } = self;
-        while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())) {}
+        while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())).is_some() {}
         for PortState { deferred, tx_batch, .. } in &mut self.ports {
             let deferred = std::iter::from_fn(|| deferred.take()).map(|(frame, _)| frame);
             tx_batch.drain(..).chain(deferred).for_each(|frame| bin.take(frame.into_buffer()));

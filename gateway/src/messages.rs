@@ -21,6 +21,7 @@ use pinion_mma::id::TenantIndex;
 
 use crate::flows::ClientLabel;
 use crate::flows::entry_fwp::EntryFwp;
+use crate::flows::sources::SourceLimit;
 use crate::id::{ChainIndex, InstanceId};
 use crate::rules::RuleSet;
 
@@ -41,6 +42,8 @@ pub enum Command {
         instance: InstanceId,
         /// The FWPs by which frames enter the instance.
         entrance: EntryFwp,
+        /// What the clients of one source prefix may have from now on.
+        limit: SourceLimit,
     },
     /// Asks for an instance back if it is not bound. If it is still ready, the gateway forgets it and sends
     /// [`Event::Withdrawn`]; otherwise it does nothing.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_gateway::drops::DropReason;
+use pinion_gateway::flows::sources::SourceLimit;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainGeneration, ChainIndex, InstanceId};
 use pinion_gateway::invoke::{Dispatcher, FunctionRef, InvokePort};
@@ -238,7 +239,12 @@ fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events:
         *next += 1;
         let entry = FwpId { index: *next as u32, generation: 0 };
         commands
-            .send(Command::Ready { chain: ChainIndex(0), instance: InstanceId(*next), entrance: entry.into() })
+            .send(Command::Ready {
+                chain: ChainIndex(0),
+                instance: InstanceId(*next),
+                entrance: entry.into(),
+                limit: SourceLimit::NONE,
+            })
             .unwrap();
     }
     if round.is_multiple_of(50) {

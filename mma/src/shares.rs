@@ -104,6 +104,13 @@ impl Shares {
         self.is_guaranteed(tenant, more) && more <= free || more.saturating_add(self.owed_to_others(tenant)) <= free
     }
 
+    /// Returns how much the tenant could have now, with what it has: its guaranteed share, or more if more is free.
+    #[must_use]
+    pub fn reach(&self, tenant: TenantIndex) -> u32 {
+        let share = self.of(tenant);
+        share.guaranteed.max(share.used + self.free().saturating_sub(self.owed_to_others(tenant)))
+    }
+
     /// Returns whether this much more is within the tenant's guaranteed share.
     #[must_use]
     pub fn is_guaranteed(&self, tenant: TenantIndex, more: u32) -> bool {
@@ -166,6 +173,18 @@ mod tests {
         let mut many = shares(4096, &(0..1000).map(|tenant| (TenantIndex(tenant), 1)).collect::<Vec<_>>());
         take_all(&mut many, TenantIndex(999));
         assert_eq!((0..999).map(|tenant| take_all(&mut many, TenantIndex(tenant))).min(), Some(2));
+    }
+
+    #[test]
+    fn a_tenants_reach_is_what_it_can_take() {
+        let mut shares = shares(1000, &[(A, 1), (B, 4)]);
+        assert_eq!(shares.reach(B), 900);
+        shares.take(A, 350);
+        let reach = [shares.reach(A), shares.reach(B)];
+        assert_eq!([take_all(&mut shares, A), reach[0]], [600, 600]);
+        // B has its guaranteed share only by now.
+        assert_eq!([reach[1], shares.reach(B), take_all(&mut shares, B)], [650, 400, 400]);
+        assert_eq!([shares.reach(A), shares.reach(B)], [600, 400]);
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //! | `copying.rs` | the MMA |
 //! | `fwps.rs` | the node's FWPs: active and cached instances |
 //! | `pending.rs` | frames that wait for an instance |
+//! | `sources.rs` | a tenant's FWPs, between its own clients |
 //! | `starts.rs` | the launcher's time |
 //!
-//! Each test is an attack, beside which another tenant gets its guaranteed share.
+//! Each test is an attack, beside which another tenant, or another client of the tenant, gets its guaranteed share.
 #![forbid(unsafe_code)]
 
 mod builds;
@@ -18,4 +19,5 @@ mod clients;
 mod copying;
 mod fwps;
 mod pending;
+mod sources;
 mod starts;

@@ -149,7 +149,7 @@ impl Model {
         let is_segment = flow.protocol() == TCP && part == Part::Whole;
         let may_be_stray = rule.policy != Policy::Shared && is_segment && flags & (SYN | RST) == RST;
         if may_be_stray && !self.instances.contains_key(&key) {
-            return assert_eq!(found, Assignment::Stray(key), "{flow:?}");
+            return assert_eq!(found, Assignment::Join { key, otherwise: DropReason::NoConnection }, "{flow:?}");
         }
         let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
         assert_eq!(chain_of(entry), chain, "{flow:?}");

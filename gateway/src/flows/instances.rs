@@ -15,6 +15,8 @@
 //! one that was bound first in front, so that these can end when others wait for a place. What a client has proven is
 //! looked at only then and when the table is swept: it costs packets nothing.
 //!
+//! What the clients of one source prefix may have is counted in `sources`, from their binding to their release.
+//!
 //! A slot's generation changes when it is released, so a [`SlotRef`] held elsewhere no longer matches. The fields that
 //! each packet needs lie apart from the rest, close together.
 
@@ -28,6 +30,7 @@ use pinion_mma::upcoming::{LATER, UpcomingInstances};
 
 use crate::flows::entry_fwp::{EntryFwp, WayBack};
 use crate::flows::index::{HashIndex, List, ListLinks};
+use crate::flows::sources::{SourceShare, SourceShares};
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::TcpEvent;
 use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
@@ -119,7 +122,6 @@ impl State {
     }
 }
 
-#[derive(Clone, Copy)]
 struct Cold {
     instance: InstanceId,
     chain: ChainIndex,
@@ -131,9 +133,17 @@ struct Cold {
     client: ClientSide,
     /// Whose list of instances with unproven clients it is in.
     unproven_of: Option<TenantIndex>,
+    /// What its client has of its source prefix's share.
+    source: SourceShare,
 }
 
 impl Cold {
+    /// What there is of an instance before it is bound.
+    fn ready(chain: ChainIndex, instance: InstanceId, way_back: Option<WayBack>) -> Self {
+        let (client, source) = (ClientSide::default(), SourceShare::NONE);
+        Self { instance, chain, key: None, way_back, bound_ns: 0, client, unproven_of: None, source }
+    }
+
     /// Returns whether frames of this port pass the instance's stages backwards.
     fn goes_back(&self, port: PortIndex) -> bool {
         self.way_back.as_ref().is_some_and(|way_back| way_back.from.contains(port))
@@ -154,6 +164,8 @@ pub(crate) struct Released {
     pub(crate) chain: ChainIndex,
     pub(crate) instance: InstanceId,
     pub(crate) flow: FlowState,
+    /// It was released for others of its client's source prefix, as its client had proven nothing.
+    pub(crate) for_its_prefix: bool,
 }
 
 /// The state of the flow that an instance was bound to.
@@ -190,6 +202,7 @@ pub(crate) struct Instances {
     by_instance: HashIndex,
     /// By chain: the slot of the instance that serves all clients, or [`NO_SLOT`].
     shared: Box<[u32]>,
+    pub(crate) sources: SourceShares,
     sweep_next: usize,
     upcoming: Arc<UpcomingInstances>,
     announcing: Announcing,
@@ -207,7 +220,8 @@ struct Announcing {
 }
 
 impl Instances {
-    pub(crate) fn new(slots: usize) -> Self {
+    /// Makes room for so many instances, and for the shares of as many clients and `waiting_max` that wait.
+    pub(crate) fn new(slots: usize, waiting_max: usize) -> Self {
         let no_fwp = FwpId { index: 0, generation: 0 };
         let hot = Hot {
             last_seen_ns: 0,
@@ -217,21 +231,13 @@ impl Instances {
             has_way_back: false,
             is_unproven: false,
         };
-        let cold = Cold {
-            instance: InstanceId(0),
-            chain: ChainIndex(0),
-            key: None,
-            way_back: None,
-            bound_ns: 0,
-            client: ClientSide::default(),
-            unproven_of: None,
-        };
+        let cold = || Cold::ready(ChainIndex(0), InstanceId(0), None);
         let mut links = ListLinks::new(slots);
         let free = List::all(&mut links);
         Self {
             hasher: RandomState::new(),
             hot: vec![hot; slots].into(),
-            cold: vec![cold; slots].into(),
+            cold: (0..slots).map(|_| cold()).collect(),
             links,
             free,
             ready: vec![List::new(); CHAINS_MAX as usize].into(),
@@ -241,6 +247,7 @@ impl Instances {
             by_key: HashIndex::new(slots),
             by_instance: HashIndex::new(slots),
             shared: vec![NO_SLOT; CHAINS_MAX as usize].into(),
+            sources: SourceShares::new(slots + waiting_max),
             sweep_next: 0,
             upcoming: Arc::default(),
             announcing: Announcing { chain: ChainIndex(0), place: 0, last: None },
@@ -342,13 +349,13 @@ impl Instances {
 
     /// Notes a TCP event of the flow that a bound instance serves. The port tells which side sent it.
     pub(crate) fn note(&mut self, slot: SlotRef, milestone: TcpEvent, port: PortIndex) {
-        let of_flow = |key: InstanceKey| matches!(key.client, ClientLabel::Flow { .. });
-        let Cold { key, way_back, .. } = self.cold[slot.index as usize];
-        if key.is_some_and(of_flow) {
+        let of_flow = |key: &InstanceKey| matches!(key.client, ClientLabel::Flow { .. });
+        let Cold { key, way_back, .. } = &self.cold[slot.index as usize];
+        if key.as_ref().is_some_and(of_flow) {
             let side =
-                |way_back: WayBack| if way_back.from.contains(port) { Direction::Back } else { Direction::Forth };
+                |way_back: &WayBack| if way_back.from.contains(port) { Direction::Back } else { Direction::Forth };
             let state = &mut self.hot[slot.index as usize].state;
-            *state = state.after(milestone, way_back.map(side));
+            *state = state.after(milestone, way_back.as_ref().map(side));
         }
     }
 
@@ -375,9 +382,7 @@ impl Instances {
         let hot = &mut self.hot[slot as usize];
         let EntryFwp { first, way_back } = entrance;
         (hot.entry, hot.state, hot.has_way_back) = (first, State::Ready, way_back.is_some());
-        let client = ClientSide::default();
-        self.cold[slot as usize] =
-            Cold { instance, chain, key: None, way_back, bound_ns: 0, client, unproven_of: None };
+        self.cold[slot as usize] = Cold::ready(chain, instance, way_back);
         self.by_instance.insert(self.hasher.hash_one(instance), slot);
         self.announce(chain);
         Ok(())
@@ -412,6 +417,12 @@ impl Instances {
         Some((self.slot_ref(slot), self.cold[slot as usize].instance))
     }
 
+    /// Charges the client of a bound instance for it, until its release.
+    pub(crate) fn charge(&mut self, slot: SlotRef, share: SourceShare) {
+        let charged = std::mem::replace(&mut self.cold[slot.index as usize].source, share);
+        self.sources.give_back(charged);
+    }
+
     /// Releases an instance if it is in the table and ready.
     pub(crate) fn reclaim(&mut self, instance: InstanceId) -> Option<Released> {
         let slot = self.find(instance)?;
@@ -430,7 +441,7 @@ impl Instances {
     pub(crate) fn end_unproven(&mut self, tenant: TenantIndex, now_ns: u64) -> Option<Released> {
         for _ in 0..UNPROVEN_LOOKS {
             let slot = self.unproven[usize::from(tenant.0)].first()?;
-            let Cold { bound_ns, .. } = self.cold[slot as usize];
+            let bound_ns = self.cold[slot as usize].bound_ns;
             if self.is_proven(slot) {
                 self.forget_unproven(slot);
             } else if now_ns.saturating_sub(bound_ns) < PROOF_NS {
@@ -447,6 +458,13 @@ impl Instances {
         let (hot, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
         let seen_ns = if hot.has_way_back { cold.client.seen_ns } else { hot.last_seen_ns };
         seen_ns > cold.bound_ns
+    }
+
+    /// Returns whether the client of a bound instance, which has proven nothing, has had [`PROOF_NS`] to, and others of its
+    /// source prefix were refused since one of them gave back its part.
+    fn is_in_the_way(&self, slot: usize, now_ns: u64) -> bool {
+        let Cold { bound_ns, source, .. } = &self.cold[slot];
+        self.sources.has_refused(source) && now_ns.saturating_sub(*bound_ns) >= PROOF_NS
     }
 
     /// Notes that the first frame of the client of a bound instance came in by `port`, and whether it has sent more.
@@ -467,7 +485,7 @@ impl Instances {
     }
 
     /// Looks at the next few slots and releases the first bound instance there that has been idle for too long, or
-    /// whose chain no longer exists. `timeout_ns` returns a chain's idle timeout, `None` if the chain does not exist; a
+    /// whose chain no longer exists, or that is in the way of others of its source prefix. `timeout_ns` returns a chain's idle timeout, `None` if the chain does not exist; a
     /// lingering instance has a shorter one. If the flow has not ended, an idle instance stays unless `may_end` agrees.
     /// That is called with the first FWP and with how long the instance was unseen. Also returns how many slots were
     /// looked at.
@@ -484,8 +502,13 @@ impl Instances {
             if !self.hot[slot].state.is_bound() {
                 continue;
             }
-            if self.hot[slot].is_unproven && self.is_proven(slot as u32) {
-                self.forget_unproven(slot as u32);
+            if self.hot[slot].is_unproven {
+                if self.is_proven(slot as u32) {
+                    self.forget_unproven(slot as u32);
+                } else if self.is_in_the_way(slot, now_ns) {
+                    let released = self.release(slot as u32);
+                    return (looked_at, Some(Released { for_its_prefix: true, ..released }));
+                }
             }
             let hot = &self.hot[slot];
             let unseen_ns = now_ns.saturating_sub(hot.last_seen_ns);
@@ -502,7 +525,9 @@ impl Instances {
 
     /// Releases an instance, ready or bound.
     pub(crate) fn release(&mut self, slot: u32) -> Released {
-        let Cold { instance, chain, key, .. } = self.cold[slot as usize];
+        let Cold { instance, chain, key, source, .. } = &mut self.cold[slot as usize];
+        let (instance, chain, key) = (*instance, *chain, *key);
+        self.sources.give_back(std::mem::replace(source, SourceShare::NONE));
         self.by_instance.remove(self.hasher.hash_one(instance), slot);
         if let Some(key) = key {
             self.by_key.remove(self.hasher.hash_one(key), slot);
@@ -522,7 +547,7 @@ impl Instances {
         hot.state = State::Free;
         hot.generation = hot.generation.wrapping_add(1);
         self.free.push_back(&mut self.links, slot);
-        Released { chain, instance, flow }
+        Released { chain, instance, flow, for_its_prefix: false }
     }
 
     fn find(&self, instance: InstanceId) -> Option<u32> {

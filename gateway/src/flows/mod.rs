@@ -14,6 +14,8 @@
 //!                  ^                                   <-- by instance id
 //!                  |
 //!               [ready instances of each chain]        pending: frames that wait for one, by key
+//!                  |
+//!               sources    how many FWPs the clients of each prefix have
 //! ```
 //!
 //! Owned by the gateway's thread. Clients choose addresses and ports. So every hash is keyed with random keys of this
@@ -29,6 +31,7 @@ pub(crate) mod index;
 pub(crate) mod instances;
 pub(crate) mod pending;
 pub(crate) mod recent_flows;
+pub mod sources;
 
 use std::net::IpAddr;
 

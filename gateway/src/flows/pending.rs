@@ -12,6 +12,7 @@ use pinion_mma::shares::Shares;
 
 use crate::flows::InstanceKey;
 use crate::flows::index::{HashIndex, List, ListLinks};
+use crate::flows::sources::SourceShare;
 use crate::id::{CHAINS_MAX, ChainIndex};
 
 /// Frames that may wait with one key: a client's first packet, and what it sends before it gets an answer.
@@ -23,6 +24,8 @@ struct Waiter {
     /// The tenant that its frames are charged to.
     tenant: TenantIndex,
     since_ns: u64,
+    /// What it has of its source prefix's share.
+    source: SourceShare,
     /// In order of arrival, from the start.
     frames: [Option<Frame>; FRAMES_PER_KEY],
 }
@@ -48,8 +51,13 @@ impl Pending {
     pub(crate) fn new(frames_max: usize) -> Self {
         let mut links = ListLinks::new(frames_max);
         let free = List::all(&mut links);
-        let unused =
-            || Waiter { key: None, tenant: TenantIndex(0), since_ns: 0, frames: [const { None }; FRAMES_PER_KEY] };
+        let unused = || Waiter {
+            key: None,
+            tenant: TenantIndex(0),
+            since_ns: 0,
+            source: SourceShare::NONE,
+            frames: [const { None }; FRAMES_PER_KEY],
+        };
         Self {
             hasher: RandomState::new(),
             waiters: (0..frames_max).map(|_| unused()).collect(),
@@ -75,20 +83,26 @@ impl Pending {
     }
 
     /// Holds a frame for a tenant's chain until there is an instance. Returns the frame if too many of the tenant's
-    /// wait.
+    /// wait. If no frame with this key waits yet, `share` returns what the client has of its prefix's share by waiting.
     pub(crate) fn hold(
         &mut self,
         key: &InstanceKey,
         tenant: TenantIndex,
         frame: Frame,
         now_ns: u64,
+        share: impl FnOnce() -> SourceShare,
     ) -> Result<(), Frame> {
         if !self.shares.has_room(tenant, 1) {
             return Err(frame);
         }
         let hash = self.hasher.hash_one(key);
-        let Some(waiter) = self.waiter(key, hash).or_else(|| self.begin(key, tenant, hash, now_ns)) else {
-            return Err(frame);
+        let waiter = match self.waiter(key, hash) {
+            Some(waiter) => waiter,
+            None => {
+                let Some(waiter) = self.begin(key, tenant, hash, now_ns) else { return Err(frame) };
+                self.waiters[waiter as usize].source = share();
+                waiter
+            }
         };
         let waiter = &mut self.waiters[waiter as usize];
         match waiter.frames.iter_mut().find(|place| place.is_none()) {
@@ -122,10 +136,12 @@ impl Pending {
         Some(self.waiters[waiter as usize].since_ns)
     }
 
-    /// Releases the frames of the key that [`Pending::next_key`] returns, in order.
-    pub(crate) fn release_next(&mut self, chain: ChainIndex, deliver: impl FnMut(Frame)) {
-        if let Some(waiter) = self.chains.get(chain.0 as usize).and_then(List::first) {
-            self.end(waiter, deliver);
+    /// Releases the frames of the key that [`Pending::next_key`] returns, in order. Returns what its client has of its
+    /// prefix's share.
+    pub(crate) fn release_next(&mut self, chain: ChainIndex, deliver: impl FnMut(Frame)) -> SourceShare {
+        match self.chains.get(chain.0 as usize).and_then(List::first) {
+            Some(waiter) => self.end(waiter, deliver),
+            None => SourceShare::NONE,
         }
     }
 
@@ -136,15 +152,10 @@ impl Pending {
     }
 
     /// Ends the wait of the key that has waited longest of all, if it has waited since `until_ns` or longer, and
-    /// releases its frames. Returns whether there was such a key.
-    pub(crate) fn expire(&mut self, until_ns: u64, give_up: impl FnMut(Frame)) -> bool {
-        match self.order.first() {
-            Some(waiter) if self.waiters[waiter as usize].since_ns <= until_ns => {
-                self.end(waiter, give_up);
-                true
-            }
-            _ => false,
-        }
+    /// releases its frames. Returns what its client has of its prefix's share, `None` if there was no such key.
+    pub(crate) fn expire(&mut self, until_ns: u64, give_up: impl FnMut(Frame)) -> Option<SourceShare> {
+        let waiter = self.order.first()?;
+        (self.waiters[waiter as usize].since_ns <= until_ns).then(|| self.end(waiter, give_up))
     }
 
     fn begin(&mut self, key: &InstanceKey, tenant: TenantIndex, hash: u64, now_ns: u64) -> Option<u32> {
@@ -158,7 +169,7 @@ impl Pending {
         Some(waiter)
     }
 
-    fn end(&mut self, waiter: u32, mut hand_out: impl FnMut(Frame)) {
+    fn end(&mut self, waiter: u32, mut hand_out: impl FnMut(Frame)) -> SourceShare {
         let place = &mut self.waiters[waiter as usize];
         let key = place.key.take().expect("a waiter in a list has a key");
         for frame in place.frames.iter_mut().map_while(Option::take) {
@@ -166,10 +177,12 @@ impl Pending {
             self.shares.give_back(place.tenant, 1);
             hand_out(frame);
         }
+        let share = std::mem::replace(&mut place.source, SourceShare::NONE);
         self.by_key.remove(self.hasher.hash_one(key), waiter);
         self.order.remove(&mut self.order_links, waiter);
         self.chains[key.chain.0 as usize].remove(&mut self.links, waiter);
         self.free.push_back(&mut self.links, waiter);
+        share
     }
 }
 
@@ -206,7 +219,7 @@ mod tests {
         let (mut pool, mut pending) = (HeapPool::new(16, 64), Pending::new(8));
         for (client, mark) in [(1, 10), (2, 20), (1, 11), (2, 21), (1, 12)] {
             let held = held(&mut pool, mark);
-            assert!(pending.hold(&key(0, client), TENANT, held, 0).is_ok());
+            assert!(pending.hold(&key(0, client), TENANT, held, 0, || SourceShare::NONE).is_ok());
         }
         let mut out = Vec::new();
         while let Some(key) = pending.next_key(ChainIndex(0)) {
@@ -224,7 +237,7 @@ mod tests {
         for client in 0..4 {
             for _ in 0..FRAMES_PER_KEY + 2 {
                 let held = held(&mut pool, client);
-                match pending.hold(&key(0, client), TENANT, held, 0) {
+                match pending.hold(&key(0, client), TENANT, held, 0, || SourceShare::NONE) {
                     Ok(()) => taken.push(client),
                     Err(held) => {
                         give(&mut pool, held);
@@ -233,7 +246,7 @@ mod tests {
             }
         }
         assert_eq!(taken, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
-        while pending.expire(0, |held| _ = give(&mut pool, held)) {}
+        while pending.expire(0, |held| _ = give(&mut pool, held)).is_some() {}
         assert_eq!((pending.frames(), pool.available()), (0, 64));
     }
 
@@ -247,14 +260,14 @@ mod tests {
                 client += 1;
                 let held = held(&mut pool, client);
                 pending
-                    .hold(&key(u32::from(tenant), client), TenantIndex(tenant), held, 0)
+                    .hold(&key(u32::from(tenant), client), TenantIndex(tenant), held, 0, || SourceShare::NONE)
                     .map_err(|held| _ = give(&mut pool, held))
                     .ok()
             };
             std::iter::from_fn(&mut next).count()
         };
         assert_eq!([hold(0), hold(1)], [12, 4]);
-        while pending.expire(0, |held| _ = give(&mut pool, held)) {}
+        while pending.expire(0, |held| _ = give(&mut pool, held)).is_some() {}
         assert_eq!(pool.available(), 64);
     }
 
@@ -263,10 +276,12 @@ mod tests {
         let (mut pool, mut pending) = (HeapPool::new(16, 64), Pending::new(8));
         for (chain, since_ns) in [(3, 100), (1, 200), (3, 300)] {
             let held = held(&mut pool, chain);
-            assert!(pending.hold(&key(chain, since_ns), TENANT, held, u64::from(since_ns)).is_ok());
+            assert!(
+                pending.hold(&key(chain, since_ns), TENANT, held, u64::from(since_ns), || SourceShare::NONE).is_ok()
+            );
         }
         let mut expired = Vec::new();
-        while pending.expire(200, |held| expired.push(give(&mut pool, held))) {}
+        while pending.expire(200, |held| expired.push(give(&mut pool, held))).is_some() {}
         assert_eq!(expired, [3, 1]);
         assert_eq!(pending.next_key(ChainIndex(3)), Some(key(3, 300)));
         assert_eq!(pending.next_since_ns(ChainIndex(3)), Some(300));

@@ -18,7 +18,7 @@ impl Gateway {
             let Some((function, called_ns)) = port.function(place) else { return };
             match assigner.assign_call(function, called_ns, now_ns) {
                 Assignment::To(entry) => send_message(port, place, entry, handover, bin),
-                Assignment::Wait(_) | Assignment::Stray(_) => port.wait(place, now_ns + PENDING_TIMEOUT_NS),
+                Assignment::Wait { .. } | Assignment::Join { .. } => port.wait(place, now_ns + PENDING_TIMEOUT_NS),
                 Assignment::Drop(reason) => fail(port, place, reason, bin),
             }
         })
@@ -33,7 +33,7 @@ impl Gateway {
         {
             match assigner.assign_call(function, called_ns, now_ns) {
                 Assignment::To(entry) => send_message(port, place, entry, handover, bin),
-                Assignment::Wait(_) | Assignment::Stray(_) => return,
+                Assignment::Wait { .. } | Assignment::Join { .. } => return,
                 Assignment::Drop(reason) => fail(port, place, reason, bin),
             }
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::flows::ClientLabel;
 use crate::flows::instances::PROOF_NS;
+use crate::flows::sources::SourceLimit;
 use crate::headers::Vlan;
 use crate::id::{ChainGeneration, InstanceId};
 use crate::invoke::Dispatcher;
@@ -31,6 +32,7 @@ mod pauses;
 mod ports;
 mod refused_frames;
 mod rules;
+mod sources;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
@@ -135,6 +137,7 @@ impl Rig {
             chain: ChainIndex(chain),
             instance: InstanceId(instance),
             entrance: entry(instance).into(),
+            limit: SourceLimit::NONE,
         });
     }
 

@@ -18,7 +18,7 @@ const LAN: PortIndex = PortIndex(0);
 const WAN: PortIndex = PortIndex(1);
 
 fn with_ready(slots: usize, ready: &[(u32, u64)]) -> Instances {
-    let mut instances = Instances::new(slots);
+    let mut instances = Instances::new(slots, 0);
     for &(chain, number) in ready {
         instances.add(ChainIndex(chain), InstanceId(number), entry(number).into()).unwrap();
     }
@@ -47,7 +47,7 @@ fn the_youngest_ready_instance_is_bound_first_and_found_by_its_key() {
 
 #[test]
 fn the_next_instance_is_published_after_every_change() {
-    let mut instances = Instances::new(4);
+    let mut instances = Instances::new(4, 0);
     let upcoming = Arc::<UpcomingInstances>::default();
     instances.publish_upcoming_to(Arc::clone(&upcoming));
     let announced = || match upcoming.look(0) {
@@ -107,7 +107,8 @@ fn a_reference_to_an_ended_instances_slot_does_not_reach_the_next_instance() {
 #[test]
 fn an_instance_that_ended_while_it_was_ready_is_never_bound() {
     let mut instances = with_ready(4, &[(0, 10), (0, 11), (0, 12)]);
-    let released = Released { chain: ChainIndex(0), instance: InstanceId(11), flow: FlowState::Open };
+    let released =
+        Released { chain: ChainIndex(0), instance: InstanceId(11), flow: FlowState::Open, for_its_prefix: false };
     assert_eq!(instances.unbind(InstanceId(11)), Some(released));
     assert_eq!(instances.unbind(InstanceId(11)), None);
     let bound: Vec<_> = (0..3).filter_map(|client| Some(bind(&mut instances, &key(0, client), 0)?.1)).collect();
@@ -224,7 +225,10 @@ fn an_instance_lingers_until_its_flow_was_quiet_for_a_moment_and_no_longer_than_
             assert_eq!(instances.entry(slot, LAN, seen_ns), Some(entry(10)), "a frame keeps it");
         }
         let released = instances.sweep(1, seen_ns + quiet_ns, |_| Some(timeout_ns), |_, _| true).1;
-        assert_eq!(released, Some(Released { chain: ChainIndex(0), instance: InstanceId(10), flow }));
+        assert_eq!(
+            released,
+            Some(Released { chain: ChainIndex(0), instance: InstanceId(10), flow, for_its_prefix: false })
+        );
         assert_eq!((instances.entry(slot, LAN, seen_ns), bound_to(&instances, &flow_key(1))), (None, None));
     }
 }
@@ -244,7 +248,7 @@ fn if_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_re
         (&[(Closes, LAN), (Resets, wan)], Reset),
     ];
     for (said, state) in cases {
-        let mut instances = Instances::new(1);
+        let mut instances = Instances::new(1, 0);
         instances.add(ChainIndex(0), InstanceId(10), EntryFwp { first: entry(10), way_back }).unwrap();
         let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
         said.iter().for_each(|&(milestone, port)| instances.note(slot, milestone, port));
@@ -325,7 +329,7 @@ fn however_many_clients_have_proven_themselves_a_bounded_number_is_looked_at_and
 
 /// So many ready instances of a chain whose way back begins at [`WAN`].
 fn with_ways_back(count: u64) -> Instances {
-    let mut instances = Instances::new(count as usize);
+    let mut instances = Instances::new(count as usize, 0);
     for number in 0..count {
         let way_back = WayBack { last: entry(2 * number + 1), from: PortSet::of([WAN]).unwrap() };
         let entrance = EntryFwp { first: entry(2 * number), way_back: Some(way_back) };

@@ -26,6 +26,7 @@ impl Rig {
             chain: ChainIndex(0),
             instance: InstanceId(instance),
             entrance: EntryFwp { first: entry(instance), way_back },
+            limit: SourceLimit::NONE,
         });
     }
 

@@ -14,7 +14,12 @@ fn a_client_waits_from_its_first_frame_on_whether_or_not_an_instance_was_ready()
     [1, 2].iter().for_each(|&client| rig.send(&datagram(client, 1000, 0)));
     rig.gateway.poll();
     std::thread::sleep(pause);
-    let late = Command::Ready { chain: ChainIndex(0), instance: InstanceId(2), entrance: entry(2).into() };
+    let late = Command::Ready {
+        chain: ChainIndex(0),
+        instance: InstanceId(2),
+        entrance: entry(2).into(),
+        limit: SourceLimit::NONE,
+    };
     rig.commands.send(late).unwrap();
     rig.send(&datagram(1, 1000, 0));
     rig.gateway.poll();
@@ -31,7 +36,12 @@ fn a_client_waits_from_its_first_frame_on_whether_or_not_an_instance_was_ready()
 fn a_burst_after_a_pause_finds_the_instance_that_was_made_meanwhile() {
     let mut rig = Rig::with_policy(Policy::PerClient);
     rig.now_ns += PAUSE_NS + 1;
-    let instance = Command::Ready { chain: ChainIndex(0), instance: InstanceId(1), entrance: entry(1).into() };
+    let instance = Command::Ready {
+        chain: ChainIndex(0),
+        instance: InstanceId(1),
+        entrance: entry(1).into(),
+        limit: SourceLimit::NONE,
+    };
     rig.commands.send(instance).unwrap();
     let burst: Vec<_> = (1..=2 * FRAMES_PER_KEY as u16).map(|seq| ping(1, seq)).collect();
     rig.send_and_poll(&burst);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use pinion_control::model::Chain;
 use pinion_gateway::flows::entry_fwp::{EntryFwp, WayBack};
+use pinion_gateway::flows::sources::SourceLimit;
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_mma::id::{FwpId, TenantIndex, WorkerIndex};
@@ -27,6 +28,9 @@ use crate::reports::status_table::{FwpEntry, InstanceEntry};
 use crate::templates::artifacts::TemplateKey;
 use crate::tenants::accounts::OverLimit;
 use crate::worker::WorkerCommand;
+
+/// The part of what a tenant can have that the clients of one source prefix may have, as one part in so many.
+const SOURCE_PART: u32 = 2;
 
 /// Why an instance was not prepared.
 pub enum PrepareError {
@@ -185,7 +189,8 @@ impl Instances {
         }
         let way_back = chain.way_back().map(|way_back| WayBack { last: ids[ids.len() - 1], from: way_back.sides.back });
         let entrance = EntryFwp { first: ids[0], way_back };
-        self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance });
+        let limit = self.source_limit(chain.owner().tenant, ids.len() as u32);
+        self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance, limit });
         let instance = Instance {
             chain: index,
             tenant: chain.owner().tenant,
@@ -200,6 +205,12 @@ impl Instances {
         self.instances.insert(id, instance);
         self.lines.keep_alives.found_place();
         self.step(id, Step::Ready);
+    }
+
+    /// Returns how many FWPs the clients of one source prefix may have, of this tenant's: with half of what it can have, one host leaves the
+    /// other half to others. One instance it can always have.
+    fn source_limit(&self, tenant: TenantIndex, fwps: u32) -> SourceLimit {
+        SourceLimit { tenant, fwps, fwps_max: (self.shares.reach(tenant) / SOURCE_PART).max(fwps) }
     }
 
     /// Continues with the stages of an instance. Returns whether all of them wait for the first time; if not, their guests have used a

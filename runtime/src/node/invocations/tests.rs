@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX};
+use pinion_gateway::flows::sources::SourceLimit;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainGeneration, ChainIndex, InstanceId};
 use pinion_gateway::invoke::{FunctionRef, InvokePort};
@@ -66,7 +67,12 @@ impl House {
         let entry = FwpId { index: 0, generation: 0 };
         commands.send(Command::SetRules(Arc::new(rules))).unwrap();
         commands
-            .send(Command::Ready { chain: FUNCTION.function.chain, instance: InstanceId(1), entrance: entry.into() })
+            .send(Command::Ready {
+                chain: FUNCTION.function.chain,
+                instance: InstanceId(1),
+                entrance: entry.into(),
+                limit: SourceLimit::NONE,
+            })
             .unwrap();
         let mut gateway = Gateway::new(GatewayConfig {
             ports: vec![PortSetup { port: Box::new(port), addresses: Vec::new() }],

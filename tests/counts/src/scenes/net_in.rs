@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use pinion_gateway::flows::sources::SourceLimit;
 use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainGeneration, ChainIndex, InstanceId};
 use pinion_gateway::invoke::{Dispatcher, InvokePort};
@@ -143,7 +144,12 @@ impl NetIn {
 
     /// Gives the chain an instance.
     pub(super) fn ready(&mut self, instance: u64, entry: FwpId) {
-        self.command(Command::Ready { chain: ChainIndex(0), instance: InstanceId(instance), entrance: entry.into() });
+        self.command(Command::Ready {
+            chain: ChainIndex(0),
+            instance: InstanceId(instance),
+            entrance: entry.into(),
+            limit: SourceLimit::NONE,
+        });
     }
 
     pub(super) fn arrive(&self, frames: impl IntoIterator<Item = Bytes>) {
