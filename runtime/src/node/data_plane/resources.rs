@@ -20,6 +20,8 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let fwps = entries.fwps_of(tenant);
     let [serving, cached] = [Life::Serving, Life::Cached].map(|life| entries.instances_of(tenant, life));
     let callable = entries.functions.iter().find(|((of, _), _)| of == tenant).map(|(_, callable)| callable.tenant);
+    let of_chains = entries.copied_bytes().into_iter().filter(|((of, _), _)| of == tenant);
+    let copied_bytes = of_chains.map(|(_, bytes)| bytes).sum();
     let weights = Arc::clone(&entries.weights);
     drop(entries);
     parts.invocations.divide(&weights);
@@ -35,7 +37,7 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
         ResourceUse { limit: memory.limit_kib, ..ResourceUse::of("memory_kib", memory.used_kib) },
         ResourceUse { limit: Some(state_limit_kib), ..ResourceUse::of("state_kib", state_kib) },
         ResourceUse { limit: cpu_limit_us, ..ResourceUse::of("cpu_us", meter.cpu_us) },
-        ResourceUse::of("copied_bytes", meter.copied_bytes),
+        ResourceUse::of("copied_bytes", copied_bytes),
         ResourceUse {
             guaranteed: Some(calls.share.guaranteed.into()),
             refused: Some(calls.refused),
