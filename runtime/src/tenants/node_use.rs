@@ -8,7 +8,7 @@
 //!
 //! For its share of a core a tenant is charged with each turn here, and a part of what it has had of other workers with it. The part is such
 //! that all is charged in about as much of its time as it had here between two looks; but at most nineteen times the turn, so that a tenant
-//! with another core to itself still gets one part in [`GUARANTEED_PART`] of this one: its clients here are not to wait for ever. With the
+//! with another core to itself still gets one part in [`GUARANTEED_PART`] of its share of this one: its clients here are not to wait for ever. With the
 //! turns, and not when it is found: a tenant would rest for as long as that.
 //!
 //! Budgets are charged in full, when it is found.
@@ -24,8 +24,8 @@ use crate::scheduler::{CpuShare, GUARANTEED_PART, TenantGeneration};
 const CLASSES: usize = Class::ALL.len();
 /// How often a worker looks at what tenants have had of the others.
 const LOOK_INTERVAL_NS: u64 = 10_000_000;
-/// What tenants have had while a worker had looked for so long at nothing does not count for their shares here.
-const PAUSE_NS: u64 = 4 * LOOK_INTERVAL_NS;
+/// What tenants have had while a worker did not look for so long does not count for their shares here.
+const PAUSE_NS: u64 = 5 * LOOK_INTERVAL_NS;
 /// Tenants that are looked at in one go.
 const TENANTS_AT_ONCE: usize = 32;
 /// What a tenant may still be charged for at most, if it had too little here to be charged for more.
@@ -68,7 +68,8 @@ pub struct UseElsewhere {
     /// The position in `known` of the tenant that is looked at next.
     next: usize,
     due_ns: u64,
-    /// There was a pause before the look that is under way.
+    looked_ns: u64,
+    /// There was a pause before the tenants that are left were looked at.
     after_pause: bool,
 }
 
@@ -95,6 +96,7 @@ impl UseElsewhere {
             known: Vec::with_capacity(TENANTS_MAX),
             next: 0,
             due_ns: 0,
+            looked_ns: 0,
             after_pause: false,
         }
     }
@@ -144,9 +146,9 @@ impl UseElsewhere {
     /// Looks at what some of the tenants that have had turns here have had of other workers since the last look. `charge` is called with
     /// what counts for a tenant's budget.
     pub fn look(&mut self, now_ns: u64, mut charge: impl FnMut(TenantIndex, TenantGeneration, u64)) {
-        if self.next == 0 {
-            self.after_pause = now_ns > self.due_ns + PAUSE_NS;
-        }
+        let is_pause = now_ns > self.looked_ns + PAUSE_NS;
+        self.after_pause = is_pause || self.after_pause && self.next > 0;
+        self.looked_ns = now_ns;
         let end = (self.next + TENANTS_AT_ONCE).min(self.known.len());
         for place in self.next..end {
             let tenant = self.known[place];
