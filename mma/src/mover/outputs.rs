@@ -129,7 +129,7 @@ impl Mma {
             }
             let credit = if self.turns.is_empty() { credit } else { credit.min(SLICE) };
             let visited = self.visit(id, credit.min(self.budget));
-            let waits_again = self.table.get_mut(id).is_some_and(|from| from.blocked);
+            let waits_again = !self.dock.has_empty() && self.table.get_mut(id).is_some_and(|from| from.blocked);
             self.without_buffer.charge(if waits_again { visited.cost.max(SLICE) } else { visited.cost });
             self.budget -= visited.cost;
             done += visited.frames;
