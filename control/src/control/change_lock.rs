@@ -1,5 +1,5 @@
-//! The lock that changes take. Tenants take turns at it: a change that comes waits for the one under way, and for one of
-//! each other tenant at most, however many there are. The node itself takes turns, too.
+//! The lock that changes take. Tenants take turns at it: for each of its turns a tenant waits for the one under way, and for
+//! one of each other tenant at most, however many changes these have. The node itself takes turns, too.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub(super) struct ChangeLock {
 
 #[derive(Default)]
 struct Queue {
-    /// Who has the lock, and the threads of the same party that wait: for a turn after those of all that come meanwhile.
+    /// The party that has the lock, and its threads that wait: for a turn after those of all that come meanwhile.
     holder: Option<(Party, VecDeque<u64>)>,
     /// The waiting thread that has the lock by now.
     granted: Option<u64>,
@@ -40,8 +40,8 @@ impl Queue {
         ticket
     }
 
-    /// Gives the lock to whose turn it is, if any waits. It stays held then, so that none who comes now is before those that
-    /// wait.
+    /// Gives the lock to the thread that is next, if one waits. It stays held then, so that none that comes now is before
+    /// those that wait.
     fn pass_on(&mut self) {
         self.waiting.extend(self.holder.take().filter(|(_, tickets)| !tickets.is_empty()));
         if let Some((party, mut tickets)) = self.waiting.pop_front() {
