@@ -77,8 +77,9 @@ pub(crate) enum Assignment {
     To(FwpId),
     /// It waits for an instance of its key. `source` is where it comes from, if that counts.
     Wait { key: InstanceKey, source: Option<SourcePrefix> },
-    /// It waits if frames of its key wait already, and is dropped otherwise: it is no reason for an instance.
-    Join { key: InstanceKey, otherwise: DropReason },
+    /// It waits if frames of its key wait already, and is dropped otherwise: it is no reason for an instance, or comes from
+    /// a source that has its part.
+    Join { key: InstanceKey, source: Option<SourcePrefix>, otherwise: DropReason },
     /// It is dropped.
     Drop(DropReason),
 }
@@ -375,11 +376,11 @@ impl Assigner {
             Some(slot) => slot,
             None => {
                 if self.is_stray(&key, hash, flow, frame) {
-                    return Assignment::Join { key, otherwise: DropReason::NoConnection };
+                    return Assignment::Join { key, source: None, otherwise: DropReason::NoConnection };
                 }
                 let source = SourcePrefix::of(flow, &key.client);
                 if source.is_some_and(|source| !self.admits(key.chain, source)) {
-                    return Assignment::Join { key, otherwise: DropReason::SourceLimit };
+                    return Assignment::Join { key, source, otherwise: DropReason::SourceLimit };
                 }
                 let Some(slot) = self.bind(&key, of_key, missed_ns, now_ns) else { return self.want(&key, source) };
                 if source.is_some() {

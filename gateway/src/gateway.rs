@@ -271,7 +271,7 @@ impl Gateway {
                     self.ask_again_for_calls(now_ns);
                 }
                 Command::Ready { chain, instance, entrance, limit } => {
-                    self.assigner.limit_sources(chain, limit);
+                    self.assigner.limit_sources(limit);
                     if self.assigner.add_ready(chain, instance, entrance) {
                         self.serve_waiting(chain, now_ns);
                         self.serve_calls(chain, now_ns);
@@ -434,7 +434,10 @@ impl Gateway {
     #[inline(never)]
     fn take_in_unassigned(&mut self, frame: Frame, read: &Read, why: &Assignment, now_ns: u64) {
         match why {
-            Assignment::Join { key, otherwise } if !self.pending.has(key) => {
+            Assignment::Join { key, source, otherwise } if !self.pending.has(key) => {
+                if let Some(source) = source {
+                    self.assigner.note_refused(key.chain, *source);
+                }
                 self.bin.drop_of_chain(frame, Some(key.chain), *otherwise);
             }
             Assignment::Join { key, .. } => {

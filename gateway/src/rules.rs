@@ -79,6 +79,8 @@ pub struct ChainSettings {
     pub tenant: TenantIndex,
     /// The tenant's weight, the same for all of its chains.
     pub weight: u32,
+    /// FWPs of an instance.
+    pub fwps: u32,
 }
 
 /// Why a set of rules cannot be made.
@@ -110,6 +112,8 @@ pub struct RuleSet {
     backs: Box<[PortSet]>,
     /// By chain: its tenant.
     tenants: Box<[TenantIndex]>,
+    /// By chain: FWPs of an instance.
+    fwps: Box<[u32]>,
     /// The tenants with chains, each once, and their weights.
     weights: Box<[(TenantIndex, u32)]>,
 }
@@ -128,9 +132,11 @@ impl RuleSet {
         let mut tenures = vec![None; places].into_boxed_slice();
         let mut backs = vec![PortSet::EMPTY; places].into_boxed_slice();
         let mut tenants = vec![TenantIndex(0); places].into_boxed_slice();
+        let mut fwps = vec![1; places].into_boxed_slice();
         let weights: BTreeMap<_, _> = chains.iter().map(|settings| (settings.tenant, settings.weight)).collect();
         for settings in chains {
             tenants[settings.chain.0 as usize] = settings.tenant;
+            fwps[settings.chain.0 as usize] = settings.fwps;
             backs[settings.chain.0 as usize] = settings.back;
             idle_timeouts_ns[settings.chain.0 as usize] = Some(settings.idle_timeout_ns);
             tenures[settings.chain.0 as usize] = Some(settings.generation);
@@ -144,7 +150,7 @@ impl RuleSet {
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         let classifier = Classifier::new(rules.iter().map(|rule| &rule.matches));
         let weights = weights.into_iter().collect();
-        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures, backs, tenants, weights })
+        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, weights })
     }
 
     /// Returns the rule that applies to a flow.
@@ -163,6 +169,12 @@ impl RuleSet {
     #[must_use]
     pub fn tenant(&self, chain: ChainIndex) -> TenantIndex {
         self.tenants.get(chain.0 as usize).copied().unwrap_or(TenantIndex(0))
+    }
+
+    /// Returns the number of FWPs of an instance of the chain.
+    #[must_use]
+    pub fn fwps(&self, chain: ChainIndex) -> u32 {
+        self.fwps.get(chain.0 as usize).copied().unwrap_or(1)
     }
 
     /// Returns the tenants with chains, each once, and their weights.

@@ -214,6 +214,7 @@ fn rules(policy: Policy) -> Arc<RuleSet> {
         back: PortSet::EMPTY,
         tenant: TenantIndex(0),
         weight: 1,
+        fwps: 1,
     };
     let other = |number: u16| {
         let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };

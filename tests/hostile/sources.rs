@@ -7,6 +7,7 @@ use pinion_tests::build::sample;
 use pinion_tests::manifest::Manifest;
 use pinion_tests::strangers;
 use pinion_tests::until::{SOON, until};
+use serde_json::Value;
 
 use crate::clients::{assert_each_is_answered, pings_of_new_clients};
 
@@ -39,7 +40,7 @@ fn refused(bed: &Bed) -> u64 {
 }
 
 #[test]
-fn one_host_that_answers_from_all_addresses_of_its_network_leaves_half_of_the_tenants_instances_to_others() {
+fn one_host_that_sends_from_all_addresses_of_its_network_leaves_half_of_the_tenants_instances_to_others() {
     let bed = Bed::with_settings(Device::AfPacket, &[], &format!("[limits]\nfwps_max = {FWPS_MAX}\n"));
     let chain = format!("cache_min = {CACHED}\ncache_max = {CACHED}");
     let manifest = Manifest::of(TENANT).module("echo", &sample("icmp-echo")).chain("echo", "echo", &chain);
@@ -52,4 +53,11 @@ fn one_host_that_answers_from_all_addresses_of_its_network_leaves_half_of_the_te
     });
     assert_each_is_answered(&pings_of_new_clients(&bed, FWPS_MAX - OF_ONE_PREFIX - CACHED));
     assert_eq!(instances_of_host(&bed), OF_ONE_PREFIX);
+    let account = bed.node.cli().run(&["describe", "tenant", TENANT, "--output", "json"]);
+    let account: Value = serde_json::from_str(&account).expect("JSON");
+    let has = |name: &str| {
+        let resources = account["resources"].as_array().expect("a list");
+        resources.iter().find(|resource| resource["name"] == name).and_then(|resource| resource["used"].as_u64())
+    };
+    assert!(has("instances_active") >= Some(OF_ONE_PREFIX) && has("copied_bytes") > Some(0), "{account}");
 }

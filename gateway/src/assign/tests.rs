@@ -149,7 +149,11 @@ impl Model {
         let is_segment = flow.protocol() == TCP && part == Part::Whole;
         let may_be_stray = rule.policy != Policy::Shared && is_segment && flags & (SYN | RST) == RST;
         if may_be_stray && !self.instances.contains_key(&key) {
-            return assert_eq!(found, Assignment::Join { key, otherwise: DropReason::NoConnection }, "{flow:?}");
+            return assert_eq!(
+                found,
+                Assignment::Join { key, source: None, otherwise: DropReason::NoConnection },
+                "{flow:?}"
+            );
         }
         let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
         assert_eq!(chain_of(entry), chain, "{flow:?}");
@@ -286,6 +290,7 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
         back: PortSet::EMPTY,
         tenant: TenantIndex(0),
         weight: 1,
+        fwps: 1,
     };
     let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
     assigner.set_rules(Arc::new(all));

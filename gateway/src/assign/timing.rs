@@ -31,6 +31,7 @@ fn rules(count: u32) -> RuleSet {
         back: PortSet::EMPTY,
         tenant: TenantIndex(0),
         weight: 1,
+        fwps: 1,
     };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }

@@ -11,21 +11,26 @@ use crate::id::ChainIndex;
 
 impl Assigner {
     /// Sets how many FWPs of a tenant the next clients of one prefix may have.
-    pub(crate) fn limit_sources(&mut self, chain: ChainIndex, limit: SourceLimit) {
-        self.instances.sources.limit(chain, limit);
+    pub(crate) fn limit_sources(&mut self, limit: SourceLimit) {
+        self.instances.sources.limit(limit);
     }
 
-    /// Returns whether one more client from there may have an instance of the chain. Notes it if not.
+    /// Returns whether one more client from there may have an instance of the chain.
     #[inline(never)]
-    pub(super) fn admits(&mut self, chain: ChainIndex, source: SourcePrefix) -> bool {
-        self.instances.sources.admits(chain, self.rules.tenant(chain), source)
+    pub(super) fn admits(&self, chain: ChainIndex, source: SourcePrefix) -> bool {
+        self.instances.sources.admits(self.rules.tenant(chain), source, self.rules.fwps(chain))
+    }
+
+    /// Notes that a client from there was refused.
+    pub(crate) fn note_refused(&mut self, chain: ChainIndex, source: SourcePrefix) {
+        self.instances.sources.note_refused(self.rules.tenant(chain), source);
     }
 
     /// Counts a client from there that gets an instance of the chain, or begins to wait for one.
     #[inline]
     pub(crate) fn take_share(&mut self, chain: ChainIndex, source: Option<SourcePrefix>) -> SourceShare {
-        let tenant = self.rules.tenant(chain);
-        source.map_or(SourceShare::NONE, |source| self.instances.sources.take(chain, tenant, source))
+        let (tenant, fwps) = (self.rules.tenant(chain), self.rules.fwps(chain));
+        source.map_or(SourceShare::NONE, |source| self.instances.sources.take(tenant, source, fwps))
     }
 
     /// Counts that a client does not wait any more, and has got no instance.

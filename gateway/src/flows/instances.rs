@@ -485,10 +485,10 @@ impl Instances {
     }
 
     /// Looks at the next few slots and releases the first bound instance there that has been idle for too long, or
-    /// whose chain no longer exists, or that is in the way of others of its source prefix. `timeout_ns` returns a chain's idle timeout, `None` if the chain does not exist; a
-    /// lingering instance has a shorter one. If the flow has not ended, an idle instance stays unless `may_end` agrees.
-    /// That is called with the first FWP and with how long the instance was unseen. Also returns how many slots were
-    /// looked at.
+    /// whose chain no longer exists, or that is in the way of others of its source prefix. `timeout_ns` returns a chain's
+    /// idle timeout, `None` if the chain does not exist; a lingering instance has a shorter one. If the flow has not ended,
+    /// an idle instance stays unless `may_end` agrees. That is called with the first FWP and with how long the instance was
+    /// unseen. Also returns how many slots were looked at.
     pub(crate) fn sweep(
         &mut self,
         slots: usize,

@@ -5,7 +5,7 @@
 //! wait for an instance count as if they had it. How many FWPs those of one prefix may have is the launcher's choice
 //! ([`SourceLimit`]).
 //!
-//! Owned by the gateway's thread; asked for new clients only. Allocates nothing after it was made.
+//! Owned by the gateway's thread; asked for new clients, and for those that wait or are refused. Allocates nothing after it was made.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -15,22 +15,19 @@ use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 use crate::flows::ClientLabel;
 use crate::flows::index::{HashIndex, List, ListLinks};
 use crate::headers::{FlowKey, Vlan};
-use crate::id::{CHAINS_MAX, ChainIndex};
 
 /// How many FWPs the clients of one source prefix may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimit {
-    /// The tenant whose chain it is.
+    /// The tenant.
     pub tenant: TenantIndex,
-    /// FWPs of an instance of the chain.
-    pub fwps: u32,
-    /// How many FWPs of all of the tenant's chains the clients of one prefix may have.
+    /// How many of its FWPs the clients of one prefix may have.
     pub fwps_max: u32,
 }
 
 impl SourceLimit {
-    /// For the first tenant: any number, by instances of one stage.
-    pub const NONE: Self = Self { tenant: TenantIndex(0), fwps: 1, fwps_max: u32::MAX };
+    /// For the first tenant: any number.
+    pub const NONE: Self = Self { tenant: TenantIndex(0), fwps_max: u32::MAX };
 }
 
 /// Where a client sends from. The same addresses in two VLANs are two prefixes.
@@ -84,7 +81,7 @@ struct Holder {
 }
 
 /// How many FWPs the clients of one prefix may have of a tenant as long as the launcher has not said it.
-const FWPS_MAX_AT_FIRST: u32 = 32;
+pub(crate) const FWPS_MAX_AT_FIRST: u32 = 32;
 
 /// See the module.
 pub(crate) struct SourceShares {
@@ -95,8 +92,6 @@ pub(crate) struct SourceShares {
     free: List,
     /// By tenant: how many FWPs the clients of one prefix may have.
     fwps_max: Box<[u32]>,
-    /// By chain: FWPs of an instance.
-    fwps: Box<[u32]>,
 }
 
 impl SourceShares {
@@ -113,27 +108,25 @@ impl SourceShares {
             links,
             free,
             fwps_max: vec![FWPS_MAX_AT_FIRST; TENANTS_MAX].into(),
-            fwps: vec![SourceLimit::NONE.fwps; CHAINS_MAX as usize].into(),
         }
     }
 
-    /// Sets what the next clients of a tenant's chain may have.
-    pub(crate) fn limit(&mut self, chain: ChainIndex, limit: SourceLimit) {
-        self.fwps_max[usize::from(limit.tenant.0)] = limit.fwps_max;
-        if let Some(fwps) = self.fwps.get_mut(chain.0 as usize) {
-            *fwps = limit.fwps;
-        }
+    /// Sets what the next clients may have.
+    pub(crate) fn limit(&mut self, SourceLimit { tenant, fwps_max }: SourceLimit) {
+        self.fwps_max[usize::from(tenant.0)] = fwps_max;
     }
 
-    /// Returns whether one more client of this prefix may have an instance of the tenant's chain: one may always. Notes it
-    /// if not.
-    pub(crate) fn admits(&mut self, chain: ChainIndex, tenant: TenantIndex, prefix: SourcePrefix) -> bool {
-        let Some(place) = self.find(tenant, prefix) else { return true };
-        let fwps = self.fwps_of(chain);
-        let holder = &mut self.holders[place as usize];
-        let admits = holder.fwps.saturating_add(fwps) <= self.fwps_max[usize::from(tenant.0)];
-        holder.has_refused |= !admits;
-        admits
+    /// Returns whether one more client of this prefix may have an instance of so many FWPs of the tenant: one may always.
+    pub(crate) fn admits(&self, tenant: TenantIndex, prefix: SourcePrefix, fwps: u32) -> bool {
+        let used = self.find(tenant, prefix).map(|place| self.holders[place as usize].fwps);
+        used.is_none_or(|used| used.saturating_add(fwps) <= self.fwps_max[usize::from(tenant.0)])
+    }
+
+    /// Notes that a client of this prefix was refused.
+    pub(crate) fn note_refused(&mut self, tenant: TenantIndex, prefix: SourcePrefix) {
+        if let Some(place) = self.find(tenant, prefix) {
+            self.holders[place as usize].has_refused = true;
+        }
     }
 
     /// Returns whether another client of the prefix whose part this is was refused since one gave back its part.
@@ -141,9 +134,8 @@ impl SourceShares {
         share.fwps > 0 && self.holders[share.place as usize].has_refused
     }
 
-    /// Counts a client of this prefix that gets an instance of the tenant's chain, or waits for one.
-    pub(crate) fn take(&mut self, chain: ChainIndex, tenant: TenantIndex, prefix: SourcePrefix) -> SourceShare {
-        let fwps = self.fwps_of(chain);
+    /// Counts a client of this prefix that gets an instance of so many FWPs of the tenant, or waits for one.
+    pub(crate) fn take(&mut self, tenant: TenantIndex, prefix: SourcePrefix, fwps: u32) -> SourceShare {
         let place = match self.find(tenant, prefix) {
             Some(place) => place,
             None => {
@@ -175,10 +167,6 @@ impl SourceShares {
         }
     }
 
-    fn fwps_of(&self, chain: ChainIndex) -> u32 {
-        self.fwps.get(chain.0 as usize).copied().unwrap_or(SourceLimit::NONE.fwps)
-    }
-
     fn find(&self, tenant: TenantIndex, prefix: SourcePrefix) -> Option<u32> {
         self.by_prefix.find(self.hash(tenant, prefix), |place| {
             let holder = &self.holders[place as usize];
@@ -200,19 +188,19 @@ mod tests {
     use pinion_mma::id::PortIndex;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    const CHAIN: ChainIndex = ChainIndex(0);
-    const LONG_CHAIN: ChainIndex = ChainIndex(1);
+    /// FWPs of instances.
+    const SHORT: u32 = 1;
+    const LONG: u32 = 3;
     const A: TenantIndex = TenantIndex(0);
     const B: TenantIndex = TenantIndex(1);
     const UNTAGGED: Ingress = Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED };
     const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 
-    /// Shares where those of one prefix may have four FWPs, one a client of one chain and three of the other.
+    /// Shares where those of one prefix may have four FWPs.
     fn shares() -> SourceShares {
         let mut shares = SourceShares::new(8);
         for tenant in [A, B] {
-            shares.limit(CHAIN, SourceLimit { tenant, fwps: 1, fwps_max: 4 });
-            shares.limit(LONG_CHAIN, SourceLimit { tenant, fwps: 3, fwps_max: 4 });
+            shares.limit(SourceLimit { tenant, fwps_max: 4 });
         }
         shares
     }
@@ -257,29 +245,29 @@ mod tests {
         let (mut shares, [flooding, other]) =
             (shares(), [1, 2].map(|source| per_flow(&flow_v4(source, UNTAGGED)).unwrap()));
         let mut taken = Vec::new();
-        while shares.admits(CHAIN, A, flooding) {
-            taken.push(shares.take(CHAIN, A, flooding));
+        while shares.admits(A, flooding, SHORT) {
+            taken.push(shares.take(A, flooding, SHORT));
         }
         assert_eq!(taken.len(), 4);
-        assert!(shares.admits(CHAIN, A, other) && shares.admits(CHAIN, B, flooding));
+        assert!(shares.admits(A, other, SHORT) && shares.admits(B, flooding, SHORT));
         shares.give_back(taken.pop().unwrap());
-        assert!(shares.admits(CHAIN, A, flooding) && !shares.admits(LONG_CHAIN, A, flooding));
+        assert!(shares.admits(A, flooding, SHORT) && !shares.admits(A, flooding, LONG));
         taken.drain(..).for_each(|share| shares.give_back(share));
-        assert!(shares.admits(LONG_CHAIN, A, flooding));
+        assert!(shares.admits(A, flooding, LONG));
     }
 
     #[test]
     fn what_is_given_back_is_what_was_taken_whatever_the_limit_is_by_then() {
         let (mut shares, prefix) = (shares(), per_flow(&flow_v4(1, UNTAGGED)).unwrap());
-        let long = shares.take(LONG_CHAIN, A, prefix);
-        shares.limit(LONG_CHAIN, SourceLimit { tenant: A, fwps: 1, fwps_max: 3 });
-        assert!(!shares.admits(LONG_CHAIN, A, prefix));
+        let long = shares.take(A, prefix, LONG);
+        shares.limit(SourceLimit { tenant: A, fwps_max: 3 });
+        assert!(!shares.admits(A, prefix, LONG));
         shares.give_back(long);
         shares.give_back(SourceShare::NONE);
         let room = (0..).take_while(|_| {
-            let admits = shares.admits(CHAIN, A, prefix);
+            let admits = shares.admits(A, prefix, SHORT);
             if admits {
-                shares.take(CHAIN, A, prefix);
+                shares.take(A, prefix, SHORT);
             }
             admits
         });
@@ -289,21 +277,21 @@ mod tests {
     #[test]
     fn one_instance_of_each_chain_is_within_the_limit_whatever_that_is() {
         let (mut shares, prefix) = (shares(), per_flow(&flow_v4(1, UNTAGGED)).unwrap());
-        shares.limit(CHAIN, SourceLimit { tenant: A, fwps: 1, fwps_max: 2 });
-        assert!(shares.admits(LONG_CHAIN, A, prefix));
-        let long = shares.take(LONG_CHAIN, A, prefix);
-        assert!(!shares.admits(LONG_CHAIN, A, prefix) && !shares.admits(CHAIN, A, prefix));
+        shares.limit(SourceLimit { tenant: A, fwps_max: 2 });
+        assert!(shares.admits(A, prefix, LONG));
+        let long = shares.take(A, prefix, LONG);
+        assert!(!shares.admits(A, prefix, LONG) && !shares.admits(A, prefix, SHORT));
         shares.give_back(long);
-        assert!(shares.admits(LONG_CHAIN, A, prefix));
+        assert!(shares.admits(A, prefix, LONG));
     }
 
     #[test]
     fn before_the_launcher_has_said_how_many_it_is_a_few() {
         let (mut shares, prefix) = (SourceShares::new(100), per_flow(&flow_v4(1, UNTAGGED)).unwrap());
         let taken = (0..100).take_while(|_| {
-            let admits = shares.admits(CHAIN, A, prefix);
+            let admits = shares.admits(A, prefix, SHORT);
             if admits {
-                shares.take(CHAIN, A, prefix);
+                shares.take(A, prefix, SHORT);
             }
             admits
         });
@@ -315,7 +303,7 @@ mod tests {
         let mut shares = shares();
         for source in 0..100 {
             let prefix = per_flow(&flow_v4(source, UNTAGGED)).unwrap();
-            let all: Vec<_> = (0..8).map(|tenant| shares.take(CHAIN, TenantIndex(tenant), prefix)).collect();
+            let all: Vec<_> = (0..8).map(|tenant| shares.take(TenantIndex(tenant), prefix, SHORT)).collect();
             assert!(all.iter().all(|share| *share != SourceShare::NONE));
             all.into_iter().for_each(|share| shares.give_back(share));
         }

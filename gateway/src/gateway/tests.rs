@@ -122,6 +122,7 @@ impl Rig {
             back,
             tenant: TenantIndex(0),
             weight: 1,
+            fwps: 1,
         });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));

@@ -20,6 +20,7 @@ pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
             back: PortSet::EMPTY,
             tenant: TenantIndex(0),
             weight: 1,
+            fwps: 1,
         })
         .collect()
 }
@@ -171,6 +172,7 @@ fn rules_to_chains_that_are_not_there_are_refused_by_name() {
         back: PortSet::EMPTY,
         tenant: TenantIndex(0),
         weight: 1,
+        fwps: 1,
     };
     assert_eq!(RuleSet::new(vec![], &[settings]), Err(RuleSetError::ChainOutOfRange(ChainIndex(CHAINS_MAX))));
 }

@@ -465,6 +465,7 @@ impl ActiveChains {
             generation: entry.generation,
             tenant: entry.owner().tenant,
             weight: entry.owner().weight,
+            fwps: entry.spec.stages.len() as u32,
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
             back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
         };

@@ -157,6 +157,7 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
                 back: PortSet::EMPTY,
                 tenant: TenantIndex(0),
                 weight: 1,
+                fwps: 1,
             }],
         )
         .unwrap(),

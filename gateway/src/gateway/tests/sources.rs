@@ -1,6 +1,7 @@
 //! What the clients of one source prefix get, beside those of others.
 
 use super::*;
+use crate::flows::sources::FWPS_MAX_AT_FIRST;
 use crate::gateway::PENDING_TIMEOUT_NS;
 use std::net::Ipv6Addr;
 
@@ -128,7 +129,7 @@ fn clients_that_have_proven_nothing_leave_the_part_of_their_prefix_to_others_of_
     assert_eq!(rig.targets(), [8, 7, 6, 8]);
     rig.events();
     rig.sweep(PROOF_NS);
-    assert_eq!(rig.events(), [], "no one was refused");
+    assert_eq!(rig.events(), [], "none was refused");
     rig.send_and_poll(&[datagram_v6(1, 9)]);
     assert_eq!(rig.chain_drops(0), [(DropReason::SourceLimit, 1)]);
     rig.sweep(0);
@@ -137,5 +138,28 @@ fn clients_that_have_proven_nothing_leave_the_part_of_their_prefix_to_others_of_
     assert!(ended == [unproven(7)] || ended == [unproven(6)], "one of them, and not the one that was: {ended:?}");
     rig.send_and_poll(&[datagram_v6(1, 9)]);
     assert_eq!(rig.targets(), [5]);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_client_that_waits_counts_with_all_stages_of_its_chain() {
+    const STAGES: u32 = 12;
+    let mut rig = Rig::new(1);
+    let settings = ChainSettings {
+        chain: ChainIndex(0),
+        generation: ChainGeneration(0),
+        idle_timeout_ns: IDLE_TIMEOUT_NS,
+        back: PortSet::EMPTY,
+        tenant: TenantIndex(0),
+        weight: 1,
+        fwps: STAGES,
+    };
+    let rules = RuleSet::new(vec![rule(Policy::PerClient, 0)], &[settings]).unwrap();
+    rig.command(Command::SetRules(Arc::new(rules)));
+    rig.send_and_poll(&(0..5).map(|host| datagram_v6(1, host)).collect::<Vec<_>>());
+    // As many as fit into what a prefix may have before the launcher has said it.
+    let waiting = FWPS_MAX_AT_FIRST / STAGES;
+    assert_eq!(rig.gateway.observer().frames_pending() as u32, waiting);
+    assert_eq!(rig.chain_drops(0), [(DropReason::SourceLimit, u64::from(5 - waiting))]);
     rig.assert_no_buffer_leaked();
 }

@@ -207,10 +207,9 @@ impl Instances {
         self.step(id, Step::Ready);
     }
 
-    /// Returns how many FWPs the clients of one source prefix may have, of this tenant's: with half of what it can have, one host leaves the
-    /// other half to others. One instance it can always have.
+    /// Returns how many FWPs the clients of one source prefix may have, of this tenant's: half of what it can have now.
     fn source_limit(&self, tenant: TenantIndex, fwps: u32) -> SourceLimit {
-        SourceLimit { tenant, fwps, fwps_max: (self.shares.reach(tenant) / SOURCE_PART).max(fwps) }
+        SourceLimit { tenant, fwps_max: (self.shares.reach(tenant) / SOURCE_PART).max(fwps) }
     }
 
     /// Continues with the stages of an instance. Returns whether all of them wait for the first time; if not, their guests have used a

@@ -62,6 +62,7 @@ impl House {
             back: PortSet::EMPTY,
             tenant: TenantIndex(0),
             weight: 1,
+            fwps: 1,
         };
         let rules = RuleSet::new(Vec::new(), &[settings]).unwrap();
         let entry = FwpId { index: 0, generation: 0 };

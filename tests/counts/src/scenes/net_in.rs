@@ -127,6 +127,7 @@ impl NetIn {
             back: PortSet::EMPTY,
             tenant: TenantIndex(0),
             weight: 1,
+            fwps: 1,
         };
         let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
         net_in.command(Command::SetRules(Arc::new(RuleSet::new(vec![rule], &[chain]).expect("rules for this chain"))));
