@@ -6,10 +6,10 @@
 //!     '---- looks at what tenants had of the others, every 10 ms while it gives turns
 //! ```
 //!
-//! For its share of a core a tenant is charged with each turn here, and a part of what it has had of other workers with it. The part is such
-//! that all is charged in about as much of its time as it had here between two looks; but at most nineteen times the turn, so that a tenant
-//! with another core to itself still gets one part in [`GUARANTEED_PART`] of its share of this one: its clients here are not to wait for ever. With the
-//! turns, and not when it is found: a tenant would rest for as long as that.
+//! For its share of a core a tenant is charged with each turn here, and a part of what it has had of other workers with it. The part is
+//! such that all is charged in about as much of its time as it had here between two looks; but at most nineteen times the turn, so that a
+//! tenant with another core to itself still gets one part in [`GUARANTEED_PART`] of its share of this one: its clients here are not to wait
+//! for ever. It is charged with the turns, and not when it is found: the tenant would rest for as long as that.
 //!
 //! Budgets are charged in full, when it is found.
 
