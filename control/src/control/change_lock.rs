@@ -50,6 +50,7 @@ impl Queue {
         }
     }
 
+    #[cfg(test)]
     fn waiting(&self) -> usize {
         self.holder.iter().chain(&self.waiting).map(|(_, tickets)| tickets.len()).sum()
     }
@@ -71,9 +72,11 @@ impl ChangeLock {
         Changing(self)
     }
 
-    /// Returns whether another thread waits for the lock. Asked by its holder.
+    /// Returns whether a tenant's change waits for the lock. What the node waits for may take its time. Asked by the holder.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.queue().waiting() > 0
+        let queue = self.queue();
+        let mut parties = queue.holder.iter().chain(&queue.waiting);
+        parties.any(|(party, tickets)| party.is_some() && !tickets.is_empty())
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -129,6 +132,24 @@ mod tests {
     #[test]
     fn a_tenants_many_changes_delay_anothers_by_one_each() {
         assert_eq!(order_of(&["a", "a", "a", "b", "c", "b"]), ["b", "c", "a", "b", "a", "a"]);
+    }
+
+    #[test]
+    fn a_holder_is_told_of_tenants_that_wait_and_not_of_the_node() {
+        let changes = ChangeLock::default();
+        let told = |party: &'static str| {
+            thread::scope(|scope| {
+                let held = changes.lock(tenant("a").as_ref());
+                scope.spawn(|| drop(changes.lock(tenant(party).as_ref())));
+                while changes.queue().waiting() == 0 {
+                    thread::yield_now();
+                }
+                let is_waited_for = changes.is_waited_for();
+                drop(held);
+                is_waited_for
+            })
+        };
+        assert_eq!([told("a"), told("b"), told("")], [true, true, false]);
     }
 
     #[test]
