@@ -5,9 +5,8 @@
 //! path: they allocate nothing, take no lock and do not call the kernel. A flow that had frames just before costs one
 //! lookup in the memo. Otherwise a hit in the flow cache costs one keyed hash, one bucket, one entry and one slot. A
 //! miss also costs a search through the rules and two more hashes, and a third one for a client whose source prefix is
-//! counted. That no rule matches a flow is cached, too. A
-//! segment that begins or ends a TCP connection costs one more lookup in the cache ([`Assigner::assign_milestone`]); it
-//! may end the flow's instance, or bind another one.
+//! counted. That no rule matches a flow is cached, too. A segment that begins or ends a TCP connection costs one more
+//! lookup in the cache ([`Assigner::assign_milestone`]); it may end the flow's instance, or bind another one.
 //!
 //! A frame whose key waits for an instance cannot overtake frames that wait already. A chain has ready instances only
 //! while no key waits for one: after [`Assigner::add_ready`], the gateway gives the instance to the key that has waited

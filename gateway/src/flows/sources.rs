@@ -1,11 +1,12 @@
 //! How many FWPs the clients of each source prefix have, by tenant. One host can send from all addresses of its prefix, and
-//! open any number of flows; by this it cannot get all instances that its tenant can have.
+//! open any number of flows; of a prefix it gets a part only of what its tenant can have.
 //!
 //! A prefix is an IPv4 address, or the upper half of an IPv6 address (/64): what a single host commonly has. Clients that
 //! wait for an instance count as if they had it. How many FWPs those of one prefix may have is the launcher's choice
 //! ([`SourceLimit`]).
 //!
-//! Owned by the gateway's thread; asked for new clients, and for those that wait or are refused. Allocates nothing after it was made.
+//! Owned by the gateway's thread; asked for new clients, and for those that wait or are refused. Allocates nothing after it
+//! was made.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
