@@ -91,6 +91,8 @@ pub struct Gateway {
     burst: usize,
     /// Whether a burst is interrupted after the first frame of a new client.
     ends_bursts: bool,
+    /// The launcher's commands were followed in this poll, before a burst.
+    has_followed: bool,
     /// The port that is polled first. It changes with each poll, so that no port is always last.
     first_port: usize,
     polled_ns: u64,
@@ -191,6 +193,7 @@ impl Gateway {
             reads: vec![Read::NOTHING; burst].into(),
             burst,
             ends_bursts: false,
+            has_followed: false,
             first_port: 0,
             polled_ns: 0,
             quiet_until_ns: 0,
@@ -362,6 +365,7 @@ impl Gateway {
         // Frames may have arrived while the kernel had preempted this thread within the poll: their clients wait from
         // now on.
         let received_ns = if self.ends_bursts && count > 1 { self.assigner.misses().now_ns() } else { now_ns };
+        self.follow_before(count, now_ns);
         let mut reads = std::mem::take(&mut self.reads);
         self.read_burst(port, &mut received, &mut reads[..count], now_ns);
         let (mut delivered, before) = (0, self.assigner.activations());

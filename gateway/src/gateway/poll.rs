@@ -1,6 +1,7 @@
 //! One poll of the gateway: its steps, in their order.
 
 use super::{Gateway, PAUSE_NS, SWEEP_INTERVAL_MAX_NS, UNDIVIDED_NS};
+use crate::flows::pending::FRAMES_PER_KEY;
 
 impl Gateway {
     /// Does the work that is due. Returns how many items of work that were; 0 means that the gateway was idle.
@@ -17,7 +18,7 @@ impl Gateway {
     /// 2. Buffers that the MMAs have used, and frames that have waited too long for an instance: both give room.
     /// 3. Net-Out: frames to transmit.
     /// 4. Net-In: received frames. Late, so that little work lies between a frame's arrival and the MMA, which may be this thread's next role.
-    /// 5. Commands of the launcher, unless a new client was served; after a pause, before step 4. Calls of programs.
+    /// 5. Commands of the launcher, unless a new client was served; before step 4 assigns a burst of many frames. Calls of programs.
     /// 6. The hand-over to the MMAs.
     /// 7. Work that can wait: idle instances and link states.
     /// 8. The gateway's own replies, and reports.
@@ -30,7 +31,7 @@ impl Gateway {
         done += self.expire_pending(now_ns);
         done += self.net_out(batch);
         self.handover.lend_empties(&mut *self.bin.pool);
-        done += self.receive_and_follow(now_ns, was_idle);
+        done += self.receive_and_follow(now_ns);
         done += self.take_calls(now_ns);
         self.handover.hand_over();
         self.handover.ring();
@@ -61,27 +62,37 @@ impl Gateway {
     /// Takes in the ports' frames, each port first in its turn, and then follows the launcher's commands. A client that was just given an
     /// instance does not wait for commands: they are read in polls that bind none.
     ///
-    /// After a pause the commands come first. Instances may have been made since, and a client has place for few of the frames that have
-    /// come meanwhile until it has one.
+    /// Before a burst that a client has no place for they are read at once: see [`Gateway::follow_before`].
     #[inline(always)]
-    fn receive_and_follow(&mut self, now_ns: u64, was_idle: bool) -> usize {
-        let follows_first = was_idle && !self.commands.is_empty();
-        let mut done = if follows_first { self.follow_after_pause(now_ns) } else { 0 };
+    fn receive_and_follow(&mut self, now_ns: u64) -> usize {
+        self.has_followed = false;
+        let mut done = 0;
         let before = self.assigner.activations();
         for turn in 0..self.ports.len() {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
         }
         self.first_port = (self.first_port + 1) % self.ports.len();
-        if !follows_first && self.assigner.activations() == before && !self.has_deferred_clients() {
+        if !self.has_followed && self.assigner.activations() == before && !self.has_deferred_clients() {
             done += self.apply_commands(now_ns);
         }
         done
     }
 
+    /// Follows the launcher's commands between receiving a burst and assigning it to instances, once a poll, if a client without an instance
+    /// has no place for all of its frames. The kernel may have preempted this thread just before: then frames have come, and an instance
+    /// was made for them, while the thread was in this poll.
+    #[inline(always)]
+    pub(super) fn follow_before(&mut self, received: usize, now_ns: u64) {
+        if received > FRAMES_PER_KEY && !self.has_followed && !self.commands.is_empty() {
+            self.has_followed = true;
+            self.follow_at_once(now_ns);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    fn follow_after_pause(&mut self, now_ns: u64) -> usize {
-        self.apply_commands(now_ns)
+    fn follow_at_once(&mut self, now_ns: u64) {
+        self.apply_commands(now_ns);
     }
 
     /// Ends idle instances and polls link states, when the gateway is idle or that is overdue. As long as it can wait, it does not delay a
