@@ -479,6 +479,7 @@ fn the_monitor_in_c_reports_the_same_metrics_for_the_same_frames_as_the_one_in_r
          [[rule]]\nname = \"from-lan\"\npolicy = \"shared\"\nchain = \"watched\"\nmatch = {{ port = \"lan\" }}\n"
     ));
     inline.node.apply(manifest.text());
+    inline.node.await_instance(TENANT, "watched");
     let frames = frames(&mut Random::new(8), 400);
     assert!(coming_out(&inline, &frames) == frames, "not all frames come out as they were");
 

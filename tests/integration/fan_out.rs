@@ -135,6 +135,7 @@ fn sorter(port: &str) -> Manifest {
 fn each_packet_takes_the_way_that_its_function_chose_for_it() {
     let bed = TwoPorts::new();
     bed.node.apply(sorter("wan").text());
+    bed.node.await_instance(TENANT, "sorter");
     let frames: Vec<Vec<u8>> = (0..40).map(|number| bed.datagram(11, number % 2)).collect();
     assert_eq!(bed.send(&frames, [20, 20]), [vec![0; 20], vec![1; 20]]);
     let received = |fwp: &Value| (fwp["stage"].as_u64(), fwp["counters"]["received"].as_u64());
@@ -174,6 +175,7 @@ fn drops_of_a_chain_stay_counted_when_its_instances_have_ended() {
     // The function answers pings and drops everything else.
     let manifest = Manifest::of(TENANT).module("icmp-echo", &build::sample("icmp-echo"));
     bed.node.apply(udp_rule(manifest.chain("echo", "icmp-echo", "idle_timeout_ms = 200"), "echo").text());
+    bed.node.await_instance(TENANT, "echo");
     for (round, sender) in [(1, 11), (2, 12), (3, 11)] {
         bed.send(&vec![bed.datagram(sender, 0); 5], [0, 0]);
         let expected = json!([{ "place": "0/icmp-echo", "reason": "dropped-by-function", "count": 5 * round }]);
@@ -210,6 +212,7 @@ fn a_tenants_meter_counts_the_drops_that_its_chains_list_each_packet_once() {
              match = {{ source = \"10.77.0.{sender}\", protocol = \"udp\" }}\n"
         ));
         bed.node.apply(manifest.chain(chain, "icmp-echo", "idle_timeout_ms = 200").text());
+        bed.node.await_instance(tenant, chain);
     }
     for (_, _, sender, count) in lost {
         bed.send(&vec![bed.datagram(sender, 0); count as usize], [0, 0]);

@@ -120,6 +120,7 @@ fn runts_that_a_function_sends_cost_no_other_tenant_a_frame(device: Device) {
     bed.apply_echo("per-client");
     let cutter = Manifest::of("mallory").module("cutter", &build::hostile("cutter")).chain("cut", "cutter", "");
     bed.node.apply(cutter.ping_rule("cut", "cut", "shared", THEIRS).text());
+    bed.node.await_instance("mallory", "cut");
     let cli = bed.node.cli();
     let mac = cli.status()["ports"][0]["mac"].as_str().expect("a port has an address").to_owned();
     let frame = right(mac.parse().expect("an Ethernet address"), bed.clients[0].address.parse().expect("an address"));

@@ -106,7 +106,7 @@ impl Inline {
             ));
         }
         self.node.apply(manifest.text());
-        ["to-wan", "to-lan"].into_iter().for_each(|chain| self.await_instance(chain));
+        ["to-wan", "to-lan"].into_iter().for_each(|chain| self.node.await_instance(TENANT, chain));
     }
 
     /// Applies a chain of one stage of this sample, whose outputs are the ports `wan` and `lan`. All frames of both ports pass one
@@ -126,16 +126,7 @@ impl Inline {
             ));
         }
         self.node.apply(manifest.text());
-        self.await_instance("between");
-    }
-
-    /// Waits until a chain has an instance: before that only the first four frames of a client are kept.
-    #[track_caller]
-    fn await_instance(&self, chain: &str) {
-        until("instance of the chain", SOON, || {
-            let status = self.node.cli().chain_status(TENANT, chain);
-            ["ready", "active"].iter().any(|count| status[*count].as_u64() > Some(0)).then_some(())
-        });
+        self.node.await_instance(TENANT, "between");
     }
 
     /// Returns the frames that the node has dropped and counted, by place and reason.

@@ -100,6 +100,18 @@ impl Node {
         self.cli().apply(&path);
     }
 
+    /// Waits until a chain has an instance: before that only the first four frames of a client are kept.
+    ///
+    /// # Panics
+    /// If it gets none.
+    #[track_caller]
+    pub fn await_instance(&self, tenant: &str, chain: &str) {
+        until("instance of the chain", SOON, || {
+            let status = self.cli().chain_status(tenant, chain);
+            ["ready", "active"].iter().any(|count| status[*count].as_u64() > Some(0)).then_some(())
+        });
+    }
+
     /// Starts it and waits until its API answers.
     ///
     /// # Panics
