@@ -18,7 +18,7 @@ impl Gateway {
     /// 2. Buffers that the MMAs have used, and frames that have waited too long for an instance: both give room.
     /// 3. Net-Out: frames to transmit.
     /// 4. Net-In: received frames. Late, so that little work lies between a frame's arrival and the MMA, which may be this thread's next role.
-    /// 5. Commands of the launcher, unless a new client was served; before step 4 assigns a burst of many frames. Calls of programs.
+    /// 5. Commands of the launcher, unless a new client was served; after a pause, or if many frames were received, before these are assigned. Calls of programs.
     /// 6. The hand-over to the MMAs.
     /// 7. Work that can wait: idle instances and link states.
     /// 8. The gateway's own replies, and reports.
@@ -29,9 +29,10 @@ impl Gateway {
         let mut done = self.send_events(was_idle);
         done += self.handover.take_spent(2 * batch, |buffer| self.bin.take(buffer));
         done += self.expire_pending(now_ns);
-        done += self.net_out(batch);
+        // More than comes in with a burst: calls and frames that have waited are answered, too.
+        done += self.net_out(2 * batch);
         self.handover.lend_empties(&mut *self.bin.pool);
-        done += self.receive_and_follow(now_ns);
+        done += self.receive_and_follow(now_ns, was_idle);
         done += self.take_calls(now_ns);
         self.handover.hand_over();
         self.handover.ring();
@@ -62,10 +63,14 @@ impl Gateway {
     /// Takes in the ports' frames, each port first in its turn, and then follows the launcher's commands. A client that was just given an
     /// instance does not wait for commands: they are read in polls that bind none.
     ///
-    /// Before a burst that a client has no place for they are read at once: see [`Gateway::follow_before`].
+    /// After a pause the commands come first: a frame must not go to an instance that has ended meanwhile. They also come before a burst that
+    /// a client has no place for: see [`Gateway::follow_before`].
     #[inline(always)]
-    fn receive_and_follow(&mut self, now_ns: u64) -> usize {
-        self.has_followed = false;
+    fn receive_and_follow(&mut self, now_ns: u64, was_idle: bool) -> usize {
+        self.has_followed = was_idle && !self.commands.is_empty();
+        if self.has_followed {
+            self.follow_at_once(now_ns);
+        }
         let mut done = 0;
         let before = self.assigner.activations();
         for turn in 0..self.ports.len() {
