@@ -3,8 +3,9 @@
 //! The gateway lends buffers with received frames, and empty ones. They come back spent, or with a frame to transmit.
 //! The MMA may transmit one frame in the buffer in which another was received, so only the sum counts. The sum never
 //! exceeds the capacity of the link's rings, because MMA relies on room in the rings by which it returns buffers.
-//! Received frames may not use the part of it that is reserved for empty buffers. So frames that wait in the MMA for
-//! room never keep other frames from leaving, which is what makes room.
+//! Received frames may not use the part of it that is reserved for empty buffers and frames to transmit. So frames that
+//! wait in the MMA for room never keep other frames from leaving, which is what makes room; and frames that leave, however
+//! many functions send, keep none from coming in.
 //!
 //! Allocates nothing after it was made. Every operation is bounded by the batch that it is given.
 
@@ -35,14 +36,16 @@ struct BufferCredit {
     empties: Vec<Buffer>,
     /// Empty buffers that MMA had not taken when it was last supplied.
     empties_there: usize,
+    /// Frames to transmit that waited in the ring then.
+    leaving: usize,
     empties_max: usize,
     /// Whether something was staged since the link was last published and the doorbell rung.
     staged: bool,
 }
 
 impl Handover {
-    /// Makes the gateway's end. It keeps `empties_max` empty buffers lent to each MMA, at most half of what its link
-    /// holds.
+    /// Makes the gateway's end. It lends empty buffers to each MMA until these and the frames that leave are `empties_max`, at
+    /// most half of what its link holds.
     pub(crate) fn new(links: Vec<GatewayLink>, empties_max: usize) -> Self {
         Self {
             loans: links.into_iter().map(|link| BufferCredit::new(link, empties_max)).collect(),
@@ -124,14 +127,14 @@ impl BufferCredit {
         let lent_max = link.inbound.room(usize::MAX);
         let empties_max = empties_max.min(lent_max / 2);
         let empties = Vec::with_capacity(empties_max);
-        Self { link, lent: 0, lent_max, empties, empties_there: 0, empties_max, staged: false }
+        Self { link, lent: 0, lent_max, empties, empties_there: 0, leaving: 0, empties_max, staged: false }
     }
 
     #[inline(always)]
     fn stage(&mut self, frame: Frame, target: FwpId) -> Result<(), Frame> {
-        // Counts all buffers lent except the empty ones in the ring, which have their own part of the limit. MMA may
-        // have taken some of these meanwhile. Those then come back with frames.
-        let is_full = self.lent + self.empties_max >= self.lent_max + self.empties_there;
+        // Counts all buffers lent except the empty ones, and those with frames that leave, in the rings, which have their
+        // own part of the limit. MMA may have taken some of the empty ones meanwhile. Those then come back with frames.
+        let is_full = self.lent + self.empties_max >= self.lent_max + self.empties_there + self.leaving;
         if is_full || self.lent >= self.lent_max {
             return Err(frame);
         }
@@ -160,7 +163,9 @@ impl BufferCredit {
     fn lend_empties(&mut self, pool: &mut dyn BufferPool) {
         let capacity = self.link.empty.capacity();
         self.empties_there = capacity - self.link.empty.room(capacity);
-        let wanted = self.empties_max.saturating_sub(self.empties_there).min(self.lent_max - self.lent);
+        self.leaving = self.link.outbound.ready(usize::MAX);
+        let of_both = self.empties_there + self.leaving;
+        let wanted = self.empties_max.saturating_sub(of_both).min(self.lent_max - self.lent);
         if wanted == 0 || pool.take(&mut self.empties, wanted) == 0 {
             return;
         }

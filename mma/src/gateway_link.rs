@@ -2,10 +2,12 @@
 //!
 //! When a received frame has been copied, its buffer is reused for the next frame to transmit. So buffers circulate
 //! within the MMA while they are still in its cache, and only a surplus or a shortage is exchanged with the gateway.
+//! Tenants share the buffers for frames to transmit: see [`crate::leaving`].
 //! Entries staged during a poll are published at its end. Nothing is allocated after construction.
 
 use crate::buffer::{Buffer, Frame};
-use crate::id::PortIndex;
+use crate::id::{PortIndex, TenantIndex};
+use crate::leaving::{Leaving, PER_FREE};
 use crate::link::{Inbound, MmaLink};
 use crate::spsc::{Consumer, Producer, Staging, Taking};
 
@@ -20,6 +22,7 @@ pub(crate) struct GatewayLink {
     /// Empty buffers; the one used last is on top.
     kept: Vec<Buffer>,
     kept_max: usize,
+    leaving: Leaving,
     /// Whether the gateway was given anything since its doorbell was rung.
     given: bool,
 }
@@ -27,7 +30,7 @@ pub(crate) struct GatewayLink {
 /// Why a frame could not be transmitted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TxBlocked {
-    /// No buffer is free now.
+    /// No buffer is free now for this tenant.
     NoBuffer,
     /// The frame is longer than a buffer.
     TooLong,
@@ -55,8 +58,10 @@ impl FreeBatch<'_> {
     }
 }
 
-/// Transmits several frames.
+/// Transmits several frames of a tenant.
 pub(crate) struct Exit<'d> {
+    tenant: TenantIndex,
+    leaving: &'d mut Leaving,
     kept: &'d mut Vec<Buffer>,
     empty: &'d mut Consumer<Buffer>,
     outbound: Staging<'d, Frame>,
@@ -67,6 +72,9 @@ impl Exit<'_> {
     /// Transmits a frame of `len` bytes, which `fill` writes, on a port.
     #[inline(always)]
     pub(crate) fn send(&mut self, len: u32, port: PortIndex, fill: impl FnOnce(&mut [u8])) -> Result<(), TxBlocked> {
+        if !self.has_buffer() {
+            return Err(TxBlocked::NoBuffer);
+        }
         let Some(mut buffer) = self.kept.pop().or_else(|| self.empty.take()) else { return Err(TxBlocked::NoBuffer) };
         if len > buffer.capacity() {
             // It was popped from there, so there is room.
@@ -77,15 +85,34 @@ impl Exit<'_> {
         *self.given = true;
         let staged = self.outbound.stage(Frame::new(buffer, len).of_port(port));
         debug_assert!(staged.is_ok(), "more buffers on loan than the link was made for");
+        self.leaving.add(self.tenant);
         Ok(())
+    }
+
+    /// Returns whether there is a buffer for this tenant.
+    #[inline(always)]
+    fn has_buffer(&mut self) -> bool {
+        // Neither reads what the gateway writes.
+        let known = self.kept.len() + self.empty.ready(0);
+        (self.leaving.count(self.tenant) < PER_FREE * known && !self.leaving.is_full()) || self.has_buffer_now()
+    }
+
+    /// The same, with what the gateway has taken and lent meanwhile.
+    #[inline(never)]
+    fn has_buffer_now(&mut self) -> bool {
+        self.leaving.settle(self.outbound.waiting());
+        let wanted = self.leaving.count(self.tenant) / PER_FREE + 1;
+        // The gateway may have taken frames since the first line, and lent their buffers.
+        self.kept.len() + self.empty.ready(wanted) >= wanted && !self.leaving.is_full()
     }
 }
 
 impl GatewayLink {
     pub(crate) fn new(link: MmaLink) -> Self {
         let kept_max = KEPT_MAX.min(link.inbound.capacity() / KEPT_PART);
+        let leaving = Leaving::new(link.outbound.capacity());
         // One more than `kept_max`: a buffer may be taken from the gateway and turn out too short.
-        Self { link, kept: Vec::with_capacity(kept_max + 1), kept_max, given: false }
+        Self { link, kept: Vec::with_capacity(kept_max + 1), kept_max, leaving, given: false }
     }
 
     /// Returns the number of received frames that wait, `max` at most.
@@ -97,23 +124,29 @@ impl GatewayLink {
     /// Returns up to `max` received frames, to be taken, and where to return their buffers.
     #[inline]
     pub(crate) fn intake(&mut self, max: usize) -> (Taking<'_, Inbound>, FreeBatch<'_>) {
-        let Self { link, kept, kept_max, given } = self;
+        let Self { link, kept, kept_max, given, .. } = self;
         (link.inbound.taking(max), FreeBatch { kept, kept_max: *kept_max, spent: &mut link.spent, given })
     }
 
     /// Takes back a buffer that is no longer needed.
     #[inline]
     pub(crate) fn keep(&mut self, buffer: Buffer) {
-        let Self { link, kept, kept_max, given } = self;
+        let Self { link, kept, kept_max, given, .. } = self;
         FreeBatch { kept, kept_max: *kept_max, spent: &mut link.spent, given }.keep(buffer);
     }
 
-    /// Returns the means to transmit several frames.
+    /// Returns the means to transmit several frames of a tenant.
     #[inline]
-    pub(crate) fn outlet(&mut self) -> Exit<'_> {
-        let Self { link, kept, given, .. } = self;
+    pub(crate) fn outlet(&mut self, tenant: TenantIndex) -> Exit<'_> {
+        let Self { link, kept, leaving, given, .. } = self;
         // The ring holds every buffer that can be on loan, so there is room for all that come.
-        Exit { kept, empty: &mut link.empty, outbound: link.outbound.staging(), given }
+        Exit { tenant, leaving, kept, empty: &mut link.empty, outbound: link.outbound.staging(), given }
+    }
+
+    /// Returns whether there is a buffer for transmission for a tenant.
+    #[inline]
+    pub(crate) fn may_send(&mut self, tenant: TenantIndex) -> bool {
+        self.outlet(tenant).has_buffer()
     }
 
     /// Returns whether a buffer for transmission is available.
@@ -126,10 +159,14 @@ impl GatewayLink {
     #[inline]
     pub(crate) fn publish(&mut self) {
         self.link.inbound.release();
-        self.link.empty.release();
-        if std::mem::take(&mut self.given) {
+        let given = std::mem::take(&mut self.given);
+        if given {
             self.link.spent.publish();
             self.link.outbound.publish();
+        }
+        // After the frames in these buffers, so that the gateway, which counts both, misses none.
+        self.link.empty.release();
+        if given {
             self.link.gateway.ring();
         }
     }

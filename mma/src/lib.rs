@@ -27,6 +27,7 @@ pub mod doorbell;
 pub mod fwp;
 mod gateway_link;
 pub mod id;
+mod leaving;
 pub mod link;
 pub mod mailbox;
 mod memcpy;

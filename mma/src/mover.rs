@@ -181,7 +181,7 @@ impl Mma {
         done
     }
 
-    /// Returns whether a poll would find work.
+    /// Returns whether a poll may find work.
     pub fn has_work(&mut self) -> bool {
         self.dock.has_work() || !self.outputs.is_empty() || !self.commands.is_empty() || self.has_output_waiting()
     }

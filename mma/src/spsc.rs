@@ -215,8 +215,14 @@ impl<T> Staging<'_, T> {
         Ok(())
     }
 
-    /// Reads the consumer's index again. In a function of its own, as it is rare: at most once in a ring's length,
-    /// unless the ring is full.
+    /// Returns how many entries the consumer has not taken, staged ones among them. Reads its index.
+    pub fn waiting(&mut self) -> usize {
+        self.has_more_room();
+        self.next.wrapping_sub(self.producer.head_cached)
+    }
+
+    /// Reads the consumer's index again. In a function of its own: staging needs it once in a ring's length at most, unless
+    /// the ring is full.
     #[cold]
     fn has_more_room(&mut self) -> bool {
         self.producer.head_cached = self.producer.shared.head.load(Ordering::Acquire);

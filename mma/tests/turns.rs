@@ -329,3 +329,55 @@ fn an_fwp_that_never_waits_takes_no_buffer_that_another_waits_for() {
     }
     assert!(sent(&house, waits) >= before + 8, "{} of the 16 frames left", sent(&house, waits));
 }
+
+/// Attaches an FWP of a tenant, with small slots of its own, whose output leaves by a port.
+fn attach_sender(house: &mut House, index: u32, share: CopyShare) -> usize {
+    const SMALL: Shape = Shape { slot_count: 65, slot_size: 2048, ring_entries: 128 };
+    house.share = share;
+    let wiring = Wiring::to(Edge::Egress(PortIndex(1)));
+    let (fwp, endpoint) = house.make_of(id(index), Guest::owning(SMALL, 64), wiring);
+    house.command(MmaCommand::Attach(endpoint));
+    house.gateway.inject(b"begin", 0, id(index));
+    house.mma.poll();
+    house.fwps[fwp].pass_all(PORT_DROP);
+    house.mma.poll();
+    fwp
+}
+
+fn send_small(house: &mut House, fwp: usize, count: u16) {
+    for slot in 1..=count {
+        house.fwps[fwp].guest.send(Descriptor { slot, offset: 0, len: 64, port: PORT_NEXT, flags: 0, reserved: 0 });
+    }
+    assert_eq!(house.fwps[fwp].collect(), Ok(u32::from(count)));
+}
+
+#[test]
+fn a_tenant_that_sends_into_all_buffers_it_can_get_leaves_some_to_others() {
+    let mut house = House::new(&plan());
+    let mallory = attach_sender(&mut house, 0, MALLORY);
+    let alice = attach_sender(&mut house, 1, ALICE);
+    house.gateway.lend_empties(36);
+    send_small(&mut house, mallory, 64);
+    house.mma.poll();
+    let moved = |house: &House, fwp: usize| {
+        let moved = house.fwps[fwp].moved();
+        (moved.sent.value(), moved.dropped_egress.value())
+    };
+    let (sent, dropped) = moved(&house, mallory);
+    assert!(sent > 20 && sent + dropped == 64, "{sent} sent, and {dropped} dropped");
+    // The gateway has taken none of them meanwhile.
+    send_small(&mut house, alice, 4);
+    house.mma.poll();
+    assert_eq!(moved(&house, alice), (4, 0));
+    // When it has, and lends as many as before, the other one has its part again.
+    let left = house.gateway.discard();
+    assert_eq!(left as u64, sent + 4);
+    house.gateway.lend_empties(left);
+    let received = house.fwps[mallory].publish_all();
+    for returned in received {
+        house.fwps[mallory].guest.send(Descriptor { offset: 0, len: 64, port: PORT_NEXT, ..returned });
+    }
+    house.fwps[mallory].collect().expect("correct descriptors");
+    house.mma.poll();
+    assert!(moved(&house, mallory).0 >= 2 * sent - 8, "{:?}", moved(&house, mallory));
+}

@@ -62,6 +62,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "wiring",
             "mailbox",
             "gateway_link",
+            "leaving",
             "slots",
             "notify",
             "link",

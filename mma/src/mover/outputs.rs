@@ -27,7 +27,7 @@ const VISIT_COST: u32 = 128;
 enum BlockedOn {
     /// The next FWP has no free slot.
     Slot(FwpId),
-    /// No buffer is free.
+    /// No buffer is free for its tenant.
     Buffer,
 }
 
@@ -115,13 +115,20 @@ impl Mma {
     }
 
     /// Moves output that waits for buffers, as long as there are some: a slice of each FWP, which then is its tenant's last.
-    /// The only one that waits may use what is left of the budget. One that has used up what there was has had its
-    /// tenant's slice: what comes next is another's.
+    /// The only one that waits may use what is left of the budget. A tenant that may send no more has had its slice, or is
+    /// passed over: what comes next is another's.
     fn move_to_buffers(&mut self) -> usize {
-        let mut done = 0;
-        for _ in 0..self.without_buffer.len() {
-            if self.budget <= 0 || !self.dock.has_empty() {
-                break;
+        let (mut done, mut left, mut passed) = (0, self.without_buffer.len(), 0);
+        while left > 0
+            && self.budget > 0
+            && self.dock.has_empty()
+            && passed < self.without_buffer.tenants()
+            && let Some(tenant) = self.without_buffer.front()
+        {
+            if !self.dock.may_send(tenant) {
+                self.without_buffer.pass();
+                passed += 1;
+                continue;
             }
             let Some(Visit { id, credit }) = self.without_buffer.next() else { break };
             if let Some(from) = self.table.get_mut(id) {
@@ -129,10 +136,11 @@ impl Mma {
             }
             let credit = if self.turns.is_empty() { credit } else { credit.min(SLICE) };
             let visited = self.visit(id, credit.min(self.budget));
-            let waits_again = !self.dock.has_empty() && self.table.get_mut(id).is_some_and(|from| from.blocked);
+            let waits_again = self.table.get_mut(id).is_some_and(|from| from.blocked) && !self.dock.may_send(tenant);
             self.without_buffer.charge(if waits_again { visited.cost.max(SLICE) } else { visited.cost });
             self.budget -= visited.cost;
             done += visited.frames;
+            (left, passed) = (left - 1, 0);
         }
         done
     }
@@ -176,7 +184,7 @@ impl Mma {
         }
     }
 
-    /// Returns whether output waits for its tenant's turn, or was stopped and need not wait any longer.
+    /// Returns whether output waits for its tenant's turn, or was stopped and may not have to wait any longer.
     #[inline]
     pub(super) fn has_output_waiting(&mut self) -> bool {
         !self.turns.is_empty()
@@ -330,7 +338,7 @@ impl Mma {
         let mut row = from.transmit.taking(bounds.frames);
         prefetch_payloads(&row, pool);
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
-        let mut exit = self.dock.outlet();
+        let mut exit = self.dock.outlet(from.share.tenant);
         while cost < bounds.cost
             && let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)

@@ -150,6 +150,25 @@ impl Turns {
         Some(Visit { id, credit })
     }
 
+    /// Returns the tenant whose FWP [`Self::next`] would take.
+    pub(super) fn front(&mut self) -> Option<TenantIndex> {
+        while self.waiting.is_empty() {
+            self.begin_round()?;
+        }
+        self.waiting.front().copied()
+    }
+
+    /// Lets that tenant wait for the next round, without a visit.
+    pub(super) fn pass(&mut self) {
+        self.spent.extend(self.waiting.pop_front());
+        self.slice = SLICE;
+    }
+
+    /// Returns how many tenants have FWPs queued.
+    pub(super) fn tenants(&self) -> usize {
+        self.waiting.len() + self.spent.len()
+    }
+
     /// Takes an FWP of this tenant out of its queue, if it is there. Takes time for each that is queued before it.
     pub(super) fn remove(&mut self, id: FwpId, tenant: TenantIndex) {
         let queue = &mut self.tenants[usize::from(tenant.0)];

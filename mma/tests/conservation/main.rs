@@ -172,7 +172,7 @@ impl Pair {
                 let wanted = wanted.min(EMPTIES_MAX - self.model.empties);
                 self.model.empties += self.house.gateway.lend_empties(wanted);
             }
-            Step::Poll => self.poll(),
+            Step::Poll => _ = self.poll(),
             Step::Work => {
                 let noticed = self.house.worker_queue.pop();
                 if let Some(stage) = noticed.and_then(|id| self.house.fwps.iter().position(|fwp| fwp.id == id)) {
@@ -201,10 +201,11 @@ impl Pair {
         self.model.arriving.push_back((target, Packet { port, bytes, course: Course::of_port(port) }));
     }
 
-    fn poll(&mut self) {
-        self.house.mma.poll();
+    fn poll(&mut self) -> usize {
+        let done = self.house.mma.poll();
         self.model.poll();
         assert_eq!(self.house.mma.has_work(), self.model.has_work());
+        done
     }
 
     fn publish(&mut self, stage: usize) {
@@ -306,9 +307,8 @@ impl Pair {
         let drop_first = Verdict { held: 0, to: TxTarget::Drop, prepended: 0 };
         for _ in 0..10 * STAGES_MAX * BUFFERS {
             self.poll();
-            while self.house.mma.has_work() {
-                self.poll();
-            }
+            // What may send no more until the gateway has taken some is work, too.
+            while self.house.mma.has_work() && self.poll() > 0 {}
             while !self.house.worker_queue.is_empty() {
                 self.follow(Step::Work);
             }

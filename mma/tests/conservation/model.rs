@@ -16,6 +16,8 @@ use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
 const SLICE: usize = 16 * 1024;
 const FRAME_COST: usize = 128;
 const LOOK_COST: usize = 128;
+/// How many times as many frames as buffers are free a tenant may have waiting to leave.
+const LEAVING_PER_FREE: usize = 8;
 /// Most buffers that the MMA keeps for transmission, and most frames that it holds before first stages.
 const KEPT_MAX: usize = BUFFERS / 8;
 pub(crate) const HELD_MAX: usize = BUFFERS / 2;
@@ -260,6 +262,11 @@ impl Model {
         !self.unblocked.is_empty() || (!self.without_buffer.is_empty() && self.empties + self.kept > 0)
     }
 
+    /// Returns whether there is a buffer for the tenant that all stages are of.
+    fn may_send(&self) -> bool {
+        self.leaving.len() < LEAVING_PER_FREE * (self.empties + self.kept)
+    }
+
     pub(crate) fn poll(&mut self) {
         while let Some((target, packet)) = self.arriving.pop_front() {
             self.deliver(target, packet);
@@ -273,7 +280,7 @@ impl Model {
         }
         self.move_at_once(unblocked);
         for _ in 0..self.without_buffer.len() {
-            if self.empties + self.kept == 0 {
+            if !self.may_send() {
                 break;
             }
             let id = self.without_buffer.pop_front().expect("there are that many");
@@ -411,7 +418,7 @@ impl Model {
             Edge::Fwp(next) => return self.pass_on(stage, next, &packet),
         };
         let Stage { drawn, counts, .. } = &mut self.stages[stage];
-        if self.empties + self.kept == 0 {
+        if self.leaving.len() >= LEAVING_PER_FREE * (self.empties + self.kept) {
             if drawn.holds.is_some() {
                 return Err(BlockedOn::Buffer);
             }

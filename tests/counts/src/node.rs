@@ -156,8 +156,9 @@ impl House {
     }
 
     pub(crate) fn take_apart(&mut self, (fwp, endpoint): Prepared) {
-        self.spare.left(fwp.place());
+        let place = fwp.place();
         fwp.dismantle(endpoint);
+        self.spare.left(place);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The buffers lent to the MMAs: each MMA has its own limit, a part of which is reserved for empty buffers.
+//! The buffers lent to the MMAs: each MMA has its own limit, a part of which is reserved for empty buffers and frames that leave.
 
 use super::*;
 use pinion_mma::link::Inbound;
@@ -47,6 +47,33 @@ fn frames_that_wait_in_mma_never_keep_others_from_leaving() {
     }
     rig.pool.give(&mut waiting.into_iter().map(|inbound| inbound.frame.into_buffer()).collect());
     rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn frames_that_leave_keep_none_from_coming_in_however_many_there_are() {
+    let mut rig = Rig::new(1);
+    rig.set_rules(vec![rule(Policy::Shared, 0)]);
+    rig.ready(0, 10);
+    (0..6).for_each(|_| rig.send_and_poll(&vec![ping(1, 1); 32]));
+    // The MMA sends in all buffers that it can have: those of received frames, and empty ones.
+    let received: Vec<Inbound> = std::iter::from_fn(|| rig.mmas[0].inbound.pop()).collect();
+    let mut buffers: Vec<Buffer> = received.into_iter().map(|inbound| inbound.frame.into_buffer()).collect();
+    buffers.extend(rig.empties_of(0));
+    assert_eq!((buffers.len(), rig.drops(DropReason::MmaBusy)), (256, 0));
+    for buffer in buffers {
+        rig.mmas[0].outbound.push(Frame::new(buffer, 60)).unwrap();
+    }
+    // It takes the gateway some polls to transmit them.
+    for round in 0..3 {
+        rig.send_and_poll(&vec![ping(1, round); 16]);
+        assert_eq!((rig.targets(), rig.empties_of(0).len()), (vec![10; 16], 0), "round {round}");
+        assert_eq!(std::iter::from_fn(|| rig.peers[0].receive()).count(), 64, "round {round}");
+    }
+    assert_eq!(rig.drops(DropReason::MmaBusy), 0);
+    rig.poll();
+    let mut empties = rig.empties_of(0);
+    assert_eq!(empties.len(), 64);
+    rig.pool.give(&mut empties);
 }
 
 #[test]

@@ -20,6 +20,8 @@ use crate::node::House;
 /// FWPs that are met one after another, so that none finds in the first-level cache what it left there.
 const FWPS: u32 = 64;
 const BUFFERS: usize = 512;
+/// Empty buffers that the gateway has lent.
+const EMPTIES: usize = 16;
 const BUFFER_BYTES: u16 = 2176;
 
 pub(super) const SCENES: &[Scene] = &[
@@ -86,11 +88,15 @@ impl Rig {
     pub(super) fn new(templates: &Path, function: &str, fwps: u32, edge: impl Fn(u32) -> Edge) -> Self {
         let mut house = House::new(templates, function, fwps);
         let prepared: Vec<_> = (0..fwps).map(|index| house.prepare(index, Wiring::to(edge(index)))).collect();
-        let (gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
+        let (mut gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
         let movers = Movers::new(&mut house, fwps, mma_link);
         prepared.into_iter().for_each(|prepared| movers.add(prepared));
         let mut buffers = Vec::new();
         HeapPool::new(BUFFERS, BUFFER_BYTES).take(&mut buffers, BUFFERS / 2);
+        // So that the only tenant may send as many frames as a turn has.
+        for buffer in buffers.drain(..EMPTIES) {
+            assert!(gateway.empty.push(buffer).is_ok(), "the link has room");
+        }
         Self { movers, gateway, buffers, fwps, next: 0, step: 1 }
     }
 
