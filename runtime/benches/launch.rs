@@ -72,8 +72,9 @@ impl Launchpad<'_> {
     }
 
     fn land(&mut self, (fwp, endpoint): (Box<Fwp>, Box<Endpoint>)) {
-        self.spare.left(fwp.place());
+        let place = fwp.place();
         fwp.dismantle(endpoint);
+        self.spare.left(place);
     }
 }
 

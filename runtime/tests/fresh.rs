@@ -3,19 +3,23 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use pinion_runtime::fwp::Turn;
 use pinion_runtime::fwp::end_reason::EndReason;
+use pinion_runtime::memory::reset_check;
 use pinion_runtime::templates::engine::Reset;
 use pinion_runtime::tenants::accounts::MemoryAccounts;
 use support::{Bench, buffer};
 
 const RESTARTS: u32 = 100_000;
-const MEMORY_BYTES_MAX: usize = 2 << 16;
+/// Pages of WebAssembly of the guest that writes far apart.
+const WIDE_PAGES: usize = 64;
+const MEMORY_BYTES_MAX: usize = (WIDE_PAGES + 1) << 16;
 /// The machine may be busy for longer than an instance may take to its first wait; one such failure in a hundred is not the node's fault.
-const STALLS_MAX: u32 = RESTARTS / 100;
+const STALLS_PART: u32 = 100;
 /// Restarts after which an instance serves a packet, so that its rings, its pool and its stack are used too.
 const RESTARTS_PER_PACKET: u32 = 16;
 
@@ -70,6 +74,48 @@ const TABLE: &str = "(table $table 2 funcref) (elem declare func $fill)";
 const HUNT_TABLE: &str = "(if (i32.eqz (ref.is_null (table.get $table (i32.const 1)))) (then unreachable))";
 const SING_TABLE: &str = "(table.set $table (i32.const 1) (ref.func $fill))";
 
+/// A guest that writes to one page of three, in more of them than the kernel lists at a time, and than stay in their place.
+fn wide_guest() -> String {
+    let fill = r#"(func $fill_far (local $at i32)
+        (local.set $at (i32.const 0x1000))
+        (loop $on
+            (i64.store offset=2048 (local.get $at) (call $canary))
+            (local.set $at (i32.add (local.get $at) (i32.const 0x3000)))
+            (br_if $on (i32.lt_u (local.get $at) (i32.sub (call $bytes) (i32.const 0x1000))))))"#;
+    guest(fill, "", "")
+        .replace(r#"(memory (export "memory") 1)"#, &format!(r#"(memory (export "memory") {WIDE_PAGES})"#))
+        .replace("(call $fill (i32.const 0x1000) (call $bytes))", "(call $fill_far)")
+}
+
+/// Searches while the kernel moves the pages of all processes together, again and again. It does so for root only.
+fn beside_compaction(search: impl FnOnce()) {
+    const COMPACT: &str = "/proc/sys/vm/compact_memory";
+    if let Err(error) = std::fs::write(COMPACT, "1") {
+        println!("not searched: {COMPACT} cannot be written to: {error}");
+        return;
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                std::fs::write(COMPACT, "1").unwrap();
+            }
+        });
+        let ends = Ends(&is_over);
+        search();
+        drop(ends);
+    });
+}
+
+/// Ends the compaction, also if the search panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One search at a time: threads that yield as often as these delay each other for long.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -81,7 +127,7 @@ fn hunt(reset: Reset, wat: &str, restarts: u32) {
     for restart in 0..restarts {
         let mut fwp = match bench.launch_from(&template, MemoryAccounts::default()) {
             Ok(fwp) => fwp,
-            Err(EndReason::InitTime) if stalls < STALLS_MAX => {
+            Err(EndReason::InitTime) if stalls < restarts.div_ceil(STALLS_PART) => {
                 stalls += 1;
                 continue;
             }
@@ -100,7 +146,11 @@ fn hunt(reset: Reset, wat: &str, restarts: u32) {
         }
         bench.dismantle(fwp);
     }
-    println!("{reset:?}: {restarts} restarts in {:?}, {stalls} stalls", start.elapsed());
+    let missed = reset_check::missed();
+    println!(
+        "{reset:?}: {restarts} restarts in {:?}, {stalls} stalls, {missed} pages missed by the engine",
+        start.elapsed()
+    );
 }
 
 #[test]
@@ -118,6 +168,21 @@ fn no_canary_survives_in_tables_either() {
     for reset in [Reset::Overwrite, Reset::Unmap] {
         hunt(reset, &guest(TABLE, HUNT_TABLE, SING_TABLE), RESTARTS / 5);
     }
+}
+
+#[test]
+fn no_canary_survives_in_many_pages_far_apart() {
+    for reset in [Reset::Overwrite, Reset::Unmap] {
+        hunt(reset, &wide_guest(), RESTARTS / 200);
+    }
+}
+
+#[test]
+fn no_canary_survives_in_pages_that_the_kernel_moves_meanwhile() {
+    beside_compaction(|| {
+        hunt(Reset::Overwrite, &guest("", "", ""), RESTARTS / 10);
+        hunt(Reset::Overwrite, &wide_guest(), RESTARTS / 500);
+    });
 }
 
 #[test]

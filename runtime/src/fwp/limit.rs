@@ -15,19 +15,22 @@ pub(crate) struct MemoryLimit {
     holding: Holding,
     /// Its memory exists, and may only grow.
     made: bool,
+    /// The size from which it was allowed to grow last.
+    grows_from: Option<usize>,
     shared: Arc<FwpShared>,
 }
 
 impl MemoryLimit {
     /// Creates the limit of an FWP that has no memory yet.
     pub(super) fn new(holding: Holding, shared: Arc<FwpShared>) -> Self {
-        Self { holding, made: false, shared }
+        Self { holding, made: false, grows_from: None, shared }
     }
 }
 
 impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(&mut self, _now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(&mut self, now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
         let making = !std::mem::replace(&mut self.made, true);
+        self.grows_from = None;
         // The engine would refuse it too, but only after it was charged.
         if declared_max.is_some_and(|max| wanted > max) {
             return Ok(false);
@@ -35,11 +38,22 @@ impl ResourceLimiter for MemoryLimit {
         match self.holding.resize(wanted as u64 + self.shared.files_bytes()) {
             Ok(()) => {
                 self.shared.memory_bytes.store(wanted as u64, Ordering::Relaxed);
+                self.grows_from = Some(now);
                 Ok(true)
             }
             Err(over) if making => Err(Stop(EndReason::OverLimit(over)).into()),
             Err(_) => Ok(false),
         }
+    }
+
+    /// The kernel had no memory for what was allowed: it is not charged, and is not the guest's.
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        if let Some(bytes) = self.grows_from.take() {
+            let shrunk = self.holding.resize(bytes as u64 + self.shared.files_bytes());
+            debug_assert!(shrunk.is_ok(), "less is always allowed");
+            self.shared.memory_bytes.store(bytes as u64, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
@@ -55,5 +69,31 @@ impl Space for MemoryLimit {
             self.shared.files_bytes.store(bytes, Ordering::Relaxed);
         }
         is_granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tenants::accounts::MemoryAccounts;
+
+    const PAGE: usize = 1 << 16;
+
+    #[test]
+    fn growth_that_the_kernel_refuses_is_neither_charged_nor_counted() {
+        let shared = Arc::new(FwpShared::new(false));
+        let holding = Holding::new(MemoryAccounts::default(), 3 * PAGE as u64);
+        let mut limit = MemoryLimit::new(holding, Arc::clone(&shared));
+        let mut grow = |from: usize, to: usize, fails: bool| {
+            let is_allowed = limit.memory_growing(from * PAGE, to * PAGE, None).unwrap();
+            if fails {
+                limit.memory_grow_failed(wasmtime::Error::msg("no memory")).unwrap();
+            }
+            (is_allowed, shared.memory_bytes() as usize / PAGE)
+        };
+        assert_eq!(grow(0, 1, false), (true, 1));
+        assert_eq!(grow(1, 3, true), (true, 1));
+        assert_eq!(grow(1, 4, true), (false, 1), "it was not allowed");
+        assert_eq!(grow(1, 3, false), (true, 3), "what was refused was not charged");
     }
 }

@@ -34,7 +34,7 @@ use pinion_mma::counters::FwpCounters;
 use pinion_mma::id::FwpId;
 use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::prefetch;
-use wasmtime::{Memory, Store};
+use wasmtime::{Engine, Memory, Store};
 
 pub(crate) use self::limit::MemoryLimit;
 pub use self::preparation::{INIT_TIME_MAX, NewFwpSite, Preparation, Prepared, Progress};
@@ -143,6 +143,8 @@ pub struct Fwp {
     terms: SchedulingParams,
     /// The values of its metrics when they were last read, if it has any.
     readings: Option<Arc<Readings>>,
+    /// Its engine, if that overwrites the memory of ended FWPs: then it is looked at what it did.
+    overwrites: Option<Engine>,
 }
 
 /// Why an FWP has a turn.

@@ -29,6 +29,7 @@ use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Instance, Memory, Store};
 
+use super::dismantling::NewStore;
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
 use crate::clock::{GuestClock, TscInstant};
 use crate::fwp::end_reason::EndReason;
@@ -200,7 +201,8 @@ async fn prepare(template: Arc<Template>, site: NewFwpSite, log: GuestLog, pace:
     // Dropped after all that lives there.
     let mut place = spare.new_place();
     let means = HostCallContext { memory, activation, state, keep_alive, log, clock: terms.guest_clock };
-    let mut store = store(&template, means, &pace.shared);
+    let overwrites = spare.stay().then(|| template.engine().clone());
+    let mut store = NewStore::new(store(&template, means, &pace.shared), overwrites);
     let made = make(&template, &mut store, &pace, &mut place).await?;
     let (mut joined, parts) = join(id, worker, wiring, terms, &template, made, store, &pace.shared)?;
     pace.pause().await;
@@ -231,10 +233,11 @@ fn join(
     terms: SchedulingParams,
     template: &Template,
     Made { instance, linear, layout, metrics }: Made,
-    mut store: Store<FwpContext>,
+    mut store: NewStore,
     shared: &Arc<FwpShared>,
 ) -> Result<(Joined, StoreParts), EndReason> {
-    touch_first_pages(&linear, &mut store, layout.header());
+    touch_first_pages(&linear, store.get(), layout.header());
+    let (store, overwrites) = store.finish();
     let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
     // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
     // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
@@ -255,6 +258,7 @@ fn join(
         next_stage: None,
         terms,
         readings: (!metrics.is_empty()).then(|| Arc::new(Readings::new(&metrics))),
+        overwrites,
     });
     Ok((Joined(Some((fwp, endpoint))), parts))
 }
@@ -345,18 +349,16 @@ struct Made {
     metrics: Metrics,
 }
 
-async fn make(
-    template: &Template,
-    store: &mut Store<FwpContext>,
-    pace: &Pace,
-    place: &mut NewPlace,
-) -> Result<Made, EndReason> {
+async fn make(template: &Template, new: &mut NewStore, pace: &Pace, place: &mut NewPlace) -> Result<Made, EndReason> {
+    let store = new.get();
     // A snapshot runs no code before its first wait, so there is no turn to measure.
     let code = if template.pool.is_some() { Code::None } else { Code::Guests };
     let instance = pace.run(code, template.instantiate(store)).await;
     let instance = instance.map_err(|error| EndReason::not_instantiated(&error))?;
     let linear = linear_memory(template, &instance, store)?;
     let (address, bytes) = (linear.data_ptr(&*store).addr(), linear.data_size(&*store));
+    new.found(address);
+    let store = new.get();
     let has_pages = place.found(MemoryPlace { address, bytes, template: template.mark() });
     pace.has_place.store(true, Ordering::Relaxed);
     pace.pause().await;

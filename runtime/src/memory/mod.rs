@@ -5,4 +5,6 @@
 pub mod allocator;
 pub(crate) mod hot_pages;
 pub mod pressure;
+pub mod reset_check;
 pub mod spare_pages;
+mod written_pages;

@@ -1,16 +1,23 @@
-//! Pages left by FWPs that have ended, for the next FWPs in the same places. They return to the kernel when memory is short.
+//! Pages left by FWPs that have ended, for the next FWPs in the same places. They return to the kernel when memory is short, and the oldest of
+//! them when there are more than FWPs have, which tenants are charged for.
 //!
 //! An engine that overwrites memory instead of unmapping it (`memory_reset`) restores an ended FWP's place to what its mapping holds by
 //! itself. So the pages of a place without an FWP can be dropped at any time without a visible effect.
 #![allow(unsafe_code)] // Returns pages to the kernel.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 use rustix::mm::{Advice, madvise};
 
 use crate::ids::MemoryPlace;
-use crate::templates::engine::Reset;
+use crate::templates::engine::{KEEP_MEMORY_BYTES, Reset};
+
+/// This much may be left, however little FWPs have. In bytes.
+const LEFT_BYTES_MIN: usize = 16 << 20;
+/// Places of which the pages are returned when another one is left: a call to the kernel each.
+const RETURNED_AT_ONCE: usize = 2;
 
 /// See the module. The thread that prepares and dismantles FWPs reports both here; clones are the same record.
 #[derive(Debug, Clone)]
@@ -24,6 +31,14 @@ pub struct SparePages {
 struct Places {
     /// By address.
     left: FxHashMap<usize, Left>,
+    /// Their addresses, in the order in which they were left.
+    order: BTreeMap<u64, usize>,
+    next: u64,
+    /// What may be present of all that is left, in bytes.
+    left_bytes: usize,
+    /// The same of FWPs' places, by address, each up to where anything may be present; and of all of them.
+    used: FxHashMap<usize, usize>,
+    used_bytes: usize,
     /// How many FWPs have a place that is not known yet.
     unknown: usize,
 }
@@ -44,7 +59,12 @@ impl NewPlace {
         if self.found.replace(place).is_none() {
             places.unknown -= 1;
         }
-        places.left.remove(&place.address).is_some_and(|left| left.template == place.template)
+        let left = places.take(place.address);
+        if self.spare.stay {
+            // What was left beyond its own memory is still there.
+            places.use_place(&place, left.as_ref().map_or(0, |left| left.bytes));
+        }
+        left.is_some_and(|left| left.template == place.template)
     }
 
     /// Notes that the FWP has been prepared: from now on its end is reported.
@@ -69,6 +89,58 @@ struct Left {
     bytes: usize,
     /// The template of the instance that left them.
     template: usize,
+    /// Its key in the order.
+    number: u64,
+}
+
+impl Places {
+    /// Takes what was left at this address.
+    fn take(&mut self, address: usize) -> Option<Left> {
+        let left = self.left.remove(&address)?;
+        self.order.remove(&left.number);
+        self.left_bytes -= present_bytes(left.bytes);
+        Some(left)
+    }
+
+    /// Takes what was left first, if there is more than may be left.
+    fn take_surplus(&mut self) -> Option<(usize, Left)> {
+        if self.left_bytes <= self.used_bytes.max(LEFT_BYTES_MIN) {
+            return None;
+        }
+        let (_, &address) = self.order.first_key_value()?;
+        Some((address, self.take(address)?))
+    }
+
+    /// Notes an FWP's place, of which so many bytes were left.
+    fn use_place(&mut self, place: &MemoryPlace, left_bytes: usize) {
+        let bytes = place.bytes.max(left_bytes);
+        let before = self.used.insert(place.address, bytes).unwrap_or_default();
+        self.used_bytes = self.used_bytes + present_bytes(bytes) - present_bytes(before);
+    }
+
+    fn leave(&mut self, MemoryPlace { address, bytes, template }: MemoryPlace) {
+        let before = self.used.remove(&address).unwrap_or_default();
+        self.used_bytes -= present_bytes(before);
+        let bytes = bytes.max(before);
+        self.take(address);
+        let number = self.next;
+        self.next += 1;
+        self.left.insert(address, Left { bytes, template, number });
+        self.order.insert(number, address);
+        self.left_bytes += present_bytes(bytes);
+    }
+}
+
+/// Returns how many bytes of a memory of this size may be present when it has been reset.
+fn present_bytes(memory: usize) -> usize {
+    memory.min(KEEP_MEMORY_BYTES)
+}
+
+/// Returns pages of a place without an FWP to the kernel.
+fn release(address: usize, bytes: usize) {
+    // SAFETY: linear memory in an engine's reservation, which is never unmapped while FWPs are prepared, of a place without an instance.
+    // There is no reference into it, and reading it anew finds what is there now. Pages that the kernel refuses stay.
+    let _ = unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) };
 }
 
 impl SparePages {
@@ -76,6 +148,11 @@ impl SparePages {
     #[must_use]
     pub fn new(reset: Reset) -> Self {
         Self { stay: reset == Reset::Overwrite, places: Arc::default() }
+    }
+
+    /// Returns whether the engine overwrites memory, so that pages stay where they are.
+    pub(crate) fn stay(&self) -> bool {
+        self.stay
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -88,23 +165,34 @@ impl SparePages {
         NewPlace { spare: self.clone(), found: None, is_kept: false }
     }
 
-    /// Notes that the FWP in this place has been dismantled.
+    /// Notes that the FWP in this place has been dismantled. May return the pages of places that others left to the kernel.
     pub fn left(&self, place: MemoryPlace) {
-        if self.stay {
-            self.places().left.insert(place.address, Left { bytes: place.bytes, template: place.template });
+        if !self.stay {
+            return;
+        }
+        let mut places = self.places();
+        places.leave(place);
+        // An FWP whose place is not known may be in any.
+        for _ in 0..RETURNED_AT_ONCE {
+            if places.unknown > 0 {
+                return;
+            }
+            let Some((address, Left { bytes, .. })) = places.take_surplus() else { return };
+            release(address, bytes);
         }
     }
 
     /// Returns all of them to the kernel; calls `between` between any two places. Does nothing while the place of any FWP is not known.
     pub(crate) fn release(&self, mut between: impl FnMut()) {
         let left = match &mut *self.places() {
-            Places { unknown: 0, left } => std::mem::take(left),
+            places @ Places { unknown: 0, .. } => {
+                (places.order, places.left_bytes) = (BTreeMap::new(), 0);
+                std::mem::take(&mut places.left)
+            }
             _ => return,
         };
         for (address, Left { bytes, .. }) in left {
-            // SAFETY: linear memory in an engine's reservation, which is never unmapped while FWPs are prepared, of a place without an
-            // instance. There is no reference into it, and reading it anew finds what is there now. Pages that the kernel refuses stay.
-            let _ = unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) };
+            release(address, bytes);
             between();
         }
     }
@@ -172,6 +260,50 @@ mod tests {
         let has_pages = new.found(place);
         new.keep();
         has_pages
+    }
+
+    #[test]
+    fn no_more_is_left_than_fwps_have_and_what_was_left_first_goes_first() {
+        const COUNT: usize = 40;
+        let spare = SparePages::new(Reset::Overwrite);
+        let len = (COUNT + 2) * KEEP_MEMORY_BYTES;
+        // SAFETY: a new mapping, in which nothing is used.
+        let memory =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE).unwrap() };
+        let place = |number: usize| {
+            let address = memory.addr() + number * KEEP_MEMORY_BYTES;
+            MemoryPlace { address, bytes: KEEP_MEMORY_BYTES, template: 1 }
+        };
+        let take = |number: usize| {
+            let mut new = spare.new_place();
+            new.found(place(number));
+            new.keep();
+        };
+        (1..=COUNT).for_each(take);
+        let left = || {
+            let places = spare.places();
+            assert_eq!(
+                (places.left.len(), places.left_bytes),
+                (places.order.len(), places.left.len() * KEEP_MEMORY_BYTES)
+            );
+            let number = |address: &usize| (address - memory.addr()) / KEEP_MEMORY_BYTES;
+            let mut numbers: Vec<usize> = places.left.keys().map(number).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        (1..=COUNT / 2).for_each(|number| spare.left(place(number)));
+        assert_eq!(left(), (1..=COUNT / 2).collect::<Vec<_>>(), "as much as FWPs have");
+        (COUNT / 2 + 1..=COUNT).for_each(|number| spare.left(place(number)));
+        assert_eq!(left(), (COUNT - 15..=COUNT).collect::<Vec<_>>(), "16 MiB, as no FWP is left");
+        take(COUNT);
+        assert_eq!(left(), (COUNT - 15..COUNT).collect::<Vec<_>>());
+        let new = spare.new_place();
+        spare.left(place(COUNT));
+        spare.left(place(COUNT + 1));
+        assert_eq!(left().len(), 17, "the place of an FWP that is being made is not known");
+        drop(new);
+        // SAFETY: the mapping is not used any more.
+        unsafe { munmap(memory, len).unwrap() };
     }
 
     #[test]

@@ -26,8 +26,8 @@ use crate::launcher::{
     ActiveChains, ChainRecords, EngineTemplates, IndexAllocator, Instances, Launcher, LauncherInbox, Orders,
     per_worker, stages_max,
 };
-use crate::memory::allocator;
 use crate::memory::spare_pages::SparePages;
+use crate::memory::{allocator, reset_check};
 use crate::node::config::{NodeConfig, PortConfig};
 use crate::node::data_plane::{DataPlane, DataPlaneParts, PortRecord};
 use crate::node::invocations::Invocations;
@@ -98,10 +98,11 @@ pub fn assemble_with(
     let (plan, cores) = core_plan(config)?;
     allocator::keep_what_is_freed();
     pinion_mma::tuning::set(config.tuning.into());
-    let warnings = MachineFacts::read().check(&MachineRequirements::of(config)).map_err(AssemblyError::Unfit)?;
+    let machine = MachineFacts::read();
+    machine.check().map_err(AssemblyError::Unfit)?;
+    let mut warnings = Vec::new();
     let fwps_max = config.limits.fwps_max as usize;
-    let swaps = std::fs::read_to_string("/proc/swaps").ok();
-    let reset = config.memory_reset.resolved(swaps.as_deref());
+    let reset = reset(config.memory_reset, &machine, &mut warnings)?;
     let engines = engines(fwps_max, plan.workers.len(), reset)?;
     let derived = Arc::new(Derived::new(&config.state_dir));
     let artifacts = Artifacts::open(config.state_dir.join("templates"), &engines[0], Arc::clone(&derived));
@@ -183,6 +184,7 @@ pub fn assemble_with(
         stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
         plan,
         warnings,
+        machine: MachineRequirements::of(config),
         log: log.clone(),
     });
     let mut node = Assembled {
@@ -228,6 +230,25 @@ fn port_records(config: &NodeConfig, ports: &[Box<dyn Port>]) -> Vec<PortRecord>
         counters: Arc::clone(port.counters()),
     };
     ports.iter().map(|port| &**port).zip(&config.ports).map(record).collect()
+}
+
+/// Returns how memory is reset here. Tries first whether it can be overwritten.
+fn reset(asked: Reset, machine: &MachineFacts, warnings: &mut Vec<String>) -> Result<Reset, AssemblyError> {
+    let trial = reset_check::self_test();
+    match (&trial, asked) {
+        (Err(fault), Reset::Overwrite) => {
+            let refusal =
+                format!("memory_reset is \"overwrite\", which does not work here: {fault}: set it to \"auto\"");
+            return Err(AssemblyError::Unfit(refusal));
+        }
+        (Err(fault), Reset::Auto) => {
+            warnings.push(format!(
+                "the memory of ended instances takes longer to reset, as it cannot be overwritten: {fault}"
+            ));
+        }
+        _ => {}
+    }
+    Ok(asked.resolved(trial.is_ok(), machine.may_swap()))
 }
 
 fn engines(fwps_max: usize, workers: usize, reset: Reset) -> Result<Vec<Engine>, AssemblyError> {

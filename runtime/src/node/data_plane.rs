@@ -30,6 +30,7 @@ use crate::instruments::metrics::ChainSums;
 use crate::launcher::{self, Order, Orders};
 use crate::memory::pressure::Level;
 use crate::node::invocations::Invocations;
+use crate::node::machine::MachineRequirements;
 use crate::node::template_builds::TemplateBuilds;
 use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
@@ -128,6 +129,8 @@ pub struct DataPlaneParts {
     pub stages_max: usize,
     /// Warnings found at start, for the operator.
     pub warnings: Vec<String>,
+    /// What the node needs of the machine, for further ones.
+    pub machine: MachineRequirements,
     /// Receives the log lines of functions.
     pub log: LogHub,
 }

@@ -1,13 +1,12 @@
-//! Checks the machine's settings once, when a node starts. Settings with which a node cannot work are refused; those with which it works
-//! badly are warnings for the operator. Both say what to set.
+//! Checks the machine's settings. Settings with which a node cannot work are refused when it starts; those with which it works badly are
+//! warnings for the operator, in each status, since they can change meanwhile (`swapon`). Both say what to set.
 //!
-//! [`MachineFacts::read`] reads the settings; [`MachineFacts::check`] depends only on the text that was read.
+//! [`MachineFacts::read`] reads the settings; the rest depends only on the text that was read.
 
 use std::fs;
 
 use crate::memory::pressure::cgroup_path;
 use crate::node::config::NodeConfig;
-use crate::templates::engine::Reset;
 
 /// Memory mappings that a process needs besides those of FWPs, and mappings of one FWP.
 const MAPPINGS_BASE: u64 = 4096;
@@ -26,8 +25,6 @@ pub struct MachineRequirements {
     pub fwps_max: u64,
     /// Memory for packets, in bytes.
     pub packet_bytes: u64,
-    /// How memory of FWPs that have ended is reset for reuse.
-    pub reset: Reset,
 }
 
 impl MachineRequirements {
@@ -36,7 +33,7 @@ impl MachineRequirements {
     pub fn of(config: &NodeConfig) -> Self {
         let packet_bytes =
             BUFFER_BYTES * u64::from(config.limits.buffers) + DPDK_BYTES + PORT_BYTES * config.ports.len() as u64;
-        Self { fwps_max: u64::from(config.limits.fwps_max), packet_bytes, reset: config.memory_reset }
+        Self { fwps_max: u64::from(config.limits.fwps_max), packet_bytes }
     }
 }
 
@@ -76,15 +73,19 @@ impl MachineFacts {
         }
     }
 
-    /// Returns what an operator should change about the machine, a sentence each.
+    /// Refuses a machine on which a node cannot run.
     ///
     /// # Errors
-    /// Returns a setting with which a node cannot run, and what to set instead.
-    pub fn check(&self, needs: &MachineRequirements) -> Result<Vec<String>, String> {
-        self.overcommit()?;
-        self.reset(needs.reset)?;
+    /// Returns the setting at fault, and what to set instead.
+    pub fn check(&self) -> Result<(), String> {
+        self.overcommit()
+    }
+
+    /// Returns what an operator should change about the machine, a sentence each.
+    #[must_use]
+    pub fn warnings(&self, needs: &MachineRequirements) -> Vec<String> {
         let found = [self.mappings(needs), self.swap(), self.locked_memory(needs), self.huge_pages()];
-        Ok(found.into_iter().flatten().collect())
+        found.into_iter().flatten().collect()
     }
 
     fn overcommit(&self) -> Result<(), String> {
@@ -94,16 +95,6 @@ impl MachineFacts {
                         of address space: run `sysctl -w vm.overcommit_memory=0`"
                     .to_owned(),
             ),
-            _ => Ok(()),
-        }
-    }
-
-    fn reset(&self, reset: Reset) -> Result<(), String> {
-        match self.swaps() {
-            Some(devices) if reset == Reset::Overwrite => Err(format!(
-                "memory_reset is \"overwrite\" and swap is on ({devices}): the kernel does not report written pages that are swapped \
-                 out, so that one client's data could reach the next: run `swapoff -a`, or set memory_reset to \"auto\""
-            )),
             _ => Ok(()),
         }
     }
@@ -118,6 +109,12 @@ impl MachineFacts {
                  vm.max_map_count={needed}`"
             )
         })
+    }
+
+    /// Returns whether the process's pages may be swapped out.
+    #[must_use]
+    pub fn may_swap(&self) -> bool {
+        self.swaps().is_some()
     }
 
     /// Returns the swap devices in use; none if the process's cgroup may not swap.
@@ -166,8 +163,7 @@ impl MachineFacts {
 mod tests {
     use super::*;
 
-    const NEEDS: MachineRequirements =
-        MachineRequirements { fwps_max: 4096, packet_bytes: 64 << 20, reset: Reset::Auto };
+    const NEEDS: MachineRequirements = MachineRequirements { fwps_max: 4096, packet_bytes: 64 << 20 };
 
     fn good() -> MachineFacts {
         MachineFacts {
@@ -185,8 +181,9 @@ mod tests {
 
     #[test]
     fn a_suitable_machine_and_one_whose_files_cannot_be_read_have_no_warnings() {
-        assert_eq!(good().check(&NEEDS), Ok(Vec::new()));
-        assert_eq!(MachineFacts::default().check(&NEEDS), Ok(Vec::new()));
+        for facts in [good(), MachineFacts::default()] {
+            assert_eq!((facts.check(), facts.warnings(&NEEDS)), (Ok(()), Vec::new()));
+        }
     }
 
     #[test]
@@ -204,7 +201,7 @@ mod tests {
             (huge_pages, "transparent huge pages are always on", "echo madvise >"),
         ];
         for (facts, begins, contains) in cases {
-            let warnings = facts.check(&NEEDS).unwrap();
+            let warnings = facts.warnings(&NEEDS);
             assert_eq!(warnings.len(), 1, "{warnings:?}");
             assert!(warnings[0].starts_with(begins) && warnings[0].contains(contains), "{warnings:?}");
         }
@@ -217,28 +214,17 @@ mod tests {
         facts.cgroup_swap_max = "0\n".into();
         facts.limits = facts.limits.replace("unlimited", "65536");
         facts.status = "CapEff:\t0000000000004000\n".into();
-        assert_eq!(facts.check(&NEEDS), Ok(Vec::new()));
+        assert_eq!(facts.warnings(&NEEDS), Vec::<String>::new());
     }
 
     #[test]
     fn strict_overcommit_accounting_is_refused_and_other_modes_are_not() {
         for (mode, fits) in [("0", true), ("1", true), ("2", false)] {
             let facts = MachineFacts { overcommit_memory: format!("{mode}\n"), ..good() };
-            assert_eq!(facts.check(&NEEDS).is_ok(), fits, "{mode}");
+            assert_eq!(facts.check().is_ok(), fits, "{mode}");
         }
-        let refusal = MachineFacts { overcommit_memory: "2".into(), ..good() }.check(&NEEDS).unwrap_err();
+        let refusal = MachineFacts { overcommit_memory: "2".into(), ..good() }.check().unwrap_err();
         assert!(refusal.contains("sysctl -w vm.overcommit_memory=0"), "{refusal}");
-    }
-
-    #[test]
-    fn memory_reset_by_overwriting_is_refused_with_swap() {
-        let swap = MachineFacts { swaps: format!("{}/dev/sda2 partition 1 0 -2\n", good().swaps), ..good() };
-        let needs = |reset| MachineRequirements { reset, ..NEEDS };
-        let refusal = swap.check(&needs(Reset::Overwrite)).unwrap_err();
-        assert!(refusal.starts_with("memory_reset is \"overwrite\" and swap is on (/dev/sda2)"), "{refusal}");
-        assert!(swap.check(&needs(Reset::Unmap)).is_ok() && good().check(&needs(Reset::Overwrite)).is_ok());
-        let forbidden = MachineFacts { cgroup_swap_max: "0\n".into(), ..swap };
-        assert!(forbidden.check(&needs(Reset::Overwrite)).is_ok());
     }
 
     #[test]

@@ -12,8 +12,7 @@ use wasmtime::{Enabled, Engine, InstanceAllocationStrategy};
 pub const FWPS_MAX: usize = 30_000;
 
 /// Memory of an ended FWP that stays in its place, in bytes, if it is overwritten.
-const KEEP_MEMORY_BYTES: usize = 1 << 20;
-const KEEP_TABLE_BYTES: usize = 64 << 10;
+pub(crate) const KEEP_MEMORY_BYTES: usize = 1 << 20;
 /// The part of a fiber's stack that is overwritten; deeper pages return to the kernel.
 const KEEP_STACK_BYTES: usize = 8 << 10;
 /// Used places keep their module's mappings for the next FWP of the same module. If there are at least this many, an FWP of another module
@@ -24,22 +23,24 @@ const WARM_PLACES_MAX: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reset {
-    /// Overwrites the pages that were written to, according to the kernel. Several times faster, since no page is mapped anew. The kernel
-    /// does not report pages that were swapped out, so there must be no swap.
+    /// Overwrites the pages that were written to, according to the kernel (`PAGEMAP_SCAN`, Linux 6.7 and later). Several times faster, since
+    /// no page is mapped anew. Each time it is looked at afterwards whether all were: see [`crate::memory::reset_check`].
     Overwrite,
     /// Returns all pages to the kernel.
     Unmap,
-    /// Overwrites where that is safe: where there is no swap when the node starts.
+    /// Overwrites where that has worked in a trial when the node started, and there was no swap then: pages that are swapped out would have to
+    /// be read back for it.
     #[default]
     Auto,
 }
 
 impl Reset {
-    /// Returns what `Auto` resolves to. `swaps` is the kernel's list of swaps (`/proc/swaps`): a heading, and a line for each.
+    /// Returns what `Auto` resolves to. `works` says whether memory can be overwritten ([`crate::memory::reset_check::self_test`]), and
+    /// `swaps` whether pages may be swapped out.
     #[must_use]
-    pub fn resolved(self, swaps: Option<&str>) -> Self {
+    pub fn resolved(self, works: bool, swaps: bool) -> Self {
         match self {
-            Self::Auto if swaps.is_some_and(|swaps| swaps.trim().lines().count() <= 1) => Self::Overwrite,
+            Self::Auto if works && !swaps => Self::Overwrite,
             Self::Auto => Self::Unmap,
             chosen => chosen,
         }
@@ -55,9 +56,8 @@ pub fn engine(fwps_max: usize, reset: Reset) -> wasmtime::Result<Engine> {
     let mut pool = settings::pool(count);
     pool.max_unused_warm_slots(WARM_PLACES_MAX).async_stack_keep_resident(KEEP_STACK_BYTES);
     if reset == Reset::Overwrite {
-        pool.pagemap_scan(Enabled::Yes)
-            .linear_memory_keep_resident(KEEP_MEMORY_BYTES)
-            .table_keep_resident(KEEP_TABLE_BYTES);
+        // Tables hold addresses of functions, which cannot be marked and looked at: their pages return to the kernel.
+        pool.pagemap_scan(Enabled::Yes).linear_memory_keep_resident(KEEP_MEMORY_BYTES);
     }
     let mut config = settings::config();
     // Templates come compiled: no compiler runs where tenants run.
@@ -73,12 +73,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn automatic_reset_overwrites_memory_only_without_swap() {
-        let heading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
-        let swap = format!("{heading}/swapfile                               file\t\t1048572\t\t0\t\t-2\n");
-        assert_eq!(Reset::Auto.resolved(Some(heading)), Reset::Overwrite);
-        assert_eq!(Reset::Auto.resolved(Some(&swap)), Reset::Unmap);
-        assert_eq!(Reset::Auto.resolved(None), Reset::Unmap);
-        assert_eq!(Reset::Overwrite.resolved(Some(&swap)), Reset::Overwrite);
+    fn automatic_reset_overwrites_memory_only_where_that_works_and_without_swap() {
+        assert_eq!(Reset::Auto.resolved(true, false), Reset::Overwrite);
+        assert_eq!(Reset::Auto.resolved(false, false), Reset::Unmap);
+        assert_eq!(Reset::Auto.resolved(true, true), Reset::Unmap);
+        assert_eq!(Reset::Overwrite.resolved(true, true), Reset::Overwrite);
     }
 }

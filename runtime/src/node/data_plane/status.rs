@@ -10,6 +10,7 @@ use pinion_mma::counters::{Counter, MmaCounters};
 
 use super::DataPlane;
 use crate::memory::pressure::Level;
+use crate::node::machine::MachineFacts;
 use crate::node::node_log::{self, LogStatus};
 use crate::reports::fwp_shares::FwpShare;
 use crate::reports::status_table::StatusTable;
@@ -65,6 +66,7 @@ impl DataPlane {
         listed.chains.iter_mut().for_each(|chain| self.add_use(chain));
         let LogStatus { lost_lines: log_lines_lost, warning } = node_log::status();
         let mut warnings = self.parts.warnings.clone();
+        warnings.append(&mut MachineFacts::read().warnings(&self.parts.machine));
         warnings.append(&mut listed.warnings);
         warnings.extend(self.parts.workshop.derived().warnings());
         warnings.extend(warning);
