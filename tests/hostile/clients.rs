@@ -10,7 +10,7 @@ pub(crate) fn address(number: u64) -> String {
 }
 
 /// Returns the addresses of so many new clients, which one of the bed's machines has from now on.
-fn new_addresses(bed: &Bed, count: u64) -> Vec<String> {
+pub(crate) fn new_addresses(bed: &Bed, count: u64) -> Vec<String> {
     let addresses: Vec<String> = (0..count).map(address).collect();
     for address in &addresses {
         bed.clients[1].namespace.ip(&format!("address add {address}/24 dev eth0"));

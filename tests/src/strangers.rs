@@ -16,22 +16,40 @@ const HOP_LIMIT: u8 = 64;
 const QUESTION: &[u8] = b"is anyone there?";
 const SENDER: EthernetAddress = EthernetAddress([0x02, 0, 0, 0, 0, 0x78]);
 
-/// Sends the node's port an echo request to an address of the node from each of these addresses, which are of its kind.
+/// Returns the address of the node's first port.
 ///
 /// # Panics
-/// If the node does not run, or the addresses are not of the same kind.
+/// If the node does not run.
 #[track_caller]
-pub fn ask(bed: &Bed, to: &str, from: impl Iterator<Item: Into<IpAddr>>) {
+#[must_use]
+pub fn station(bed: &Bed) -> EthernetAddress {
     let mac = bed.node.cli().status()["ports"][0]["mac"].as_str().expect("a port has an address").to_owned();
-    let station = mac.parse().expect("an Ethernet address");
+    mac.parse().expect("an Ethernet address")
+}
+
+/// Returns echo requests to an address of the node from each of these addresses, which are of its kind.
+///
+/// # Panics
+/// If the addresses are not of the same kind.
+#[track_caller]
+#[must_use]
+pub fn requests(station: EthernetAddress, to: &str, from: impl Iterator<Item: Into<IpAddr>>) -> Vec<Vec<u8>> {
     let to: IpAddr = to.parse().expect("an address");
     let request = |source: IpAddr| match (source, to) {
         (IpAddr::V4(source), IpAddr::V4(to)) => echo_request(station, source, to),
         (IpAddr::V6(source), IpAddr::V6(to)) => echo_request_v6(station, source, to),
         mixed => panic!("{mixed:?} are not of the same kind"),
     };
-    let frames: Vec<Vec<u8>> = from.map(|source| request(source.into())).collect();
-    send(bed.switch(), bed.wire(), &frames);
+    from.map(|source| request(source.into())).collect()
+}
+
+/// Sends the node's port an echo request to an address of the node from each of these addresses, which are of its kind.
+///
+/// # Panics
+/// If the node does not run, or the addresses are not of the same kind.
+#[track_caller]
+pub fn ask(bed: &Bed, to: &str, from: impl Iterator<Item: Into<IpAddr>>) {
+    send(bed.switch(), bed.wire(), &requests(station(bed), to, from));
 }
 
 fn echo_request(station: EthernetAddress, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8> {

@@ -1,0 +1,143 @@
+//! What a tenant's functions do.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pinion_tests::bed::{Bed, Device};
+use pinion_tests::build::hostile;
+use pinion_tests::frames::send;
+use pinion_tests::manifest::Manifest;
+use pinion_tests::strangers;
+use serde_json::Value;
+
+use crate::neighbours::{self, Attack, GREEDY, SETTINGS, keep_what_is_theirs};
+
+/// The addresses of the attacking tenant's chains.
+const THEIRS: [&str; 7] =
+    ["10.77.0.60", "10.77.0.61", "10.77.0.62", "10.77.0.63", "10.77.0.64", "10.77.0.65", "10.77.0.66"];
+/// The first address of the clients that are made up for them, 10.90.0.0.
+const FIRST_OF_CLIENTS: u32 = 0x0a5a_0000;
+/// How many clients each chain gets in a wave. As long as there is room, each of them has an instance of its own.
+const CLIENTS_IN_A_WAVE: u32 = 4;
+/// An instance without further packets ends soon, whatever it is doing.
+const CHAIN: &str = "idle_timeout_ms = 100\nmemory_limit_kib = 65536\n";
+
+/// A module, and the chains in which it attacks, each with another configuration.
+struct Guests {
+    bed: Bed,
+    manifest: Manifest,
+    names: Vec<String>,
+}
+
+impl Guests {
+    fn new(module: &str, configs: &[&str]) -> Self {
+        let bed = Bed::with_settings(Device::AfPacket, &THEIRS, SETTINGS);
+        let (mut manifest, mut names) = (Manifest::of(GREEDY).module("attack", &hostile(module)), Vec::new());
+        for (number, (config, address)) in configs.iter().zip(THEIRS).enumerate() {
+            let name = format!("c{number}");
+            let stage = format!("{{ module = \"attack\", config = \"{config}\" }}");
+            manifest = manifest.with(format_args!("[[chain]]\nname = \"{name}\"\nstage = [{stage}]\n{CHAIN}"));
+            manifest = manifest.ping_rule(&name, &name, "per-client", address);
+            names.push(name);
+        }
+        Self { bed, manifest, names }
+    }
+
+    /// Lets them attack, and checks with `happened`, given each chain's status, that they did.
+    #[track_caller]
+    fn are_withstood(&self, happened: impl Fn(&Value)) {
+        let (station, clients) = (strangers::station(&self.bed), AtomicU32::new(FIRST_OF_CLIENTS));
+        let wave = || {
+            let of_chain = |address: &&str| {
+                let first = clients.fetch_add(CLIENTS_IN_A_WAVE, Ordering::Relaxed);
+                strangers::requests(station, address, (first..first + CLIENTS_IN_A_WAVE).map(Ipv4Addr::from))
+            };
+            let frames: Vec<_> = THEIRS[..self.names.len()].iter().flat_map(of_chain).collect();
+            send(self.bed.switch(), self.bed.wire(), &frames);
+        };
+        let attack = Attack {
+            manifest: Some(&self.manifest),
+            wave: &wave,
+            is_over: &|| neighbours::is_at_rest(&self.bed),
+            is_for_the_cores: true,
+        };
+        keep_what_is_theirs(&self.bed, &attack, || {
+            for name in &self.names {
+                let chain = self.bed.node.cli().chain_status(GREEDY, name);
+                assert!(chain["meter"]["activations"].as_u64() > Some(7), "{chain}");
+                happened(&chain);
+            }
+        });
+    }
+}
+
+fn meter(chain: &Value, key: &str) -> u64 {
+    chain["meter"][key].as_u64().expect("a number")
+}
+
+/// Checks that instances of a chain have failed.
+fn failed(chain: &Value) {
+    assert!(chain["failures"].as_u64() > Some(0), "{chain}");
+}
+
+#[test]
+fn functions_that_keep_the_core_in_every_way() {
+    Guests::new("brute", &["loops", "recurses", "fills", "stores", "calls", "logs", "waits"])
+        .are_withstood(|chain| assert!(meter(chain, "cpu_us") > 10_000 && meter(chain, "turns") > 100, "{chain}"));
+}
+
+#[test]
+fn functions_that_break_the_rules_of_their_rings_in_every_way() {
+    let misdeeds = ["slot-range", "not-owned", "twice", "length", "length-wrap", "tail-jump", "tail-back"];
+    Guests::new("wild_descriptor", &misdeeds).are_withstood(failed);
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_fail_in_the_middle_of_a_packet() {
+    Guests::new("trapper", &[""; 4]).are_withstood(failed);
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_end_on_their_first_packet() {
+    let guests = Guests::new("returner", &[""; 4]);
+    guests.are_withstood(|_| {
+        let instances = guests.bed.node.cli().get("instances");
+        let returned = instances.iter().filter(|instance| instance["ended_because"] == "its run function returned");
+        assert!(returned.count() > 0, "{instances:?}");
+    });
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_take_all_memory_that_they_can_get() {
+    let guests = Guests::new("memory_bomb", &[""; 2]);
+    guests.are_withstood(|_| assert!(guests.bed.node.log().contains("memory refused at"), "they have taken it"));
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_search_their_memory_for_what_others_left() {
+    let guests = Guests::new("canary", &[""; 2]);
+    guests.are_withstood(|chain| {
+        assert_eq!(chain["failures"], 0, "it found a pattern of another: {chain}");
+    });
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_write_as_many_log_lines_as_they_can() {
+    let guests = Guests::new("log_flood", &["100000"; 4]);
+    guests.are_withstood(|_| {
+        assert!(
+            guests.bed.node.cli().status()["guest_lines_left_out"].as_u64() > Some(1_000),
+            "they have written many"
+        );
+    });
+}
+
+#[test]
+fn functions_that_send_all_they_can() {
+    Guests::new("copier", &[""; 4]).are_withstood(|chain| assert!(meter(chain, "copied_bytes") > 1 << 20, "{chain}"));
+}

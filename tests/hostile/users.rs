@@ -1,0 +1,78 @@
+//! What a tenant asks of the control API.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pinion_tests::bed::{Bed, Device};
+use pinion_tests::build::{hostile, sample};
+use pinion_tests::manifest::Manifest;
+use pinion_tests::process::errors;
+
+use crate::neighbours::{self, Attack, GREEDY, SETTINGS, keep_what_is_theirs};
+
+fn bed() -> Bed {
+    Bed::with_settings(Device::AfPacket, &[], SETTINGS)
+}
+
+/// Lets a user apply what `manifest` returns for one number after the other. It is refused in these words.
+#[track_caller]
+fn refusals_are_withstood(bed: &Bed, manifest: impl Fn(u32) -> Manifest + Sync, words: &str) {
+    let (number, path) = (AtomicU32::new(0), bed.node.path("refused.toml"));
+    let wave = || {
+        // What was refused once is not tried again so soon.
+        fs::write(&path, manifest(number.fetch_add(1, Ordering::Relaxed)).text()).expect("the folder is writable");
+        let refused = bed.node.cli().try_apply(&path);
+        assert!(!refused.status.success() && errors(&refused).contains(words), "{}", errors(&refused));
+    };
+    let attack =
+        Attack { manifest: None, wave: &wave, is_over: &|| neighbours::is_at_rest(bed), is_for_the_cores: false };
+    keep_what_is_theirs(bed, &attack, || {});
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn users_that_apply_modules_whose_initialisation_never_ends() {
+    let endless = |number: u32| {
+        let module = Manifest::of(GREEDY).module("endless", &hostile("init_looper"));
+        module.configured_chain("endless", "endless", &number.to_string())
+    };
+    refusals_are_withstood(&bed(), endless, "init");
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn users_that_apply_files_that_are_no_modules() {
+    let bed = bed();
+    let garbage = |number: u32| {
+        let path = bed.node.path("garbage.wasm");
+        let bytes = [&b"\0asm\x01\0\0\0"[..], &number.to_le_bytes(), &[0x5a; 1 << 20]].concat();
+        fs::write(&path, bytes).expect("the node's folder is writable");
+        Manifest::of(GREEDY).module("garbage", &path).chain("garbage", "garbage", "")
+    };
+    refusals_are_withstood(&bed, garbage, "garbage");
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn users_that_replace_their_chains_all_the_time() {
+    let bed = bed();
+    let chains = |kib: u32| {
+        let module = Manifest::of(GREEDY).module("echo", &sample("icmp-echo"));
+        (0..20).fold(module, |manifest, number| {
+            manifest.chain(&format!("c{number}"), "echo", &format!("memory_limit_kib = {kib}"))
+        })
+    };
+    let (first, wave) = (chains(8_192), || {
+        [16_384, 8_192].into_iter().for_each(|kib| bed.node.apply(chains(kib).text()));
+    });
+    let attack = Attack {
+        manifest: Some(&first),
+        wave: &wave,
+        is_over: &|| neighbours::is_at_rest(&bed),
+        is_for_the_cores: false,
+    };
+    keep_what_is_theirs(&bed, &attack, || {
+        let versions = bed.node.log().matches("desired state changed").count();
+        assert!(versions > 10 + 16, "{versions} changes");
+    });
+}
