@@ -83,7 +83,7 @@ fn failed(chain: &Value) {
 #[test]
 fn functions_that_keep_the_core_in_every_way() {
     Guests::new("brute", &["loops", "recurses", "fills", "stores", "calls", "logs", "waits"])
-        .are_withstood(|chain| assert!(meter(chain, "cpu_us") > 10_000 && meter(chain, "turns") > 100, "{chain}"));
+        .are_withstood(|chain| assert!(meter(chain, "turns") > 100, "{chain}"));
 }
 
 #[test]

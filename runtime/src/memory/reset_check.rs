@@ -114,7 +114,7 @@ unsafe fn return_to_kernel(pages: Range<usize>) {
 ///
 /// # Errors
 /// Returns what does not work on this machine.
-pub(crate) fn self_test() -> Result<(), String> {
+pub fn self_test() -> Result<(), String> {
     /// Enough for several full lists.
     const PAGES: usize = 8 * super::written_pages::RUNS_MAX;
     const LETTER: u8 = b'i';
