@@ -4,8 +4,8 @@
 //! The MMA may transmit one frame in the buffer in which another was received, so only the sum counts. The sum never
 //! exceeds the capacity of the link's rings, because MMA relies on room in the rings by which it returns buffers.
 //! Received frames may not use the part of it that is reserved for empty buffers and frames to transmit. So frames that
-//! wait in the MMA for room never keep other frames from leaving, which is what makes room; and frames that leave, however
-//! many functions send, keep none from coming in.
+//! wait in the MMA for room never keep other frames from leaving, which is what makes room; and frames that leave do not
+//! take the places of those that come in.
 //!
 //! Allocates nothing after it was made. Every operation is bounded by the batch that it is given.
 

@@ -149,7 +149,7 @@ impl GatewayLink {
         self.outlet(tenant).has_buffer()
     }
 
-    /// Returns whether a buffer for transmission is available.
+    /// Returns whether a buffer for transmission is available, for some tenant.
     #[inline]
     pub(crate) fn has_empty(&mut self) -> bool {
         !self.kept.is_empty() || self.link.empty.ready(1) > 0

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::thread::{self, JoinHandle};
 
+use pinion_tests::bed::turn;
 use pinion_tests::build::{hostile, sample};
 use pinion_tests::manifest::Manifest;
 use pinion_tests::node::Node;
@@ -49,6 +50,7 @@ fn echo() -> Manifest {
 
 #[test]
 fn changes_and_builds_of_others_do_not_wait_for_a_tenants_builds() {
+    let _turn = turn();
     let node = Node::without_devices();
     node.apply(echo().text());
     let applying = apply_endless(&node);
@@ -63,6 +65,7 @@ fn changes_and_builds_of_others_do_not_wait_for_a_tenants_builds() {
 
 #[test]
 fn a_configuration_that_was_refused_is_refused_again_without_a_build() {
+    let _turn = turn();
     let node = Node::without_devices();
     let path = endless(&node, 0);
     let first = errors(&node.cli().try_apply(&path));
@@ -80,6 +83,7 @@ fn a_configuration_that_was_refused_is_refused_again_without_a_build() {
 
 #[test]
 fn a_node_that_is_told_to_stop_ends_the_builds_under_way() {
+    let _turn = turn();
     let mut node = Node::without_devices();
     let applying = apply_endless(&node);
     node.stop();
@@ -90,6 +94,7 @@ fn a_node_that_is_told_to_stop_ends_the_builds_under_way() {
 
 #[test]
 fn a_node_that_starts_serves_what_is_built_before_it_builds_the_rest() {
+    let _turn = turn();
     let mut node = Node::without_devices();
     let many = Manifest::of("mallory").module("swap", &sample("macswap"));
     let many = (0..CHAINS).fold(many, |manifest, number| {

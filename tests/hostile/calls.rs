@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use pinion_tests::bed::turn;
 use pinion_tests::build::hostile;
 use pinion_tests::cli::Caller;
 use pinion_tests::manifest::Manifest;
@@ -46,6 +47,7 @@ fn until_refused(callers: &mut [Caller], count: usize) {
 
 #[test]
 fn a_tenant_whose_functions_never_answer_leaves_another_its_share_of_the_calls() {
+    let _turn = turn();
     let node = node();
     let mut greedy = calls(&node, "mallory", CALLS_MAX);
     until_refused(&mut greedy, GUARANTEED);
@@ -59,6 +61,7 @@ fn a_tenant_whose_functions_never_answer_leaves_another_its_share_of_the_calls()
 
 #[test]
 fn the_places_of_calls_are_free_as_soon_as_their_callers_have_gone() {
+    let _turn = turn();
     let node = node();
     let mut gone = calls(&node, "mallory", CALLS_MAX);
     until_refused(&mut gone, GUARANTEED);

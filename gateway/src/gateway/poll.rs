@@ -18,7 +18,8 @@ impl Gateway {
     /// 2. Buffers that the MMAs have used, and frames that have waited too long for an instance: both give room.
     /// 3. Net-Out: frames to transmit.
     /// 4. Net-In: received frames. Late, so that little work lies between a frame's arrival and the MMA, which may be this thread's next role.
-    /// 5. Commands of the launcher, unless a new client was served; after a pause, or if many frames were received, before these are assigned. Calls of programs.
+    /// 5. Commands of the launcher, unless a new client was served; after a pause, or if many frames were received, before these are
+    ///    assigned. Calls of programs.
     /// 6. The hand-over to the MMAs.
     /// 7. Work that can wait: idle instances and link states.
     /// 8. The gateway's own replies, and reports.
@@ -61,17 +62,14 @@ impl Gateway {
     }
 
     /// Takes in the ports' frames, each port first in its turn, and then follows the launcher's commands. A client that was just given an
-    /// instance does not wait for commands: they are read in polls that bind none.
+    /// instance does not wait for commands: as a rule they are read in polls that bind none.
     ///
     /// After a pause the commands come first: a frame must not go to an instance that has ended meanwhile. They also come before a burst that
-    /// a client has no place for: see [`Gateway::follow_before`].
+    /// a client might have no place for: see [`Gateway::follow_before`].
     #[inline(always)]
     fn receive_and_follow(&mut self, now_ns: u64, was_idle: bool) -> usize {
         self.has_followed = was_idle && !self.commands.is_empty();
-        if self.has_followed {
-            self.follow_at_once(now_ns);
-        }
-        let mut done = 0;
+        let mut done = if self.has_followed { self.follow_at_once(now_ns) } else { 0 };
         let before = self.assigner.activations();
         for turn in 0..self.ports.len() {
             done += self.net_in((self.first_port + turn) % self.ports.len(), now_ns);
@@ -84,11 +82,12 @@ impl Gateway {
     }
 
     /// Follows the launcher's commands between receiving a burst and assigning it to instances, once a poll, if a client without an instance
-    /// has no place for all of its frames. The kernel may have preempted this thread just before: then frames have come, and an instance
+    /// might have no place for its frames. The kernel may have preempted this thread just before: then frames have come, and an instance
     /// was made for them, while the thread was in this poll.
     #[inline(always)]
     pub(super) fn follow_before(&mut self, received: usize, now_ns: u64) {
-        if received > FRAMES_PER_KEY && !self.has_followed && !self.commands.is_empty() {
+        let may_drop = received > 0 && received + self.pending.frames() > FRAMES_PER_KEY;
+        if may_drop && !self.has_followed && !self.commands.is_empty() {
             self.has_followed = true;
             self.follow_at_once(now_ns);
         }
@@ -96,8 +95,8 @@ impl Gateway {
 
     #[cold]
     #[inline(never)]
-    fn follow_at_once(&mut self, now_ns: u64) {
-        self.apply_commands(now_ns);
+    fn follow_at_once(&mut self, now_ns: u64) -> usize {
+        self.apply_commands(now_ns)
     }
 
     /// Ends idle instances and polls link states, when the gateway is idle or that is overdue. As long as it can wait, it does not delay a

@@ -20,8 +20,9 @@ const TELL_AFTER: usize = 32;
 /// What the output that one poll moves may cost, in bytes; see [`super::turns`]. Everything else that the thread does
 /// waits for as long as copying that takes.
 pub(super) const POLL_COST: i64 = 256 * 1024;
-/// What looking at an FWP's output costs.
+/// What looking at an FWP's output costs, and at whether a tenant may send.
 const VISIT_COST: u32 = 128;
+const PASS_COST: u32 = 16;
 
 /// Why an FWP's output stopped.
 enum BlockedOn {
@@ -119,14 +120,17 @@ impl Mma {
     /// passed over: what comes next is another's.
     fn move_to_buffers(&mut self) -> usize {
         let (mut done, mut left, mut passed) = (0, self.without_buffer.len(), 0);
+        // The gateway may take frames all the time: others wait for their turns meanwhile.
+        let reserved = if self.turns.is_empty() { 0 } else { self.budget / 2 };
         while left > 0
-            && self.budget > 0
+            && self.budget > reserved
             && self.dock.has_empty()
             && passed < self.without_buffer.tenants()
             && let Some(tenant) = self.without_buffer.front()
         {
             if !self.dock.may_send(tenant) {
                 self.without_buffer.pass();
+                self.budget -= i64::from(PASS_COST);
                 passed += 1;
                 continue;
             }

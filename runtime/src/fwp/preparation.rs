@@ -237,6 +237,8 @@ fn join(
     shared: &Arc<FwpShared>,
 ) -> Result<(Joined, StoreParts), EndReason> {
     touch_first_pages(&linear, store.get(), layout.header());
+    let run = template.run(&instance, store.get()).ok_or_else(|| missing(EXPORT_RUN))?;
+    run.typed::<(), ()>(store.get()).map_err(EndReason::broken)?;
     let (store, overwrites) = store.finish();
     let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
     // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
@@ -360,6 +362,8 @@ async fn make(template: &Template, new: &mut NewStore, pace: &Pace, place: &mut 
     new.found(address);
     let store = new.get();
     let has_pages = place.found(MemoryPlace { address, bytes, template: template.mark() });
+    let shared = Arc::clone(&pace.shared);
+    place.has_size(move || shared.memory_bytes() as usize);
     pace.has_place.store(true, Ordering::Relaxed);
     pace.pause().await;
     if !has_pages {

@@ -36,7 +36,7 @@ struct Places {
     next: u64,
     /// What may be present of all that is left, in bytes.
     left_bytes: usize,
-    /// The same of FWPs' places, by address, each up to where anything may be present; and of all of them.
+    /// The sizes of FWPs' memories when they were found, by address, and how much of all of them may be present.
     used: FxHashMap<usize, usize>,
     used_bytes: usize,
     /// How many FWPs have a place that is not known yet.
@@ -44,10 +44,10 @@ struct Places {
 }
 
 /// The place of an FWP that is being prepared. Unless it is kept, its pages are left there when this is dropped.
-#[derive(Debug)]
 pub(crate) struct NewPlace {
     spare: SparePages,
     found: Option<MemoryPlace>,
+    bytes: Option<Box<dyn Fn() -> usize + Send>>,
     is_kept: bool,
 }
 
@@ -61,10 +61,20 @@ impl NewPlace {
         }
         let left = places.take(place.address);
         if self.spare.stay {
-            // What was left beyond its own memory is still there.
-            places.use_place(&place, left.as_ref().map_or(0, |left| left.bytes));
+            places.use_place(&place);
+            places.return_surplus();
         }
-        left.is_some_and(|left| left.template == place.template)
+        let Some(Left { bytes, template, .. }) = left else { return false };
+        if bytes > place.bytes {
+            // No instance reaches that part before it grows, and nothing looks for pages there when it is reset.
+            release(place.address + place.bytes, bytes - place.bytes);
+        }
+        template == place.template
+    }
+
+    /// Notes how to find out the size of its memory later: it may grow before it is prepared.
+    pub(crate) fn has_size(&mut self, bytes: impl Fn() -> usize + Send + 'static) {
+        self.bytes = Some(Box::new(bytes));
     }
 
     /// Notes that the FWP has been prepared: from now on its end is reported.
@@ -76,8 +86,15 @@ impl NewPlace {
 impl Drop for NewPlace {
     fn drop(&mut self) {
         match self.found {
-            None => self.spare.places().unknown -= 1,
-            Some(place) if !self.is_kept => self.spare.left(place),
+            None => {
+                let mut places = self.spare.places();
+                places.unknown -= 1;
+                places.return_surplus();
+            }
+            Some(place) if !self.is_kept => {
+                let bytes = self.bytes.as_ref().map_or(0, |bytes| bytes());
+                self.spare.left(MemoryPlace { bytes: place.bytes.max(bytes), ..place });
+            }
             Some(_) => {}
         }
     }
@@ -111,17 +128,25 @@ impl Places {
         Some((address, self.take(address)?))
     }
 
-    /// Notes an FWP's place, of which so many bytes were left.
-    fn use_place(&mut self, place: &MemoryPlace, left_bytes: usize) {
-        let bytes = place.bytes.max(left_bytes);
-        let before = self.used.insert(place.address, bytes).unwrap_or_default();
-        self.used_bytes = self.used_bytes + present_bytes(bytes) - present_bytes(before);
+    /// Returns pages of places that were left first to the kernel, if there is more than may be left. Does nothing while an FWP may be in any
+    /// place.
+    fn return_surplus(&mut self) {
+        for _ in 0..RETURNED_AT_ONCE {
+            if self.unknown > 0 {
+                return;
+            }
+            let Some((address, Left { bytes, .. })) = self.take_surplus() else { return };
+            release(address, bytes);
+        }
+    }
+
+    fn use_place(&mut self, place: &MemoryPlace) {
+        let before = self.used.insert(place.address, place.bytes).unwrap_or_default();
+        self.used_bytes = self.used_bytes + present_bytes(place.bytes) - present_bytes(before);
     }
 
     fn leave(&mut self, MemoryPlace { address, bytes, template }: MemoryPlace) {
-        let before = self.used.remove(&address).unwrap_or_default();
-        self.used_bytes -= present_bytes(before);
-        let bytes = bytes.max(before);
+        self.used_bytes -= present_bytes(self.used.remove(&address).unwrap_or_default());
         self.take(address);
         let number = self.next;
         self.next += 1;
@@ -136,10 +161,11 @@ fn present_bytes(memory: usize) -> usize {
     memory.min(KEEP_MEMORY_BYTES)
 }
 
-/// Returns pages of a place without an FWP to the kernel.
+/// Returns pages of a place to the kernel that no FWP reaches.
 fn release(address: usize, bytes: usize) {
-    // SAFETY: linear memory in an engine's reservation, which is never unmapped while FWPs are prepared, of a place without an instance.
-    // There is no reference into it, and reading it anew finds what is there now. Pages that the kernel refuses stay.
+    // SAFETY: linear memory in an engine's reservation, which is never unmapped while FWPs are prepared: of a place without an instance, or
+    // beyond an instance's memory. There is no reference into it, and reading it anew finds what is there now. Pages that the kernel refuses
+    // stay.
     let _ = unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) };
 }
 
@@ -162,7 +188,7 @@ impl SparePages {
     /// Notes that an FWP is about to get a place. Its guest may already run there before it is known which one it is.
     pub(crate) fn new_place(&self) -> NewPlace {
         self.places().unknown += 1;
-        NewPlace { spare: self.clone(), found: None, is_kept: false }
+        NewPlace { spare: self.clone(), found: None, bytes: None, is_kept: false }
     }
 
     /// Notes that the FWP in this place has been dismantled. May return the pages of places that others left to the kernel.
@@ -172,14 +198,7 @@ impl SparePages {
         }
         let mut places = self.places();
         places.leave(place);
-        // An FWP whose place is not known may be in any.
-        for _ in 0..RETURNED_AT_ONCE {
-            if places.unknown > 0 {
-                return;
-            }
-            let Some((address, Left { bytes, .. })) = places.take_surplus() else { return };
-            release(address, bytes);
-        }
+        places.return_surplus();
     }
 
     /// Returns all of them to the kernel; calls `between` between any two places. Does nothing while the place of any FWP is not known.

@@ -28,8 +28,8 @@ pub enum Reset {
     Overwrite,
     /// Returns all pages to the kernel.
     Unmap,
-    /// Overwrites where that has worked in a trial when the node started, and there was no swap then: pages that are swapped out would have to
-    /// be read back for it.
+    /// Overwrites where that has worked in a trial when the node started, and there was no swap then: where memory is short enough for swap,
+    /// pages that no instance has are better given back.
     #[default]
     Auto,
 }
