@@ -27,7 +27,7 @@ use pinion_mma::fwp::connect;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
-use wasmtime::{Instance, Memory, Store};
+use wasmtime::{Func, Instance, Memory, Store, TypedFunc};
 
 use super::dismantling::NewStore;
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
@@ -238,14 +238,14 @@ fn join(
 ) -> Result<(Joined, StoreParts), EndReason> {
     touch_first_pages(&linear, store.get(), layout.header());
     let run = template.run(&instance, store.get()).ok_or_else(|| missing(EXPORT_RUN))?;
-    run.typed::<(), ()>(store.get()).map_err(EndReason::broken)?;
+    let typed = run.typed::<(), ()>(store.get()).map_err(EndReason::broken)?;
     let (store, overwrites) = store.finish();
     let memory = NonNull::new(linear.data_ptr(&store)).expect("a linear memory has an address");
     // SAFETY: the layout was checked against this memory; it does not move (`memory_may_move(false)`) and is unmapped
     // only with the store, which lives until `dismantle` is given the endpoint back. The mailbox is used by `resume`
     // alone, before and after the guest runs.
     let (mailbox, endpoint) = unsafe { connect(id, memory, &layout, worker, terms.copy_share(), wiring) };
-    let (life, parts) = running(template, &instance, store, linear)?;
+    let (life, parts) = running((run, typed), store, linear);
     let fwp = Box::new(Fwp {
         id,
         life: ManuallyDrop::new(Life::Running(life)),
@@ -387,27 +387,24 @@ struct StoreParts {
 
 /// Returns the guest's life, which has not begun. From here on the guest may wait.
 fn running(
-    template: &Template,
-    instance: &Instance,
+    (run, typed): (Func, TypedFunc<(), ()>),
     mut store: Store<FwpContext>,
     linear: Memory,
-) -> Result<(RunFuture, StoreParts), EndReason> {
+) -> (RunFuture, StoreParts) {
     let context = store.data_mut();
     context.memory = Some(linear);
     context.joined = true;
     if let Some(files) = &mut context.files {
         files.take_changes();
     }
-    let run = template.run(instance, &mut store).ok_or_else(|| missing(EXPORT_RUN))?;
     // The store keeps both in one place.
     let context = (&raw const *store.data()).addr();
     let engine = EngineParts::of(&run, &linear, &mut store);
-    let run = run.typed::<(), ()>(&store).map_err(EndReason::broken)?;
     let life = Box::pin(async move {
-        let outcome = run.call_async(&mut store, ()).await;
+        let outcome = typed.call_async(&mut store, ()).await;
         (store, outcome)
     });
-    Ok((life, StoreParts { context, engine }))
+    (life, StoreParts { context, engine })
 }
 
 /// Initialises an instance of a template that is no snapshot. Returns its pool layout and its metrics, both checked.
