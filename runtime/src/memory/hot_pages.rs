@@ -6,12 +6,13 @@
 //! touched.
 #![allow(unsafe_code)] // Asks the kernel to provide pages of linear memory.
 
-use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 
 use rustix::mm::{Advice, madvise};
+
+use super::written_pages::PAGEMAP;
 
 const PAGE: usize = 4096;
 /// With more pages or more runs of pages than this, guests differ or write too much for a hint to pay.
@@ -19,9 +20,6 @@ const PAGES_MAX: usize = 64;
 const RUNS_MAX: usize = 8;
 /// Bytes populated per system call: some microseconds' worth.
 const AT_ONCE: usize = 4 * PAGE;
-
-/// The kernel's list of this process's pages. Kept open, because opening it takes longer than reading it.
-static PAGEMAP: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/proc/self/pagemap"));
 
 /// Bits of an entry in `/proc/self/pagemap`: the page is present; the page belongs to a file.
 const PRESENT: u64 = 1 << 63;

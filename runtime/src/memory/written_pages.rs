@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::LazyLock;
 
 /// The kernel's record of this process's pages. Kept open, because opening it takes longer than a scan.
-static PAGEMAP: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/proc/self/pagemap"));
+pub(super) static PAGEMAP: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/proc/self/pagemap"));
 
 /// Most runs of adjacent pages in one list.
 pub(crate) const RUNS_MAX: usize = 32;
