@@ -164,6 +164,10 @@ impl Host for Guest {
         true
     }
 
+    fn overdraw(&mut self) -> bool {
+        true
+    }
+
     fn log(&mut self, level: LogLevel, line: &[u8]) {
         let line = printable(line, SENTENCE_BYTES_MAX);
         self.lines += 1;
@@ -172,6 +176,8 @@ impl Host for Guest {
         }
         self.last_line = Some(line);
     }
+
+    fn lose_line(&mut self) {}
 
     fn config(&self) -> Arc<[u8]> {
         Arc::clone(&self.config)

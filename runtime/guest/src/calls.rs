@@ -39,8 +39,12 @@ pub trait Host: Send + 'static {
 
     /// Charges a call that moves `bytes`. Returns false if this turn's allowance does not cover it.
     fn charge(&mut self, bytes: u32) -> bool;
+    /// Returns whether a call that this turn's allowance does not cover may be made all the same: one in each turn.
+    fn overdraw(&mut self) -> bool;
     /// Writes a line to the tenant's log.
     fn log(&mut self, level: LogLevel, line: &[u8]);
+    /// Counts a line that is not written.
+    fn lose_line(&mut self);
     /// Returns the guest's configuration.
     fn config(&self) -> Arc<[u8]>;
     /// Returns the guest's files and the account to which its changes are charged. Returns none if its stage was deployed without files and
@@ -100,9 +104,21 @@ pub fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
 fn log<T: Host>(mut caller: Caller<'_, T>, level: i32, ptr: i32, len: i32) {
     let mut line = [0; LOG_LINE_BYTES_MAX as usize];
     let kept = (len as u32 as usize).min(line.len());
-    if caller.data_mut().charge(LOG_LINE_BYTES_MAX) && read(&mut caller, ptr, &mut line[..kept]).is_some() {
+    if !charge_to_the_end(&mut caller, LOG_LINE_BYTES_MAX) {
+        caller.data_mut().lose_line();
+    } else if read(&mut caller, ptr, &mut line[..kept]).is_some() {
         caller.data_mut().log(LogLevel::from_guest(level), &line[..kept]);
     }
+}
+
+/// Charges a call that cannot ask its guest to come again. The turn ends after a call that goes beyond the allowance, at the guest's next
+/// loop or function boundary. Returns false for further ones before that boundary.
+fn charge_to_the_end<T: Host>(caller: &mut Caller<'_, T>, bytes: u32) -> bool {
+    if caller.data_mut().charge(bytes) {
+        return true;
+    }
+    T::give_way(caller);
+    caller.data_mut().overdraw()
 }
 
 fn keep_alive_until<T: Host>(mut caller: Caller<'_, T>, until_ns: i64) -> i64 {
@@ -127,7 +143,12 @@ fn random<T: Host>(mut caller: Caller<'_, T>, ptr: i32, len: i32) -> wasmtime::R
 /// Fills guest memory with random bytes.
 fn fill_random<T: Host>(caller: &mut Caller<'_, T>, asks: Asks, ptr: i32, len: i32) -> wasmtime::Result<Errno> {
     let len = len as u32;
-    if len > RANDOM_BYTES_MAX || !caller.data_mut().charge(len) {
+    let is_granted = len <= RANDOM_BYTES_MAX
+        && match asks {
+            Asks::Function => caller.data_mut().charge(len),
+            Asks::Library => charge_to_the_end(caller, len),
+        };
+    if !is_granted {
         return Ok(Errno::TooLong);
     }
     let mut bytes = [0; RANDOM_BYTES_MAX as usize];
@@ -139,7 +160,7 @@ fn fill_random<T: Host>(caller: &mut Caller<'_, T>, asks: Asks, ptr: i32, len: i
 fn config<T: Host>(mut caller: Caller<'_, T>, ptr: i32, capacity: i32) -> i32 {
     let config = caller.data().config();
     let fits = config.len().min(capacity as u32 as usize);
-    if !caller.data_mut().charge(fits as u32) {
+    if !charge_to_the_end(&mut caller, fits as u32) {
         return 0;
     }
     match write(&mut caller, ptr, &config[..fits]) {

@@ -83,8 +83,16 @@ impl Host for FwpContext {
         self.shared.charge(bytes)
     }
 
+    fn overdraw(&mut self) -> bool {
+        self.shared.overdraw()
+    }
+
     fn log(&mut self, level: LogLevel, line: &[u8]) {
         self.log.line(level, line);
+    }
+
+    fn lose_line(&mut self) {
+        self.log.lose_line();
     }
 
     fn config(&self) -> Arc<[u8]> {

@@ -1,6 +1,6 @@
 //! What is known of an FWP outside its fiber.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The deadline of an FWP that waits for packets only.
 pub(crate) const NEVER_NS: u64 = u64::MAX;
@@ -21,17 +21,19 @@ pub struct FwpShared {
     pub(super) memory_bytes: AtomicU64,
     /// Memory taken by its changed files.
     pub(super) files_bytes: AtomicU64,
-    /// Bytes that host calls may still move in this turn. Written by its worker.
-    allowance_bytes: AtomicU32,
+    /// Bytes that host calls may still move in this turn; negative if one went beyond. Written by its worker.
+    allowance_bytes: AtomicI32,
     /// The stack pointer in the host call of its first wait; zero before that.
     call_stack: AtomicUsize,
 }
 
 /// Bytes that host calls may move in one turn. Guest code is interrupted at loops and function entries only. So without a bound, a long
 /// straight line of calls would keep the core.
-const ALLOWANCE_BYTES: u32 = 256 * 1024;
+const ALLOWANCE_BYTES: i32 = 256 * 1024;
 /// Cost of a call besides the bytes it moves.
 const CALL_BYTES: u32 = 256;
+/// The allowance that is left when a call has gone beyond it.
+const OVERDRAWN: i32 = -1;
 
 impl FwpShared {
     /// Returns whether it waits for packets.
@@ -92,9 +94,17 @@ impl FwpShared {
 
     /// Charges a host call that moves this many bytes; returns false if this turn's allowance does not cover it.
     pub(crate) fn charge(&self, bytes: u32) -> bool {
-        let left = self.allowance_bytes.load(Ordering::Relaxed).checked_sub(bytes.saturating_add(CALL_BYTES));
-        self.allowance_bytes.store(left.unwrap_or(0), Ordering::Relaxed);
-        left.is_some()
+        let now = self.allowance_bytes.load(Ordering::Relaxed);
+        let left = i64::from(now) - i64::from(bytes) - i64::from(CALL_BYTES);
+        self.allowance_bytes.store(if left < 0 { now.min(0) } else { left as i32 }, Ordering::Relaxed);
+        left >= 0
+    }
+
+    /// Returns whether a call for which the allowance was not enough may be made all the same: one in each turn.
+    pub(crate) fn overdraw(&self) -> bool {
+        let is_first = self.allowance_bytes.load(Ordering::Relaxed) >= 0;
+        self.allowance_bytes.store(OVERDRAWN, Ordering::Relaxed);
+        is_first
     }
 
     /// Begins a new turn.
@@ -127,7 +137,19 @@ mod tests {
         for _ in 0..2 {
             shared.begin_turn();
             let calls = (0..1000).take_while(|_| shared.charge(BYTES)).count();
-            assert_eq!(calls as u32, ALLOWANCE_BYTES / (BYTES + CALL_BYTES));
+            assert_eq!(calls as u32, ALLOWANCE_BYTES as u32 / (BYTES + CALL_BYTES));
+        }
+    }
+
+    #[test]
+    fn one_host_call_in_each_turn_goes_beyond_the_allowance() {
+        let shared = FwpShared::default();
+        for _ in 0..2 {
+            shared.begin_turn();
+            assert!(!shared.charge(u32::MAX), "no allowance covers this");
+            assert!(shared.overdraw());
+            assert!(!shared.overdraw());
+            assert!(!shared.charge(0), "the allowance is used up");
         }
     }
 }

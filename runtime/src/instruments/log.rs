@@ -168,6 +168,11 @@ impl GuestLog {
         let taken = send(&self.lines, QueuedLine { line, of: Kind::Guest, share: Arc::clone(&self.share) });
         self.lost = if taken { 0 } else { self.lost + 1 };
     }
+
+    /// Counts a line that the FWP was not allowed to write.
+    pub fn lose_line(&mut self) {
+        self.lost += 1;
+    }
 }
 
 fn line(origin: Arc<Origin>, level: Level, text: Arc<str>, lost: u64) -> LogLine {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
+use pinion_control::journal::{Journal, LogFilter, LogLine, Reader};
 use pinion_gateway::keep_alive::KeepAlives;
 use pinion_guest::files::Bundle;
 use pinion_mma::buffer::{Buffer, Frame};
@@ -26,7 +27,7 @@ use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation, Turn};
 use pinion_runtime::instruments::activation::Activation;
-use pinion_runtime::instruments::log::{LogHub, Origin, hub};
+use pinion_runtime::instruments::log::{LogDrain, LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
 use pinion_runtime::preemption::{Clock, RunSlot, TickUrgency, TickerCore};
 use pinion_runtime::state::Grants;
@@ -64,6 +65,7 @@ pub(crate) struct Bench {
     commands: Sender<MmaCommand>,
     events: Receiver<MmaEvent>,
     log: LogHub,
+    logged: Option<(LogDrain, Arc<Journal>)>,
     stop: Arc<AtomicBool>,
     ticker: Option<JoinHandle<()>>,
     ticker_bell: Doorbell,
@@ -89,6 +91,8 @@ impl Bench {
         let (reports, events) = crossbeam_channel::bounded(8);
         let mma = Mma::new(4, outputs, vec![inputs.notifier()], mma_link, reads, reports);
         let (clock, ticker) = (slot, Some(ticker));
+        let journal = Arc::<Journal>::default();
+        let (log, drain) = hub(Arc::clone(&journal));
         Self {
             engine,
             inputs: Some(inputs),
@@ -105,7 +109,8 @@ impl Bench {
             gateway,
             commands,
             events,
-            log: hub(Arc::default()).0,
+            log,
+            logged: Some((drain, journal)),
             stop,
             ticker,
             ticker_bell,
@@ -211,6 +216,14 @@ impl Bench {
                 Turn::Waiting { .. } => panic!("it waits"),
             }
         }
+    }
+
+    /// Ends the bench, and returns what its FWPs have logged.
+    pub(crate) fn logged(mut self) -> Vec<LogLine> {
+        let (drain, journal) = self.logged.take().expect("a bench is ended once");
+        self.log.end();
+        drain.run();
+        Reader::new(journal, LogFilter::default()).read()
     }
 
     /// Returns a worker without a thread, its commands, and its events.

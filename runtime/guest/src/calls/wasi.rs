@@ -7,11 +7,10 @@ mod files;
 use pinion_abi::{Errno, LOG_LINE_BYTES_MAX, LogLevel};
 use wasmtime::{Caller, Linker};
 
-use super::{Asks, Host, WASI_MODULE, fill_random, read, write};
+use super::{Asks, Host, WASI_MODULE, charge_to_the_end, fill_random, read, write};
 use crate::files::Stream;
 
 const SUCCESS: i32 = 0;
-const AGAIN: i32 = 6;
 const BADF: i32 = 8;
 const FAULT: i32 = 21;
 const INVAL: i32 = 28;
@@ -96,27 +95,28 @@ fn iovec<T: Host>(caller: &mut Caller<'_, T>, at: i32) -> Option<(i32, u32)> {
 }
 
 /// Writes each line to the log; all lines of a call together are cut at the length limit of one. All bytes count as written, so that the
-/// guest does not try the rest again.
+/// guest does not try the rest again, also if the call is one of those beyond the turn's allowance that are only counted.
 fn write_line<T: Host>(caller: &mut Caller<'_, T>, level: LogLevel, iovecs: i32, count: i32, out: i32) -> i32 {
-    if !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
-        return AGAIN;
-    }
+    let is_granted = charge_to_the_end(caller, LOG_LINE_BYTES_MAX);
     let mut line = [0; LOG_LINE_BYTES_MAX as usize];
     let (mut kept, mut written) = (0, 0_u32);
     for i in 0..count.clamp(0, IOVECS_MAX as i32) {
         let Some((ptr, len)) = iovec(caller, iovecs.wrapping_add(i * 8)) else { return FAULT };
-        let take = (len as usize).min(line.len() - kept);
+        let take = if is_granted { (len as usize).min(line.len() - kept) } else { 0 };
         if read(caller, ptr, &mut line[kept..kept + take]).is_none() {
             return FAULT;
         }
         kept += take;
         written = written.saturating_add(len);
     }
+    if !is_granted && written > 0 {
+        caller.data_mut().lose_line();
+    }
     let lines = line[..kept].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !line.is_empty());
     for (number, text) in lines.enumerate() {
-        // The first line is already charged.
-        if number > 0 && !caller.data_mut().charge(LOG_LINE_BYTES_MAX) {
-            break;
+        // The first line is already charged. The others are written as well: they are few, since all of them fit into one.
+        if number > 0 {
+            charge_to_the_end(caller, LOG_LINE_BYTES_MAX);
         }
         caller.data_mut().log(level, text);
     }
