@@ -33,7 +33,7 @@ use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
     Applied, Chain, ChainName, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
-    ObjectRef, Outcome, Rule, TenantName, Upload,
+    ObjectRef, Outcome, Rule, StoredUpload, TenantName, Upload, check_upload,
 };
 use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
 use crate::store::{Store, StoreError};
@@ -249,11 +249,29 @@ impl Control {
             return Err(ControlError::WrongDigest { announced: *announced, found });
         }
         let _one_at_a_time = lock(&self.admitting);
+        self.make_room(&StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 })?;
         match kind {
             UploadKind::Module => self.node.admit(bytes)?,
             UploadKind::Files => self.node.admit_files(bytes)?,
         }
         Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
+    }
+
+    /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more. Called with the lock of
+    /// uploads held.
+    fn make_room(&self, new: &StoredUpload) -> Result<(), ControlError> {
+        let refused = match check_upload(&self.store.uploads()?, new) {
+            Ok(()) => return Ok(()),
+            Err(refused) => ControlError::from(refused),
+        };
+        if self.store.has_garbage(&self.desired(), SystemTime::now())? {
+            self.remove_garbage()?;
+            if check_upload(&self.store.uploads()?, new).is_ok() {
+                return Ok(());
+            }
+        }
+        self.refused_quotas.note(&refused, &self.desired());
+        Err(refused)
     }
 
     fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {
@@ -337,6 +355,10 @@ impl Control {
     /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = lock(&self.admitting);
+        self.remove_garbage()
+    }
+
+    fn remove_garbage(&self) -> Result<(), StoreError> {
         let _no_change = self.changing.lock(None);
         self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }

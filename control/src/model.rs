@@ -39,7 +39,7 @@ use pinion_text::{SENTENCE_BYTES_MAX, printable};
 pub use chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, DRAIN_TIMEOUT_MS_MAX, FILES_BYTES_MAX, Files, HOLD_FRAMES_MAX,
     IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX,
-    MODULE_BYTES_MAX, Module, STAGES_MAX, Stage, Upload,
+    MODULE_BYTES_MAX, Module, STAGES_MAX, Stage, StoredUpload, Upload,
 };
 pub use digest::{BadDigest, Digest};
 pub use fields::{
@@ -48,7 +48,7 @@ pub use fields::{
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
 pub use names::{BadName, ChainName, FieldName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
 pub use outputs::{OUTPUTS_MAX, Output};
-pub use quotas::QuotaUse;
+pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload};
 pub use reverse::Reverse;
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
 pub use scheduling::{

@@ -6,8 +6,8 @@
 //! ```text
 //!   meta      "format" -> 1, "version" -> of the desired state
 //!   modules   tenant/name -> pinion.v1.Module        uploads  (tenant, digest) -> when, seconds since 1970
-//!   chains    tenant/name -> pinion.v1.Chain         blobs    digest -> the bytes uploaded
-//!   rules     tenant/name -> pinion.v1.Rule
+//!   chains    tenant/name -> pinion.v1.Chain                  and how many bytes
+//!   rules     tenant/name -> pinion.v1.Rule          blobs    digest -> the bytes uploaded
 //! ```
 //!
 //! A module of tenant t with digest d depends on the upload (t, d), which depends on the blob d; so do the files of a
@@ -29,25 +29,23 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::Message;
-use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, TableHandle, WriteTransaction};
+use redb::{ReadableTable, Table, TableDefinition, TableHandle, WriteTransaction};
 
 use self::opened::Opened;
 use crate::disk::DiskError;
-use crate::model::{Applied, Change, DesiredState, Digest, Effect, Files, Module, ObjectRef, TenantName};
+use crate::model::{Applied, Change, DesiredState, Digest, Effect, Files, Module, ObjectRef, StoredUpload, TenantName};
 use crate::node::UploadedBytes;
 use crate::proto;
 use crate::wire::BadMessage;
 
 /// The one format that this version reads and writes.
-const FORMAT: u64 = 1;
-/// The maximum number of (tenant, digest) pairs that may be uploaded, whether something names them or not.
-pub const UPLOADS_MAX: u64 = 4096;
+const FORMAT: u64 = 2;
 
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 const MODULES: TableDefinition<&str, &[u8]> = TableDefinition::new("modules");
 const CHAINS: TableDefinition<&str, &[u8]> = TableDefinition::new("chains");
 const RULES: TableDefinition<&str, &[u8]> = TableDefinition::new("rules");
-const UPLOADS: TableDefinition<(&str, &[u8; 32]), u64> = TableDefinition::new("uploads");
+const UPLOADS: TableDefinition<(&str, &[u8; 32]), (u64, u64)> = TableDefinition::new("uploads");
 const BLOBS: TableDefinition<&[u8; 32], &[u8]> = TableDefinition::new("blobs");
 
 /// Why the store can't be opened, or an operation failed.
@@ -92,11 +90,6 @@ pub enum StoreError {
         /// Its format.
         found: u64,
     },
-    /// There are too many uploads.
-    #[error(
-        "the store holds {UPLOADS_MAX} uploads already, which is the most: delete modules or chains with files, or wait an hour for unused uploads to be forgotten"
-    )]
-    Full,
     /// The bytes of an upload that an object depends on are missing or damaged.
     #[error("the store {} has lost the bytes of {whose} ({digest}): upload them again, by `pinion push` or with the manifest that names them", path.display())]
     Lost {
@@ -302,10 +295,7 @@ impl Store {
         let key = (tenant.as_str(), digest.as_bytes());
         let written = self.opened.write(bytes.len() as u64, |write| {
             let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-            let known = uploads.insert(key, seconds(now)).map_err(|e| self.failed(e))?.is_some();
-            if !known && uploads.len().map_err(|e| self.failed(e))? > UPLOADS_MAX {
-                return Err(StoreError::Full);
-            }
+            uploads.insert(key, (seconds(now), bytes.len() as u64)).map_err(|e| self.failed(e))?;
             let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;
             let there = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
             // Damaged bytes are replaced by the sound ones.
@@ -322,12 +312,23 @@ impl Store {
     pub fn upload_size_bytes(&self, tenant: &TenantName, digest: &Digest) -> Result<Option<u64>, StoreError> {
         self.opened.read(|read| {
             let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-            if uploads.get((tenant.as_str(), digest.as_bytes())).map_err(|e| self.failed(e))?.is_none() {
-                return Ok(None);
+            let upload = uploads.get((tenant.as_str(), digest.as_bytes())).map_err(|e| self.failed(e))?;
+            Ok(upload.map(|upload| upload.value().1))
+        })
+    }
+
+    /// Returns all that tenants have uploaded, whether something names it or not.
+    pub fn uploads(&self) -> Result<Vec<StoredUpload>, StoreError> {
+        self.opened.read(|read| {
+            let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+            let mut all = Vec::new();
+            for entry in uploads.iter().map_err(|e| self.failed(e))? {
+                let (key, value) = entry.map_err(|e| self.failed(e))?;
+                let ((tenant, digest), (_, size_bytes)) = (key.value(), value.value());
+                let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
+                all.push(StoredUpload { tenant, digest: Digest::from_bytes(*digest), size_bytes });
             }
-            let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
-            let blob = blobs.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
-            Ok(blob.map(|blob| blob.value().len() as u64))
+            Ok(all)
         })
     }
 

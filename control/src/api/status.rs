@@ -36,7 +36,6 @@ pub(super) fn to_status(error: ControlError) -> Status {
 
 fn store_code(error: &StoreError) -> Code {
     match error {
-        StoreError::Full => Code::ResourceExhausted,
         StoreError::Disk(error) if error.is_shortage() => Code::ResourceExhausted,
         _ => Code::Internal,
     }

@@ -34,12 +34,13 @@ impl RefusedQuotas {
 }
 
 impl Control {
-    /// Returns the account of a tenant; none if it has no object, and nothing on the node.
-    pub fn account(&self, tenant: &TenantName) -> Option<TenantAccount> {
+    /// Returns the account of a tenant; none if it has no object, no upload, and nothing on the node.
+    pub fn account(&self, tenant: &TenantName) -> Result<Option<TenantAccount>, ControlError> {
         let mut resources = self.node.resources(tenant);
-        let quotas = QuotaUse::all_of(&self.desired(), tenant);
+        let mut quotas = QuotaUse::all_of(&self.desired(), tenant);
+        quotas.extend(QuotaUse::of_uploads(&self.store.uploads()?, tenant));
         if resources.is_empty() && quotas.iter().all(|quota| quota.used == 0) {
-            return None;
+            return Ok(None);
         }
         resources.extend(quotas.into_iter().map(|QuotaUse { key, what, used, limit }| ResourceUse {
             name: key.to_owned(),
@@ -48,6 +49,6 @@ impl Control {
             limit: Some(limit),
             refused: Some(self.refused_quotas.of(tenant, what)),
         }));
-        Some(TenantAccount { tenant: tenant.clone(), resources })
+        Ok(Some(TenantAccount { tenant: tenant.clone(), resources }))
     }
 }

@@ -69,6 +69,17 @@ pub struct Upload {
     pub kept_ms: u64,
 }
 
+/// Bytes that a tenant has uploaded, whether something uses them or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredUpload {
+    /// The tenant that uploaded them.
+    pub tenant: TenantName,
+    /// Their digest.
+    pub digest: Digest,
+    /// The number of bytes.
+    pub size_bytes: u64,
+}
+
 /// One stage of a chain: a module, and the configuration it is pre-initialised with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stage {

@@ -2,18 +2,25 @@
 //!
 //! While more than three quarters are used, a tenant may have no more than a sixteenth of all. So a tenant alone gets three quarters, and
 //! whatever the others have, small tenants find room. What a tenant has already is not taken away.
+//!
+//! The same holds for uploads, which are no part of the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid, MODULES_MAX, RULES_MAX,
-    TenantName,
+    StoredUpload, TenantName,
 };
 
 /// The part that is kept for tenants that have little, as one part in so many.
 const KEPT_PART: u64 = 4;
 /// What is little, as one part in so many.
 const LITTLE_PART: u64 = 16;
+
+/// The maximum number of (tenant, digest) pairs that may be uploaded, whether something names them or not.
+pub const UPLOADS_MAX: u64 = 4096;
+/// The maximum number of their bytes. What two tenants have uploaded counts twice.
+pub const UPLOAD_BYTES_TOTAL_MAX: u64 = 4 << 30;
 
 /// How much each tenant has.
 type Use<'s> = BTreeMap<&'s TenantName, u64>;
@@ -49,6 +56,24 @@ const MEASURES: [Measure; 5] = [
     },
 ];
 
+/// As [`Measure`], for uploads.
+struct UploadMeasure {
+    key: &'static str,
+    name: &'static str,
+    max: u64,
+    of: fn(&StoredUpload) -> u64,
+}
+
+const UPLOAD_MEASURES: [UploadMeasure; 2] = [
+    UploadMeasure { key: "uploads", name: "uploads", max: UPLOADS_MAX, of: |_| 1 },
+    UploadMeasure {
+        key: "upload_bytes",
+        name: "bytes of uploads",
+        max: UPLOAD_BYTES_TOTAL_MAX,
+        of: |upload| upload.size_bytes,
+    },
+];
+
 /// What a tenant has of something that a node has limited room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaUse {
@@ -70,10 +95,50 @@ impl QuotaUse {
             key,
             what: name,
             used: of(state).get(tenant).copied().unwrap_or(0),
-            limit: max - max / KEPT_PART,
+            limit: most(max),
         };
         MEASURES.into_iter().map(quota).collect()
     }
+
+    /// Returns what a tenant has uploaded, by number and by size.
+    #[must_use]
+    pub fn of_uploads(uploads: &[StoredUpload], tenant: &TenantName) -> Vec<Self> {
+        let quota = |UploadMeasure { key, name, max, of }| Self {
+            key,
+            what: name,
+            used: uploads.iter().filter(|upload| upload.tenant == *tenant).map(of).sum(),
+            limit: most(max),
+        };
+        UPLOAD_MEASURES.into_iter().map(quota).collect()
+    }
+}
+
+/// Returns how much of all tenants can have together before it is kept for those that have little.
+fn most(max: u64) -> u64 {
+    max - max / KEPT_PART
+}
+
+/// Refuses an upload with which its tenant would have more than it may, or all tenants more than there is room for. `before` are the uploads
+/// that there are already.
+///
+/// # Errors
+/// Which bound it exceeds.
+pub fn check_upload(before: &[StoredUpload], new: &StoredUpload) -> Result<(), Invalid> {
+    if before.iter().any(|upload| (&upload.tenant, &upload.digest) == (&new.tenant, &new.digest)) {
+        return Ok(());
+    }
+    for UploadMeasure { name, max, of, .. } in UPLOAD_MEASURES {
+        let total = before.iter().chain([new]).map(of).sum::<u64>();
+        if total > max {
+            return Err(Invalid::TooMany { kind: name, count: total as usize, max: max as usize });
+        }
+        let of_tenant = before.iter().filter(|upload| upload.tenant == new.tenant).chain([new]);
+        let (count, little) = (of_tenant.map(of).sum::<u64>(), max / LITTLE_PART);
+        if total > most(max) && count > little {
+            return Err(Invalid::TooMuchOfOne { tenant: new.tenant.clone(), what: name, count, little, max });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a change by which a tenant gets more of something than it may have.
@@ -81,7 +146,7 @@ pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), I
     for Measure { name, max, of, total, .. } in MEASURES {
         let used = of(after);
         let total = total.map_or_else(|| used.values().sum(), |total| total(after));
-        if total <= max - max / KEPT_PART {
+        if total <= most(max) {
             continue;
         }
         let (had, little) = (of(before), max / LITTLE_PART);
@@ -142,6 +207,45 @@ mod tests {
         };
         let change = Change { modules: (have..have + count).map(module).collect(), ..Change::default() };
         state.apply(&change).map(|applied| applied.state)
+    }
+
+    fn upload(tenant: &str, number: u64, size_bytes: u64) -> StoredUpload {
+        StoredUpload { tenant: tenant.parse().unwrap(), digest: Digest::of(&number.to_le_bytes()), size_bytes }
+    }
+
+    #[test]
+    fn a_tenant_that_uploads_without_end_leaves_room_to_tenants_with_few_uploads() {
+        let mut uploads: Vec<_> = (0..UPLOADS_MAX / 4 * 3).map(|number| upload("greedy", number, 1)).collect();
+        let next = upload("greedy", UPLOADS_MAX, 1);
+        let refused = check_upload(&uploads, &next).unwrap_err().to_string();
+        assert!(refused.starts_with("uploads: tenant greedy would have 3073."), "{refused}");
+        assert_eq!(check_upload(&uploads, &uploads[7]), Ok(()), "what it has already takes no more room");
+        for number in 0..UPLOADS_MAX / 16 {
+            assert_eq!(check_upload(&uploads, &upload("small", number, 1)), Ok(()));
+            uploads.push(upload("small", number, 1));
+        }
+        assert!(check_upload(&uploads, &upload("small", UPLOADS_MAX, 1)).is_err());
+        assert_eq!(check_upload(&uploads, &upload("other", 0, 1)), Ok(()));
+    }
+
+    #[test]
+    fn bytes_of_uploads_have_a_bound_and_a_part_for_tenants_that_have_few() {
+        const PART: u64 = UPLOAD_BYTES_TOTAL_MAX / 32;
+        let mut uploads: Vec<_> = (0..24).map(|number| upload("greedy", number, PART)).collect();
+        assert!(check_upload(&uploads, &upload("greedy", 24, 1)).is_err());
+        for tenant in ["a", "b", "c", "d"] {
+            for number in 0..2 {
+                assert_eq!(check_upload(&uploads, &upload(tenant, number, PART)), Ok(()));
+                uploads.push(upload(tenant, number, PART));
+            }
+        }
+        let refused = check_upload(&uploads, &upload("e", 0, 1)).unwrap_err().to_string();
+        assert!(refused.starts_with("the node takes at most 4294967296 bytes of uploads"), "{refused}");
+        let quotas = QuotaUse::of_uploads(&uploads, &"a".parse().unwrap());
+        assert_eq!(
+            quotas.iter().map(|quota| (quota.key, quota.used)).collect::<Vec<_>>(),
+            [("uploads", 2), ("upload_bytes", 2 * PART)]
+        );
     }
 
     #[test]

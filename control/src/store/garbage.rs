@@ -17,22 +17,35 @@ impl Store {
         let named = named(desired);
         self.opened.read(|read| {
             let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-            let blobs = read.open_table(BLOBS).map_err(|e| self.failed(e))?;
             let mut found = Vec::new();
             for entry in uploads.iter().map_err(|e| self.failed(e))? {
-                let (key, time) = entry.map_err(|e| self.failed(e))?;
-                let (tenant, digest) = key.value();
-                let kept_s = (time.value() + UPLOAD_LIFETIME.as_secs()).saturating_sub(seconds(now));
+                let (key, value) = entry.map_err(|e| self.failed(e))?;
+                let ((tenant, digest), (when, size_bytes)) = (key.value(), value.value());
+                let kept_s = (when + UPLOAD_LIFETIME.as_secs()).saturating_sub(seconds(now));
                 if kept_s == 0 || named.contains(&(tenant, digest)) {
                     continue;
                 }
-                let blob = blobs.get(digest).map_err(|e| self.failed(e))?;
-                let Some(size_bytes) = blob.map(|blob| blob.value().len() as u64) else { continue };
                 let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
                 let digest = Digest::from_bytes(*digest);
                 found.push(Upload { tenant, digest, size_bytes, kept_ms: kept_s * 1000 });
             }
             Ok(found)
+        })
+    }
+
+    /// Returns whether there are uploads that [`Store::collect_garbage`] would remove.
+    pub fn has_garbage(&self, desired: &DesiredState, now: SystemTime) -> Result<bool, StoreError> {
+        let named = named(desired);
+        let spared_from = seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs());
+        self.opened.read(|read| {
+            let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+            for entry in uploads.iter().map_err(|e| self.failed(e))? {
+                let (key, value) = entry.map_err(|e| self.failed(e))?;
+                if value.value().0 <= spared_from && !named.contains(&key.value()) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         })
     }
 
@@ -47,7 +60,7 @@ impl Store {
         let written = self.opened.write(0, |write| {
             let mut gone = Vec::new();
             let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-            uploads.retain(|key, time| named.contains(&key) || time > spared_from).map_err(|e| self.failed(e))?;
+            uploads.retain(|key, (when, _)| named.contains(&key) || when > spared_from).map_err(|e| self.failed(e))?;
             let mut kept = BTreeSet::new();
             for entry in uploads.iter().map_err(|e| self.failed(e))? {
                 kept.insert(*entry.map_err(|e| self.failed(e))?.0.value().1);

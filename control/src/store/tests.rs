@@ -117,8 +117,11 @@ fn garbage_is_every_upload_that_no_module_names_and_that_is_old_enough() {
     store.put_upload(&demo(), &module("fresh").digest, &wasm("fresh"), at(4000)).unwrap();
     store.put_upload(&"other".parse().unwrap(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
 
+    assert!(!store.has_garbage(&state, at(4599)).unwrap());
     assert_eq!(store.collect_garbage(&state, at(4599)).unwrap(), []);
+    assert!(store.has_garbage(&state, at(4600)).unwrap());
     assert_eq!(store.collect_garbage(&state, at(4600)).unwrap(), [module("unused").digest]);
+    assert!(!store.has_garbage(&state, at(4600)).unwrap());
     assert_eq!(store.upload_size_bytes(&demo(), &module("unused").digest).unwrap(), None);
     assert!(store.upload_size_bytes(&demo(), &module("fresh").digest).unwrap().is_some());
     assert_eq!(store.upload_size_bytes(&"other".parse().unwrap(), &module("m").digest).unwrap(), None);
@@ -184,13 +187,13 @@ fn a_store_of_another_format_is_refused_with_both_formats() {
     let path = folder.path().join("store");
     let store = Store::open(&path).unwrap();
     let written = store.opened.write(0, |write| {
-        write.open_table(META).unwrap().insert("format", 2).unwrap();
+        write.open_table(META).unwrap().insert("format", 1).unwrap();
         Ok(())
     });
     written.map_err(|not_written| not_written.error).unwrap();
     drop(store);
     let message = Store::open(&path).unwrap_err().to_string();
-    assert!(message.contains("has format 2, this piniond reads format 1: run the version that wrote it"), "{message}");
+    assert!(message.contains("has format 1, this piniond reads format 2: run the version that wrote it"), "{message}");
 }
 
 /// Opens the store and reads everything, as a daemon does at its start.
