@@ -4,6 +4,7 @@
 //! its result to messages and status codes. Decides nothing itself.
 
 mod invoke;
+mod lists;
 mod logs;
 mod places;
 mod status;
@@ -17,6 +18,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
 use crate::metrics::MetricFilter;
 use crate::model::{Effect, ObjectRef, Outcome, TenantName};
+use crate::node::{ChainInstanceStatus, FwpStatus};
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
@@ -31,6 +33,8 @@ const UPLOADS_AT_ONCE: usize = 2;
 const UPLOADS_OF_ALL: usize = 16;
 /// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
 const CHANGES_AT_ONCE: usize = 8;
+/// Reports of the whole node that are made at a time, which may be large; further ones wait.
+const REPORTS_AT_ONCE: usize = 4;
 
 /// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
@@ -42,6 +46,7 @@ pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
         uploads_of_all,
         changes,
         collections: Arc::new(Semaphore::new(2)),
+        reports: Semaphore::new(REPORTS_AT_ONCE),
     })
     .max_decoding_message_size(MESSAGE_BYTES_MAX)
     .max_encoding_message_size(MESSAGE_BYTES_MAX)
@@ -54,6 +59,7 @@ pub(crate) struct ControlService {
     changes: Places,
     /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
     collections: Arc<Semaphore>,
+    reports: Semaphore,
 }
 
 /// A list that was complete when it was requested.
@@ -89,6 +95,15 @@ impl ControlService {
             Ok(done) => done.map_err(to_status),
             Err(panicked) => Err(node_panicked(panicked)),
         }
+    }
+
+    /// As [`Self::blocking`], for reports of the whole node.
+    async fn report<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let _place = self.reports.acquire().await.expect("this semaphore is never closed");
+        self.blocking(work).await
     }
 
     async fn upload(
@@ -147,8 +162,8 @@ impl proto::control_server::Control for ControlService {
     type ListUploadsStream = Items<proto::Upload>;
     type ListChainsStream = Items<proto::Chain>;
     type ListRulesStream = Items<proto::Rule>;
-    type ListFwpsStream = Items<proto::Fwp>;
-    type ListChainInstancesStream = Items<proto::ChainInstance>;
+    type ListFwpsStream = lists::Items<proto::Fwp>;
+    type ListChainInstancesStream = lists::Items<proto::ChainInstance>;
     type GetLogsStream = logs::Lines;
     type GetMetricsStream = Items<proto::Metric>;
 
@@ -216,7 +231,7 @@ impl proto::control_server::Control for ControlService {
         request: Request<proto::ListUploadsRequest>,
     ) -> Result<Response<Self::ListUploadsStream>, Status> {
         let tenant = tenant_filter(request.into_inner().tenant)?;
-        let uploads = self.blocking(Control::unnamed_uploads).await?.into_iter();
+        let uploads = self.report(Control::unnamed_uploads).await?.into_iter();
         let uploads = uploads.filter(|upload| passes(&tenant, upload.tenant.clone()));
         Ok(items(uploads.map(Into::into)))
     }
@@ -251,11 +266,9 @@ impl proto::control_server::Control for ControlService {
     ) -> Result<Response<Self::ListFwpsStream>, Status> {
         let proto::ListFwpsRequest { tenant, chain, id } = request.into_inner();
         let tenant = tenant_filter(tenant)?;
-        let fwps = self.blocking(|control| Ok(control.fwps())).await?.into_iter();
-        let fwps = fwps.filter(|fwp| {
-            passes(&tenant, fwp.tenant.clone()) && passes(&chain, fwp.chain.as_str()) && passes(&id, fwp.id.as_str())
-        });
-        Ok(items(fwps.map(Into::into)))
+        let fwps = self.control.fwps(tenant.as_ref());
+        let is_meant = move |fwp: &FwpStatus| passes(&chain, fwp.chain.as_str()) && passes(&id, fwp.id.as_str());
+        Ok(Response::new(lists::items(fwps, is_meant)))
     }
 
     async fn list_chain_instances(
@@ -264,13 +277,9 @@ impl proto::control_server::Control for ControlService {
     ) -> Result<Response<Self::ListChainInstancesStream>, Status> {
         let proto::ListChainInstancesRequest { tenant, chain, id } = request.into_inner();
         let tenant = tenant_filter(tenant)?;
-        let instances = self.blocking(|control| Ok(control.chain_instances())).await?.into_iter();
-        let instances = instances.filter(|instance| {
-            passes(&tenant, instance.tenant.clone())
-                && passes(&chain, instance.chain.as_str())
-                && passes(&id, instance.id)
-        });
-        Ok(items(instances.map(Into::into)))
+        let instances = self.control.chain_instances(tenant.as_ref());
+        let is_meant = move |it: &ChainInstanceStatus| passes(&chain, it.chain.as_str()) && passes(&id, it.id);
+        Ok(Response::new(lists::items(instances, is_meant)))
     }
 
     async fn get_logs(&self, request: Request<proto::GetLogsRequest>) -> Result<Response<Self::GetLogsStream>, Status> {
@@ -282,7 +291,7 @@ impl proto::control_server::Control for ControlService {
         request: Request<proto::GetMetricsRequest>,
     ) -> Result<Response<Self::GetMetricsStream>, Status> {
         let filter = MetricFilter::try_from(request.into_inner()).map_err(bad_message)?;
-        let metrics = self.blocking(move |control| Ok(control.metrics(&filter))).await?;
+        let metrics = self.report(move |control| Ok(control.metrics(&filter))).await?;
         Ok(items(metrics.into_iter().map(Into::into)))
     }
 
@@ -293,14 +302,14 @@ impl proto::control_server::Control for ControlService {
         let tenant =
             TenantName::new(request.into_inner().tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
         let of = tenant.clone();
-        let account = self.blocking(move |control| control.account(&of)).await?;
+        let account = self.report(move |control| control.account(&of)).await?;
         let nothing = || status::status(Code::NotFound, format!("tenant {tenant} has nothing on this node"));
         Ok(Response::new(account.ok_or_else(nothing)?.into()))
     }
 
     async fn get_status(&self, _: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {
         let (desired_version, node) =
-            self.blocking(|control| Ok((control.desired().version(), control.status()))).await?;
+            self.report(|control| Ok((control.desired().version(), control.status()))).await?;
         Ok(Response::new(proto::Status::new(desired_version, node)))
     }
 }

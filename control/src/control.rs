@@ -35,7 +35,7 @@ use crate::model::{
     Applied, Chain, ChainName, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
     ObjectRef, Outcome, Rule, StoredUpload, TenantName, Upload, check_upload,
 };
-use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Refusal};
+use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Pages, Refusal};
 use crate::store::{Store, StoreError};
 
 /// Why [`Control`] did not do what it was asked to. Nothing was changed, unless the error says so.
@@ -385,14 +385,14 @@ impl Control {
         self.node.metrics(filter)
     }
 
-    /// Returns the FWPs of the node.
-    pub fn fwps(&self) -> Vec<FwpStatus> {
-        self.node.fwps()
+    /// Returns the FWPs of a tenant, or all.
+    pub fn fwps(&self, of: Option<&TenantName>) -> Pages<FwpStatus> {
+        self.node.fwps(of)
     }
 
-    /// Returns the chain instances of the node.
-    pub fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
-        self.node.chain_instances()
+    /// Returns the chain instances of a tenant, or all.
+    pub fn chain_instances(&self, of: Option<&TenantName>) -> Pages<ChainInstanceStatus> {
+        self.node.chain_instances(of)
     }
 }
 

@@ -107,11 +107,12 @@ pub trait Node: Send + Sync + 'static {
     /// handle is dropped before. Does not wait.
     fn invoke(&self, call: Call, answered: Answered) -> CallHandle;
 
-    /// Returns all chain instances that exist, and those that ended recently.
-    fn chain_instances(&self) -> Vec<ChainInstanceStatus>;
+    /// Returns all chain instances that exist, and those that ended recently; of one tenant or of all.
+    fn chain_instances(&self, of: Option<&TenantName>) -> Pages<ChainInstanceStatus>;
 
-    /// Returns the template of each stage of each chain, all FWPs that exist, and those that ended recently.
-    fn fwps(&self) -> Vec<FwpStatus>;
+    /// Returns the template of each stage of each chain, all FWPs that exist, and those that ended recently; of one
+    /// tenant or of all.
+    fn fwps(&self, of: Option<&TenantName>) -> Pages<FwpStatus>;
 
     /// Returns the journal, to which the node writes the log lines of functions as they arrive.
     fn journal(&self) -> &Arc<Journal>;
@@ -125,6 +126,10 @@ pub trait Node: Send + Sync + 'static {
     /// Returns the status of the whole node.
     fn status(&self) -> NodeStatus;
 }
+
+/// A list in pages, which may be empty. Each is read when it is asked for, so that a list of any length takes the memory
+/// of one page.
+pub type Pages<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
 /// A call of a chain by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

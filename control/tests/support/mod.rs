@@ -17,7 +17,7 @@ use pinion_control::model::{
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, CallHandle, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus,
     DropCount, FwpCounters, FwpState, FwpStatus, Hold, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus,
-    PortStatus, Refusal, ResourceUse, StateFieldStatus, TenantStatus, UploadedBytes,
+    Pages, PortStatus, Refusal, ResourceUse, StateFieldStatus, TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::{oneshot, watch};
@@ -112,6 +112,12 @@ pub fn demo() -> TenantName {
 /// Names uploaded bytes as a module of that tenant.
 pub fn named(name: &str, digest: Digest) -> NamedUpload {
     NamedUpload { tenant: demo(), name: name.parse().unwrap(), digest }
+}
+
+/// Returns what belongs to the tenant, or all, each on a page of its own, with an empty page before.
+fn pages<T: Send + 'static>(all: Vec<T>, of: Option<TenantName>, tenant: fn(&T) -> &TenantName) -> Pages<T> {
+    let is_meant = move |it: &T| of.as_ref().is_none_or(|of| of == tenant(it));
+    Box::new(all.into_iter().filter(is_meant).flat_map(|it| [Vec::new(), vec![it]]))
 }
 
 /// Returns whether the bytes end like an archive.
@@ -253,7 +259,7 @@ impl Node for TestNode {
         chains.flat_map(metrics).collect()
     }
 
-    fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
+    fn chain_instances(&self, of: Option<&TenantName>) -> Pages<ChainInstanceStatus> {
         let instance = |(id, chain): (usize, Arc<Chain>)| ChainInstanceStatus {
             id: id as u64,
             tenant: chain.tenant.clone(),
@@ -265,10 +271,11 @@ impl Node for TestNode {
             age_ms: 65_000,
             ended_because: None,
         };
-        self.chains().into_iter().enumerate().map(instance).collect()
+        let instances: Vec<_> = self.chains().into_iter().enumerate().map(instance).collect();
+        pages(instances, of.cloned(), |instance| &instance.tenant)
     }
 
-    fn fwps(&self) -> Vec<FwpStatus> {
+    fn fwps(&self, of: Option<&TenantName>) -> Pages<FwpStatus> {
         let mut fwps = Vec::new();
         for (id, chain) in self.chains().into_iter().enumerate() {
             for (at, stage) in chain.stages.iter().enumerate() {
@@ -304,7 +311,7 @@ impl Node for TestNode {
                 });
             }
         }
-        fwps
+        pages(fwps, of.cloned(), |fwp| &fwp.tenant)
     }
 
     fn resources(&self, tenant: &TenantName) -> Vec<ResourceUse> {

@@ -13,7 +13,7 @@ use pinion_control::model::{
     Chain, ChainKey, ChainName, DesiredState, Digest, ObjectRef, Output, PortName, Rule, RuleName, TenantName,
 };
 use pinion_control::node::{
-    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Hold, Node, NodeStatus, Refusal, ResourceUse,
+    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Hold, Node, NodeStatus, Pages, Refusal, ResourceUse,
     UploadedBytes,
 };
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
@@ -32,6 +32,7 @@ use crate::memory::pressure::Level;
 use crate::node::invocations::Invocations;
 use crate::node::machine::MachineRequirements;
 use crate::node::template_builds::TemplateBuilds;
+use crate::reports::lists;
 use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
 use crate::templates::artifacts::TemplateKey;
@@ -295,12 +296,12 @@ impl Node for DataPlane {
         self.parts.workshop.clear_up(&state);
     }
 
-    fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
-        self.parts.status_table.entries().chain_instances()
+    fn chain_instances(&self, of: Option<&TenantName>) -> Pages<ChainInstanceStatus> {
+        lists::chain_instances(Arc::clone(&self.parts.status_table), of.cloned())
     }
 
-    fn fwps(&self) -> Vec<FwpStatus> {
-        self.parts.status_table.entries().fwps()
+    fn fwps(&self, of: Option<&TenantName>) -> Pages<FwpStatus> {
+        lists::fwps(Arc::clone(&self.parts.status_table), of.cloned())
     }
 
     fn journal(&self) -> &Arc<Journal> {

@@ -4,4 +4,5 @@
 
 pub mod drop_ledger;
 pub mod fwp_shares;
+pub mod lists;
 pub mod status_table;

@@ -2,6 +2,7 @@
 //! thread ever takes its lock. Traffic counters are shared with their writers and read in place.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,14 +73,15 @@ pub struct Callable {
 }
 
 /// The templates of a chain. All its stages' templates are loaded and unloaded together.
-struct Templates {
+pub(super) struct Templates {
     modules: Vec<ModuleName>,
     life: TemplateLife,
     since: Instant,
 }
 
 impl Templates {
-    fn statuses(&self, (tenant, chain): &ChainKey) -> impl Iterator<Item = FwpStatus> {
+    /// Returns the status of each stage's template.
+    pub(super) fn statuses(&self, (tenant, chain): &ChainKey) -> impl Iterator<Item = FwpStatus> {
         self.modules.iter().enumerate().map(move |(stage, module)| FwpStatus {
             id: format!("{tenant}/{chain}/{stage}"),
             tenant: tenant.clone(),
@@ -206,7 +208,8 @@ impl InstanceEntry {
         self.made.elapsed().as_millis() as u64
     }
 
-    fn status(&self) -> ChainInstanceStatus {
+    /// Returns its status.
+    pub(super) fn status(&self) -> ChainInstanceStatus {
         ChainInstanceStatus {
             id: self.id.0,
             tenant: self.tenant.clone(),
@@ -220,7 +223,8 @@ impl InstanceEntry {
         }
     }
 
-    fn fwp_statuses(&self) -> impl Iterator<Item = FwpStatus> {
+    /// Returns the status of each of its FWPs.
+    pub(super) fn fwp_statuses(&self) -> impl Iterator<Item = FwpStatus> {
         self.fwps.iter().enumerate().map(|(stage, fwp)| FwpStatus {
             id: fwp.id.to_string(),
             tenant: self.tenant.clone(),
@@ -384,21 +388,26 @@ impl Entries {
         is_news
     }
 
-    fn all(&self) -> impl Iterator<Item = &InstanceEntry> {
-        self.instances.values().chain(&self.ended)
+    /// Returns the templates of the chains behind this one in the order of names, or of all.
+    pub(super) fn templates_after(&self, after: Option<&ChainKey>) -> impl Iterator<Item = (&ChainKey, &Templates)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.templates.range::<ChainKey, _>((from, Bound::Unbounded))
     }
 
-    /// Returns the statuses of all chain instances, the ended ones last.
-    #[must_use]
-    pub fn chain_instances(&self) -> Vec<ChainInstanceStatus> {
-        self.all().map(InstanceEntry::status).collect()
+    /// Returns the instances that were added after this one, or all, but for those that have ended.
+    pub(super) fn instances_after(&self, after: Option<InstanceId>) -> impl Iterator<Item = &InstanceEntry> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.instances.range((from, Bound::Unbounded)).map(|(_, entry)| entry)
     }
 
-    /// Returns the statuses of all templates, by stage, and of all FWPs, the ended ones last.
-    #[must_use]
-    pub fn fwps(&self) -> Vec<FwpStatus> {
-        let templates = self.templates.iter().flat_map(|(key, templates)| templates.statuses(key));
-        templates.chain(self.all().flat_map(InstanceEntry::fwp_statuses)).collect()
+    /// Returns the last instance that was added, if it has not ended.
+    pub(super) fn newest(&self) -> Option<InstanceId> {
+        self.instances.last_key_value().map(|(id, _)| *id)
+    }
+
+    /// Returns the latest instances that have ended, the last one first.
+    pub(super) fn ended_instances(&self) -> impl Iterator<Item = &InstanceEntry> {
+        self.ended.iter()
     }
 
     /// Returns why the last instance of a chain to end did so.

@@ -256,7 +256,7 @@ impl HostedNode {
 
     /// Returns the status of its FWPs, with their own and their tenant's names.
     pub(crate) fn fwps(&self) -> Vec<FwpStatus> {
-        self.host.data_plane().fwps()
+        self.host.data_plane().fwps(None).flatten().collect()
     }
 
     /// Returns what the node itself has measured.

@@ -83,7 +83,7 @@ impl Functions {
 
     /// Fails unless each measured function has an instance of its own that has been called, with so many calls in all.
     pub(super) fn check_residents(&self, calls: u64) -> anyhow::Result<()> {
-        let fwps = self.host.data_plane().fwps();
+        let fwps: Vec<_> = self.host.data_plane().fwps(None).flatten().collect();
         let serves = |state: FwpState| matches!(state, FwpState::Active | FwpState::Blocked);
         let own: Vec<_> = fwps.iter().filter(|fwp| fwp.chain.as_str().starts_with('f') && serves(fwp.state)).collect();
         let received: u64 = own.iter().map(|fwp| fwp.counters.received).sum();
@@ -102,7 +102,7 @@ impl Functions {
             let is_gone = matches!(fwp.state, FwpState::Terminated | FwpState::Template | FwpState::Object);
             fwp.chain.as_str().starts_with('f') && !is_gone
         };
-        while self.host.data_plane().fwps().iter().any(is_left) {
+        while self.host.data_plane().fwps(None).flatten().any(|fwp| is_left(&fwp)) {
             ensure!(Instant::now() < deadline, "functions without calls do not end");
             std::thread::sleep(LOOK_INTERVAL);
         }
@@ -119,7 +119,7 @@ impl Functions {
         self.host.data_plane().let_go_of_what_is_idle();
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let fwps = self.host.data_plane().fwps();
+            let fwps: Vec<_> = self.host.data_plane().fwps(None).flatten().collect();
             let is_mapped = |it: &&_| matches!(it, FwpState::Template);
             let of_disk = fwps.iter().filter(|fwp| fwp.chain.as_str().starts_with('d')).map(|fwp| fwp.state);
             match of_disk.filter(|state| is_mapped(&state)).count() {
