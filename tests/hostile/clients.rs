@@ -27,6 +27,16 @@ pub(crate) fn pings_of_new_clients(bed: &Bed, count: u64) -> Vec<Summary> {
     new_addresses(bed, count).iter().map(|address| ping_from(bed, address)).collect()
 }
 
+/// Pings the node from each of so many addresses that new clients had and that had no answer, until there is one.
+#[track_caller]
+pub(crate) fn ask_again(bed: &Bed, summaries: &[Summary]) {
+    let unanswered = (0..).zip(summaries).filter(|(_, summary)| summary.received == 0);
+    for (number, _) in unanswered {
+        let again = ping(&bed.clients[1].namespace, &format!("-c 1 -w 30 -i 0.5 -I {} {NODE}", address(number)));
+        assert!(again.received > 0, "client {number} is not served");
+    }
+}
+
 /// Pings the node once from each of so many addresses that new clients had.
 pub(crate) fn pings_again(bed: &Bed, count: u64) -> Vec<Summary> {
     (0..count).map(|number| ping_from(bed, &address(number))).collect()

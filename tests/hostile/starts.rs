@@ -8,7 +8,7 @@ use pinion_tests::build::{hostile, sample};
 use pinion_tests::manifest::Manifest;
 use pinion_tests::until::{SOON, until};
 
-use crate::clients::{assert_each_is_answered, pings_of_new_clients};
+use crate::clients::{ask_again, pings_of_new_clients};
 
 /// The tenant with these functions.
 const GREEDY: &str = "mallory";
@@ -44,8 +44,9 @@ fn functions_that_never_come_to_their_first_wait_delay_no_other_tenants_new_clie
     let (elapsed_ms, after) = (began.elapsed().as_secs_f64() * 1_000.0, failures(&bed));
     // Until each has failed once there is always one to be started.
     assert!(after < CHAINS, "{after} starts have failed: there may be none under way");
-    assert_each_is_answered(&summaries);
-    let mut waits_ms: Vec<f64> = summaries.iter().filter_map(|summary| summary.min_ms).collect();
+    // On a busy machine one may have waited for longer than a second, in vain.
+    ask_again(&bed, &summaries);
+    let mut waits_ms: Vec<f64> = summaries.iter().map(|summary| summary.min_ms.unwrap_or(f64::INFINITY)).collect();
     waits_ms.sort_by(f64::total_cmp);
     // The median, as the machine may keep some of them waiting.
     let median_ms = waits_ms[waits_ms.len() / 2];
