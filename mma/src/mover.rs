@@ -15,6 +15,7 @@
 
 mod ahead;
 mod arrivals;
+mod held;
 mod outputs;
 mod prefetcher;
 mod turns;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use self::ahead::Ahead;
+use self::held::HeldFrames;
 use self::outputs::POLL_COST;
 use self::prefetcher::Prefetcher;
 use self::turns::Turns;
@@ -79,9 +81,7 @@ pub struct Mma {
     stopwatch: Stopwatch,
     /// When the output that was moved last had been moved, in ticks.
     moved_at: u64,
-    /// Frames that all endpoints hold together, and the limit of that.
-    held: usize,
-    held_max: usize,
+    held: HeldFrames,
     counters: Arc<MmaCounters>,
     warmth: Prefetcher,
 }
@@ -126,7 +126,7 @@ impl Mma {
         commands: Receiver<MmaCommand>,
         events: Sender<MmaEvent>,
     ) -> Self {
-        let held_max = link.inbound.capacity() / 2;
+        let held = HeldFrames::new(link.inbound.capacity() / 2);
         Self {
             table: EndpointTable::new(fwps_max),
             outputs,
@@ -142,8 +142,7 @@ impl Mma {
             budget: 0,
             stopwatch: Stopwatch::start(),
             moved_at: 0,
-            held: 0,
-            held_max,
+            held,
             counters: Arc::new(MmaCounters::default()),
             warmth: Prefetcher::default(),
         }
@@ -226,11 +225,11 @@ impl Mma {
         self.tell_workers();
         self.stop_waiting(id);
         let Some(mut endpoint) = self.table.take(id) else { return };
-        let Endpoint { held, transmit, inlet, counters, upstream, copying, .. } = &mut *endpoint;
+        let Endpoint { held, transmit, inlet, counters, upstream, copying, share, .. } = &mut *endpoint;
         let moved = &counters.moved;
         copying.publish(&self.stopwatch, moved);
         for frame in held.drain(..) {
-            self.held -= 1;
+            self.held.remove(share.tenant);
             moved.dropped_instance_ended.add(1);
             self.dock.keep(frame.into_buffer());
         }

@@ -3,12 +3,15 @@
 mod support;
 
 use pinion_abi::{PORT_DROP, PORT_NEXT, PORT_REPLY};
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::copying::CopyShare;
+use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use support::{House, Left, Plan, Shape, frame, id};
 
 const HOLD: Backpressure = Backpressure::Hold { frames_max: 8 };
+const MALLORY: CopyShare = CopyShare { tenant: TenantIndex(7), weight: 1 };
+const ALICE: CopyShare = CopyShare { tenant: TenantIndex(8), weight: 1 };
 
 /// Returns frames `numbers` as they leave on port 0.
 fn left(numbers: impl IntoIterator<Item = u32>) -> Vec<Left> {
@@ -104,6 +107,30 @@ fn all_chains_together_hold_half_of_the_links_buffers_at_most() {
     assert_eq!(house.no_slot(2), 5 + 1);
     assert_eq!(house.pass_and_poll(2, PORT_NEXT), frames(0..1));
     assert_eq!(house.pass_and_poll(2, PORT_NEXT), frames(1..2));
+}
+
+#[test]
+fn a_tenant_whose_chains_hold_all_that_they_can_leaves_some_to_another_ones() {
+    let mut house = House::new(&Plan { buffers: 256, ..Plan::default() });
+    let hold = Backpressure::Hold { frames_max: 1_000 };
+    for (chain, share) in [(0, MALLORY), (1, MALLORY), (2, ALICE)] {
+        house.share = share;
+        house.attach_chain(chain, &[Shape::slots(1)], hold, Edge::EgressWhereItCame);
+    }
+    // Each has one frame in its slot.
+    for chain in [0, 1] {
+        house.receive_for(id(chain), 0..101);
+        house.gateway.collect();
+    }
+    assert_eq!(house.no_slot(0), 0);
+    // Of the 128 that may wait he has eight ninths.
+    assert_eq!(house.no_slot(1), 200 - 114);
+    house.receive_for(id(2), 0..11);
+    assert_eq!(house.no_slot(2), 0);
+    for number in 0..11 {
+        assert_eq!(house.pass_and_poll(2, PORT_NEXT), frames(number..number + 1));
+        house.gateway.collect();
+    }
 }
 
 #[test]

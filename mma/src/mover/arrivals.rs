@@ -11,7 +11,7 @@ impl Mma {
     /// Delivers the first of `max` waiting frames, and the frames directly behind it for the same FWP, into its pool.
     /// Returns how many.
     pub(super) fn deliver_run(&mut self, max: usize) -> usize {
-        let Self { table, dock, counters, untold, held, held_max, .. } = self;
+        let Self { table, dock, counters, untold, held, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
         let run = 1 + (1..max).take_while(|at| frames.peek(*at).is_some_and(|next| next.target == target)).count();
@@ -20,7 +20,7 @@ impl Mma {
             frames.take().into_iter().for_each(|inbound| shelf.keep(inbound.frame.into_buffer()));
             return 1;
         };
-        let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, .. } = endpoint;
+        let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, share, .. } = endpoint;
         let mut moved = Moved::default();
         let ahead = if tuning::is_full() { AHEAD } else { usize::MAX };
         inlet.deliver.prefetch_row(run);
@@ -43,8 +43,7 @@ impl Mma {
             let Some(Inbound { frame, .. }) = frames.take() else { break };
             match accepted {
                 Accepted::Yes => moved.add(frame.len()),
-                Accepted::NoSlot if waiting.len() < *waiting_max && *held < *held_max => {
-                    *held += 1;
+                Accepted::NoSlot if waiting.len() < *waiting_max && held.add(share.tenant) => {
                     waiting.push_back(frame);
                     continue;
                 }
@@ -67,7 +66,7 @@ impl Mma {
         if endpoint.held.is_empty() {
             return;
         }
-        let Endpoint { inlet, held, counters, .. } = endpoint;
+        let Endpoint { inlet, held, counters, share, .. } = endpoint;
         let mut moved = Moved::default();
         let mut intake = inlet.open();
         while let Some(frame) = held.pop_front() {
@@ -79,7 +78,7 @@ impl Mma {
                     break;
                 }
             }
-            self.held -= 1;
+            self.held.remove(share.tenant);
             self.dock.keep(frame.into_buffer());
         }
         if moved.frames > 0 {

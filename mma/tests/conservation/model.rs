@@ -16,8 +16,8 @@ use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
 const SLICE: usize = 16 * 1024;
 const FRAME_COST: usize = 128;
 const LOOK_COST: usize = 128;
-/// How many times as many frames as buffers are free a tenant may have waiting to leave.
-const LEAVING_PER_FREE: usize = 8;
+/// How many times as many frames a tenant may have waiting to leave as buffers are free, and before first stages as could wait there.
+const PER_FREE: usize = 8;
 /// Most buffers that the MMA keeps for transmission, and most frames that it holds before first stages.
 const KEPT_MAX: usize = BUFFERS / 8;
 pub(crate) const HELD_MAX: usize = BUFFERS / 2;
@@ -264,7 +264,7 @@ impl Model {
 
     /// Returns whether there is a buffer for the tenant that all stages are of.
     fn may_send(&self) -> bool {
-        self.leaving.len() < LEAVING_PER_FREE * (self.empties + self.kept)
+        self.leaving.len() < PER_FREE * (self.empties + self.kept)
     }
 
     pub(crate) fn poll(&mut self) {
@@ -342,7 +342,10 @@ impl Model {
         match if stage.waiting.is_empty() { stage.accept(&packet) } else { Accepted::NoSlot } {
             Accepted::Yes => self.copied_bytes += packet.bytes.len() as u64,
             Accepted::TooLong => stage.counts.too_long += 1,
-            Accepted::NoSlot if stage.waiting.len() < stage.drawn.holds.unwrap_or(0) && waiting < HELD_MAX => {
+            Accepted::NoSlot
+                if stage.waiting.len() < stage.drawn.holds.unwrap_or(0)
+                    && waiting < PER_FREE * (HELD_MAX - waiting) =>
+            {
                 return stage.waiting.push_back(packet);
             }
             Accepted::NoSlot => stage.counts.no_slot += 1,
@@ -418,7 +421,7 @@ impl Model {
             Edge::Fwp(next) => return self.pass_on(stage, next, &packet),
         };
         let Stage { drawn, counts, .. } = &mut self.stages[stage];
-        if self.leaving.len() >= LEAVING_PER_FREE * (self.empties + self.kept) {
+        if self.leaving.len() >= PER_FREE * (self.empties + self.kept) {
             if drawn.holds.is_some() {
                 return Err(BlockedOn::Buffer);
             }
