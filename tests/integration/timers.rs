@@ -137,6 +137,9 @@ fn thousands_of_fwps_that_wait_for_time_cost_an_idle_node_next_to_nothing() {
     ));
     bed.node.apply(manifest.text());
     serve_flows(&bed, FLOWS);
+    // The last ones are made when the flows have taken theirs.
+    let cached = || bed.node.cli().get("fwps").iter().filter(|fwp| fwp["state"] == "cached").count();
+    until("cached FWPs", QUIET, || (cached() == CACHED).then_some(()));
     let resumes = |states: &[&str]| {
         let fwps = bed.node.cli().get("fwps");
         let counted = fwps.iter().filter(|fwp| states.iter().any(|state| fwp["state"] == *state));

@@ -146,13 +146,14 @@ impl Bed {
         if self.device == Device::Tap { TAP } else { PORT_FAR_END }
     }
 
-    /// Floods the node with so many pings from each client, all clients at once. Returns how many requests they sent together: some more if
-    /// an answer was late.
+    /// Floods the node with so many pings from each client, all clients at once, when the tenant's chains have instances for them. Returns how
+    /// many requests they sent together: some more if an answer was late.
     ///
     /// # Panics
     /// If a ping is lost.
     #[track_caller]
     pub fn assert_floods_are_answered(&self, pings: u64) -> u64 {
+        self.node.await_instances(TENANT, self.clients.len() as u64);
         thread::scope(|scope| {
             let start = |client: &'_ Client| (client.address.clone(), flood(&client.namespace, NODE, pings));
             let floods: Vec<_> = self.clients.iter().map(|client| scope.spawn(move || start(client))).collect();

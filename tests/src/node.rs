@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::build;
@@ -106,9 +107,19 @@ impl Node {
     /// If it gets none.
     #[track_caller]
     pub fn await_instance(&self, tenant: &str, chain: &str) {
-        until("instance of the chain", SOON, || {
-            let status = self.cli().chain_status(tenant, chain);
-            ["ready", "active"].iter().any(|count| status[*count].as_u64() > Some(0)).then_some(())
+        until("instance of the chain", SOON, || (instances(&self.cli().chain_status(tenant, chain)) > 0).then_some(()));
+    }
+
+    /// Waits until each chain of a tenant has so many instances, ready ones included: a client's frames are kept for a second at most.
+    ///
+    /// # Panics
+    /// If one gets fewer.
+    #[track_caller]
+    pub fn await_instances(&self, tenant: &str, count: u64) {
+        until("instances of the chains", SOON, || {
+            let status = self.cli().status();
+            let mut chains = status["chains"].as_array()?.iter().filter(|chain| chain["tenant"] == tenant);
+            chains.all(|chain| instances(chain) >= count).then_some(())
         });
     }
 
@@ -228,6 +239,11 @@ impl Drop for Node {
             }
         }
     }
+}
+
+/// Returns how many instances a chain has by its status, those that are ready included.
+fn instances(chain: &Value) -> u64 {
+    ["ready", "active"].iter().filter_map(|count| chain[*count].as_u64()).sum()
 }
 
 /// Waits until the process ends. Unlike [`until`], it does not panic, so it can be used during a panic.

@@ -19,7 +19,7 @@ pub(super) const SCENES: &[Scene] = &[
 ];
 
 fn grants() -> Grants {
-    let limits = StateLimits { default_bytes: 1 << 30, by_name: HashMap::new() };
+    let limits = StateLimits { default_bytes: 1 << 30, by_name: HashMap::new(), total_bytes: u64::MAX };
     let name = "entries".parse().expect("a name");
     let field = Field { name, value_bytes: 64, entries: ENTRIES, ttl_seconds: None, when_full: WhenFull::Refuse };
     let mut stage = Stage::new("count".parse().expect("a name"), Vec::new());
