@@ -48,7 +48,7 @@ pub use fields::{
 pub use invalid::{ChainProblem, Invalid, RuleProblem};
 pub use names::{BadName, ChainName, FieldName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
 pub use outputs::{OUTPUTS_MAX, Output};
-pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload};
+pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload, leaves_room, little_of};
 pub use reverse::Reverse;
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
 pub use scheduling::{

@@ -94,7 +94,7 @@ fn guest(call: &str, entries: u32) -> String {
 
 /// Returns the grants of a stage with both fields.
 fn grants(entries: u32, value_bytes: u32) -> Grants {
-    let limits = StateLimits { default_bytes: 1 << 30, by_name: HashMap::new() };
+    let limits = StateLimits { default_bytes: 1 << 30, by_name: HashMap::new(), total_bytes: u64::MAX };
     let field = |name: &str, value_bytes, entries| {
         let name = name.parse().expect("a name");
         Field { name, value_bytes, entries, ttl_seconds: None, when_full: WhenFull::Refuse }

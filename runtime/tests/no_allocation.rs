@@ -57,7 +57,7 @@ fn as_many_calls_for_state_allocate_nothing_either() {
     let mut stage = Stage::new("m".parse().unwrap(), Vec::new());
     stage.state = vec![Grant { field: field.name.clone(), access: Access::Write }];
     let chain = Chain::new("t".parse().unwrap(), "c".parse().unwrap(), vec![stage]);
-    let store = StateStore::new(StateLimits { default_bytes: 1 << 20, by_name: HashMap::new() });
+    let store = StateStore::new(StateLimits { default_bytes: 1 << 20, by_name: HashMap::new(), total_bytes: u64::MAX });
     let mut bench = Bench::new();
     bench.fields = Arc::new([field.name.to_string()]);
     bench.state = store.open(&Chain { fields: vec![field], ..chain }).unwrap().remove(0);

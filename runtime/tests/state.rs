@@ -15,7 +15,7 @@ const MEMORY_BYTES_MAX: usize = 1 << 20;
 const MIB: u64 = 1 << 20;
 
 fn store(default_bytes: u64) -> StateStore {
-    StateStore::new(StateLimits { default_bytes, by_name: HashMap::new() })
+    StateStore::new(StateLimits { default_bytes, by_name: HashMap::new(), total_bytes: u64::MAX })
 }
 
 fn field(name: &str, entries: u32) -> Field {
@@ -297,7 +297,7 @@ fn a_field_lives_as_long_as_a_chain_declares_it_and_starts_empty_when_redeclared
 #[test]
 fn a_tenant_gets_no_more_state_than_granted_across_its_chains() {
     let by_name = HashMap::from([("big".parse().unwrap(), 4 * MIB)]);
-    let store = StateStore::new(StateLimits { default_bytes: MIB, by_name });
+    let store = StateStore::new(StateLimits { default_bytes: MIB, by_name, total_bytes: u64::MAX });
     // 154 bytes for each of the 8000 cells: 1.2 MiB.
     let (small, large) = (field("small", 1000), field("large", 4000));
     let of = |tenant, name, field: &Field| chain(tenant, name, &[(field.clone(), Access::Write)]);
@@ -315,4 +315,52 @@ fn a_tenant_gets_no_more_state_than_granted_across_its_chains() {
     store.prepare(&state(&[of("t", "a", &medium("second"))]));
     let (fields, limit_kib) = store.of_tenant(&"t".parse().unwrap());
     assert_eq!((fields.len(), fields[0].name.as_str(), limit_kib), (1, "second", 1024));
+}
+
+#[test]
+fn a_field_that_is_declared_anew_counts_as_well_as_long_as_an_instance_uses_the_former_one() {
+    let store = store(MIB);
+    // Each takes 602 KiB.
+    let of = |ttl| chain("t", "c", &[(Field { ttl_seconds: Some(ttl), ..field("counters", 2000) }, Access::Write)]);
+    let [one, other] = [of(60), of(61)].map(|chain| state(&[chain]));
+    store.prepare(&one);
+    let used = grants(&store, &of(60));
+    let refused = store.check(&one, &other).unwrap_err();
+    assert!(refused.contains("and 602 KiB of fields that would no longer be declared so"), "{refused}");
+    // Also if its chain is deleted first.
+    let none = DesiredState::default();
+    store.prepare(&none);
+    assert_eq!(store.former_kib(&"t".parse().unwrap()), 602);
+    assert!(store.check(&none, &other).is_err());
+    assert!(store.open(&of(61)).is_err());
+    drop(used);
+    assert_eq!(store.former_kib(&"t".parse().unwrap()), 0);
+    store.check(&none, &other).unwrap();
+    store.open(&of(61)).unwrap();
+}
+
+#[test]
+fn tenants_with_much_state_leave_some_to_those_with_little() {
+    let total_bytes = 16 * MIB;
+    let store = StateStore::new(StateLimits { default_bytes: 64 * MIB, by_name: HashMap::new(), total_bytes });
+    // Each of these takes 602 KiB: of a tenant with one it is little.
+    let of = |tenant: &str, fields: u32| {
+        let fields: Vec<_> = (0..fields).map(|number| (field(&format!("f{number}"), 2000), Access::Read)).collect();
+        let chains = fields.chunks(8).enumerate().map(|(at, fields)| chain(tenant, &format!("c{at}"), fields));
+        chains.collect::<Vec<_>>()
+    };
+    let none = DesiredState::default();
+    store.check(&none, &state(&of("greedy", 20))).unwrap();
+    let refused = store.check(&none, &state(&of("greedy", 21))).unwrap_err();
+    assert!(refused.starts_with("tenant greedy: its state would take "), "{refused}");
+    assert!(refused.contains("the last quarter is for tenants with at most 1024 KiB"), "{refused}");
+    let full = of("greedy", 20);
+    let with = |more: Vec<Chain>| state(&[full.clone(), more].concat());
+    store.check(&state(&full), &with(of("small", 1))).unwrap();
+    assert!(store.check(&state(&full), &with(of("small", 2))).is_err());
+    // What tenants have stays, and no tenant gets more than there is room for.
+    let many: Vec<_> = (0..6).flat_map(|number| of(&format!("small{number}"), 1)).collect();
+    store.check(&state(&full), &with(many.clone())).unwrap();
+    let one_more = [many.clone(), of("last", 2)].concat();
+    assert!(store.check(&with(many), &with(one_more)).is_err());
 }

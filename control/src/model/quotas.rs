@@ -113,6 +113,18 @@ impl QuotaUse {
     }
 }
 
+/// Returns what a tenant may have of the last quarter of so much.
+#[must_use]
+pub fn little_of(max: u64) -> u64 {
+    max / LITTLE_PART
+}
+
+/// Returns whether a tenant that had `before` may have `count` of so much, if all tenants have `total` then.
+#[must_use]
+pub fn leaves_room(count: u64, before: u64, total: u64, max: u64) -> bool {
+    total <= most(max) || count <= little_of(max) || count <= before
+}
+
 /// Returns how much of all tenants can have together before it is kept for those that have little.
 fn most(max: u64) -> u64 {
     max - max / KEPT_PART
@@ -133,8 +145,8 @@ pub fn check_upload(before: &[StoredUpload], new: &StoredUpload) -> Result<(), I
             return Err(Invalid::TooMany { kind: name, count: total as usize, max: max as usize });
         }
         let of_tenant = before.iter().filter(|upload| upload.tenant == new.tenant).chain([new]);
-        let (count, little) = (of_tenant.map(of).sum::<u64>(), max / LITTLE_PART);
-        if total > most(max) && count > little {
+        let (count, little) = (of_tenant.map(of).sum::<u64>(), little_of(max));
+        if !leaves_room(count, 0, total, max) {
             return Err(Invalid::TooMuchOfOne { tenant: new.tenant.clone(), what: name, count, little, max });
         }
     }
@@ -149,9 +161,10 @@ pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), I
         if total <= most(max) {
             continue;
         }
-        let (had, little) = (of(before), max / LITTLE_PART);
+        let had = of(before);
         for (tenant, count) in used {
-            if count > little && count > had.get(tenant).copied().unwrap_or(0) {
+            if !leaves_room(count, had.get(tenant).copied().unwrap_or(0), total, max) {
+                let little = little_of(max);
                 return Err(Invalid::TooMuchOfOne { tenant: tenant.clone(), what: name, count, little, max });
             }
         }

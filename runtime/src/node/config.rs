@@ -96,6 +96,8 @@ pub struct Limits {
     pub tenant_memory_mib: Option<u32>,
     /// Most memory of all fields of state of each tenant without a limit of its own, in MiB.
     pub tenant_state_mib: u32,
+    /// Most memory of all fields of state of all tenants together, in MiB.
+    pub state_mib: u32,
     /// The longest time that an idle instance stays because its function asks for it, in seconds.
     pub keep_alive_max_s: u32,
     /// The steps of the clock of functions of each tenant without a step of its own, in microseconds.
@@ -110,6 +112,7 @@ impl Default for Limits {
             buffers: 8192,
             tenant_memory_mib: None,
             tenant_state_mib: 16,
+            state_mib: 1024,
             keep_alive_max_s: 86_400,
             clock_step_us: CLOCK_STEP_US,
         }
@@ -155,6 +158,8 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         "limits.tenant_memory_mib" | "tenant.memory_mib" => 1..=1 << 20,
         // None, or up to 64 GiB.
         "limits.tenant_state_mib" | "tenant.state_mib" => 0..=1 << 16,
+        // None, or up to 1 TiB.
+        "limits.state_mib" => 0..=1 << 20,
         // Zero turns it off; the most is a week, as for a chain's idle timeout.
         "limits.keep_alive_max_s" => 0..=604_800,
         "tenant.weight" => 1..=1000,
@@ -320,6 +325,7 @@ impl NodeConfig {
         StateLimits {
             default_bytes: bytes(self.limits.tenant_state_mib),
             by_name: self.tenants.iter().filter_map(of_tenant).collect(),
+            total_bytes: bytes(self.limits.state_mib),
         }
     }
 
@@ -345,6 +351,7 @@ impl NodeConfig {
             buffers,
             tenant_memory_mib,
             tenant_state_mib,
+            state_mib,
             keep_alive_max_s,
             clock_step_us,
         } = self.limits;
@@ -354,6 +361,7 @@ impl NodeConfig {
         within("", "limits.buffers", Some(buffers))?;
         within("", "limits.tenant_memory_mib", tenant_memory_mib)?;
         within("", "limits.tenant_state_mib", Some(tenant_state_mib))?;
+        within("", "limits.state_mib", Some(state_mib))?;
         within("", "limits.keep_alive_max_s", Some(keep_alive_max_s))?;
         within("", "limits.clock_step_us", Some(clock_step_us))?;
         for (i, tenant) in self.tenants.iter().enumerate() {

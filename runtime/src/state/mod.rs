@@ -10,7 +10,7 @@
 //!
 //! The [`StateStore`] has a lock, taken by threads that apply changes and by reports, never by a guest's call. A field exists as long as an
 //! active chain declares it in the same way, and its memory as long as an instance uses it. All of its memory is allocated before a guest
-//! may call, within the tenant's limit.
+//! may call, within the tenant's limit, and counts as long as an instance uses it.
 //!
 //! | module | room |
 //! |---|---|
@@ -24,12 +24,12 @@ mod table;
 #[cfg(test)]
 mod table_tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use pinion_control::model::{Chain, DesiredState, Field, FieldName, TenantName};
+use pinion_control::model::{Chain, DesiredState, Field, FieldName, TenantName, leaves_room, little_of};
 use pinion_control::node::StateFieldStatus;
 
 pub use grants::Grants;
@@ -75,6 +75,8 @@ pub struct StateLimits {
     pub default_bytes: u64,
     /// By tenant name.
     pub by_name: HashMap<TenantName, u64>,
+    /// Of all tenants together.
+    pub total_bytes: u64,
 }
 
 impl StateLimits {
@@ -82,9 +84,14 @@ impl StateLimits {
         self.by_name.get(tenant).copied().unwrap_or(self.default_bytes)
     }
 
-    /// Returns whether a tenant may have all of these fields.
-    fn check<'f>(&self, tenant: &TenantName, fields: impl Iterator<Item = &'f Field>) -> Result<(), String> {
-        let (mut bytes, mut each) = (0, String::new());
+    /// Returns whether a tenant may have all of these fields, besides former ones of so many bytes.
+    fn check<'f>(
+        &self,
+        tenant: &TenantName,
+        fields: impl Iterator<Item = &'f Field>,
+        former_bytes: u64,
+    ) -> Result<(), String> {
+        let (mut bytes, mut each) = (former_bytes, String::new());
         for field in fields {
             bytes += Table::bytes(field);
             let _ = write!(each, ", {} {} KiB", field.name, Table::bytes(field).div_ceil(1024));
@@ -93,13 +100,66 @@ impl StateLimits {
         if bytes <= limit {
             return Ok(());
         }
+        if former_bytes > 0 {
+            let kib = former_bytes.div_ceil(1024);
+            let _ = write!(
+                each,
+                ", and {kib} KiB of fields that would no longer be declared so and that instances still use"
+            );
+        }
         Err(format!(
             "the tenant's state would take {} KiB ({}), and the node grants the tenant {} KiB: declare fewer entries or \
-             smaller values, or ask the operator to raise the tenant's state_mib",
+             smaller values, delete chains and wait for their instances to end, or ask the operator to raise the tenant's state_mib",
             bytes.div_ceil(1024),
             each.trim_start_matches(", "),
             limit / 1024,
         ))
+    }
+
+    /// Returns whether a tenant may have `bytes`, if all have `total` then and it had `before`.
+    fn check_total(&self, bytes: u64, before: u64, total: u64) -> Result<(), String> {
+        if total <= self.total_bytes && leaves_room(bytes, before, total, self.total_bytes) {
+            return Ok(());
+        }
+        Err(format!(
+            "its state would take {} KiB, and that of all tenants {} KiB, while the node has room for {} KiB, of which the last quarter \
+             is for tenants with at most {} KiB: declare fewer entries or smaller values, or ask the operator to raise \
+             limits.state_mib",
+            bytes.div_ceil(1024),
+            total.div_ceil(1024),
+            self.total_bytes / 1024,
+            little_of(self.total_bytes) / 1024,
+        ))
+    }
+}
+
+/// The fields of one tenant.
+#[derive(Debug, Default)]
+struct TenantFields {
+    declared: BTreeMap<FieldName, Arc<StateField>>,
+    /// Those that are no longer declared like that, as long as instances use them.
+    former: Vec<Weak<StateField>>,
+}
+
+impl TenantFields {
+    /// Makes those fields former ones that are not declared so.
+    fn retain(&mut self, is_declared: impl Fn(&Field) -> bool) {
+        let former = self.declared.extract_if(.., |_, field| !is_declared(&field.declared));
+        self.former.extend(former.map(|(_, field)| Arc::downgrade(&field)));
+        self.former.retain(|field| field.strong_count() > 0);
+    }
+
+    /// Returns the memory of former fields, and of those that would be if only these fields were declared.
+    fn former_bytes(&self, is_declared: impl Fn(&Field) -> bool) -> u64 {
+        let former = self.former.iter().filter_map(Weak::upgrade);
+        let in_use = self.declared.values().filter(|field| Arc::strong_count(field) > 1).cloned();
+        let ending = in_use.filter(|field| !is_declared(&field.declared));
+        former.chain(ending).map(|field| Table::bytes(&field.declared)).sum()
+    }
+
+    /// Returns those of these fields that there are not yet.
+    fn missing<'f>(&self, fields: &'f [Field]) -> impl Iterator<Item = &'f Field> {
+        fields.iter().filter(|field| self.declared.get(&field.name).is_none_or(|there| there.declared != **field))
     }
 }
 
@@ -107,7 +167,7 @@ impl StateLimits {
 #[derive(Debug)]
 pub struct StateStore {
     limits: StateLimits,
-    fields: Mutex<BTreeMap<TenantName, BTreeMap<FieldName, Arc<StateField>>>>,
+    fields: Mutex<BTreeMap<TenantName, TenantFields>>,
 }
 
 impl StateStore {
@@ -117,16 +177,26 @@ impl StateStore {
         Self { limits, fields: Mutex::default() }
     }
 
-    /// Checks whether each tenant may have all fields that its chains declare, if these differ from before.
+    /// Checks whether each tenant may have all fields that its chains declare, if these differ from before, besides those that its
+    /// instances still use.
     ///
     /// # Errors
     /// Which tenant may not, and what to do.
     pub fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), String> {
-        let before = declared(before);
-        for (tenant, fields) in
-            declared(state).into_iter().filter(|(tenant, fields)| before.get(tenant) != Some(fields))
-        {
-            let checked = self.limits.check(tenant, fields.into_values());
+        let (before, after, none) = (declared(before), declared(state), TenantFields::default());
+        let all = self.lock();
+        let former_bytes = |tenant: &TenantName| {
+            let is_declared =
+                |field: &Field| after.get(tenant).is_some_and(|fields| fields.get(&field.name) == Some(&field));
+            all.get(tenant).unwrap_or(&none).former_bytes(is_declared)
+        };
+        let sum = |fields: &BTreeMap<&FieldName, &Field>| fields.values().map(|field| Table::bytes(field)).sum::<u64>();
+        let total: u64 = after.values().map(sum).sum::<u64>() + all.keys().map(former_bytes).sum::<u64>();
+        for (tenant, fields) in after.iter().filter(|(tenant, fields)| before.get(*tenant) != Some(*fields)) {
+            let former = former_bytes(tenant);
+            let had = before.get(tenant).map_or(0, sum);
+            let checked = self.limits.check(tenant, fields.values().copied(), former);
+            let checked = checked.and_then(|()| self.limits.check_total(sum(fields) + former, had, total));
             checked.map_err(|reason| format!("tenant {tenant}: {reason}"))?;
         }
         Ok(())
@@ -146,42 +216,58 @@ impl StateStore {
         let declared = declared(state);
         self.lock().retain(|tenant, fields| {
             let declared = declared.get(tenant);
-            fields.retain(|name, field| declared.and_then(|all| all.get(name)) == Some(&&field.declared));
-            !fields.is_empty()
+            fields.retain(|field| declared.and_then(|all| all.get(&field.name)) == Some(&field));
+            !fields.declared.is_empty() || !fields.former.is_empty()
         });
     }
 
-    /// Returns the grants of each stage of a chain. Creates missing fields.
+    /// Returns the grants of each stage of a chain. Creates missing fields; meanwhile no lock is held.
     ///
     /// # Errors
     /// If the tenant's limit does not allow it: a sentence for the tenant.
     pub fn open(&self, chain: &Chain) -> Result<Vec<Grants>, String> {
+        let missing = if chain.fields.is_empty() { Vec::new() } else { self.missing(chain)? };
+        let made: Vec<_> = missing.into_iter().map(|field| Arc::new(StateField::new(field))).collect();
         let mut all = self.lock();
-        if !chain.fields.is_empty() {
+        if !made.is_empty() {
             let fields = all.entry(chain.tenant.clone()).or_default();
-            let others = fields.values().map(|field| &field.declared);
-            let others = others.filter(|field| chain.fields.iter().all(|ours| ours.name != field.name));
-            self.limits.check(&chain.tenant, others.chain(&chain.fields))?;
-            for declared in &chain.fields {
-                if fields.get(&declared.name).is_none_or(|there| there.declared != *declared) {
-                    fields.insert(declared.name.clone(), Arc::new(StateField::new(declared.clone())));
-                }
-            }
+            // Another thread may have made some meanwhile.
+            let missing: BTreeSet<_> = fields.missing(&chain.fields).map(|field| field.name.clone()).collect();
+            fields.retain(|field| !missing.contains(&field.name));
+            let made = made.into_iter().filter(|field| missing.contains(&field.declared.name));
+            fields.declared.extend(made.map(|field| (field.declared.name.clone(), field)));
         }
         let fields = all.get(&chain.tenant);
-        let of_name = |name: &FieldName| fields.and_then(|fields| fields.get(name)).cloned();
+        let of_name = |name: &FieldName| fields.and_then(|fields| fields.declared.get(name)).cloned();
         Ok(chain.stages.iter().map(|stage| Grants::new(&stage.state, of_name)).collect())
+    }
+
+    /// Returns the fields that a chain declares and that there are not yet, if its tenant may have them.
+    fn missing(&self, chain: &Chain) -> Result<Vec<Field>, String> {
+        let (all, none) = (self.lock(), TenantFields::default());
+        let fields = all.get(&chain.tenant).unwrap_or(&none);
+        let others = fields.declared.values().map(|field| &field.declared);
+        let others = others.filter(|field| chain.fields.iter().all(|ours| ours.name != field.name));
+        let is_kept = |field: &Field| chain.fields.iter().all(|ours| ours.name != field.name || ours == field);
+        self.limits.check(&chain.tenant, others.chain(&chain.fields), fields.former_bytes(is_kept))?;
+        Ok(fields.missing(&chain.fields).cloned().collect())
     }
 
     /// Returns a tenant's fields, by name, and the limit of their memory.
     #[must_use]
     pub fn of_tenant(&self, tenant: &TenantName) -> (Vec<StateFieldStatus>, u64) {
-        let fields =
-            self.lock().get(tenant).into_iter().flat_map(BTreeMap::values).map(|field| field.status()).collect();
-        (fields, self.limits.of(tenant) / 1024)
+        let all = self.lock();
+        let fields = all.get(tenant).into_iter().flat_map(|fields| fields.declared.values());
+        (fields.map(|field| field.status()).collect(), self.limits.of(tenant) / 1024)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantName, BTreeMap<FieldName, Arc<StateField>>>> {
+    /// Returns the memory of a tenant's fields that are no longer declared and that instances still use.
+    #[must_use]
+    pub fn former_kib(&self, tenant: &TenantName) -> u64 {
+        self.lock().get(tenant).map_or(0, |fields| fields.former_bytes(|_| true).div_ceil(1024))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantName, TenantFields>> {
         self.fields.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

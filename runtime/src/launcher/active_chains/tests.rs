@@ -33,7 +33,8 @@ impl House {
         let bundles = Arc::new(Bundles::open(templates.path().join("files"), derived).unwrap());
         let accounts = Arc::new(Accounts::new(TenantLimits::default()));
         let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(1)));
-        let store = Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new() }));
+        let store =
+            Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new(), total_bytes: u64::MAX }));
         let mut catalogue = ActiveChains::new(
             artifacts,
             bundles,

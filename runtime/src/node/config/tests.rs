@@ -117,7 +117,7 @@ fn wrong_types_and_duplicate_keys_are_named_with_their_line_and_path() {
         (format!("{PORT}[[port]]\nname = \"wan\"\n"), "4: port: missing key `device`"),
         (
             format!("{PORT}[limits]\nfwps = 1\n"),
-            "5: limits: unknown key `fwps`, expected one of `fwps_max`, `flows_max`, `buffers`, `tenant_memory_mib`, `tenant_state_mib`, `keep_alive_max_s`, `clock_step_us`",
+            "5: limits: unknown key `fwps`, expected one of `fwps_max`, `flows_max`, `buffers`, `tenant_memory_mib`, `tenant_state_mib`, `state_mib`, `keep_alive_max_s`, `clock_step_us`",
         ),
     ];
     for (text, expected) in cases {

@@ -29,7 +29,7 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let meter = parts.meters.of_tenant(tenant);
     let cpu_limit_us = parts.cpu_grants.of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
     let (fields, state_limit_kib) = parts.state.of_tenant(tenant);
-    let state_kib = fields.iter().map(|field| field.memory_kib).sum();
+    let state_kib = fields.iter().map(|field| field.memory_kib).sum::<u64>() + parts.state.former_kib(tenant);
     vec![
         ResourceUse { guaranteed: Some(guaranteed), refused: Some(refused), ..ResourceUse::of("fwps", fwps) },
         ResourceUse::of("instances_active", serving),
