@@ -364,3 +364,15 @@ fn tenants_with_much_state_leave_some_to_those_with_little() {
     let one_more = [many.clone(), of("last", 2)].concat();
     assert!(store.check(&with(many), &with(one_more)).is_err());
 }
+
+#[test]
+fn a_tenant_that_has_more_state_than_it_may_have_now_can_declare_less() {
+    let store = StateStore::new(StateLimits { default_bytes: MIB, by_name: HashMap::new(), total_bytes: MIB });
+    let of = |name| chain("t", name, &[(field(name, 2000), Access::Read)]);
+    let [three, two, another] = [&["a", "b", "c"][..], &["a", "b"], &["a", "b", "d"]]
+        .map(|names| state(&names.iter().map(|name| of(name)).collect::<Vec<_>>()));
+    store.check(&three, &two).unwrap();
+    for refused in [another, three] {
+        assert!(store.check(&two, &refused).is_err());
+    }
+}

@@ -116,9 +116,9 @@ impl StateLimits {
         ))
     }
 
-    /// Returns whether a tenant may have `bytes`, if all have `total` then and it had `before`.
-    fn check_total(&self, bytes: u64, before: u64, total: u64) -> Result<(), String> {
-        if total <= self.total_bytes && leaves_room(bytes, before, total, self.total_bytes) {
+    /// Returns whether a tenant may have `bytes`, if all have `total` then.
+    fn check_total(&self, bytes: u64, total: u64) -> Result<(), String> {
+        if total <= self.total_bytes && leaves_room(bytes, 0, total, self.total_bytes) {
             return Ok(());
         }
         Err(format!(
@@ -185,18 +185,24 @@ impl StateStore {
     pub fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), String> {
         let (before, after, none) = (declared(before), declared(state), TenantFields::default());
         let all = self.lock();
-        let former_bytes = |tenant: &TenantName| {
-            let is_declared =
-                |field: &Field| after.get(tenant).is_some_and(|fields| fields.get(&field.name) == Some(&field));
-            all.get(tenant).unwrap_or(&none).former_bytes(is_declared)
+        // What a tenant has by a state, with what it does not declare and its instances use.
+        let bytes_of = |tenant: &TenantName, state: &Declared<'_>| {
+            let fields = state.get(tenant);
+            let is_declared = |field: &Field| fields.and_then(|fields| fields.get(&field.name)) == Some(&field);
+            let former = all.get(tenant).unwrap_or(&none).former_bytes(is_declared);
+            (fields.into_iter().flatten().map(|(_, field)| Table::bytes(field)).sum::<u64>() + former, former)
         };
-        let sum = |fields: &BTreeMap<&FieldName, &Field>| fields.values().map(|field| Table::bytes(field)).sum::<u64>();
-        let total: u64 = after.values().map(sum).sum::<u64>() + all.keys().map(former_bytes).sum::<u64>();
+        let tenants: BTreeSet<&TenantName> = all.keys().chain(after.keys().copied()).collect();
+        let total = tenants.into_iter().map(|tenant| bytes_of(tenant, &after).0).sum();
         for (tenant, fields) in after.iter().filter(|(tenant, fields)| before.get(*tenant) != Some(*fields)) {
-            let former = former_bytes(tenant);
-            let had = before.get(tenant).map_or(0, sum);
+            let (bytes, former) = bytes_of(tenant, &after);
+            // Also a tenant to which the operator grants less than at the last start may declare less.
+            let had = before.get(*tenant);
+            if fields.iter().all(|(name, field)| had.and_then(|had| had.get(name)) == Some(field)) {
+                continue;
+            }
             let checked = self.limits.check(tenant, fields.values().copied(), former);
-            let checked = checked.and_then(|()| self.limits.check_total(sum(fields) + former, had, total));
+            let checked = checked.and_then(|()| self.limits.check_total(bytes, total));
             checked.map_err(|reason| format!("tenant {tenant}: {reason}"))?;
         }
         Ok(())
@@ -272,8 +278,11 @@ impl StateStore {
     }
 }
 
+/// The fields that a state's chains declare, by tenant and name.
+type Declared<'s> = BTreeMap<&'s TenantName, BTreeMap<&'s FieldName, &'s Field>>;
+
 /// Returns all fields that a state's chains declare. Fields of the same tenant and name are equal.
-fn declared(state: &DesiredState) -> BTreeMap<&TenantName, BTreeMap<&FieldName, &Field>> {
+fn declared(state: &DesiredState) -> Declared<'_> {
     let mut declared: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for chain in state.chains().values().filter(|chain| !chain.fields.is_empty()) {
         declared.entry(&chain.tenant).or_default().extend(chain.fields.iter().map(|field| (&field.name, field)));
