@@ -531,13 +531,14 @@ fn clients_that_are_not_allowed_reach_nothing_behind_the_packet_filter_in_c() {
         .with(format_args!("[[chain]]\nname = \"guarded\"\nstage = {stages}\n"))
         .ping_rule("ping", "guarded", "per-client", NODE);
     bed.node.apply(manifest.text());
-    flood(&bed.clients[0].namespace, NODE, 5_000).assert_all(5_000);
+    let allowed = flood(&bed.clients[0].namespace, NODE, 5_000);
+    allowed.assert_all(5_000);
     assert_eq!(ping(&bed.clients[1].namespace, &format!("-c 3 -i 0.1 -W 0.5 {NODE}")).received, 0);
     // The counts of both instances are added up.
     let labels = format!("tenant=\"{TENANT}\",chain=\"guarded\",stage=\"0\",module=\"filter\"");
     let lines = [
         "# TYPE pinion_function_packet_filter_packets_denied_total counter\n".to_owned(),
-        format!("pinion_function_packet_filter_packets_allowed_total{{{labels}}} 5000\n"),
+        format!("pinion_function_packet_filter_packets_allowed_total{{{labels}}} {}\n", allowed.sent),
         format!("pinion_function_packet_filter_packets_denied_total{{{labels},reason=\"policy\"}} 3\n"),
         format!("pinion_function_packet_filter_packets_denied_total{{{labels},reason=\"unreadable\"}} 0\n"),
     ];
