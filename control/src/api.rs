@@ -12,7 +12,7 @@ mod upload;
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
@@ -33,7 +33,7 @@ const UPLOADS_AT_ONCE: usize = 2;
 const UPLOADS_OF_ALL: usize = 16;
 /// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
 const CHANGES_AT_ONCE: usize = 8;
-/// Reports of the whole node that are made at a time, which may be large; further ones wait.
+/// Reports of the whole node, and pages of lists, that are made at a time; further ones wait.
 const REPORTS_AT_ONCE: usize = 4;
 
 /// Creates the service, ready to be added to a server.
@@ -46,7 +46,7 @@ pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
         uploads_of_all,
         changes,
         collections: Arc::new(Semaphore::new(2)),
-        reports: Semaphore::new(REPORTS_AT_ONCE),
+        reports: Arc::new(Semaphore::new(REPORTS_AT_ONCE)),
     })
     .max_decoding_message_size(MESSAGE_BYTES_MAX)
     .max_encoding_message_size(MESSAGE_BYTES_MAX)
@@ -59,15 +59,26 @@ pub(crate) struct ControlService {
     changes: Places,
     /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
     collections: Arc<Semaphore>,
-    reports: Semaphore,
+    reports: Arc<Semaphore>,
 }
 
 /// A list that was complete when it was requested.
-type Items<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+type Items<T> = tokio_stream::Iter<Box<dyn Iterator<Item = Result<T, Status>> + Send>>;
 
-fn items<T>(messages: impl Iterator<Item = T>) -> Response<Items<T>> {
-    let messages: Vec<_> = messages.map(Ok).collect();
+/// Sends values as messages, each of which is made when the client takes it.
+fn items<T: Send + 'static, M: 'static>(
+    values: impl Iterator<Item = T>,
+    message: impl Fn(T) -> M + Send + 'static,
+) -> Response<Items<M>> {
+    let values: Vec<T> = values.collect();
+    let messages: Box<dyn Iterator<Item = _> + Send> =
+        Box::new(values.into_iter().map(move |value| Ok(message(value))));
     Response::new(tokio_stream::iter(messages))
+}
+
+/// Waits for a place for a report.
+async fn report_place(reports: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    Arc::clone(reports).acquire_owned().await.expect("this semaphore is never closed")
 }
 
 /// Returns whether a value passes a filter. An absent filter lets every value pass.
@@ -102,8 +113,12 @@ impl ControlService {
         &self,
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, Status> {
-        let _place = self.reports.acquire().await.expect("this semaphore is never closed");
-        self.blocking(work).await
+        let place = report_place(&self.reports).await;
+        self.blocking(move |control| {
+            let _place = place;
+            work(control)
+        })
+        .await
     }
 
     async fn upload(
@@ -223,7 +238,7 @@ impl proto::control_server::Control for ControlService {
         let desired = self.control.desired();
         let modules = desired.modules().values();
         let modules = modules.filter(|m| passes(&tenant, m.tenant.clone()) && passes(&name, m.name.as_str()));
-        Ok(items(modules.map(|module| (&**module).into())))
+        Ok(items(modules.cloned(), |module| (&*module).into()))
     }
 
     async fn list_uploads(
@@ -233,7 +248,7 @@ impl proto::control_server::Control for ControlService {
         let tenant = tenant_filter(request.into_inner().tenant)?;
         let uploads = self.report(Control::unnamed_uploads).await?.into_iter();
         let uploads = uploads.filter(|upload| passes(&tenant, upload.tenant.clone()));
-        Ok(items(uploads.map(Into::into)))
+        Ok(items(uploads, Into::into))
     }
 
     async fn list_chains(
@@ -245,7 +260,7 @@ impl proto::control_server::Control for ControlService {
         let desired = self.control.desired();
         let chains = desired.chains().values();
         let chains = chains.filter(|c| passes(&tenant, c.tenant.clone()) && passes(&name, c.name.as_str()));
-        Ok(items(chains.map(|chain| (&**chain).into())))
+        Ok(items(chains.cloned(), |chain| (&*chain).into()))
     }
 
     async fn list_rules(
@@ -257,7 +272,7 @@ impl proto::control_server::Control for ControlService {
         let desired = self.control.desired();
         let rules = desired.rules().values();
         let rules = rules.filter(|r| passes(&tenant, r.tenant.clone()) && passes(&name, r.name.as_str()));
-        Ok(items(rules.map(|rule| (&**rule).into())))
+        Ok(items(rules.cloned(), |rule| (&*rule).into()))
     }
 
     async fn list_fwps(
@@ -268,7 +283,7 @@ impl proto::control_server::Control for ControlService {
         let tenant = tenant_filter(tenant)?;
         let fwps = self.control.fwps(tenant.as_ref());
         let is_meant = move |fwp: &FwpStatus| passes(&chain, fwp.chain.as_str()) && passes(&id, fwp.id.as_str());
-        Ok(Response::new(lists::items(fwps, is_meant)))
+        Ok(Response::new(lists::items(fwps, Arc::clone(&self.reports), is_meant)))
     }
 
     async fn list_chain_instances(
@@ -279,7 +294,7 @@ impl proto::control_server::Control for ControlService {
         let tenant = tenant_filter(tenant)?;
         let instances = self.control.chain_instances(tenant.as_ref());
         let is_meant = move |it: &ChainInstanceStatus| passes(&chain, it.chain.as_str()) && passes(&id, it.id);
-        Ok(Response::new(lists::items(instances, is_meant)))
+        Ok(Response::new(lists::items(instances, Arc::clone(&self.reports), is_meant)))
     }
 
     async fn get_logs(&self, request: Request<proto::GetLogsRequest>) -> Result<Response<Self::GetLogsStream>, Status> {
@@ -292,7 +307,7 @@ impl proto::control_server::Control for ControlService {
     ) -> Result<Response<Self::GetMetricsStream>, Status> {
         let filter = MetricFilter::try_from(request.into_inner()).map_err(bad_message)?;
         let metrics = self.report(move |control| Ok(control.metrics(&filter))).await?;
-        Ok(items(metrics.into_iter().map(Into::into)))
+        Ok(items(metrics.into_iter(), Into::into))
     }
 
     async fn get_tenant(
@@ -302,7 +317,7 @@ impl proto::control_server::Control for ControlService {
         let tenant =
             TenantName::new(request.into_inner().tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
         let of = tenant.clone();
-        let account = self.report(move |control| control.account(&of)).await?;
+        let account = self.report(move |control| Ok(control.account(&of))).await?;
         let nothing = || status::status(Code::NotFound, format!("tenant {tenant} has nothing on this node"));
         Ok(Response::new(account.ok_or_else(nothing)?.into()))
     }

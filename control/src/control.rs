@@ -6,7 +6,7 @@
 //! ```text
 //!   change:  lock -> model: next state -> node: check -> store: commit -> node: follow -> unlock
 //!            and if templates are missing after the check: unlock -> node: build -> once more from the beginning
-//!   upload:  one at a time: verify digest -> node: admit -> store
+//!   upload:  one at a time: verify digest -> room, also that of garbage -> node: admit -> store
 //!   garbage: no upload in progress, lock -> store: remove unused uploads
 //! ```
 
@@ -265,7 +265,7 @@ impl Control {
             Err(refused) => ControlError::from(refused),
         };
         if self.store.has_garbage(&self.desired(), SystemTime::now())? {
-            self.remove_garbage()?;
+            self.remove_garbage(Some(&new.tenant))?;
             if check_upload(&self.store.uploads()?, new).is_ok() {
                 return Ok(());
             }
@@ -355,11 +355,12 @@ impl Control {
     /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = lock(&self.admitting);
-        self.remove_garbage()
+        self.remove_garbage(None)
     }
 
-    fn remove_garbage(&self) -> Result<(), StoreError> {
-        let _no_change = self.changing.lock(None);
+    /// Removes it in the turn of this tenant, or of the node. Called with the lock of uploads held.
+    fn remove_garbage(&self, whose: Option<&TenantName>) -> Result<(), StoreError> {
+        let _no_change = self.changing.lock(whose);
         self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }
 

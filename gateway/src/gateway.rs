@@ -180,12 +180,13 @@ impl Gateway {
         });
         let (misses, stopwatch) = (Arc::clone(assigner.misses()), assigner.misses().stopwatch());
         let names = ports.iter().map(|state| state.port.name()).chain(invoke_name);
-        let observer = Arc::new(Observer::new(names, misses));
+        let pending = Pending::new(pending_max);
+        let observer = Arc::new(Observer::new(names, misses, Arc::clone(pending.observed())));
         Ok(Self {
             ports,
             invoke,
             assigner,
-            pending: Pending::new(pending_max),
+            pending,
             handover,
             bin: BufferReturn::new(pool, observer, 2 * burst),
             commands: config.commands,

@@ -9,6 +9,7 @@ use pinion_mma::id::PortIndex;
 
 use crate::activation_clock::ActivationClock;
 use crate::drops::{DropCounters, DropsByChain};
+use crate::flows::waiting_frames::WaitingFrames;
 use crate::port::{LinkState, PortFacts};
 
 /// A gateway's state as numbers, shared with the threads that report it. Only the gateway's thread writes it.
@@ -18,6 +19,7 @@ pub struct Observer {
     gauges: CachePadded<Gauges>,
     chains: Arc<DropsByChain>,
     misses: Arc<ActivationClock>,
+    waiting: Arc<WaitingFrames>,
 }
 
 /// What happened to one port's frames. The device's own counts are in [`crate::port::PortCounters`].
@@ -70,7 +72,11 @@ impl PortObserver {
 }
 
 impl Observer {
-    pub(crate) fn new<'a>(port_names: impl Iterator<Item = &'a str>, misses: Arc<ActivationClock>) -> Self {
+    pub(crate) fn new<'a>(
+        port_names: impl Iterator<Item = &'a str>,
+        misses: Arc<ActivationClock>,
+        waiting: Arc<WaitingFrames>,
+    ) -> Self {
         let observer = |name: &str| PortObserver {
             name: name.to_owned(),
             drops: DropCounters::default(),
@@ -80,7 +86,7 @@ impl Observer {
             missed: AtomicU64::new(0),
         };
         let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
-        Self { ports, gauges: CachePadded::default(), chains: Arc::default(), misses }
+        Self { ports, gauges: CachePadded::default(), chains: Arc::default(), misses, waiting }
     }
 
     /// Returns the gateway's ports, in the order of the configuration.
@@ -98,6 +104,12 @@ impl Observer {
     #[must_use]
     pub fn flow_misses(&self) -> &Arc<ActivationClock> {
         &self.misses
+    }
+
+    /// Returns what tenants have of the frames that may wait for an instance.
+    #[must_use]
+    pub fn waiting_frames(&self) -> &WaitingFrames {
+        &self.waiting
     }
 
     /// Returns the number of flows in the flow cache. A flow that has ended counts until it was unseen for a while.

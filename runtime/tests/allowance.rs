@@ -18,6 +18,7 @@ fn guest(run: &str) -> String {
     format!(
         r#"(module
             (import "pinion" "wait" (func $wait (result i32)))
+            (import "pinion" "yield" (func $yield))
             (import "pinion" "log" (func $log (param i32 i32 i32)))
             (import "pinion" "random" (func $random (param i32 i32) (result i32)))
             (import "wasi_snapshot_preview1" "random_get" (func $random_get (param i32 i32) (result i32)))
@@ -83,9 +84,10 @@ fn a_standard_library_gets_its_random_bytes_beyond_a_turns_allowance() {
 #[test]
 fn a_guest_that_prints_in_a_loop_loses_no_line_to_the_allowance() {
     // A guest may log 50 lines at once, so that it is the random bytes between them that use up the allowance of a turn each.
-    let print = "(br_if $fail (call $write (i32.const 2) (i32.const 128) (i32.const 1) (i32.const 160)))
-        (call $log (i32.const 3) (i32.const 64) (i32.const 3))";
+    let print = "(br_if $fail (call $write (i32.const 2) (i32.const 128) (i32.const 1) (i32.const 160)))";
+    let line = "(call $log (i32.const 3) (i32.const 64) (i32.const 3))";
+    let in_a_turn = format!("(call $yield) {BOUNDARY} (local.set $n (i32.const 0)) {USE_UP} {print} {BOUNDARY} {line}");
     let ten_times = "(br_if $lines (i32.lt_u (local.tee $m (i32.add (local.get $m) (i32.const 1))) (i32.const 10)))";
-    let (lines, lost) = logged(&format!("(loop $lines (local.set $n (i32.const 0)) {USE_UP} {print} {ten_times})"));
+    let (lines, lost) = logged(&format!("(loop $lines {in_a_turn} {ten_times})"));
     assert_eq!((lines.len(), lost), (30, 0));
 }

@@ -19,7 +19,8 @@ pub(crate) fn new_addresses(bed: &Bed, count: u64) -> Vec<String> {
 }
 
 fn ping_from(bed: &Bed, address: &str) -> Summary {
-    ping(&bed.clients[1].namespace, &format!("-c 1 -W 10 -I {address} {NODE}"))
+    // A frame waits for an instance for a second at most.
+    ping(&bed.clients[1].namespace, &format!("-c 1 -W 3 -I {address} {NODE}"))
 }
 
 /// Pings the node once from each of so many addresses, all of them new clients.

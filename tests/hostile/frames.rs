@@ -79,23 +79,27 @@ fn instances(bed: &Bed) -> Vec<Value> {
 /// Sends waves of frames that `make` returns, of which the node drops at least some for these reasons.
 #[track_caller]
 fn are_withstood(device: Device, make: impl Fn(&mut Random, &[u8]) -> Vec<u8> + Sync, reasons: &[&str]) {
-    let bed = Bed::with_settings(device, &[THEIRS], SETTINGS);
-    let (ethernet, random, served) = (ethernet(&bed), Mutex::new(Random::new(11)), RefCell::new(Vec::new()));
+    are_withstood_on(&Bed::with_settings(device, &[THEIRS], SETTINGS), make, reasons);
+}
+
+#[track_caller]
+fn are_withstood_on(bed: &Bed, make: impl Fn(&mut Random, &[u8]) -> Vec<u8> + Sync, reasons: &[&str]) {
+    let (ethernet, random, served) = (ethernet(bed), Mutex::new(Random::new(11)), RefCell::new(Vec::new()));
     let wave = || {
         let mut random = random.lock().expect("one wave at a time");
         let frames: Vec<_> = (0..FRAMES_IN_A_WAVE).map(|_| make(&mut random, &ethernet)).collect();
-        let before = received(&bed);
+        let before = received(bed);
         send(bed.switch(), bed.wire(), &frames);
         let all = before + FRAMES_IN_A_WAVE as u64;
-        until("account of all frames", SOON, || (received(&bed) >= all).then_some(()));
+        until("account of all frames", SOON, || (received(bed) >= all).then_some(()));
     };
     let is_over = || {
-        served.borrow_mut().push(instances(&bed));
+        served.borrow_mut().push(instances(bed));
         true
     };
     let manifest = echo();
     let attack = Attack { manifest: Some(&manifest), wave: &wave, is_over: &is_over, is_for_the_cores: false };
-    keep_what_is_theirs(&bed, &attack, || {
+    keep_what_is_theirs(bed, &attack, || {
         for reason in reasons {
             assert!(bed.node.cli().drops(reason) > 0, "no frame was dropped as {reason}");
         }
@@ -192,4 +196,23 @@ fn clients_that_are_made_up_each_with_one_packet() {
         },
         &[],
     );
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn flows_many_times_as_many_as_the_flow_table_has_room_for() {
+    const FLOWS_MAX: u64 = 256;
+    let bed = Bed::with_settings(Device::AfPacket, &[THEIRS], &format!("{SETTINGS}flows_max = {FLOWS_MAX}\n"));
+    are_withstood_on(
+        &bed,
+        |random, ethernet| {
+            // Of a few hosts, which have an instance each.
+            let host = Ipv4Addr::from(0x0a5b_0000 | random.below(4) as u32);
+            let datagram = [&bytes(random, 4)[..], &[0, 16, 0, 0], &bytes(random, 8)].concat();
+            [ethernet, &[0x08, 0x00], &ipv4(host, THEIRS, 17, [0, 0], &datagram)].concat()
+        },
+        &[],
+    );
+    let sent = bed.node.cli().status()["ports"][0]["received"].as_u64().expect("a number");
+    assert!(sent > 10 * FLOWS_MAX, "{sent} frames");
 }

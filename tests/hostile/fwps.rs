@@ -9,7 +9,6 @@ use pinion_tests::manifest::Manifest;
 use pinion_tests::ping::ping;
 use pinion_tests::strangers;
 use pinion_tests::until::{SOON, until};
-use serde_json::Value;
 
 use crate::clients::{
     address, assert_each_is_answered, not_served_in_time, pings_again, pings_of_new_clients, prove_themselves,
@@ -66,12 +65,6 @@ fn count(bed: &Bed, tenant: &str, key: &str) -> u64 {
     found[key].as_u64().expect("a number")
 }
 
-/// Returns what `pinion describe tenant` shows of that tenant.
-fn account(bed: &Bed) -> Value {
-    let text = bed.node.cli().run(&["describe", "tenant", GREEDY, "--output", "json"]);
-    serde_json::from_str(&text).expect("JSON")
-}
-
 /// Returns a manifest of many chains, each of which wants instances to be ready.
 fn many_chains(chains: u32, cache_min: u32) -> Manifest {
     let module = Manifest::of(GREEDY).module("echo", &sample("icmp-echo"));
@@ -89,16 +82,12 @@ fn a_tenant_whose_caches_fill_the_node_leaves_one_that_comes_later_its_share() {
     assert_eq!([TENANT, GREEDY].map(|tenant| count(&bed, tenant, "fwps_guaranteed")), [GUARANTEED; 2]);
     assert_each_is_answered(&pings_of_new_clients(&bed, GUARANTEED));
     assert!(count(&bed, GREEDY, "fwps_refused") > 0);
-    let account = account(&bed);
-    let fwps = &account["resources"][0];
-    assert_eq!((&fwps["name"], fwps["guaranteed"].as_u64()), (&"fwps".into(), Some(GUARANTEED)), "{account}");
-    assert!(fwps["refused"].as_u64() > Some(0) && fwps["used"].as_u64() > Some(GUARANTEED), "{account}");
-    let has = |name: &str| {
-        let resources = account["resources"].as_array().expect("a list");
-        resources.iter().find(|resource| resource["name"] == name).and_then(|resource| resource["used"].as_u64())
-    };
-    assert_eq!(has("instances_active"), Some(0), "{account}");
-    assert!(has("instances_cached") > Some(GUARANTEED), "{account}");
+    let fwps = bed.node.cli().resource(GREEDY, "fwps");
+    assert_eq!(fwps["guaranteed"], GUARANTEED);
+    assert!(fwps["refused"].as_u64() > Some(0) && fwps["used"].as_u64() > Some(GUARANTEED), "{fwps}");
+    let has = |name: &str| bed.node.cli().resource(GREEDY, name)["used"].as_u64();
+    assert_eq!(has("instances_active"), Some(0));
+    assert!(has("instances_cached") > Some(GUARANTEED) && has("preparing_us") > Some(0));
 }
 
 #[test]

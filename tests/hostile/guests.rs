@@ -138,6 +138,21 @@ fn functions_that_write_as_many_log_lines_as_they_can() {
 }
 
 #[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_ask_for_absurd_amounts_at_absurd_addresses() {
+    Guests::new("absurd", &["some"; 4]).are_withstood(|chain| {
+        assert_eq!(chain["failures"], 0, "a call succeeded, or ended it: {chain}");
+        assert!(meter(chain, "copied_bytes") > 0, "{chain}");
+    });
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_call_themselves_without_end() {
+    Guests::new("deep", &[""; 4]).are_withstood(failed);
+}
+
+#[test]
 fn functions_that_send_all_they_can() {
     Guests::new("copier", &[""; 4]).are_withstood(|chain| assert!(meter(chain, "copied_bytes") > 1 << 20, "{chain}"));
 }

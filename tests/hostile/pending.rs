@@ -62,4 +62,8 @@ fn clients_of_a_tenant_at_its_memory_limit_leave_those_of_another_tenant_places_
     });
     assert_each_is_answered(&summaries);
     assert_eq!(dropped(&bed, TENANT), 0);
+    let [theirs, ours] = [GREEDY, TENANT].map(|tenant| bed.node.cli().resource(tenant, "frames_waiting"));
+    assert_eq!([&theirs["guaranteed"], &ours["guaranteed"]], [GUARANTEED, GUARANTEED]);
+    assert!(theirs["refused"].as_u64() > Some(1_000), "{theirs}");
+    assert_eq!(ours["refused"], 0);
 }

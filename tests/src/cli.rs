@@ -124,6 +124,22 @@ impl Cli {
         self.get("fwps").into_iter().filter(serves).collect()
     }
 
+    /// Returns what a tenant has of a resource, as `pinion describe tenant` shows it.
+    ///
+    /// # Panics
+    /// If the tenant has nothing, or there is no such resource.
+    #[track_caller]
+    #[must_use]
+    pub fn resource(&self, tenant: &str, name: &str) -> Value {
+        let account = json(&self.run(&["describe", "tenant", tenant, "-o", "json"]));
+        let resources = account["resources"].as_array().expect("an account has resources");
+        resources
+            .iter()
+            .find(|resource| resource["name"] == name)
+            .unwrap_or_else(|| panic!("{name}: {account}"))
+            .clone()
+    }
+
     /// Returns the node's status.
     ///
     /// # Panics

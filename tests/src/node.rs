@@ -118,8 +118,8 @@ impl Node {
     pub fn await_instances(&self, tenant: &str, count: u64) {
         until("instances of the chains", SOON, || {
             let status = self.cli().status();
-            let mut chains = status["chains"].as_array()?.iter().filter(|chain| chain["tenant"] == tenant);
-            chains.all(|chain| instances(chain) >= count).then_some(())
+            let chains = status["chains"].as_array()?.iter().filter(|chain| chain["tenant"] == tenant);
+            (chains.map(instances).min() >= Some(count)).then_some(())
         });
     }
 

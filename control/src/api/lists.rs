@@ -1,9 +1,12 @@
 //! Lists of what runs, read page by page as the client takes them.
 
-use tokio::sync::mpsc;
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use super::report_place;
 use super::status::node_panicked;
 use crate::node::Pages;
 
@@ -12,29 +15,38 @@ const ITEMS_UNDER_WAY: usize = 64;
 
 pub(super) type Items<T> = ReceiverStream<Result<T, Status>>;
 
-/// Sends the items for which `is_meant` holds.
-pub(super) fn items<T, M>(pages: Pages<T>, is_meant: impl Fn(&T) -> bool + Send + Sync + 'static) -> Items<M>
+/// Sends the items for which `is_meant` holds. Each page takes one of these places while it is read.
+pub(super) fn items<T, M>(
+    pages: Pages<T>,
+    places: Arc<Semaphore>,
+    is_meant: impl Fn(&T) -> bool + Send + Sync + 'static,
+) -> Items<M>
 where
     T: Into<M> + Send + 'static,
     M: Send + 'static,
 {
     let (items, received) = mpsc::channel(ITEMS_UNDER_WAY);
-    tokio::spawn(read(pages, is_meant, items));
+    tokio::spawn(read(pages, places, is_meant, items));
     ReceiverStream::new(received)
 }
 
 /// Reads until there is no other page, or the client has disconnected.
 async fn read<T, M>(
     mut pages: Pages<T>,
+    places: Arc<Semaphore>,
     is_meant: impl Fn(&T) -> bool + Send + Sync + 'static,
     items: mpsc::Sender<Result<M, Status>>,
 ) where
     T: Into<M> + Send + 'static,
     M: Send + 'static,
 {
-    loop {
-        // Reading a page takes a lock that threads of the data plane hold now and then.
-        let next = tokio::task::spawn_blocking(move || (pages.next(), pages));
+    while !items.is_closed() {
+        let place = report_place(&places).await;
+        // Reading a page takes a lock that the launcher holds now and then.
+        let next = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            (pages.next(), pages)
+        });
         let (page, rest) = match next.await {
             Ok(read) => read,
             Err(panicked) => {

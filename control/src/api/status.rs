@@ -52,6 +52,7 @@ fn invalid_code(invalid: &Invalid) -> Code {
         Invalid::NoSuch(_) => Code::NotFound,
         Invalid::TooMany { .. }
         | Invalid::TooMuchOfOne { .. }
+        | Invalid::TooManyUploads { .. }
         | Invalid::TooMuchConfig { .. }
         | Invalid::TooManyFiles { .. } => Code::ResourceExhausted,
     }

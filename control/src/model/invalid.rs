@@ -9,6 +9,12 @@ use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
 use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, TenantName, VlanId};
 
+/// What to do where objects are too many.
+pub(super) const REMEDY: &str = "delete some first";
+/// What to do where uploads are.
+pub(super) const REMEDY_FOR_UPLOADS: &str =
+    "delete modules or chains with files, or wait an hour for unused uploads to be forgotten";
+
 /// A change that would make the desired state invalid. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -101,7 +107,7 @@ pub enum Invalid {
     /// The change would give a tenant that has much more than is left for it.
     #[error(
         "{what}: tenant {tenant} would have {count}. More than three quarters of the {max} that the node has room for would be \
-         used, and what is left is for tenants with at most {little}: delete some first"
+         used, and what is left is for tenants with at most {little}: {remedy}"
     )]
     TooMuchOfOne {
         /// The tenant.
@@ -113,6 +119,18 @@ pub enum Invalid {
         /// What tenants may have of the last quarter.
         little: u64,
         /// How much there may be in all.
+        max: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// An upload for which the node has no room.
+    #[error("the node takes at most {max} {what}, and with this one it would have {count}: {REMEDY_FOR_UPLOADS}")]
+    TooManyUploads {
+        /// Of what.
+        what: &'static str,
+        /// How much there would be.
+        count: u64,
+        /// How much there may be.
         max: u64,
     },
     /// The change would exceed the maximum of stage configuration.

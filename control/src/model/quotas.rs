@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::invalid::{REMEDY, REMEDY_FOR_UPLOADS};
 use super::{
     CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid, MODULES_MAX, RULES_MAX,
     StoredUpload, TenantName,
@@ -142,12 +143,13 @@ pub fn check_upload(before: &[StoredUpload], new: &StoredUpload) -> Result<(), I
     for UploadMeasure { name, max, of, .. } in UPLOAD_MEASURES {
         let total = before.iter().chain([new]).map(of).sum::<u64>();
         if total > max {
-            return Err(Invalid::TooMany { kind: name, count: total as usize, max: max as usize });
+            return Err(Invalid::TooManyUploads { what: name, count: total, max });
         }
         let of_tenant = before.iter().filter(|upload| upload.tenant == new.tenant).chain([new]);
         let (count, little) = (of_tenant.map(of).sum::<u64>(), little_of(max));
         if !leaves_room(count, 0, total, max) {
-            return Err(Invalid::TooMuchOfOne { tenant: new.tenant.clone(), what: name, count, little, max });
+            let (tenant, remedy) = (new.tenant.clone(), REMEDY_FOR_UPLOADS);
+            return Err(Invalid::TooMuchOfOne { tenant, what: name, count, little, max, remedy });
         }
     }
     Ok(())
@@ -165,7 +167,8 @@ pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), I
         for (tenant, count) in used {
             if !leaves_room(count, had.get(tenant).copied().unwrap_or(0), total, max) {
                 let little = little_of(max);
-                return Err(Invalid::TooMuchOfOne { tenant: tenant.clone(), what: name, count, little, max });
+                let (tenant, remedy) = (tenant.clone(), REMEDY);
+                return Err(Invalid::TooMuchOfOne { tenant, what: name, count, little, max, remedy });
             }
         }
     }

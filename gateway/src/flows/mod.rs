@@ -32,6 +32,7 @@ pub(crate) mod instances;
 pub(crate) mod pending;
 pub(crate) mod recent_flows;
 pub mod sources;
+pub mod waiting_frames;
 
 use std::net::IpAddr;
 

@@ -5,6 +5,7 @@
 //! its first frame, is the caller's choice ([`Pending::expire`]). Owned by the gateway's thread; allocates nothing after it was made.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::TenantIndex;
@@ -13,6 +14,7 @@ use pinion_mma::shares::Shares;
 use crate::flows::InstanceKey;
 use crate::flows::index::{HashIndex, List, ListLinks};
 use crate::flows::sources::SourceShare;
+use crate::flows::waiting_frames::WaitingFrames;
 use crate::id::{CHAINS_MAX, ChainIndex};
 
 /// Frames that may wait with one key: a client's first packet, and what it sends before it gets an answer.
@@ -43,6 +45,7 @@ pub(crate) struct Pending {
     order: List,
     /// Tenants' shares of the frames that may wait.
     shares: Shares,
+    observed: Arc<WaitingFrames>,
     frames: usize,
 }
 
@@ -68,6 +71,7 @@ impl Pending {
             order_links: ListLinks::new(frames_max),
             order: List::new(),
             shares: Shares::new(frames_max as u32),
+            observed: Arc::default(),
             frames: 0,
         }
     }
@@ -77,9 +81,15 @@ impl Pending {
         self.frames
     }
 
+    /// Returns what tenants have of the frames that may wait, for other threads.
+    pub(crate) fn observed(&self) -> &Arc<WaitingFrames> {
+        &self.observed
+    }
+
     /// Divides the frames that may wait among the tenants, by weight.
     pub(crate) fn divide(&mut self, weights: &[(TenantIndex, u32)]) {
         self.shares.divide(weights);
+        self.observed.divide(&self.shares);
     }
 
     /// Holds a frame for a tenant's chain until there is an instance. Returns the frame if too many of the tenant's
@@ -93,6 +103,7 @@ impl Pending {
         share: impl FnOnce() -> SourceShare,
     ) -> Result<(), Frame> {
         if !self.shares.has_room(tenant, 1) {
+            self.observed.count_refused(tenant);
             return Err(frame);
         }
         let hash = self.hasher.hash_one(key);
@@ -111,6 +122,7 @@ impl Pending {
         }
         // The chain's index may have passed to another tenant since the first frame came.
         self.shares.take(waiter.tenant, 1);
+        self.observed.set_used(waiter.tenant, &self.shares);
         self.frames += 1;
         Ok(())
     }
@@ -177,6 +189,7 @@ impl Pending {
             self.shares.give_back(place.tenant, 1);
             hand_out(frame);
         }
+        self.observed.set_used(place.tenant, &self.shares);
         let share = std::mem::replace(&mut place.source, SourceShare::NONE);
         self.by_key.remove(self.hasher.hash_one(key), waiter);
         self.order.remove(&mut self.order_links, waiter);
@@ -190,9 +203,11 @@ impl Pending {
 mod tests {
     use super::*;
     use crate::flows::ClientLabel;
+    use crate::flows::waiting_frames::WaitingAccount;
     use crate::headers::Vlan;
     use crate::port::BufferPool;
     use crate::port::heap::HeapPool;
+    use pinion_mma::shares::Share;
     use std::net::Ipv4Addr;
 
     const TENANT: TenantIndex = TenantIndex(0);
@@ -267,6 +282,9 @@ mod tests {
             std::iter::from_fn(&mut next).count()
         };
         assert_eq!([hold(0), hold(1)], [12, 4]);
+        let accounts = [0, 1].map(|tenant| pending.observed().of(TenantIndex(tenant)));
+        let account = |used| WaitingAccount { share: Share { used, guaranteed: 4 }, refused: 1 };
+        assert_eq!(accounts, [account(12), account(4)]);
         while pending.expire(0, |held| _ = give(&mut pool, held)).is_some() {}
         assert_eq!(pool.available(), 64);
     }

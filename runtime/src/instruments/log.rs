@@ -18,6 +18,7 @@ use pinion_control::journal::{Journal, Level, LogLine};
 use pinion_control::model::TenantName;
 use pinion_text::{SENTENCE_BYTES_MAX, printable};
 
+pub use self::allowance::LineAccount;
 use self::allowance::{NodeAllowance, TenantAllowance};
 
 pub use pinion_control::journal::Origin;
@@ -135,6 +136,13 @@ impl LogHub {
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.allowance.left_out()
+    }
+
+    /// Returns what of a tenant's functions' lines the node's log has taken.
+    #[must_use]
+    pub fn account(&self, tenant: &TenantName) -> LineAccount {
+        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.get(tenant).map(|share| share.allowance.account()).unwrap_or_default()
     }
 
     /// Ends the log thread, once it has written the lines before.

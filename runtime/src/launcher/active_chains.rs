@@ -191,11 +191,11 @@ impl ActiveChains {
         }
     }
 
-    /// Charges the time that the preparation of an instance took to the chain's tenant.
-    pub fn charge(&mut self, index: ChainIndex, taken: Duration) {
-        if let Some(chain) = self.chains.get(&index) {
-            self.queue.charge(chain.owner().tenant, taken);
-        }
+    /// Charges the time that the preparation of an instance took to the chain's tenant, which is returned.
+    pub fn charge(&mut self, index: ChainIndex, taken: Duration) -> Option<&TenantName> {
+        let chain = self.chains.get(&index)?;
+        self.queue.charge(chain.owner().tenant, taken);
+        Some(&chain.spec.tenant)
     }
 
     /// Returns the weights of the tenants with chains in force.

@@ -379,7 +379,10 @@ impl Launcher {
             return Attempt::TooFarAhead;
         }
         self.prepare(index, now);
-        self.catalogue.charge(index, now.elapsed());
+        let taken = now.elapsed();
+        if let Some(tenant) = self.catalogue.charge(index, taken) {
+            self.status_table.entries().fwp_shares.prepared(tenant, taken);
+        }
         Attempt::One
     }
 

@@ -368,6 +368,13 @@ impl NodeConfig {
             let name = &tenant.name;
             within(name.as_str(), "tenant.memory_mib", tenant.memory_mib)?;
             within(name.as_str(), "tenant.state_mib", tenant.state_mib)?;
+            let most = state_mib - state_mib / 4;
+            if let Some(granted) = tenant.state_mib.filter(|granted| *granted > most) {
+                return Err(format!(
+                    "tenant {name}: state_mib is {granted}, and three quarters of limits.state_mib, for all tenants, are {most}: raise \
+                     limits.state_mib, or grant less"
+                ));
+            }
             within(name.as_str(), "tenant.weight", Some(tenant.weight))?;
             within(name.as_str(), "tenant.cpu_per_second_ms", tenant.cpu_per_second_ms)?;
             within(name.as_str(), "tenant.clock_step_us", tenant.clock_step_us)?;

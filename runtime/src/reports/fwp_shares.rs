@@ -1,6 +1,7 @@
 //! Tenants' shares of the node's FWPs, for reports.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use pinion_control::model::TenantName;
 
@@ -21,6 +22,8 @@ pub struct FwpShare {
     pub guaranteed: u64,
     /// How often the launcher found no room for an instance that its chains lacked, since its first chain became active.
     pub refused: u64,
+    /// For how long the launcher has prepared its instances, since its first chain became active.
+    pub preparing: Duration,
 }
 
 impl FwpShares {
@@ -28,10 +31,17 @@ impl FwpShares {
     pub fn divide(&mut self, guaranteed: BTreeMap<TenantName, u64>) {
         let mut old = std::mem::take(&mut self.by_tenant);
         let share = |(tenant, guaranteed)| {
-            let refused = old.remove(&tenant).map_or(0, |share: FwpShare| share.refused);
-            (tenant, FwpShare { guaranteed, refused })
+            let had: FwpShare = old.remove(&tenant).unwrap_or_default();
+            (tenant, FwpShare { guaranteed, ..had })
         };
         self.by_tenant = guaranteed.into_iter().map(share).collect();
+    }
+
+    /// Adds what the launcher has taken for instances of a tenant.
+    pub fn prepared(&mut self, tenant: &TenantName, taken: Duration) {
+        if let Some(share) = self.by_tenant.get_mut(tenant) {
+            share.preparing += taken;
+        }
     }
 
     /// Notes that there was no room for an instance of these chains of a tenant. Counts once for all of them.
@@ -84,8 +94,10 @@ mod tests {
         for guaranteed in [8, 4] {
             shares.divide([(key().0, guaranteed)].into());
             shares.refused(std::iter::once(key()));
+            shares.prepared(&key().0, Duration::from_millis(3));
         }
-        assert_eq!(shares.of(&key().0), FwpShare { guaranteed: 4, refused: 2 });
+        let preparing = Duration::from_millis(6);
+        assert_eq!(shares.of(&key().0), FwpShare { guaranteed: 4, refused: 2, preparing });
         assert!(shares.lacks_room(&key()));
         shares.found_room(&key());
         assert!(!shares.lacks_room(&key()));

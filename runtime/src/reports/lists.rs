@@ -1,5 +1,6 @@
 //! Lists of what runs, in pages: each page is read from the status table when it is asked for. So however long a list is, and however slowly
-//! it is read, it takes the memory of a page, and the launcher waits no longer for the table than one page takes.
+//! it is read, it takes the memory of a page and of the numbers of its instances, and the launcher waits no longer for the table than one page
+//! takes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ fn templates(table: Arc<StatusTable>, of: Option<TenantName>) -> impl Iterator<I
     })
 }
 
-/// Lists what `report` says of each instance that there is when the list begins, also of those that end meanwhile.
+/// Lists what `report` says of each instance that there is when the list begins, and of the latest that have ended, each once.
 fn instances<T: Send + 'static>(
     table: Arc<StatusTable>,
     of: Option<TenantName>,

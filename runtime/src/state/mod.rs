@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The [`StateStore`] has a lock, taken by threads that apply changes and by reports, never by a guest's call. A field exists as long as an
-//! active chain declares it in the same way, and its memory as long as an instance uses it. All of its memory is allocated before a guest
-//! may call, within the tenant's limit, and counts as long as an instance uses it.
+//! active chain declares it in the same way, and its memory as long as a chain or an instance uses it. All of its memory is allocated before a guest
+//! may call, within the tenant's limit, and counts as long as a chain or an instance uses it.
 //!
 //! | module | room |
 //! |---|---|
@@ -75,7 +75,7 @@ pub struct StateLimits {
     pub default_bytes: u64,
     /// By tenant name.
     pub by_name: HashMap<TenantName, u64>,
-    /// Of all tenants together.
+    /// Of all tenants together, for changes.
     pub total_bytes: u64,
 }
 
@@ -104,7 +104,7 @@ impl StateLimits {
             let kib = former_bytes.div_ceil(1024);
             let _ = write!(
                 each,
-                ", and {kib} KiB of fields that would no longer be declared so and that instances still use"
+                ", and {kib} KiB of fields that would no longer be declared so, as long as chains and their instances use them"
             );
         }
         Err(format!(
@@ -116,9 +116,9 @@ impl StateLimits {
         ))
     }
 
-    /// Returns whether a tenant may have `bytes`, if all have `total` then.
-    fn check_total(&self, bytes: u64, total: u64) -> Result<(), String> {
-        if total <= self.total_bytes && leaves_room(bytes, 0, total, self.total_bytes) {
+    /// Returns whether a tenant that had `before` may have `bytes`, if all have `total` then.
+    fn check_total(&self, bytes: u64, before: u64, total: u64) -> Result<(), String> {
+        if total <= self.total_bytes && leaves_room(bytes, before, total, self.total_bytes) {
             return Ok(());
         }
         Err(format!(
@@ -137,7 +137,7 @@ impl StateLimits {
 #[derive(Debug, Default)]
 struct TenantFields {
     declared: BTreeMap<FieldName, Arc<StateField>>,
-    /// Those that are no longer declared like that, as long as instances use them.
+    /// Those that are no longer declared like that, as long as active chains or instances use them.
     former: Vec<Weak<StateField>>,
 }
 
@@ -202,7 +202,8 @@ impl StateStore {
                 continue;
             }
             let checked = self.limits.check(tenant, fields.values().copied(), former);
-            let checked = checked.and_then(|()| self.limits.check_total(bytes, total));
+            let had_bytes = bytes_of(tenant, &before).0;
+            let checked = checked.and_then(|()| self.limits.check_total(bytes, had_bytes, total));
             checked.map_err(|reason| format!("tenant {tenant}: {reason}"))?;
         }
         Ok(())
@@ -227,35 +228,40 @@ impl StateStore {
         });
     }
 
-    /// Returns the grants of each stage of a chain. Creates missing fields; meanwhile no lock is held.
+    /// Returns the grants of each stage of a chain. Creates missing fields, for which no lock is held if they are there to stay.
     ///
     /// # Errors
     /// If the tenant's limit does not allow it: a sentence for the tenant.
     pub fn open(&self, chain: &Chain) -> Result<Vec<Grants>, String> {
-        let missing = if chain.fields.is_empty() { Vec::new() } else { self.missing(chain)? };
-        let made: Vec<_> = missing.into_iter().map(|field| Arc::new(StateField::new(field))).collect();
+        let named = |field: Field| (field.name.clone(), Arc::new(StateField::new(field)));
+        let mut made: BTreeMap<_, _> = self.missing(chain)?.into_iter().map(named).collect();
         let mut all = self.lock();
-        if !made.is_empty() {
+        if !chain.fields.is_empty() {
             let fields = all.entry(chain.tenant.clone()).or_default();
-            // Another thread may have made some meanwhile.
-            let missing: BTreeSet<_> = fields.missing(&chain.fields).map(|field| field.name.clone()).collect();
-            fields.retain(|field| !missing.contains(&field.name));
-            let made = made.into_iter().filter(|field| missing.contains(&field.declared.name));
-            fields.declared.extend(made.map(|field| (field.declared.name.clone(), field)));
+            // Another thread may have made some meanwhile, or taken others away.
+            let missing: Vec<&Field> = fields.missing(&chain.fields).collect();
+            fields.retain(|field| missing.iter().all(|missing| missing.name != field.name));
+            for field in missing {
+                let made = made.remove(&field.name).unwrap_or_else(|| named(field.clone()).1);
+                fields.declared.insert(field.name.clone(), made);
+            }
         }
         let fields = all.get(&chain.tenant);
         let of_name = |name: &FieldName| fields.and_then(|fields| fields.declared.get(name)).cloned();
         Ok(chain.stages.iter().map(|stage| Grants::new(&stage.state, of_name)).collect())
     }
 
-    /// Returns the fields that a chain declares and that there are not yet, if its tenant may have them.
+    /// Returns the fields that a chain declares and that there are not yet, if its tenant may have them. Former fields do not count here:
+    /// [`StateStore::check`] has judged them with the change, and there are only fewer since then.
     fn missing(&self, chain: &Chain) -> Result<Vec<Field>, String> {
+        if chain.fields.is_empty() {
+            return Ok(Vec::new());
+        }
         let (all, none) = (self.lock(), TenantFields::default());
         let fields = all.get(&chain.tenant).unwrap_or(&none);
         let others = fields.declared.values().map(|field| &field.declared);
         let others = others.filter(|field| chain.fields.iter().all(|ours| ours.name != field.name));
-        let is_kept = |field: &Field| chain.fields.iter().all(|ours| ours.name != field.name || ours == field);
-        self.limits.check(&chain.tenant, others.chain(&chain.fields), fields.former_bytes(is_kept))?;
+        self.limits.check(&chain.tenant, others.chain(&chain.fields), 0)?;
         Ok(fields.missing(&chain.fields).cloned().collect())
     }
 

@@ -66,11 +66,29 @@ struct Left {
     allowance: Allowance,
     /// Lines left out since the last one that was written.
     left_out: u64,
+    account: LineAccount,
+}
+
+/// A tenant's lines in the node's log, as long as it has FWPs or lines on their way.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct LineAccount {
+    /// Those that were written.
+    pub written: u64,
+    /// Those that were left out.
+    pub left_out: u64,
 }
 
 impl Default for TenantAllowance {
     fn default() -> Self {
-        Self(Mutex::new(Left { allowance: Allowance::new(&OF_TENANT, Instant::now()), left_out: 0 }))
+        let allowance = Allowance::new(&OF_TENANT, Instant::now());
+        Self(Mutex::new(Left { allowance, left_out: 0, account: LineAccount::default() }))
+    }
+}
+
+impl TenantAllowance {
+    /// Returns what was written and what was not.
+    pub(super) fn account(&self) -> LineAccount {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).account
     }
 }
 
@@ -100,9 +118,11 @@ impl NodeAllowance {
         };
         if is_admitted {
             left.allowance.take(bytes);
+            left.account.written += 1;
             return Some(std::mem::take(&mut left.left_out));
         }
         left.left_out += 1;
+        left.account.left_out += 1;
         self.left_out.fetch_add(1, Ordering::Relaxed);
         None
     }
@@ -125,6 +145,7 @@ mod tests {
         let written = (0..1000).filter(|_| node.admit(&tenant, 10, now).is_some()).count();
         assert_eq!(written, 200);
         assert_eq!(node.left_out(), 800);
+        assert_eq!(tenant.account(), LineAccount { written: 200, left_out: 800 });
         // Ten lines a second; the first one reports how many are missing before it.
         let later = now + Duration::from_secs(1);
         assert_eq!(node.admit(&tenant, 10, later), Some(800));

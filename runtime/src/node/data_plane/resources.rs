@@ -16,7 +16,7 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
         return Vec::new();
     };
     let entries = parts.status_table.entries();
-    let FwpShare { guaranteed, refused } = entries.fwp_shares.of(tenant);
+    let FwpShare { guaranteed, refused, preparing } = entries.fwp_shares.of(tenant);
     let fwps = entries.fwps_of(tenant);
     let [serving, cached] = [Life::Serving, Life::Cached].map(|life| entries.instances_of(tenant, life));
     let callable = entries.functions.iter().find(|((of, _), _)| of == tenant).map(|(_, callable)| callable.tenant);
@@ -26,6 +26,9 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     drop(entries);
     parts.invocations.divide(&weights);
     let calls = callable.map(|index| parts.invocations.account(index)).unwrap_or_default();
+    let waiting = callable.map(|index| parts.observer.waiting_frames().of(index)).unwrap_or_default();
+    let lines = parts.log.account(tenant);
+    let builds = parts.builds.statuses().into_iter().filter(|build| build.tenant == *tenant).count() as u64;
     let meter = parts.meters.of_tenant(tenant);
     let cpu_limit_us = parts.cpu_grants.of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
     let (fields, state_limit_kib) = parts.state.of_tenant(tenant);
@@ -37,11 +40,19 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
         ResourceUse { limit: memory.limit_kib, ..ResourceUse::of("memory_kib", memory.used_kib) },
         ResourceUse { limit: Some(state_limit_kib), ..ResourceUse::of("state_kib", state_kib) },
         ResourceUse { limit: cpu_limit_us, ..ResourceUse::of("cpu_us", meter.cpu_us) },
+        ResourceUse::of("preparing_us", preparing.as_micros() as u64),
         ResourceUse::of("copied_bytes", copied_bytes),
+        ResourceUse {
+            guaranteed: Some(waiting.share.guaranteed.into()),
+            refused: Some(waiting.refused),
+            ..ResourceUse::of("frames_waiting", waiting.share.used.into())
+        },
         ResourceUse {
             guaranteed: Some(calls.share.guaranteed.into()),
             refused: Some(calls.refused),
             ..ResourceUse::of("calls", calls.share.used.into())
         },
+        ResourceUse::of("builds", builds),
+        ResourceUse { refused: Some(lines.left_out), ..ResourceUse::of("log_lines", lines.written) },
     ]
 }

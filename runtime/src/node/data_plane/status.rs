@@ -117,7 +117,7 @@ impl DataPlane {
             let (copied_bytes, dropped) = packets.get(&tenant).copied().unwrap_or_default();
             let meter = MeterStatus { copied_bytes, dropped, ..self.parts.meters.of_tenant(&tenant) };
             let (state, state_limit_kib) = self.parts.state.of_tenant(&tenant);
-            let (fwps, FwpShare { guaranteed, refused }) = listed.fwps.get(&tenant).copied().unwrap_or_default();
+            let (fwps, FwpShare { guaranteed, refused, .. }) = listed.fwps.get(&tenant).copied().unwrap_or_default();
             TenantStatus {
                 tenant,
                 memory_kib: usage.used_kib,

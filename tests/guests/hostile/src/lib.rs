@@ -7,11 +7,13 @@
 //!
 //! | module            | what it does                                                                               |
 //! |-------------------|--------------------------------------------------------------------------------------------|
+//! | `absurd`          | asks for absurd amounts at absurd addresses by all calls, then answers                      |
 //! | `brute`           | keeps the core from its first packet on, in the way that is configured                     |
 //! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
 //! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
 //! | `copier`          | sends all its slots, full, again and again; or drops what it gets                           |
 //! | `cutter`          | sends each packet back cut to less than an Ethernet header                                 |
+//! | `deep`            | calls itself without end on its first packet                                               |
 //! | `files`           | reads, writes and lists files as messages ask; counts other packets in a file, and answers  |
 //! | `forger`          | answers messages as the calls of others, whose number the payload says; `silent` not at all  |
 //! | `init_looper`     | never finishes `pinion_init`                                                               |
