@@ -329,7 +329,10 @@ fn after_a_disk_error_at_any_step_of_an_upload_the_next_one_works() {
             let answer = store.put_upload(&demo(), &digest, &bytes, at(1000));
             if let Err(error) = &answer {
                 assert!(error.to_string().contains("has no space left: free some on its file system"), "{error}");
-                assert!(store.warning().unwrap().contains("has no space left"));
+                // A second later the disk is tried again, and a fault of one step is over.
+                let warning = store.warning();
+                assert!(warning.is_some() || count == 1);
+                assert!(warning.is_none_or(|warning| warning.contains("has no space left")));
             }
             assert_eq!(store.load().unwrap(), state);
             let _ = store.collect_garbage(&state, at(1000));
