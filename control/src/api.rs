@@ -317,7 +317,7 @@ impl proto::control_server::Control for ControlService {
         let tenant =
             TenantName::new(request.into_inner().tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
         let of = tenant.clone();
-        let account = self.report(move |control| Ok(control.account(&of))).await?;
+        let account = self.report(move |control| control.account(&of)).await?;
         let nothing = || status::status(Code::NotFound, format!("tenant {tenant} has nothing on this node"));
         Ok(Response::new(account.ok_or_else(nothing)?.into()))
     }

@@ -20,7 +20,8 @@ const FIRST_OF_CLIENTS: u32 = 0x0a5a_0000;
 /// How many clients each chain gets in a wave. As long as there is room, each of them has an instance of its own.
 const CLIENTS_IN_A_WAVE: u32 = 4;
 /// An instance without further packets ends soon, whatever it is doing.
-const CHAIN: &str = "idle_timeout_ms = 100\nmemory_limit_kib = 65536\n";
+const IDLE_MS: u32 = 100;
+const CHAIN: &str = "memory_limit_kib = 65536\n";
 
 /// A module, and the chains in which it attacks, each with another configuration.
 struct Guests {
@@ -31,12 +32,19 @@ struct Guests {
 
 impl Guests {
     fn new(module: &str, configs: &[&str]) -> Self {
+        Self::that_stay(IDLE_MS, module, configs)
+    }
+
+    /// Makes guests whose instances stay for so long without further packets.
+    fn that_stay(idle_ms: u32, module: &str, configs: &[&str]) -> Self {
         let bed = Bed::with_settings(Device::AfPacket, &THEIRS, SETTINGS);
         let (mut manifest, mut names) = (Manifest::of(GREEDY).module("attack", &hostile(module)), Vec::new());
         for (number, (config, address)) in configs.iter().zip(THEIRS).enumerate() {
             let name = format!("c{number}");
             let stage = format!("{{ module = \"attack\", config = \"{config}\" }}");
-            manifest = manifest.with(format_args!("[[chain]]\nname = \"{name}\"\nstage = [{stage}]\n{CHAIN}"));
+            manifest = manifest.with(format_args!(
+                "[[chain]]\nname = \"{name}\"\nstage = [{stage}]\nidle_timeout_ms = {idle_ms}\n{CHAIN}"
+            ));
             manifest = manifest.ping_rule(&name, &name, "per-client", address);
             names.push(name);
         }
@@ -112,7 +120,8 @@ fn functions_that_end_on_their_first_packet() {
 #[test]
 #[ignore = "part of `make hostile`"]
 fn functions_that_take_all_memory_that_they_can_get() {
-    let guests = Guests::new("memory_bomb", &[""; 2]);
+    // 64 MiB, each page of which the kernel has to provide.
+    let guests = Guests::that_stay(2_000, "memory_bomb", &[""; 2]);
     guests.are_withstood(|_| assert!(guests.bed.node.log().contains("memory refused at"), "they have taken it"));
 }
 

@@ -35,13 +35,14 @@ impl RefusedQuotas {
 
 impl Control {
     /// Returns the account of a tenant; none if it has no object, no upload, and nothing on the node.
-    pub fn account(&self, tenant: &TenantName) -> Option<TenantAccount> {
+    pub fn account(&self, tenant: &TenantName) -> Result<Option<TenantAccount>, ControlError> {
         let mut resources = self.node.resources(tenant);
         let mut quotas = QuotaUse::all_of(&self.desired(), tenant);
-        // Without the store, the rest can still be told.
-        quotas.extend(self.store.uploads().map(|all| QuotaUse::of_uploads(&all, tenant)).unwrap_or_default());
+        let uploads = self.store.uploads().map(|all| QuotaUse::of_uploads(&all, tenant));
+        quotas.extend(uploads.as_ref().map(Vec::clone).unwrap_or_default());
         if resources.is_empty() && quotas.iter().all(|quota| quota.used == 0) {
-            return None;
+            // Without the store it is not known whether it has uploads. The rest can be told all the same.
+            return uploads.map(|_| None).map_err(Into::into);
         }
         resources.extend(quotas.into_iter().map(|QuotaUse { key, what, used, limit }| ResourceUse {
             name: key.to_owned(),
@@ -50,6 +51,6 @@ impl Control {
             limit: Some(limit),
             refused: Some(self.refused_quotas.of(tenant, what)),
         }));
-        Some(TenantAccount { tenant: tenant.clone(), resources })
+        Ok(Some(TenantAccount { tenant: tenant.clone(), resources }))
     }
 }

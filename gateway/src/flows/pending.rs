@@ -89,7 +89,7 @@ impl Pending {
     /// Divides the frames that may wait among the tenants, by weight.
     pub(crate) fn divide(&mut self, weights: &[(TenantIndex, u32)]) {
         self.shares.divide(weights);
-        self.observed.divide(&self.shares);
+        self.observed.divide(&self.shares, weights);
     }
 
     /// Holds a frame for a tenant's chain until there is an instance. Returns the frame if too many of the tenant's

@@ -54,12 +54,12 @@ impl WaitingFrames {
         refused.store(refused.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Notes what tenants are guaranteed. A tenant without a share has left: its index may pass to another one.
-    pub(super) fn divide(&self, shares: &Shares) {
+    /// Notes what the tenants of these weights are guaranteed. Others have left, and their indices may pass to others.
+    pub(super) fn divide(&self, shares: &Shares, weights: &[(TenantIndex, u32)]) {
         for (index, place) in (0..).zip(&self.by_tenant) {
             let guaranteed = shares.of(TenantIndex(index)).guaranteed;
             place.guaranteed.store(guaranteed, Ordering::Relaxed);
-            if guaranteed == 0 {
+            if guaranteed == 0 && weights.iter().all(|(tenant, _)| tenant.0 != index) {
                 place.refused.store(0, Ordering::Relaxed);
             }
         }

@@ -215,6 +215,9 @@ impl LogDrain {
             match self.next() {
                 Ok(Message::Line(QueuedLine { line, of, share })) => {
                     share.under_way.fetch_sub(1, Ordering::Relaxed);
+                    if line.lost > 0 {
+                        share.allowance.count_lost(line.lost);
+                    }
                     self.journal.push(line.clone());
                     if of == Kind::Guest
                         && let Some(left_out) = self.allowance.admit(&share.allowance, line.text.len(), Instant::now())

@@ -368,7 +368,7 @@ impl NodeConfig {
             let name = &tenant.name;
             within(name.as_str(), "tenant.memory_mib", tenant.memory_mib)?;
             within(name.as_str(), "tenant.state_mib", tenant.state_mib)?;
-            let most = state_mib - state_mib / 4;
+            let most = state_mib * 3 / 4;
             if let Some(granted) = tenant.state_mib.filter(|granted| *granted > most) {
                 return Err(format!(
                     "tenant {name}: state_mib is {granted}, and three quarters of limits.state_mib, for all tenants, are {most}: raise \

@@ -74,7 +74,7 @@ struct Left {
 pub struct LineAccount {
     /// Those that were written.
     pub written: u64,
-    /// Those that were left out.
+    /// Those that were left out, or lost before; what an FWP has lost since its last line is not counted yet.
     pub left_out: u64,
 }
 
@@ -86,6 +86,11 @@ impl Default for TenantAllowance {
 }
 
 impl TenantAllowance {
+    /// Counts lines that did not come as far as here.
+    pub(super) fn count_lost(&self, lines: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).account.left_out += lines;
+    }
+
     /// Returns what was written and what was not.
     pub(super) fn account(&self) -> LineAccount {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).account

@@ -169,6 +169,11 @@ fn impossible_values_are_named() {
             "FILE: limits.tenant_memory_mib = 0: from 1 to 1048576 is possible",
         ),
         (
+            format!("{PORT}[limits]\nstate_mib = 101\n[[tenant]]\nname = \"big\"\nstate_mib = 76\n"),
+            "FILE: tenant big: state_mib is 76, and three quarters of limits.state_mib, for all tenants, are 75: raise limits.state_mib, or grant \
+             less",
+        ),
+        (
             format!("{PORT}[limits]\nkeep_alive_max_s = 604801\n"),
             "FILE: limits.keep_alive_max_s = 604801: from 0 to 604800 is possible",
         ),

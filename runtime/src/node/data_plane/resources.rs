@@ -9,11 +9,13 @@ use super::DataPlane;
 use crate::fwp::instance_states::Life;
 use crate::reports::fwp_shares::FwpShare;
 
-/// Returns the account of a tenant; empty if none of its chains is active and none of its FWPs is left.
+/// Returns the account of a tenant; only its builds, if there are any, if none of its chains is active and none of its FWPs is left.
 pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUse> {
     let parts = &node.parts;
+    let builds = parts.builds.statuses().into_iter().filter(|build| build.tenant == *tenant).count() as u64;
+    let builds = ResourceUse::of("builds", builds);
     let Some((_, memory)) = parts.accounts.of_tenants().into_iter().find(|(of, _)| of == tenant) else {
-        return Vec::new();
+        return Some(builds).filter(|builds| builds.used > 0).into_iter().collect();
     };
     let entries = parts.status_table.entries();
     let FwpShare { guaranteed, refused, preparing } = entries.fwp_shares.of(tenant);
@@ -28,7 +30,6 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let calls = callable.map(|index| parts.invocations.account(index)).unwrap_or_default();
     let waiting = callable.map(|index| parts.observer.waiting_frames().of(index)).unwrap_or_default();
     let lines = parts.log.account(tenant);
-    let builds = parts.builds.statuses().into_iter().filter(|build| build.tenant == *tenant).count() as u64;
     let meter = parts.meters.of_tenant(tenant);
     let cpu_limit_us = parts.cpu_grants.of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
     let (fields, state_limit_kib) = parts.state.of_tenant(tenant);
@@ -52,7 +53,7 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
             refused: Some(calls.refused),
             ..ResourceUse::of("calls", calls.share.used.into())
         },
-        ResourceUse::of("builds", builds),
+        builds,
         ResourceUse { refused: Some(lines.left_out), ..ResourceUse::of("log_lines", lines.written) },
     ]
 }

@@ -1,5 +1,5 @@
-//! Asks for absurd amounts at absurd addresses, on each packet a thousand times by each call that takes an address; then it answers. No such
-//! call may succeed, and none may end it.
+//! Asks for absurd amounts at absurd addresses, on each packet a thousand times by each of some calls that take an address; then it answers.
+//! No such call may succeed, and none may end it.
 
 #![cfg(target_family = "wasm")]
 #![allow(unsafe_code)] // the boundary to the host
@@ -9,7 +9,8 @@ use pinion_sdk::{Batch, Function, InitError};
 const ROUNDS: usize = 1_000;
 /// The end of the address space, its half, and what lies before both.
 const ADDRESSES: [u32; 4] = [u32::MAX, u32::MAX - 15, 1 << 31, (1 << 31) - 1];
-const AMOUNTS: [u32; 3] = [u32::MAX, 1 << 31, 1 << 20];
+/// The last one is reasonable, so that the address is looked at.
+const AMOUNTS: [u32; 4] = [u32::MAX, 1 << 31, 1 << 20, 4];
 
 mod imports {
     #[link(wasm_import_module = "pinion")]
@@ -42,7 +43,7 @@ impl Function for Absurd {
     fn handle(&mut self, batch: Batch<'_>) {
         for packet in batch {
             for round in 0..ROUNDS {
-                ask(ADDRESSES[round % ADDRESSES.len()], AMOUNTS[round % AMOUNTS.len()]);
+                ask(ADDRESSES[round % ADDRESSES.len()], AMOUNTS[round / ADDRESSES.len() % AMOUNTS.len()]);
             }
             pinion_hostile_guests::answer(packet);
         }

@@ -7,7 +7,7 @@
 //!
 //! | module            | what it does                                                                               |
 //! |-------------------|--------------------------------------------------------------------------------------------|
-//! | `absurd`          | asks for absurd amounts at absurd addresses by all calls, then answers                      |
+//! | `absurd`          | asks for absurd amounts at absurd addresses by many calls, then answers                     |
 //! | `brute`           | keeps the core from its first packet on, in the way that is configured                     |
 //! | `canary`          | fills its memory with a pattern on its first packet; traps if it meets it in fresh memory  |
 //! | `config_refuser`  | refuses every configuration, with a line in the log                                        |
