@@ -4,7 +4,7 @@
 //! store never judges a change and never calls the node.
 //!
 //! ```text
-//!   meta      "format" -> 1, "version" -> of the desired state
+//!   meta      "format" -> 2, "version" -> of the desired state
 //!   modules   tenant/name -> pinion.v1.Module        uploads  (tenant, digest) -> when, seconds since 1970
 //!   chains    tenant/name -> pinion.v1.Chain                  and how many bytes
 //!   rules     tenant/name -> pinion.v1.Rule          blobs    digest -> the bytes uploaded

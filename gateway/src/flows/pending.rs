@@ -285,6 +285,10 @@ mod tests {
         let accounts = [0, 1].map(|tenant| pending.observed().of(TenantIndex(tenant)));
         let account = |used| WaitingAccount { share: Share { used, guaranteed: 4 }, refused: 1 };
         assert_eq!(accounts, [account(12), account(4)]);
+        // One with so little weight that nothing is guaranteed to it is there all the same; one that has left is not.
+        pending.divide(&[(TENANT, 1), (TenantIndex(2), 1_000)]);
+        let refused = [0, 1].map(|tenant| pending.observed().of(TenantIndex(tenant)).refused);
+        assert_eq!((refused, pending.observed().of(TENANT).share.guaranteed), ([1, 0], 0));
         while pending.expire(0, |held| _ = give(&mut pool, held)).is_some() {}
         assert_eq!(pool.available(), 64);
     }

@@ -54,12 +54,16 @@ impl WaitingFrames {
         refused.store(refused.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Notes what the tenants of these weights are guaranteed. Others have left, and their indices may pass to others.
+    /// Notes what the tenants of these weights are guaranteed. Others have left, and their indices may pass to others. Takes time linear in
+    /// the number of tenants that there may be.
     pub(super) fn divide(&self, shares: &Shares, weights: &[(TenantIndex, u32)]) {
-        for (index, place) in (0..).zip(&self.by_tenant) {
-            let guaranteed = shares.of(TenantIndex(index)).guaranteed;
-            place.guaranteed.store(guaranteed, Ordering::Relaxed);
-            if guaranteed == 0 && weights.iter().all(|(tenant, _)| tenant.0 != index) {
+        let mut is_here = [false; TENANTS_MAX];
+        for (tenant, _) in weights {
+            is_here[usize::from(tenant.0)] = true;
+        }
+        for ((index, place), is_here) in (0..).zip(&self.by_tenant).zip(is_here) {
+            place.guaranteed.store(shares.of(TenantIndex(index)).guaranteed, Ordering::Relaxed);
+            if !is_here {
                 place.refused.store(0, Ordering::Relaxed);
             }
         }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The [`StateStore`] has a lock, taken by threads that apply changes and by reports, never by a guest's call. A field exists as long as an
-//! active chain declares it in the same way, and its memory as long as a chain or an instance uses it. All of its memory is allocated before a guest
-//! may call, within the tenant's limit, and counts as long as a chain or an instance uses it.
+//! active chain declares it in the same way. Its memory is allocated before a guest may call, within the tenant's limit, and is there, and
+//! counts, as long as a chain or an instance uses it.
 //!
 //! | module | room |
 //! |---|---|
