@@ -5,4 +5,5 @@
 pub mod drop_ledger;
 pub mod fwp_shares;
 pub mod lists;
+pub mod metric_sums;
 pub mod status_table;

@@ -21,10 +21,11 @@ use crate::fwp::{Fwp, FwpShared};
 use crate::ids::{ChainKey, ModuleKey};
 use crate::instruments::latencies::{self, Latencies};
 use crate::instruments::log::Origin;
-use crate::instruments::metrics::{ChainSums, Readings, Stages, Sums};
+use crate::instruments::metrics::Readings;
 use crate::memory::pressure::Level;
 use crate::reports::drop_ledger::{Counting, DropLedger};
 use crate::reports::fwp_shares::FwpShares;
+use crate::reports::metric_sums::{ChainSums, Stages, Sums};
 
 /// Most ended instances that are still listed: the latest, of all chains together.
 const ENDED_LISTED: usize = 256;
