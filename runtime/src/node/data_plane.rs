@@ -32,7 +32,6 @@ use crate::node::invocations::Invocations;
 use crate::node::machine::MachineRequirements;
 use crate::node::template_builds::TemplateBuilds;
 use crate::reports::lists;
-use crate::reports::metric_sums::ChainSums;
 use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
 use crate::templates::artifacts::TemplateKey;
@@ -237,10 +236,9 @@ impl Node for DataPlane {
         let named = || state.chains().values().filter(|chain| objects.contains(&ObjectRef::from(&***chain)));
         let keys: BTreeSet<TemplateKey> = named().filter_map(|chain| launcher::keys(state, chain)).flatten().collect();
         let is_released = self.parts.trials.release(|key| keys.contains(key) || modules.contains(key.module()));
-        let entries = self.parts.status_table.entries();
-        let is_out_of_force =
-            named().any(|chain| !entries.functions.contains_key(&(chain.tenant.clone(), chain.name.clone())));
-        drop(entries);
+        let is_out_of_force = self.parts.status_table.read(|entries| {
+            named().any(|chain| !entries.functions.contains_key(&(chain.tenant.clone(), chain.name.clone())))
+        });
         let has_built = self.parts.workshop.take_built();
         is_released || is_out_of_force || has_built
     }
@@ -309,8 +307,7 @@ impl Node for DataPlane {
     }
 
     fn metrics(&self, filter: &MetricFilter) -> Vec<MetricStatus> {
-        let chains = self.parts.status_table.entries().metrics(|(tenant, chain)| filter.passes(tenant, chain));
-        chains.iter().flat_map(ChainSums::series).collect()
+        lists::metrics(&self.parts.status_table, |(tenant, chain)| filter.passes(tenant, chain))
     }
 
     fn status(&self) -> NodeStatus {

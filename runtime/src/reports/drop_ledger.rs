@@ -6,18 +6,19 @@
 //! ```
 //!
 //! Part of the status table: written by the launcher, read by control threads. A chain's drops are the sum of its account and of the
-//! counters that still move. Each packet is in exactly one of the two. An account ends with its chain.
+//! counters that still move. Each packet is in exactly one of the two. An account ends with its chain (`chain_accounts.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pinion_control::model::{Chain, ModuleName};
+use pinion_control::model::{Chain, ModuleName, TenantName};
 use pinion_control::node::ChainDrop;
 use pinion_gateway::drops::{ChainDropCounts, DropsByChain};
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_mma::counters::FwpCounters;
 
 use crate::ids::ChainKey;
+use crate::reports::chain_accounts::{ChainAccount, ChainAccounts};
 
 /// Where a packet was lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +69,8 @@ struct Account {
     modules: Vec<ModuleName>,
     drops: Drops,
     copied_bytes: u64,
+    /// The indices at which the gateway knows it, or has known it last.
+    lifetimes: Vec<ChainLifetime>,
 }
 
 impl Account {
@@ -90,12 +93,17 @@ impl Account {
             self.drops.add(&place, reason, count);
         }
     }
+
+    /// Ends the chain's lifetime at an index, with these counts.
+    fn leave(&mut self, index: ChainIndex, now: ChainDropCounts) {
+        if let Some(place) = self.lifetimes.iter().position(|lifetime| lifetime.index == index) {
+            self.lifetimes.swap_remove(place).add_to(&mut self.drops, now);
+        }
+    }
 }
 
 /// An instance with counters that may still move.
 pub struct Counting {
-    /// Its chain.
-    pub chain: ChainKey,
     /// Whether it holds packets that find no free slot. A packet dropped for lack of a slot then exceeded `hold_frames`.
     pub holds: bool,
     /// Its stages: each one's module and counters.
@@ -114,9 +122,7 @@ impl Counting {
             drops.add(&place, "dropped-by-function", counters.guest.dropped.value());
         }
     }
-}
 
-impl Counting {
     /// Returns the bytes copied into the first stage and out of each stage.
     fn copied_bytes(&self) -> u64 {
         let into_first = self.stages.first().map_or(0, |(_, counters)| counters.moved.received_bytes.value());
@@ -126,7 +132,7 @@ impl Counting {
 
 /// A chain's lifetime at one index of the gateway's.
 struct ChainLifetime {
-    chain: ChainKey,
+    index: ChainIndex,
     /// The index's counts when the lifetime began.
     before: ChainDropCounts,
 }
@@ -139,93 +145,108 @@ impl ChainLifetime {
     }
 }
 
+/// What a chain lost and what was copied for it, to be added up without the table's lock: what instances count that settle meanwhile stays
+/// as it is.
+pub struct ChainCounts {
+    drops: Drops,
+    copied_bytes: u64,
+    counting: Vec<Arc<Counting>>,
+}
+
+impl ChainCounts {
+    /// Adds up what was copied.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes + self.counting.iter().map(|counting| counting.copied_bytes()).sum::<u64>()
+    }
+
+    /// Returns how many instances still count.
+    #[must_use]
+    pub fn instances(&self) -> usize {
+        self.counting.len()
+    }
+
+    /// Adds up what was lost.
+    #[must_use]
+    pub fn into_drops(self) -> Drops {
+        let mut drops = self.drops;
+        for counting in self.counting {
+            counting.add_to(&mut drops, |stage, module| DropSite::Stage(stage, module.clone()));
+        }
+        drops
+    }
+}
+
 /// The ledger of drops; see the module.
 pub struct DropLedger {
     gateway: Arc<DropsByChain>,
-    accounts: BTreeMap<ChainKey, Account>,
-    counting: BTreeMap<InstanceId, Counting>,
-    /// Lifetimes by index. A replaced chain keeps its old index here until another chain gets it, since frames may still wait for the chain
+    accounts: ChainAccounts<Account, Arc<Counting>>,
+    /// The chains by index. A replaced chain keeps its old index here until another chain gets it, since frames may still wait for the chain
     /// there.
-    stints: BTreeMap<ChainIndex, ChainLifetime>,
+    indices: BTreeMap<ChainIndex, ChainKey>,
 }
 
 impl DropLedger {
     /// Creates an empty ledger; `gateway` has the drops that the gateway counts.
     #[must_use]
     pub fn new(gateway: Arc<DropsByChain>) -> Self {
-        Self { gateway, accounts: BTreeMap::new(), counting: BTreeMap::new(), stints: BTreeMap::new() }
+        Self { gateway, accounts: ChainAccounts::default(), indices: BTreeMap::new() }
     }
 
     /// Opens accounts for these chains, and closes all others.
     pub fn follow<'c>(&mut self, chains: impl Iterator<Item = &'c Chain>) {
-        let mut old = std::mem::take(&mut self.accounts);
-        for chain in chains {
-            let key = (chain.tenant.clone(), chain.name.clone());
-            let mut account = old.remove(&key).unwrap_or_default();
-            account.follow(chain.stages.iter().map(|stage| stage.module.clone()).collect());
-            self.accounts.insert(key, account);
-        }
+        self.accounts.follow(chains, Account::follow);
         let accounts = &self.accounts;
-        self.stints.retain(|_, stint| accounts.contains_key(&stint.chain));
+        self.indices.retain(|_, chain| accounts.contains(chain));
     }
 
-    /// Notes the chain that the gateway knows by an index from now on. Must be called before the gateway is told.
+    /// Notes that the gateway knows a chain that has an account by this index from now on. Must be called before the gateway is told.
     pub fn set_index(&mut self, index: ChainIndex, chain: ChainKey) {
-        if self.stints.get(&index).is_some_and(|stint| stint.chain == chain) {
+        if self.indices.get(&index) == Some(&chain) {
             return;
         }
-        let now = self.gateway.chain(index).counts();
-        if let Some(ended) = self.stints.insert(index, ChainLifetime { chain, before: now })
-            && let Some(account) = self.accounts.get_mut(&ended.chain)
-        {
-            ended.add_to(&mut account.drops, now);
+        let before = self.gateway.chain(index).counts();
+        let Some(account) = self.accounts.get_mut(&chain) else { return };
+        account.settled.lifetimes.push(ChainLifetime { index, before });
+        let had = self.indices.insert(index, chain);
+        if let Some(account) = had.and_then(|had| self.accounts.get_mut(&had)) {
+            account.settled.leave(index, before);
         }
     }
 
-    /// Adds an instance. Must be called before anything is counted for it.
-    pub fn open(&mut self, id: InstanceId, counting: Counting) {
-        self.counting.insert(id, counting);
+    /// Adds an instance of a chain. Must be called before anything is counted for it.
+    pub fn open(&mut self, id: InstanceId, chain: ChainKey, counting: Counting) {
+        self.accounts.open(id, chain, Arc::new(counting));
     }
 
     /// Adds an instance's counters to its chain's account. Must be called after MMA and worker have released the instance.
     pub fn settle(&mut self, id: InstanceId) {
-        let Some(counting) = self.counting.remove(&id) else { return };
-        let Some(account) = self.accounts.get_mut(&counting.chain) else { return };
+        let Some((_, account, counting)) = self.accounts.settle(id) else { return };
+        let account = &mut account.settled;
         let mut drops = std::mem::take(&mut account.drops);
         counting.add_to(&mut drops, |stage, module| account.place(stage, module));
         account.drops = drops;
         account.copied_bytes += counting.copied_bytes();
     }
 
-    /// Returns the bytes that were copied for each chain so far.
+    /// Returns the counts of a chain, if it has an account.
     #[must_use]
-    pub fn copied_bytes(&self) -> BTreeMap<ChainKey, u64> {
-        let settled = self.accounts.iter().map(|(chain, account)| (chain.clone(), account.copied_bytes));
-        let mut all: BTreeMap<_, _> = settled.collect();
-        for counting in self.counting.values() {
-            if let Some(bytes) = all.get_mut(&counting.chain) {
-                *bytes += counting.copied_bytes();
-            }
-        }
-        all
+    pub fn counts(&self, chain: &ChainKey) -> Option<ChainCounts> {
+        self.accounts.get(chain).map(|account| self.counts_of(account))
     }
 
-    /// Returns what each chain lost so far.
-    #[must_use]
-    pub fn drops(&self) -> BTreeMap<ChainKey, Drops> {
-        let mut all: BTreeMap<_, _> =
-            self.accounts.iter().map(|(chain, account)| (chain.clone(), account.drops.clone())).collect();
-        for counting in self.counting.values() {
-            if let Some(drops) = all.get_mut(&counting.chain) {
-                counting.add_to(drops, |stage, module| DropSite::Stage(stage, module.clone()));
-            }
+    /// Returns the counts of each of a tenant's chains.
+    pub fn counts_of_tenant(&self, tenant: &TenantName) -> impl Iterator<Item = ChainCounts> {
+        let of_tenant = self.accounts.after(None).filter(move |((of, _), _)| of == tenant);
+        of_tenant.map(|(_, account)| self.counts_of(account))
+    }
+
+    fn counts_of(&self, ChainAccount { settled, counting }: &ChainAccount<Account, Arc<Counting>>) -> ChainCounts {
+        let mut drops = settled.drops.clone();
+        for lifetime in &settled.lifetimes {
+            lifetime.add_to(&mut drops, self.gateway.chain(lifetime.index).counts());
         }
-        for (index, stint) in &self.stints {
-            if let Some(drops) = all.get_mut(&stint.chain) {
-                stint.add_to(drops, self.gateway.chain(*index).counts());
-            }
-        }
-        all
+        ChainCounts { drops, copied_bytes: settled.copied_bytes, counting: counting.values().cloned().collect() }
     }
 }
 
@@ -254,15 +275,19 @@ mod tests {
         let counters: Vec<Arc<FwpCounters>> = chain.stages.iter().map(|_| Arc::default()).collect();
         let modules = chain.stages.iter().map(|stage| stage.module.clone());
         let stages = modules.zip(counters.iter().cloned()).collect();
-        let chain = (chain.tenant.clone(), chain.name.clone());
-        ledger.open(InstanceId(id), Counting { chain, holds, stages });
+        ledger.open(InstanceId(id), (chain.tenant.clone(), chain.name.clone()), Counting { holds, stages });
         counters
     }
 
     /// Returns `place reason count` of each of the chain's drops.
     fn drops(ledger: &DropLedger, name: &str) -> Vec<String> {
-        let drops = ledger.drops().remove(&key(name)).expect("the chain has an account");
+        let drops = ledger.counts(&key(name)).expect("the chain has an account").into_drops();
         drops.report().into_iter().map(|drop| format!("{} {} {}", drop.place, drop.reason, drop.count)).collect()
+    }
+
+    /// Returns the bytes that were copied for all chains.
+    fn copied_bytes(ledger: &DropLedger) -> u64 {
+        ledger.counts_of_tenant(&key("c").0).map(|counts| counts.copied_bytes()).sum()
     }
 
     #[test]
@@ -280,10 +305,10 @@ mod tests {
         second[0].moved.dropped_no_slot.add(10);
         let expected = ["0/m no-slot 15", "1/n egress-full 2"];
         assert_eq!(drops(&ledger, "c"), expected);
-        assert_eq!(ledger.copied_bytes()[&key("c")], 220);
+        assert_eq!(copied_bytes(&ledger), 220);
         ledger.settle(InstanceId(1));
         assert_eq!(drops(&ledger, "c"), expected);
-        assert_eq!(ledger.copied_bytes()[&key("c")], 220);
+        assert_eq!(copied_bytes(&ledger), 220);
         ledger.settle(InstanceId(1));
         assert_eq!(drops(&ledger, "c"), expected);
         second[0].guest.dropped.add(1);
@@ -326,7 +351,7 @@ mod tests {
         ledger.gateway.chain(ChainIndex(3)).mma_busy.add(1);
         ledger.follow(std::iter::empty());
         ledger.settle(InstanceId(1));
-        assert!(ledger.drops().is_empty());
+        assert!(ledger.counts(&key("c")).is_none() && ledger.counts_of_tenant(&key("c").0).next().is_none());
         ledger.follow([&chain].into_iter());
         assert_eq!(drops(&ledger, "c"), Vec::<String>::new());
     }

@@ -5,14 +5,63 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use pinion_control::metrics::MetricStatus;
 use pinion_control::model::TenantName;
-use pinion_control::node::{ChainInstanceStatus, FwpStatus, Pages};
+use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus, Pages};
 
+use super::drop_ledger::ChainCounts;
+use super::metric_sums::ChainSums;
 use super::status_table::{InstanceEntry, StatusTable};
+use crate::ids::ChainKey;
 
 /// Entries of the table that are looked at, and FWPs or instances that are reported, for a page; a page has the entry with which one of the
 /// two is reached. The last page has those that have ended as well.
 const PAGE: usize = 64;
+/// Chains that are read at a time, and instances of theirs; a part has the chain with which one of the two is reached. What the instances
+/// have counted is only referred to then, and added up later.
+const CHAINS: usize = 16;
+const INSTANCES: usize = 256;
+
+/// Lists the chains, without what they have used of the core and of memory.
+#[must_use]
+pub fn chains(table: &StatusTable) -> Vec<ChainStatus> {
+    let (mut statuses, mut after) = (Vec::new(), None);
+    loop {
+        let page = table.read(|entries| {
+            let (mut page, mut instances) = (Vec::new(), 0);
+            for (status, counts) in entries.chains_after(after.as_ref()).take(CHAINS) {
+                instances += counts.as_ref().map_or(0, ChainCounts::instances);
+                page.push((status, counts));
+                if instances >= INSTANCES {
+                    break;
+                }
+            }
+            page
+        });
+        let Some((last, _)) = page.last() else { return statuses };
+        after = Some((last.tenant.clone(), last.chain.clone()));
+        for (mut status, counts) in page {
+            if let Some(counts) = counts {
+                status.meter.copied_bytes = counts.copied_bytes();
+                status.drops = counts.into_drops().report();
+            }
+            statuses.push(status);
+        }
+    }
+}
+
+/// Lists the metrics of the functions of the chains for which `is_meant` holds.
+#[must_use]
+pub fn metrics(table: &StatusTable, is_meant: impl Fn(&ChainKey) -> bool) -> Vec<MetricStatus> {
+    let (mut series, mut after) = (Vec::new(), None);
+    loop {
+        let page = table.read(|entries| entries.metrics_after(after.as_ref(), &is_meant).take(CHAINS).collect());
+        let page: Vec<ChainSums> = page;
+        let Some(last) = page.last() else { return series };
+        after = Some(last.chain().clone());
+        series.extend(page.iter().flat_map(ChainSums::series));
+    }
+}
 
 /// Lists chain instances, of one tenant or of all, and at the end those that have ended.
 #[must_use]
@@ -33,23 +82,24 @@ fn templates(table: Arc<StatusTable>, of: Option<TenantName>) -> impl Iterator<I
         if is_over {
             return None;
         }
-        let entries = table.entries();
-        let mut rest = entries.templates_after(after.as_ref());
-        let mut page = Vec::new();
-        let mut last = None;
-        for (key, templates) in rest.by_ref().take(PAGE) {
-            if of.as_ref().is_none_or(|of| *of == key.0) {
-                page.extend(templates.statuses(key));
+        table.read(|entries| {
+            let mut rest = entries.templates_after(after.as_ref());
+            let mut page = Vec::new();
+            let mut last = None;
+            for (key, templates) in rest.by_ref().take(PAGE) {
+                if of.as_ref().is_none_or(|of| *of == key.0) {
+                    page.extend(templates.statuses(key));
+                }
+                last = Some(key.clone());
+                if page.len() >= PAGE {
+                    break;
+                }
             }
-            last = Some(key.clone());
-            if page.len() >= PAGE {
-                break;
-            }
-        }
-        is_over = rest.next().is_none();
-        drop(rest);
-        after = last;
-        Some(page)
+            is_over = rest.next().is_none();
+            drop(rest);
+            after = last;
+            Some(page)
+        })
     })
 }
 
@@ -64,27 +114,28 @@ fn instances<T: Send + 'static>(
         if is_over {
             return None;
         }
-        let is_meant = |entry: &&InstanceEntry| of.as_ref().is_none_or(|of| *of == entry.tenant);
-        let entries = table.entries();
-        let newest = *newest.get_or_insert_with(|| entries.newest());
-        let mut rest = entries.instances_after(after).take_while(|entry| Some(entry.id) <= newest);
-        let mut page = Vec::new();
-        for entry in rest.by_ref().take(PAGE) {
-            if is_meant(&entry) {
-                listed.insert(entry.id);
-                report(entry, &mut page);
+        let is_meant = |entry: &&InstanceEntry| of.as_ref().is_none_or(|of| *of == entry.chain.0);
+        table.read(|entries| {
+            let newest = *newest.get_or_insert_with(|| entries.newest());
+            let mut rest = entries.instances_after(after).take_while(|entry| Some(entry.id) <= newest);
+            let mut page = Vec::new();
+            for entry in rest.by_ref().take(PAGE) {
+                if is_meant(&entry) {
+                    listed.insert(entry.id);
+                    report(entry, &mut page);
+                }
+                after = Some(entry.id);
+                if page.len() >= PAGE {
+                    break;
+                }
             }
-            after = Some(entry.id);
-            if page.len() >= PAGE {
-                break;
+            is_over = rest.next().is_none();
+            if is_over {
+                let ended = entries.ended_instances().filter(is_meant).filter(|entry| !listed.contains(&entry.id));
+                ended.for_each(|entry| report(entry, &mut page));
             }
-        }
-        is_over = rest.next().is_none();
-        if is_over {
-            let ended = entries.ended_instances().filter(is_meant).filter(|entry| !listed.contains(&entry.id));
-            ended.for_each(|entry| report(entry, &mut page));
-        }
-        Some(page)
+            Some(page)
+        })
     })
 }
 
@@ -93,6 +144,7 @@ mod tests {
     use super::*;
     use crate::cores::plan::CoreId;
     use crate::fwp::instance_states::Life;
+    use pinion_control::model::Chain;
     use pinion_gateway::drops::DropsByChain;
     use pinion_gateway::id::InstanceId;
     use std::time::Instant;
@@ -103,12 +155,19 @@ mod tests {
         table
     }
 
+    fn key(tenant: &str, chain: &str) -> ChainKey {
+        (tenant.parse().unwrap(), chain.parse().unwrap())
+    }
+
     /// Adds an instance of the tenant `even` or `odd`.
     fn add(table: &StatusTable, id: u64) {
+        add_to(table, key(if id.is_multiple_of(2) { "even" } else { "odd" }, "chain"), id);
+    }
+
+    fn add_to(table: &StatusTable, chain: ChainKey, id: u64) {
         table.entries().add(InstanceEntry {
             id: InstanceId(id),
-            tenant: if id.is_multiple_of(2) { "even" } else { "odd" }.parse().unwrap(),
-            chain: "chain".parse().unwrap(),
+            chain,
             core: CoreId(0),
             client: None,
             fwps: Vec::new(),
@@ -152,7 +211,34 @@ mod tests {
     }
 
     #[test]
+    fn chains_are_listed_by_name_each_once_with_the_instances_that_they_have() {
+        let table = table_of(0..0);
+        let name = |number: usize| format!("chain-{number:03}");
+        let chains: Vec<Chain> = (0..CHAINS * 2)
+            .map(|number| Chain::new("even".parse().unwrap(), name(number).parse().unwrap(), Vec::new()))
+            .collect();
+        table.entries().follow(chains.iter());
+        add_to(&table, key("even", &name(CHAINS)), 0);
+        add_to(&table, key("even", &name(CHAINS)), 2);
+        table.entries().set_life(InstanceId(2), Life::Serving);
+        let listed: Vec<_> = super::chains(&table)
+            .into_iter()
+            .map(|status| (status.chain.to_string(), status.ready, status.active))
+            .collect();
+        let expected: Vec<_> = (0..CHAINS * 2)
+            .map(|number| (name(number), (number == CHAINS).into(), (number == CHAINS).into()))
+            .collect();
+        assert_eq!(listed, expected);
+        table.entries().ended(InstanceId(2), "it returned".to_owned());
+        table.entries().set_life(InstanceId(2), Life::Cached);
+        let one = super::chains(&table).swap_remove(CHAINS);
+        assert_eq!((one.ready, one.active), (1, 0));
+        assert_eq!(table.entries().last_end(&key("even", &name(CHAINS))), Some("it returned"));
+    }
+
+    #[test]
     fn a_list_of_nothing_is_empty() {
+        assert!(super::chains(&table_of(0..0)).is_empty() && metrics(&table_of(0..0), |_| true).is_empty());
         assert_eq!(chain_instances(table_of(0..0), None).flatten().count(), 0);
         assert_eq!(fwps(table_of(0..0), None).flatten().count(), 0);
     }

@@ -18,6 +18,7 @@ use pinion_gateway::id::InstanceId;
 
 use crate::ids::ChainKey;
 use crate::instruments::metrics::Readings;
+use crate::reports::chain_accounts::{ChainAccount, ChainAccounts};
 
 /// The most counters of a tenant that are kept for instances that have ended.
 const KEPT_MAX: usize = 16_384;
@@ -76,17 +77,12 @@ impl Account {
     }
 }
 
-/// An instance's stages, each with or without metrics.
-pub struct Stages {
-    /// Its chain.
-    pub chain: ChainKey,
-    /// In the order of the stages.
-    pub stages: Vec<(ModuleName, Option<Arc<Readings>>)>,
-}
+/// An instance's stages, in their order, each with or without metrics.
+pub struct Stages(pub Vec<(ModuleName, Option<Arc<Readings>>)>);
 
 impl Stages {
     fn readings(&self) -> impl Iterator<Item = (StageKey, &Arc<Readings>)> {
-        let stages = self.stages.iter().enumerate();
+        let stages = self.0.iter().enumerate();
         stages.filter_map(|(at, (module, readings))| Some(((at, module.clone()), readings.as_ref()?)))
     }
 }
@@ -94,8 +90,7 @@ impl Stages {
 /// The metrics of all chains; kept by the status table.
 #[derive(Default)]
 pub struct Sums {
-    accounts: BTreeMap<ChainKey, Account>,
-    living: BTreeMap<InstanceId, Stages>,
+    accounts: ChainAccounts<Account, Arc<Stages>>,
     /// The number of counters kept for each tenant.
     kept: BTreeMap<TenantName, usize>,
 }
@@ -103,40 +98,35 @@ pub struct Sums {
 impl Sums {
     /// Opens accounts for these chains, and closes all others.
     pub fn follow<'c>(&mut self, chains: impl Iterator<Item = &'c Chain>) {
-        let mut old = std::mem::take(&mut self.accounts);
-        for chain in chains {
-            let key = (chain.tenant.clone(), chain.name.clone());
-            let mut account = old.remove(&key).unwrap_or_default();
-            account.follow(chain.stages.iter().map(|stage| stage.module.clone()).collect());
-            self.accounts.insert(key, account);
-        }
+        self.accounts.follow(chains, Account::follow);
         self.count_kept();
     }
 
     fn count_kept(&mut self) {
         self.kept.clear();
-        for ((tenant, _), account) in &self.accounts {
-            *self.kept.entry(tenant.clone()).or_default() += account.count();
+        for ((tenant, _), account) in self.accounts.after(None) {
+            *self.kept.entry(tenant.clone()).or_default() += account.settled.count();
         }
     }
 
-    /// Adds an instance, if it has metrics.
-    pub fn open(&mut self, id: InstanceId, stages: Stages) {
-        if stages.stages.iter().any(|(_, readings)| readings.is_some()) {
-            self.living.insert(id, stages);
+    /// Adds an instance of a chain, if it has metrics.
+    pub fn open(&mut self, id: InstanceId, chain: ChainKey, stages: Stages) {
+        if stages.0.iter().any(|(_, readings)| readings.is_some()) {
+            self.accounts.open(id, chain, Arc::new(stages));
         }
     }
 
     /// Adds an instance's counts to its chain's account. Its worker has read it for the last time.
     pub fn settle(&mut self, id: InstanceId) {
-        let Some(ended) = self.living.remove(&id) else { return };
-        let tenant = &ended.chain.0;
+        let Some(((tenant, chain), account, ended)) = self.accounts.settle(id) else { return };
         let declared: usize = ended.readings().map(|(_, readings)| readings.metrics().len()).sum();
-        if KEPT_MAX - self.kept.get(tenant).copied().unwrap_or(0) < declared {
-            self.forget_unused(&ended.chain);
+        if KEPT_MAX - self.kept.get(&tenant).copied().unwrap_or(0) < declared {
+            account.forget_unused();
+            self.count_kept();
         }
-        let Some(account) = self.accounts.get_mut(&ended.chain) else { return };
         let kept = self.kept.entry(tenant.clone()).or_default();
+        let Some(account) = self.accounts.get_mut(&(tenant, chain)) else { return };
+        let account = &mut account.settled;
         for (stage, readings) in ended.readings() {
             // The chain no longer has this stage.
             if account.modules.get(stage.0) != Some(&stage.1) {
@@ -155,40 +145,35 @@ impl Sums {
         }
     }
 
-    /// Drops a chain's counters that no instance has any more: those of earlier configurations, each of which may have had different ones.
-    fn forget_unused(&mut self, chain: &ChainKey) {
-        let living = self.living.values().filter(|stages| stages.chain == *chain);
-        let used: BTreeSet<(StageKey, ByWords)> = living
-            .flat_map(Stages::readings)
+    /// Returns the data of those of the chains behind this one in the order of names, or of all, for which `is_meant` holds, to be added up
+    /// without the lock.
+    pub fn after<M: Fn(&ChainKey) -> bool>(
+        &self,
+        chain: Option<&ChainKey>,
+        is_meant: M,
+    ) -> impl Iterator<Item = ChainSums> + use<'_, M> {
+        let meant = self.accounts.after(chain).filter(move |(key, _)| is_meant(key));
+        meant.map(|(key, ChainAccount { settled, counting })| {
+            let settled = settled.counters.iter().flat_map(|(stage, counters)| {
+                counters.iter().map(|(metric, value)| (stage.clone(), Arc::clone(&metric.0), *value))
+            });
+            ChainSums { chain: key.clone(), settled: settled.collect(), counting: counting.values().cloned().collect() }
+        })
+    }
+}
+
+impl ChainAccount<Account, Arc<Stages>> {
+    /// Drops counters that no instance has any more: those of earlier configurations, each of which may have had different ones.
+    fn forget_unused(&mut self) {
+        let stages = self.counting.values().flat_map(|stages| stages.readings());
+        let used: BTreeSet<(StageKey, ByWords)> = stages
             .flat_map(|(stage, readings)| {
                 readings.metrics().iter().map(move |metric| (stage.clone(), ByWords(Arc::clone(metric))))
             })
             .collect();
-        if let Some(account) = self.accounts.get_mut(chain) {
-            for (stage, counters) in &mut account.counters {
-                counters.retain(|metric, _| used.contains(&(stage.clone(), metric.clone())));
-            }
+        for (stage, counters) in &mut self.settled.counters {
+            counters.retain(|metric, _| used.contains(&(stage.clone(), metric.clone())));
         }
-        self.count_kept();
-    }
-
-    /// Returns the data of the selected chains, so that they can be added up without the lock.
-    #[must_use]
-    pub fn snapshot(&self, is_meant: impl Fn(&ChainKey) -> bool) -> Vec<ChainSums> {
-        let mut chains: BTreeMap<&ChainKey, ChainSums> = BTreeMap::new();
-        for (key, account) in self.accounts.iter().filter(|(key, _)| is_meant(key)) {
-            let settled = account.counters.iter().flat_map(|(stage, counters)| {
-                counters.iter().map(|(metric, value)| (stage.clone(), Arc::clone(&metric.0), *value))
-            });
-            let sums = ChainSums { chain: key.clone(), settled: settled.collect(), living: Vec::new() };
-            chains.insert(key, sums);
-        }
-        for stages in self.living.values() {
-            if let Some(sums) = chains.get_mut(&stages.chain) {
-                sums.living.extend(stages.readings().map(|(stage, readings)| (stage, Arc::clone(readings))));
-            }
-        }
-        chains.into_values().collect()
     }
 }
 
@@ -196,28 +181,34 @@ impl Sums {
 pub struct ChainSums {
     chain: ChainKey,
     settled: Vec<(StageKey, Arc<Metric>, u64)>,
-    living: Vec<(StageKey, Arc<Readings>)>,
+    counting: Vec<Arc<Stages>>,
 }
 
 impl ChainSums {
+    /// Returns the chain.
+    #[must_use]
+    pub fn chain(&self) -> &ChainKey {
+        &self.chain
+    }
+
     /// Returns the chain's series by stage, name and labels, at most [`SERIES_MAX`]. If there are more, series with labels that change are
     /// left out first.
     #[must_use]
     pub fn series(&self) -> Vec<MetricStatus> {
         let mut series = Series { chain: &self.chain, by_words: BTreeMap::new() };
         let mut change = Vec::new();
-        for (stage, readings) in &self.living {
+        for (stage, readings) in self.counting.iter().flat_map(|stages| stages.readings()) {
             for (metric, text, value) in readings.values() {
                 match text {
-                    None => series.add(stage, metric, None, value),
-                    text => change.push((stage, metric, text, value)),
+                    None => series.add(&stage, metric, None, value),
+                    text => change.push((stage.clone(), metric, text, value)),
                 }
             }
         }
         for (stage, metric, value) in &self.settled {
             series.add(stage, metric, None, *value);
         }
-        change.into_iter().for_each(|(stage, metric, text, value)| series.add(stage, metric, text, value));
+        change.into_iter().for_each(|(stage, metric, text, value)| series.add(&stage, metric, text, value));
         series.by_words.into_values().collect()
     }
 }
@@ -226,14 +217,14 @@ type Labels = Vec<(String, String)>;
 
 struct Series<'a> {
     chain: &'a ChainKey,
-    by_words: BTreeMap<(&'a StageKey, Kind, String, Labels), MetricStatus>,
+    by_words: BTreeMap<(StageKey, Kind, String, Labels), MetricStatus>,
 }
 
-impl<'a> Series<'a> {
-    fn add(&mut self, stage: &'a StageKey, metric: &Metric, text: Option<String>, value: u64) {
+impl Series<'_> {
+    fn add(&mut self, stage: &StageKey, metric: &Metric, text: Option<String>, value: u64) {
         let mut labels = metric.labels.clone();
         labels.extend(metric.text.iter().zip(text).map(|(label, value)| (label.name.clone(), value)));
-        let key = (stage, metric.kind, metric.name.clone(), labels);
+        let key = (stage.clone(), metric.kind, metric.name.clone(), labels);
         if let Some(status) = self.by_words.get_mut(&key) {
             status.value.add(value);
         } else if self.by_words.len() < SERIES_MAX {
@@ -290,7 +281,7 @@ mod tests {
     fn open(sums: &mut Sums, id: u64, chain: &Chain, metrics: &Arc<[Arc<Metric>]>) -> Arc<Readings> {
         let readings = Arc::new(Readings::new(metrics));
         let stages = vec![(chain.stages[0].module.clone(), Some(Arc::clone(&readings)))];
-        sums.open(InstanceId(id), Stages { chain: key(chain), stages });
+        sums.open(InstanceId(id), key(chain), Stages(stages));
         readings
     }
 
@@ -301,7 +292,8 @@ mod tests {
 
     /// Returns `name{labels} value` for each of the chain's series.
     fn shown(sums: &Sums, chain: &Chain) -> Vec<String> {
-        let series = sums.snapshot(|of| *of == key(chain)).iter().flat_map(ChainSums::series).collect::<Vec<_>>();
+        let of_chain = sums.after(None, |of| *of == key(chain));
+        let series: Vec<MetricStatus> = of_chain.flat_map(|sums| sums.series()).collect();
         let line = |status: MetricStatus| {
             let labels: Vec<String> = status.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let value = match status.value {
@@ -345,7 +337,7 @@ mod tests {
         sums.settle(InstanceId(2));
         assert_eq!(shown(&sums, &new), [""; 0]);
         sums.follow(std::iter::empty());
-        assert!(sums.accounts.is_empty() && sums.kept.is_empty());
+        assert!(sums.after(None, |_| true).next().is_none() && sums.kept.is_empty());
     }
 
     #[test]
@@ -358,10 +350,10 @@ mod tests {
                 (0..128).map(|at| metric(Kind::Counter, &format!("e{edition}_{at}"), at * 8)).collect();
             open(&mut sums, edition, &chain, &metrics.into_iter().map(Arc::new).collect()).take(|_| 1);
             sums.settle(InstanceId(edition));
-            let kept = sums.accounts[&key(&chain)].count();
+            let kept = sums.accounts.get(&key(&chain)).expect("it is followed").settled.count();
             assert!(kept <= KEPT_MAX && sums.kept.values().sum::<usize>() == kept, "{kept}");
         }
-        assert_eq!(sums.snapshot(|_| true)[0].series().len(), SERIES_MAX);
+        assert_eq!(sums.after(None, |_| true).next().expect("it is followed").series().len(), SERIES_MAX);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The status table: what operators and tenants see of the data plane. The launcher writes it and control threads read it; no data-plane
 //! thread ever takes its lock. Traffic counters are shared with their writers and read in place.
+//!
+//! Those who read take the lock for a part of the table at a time ([`StatusTable::read`]); none has it twice while the launcher waits for it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use pinion_control::model::{Chain, ChainName, ModuleName, TenantName};
 use pinion_control::node::{
     ChainInstanceStatus, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, MeterStatus,
@@ -23,8 +26,9 @@ use crate::instruments::latencies::{self, Latencies};
 use crate::instruments::log::Origin;
 use crate::instruments::metrics::Readings;
 use crate::memory::pressure::Level;
-use crate::reports::drop_ledger::{Counting, DropLedger};
+use crate::reports::drop_ledger::{ChainCounts, Counting, DropLedger};
 use crate::reports::fwp_shares::FwpShares;
+use crate::reports::instance_counts::{Counts, InstanceCounts};
 use crate::reports::metric_sums::{ChainSums, Stages, Sums};
 
 /// Most ended instances that are still listed: the latest, of all chains together.
@@ -39,6 +43,7 @@ pub struct StatusTable {
 /// The contents of the status table.
 pub struct Entries {
     instances: BTreeMap<InstanceId, InstanceEntry>,
+    counts: InstanceCounts,
     ended: VecDeque<InstanceEntry>,
     /// Failures of chains, in the order of their names.
     chains: BTreeMap<ChainKey, ChainHealth>,
@@ -108,6 +113,8 @@ pub struct ChainHealth {
     pub failures: u64,
     /// The reason of the latest failure.
     pub last_failure: Option<String>,
+    /// Why its last instance to end did so.
+    last_end: Option<String>,
     /// When a failure was last logged, and how many were not logged since.
     logged: Option<(Instant, u64)>,
 }
@@ -134,10 +141,8 @@ impl ChainHealth {
 pub struct InstanceEntry {
     /// Its id.
     pub id: InstanceId,
-    /// The tenant of its chain.
-    pub tenant: TenantName,
     /// Its chain.
-    pub chain: ChainName,
+    pub chain: ChainKey,
     /// Its worker's core.
     pub core: CoreId,
     /// The client that it serves; none while it is cached.
@@ -213,8 +218,8 @@ impl InstanceEntry {
     pub(super) fn status(&self) -> ChainInstanceStatus {
         ChainInstanceStatus {
             id: self.id.0,
-            tenant: self.tenant.clone(),
-            chain: self.chain.clone(),
+            tenant: self.chain.0.clone(),
+            chain: self.chain.1.clone(),
             state: self.state(),
             client: self.client(),
             fwp_ids: self.fwps.iter().map(|fwp| fwp.id.to_string()).collect(),
@@ -228,8 +233,8 @@ impl InstanceEntry {
     pub(super) fn fwp_statuses(&self) -> impl Iterator<Item = FwpStatus> {
         self.fwps.iter().enumerate().map(|(stage, fwp)| FwpStatus {
             id: fwp.id.to_string(),
-            tenant: self.tenant.clone(),
-            chain: self.chain.clone(),
+            tenant: self.chain.0.clone(),
+            chain: self.chain.1.clone(),
             module: fwp.module.clone(),
             stage: stage as u32,
             chain_instance: self.id.0,
@@ -279,12 +284,12 @@ impl Entries {
     /// Adds an instance.
     pub fn add(&mut self, entry: InstanceEntry) {
         let counters = |fwp: &FwpEntry| (fwp.module.clone(), Arc::clone(&fwp.counters));
-        let chain = (entry.tenant.clone(), entry.chain.clone());
-        self.fwp_shares.found_room(&chain);
+        self.fwp_shares.found_room(&entry.chain);
         let stages = entry.fwps.iter().map(counters).collect();
-        self.drops.open(entry.id, Counting { chain: chain.clone(), holds: entry.holds, stages });
+        self.drops.open(entry.id, entry.chain.clone(), Counting { holds: entry.holds, stages });
         let readings = |fwp: &FwpEntry| (fwp.module.clone(), fwp.readings.clone());
-        self.metrics.open(entry.id, Stages { chain, stages: entry.fwps.iter().map(readings).collect() });
+        self.metrics.open(entry.id, entry.chain.clone(), Stages(entry.fwps.iter().map(readings).collect()));
+        self.counts.add(&entry.chain, entry.life, entry.fwps.len());
         self.instances.insert(entry.id, entry);
     }
 
@@ -304,6 +309,10 @@ impl Entries {
 
     /// Notes the state of an instance.
     pub fn set_life(&mut self, id: InstanceId, life: Life) {
+        if let Some(entry) = self.instances.get(&id) {
+            self.counts.remove(&entry.chain, entry.life, entry.fwps.len());
+            self.counts.add(&entry.chain, life, entry.fwps.len());
+        }
         if let Some(entry) = self.entry(id) {
             entry.life = life;
         }
@@ -317,13 +326,13 @@ impl Entries {
 
     /// Returns the tenant and the chain of an instance that has not ended.
     #[must_use]
-    pub fn name_of(&self, id: InstanceId) -> Option<(TenantName, ChainName)> {
-        self.instances.get(&id).map(|entry| (entry.tenant.clone(), entry.chain.clone()))
+    pub fn name_of(&self, id: InstanceId) -> Option<ChainKey> {
+        self.instances.get(&id).map(|entry| entry.chain.clone())
     }
 
     /// Returns the origin that log lines about an FWP carry.
     pub fn origin_of(&self, id: InstanceId, fwp: FwpId) -> Option<Origin> {
-        let InstanceEntry { tenant, chain, fwps, .. } = self.instances.get(&id)?;
+        let InstanceEntry { chain: (tenant, chain), fwps, .. } = self.instances.get(&id)?;
         let stage = fwps.iter().position(|entry| entry.id == fwp)?;
         let (tenant, chain, module) = (tenant.clone(), chain.clone(), fwps[stage].module.clone());
         Some(Origin { tenant, chain, stage: stage as u32, module, fwp: fwp.to_string() })
@@ -332,16 +341,14 @@ impl Entries {
     /// Moves an instance to the ended ones.
     pub fn ended(&mut self, id: InstanceId, because: String) {
         if let Some(mut entry) = self.instances.remove(&id) {
+            self.counts.remove(&entry.chain, entry.life, entry.fwps.len());
+            if let Some(health) = self.chains.get_mut(&entry.chain) {
+                health.last_end = Some(because.clone());
+            }
             entry.ended_because = Some(because);
             self.ended.truncate(ENDED_LISTED - 1);
             self.ended.push_front(entry);
         }
-    }
-
-    /// Returns the bytes that were copied for each chain.
-    #[must_use]
-    pub fn copied_bytes(&self) -> BTreeMap<ChainKey, u64> {
-        self.drops.copied_bytes()
     }
 
     /// Notes that the counters of an ended instance are final.
@@ -350,10 +357,13 @@ impl Entries {
         self.metrics.settle(id);
     }
 
-    /// Returns the metrics of the functions of the chains for which `is_meant` holds.
-    #[must_use]
-    pub fn metrics(&self, is_meant: impl Fn(&ChainKey) -> bool) -> Vec<ChainSums> {
-        self.metrics.snapshot(is_meant)
+    /// Returns the metrics of the functions of those of the chains behind this one in the order of names, or of all, for which `is_meant` holds.
+    pub(super) fn metrics_after(
+        &self,
+        after: Option<&ChainKey>,
+        is_meant: impl Fn(&ChainKey) -> bool,
+    ) -> impl Iterator<Item = ChainSums> {
+        self.metrics.after(after, is_meant)
     }
 
     /// Counts a chain's failure. If it is to be logged, returns how many before it were not.
@@ -414,9 +424,9 @@ impl Entries {
     /// Returns why the last instance of a chain to end did so.
     #[must_use]
     pub fn last_end(&self, key: &ChainKey) -> Option<&str> {
-        let of_chain = |entry: &&InstanceEntry| (&entry.tenant, &entry.chain) == (&key.0, &key.1);
-        let dying = self.instances.values().rev().filter(of_chain).find_map(|entry| entry.ended_because.as_deref());
-        dying.or_else(|| self.ended.iter().rev().find(of_chain)?.ended_because.as_deref())
+        let of_chain = || self.chains.get(key)?.last_end.as_deref();
+        // A chain that was deleted is no longer there when its instances end.
+        of_chain().or_else(|| self.ended.iter().find(|entry| entry.chain == *key)?.ended_because.as_deref())
     }
 
     /// Returns the reason of a chain's latest failure: why an instance could not be prepared or ended by a fault of its own.
@@ -425,56 +435,42 @@ impl Entries {
         self.chains.get(key)?.last_failure.as_deref()
     }
 
-    /// Returns a tenant's number of FWPs of instances that have not ended.
+    /// Returns how many instances of a tenant there are that have not ended, and their FWPs.
     #[must_use]
-    pub fn fwps_of(&self, tenant: &TenantName) -> u64 {
-        self.instances.values().filter(|entry| entry.tenant == *tenant).map(|entry| entry.fwps.len() as u64).sum()
+    pub fn counts_of(&self, tenant: &TenantName) -> Counts {
+        self.counts.of_tenant(tenant)
     }
 
-    /// Returns how many instances of a tenant are in this state.
-    #[must_use]
-    pub fn instances_of(&self, tenant: &TenantName, life: Life) -> u64 {
-        self.instances.values().filter(|entry| entry.tenant == *tenant && entry.life == life).count() as u64
+    /// Returns what each of a tenant's chains has counted.
+    pub fn chain_counts_of(&self, tenant: &TenantName) -> impl Iterator<Item = ChainCounts> {
+        self.drops.counts_of_tenant(tenant)
     }
 
-    /// Returns each tenant's number of FWPs of instances that have not ended.
-    #[must_use]
-    pub fn fwps_by_tenant(&self) -> HashMap<TenantName, u64> {
-        let mut fwps = HashMap::new();
-        for entry in self.instances.values() {
-            *fwps.entry(entry.tenant.clone()).or_default() += entry.fwps.len() as u64;
-        }
-        fwps
+    /// Returns the statuses of the chains behind this one in the order of names, or of all, but for what they have lost and used. The former,
+    /// and the bytes that were copied, follow from what each has counted.
+    pub(super) fn chains_after(
+        &self,
+        after: Option<&ChainKey>,
+    ) -> impl Iterator<Item = (ChainStatus, Option<ChainCounts>)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let chains = self.chains.range::<ChainKey, _>((from, Bound::Unbounded));
+        chains.map(|(key, health)| (self.status_of(key, health), self.drops.counts(key)))
     }
 
-    /// Returns the statuses of the chains.
-    #[must_use]
-    pub fn chain_statuses(&self) -> Vec<ChainStatus> {
-        let mut drops = self.drops.drops();
-        let mut status = |(key, health): (&ChainKey, &ChainHealth)| ChainStatus {
+    fn status_of(&self, key: &ChainKey, health: &ChainHealth) -> ChainStatus {
+        let Counts { serving, cached, .. } = self.counts.of_chain(key);
+        ChainStatus {
             tenant: key.0.clone(),
             chain: key.1.clone(),
-            ready: 0,
-            active: 0,
+            ready: cached as u32,
+            active: serving as u32,
             failures: health.failures,
             last_failure: health.last_failure.clone(),
             memory_kib: 0,
             memory_limit_kib: None,
             meter: MeterStatus::default(),
-            drops: drops.remove(key).unwrap_or_default().report(),
-        };
-        let mut statuses: BTreeMap<ChainKey, ChainStatus> =
-            self.chains.iter().map(|entry| (entry.0.clone(), status(entry))).collect();
-        for entry in self.instances.values() {
-            if let Some(status) = statuses.get_mut(&(entry.tenant.clone(), entry.chain.clone())) {
-                match entry.life {
-                    Life::Serving => status.active += 1,
-                    Life::Cached => status.ready += 1,
-                    Life::Making | Life::Unbinding(_) | Life::LettingGo(_) | Life::Over(_) => {}
-                }
-            }
+            drops: Vec::new(),
         }
-        statuses.into_values().collect()
     }
 }
 
@@ -484,6 +480,7 @@ impl StatusTable {
     pub fn new(gateway: Arc<DropsByChain>) -> Self {
         let entries = Entries {
             instances: BTreeMap::new(),
+            counts: InstanceCounts::default(),
             ended: VecDeque::new(),
             chains: BTreeMap::new(),
             templates: BTreeMap::new(),
@@ -507,9 +504,18 @@ impl StatusTable {
         &self.preparations
     }
 
-    /// Locks the entries. Those that a panicking writer leaves behind are still valid one by one.
+    /// Locks the entries for the launcher. Those that a panicking writer leaves behind are still valid one by one.
     pub fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
+    }
+
+    /// Reads a part of the entries; a small one, as the launcher may wait for the lock. If it does, it has its turn before this thread reads
+    /// on.
+    pub fn read<R>(&self, read: impl FnOnce(&Entries) -> R) -> R {
+        let entries = self.entries.lock();
+        let part = read(&entries);
+        MutexGuard::unlock_fair(entries);
+        part
     }
 }
 

@@ -294,8 +294,7 @@ impl Instances {
             |(stage, (fwp, _)): (usize, &(Box<Fwp>, Box<Endpoint>))| FwpEntry::new(fwp, chain.module(stage).clone());
         self.status_table.entries().add(InstanceEntry {
             id,
-            tenant: chain.spec.tenant.clone(),
-            chain: chain.spec.name.clone(),
+            chain: (chain.spec.tenant.clone(), chain.spec.name.clone()),
             core: self.lines.workers[worker.0].core,
             client: None,
             fwps: fwps.iter().enumerate().map(entry).collect(),

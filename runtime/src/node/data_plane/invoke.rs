@@ -22,13 +22,9 @@ impl DataPlane {
     /// Returns the reference by which the chain of this name is invoked, if the chain is in force.
     #[must_use]
     pub fn function(&self, tenant: &TenantName, chain: &ChainName) -> Option<FunctionRef> {
-        self.parts
-            .status_table
-            .entries()
-            .functions
-            .get(&(tenant.clone(), chain.clone()))
-            .copied()
-            .map(|callable| callable.function)
+        let key = (tenant.clone(), chain.clone());
+        let callable = self.parts.status_table.read(|entries| entries.functions.get(&key).copied());
+        callable.map(|callable| callable.function)
     }
 
     /// Takes one of the node's dispatchers, which reaches all functions. Returns none when all are taken; a taken one does not come back.
@@ -50,9 +46,8 @@ impl DataPlane {
     pub(super) fn call(&self, call: Call, answered: Answered) -> CallHandle {
         let Call { tenant, chain, payload, timeout } = call;
         let key = (tenant, chain);
-        let entries = self.parts.status_table.entries();
-        let (callable, weights) = (entries.functions.get(&key).copied(), Arc::clone(&entries.weights));
-        drop(entries);
+        let entry = |entries: &Entries| (entries.functions.get(&key).copied(), Arc::clone(&entries.weights));
+        let (callable, weights) = self.parts.status_table.read(entry);
         self.parts.invocations.divide(&weights);
         let Some(callable) = callable else {
             answered(Err(unavailable(&key)));
@@ -64,7 +59,7 @@ impl DataPlane {
                 NoAnswer::Refused(refused @ Refused::TooLong { .. }) => InvokeError::TooLong(refused.to_string()),
                 NoAnswer::Refused(refused @ Refused::Full { .. }) => InvokeError::Exhausted(refused.to_string()),
                 NoAnswer::ShareUsed(share) => InvokeError::Exhausted(share_used(&key, share)),
-                NoAnswer::Failed(failure) => explain(failure, &key, timeout, &status_table.entries()),
+                NoAnswer::Failed(failure) => status_table.read(|entries| explain(failure, &key, timeout, entries)),
             }));
         };
         match self.parts.invocations.invoke(callable, &payload, timeout, Box::new(when_answered)) {
@@ -123,7 +118,7 @@ fn explain(failure: Failure, key: &ChainKey, timeout: Duration, entries: &Entrie
         }
         Failure::ChainUnavailable => unavailable(key),
         Failure::NoInstance if entries.fwp_shares.lacks_room(key) => {
-            let has = entries.fwps_by_tenant().remove(tenant).unwrap_or_default();
+            let has = entries.counts_of(tenant).fwps;
             let guaranteed = entries.fwp_shares.of(tenant).guaranteed;
             InvokeError::Exhausted(format!(
                 "there is no room for an instance of {tenant}/{chain}: the tenant has {has} FWPs, {guaranteed} are guaranteed to it, and \

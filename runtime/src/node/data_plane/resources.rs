@@ -6,8 +6,9 @@ use pinion_control::model::TenantName;
 use pinion_control::node::ResourceUse;
 
 use super::DataPlane;
-use crate::fwp::instance_states::Life;
+use crate::reports::drop_ledger::ChainCounts;
 use crate::reports::fwp_shares::FwpShare;
+use crate::reports::instance_counts::Counts;
 
 /// Returns the account of a tenant; only its builds, if there are any, if none of its chains is active and none of its FWPs is left.
 pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUse> {
@@ -17,15 +18,14 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let Some((_, memory)) = parts.accounts.of_tenants().into_iter().find(|(of, _)| of == tenant) else {
         return Some(builds).filter(|builds| builds.used > 0).into_iter().collect();
     };
-    let entries = parts.status_table.entries();
-    let FwpShare { guaranteed, refused, preparing } = entries.fwp_shares.of(tenant);
-    let fwps = entries.fwps_of(tenant);
-    let [serving, cached] = [Life::Serving, Life::Cached].map(|life| entries.instances_of(tenant, life));
-    let callable = entries.functions.iter().find(|((of, _), _)| of == tenant).map(|(_, callable)| callable.tenant);
-    let of_chains = entries.copied_bytes().into_iter().filter(|((of, _), _)| of == tenant);
-    let copied_bytes = of_chains.map(|(_, bytes)| bytes).sum();
-    let weights = Arc::clone(&entries.weights);
-    drop(entries);
+    let (share, counts, callable, chains, weights) = parts.status_table.read(|entries| {
+        let callable = entries.functions.iter().find(|((of, _), _)| of == tenant).map(|(_, callable)| callable.tenant);
+        let chains: Vec<ChainCounts> = entries.chain_counts_of(tenant).collect();
+        (entries.fwp_shares.of(tenant), entries.counts_of(tenant), callable, chains, Arc::clone(&entries.weights))
+    });
+    let FwpShare { guaranteed, refused, preparing } = share;
+    let Counts { fwps, serving, cached } = counts;
+    let copied_bytes = chains.iter().map(ChainCounts::copied_bytes).sum();
     parts.invocations.divide(&weights);
     let calls = callable.map(|index| parts.invocations.account(index)).unwrap_or_default();
     let waiting = callable.map(|index| parts.observer.waiting_frames().of(index)).unwrap_or_default();

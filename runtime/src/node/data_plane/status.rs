@@ -1,5 +1,5 @@
-//! The node's status: what of it takes the launcher's lock is copied first, and the rest is read and added up without it, in time linear in
-//! what is reported.
+//! The node's status: what of it takes the lock of the launcher's table is copied first, a few chains at a time, and the rest is read and
+//! added up without it.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,14 @@ use crate::memory::pressure::Level;
 use crate::node::machine::MachineFacts;
 use crate::node::node_log::{self, LogStatus};
 use crate::reports::fwp_shares::FwpShare;
+use crate::reports::lists;
 use crate::reports::status_table::StatusTable;
 use crate::tenants::accounts::Usage;
 
 /// What the launcher's table says.
 struct Listed {
     followed_version: u64,
-    /// Their meters and memory are added later.
+    /// Their use of the core and of memory is added later.
     chains: Vec<ChainStatus>,
     warnings: Vec<String>,
     /// By tenant: how many FWPs it has, and its share.
@@ -28,26 +29,21 @@ struct Listed {
 
 impl Listed {
     fn read(table: &StatusTable) -> Self {
-        let entries = table.entries();
-        let (mut chains, copied) = (entries.chain_statuses(), entries.copied_bytes());
-        let mut warnings = entries.warnings.clone();
-        warnings.extend(entries.bans());
-        if entries.memory_level != Level::Calm {
-            warnings.push(format!("memory: {}", entries.memory_level));
-        }
-        let mut counts = entries.fwps_by_tenant();
-        let shares = entries.fwp_shares.by_tenant().clone();
-        let followed_version = entries.followed_version;
-        drop(entries);
-        for chain in &mut chains {
-            let key = (chain.tenant.clone(), chain.chain.clone());
-            chain.meter.copied_bytes = copied.get(&key).copied().unwrap_or_default();
-        }
-        let with_count = |(tenant, share)| {
-            let count = counts.remove(&tenant).unwrap_or_default();
-            (tenant, (count, share))
-        };
-        Self { followed_version, chains, warnings, fwps: shares.into_iter().map(with_count).collect() }
+        // First, so that the chains are not older than the version says.
+        let followed_version = table.read(|entries| entries.followed_version);
+        let chains = lists::chains(table);
+        table.read(|entries| {
+            let mut warnings = entries.warnings.clone();
+            warnings.extend(entries.bans());
+            if entries.memory_level != Level::Calm {
+                warnings.push(format!("memory: {}", entries.memory_level));
+            }
+            let shares = entries.fwp_shares.by_tenant().iter();
+            let with_count =
+                |(tenant, share): (&TenantName, &FwpShare)| (tenant.clone(), (entries.counts_of(tenant).fwps, *share));
+            let fwps = shares.map(with_count).collect();
+            Self { followed_version, chains, warnings, fwps }
+        })
     }
 }
 
