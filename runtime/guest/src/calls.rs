@@ -19,6 +19,7 @@ use wasmtime::{Caller, Extern, Linker, Memory};
 use state::State;
 
 use crate::files::{Files, Space};
+use crate::memory::GuestMemory;
 
 /// The import module of the WASI preview 1 functions that libc and std call.
 pub const WASI_MODULE: &str = "wasi_snapshot_preview1";
@@ -179,10 +180,12 @@ fn memory<T: Host>(caller: &mut Caller<'_, T>) -> Option<Memory> {
 
 /// Copies from guest memory; none if the range is not within it.
 fn read<T: Host>(caller: &mut Caller<'_, T>, ptr: i32, bytes: &mut [u8]) -> Option<()> {
-    memory(caller)?.read(&*caller, ptr as u32 as usize, bytes).ok()
+    let memory = memory(caller)?;
+    GuestMemory::with(caller, memory, |memory, _| memory.read(ptr, bytes))
 }
 
 /// Copies into guest memory; none if the range is not within it.
 fn write<T: Host>(caller: &mut Caller<'_, T>, ptr: i32, bytes: &[u8]) -> Option<()> {
-    memory(caller)?.write(&mut *caller, ptr as u32 as usize, bytes).ok()
+    let memory = memory(caller)?;
+    GuestMemory::with(caller, memory, |memory, _| memory.write(ptr, bytes))
 }

@@ -6,11 +6,11 @@
 //! | [`calls`] | what a guest may call, and how each call is bounded |
 //! | [`files`] | the files that a guest finds, and how it may change them |
 //! | [`fault`] | traps as text, made printable |
+//! | `memory` | a guest's memory, as its calls see it |
 //!
 //! This crate depends neither on the compiler nor on packets.
-#![forbid(unsafe_code)]
-
 pub mod calls;
 pub mod fault;
 pub mod files;
+mod memory;
 pub mod settings;

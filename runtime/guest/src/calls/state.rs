@@ -1,6 +1,6 @@
 //! The calls for the state that a guest's stage was granted: entries of fields, by key.
 //!
-//! This module is the boundary: it reads keys and values from guest memory and writes values back. What a field is, and what a guest may do
+//! This module is the boundary: it copies keys and values from guest memory, and values back. What a field is, and what a guest may do
 //! with it, is up to the implementation of [`State`]. Each call takes time in proportion to the bytes it moves, a kilobyte at most, and is
 //! charged to the turn like all others. A call that the allowance does not cover ends the turn and returns [`Errno::Again`].
 
@@ -12,6 +12,7 @@ use pinion_abi::{
 use wasmtime::{Caller, Linker};
 
 use super::{Host, memory};
+use crate::memory::GuestMemory;
 
 /// A key, as guests pass it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,46 +134,46 @@ struct Range {
 }
 
 impl Range {
-    fn of(self, memory: &[u8]) -> Result<&[u8], Errno> {
-        memory.get(self.ptr as u32 as usize..).and_then(|rest| rest.get(..self.len as u32 as usize)).ok_or(Errno::Fault)
-    }
-
-    fn of_mut(self, memory: &mut [u8]) -> Result<&mut [u8], Errno> {
-        let (start, len) = (self.ptr as u32 as usize, self.len as u32 as usize);
-        memory.get_mut(start..).and_then(|rest| rest.get_mut(..len)).ok_or(Errno::Fault)
+    fn len(self) -> usize {
+        self.len as u32 as usize
     }
 
     /// Reads a key. The length is checked before the range.
     #[inline]
-    fn key(self, memory: &[u8]) -> Result<Key, Errno> {
-        if self.len as u32 as usize > STATE_KEY_BYTES_MAX {
-            return Err(Errno::TooLong);
-        }
-        Key::new(self.of(memory)?).ok_or(Errno::TooLong)
+    fn key(self, memory: GuestMemory<'_>) -> Result<Key, Errno> {
+        let mut bytes = [0; STATE_KEY_BYTES_MAX];
+        let key = bytes.get_mut(..self.len()).ok_or(Errno::TooLong)?;
+        memory.read(self.ptr, key).ok_or(Errno::Fault)?;
+        Ok(Key { bytes, len: self.len as u8 })
     }
 
-    /// Returns a value. The length is checked before the range.
+    /// Reads a value. The length is checked before the range.
     #[inline]
-    fn value(self, memory: &[u8]) -> Result<&[u8], Errno> {
-        if self.len as u32 as usize > STATE_VALUE_BYTES_MAX { Err(Errno::TooLong) } else { self.of(memory) }
+    fn value<'v>(self, memory: GuestMemory<'_>, room: &'v mut Value) -> Result<&'v [u8], Errno> {
+        let value = room.get_mut(..self.len()).ok_or(Errno::TooLong)?;
+        memory.read(self.ptr, value).ok_or(Errno::Fault)?;
+        Ok(value)
     }
 }
+
+/// Room for a value.
+type Value = [u8; STATE_VALUE_BYTES_MAX];
+const NO_VALUE: Value = [0; STATE_VALUE_BYTES_MAX];
 
 /// Calls `work` with the guest's memory and state, if this turn's allowance covers `bytes`. Returns the result as the guest gets it.
 #[inline]
 fn with_state<T: Host>(
     mut caller: Caller<'_, T>,
     bytes: i32,
-    work: impl FnOnce(&mut [u8], &T::State) -> Result<u32, Errno>,
+    work: impl FnOnce(GuestMemory<'_>, &T::State) -> Result<u32, Errno>,
 ) -> i32 {
     // Longer values are refused before they are moved.
     let bytes = (bytes as u32).min(STATE_VALUE_BYTES_MAX as u32);
     let done = match memory(&mut caller) {
         None => Err(Errno::Fault),
-        Some(memory) => {
-            let (memory, host) = memory.data_and_store_mut(&mut caller);
+        Some(memory) => GuestMemory::with(&mut caller, memory, |memory, host| {
             if host.charge(bytes) { host.state().and_then(|state| work(memory, state)) } else { Err(Errno::Again) }
-        }
+        }),
     };
     if matches!(done, Err(Errno::Again)) {
         T::give_way(&caller);
@@ -182,14 +183,15 @@ fn with_state<T: Host>(
 
 fn open<T: Host>(mut caller: Caller<'_, T>, name: i32, len: i32) -> i32 {
     let Some(memory) = memory(&mut caller) else { return Errno::Fault.negated() };
-    let (memory, host) = memory.data_and_store_mut(&mut caller);
     // Names are no longer than keys.
-    if !host.charge(STATE_KEY_BYTES_MAX as u32) {
+    if !caller.data_mut().charge(STATE_KEY_BYTES_MAX as u32) {
         T::give_way(&caller);
         return Errno::Again.negated();
     }
-    let name = Range { ptr: name, len }.key(memory);
-    let found = name.and_then(|name| host.field(&name.padded()[..name.len().into()]).ok_or(Errno::NoField));
+    let found = GuestMemory::with(&mut caller, memory, |memory, host| {
+        let name = Range { ptr: name, len }.key(memory)?;
+        host.field(&name.padded()[..name.len().into()]).ok_or(Errno::NoField)
+    });
     found.map_or_else(Errno::negated, |number| number as i32)
 }
 
@@ -197,14 +199,22 @@ fn get<T: Host>(caller: Caller<'_, T>, field: i32, key: i32, key_len: i32, value
     let (key, value) = (Range { ptr: key, len: key_len }, Range { ptr: value, len: capacity });
     with_state(caller, capacity, |memory, state| {
         let key = key.key(memory)?;
-        state.get(field as u32, &key, value.of_mut(memory)?)
+        if !memory.has(value.ptr, value.len()) {
+            return Err(Errno::Fault);
+        }
+        let mut room = NO_VALUE;
+        let room = &mut room[..value.len().min(STATE_VALUE_BYTES_MAX)];
+        let len = state.get(field as u32, &key, room)?;
+        memory.write(value.ptr, &room[..room.len().min(len as usize)]).ok_or(Errno::Fault)?;
+        Ok(len)
     })
 }
 
 fn put<T: Host>(caller: Caller<'_, T>, field: i32, key: i32, key_len: i32, value: i32, len: i32) -> i32 {
     let (key, value) = (Range { ptr: key, len: key_len }, Range { ptr: value, len });
     with_state(caller, len, |memory, state| {
-        state.put(field as u32, &key.key(memory)?, value.value(memory)?).map(|()| 0)
+        let mut room = NO_VALUE;
+        state.put(field as u32, &key.key(memory)?, value.value(memory, &mut room)?).map(|()| 0)
     })
 }
 
@@ -222,8 +232,10 @@ fn compare_and_swap<T: Host>(
     let (key, value) = (Range { ptr: key, len: key_len }, Range { ptr: value, len });
     let expected = (expected_len != STATE_EXPECT_NONE).then_some(Range { ptr: expected, len: expected_len });
     with_state(caller, len, |memory, state| {
-        let expected = expected.map(|expected| expected.value(memory)).transpose()?;
-        state.compare_and_swap(field as u32, &key.key(memory)?, expected, value.value(memory)?).map(|()| 0)
+        let (mut of_expected, mut of_value) = (NO_VALUE, NO_VALUE);
+        let expected = expected.map(|expected| expected.value(memory, &mut of_expected)).transpose()?;
+        let (key, value) = (key.key(memory)?, value.value(memory, &mut of_value)?);
+        state.compare_and_swap(field as u32, &key, expected, value).map(|()| 0)
     })
 }
 
@@ -231,9 +243,11 @@ fn add<T: Host>(caller: Caller<'_, T>, field: i32, key: i32, key_len: i32, delta
     let (key, sum) = (Range { ptr: key, len: key_len }, Range { ptr: sum, len: size_of::<i64>() as i32 });
     with_state(caller, sum.len, |memory, state| {
         // Checked before anything is changed.
-        sum.of(memory)?;
+        if !memory.has(sum.ptr, sum.len()) {
+            return Err(Errno::Fault);
+        }
         let total = state.add(field as u32, &key.key(memory)?, delta)?;
-        sum.of_mut(memory)?.copy_from_slice(&total.to_le_bytes());
+        memory.write(sum.ptr, &total.to_le_bytes()).ok_or(Errno::Fault)?;
         Ok(0)
     })
 }

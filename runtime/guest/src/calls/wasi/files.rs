@@ -1,19 +1,24 @@
-//! The WASI preview 1 functions for files. They translate between guest memory and [`crate::files`].
+//! The WASI preview 1 functions for files. They copy between guest memory and [`crate::files`].
 //!
 //! A guest of a stage without files has only the standard streams open. Calls for other descriptors fail with "bad file descriptor".
 //!
 //! A constant bounds the bytes that a call moves. No call fails because its turn's allowance is used up: it moves a few bytes then, and the
 //! guest's turn ends right after the call.
 
+use std::ops::Deref;
+
 use wasmtime::{Caller, Linker};
 
 use super::super::{Host, WASI_MODULE, memory};
 use super::{BADF, FAULT, IOVECS_MAX, SUCCESS};
 use crate::files::{FileError, FileKind, Files, Flags, Open, Opening, PATH_BYTES_MAX, Space, Stat, Status, Whence};
+use crate::memory::GuestMemory;
 
 /// The most bytes that a call reads or writes, and the most when the allowance is used up.
 const STEP_BYTES_MAX: u32 = 64 * 1024;
 const STEP_BYTES_AT_LEAST: u32 = 4096;
+/// What a call copies between the guest's memory and a file at a time.
+const BUFFER_BYTES: usize = 4096;
 /// The longest buffer for a directory listing.
 const LISTING_BYTES_MAX: u32 = 16 * 1024;
 /// The charge for resolving a path, in bytes moved.
@@ -71,7 +76,7 @@ const ROOT_NAME: &[u8] = b"/";
 
 /// What a call works on.
 struct CallContext<'a> {
-    memory: &'a mut [u8],
+    memory: GuestMemory<'a>,
     files: &'a mut Files,
     space: &'a mut dyn Space,
 }
@@ -80,28 +85,73 @@ struct CallContext<'a> {
 type Done = Result<(), i32>;
 
 impl CallContext<'_> {
-    fn bytes(&mut self, at: i32, len: u32) -> Result<&mut [u8], i32> {
-        slice(self.memory, at, len)
+    /// Succeeds if the guest has these bytes.
+    fn has(&self, at: i32, len: u32) -> Done {
+        if self.memory.has(at, len as usize) { Ok(()) } else { Err(FAULT) }
     }
 
-    fn put(&mut self, at: i32, bytes: &[u8]) -> Done {
-        self.bytes(at, bytes.len() as u32)?.copy_from_slice(bytes);
-        Ok(())
+    fn put(&self, at: i32, bytes: &[u8]) -> Done {
+        self.memory.write(at, bytes).ok_or(FAULT)
+    }
+
+    /// Copies a path. One that is too long is refused before it is read.
+    fn path(&self, at: i32, len: i32) -> Result<Path, i32> {
+        let (mut bytes, len) = ([0; PATH_BYTES_MAX], len as u32 as usize);
+        let path = bytes.get_mut(..len).ok_or(FileError::NameTooLong.number())?;
+        self.memory.read(at, path).ok_or(FAULT)?;
+        Ok(Path { bytes, len })
+    }
+
+    /// Reads from a file into the guest's memory, through a buffer. Returns how many bytes there were.
+    fn read(&mut self, fd: i32, at: Option<u64>, to: i32, len: u32) -> Result<u32, i32> {
+        self.has(to, len)?;
+        let (mut buffer, mut done) = ([0; BUFFER_BYTES], 0);
+        loop {
+            let part = &mut buffer[..BUFFER_BYTES.min((len - done) as usize)];
+            let at = at.map(|at| at.saturating_add(done.into()));
+            let read = number(self.files.read(fd as u32, at, part))?;
+            self.put(to.wrapping_add(done as i32), &part[..read])?;
+            done += read as u32;
+            if done == len || read < part.len() {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Writes from the guest's memory to a file, through a buffer. Returns how many bytes there was room for; bytes that were written before
+    /// an error count.
+    fn write(&mut self, fd: i32, at: Option<u64>, from: i32, len: u32) -> Result<u32, i32> {
+        self.has(from, len)?;
+        let (mut buffer, mut done) = ([0; BUFFER_BYTES], 0);
+        loop {
+            let part = &mut buffer[..BUFFER_BYTES.min((len - done) as usize)];
+            self.memory.read(from.wrapping_add(done as i32), part).ok_or(FAULT)?;
+            let at = at.map(|at| at.saturating_add(done.into()));
+            let written = match self.files.write(self.space, fd as u32, at, part) {
+                Ok(written) => written,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error.number()),
+            };
+            done += written as u32;
+            if done == len || written < part.len() {
+                return Ok(done);
+            }
+        }
     }
 }
 
-fn slice(memory: &mut [u8], at: i32, len: u32) -> Result<&mut [u8], i32> {
-    let at = at as u32 as usize;
-    memory.get_mut(at..at + len as usize).ok_or(FAULT)
+/// A path as a guest has passed it.
+struct Path {
+    bytes: [u8; PATH_BYTES_MAX],
+    len: usize,
 }
 
-/// Returns a path in guest memory. Paths that are too long are refused before they are read.
-fn path(memory: &[u8], at: i32, len: i32) -> Result<&[u8], i32> {
-    let (at, len) = (at as u32 as usize, len as u32 as usize);
-    if len > PATH_BYTES_MAX {
-        return Err(FileError::NameTooLong.number());
+impl Deref for Path {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
-    memory.get(at..at + len).ok_or(FAULT)
 }
 
 /// Calls `act` with the guest's files, for a charge of `cost_bytes`. For a stage without files, the [`Files`] of the standard streams are
@@ -114,12 +164,13 @@ fn with<T: Host>(caller: &mut Caller<'_, T>, cost_bytes: u32, act: impl FnOnce(&
     if caller.data_mut().files().is_none() {
         caller.data_mut().keep_streams();
     }
-    let (memory, host) = memory.data_and_store_mut(&mut *caller);
-    let Some((files, space)) = host.files() else { return BADF };
-    match act(&mut CallContext { memory, files, space }) {
-        Ok(()) => SUCCESS,
-        Err(number) => number,
-    }
+    GuestMemory::with(caller, memory, |memory, host| {
+        let Some((files, space)) = host.files() else { return BADF };
+        match act(&mut CallContext { memory, files, space }) {
+            Ok(()) => SUCCESS,
+            Err(number) => number,
+        }
+    })
 }
 
 /// Returns how many bytes a call may move that asks for `wanted`.
@@ -240,8 +291,11 @@ fn define_contents<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
                     return FileError::Invalid.number();
                 }
                 with(&mut caller, len, |context| {
-                    let buffer = slice(context.memory, at, len)?;
-                    let filled = number(context.files.read_directory(fd as u32, cookie as u64, buffer))?;
+                    context.has(at, len)?;
+                    let mut listing = [0; LISTING_BYTES_MAX as usize];
+                    let listing = &mut listing[..len as usize];
+                    let filled = number(context.files.read_directory(fd as u32, cookie as u64, listing))?;
+                    context.put(at, &listing[..filled])?;
                     context.put(out, &(filled as u32).to_le_bytes())
                 })
             },
@@ -258,27 +312,27 @@ fn define_paths<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             "path_filestat_get",
             |mut caller: Caller<'_, T>, fd: i32, _follow: i32, at: i32, len: i32, out: i32| {
                 with(&mut caller, PATH_COST_BYTES, |context| {
-                    let stat = number(context.files.stat_at(fd as u32, path(context.memory, at, len)?))?;
+                    let stat = number(context.files.stat_at(fd as u32, &context.path(at, len)?))?;
                     context.put(out, &filestat(Some(stat)))
                 })
             },
         )?
         .func_wrap(WASI_MODULE, "path_create_directory", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
             with(&mut caller, PATH_COST_BYTES, |context| {
-                let path = path(context.memory, at, len)?;
-                number(context.files.create_directory(context.space, fd as u32, path))
+                let path = context.path(at, len)?;
+                number(context.files.create_directory(context.space, fd as u32, &path))
             })
         })?
         .func_wrap(WASI_MODULE, "path_remove_directory", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
             with(&mut caller, PATH_COST_BYTES, |context| {
-                let path = path(context.memory, at, len)?;
-                number(context.files.remove_directory(context.space, fd as u32, path))
+                let path = context.path(at, len)?;
+                number(context.files.remove_directory(context.space, fd as u32, &path))
             })
         })?
         .func_wrap(WASI_MODULE, "path_unlink_file", |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32| {
             with(&mut caller, PATH_COST_BYTES, |context| {
-                let path = path(context.memory, at, len)?;
-                number(context.files.unlink(context.space, fd as u32, path))
+                let path = context.path(at, len)?;
+                number(context.files.unlink(context.space, fd as u32, &path))
             })
         })?
         .func_wrap(
@@ -286,8 +340,8 @@ fn define_paths<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             "path_rename",
             |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32, to_fd: i32, to_at: i32, to_len: i32| {
                 with(&mut caller, 2 * PATH_COST_BYTES, |context| {
-                    let (from, to) = (path(context.memory, at, len)?, path(context.memory, to_at, to_len)?);
-                    number(context.files.rename(context.space, (fd as u32, from), (to_fd as u32, to)))
+                    let (from, to) = (context.path(at, len)?, context.path(to_at, to_len)?);
+                    number(context.files.rename(context.space, (fd as u32, &from), (to_fd as u32, &to)))
                 })
             },
         )?;
@@ -340,7 +394,7 @@ fn define_unsupported<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
             "path_readlink",
             |mut caller: Caller<'_, T>, fd: i32, at: i32, len: i32, _: i32, _: i32, _: i32| {
                 with(&mut caller, PATH_COST_BYTES, |context| {
-                    number(context.files.stat_at(fd as u32, path(context.memory, at, len)?))?;
+                    number(context.files.stat_at(fd as u32, &context.path(at, len)?))?;
                     Err(FileError::Invalid.number())
                 })
             },
@@ -372,9 +426,9 @@ fn path_open<T: Host>(
         directory: open_flags & OPEN_DIRECTORY != 0,
     };
     with(&mut caller, PATH_COST_BYTES, |context| {
-        context.bytes(out, 4)?;
-        let path = path(context.memory, at, len)?;
-        let opened = number(context.files.open(context.space, fd as u32, path, how))?;
+        context.has(out, 4)?;
+        let path = context.path(at, len)?;
+        let opened = number(context.files.open(context.space, fd as u32, &path, how))?;
         context.put(out, &opened.to_le_bytes())
     })
 }
@@ -407,14 +461,13 @@ pub(super) fn fd_read<T: Host>(
 ) -> i32 {
     let Some(vectors) = vectors(caller, iovecs, count) else { return FAULT };
     with(caller, 0, |context| {
-        context.bytes(out, 4)?;
+        context.has(out, 4)?;
         let mut total = 0;
         for (to, len) in vectors {
-            let buffer = slice(context.memory, to, len)?;
-            let done = number(context.files.read(fd as u32, at, buffer))?;
-            total += done as u32;
-            at = at.map(|at| at.saturating_add(done as u64));
-            if done < len as usize {
+            let done = context.read(fd, at, to, len)?;
+            total += done;
+            at = at.map(|at| at.saturating_add(done.into()));
+            if done < len {
                 break;
             }
         }
@@ -433,19 +486,17 @@ pub(super) fn fd_write<T: Host>(
 ) -> i32 {
     let Some(vectors) = vectors(caller, iovecs, count) else { return FAULT };
     with(caller, 0, |context| {
-        context.bytes(out, 4)?;
+        context.has(out, 4)?;
         let mut total = 0;
         for (from, len) in vectors {
-            let bytes = slice(context.memory, from, len)?;
-            let done = match context.files.write(context.space, fd as u32, at, bytes) {
-                Ok(done) => done,
-                // Bytes written before the error count.
-                Err(_) if total > 0 => break,
-                Err(error) => return Err(error.number()),
+            // Bytes written before an error count, unless the guest does not have what it wants to write.
+            let done = match context.write(fd, at, from, len) {
+                Err(error) if total > 0 && error != FAULT => break,
+                done => done?,
             };
-            total += done as u32;
-            at = at.map(|at| at.saturating_add(done as u64));
-            if done < len as usize {
+            total += done;
+            at = at.map(|at| at.saturating_add(done.into()));
+            if done < len {
                 break;
             }
         }
@@ -454,7 +505,7 @@ pub(super) fn fd_write<T: Host>(
 }
 
 fn seek(context: &mut CallContext<'_>, fd: i32, offset: i64, whence: Whence, out: i32) -> Done {
-    context.bytes(out, 8)?;
+    context.has(out, 8)?;
     let at = number(context.files.seek(fd as u32, offset, whence))?;
     context.put(out, &at.to_le_bytes())
 }
