@@ -58,7 +58,8 @@ pub trait Node: Send + Sync + 'static {
     fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), Refusal>;
 
     /// Builds the templates that these chains of the state need and that are missing: initialises modules with their
-    /// configurations and files, and compiles them. May take many seconds. Returns the chains for which that failed and
+    /// configurations and files, and compiles them. Loads all of them, for as long as they are held. May take many
+    /// seconds. Returns the chains for which that failed and
     /// why, such as a configuration that a function refuses, as sentences like those of `check`.
     ///
     /// Called before a state becomes durable, and after the node has started. Several calls share the node's builders:
@@ -75,11 +76,11 @@ pub trait Node: Send + Sync + 'static {
     fn unfit(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Vec<(ObjectRef, Refusal)>;
 
     /// Keeps the templates that these chains of the state need, and that are or will be built, until the returned value
-    /// is dropped. Templates that no followed state needs, and that are not held, are removed.
+    /// is dropped, and keeps them loaded. Templates that no followed state needs, and that are not held, are removed.
     fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold;
 
-    /// Returns whether a template that these chains of the state need is missing, or damaged, so that `build` would make
-    /// it. Cheap.
+    /// Returns whether a template that these chains of the state need is missing, damaged, or not loaded, so that `build`
+    /// would make or load it. Cheap.
     fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool;
 
     /// Ends the builds under way, and refuses others from now on. Called when the node is to stop.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Control, lock};
 use crate::model::{ChainKey, DesiredState, Ingredients, ObjectRef, TenantName};
-use crate::node::Refusal;
+use crate::node::{Hold, Refusal};
 
 /// Chains that are built at a time. The node limits the builds themselves.
 const CHAINS_AT_ONCE: usize = 5;
@@ -52,17 +52,20 @@ impl Control {
         let chains = Mutex::new(in_turns(&whole));
         let next = || lock(&chains).pop_front();
         let followed = Mutex::new(Instant::now());
+        // What is built stays loaded until it is followed.
+        let holds = Mutex::new(Vec::new());
         thread::scope(|scope| {
             for _ in 0..CHAINS_AT_ONCE.min(whole.chains().len()) {
                 scope.spawn(|| {
                     for chain in std::iter::from_fn(next) {
-                        let refusal = self.build_chain(&whole, &chain);
+                        let (refusal, hold) = self.build_chain(&whole, &chain);
+                        lock(&holds).push(hold);
                         if refusal == Some(Refusal::Stopping) {
                             lock(&chains).clear();
                             break;
                         }
                         self.note(&whole, chain, refusal, when);
-                        self.follow_now_and_then(&whole, &followed);
+                        self.follow_now_and_then(&whole, &followed, &holds);
                     }
                 });
             }
@@ -78,25 +81,26 @@ impl Control {
         self.node.stop_builds();
     }
 
-    /// Builds a chain. Returns why, if that failed.
-    fn build_chain(&self, whole: &DesiredState, chain: &ChainKey) -> Option<Refusal> {
+    /// Builds a chain. Returns why, if that failed, and what holds its templates.
+    fn build_chain(&self, whole: &DesiredState, chain: &ChainKey) -> (Option<Refusal>, Hold) {
         let chains = BTreeSet::from([chain.clone()]);
-        let _hold = {
+        let hold = {
             let _changing = self.changing.lock(Some(&chain.0));
             self.node.hold(whole, &chains)
         };
         let refused = self.node.build(whole, &chains, &*self.store).pop();
         let refused = refused.or_else(|| self.node.unfit(whole, &chains).pop());
-        refused.map(|(_, refusal)| refusal)
+        (refused.map(|(_, refusal)| refusal), hold)
     }
 
     /// Activates what is built, if the last time was a while ago.
-    fn follow_now_and_then(&self, whole: &DesiredState, followed: &Mutex<Instant>) {
+    fn follow_now_and_then(&self, whole: &DesiredState, followed: &Mutex<Instant>, holds: &Mutex<Vec<Hold>>) {
         let Ok(mut followed) = followed.try_lock() else { return };
         if followed.elapsed() < FOLLOW_INTERVAL {
             return;
         }
         let _changing = self.changing.lock(None);
+        let _held = std::mem::take(&mut *lock(holds));
         if self.node.retry(whole, &[]) {
             self.follow(&self.desired());
         }

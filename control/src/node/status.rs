@@ -361,7 +361,8 @@ pub struct ChainStatus {
 pub struct TenantStatus {
     /// The tenant.
     pub tenant: TenantName,
-    /// Linear memory of all its FWPs.
+    /// The memory of all its FWPs: linear memory, changed files, tables, stacks, what the engine keeps of each,
+    /// and the code and files of templates.
     pub memory_kib: u64,
     /// The limit for all its FWPs together, if the operator has set one.
     pub memory_limit_kib: Option<u64>,

@@ -20,6 +20,8 @@ pub struct Asked {
     pub state: Option<String>,
     /// Linear memory at the start, in bytes.
     pub memory_bytes: u64,
+    /// What the engine keeps of an instance beside its linear memory, in bytes, at most.
+    pub instance_bytes: u64,
 }
 
 /// Checks a module, without compiling it.
@@ -54,7 +56,7 @@ pub fn check(engine: &Engine, wasm: &[u8]) -> Result<Asked, Refused> {
     let for_state =
         |import: &&Import<'_>| import.module == IMPORT_MODULE && import.name.starts_with(IMPORT_STATE_PREFIX);
     let state = imports.iter().find(for_state).map(|import| import.name.to_owned());
-    Ok(Asked { state, memory_bytes: counts.memory_bytes })
+    Ok(Asked { state, memory_bytes: counts.memory_bytes, instance_bytes: counts.instance_bytes })
 }
 
 fn check_exports(types: TypesRef<'_>, exports: &[Export<'_>]) -> Result<(), Refused> {

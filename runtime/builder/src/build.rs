@@ -68,7 +68,8 @@ pub fn build_with(
     };
     let module = module.map_err(|error| Refused::of_engine(&error))?;
     progress::compiled();
-    let facts = Facts { memory_bytes: memory_bytes(&module), start, metrics, stack: stack::of(wasm) };
+    let (memory_bytes, stack) = (memory_bytes(&module), stack::of(wasm));
+    let facts = Facts { memory_bytes, instance_bytes: asked.instance_bytes, start, metrics, stack };
     memory_suffices(facts.memory_bytes, wishes)?;
     let artifact = module.serialize().map_err(invalid)?;
     if artifact.len() > NATIVE_BYTES_MAX {

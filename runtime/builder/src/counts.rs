@@ -6,7 +6,9 @@ mod function;
 
 use std::collections::BTreeSet;
 
-use pinion_guest::settings::{INSTANCE_BYTES_MAX, MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
+use pinion_guest::settings::{
+    INSTANCE_BYTES_LEAST, INSTANCE_BYTES_MAX, MEMORY_BYTES_MAX, TABLE_ELEMENT_BYTES, TABLE_ELEMENTS_MAX,
+};
 use wasmparser::{CompositeInnerType, ElementItems, ExternalKind, FunctionBody, Operator, Parser, Payload, TypeRef};
 
 use self::function::{Arities, Bound, Function};
@@ -29,6 +31,8 @@ const LOOPS_MAX: u64 = 50_000;
 pub(crate) struct Counts {
     /// Linear memory at the start.
     pub(crate) memory_bytes: u64,
+    /// What the engine keeps of an instance beside that at most: its record and its table.
+    pub(crate) instance_bytes: u64,
     tables: u32,
     table_elements: u64,
     globals: u64,
@@ -78,6 +82,8 @@ impl Counts {
         if bytes > INSTANCE_BYTES_MAX as u64 {
             return Err(Refused::Instance { bytes, globals, functions });
         }
+        counts.instance_bytes =
+            INSTANCE_BYTES_LEAST as u64 + bytes + counts.table_elements * TABLE_ELEMENT_BYTES as u64;
         Ok(counts)
     }
 

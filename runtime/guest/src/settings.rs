@@ -37,12 +37,14 @@ pub const MEMORY_BYTES_MAX: usize = 64 << 20;
 
 /// Most elements of an instance's table.
 pub const TABLE_ELEMENTS_MAX: usize = 16 * 1024;
+/// What the engine keeps for an element, in bytes.
+pub const TABLE_ELEMENT_BYTES: usize = 8;
 
 /// Most bytes of the engine's own record of an instance, besides its memory and its table: its globals, and its functions as far as
 /// references to them exist.
 pub const INSTANCE_BYTES_MAX: usize = 1 << 20;
 /// The most that the fixed part of this record takes, which every instance has in addition.
-const INSTANCE_BYTES_LEAST: usize = 4096;
+pub const INSTANCE_BYTES_LEAST: usize = 4096;
 
 /// Returns the configuration of an allocator for `instances` instances, each with a node's limits. The builder tries modules in one, so
 /// that modules it accepts fit the nodes' allocators.

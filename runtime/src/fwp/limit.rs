@@ -57,7 +57,7 @@ impl ResourceLimiter for MemoryLimit {
     }
 
     fn table_growing(&mut self, now: usize, wanted: usize, _declared_max: Option<usize>) -> wasmtime::Result<bool> {
-        // Tables are part of the engine's reservation; a guest must make do with the one that its module declares.
+        // Charged with all else that is kept for the FWP; a guest must make do with the one that its module declares.
         Ok(now == 0 || wanted == now)
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn growth_that_the_kernel_refuses_is_neither_charged_nor_counted() {
         let shared = Arc::new(FwpShared::new(false));
-        let holding = Holding::new(MemoryAccounts::default(), 3 * PAGE as u64);
+        let holding = Holding::new(MemoryAccounts::default(), 3 * PAGE as u64, 0);
         let mut limit = MemoryLimit::new(holding, Arc::clone(&shared));
         let mut grow = |from: usize, to: usize, fails: bool| {
             let is_allowed = limit.memory_growing(from * PAGE, to * PAGE, None).unwrap();

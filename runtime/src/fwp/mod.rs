@@ -49,6 +49,7 @@ use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
 use crate::preemption::RunSlot;
 use crate::state::Grants;
+use crate::tenants::accounts::Charge;
 use crate::tenants::scheduling_params::SchedulingParams;
 use crate::tuning::footprint::Footprint;
 
@@ -69,6 +70,8 @@ pub struct FwpContext {
     activation: Option<Activation>,
     /// Last, because it is seldom touched.
     keep_alive: Option<KeepAlive>,
+    /// The charge of the code that it runs, and of the files that it sees, to its tenant.
+    _template: Option<Arc<Charge>>,
 }
 
 /// How an FWP sets until when its instance stays alive without input.

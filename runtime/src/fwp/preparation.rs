@@ -320,6 +320,7 @@ struct HostCallContext {
 
 fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -> Store<FwpContext> {
     let HostCallContext { memory, activation, state, keep_alive, log, clock } = means;
+    let holding = Holding::new(memory, template.memory_bytes_max as u64, template.kept_bytes);
     let context = FwpContext {
         joined: false,
         shared: Arc::clone(shared),
@@ -329,9 +330,10 @@ fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -
         state,
         clock,
         memory: None,
-        limit: MemoryLimit::new(Holding::new(memory, template.memory_bytes_max as u64), Arc::clone(shared)),
+        limit: MemoryLimit::new(holding, Arc::clone(shared)),
         activation,
         keep_alive,
+        _template: template.charge.clone(),
     };
     let mut store = Store::new(template.engine(), context);
     store.limiter(|context| &mut context.limit);

@@ -6,24 +6,33 @@ use pinion_abi::{EXPORT_MEMORY, EXPORT_RUN};
 use pinion_builder_client::metrics::{self, BadMetrics, Metric};
 use pinion_builder_client::protocol::{Facts, Start};
 use pinion_guest::files::Bundle;
+use pinion_guest::settings::FIBER_STACK_BYTES;
 use pinion_mma::pool::{PoolError, PoolLayout};
 use wasmtime::{Engine, Extern, Func, Instance, InstancePre, Linker, Memory, Module, ModuleExport, Store};
 
 use crate::fwp::FwpContext;
 use crate::memory::hot_pages::HotPages;
+use crate::tenants::accounts::Charge;
 
 /// The builder's artifact, loaded into an engine. Shared by all chains with a stage made from it.
 pub struct Loaded {
     module: Module,
     facts: Facts,
     hot_pages: Arc<HotPages>,
+    charge: Option<Arc<Charge>>,
 }
 
 impl Loaded {
     /// Wraps a module with the facts that the builder states about it.
     #[must_use]
     pub fn new((module, facts): (Module, Facts)) -> Self {
-        Self { module, facts, hot_pages: Arc::default() }
+        Self { module, facts, hot_pages: Arc::default(), charge: None }
+    }
+
+    /// Charges it, as long as it or a template or an FWP made of it lives.
+    #[must_use]
+    pub fn charged(self, charge: Arc<Charge>) -> Self {
+        Self { charge: Some(charge), ..self }
     }
 }
 
@@ -41,9 +50,13 @@ pub struct Template {
     pub files: Option<Arc<Bundle>>,
     /// The most linear memory of an FWP, in bytes.
     pub memory_bytes_max: usize,
+    /// What an FWP takes beside its linear memory and its files, in bytes, at most: the engine's record of it, its table, and its stack.
+    pub(crate) kept_bytes: u64,
     pub(crate) hot_pages: Arc<HotPages>,
     /// The top of an instance's own stack in its memory, which grows downwards, if it is known.
     pub(crate) stack: Option<u32>,
+    /// The charge of its code and files to its tenant.
+    pub(crate) charge: Option<Arc<Charge>>,
 }
 
 /// Indices of an instance's exports. To find an export by name takes as long as a short turn.
@@ -74,7 +87,7 @@ impl Template {
     /// What does not match.
     pub fn new(
         linker: &Linker<FwpContext>,
-        Loaded { module, facts, hot_pages }: &Loaded,
+        Loaded { module, facts, hot_pages, charge }: &Loaded,
         config: Arc<[u8]>,
         files: Option<Arc<Bundle>>,
         memory_bytes_max: usize,
@@ -91,11 +104,22 @@ impl Template {
         let metrics = facts.metrics.iter().cloned().map(Arc::new).collect();
         let exports =
             Exports { memory: module.get_export_index(EXPORT_MEMORY), run: module.get_export_index(EXPORT_RUN) };
-        let (stack, hot_pages) = (facts.stack, Arc::clone(hot_pages));
-        Ok(Arc::new(Self { instance, exports, pool, metrics, config, files, memory_bytes_max, hot_pages, stack }))
+        Ok(Arc::new(Self {
+            instance,
+            exports,
+            pool,
+            metrics,
+            config,
+            files,
+            memory_bytes_max,
+            kept_bytes: facts.instance_bytes + FIBER_STACK_BYTES as u64,
+            hot_pages: Arc::clone(hot_pages),
+            stack: facts.stack,
+            charge: charge.clone(),
+        }))
     }
 
-    /// Returns a number that distinguishes templates. It is the same for one template in several engines.
+    /// Returns a number that distinguishes templates, also those of one module in several engines.
     pub(crate) fn mark(&self) -> usize {
         Arc::as_ptr(&self.hot_pages).addr()
     }

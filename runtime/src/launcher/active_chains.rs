@@ -6,8 +6,7 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,68 +17,27 @@ use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::direction::{PortSet, Sides};
 use pinion_mma::id::{PortIndex, TENANTS_MAX, TenantIndex};
 use pinion_mma::wiring::Edge;
-use wasmtime::Linker;
 
 use self::entry::WayBack;
 use self::entry::new_cache;
 pub(super) use self::entry::{ChainEntry, Edition, Hop};
+use super::loaded_templates::{LoadedTemplates, Unavailable};
 use super::preparation_queue::{NoRoom, PreparationQueue};
-use crate::fwp::FwpContext;
-use crate::fwp::template::{Loaded, Template};
 use crate::ids::ChainKey;
 use crate::memory::pressure::Level;
 use crate::reports::status_table::Callable;
 use crate::state::StateStore;
-use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
-use crate::templates::bundles::Bundles;
+use crate::templates::artifacts::{TemplateKey, Wishes};
 use crate::templates::trials::Trials;
 use crate::tenants::accounts::Accounts;
 use crate::tenants::meters::Meters;
 use crate::tenants::scheduling_params::Tenants;
 
-/// An engine and the templates loaded into it.
-pub struct EngineTemplates {
-    linker: Linker<FwpContext>,
-    loaded: HashMap<TemplateKey, Loaded>,
-}
-
-impl EngineTemplates {
-    /// Creates an empty set of templates for the engine of this linker.
-    #[must_use]
-    pub fn new(linker: Linker<FwpContext>) -> Self {
-        Self { linker, loaded: HashMap::new() }
-    }
-
-    fn load(&mut self, artifacts: &Artifacts, key: &TemplateKey) -> Result<&Loaded, ArtifactError> {
-        match self.loaded.entry(*key) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => Ok(entry.insert(Loaded::new(artifacts.load(self.linker.engine(), key)?))),
-        }
-    }
-
-    fn template(
-        &mut self,
-        artifacts: &Artifacts,
-        bundles: &Bundles,
-        key: &TemplateKey,
-        wishes: Wishes<'_>,
-    ) -> Result<Arc<Template>, String> {
-        self.load(artifacts, key).map_err(|error| error.to_string())?;
-        let loaded = &self.loaded[key];
-        let Wishes { config, files, memory_bytes_max, .. } = wishes;
-        let files = files.map(|files| bundles.load(&files.digest)).transpose().map_err(|error| error.to_string())?;
-        Template::new(&self.linker, loaded, config.into(), files, memory_bytes_max as usize)
-            .map_err(|error| error.to_string())
-    }
-}
-
 /// The chains in force; see the module.
 pub struct ActiveChains {
-    artifacts: Arc<Artifacts>,
-    bundles: Arc<Bundles>,
+    loaded: Arc<LoadedTemplates>,
     records: ChainRecords,
     ports: BTreeMap<String, PortIndex>,
-    engine_templates: Vec<EngineTemplates>,
     chains: BTreeMap<ChainIndex, ChainEntry>,
     /// Chains that lack an instance, except for those of `touched`.
     queue: PreparationQueue,
@@ -119,21 +77,13 @@ pub struct Followed {
 }
 
 impl ActiveChains {
-    /// Creates an empty set of chains. `ports` are the gateway's ports by name; `engine_templates` has one engine per worker.
+    /// Creates an empty set of chains. `ports` are the gateway's ports by name.
     #[must_use]
-    pub fn new(
-        artifacts: Arc<Artifacts>,
-        bundles: Arc<Bundles>,
-        records: ChainRecords,
-        ports: BTreeMap<String, PortIndex>,
-        engine_templates: Vec<EngineTemplates>,
-    ) -> Self {
+    pub fn new(loaded: Arc<LoadedTemplates>, records: ChainRecords, ports: BTreeMap<String, PortIndex>) -> Self {
         Self {
-            artifacts,
-            bundles,
+            loaded,
             records,
             ports,
-            engine_templates,
             chains: BTreeMap::new(),
             queue: PreparationQueue::default(),
             touched: BTreeSet::new(),
@@ -290,7 +240,6 @@ impl ActiveChains {
         self.records.accounts.close_unused();
         self.records.meters.retain(state);
         self.look_at_all();
-        self.release_spare();
         let rules = self.rule_set(state, &by_name, &mut warnings);
         Followed { retired: old.into_keys().collect(), changed, rules, warnings }
     }
@@ -318,7 +267,7 @@ impl ActiveChains {
         }
         let outputs = self.outputs(spec)?;
         let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
-        let templates = self.templates(spec, &keys)?;
+        let (templates, loaded) = self.loaded.of_chain(spec, &keys).map_err(|why| why.sentence)?;
         let state = self.records.state.open(spec)?;
         let spec = Arc::clone(spec);
         let memory = self.records.accounts.open(&spec);
@@ -336,6 +285,7 @@ impl ActiveChains {
             ready_wanted,
             keys,
             templates,
+            loaded,
             outputs,
             way_back,
             memory,
@@ -346,20 +296,8 @@ impl ActiveChains {
             ready_max: u32::MAX,
             failures_in_a_row: 0,
             resume_at: None,
+            slow_until: None,
         })
-    }
-
-    fn templates(&mut self, spec: &model::Chain, keys: &[TemplateKey]) -> Result<Vec<Vec<Arc<Template>>>, String> {
-        let mut templates = Vec::new();
-        for shelf in &mut self.engine_templates {
-            let mut stages = Vec::new();
-            for (at, key) in keys.iter().enumerate() {
-                let template = shelf.template(&self.artifacts, &self.bundles, key, wishes(spec, at));
-                stages.push(template.map_err(|error| format!("stage {at} ({}): {error}", spec.stages[at].module))?);
-            }
-            templates.push(stages);
-        }
-        Ok(templates)
     }
 
     /// Sets the most instances of each chain to keep ready, by the level of memory pressure.
@@ -378,31 +316,22 @@ impl ActiveChains {
     /// Unloads a chain's templates. They are loaded again from their artifacts when an instance is wanted.
     pub fn unload(&mut self, index: ChainIndex) {
         if let Some(entry) = self.chains.get_mut(&index) {
-            entry.templates.clear();
+            (entry.templates, entry.loaded) = (Vec::new(), Vec::new());
         }
     }
 
     /// Loads a chain's templates if they were unloaded. Returns whether they were.
     ///
     /// # Errors
-    /// Returns why they cannot be loaded: a sentence for the chain's tenant.
-    pub fn reload(&mut self, index: ChainIndex) -> Result<bool, String> {
+    /// Returns why they cannot be loaded.
+    pub(super) fn reload(&mut self, index: ChainIndex) -> Result<bool, Unavailable> {
         let Some(entry) = self.chains.get(&index).filter(|entry| entry.templates.is_empty()) else { return Ok(false) };
         let (spec, keys) = (Arc::clone(&entry.spec), entry.keys.clone());
-        let templates = self.templates(&spec, &keys)?;
+        let (templates, loaded) = self.loaded.of_chain(&spec, &keys)?;
         if let Some(entry) = self.chains.get_mut(&index) {
-            entry.templates = templates;
+            (entry.templates, entry.loaded) = (templates, loaded);
         }
         Ok(true)
-    }
-
-    /// Unloads modules that no loaded template uses.
-    pub fn release_spare(&mut self) {
-        let loaded = self.chains.values().filter(|entry| !entry.templates.is_empty());
-        let in_use: HashSet<&TemplateKey> = loaded.flat_map(|entry| &entry.keys).collect();
-        for shelf in &mut self.engine_templates {
-            shelf.loaded.retain(|key, _| in_use.contains(key));
-        }
     }
 
     fn outputs(&self, spec: &model::Chain) -> Result<Vec<Vec<Hop>>, String> {

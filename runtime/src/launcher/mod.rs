@@ -17,6 +17,7 @@ mod following;
 mod inbox;
 mod index_allocator;
 mod instances;
+mod loaded_templates;
 mod loads;
 mod preparation_queue;
 mod room;
@@ -35,7 +36,7 @@ use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyView;
 
-pub use self::active_chains::{ActiveChains, ChainRecords, EngineTemplates, keys, wishes};
+pub use self::active_chains::{ActiveChains, ChainRecords, keys, wishes};
 use self::active_chains::{ChainEntry, Edition};
 use self::bans::Bans;
 use self::following::{Change, Draining, Following};
@@ -43,6 +44,8 @@ pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
 pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;
 use self::instances::{PrepareError, Prepared};
+use self::loaded_templates::Unavailable;
+pub use self::loaded_templates::{LoadError, LoadedTemplate, LoadedTemplates};
 use self::preparation_queue::NoRoom;
 use self::steps::Steps;
 pub(crate) use self::steps::UNCALLED_STEP;
@@ -353,13 +356,16 @@ impl Launcher {
                 self.status_table.entries().set_template(&spec, TemplateLife::Object);
             }
         }
-        self.catalogue.release_spare();
         self.instances.release_spare(&mut self.steps);
     }
 
     /// Loads a chain's templates again if they were unloaded.
     fn reload(&mut self, index: ChainIndex) -> Result<(), PrepareError> {
-        if self.catalogue.reload(index).map_err(PrepareError::Failed)?
+        let failed = |Unavailable { sentence, over_limit }| match over_limit {
+            Some(limit) => PrepareError::OverLimit(limit, sentence),
+            None => PrepareError::Failed(sentence),
+        };
+        if self.catalogue.reload(index).map_err(failed)?
             && let Some(chain) = self.catalogue.chain_mut(index)
         {
             self.status_table.entries().set_template(&chain.spec, TemplateLife::Template);

@@ -17,13 +17,13 @@ use pinion_control::journal::Journal;
 use pinion_control::model::PortName;
 use pinion_gateway::port::Port;
 use pinion_mma::id::PortIndex;
-use wasmtime::Engine;
+use wasmtime::{Engine, Linker};
 
 use crate::cores::plan::{CoreId, CorePlan, available_cores};
-use crate::fwp::imports;
+use crate::fwp::{FwpContext, imports};
 use crate::instruments::log;
 use crate::launcher::{
-    ActiveChains, ChainRecords, EngineTemplates, IndexAllocator, Instances, Launcher, LauncherInbox, Orders,
+    ActiveChains, ChainRecords, IndexAllocator, Instances, Launcher, LauncherInbox, LoadedTemplates, Orders,
     per_worker, stages_max,
 };
 use crate::memory::spare_pages::SparePages;
@@ -130,7 +130,9 @@ pub fn assemble_with(
     let tenants = Tenants::new(cpu_grants.clone());
     let meters = Arc::new(Meters::new(plan.workers.len()));
     let state = Arc::new(StateStore::new(config.state_limits()));
-    let engine_templates = engine_templates(&engines)?;
+    let (artifacts_of_loaded, linkers) = (Arc::clone(&artifacts), linkers(&engines)?);
+    let loaded = LoadedTemplates::new(artifacts_of_loaded, Arc::clone(&bundles), Arc::clone(&accounts), linkers);
+    let loaded = Arc::new(loaded);
     let trials = Arc::new(Trials::open(&config.state_dir));
     let records = ChainRecords {
         accounts: Arc::clone(&accounts),
@@ -139,7 +141,7 @@ pub fn assemble_with(
         state: Arc::clone(&state),
         trials: Arc::clone(&trials),
     };
-    let catalogue = ActiveChains::new(Arc::clone(&artifacts), Arc::clone(&bundles), records, by_name, engine_templates);
+    let catalogue = ActiveChains::new(Arc::clone(&loaded), records, by_name);
     let places = IndexAllocator::new(fwps_max, plan.workers.len(), plan.mmas.len());
     let inbox = Arc::new(LauncherInbox::new(receivers.clone()));
     let orders = Orders::new(orders, Arc::clone(&inbox));
@@ -151,12 +153,11 @@ pub fn assemble_with(
     let ticker_core = if plan.without_role(&cores).is_empty() { TickerCore::Shared } else { TickerCore::Apart };
     let builds = Builds::default();
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
-    let linker = imports::linker(&engines[0]).map_err(|error| failed("the imports of guests", &error))?;
     let workshop = TemplateBuilds::new(TemplateBuildsParts {
         builder,
         artifacts,
         bundles,
-        linker,
+        loaded,
         log: log.clone(),
         builds: builds.clone(),
         derived,
@@ -266,9 +267,9 @@ fn engines(fwps_max: usize, workers: usize, reset: Reset) -> Result<Vec<Engine>,
     (0..workers).map(engine).collect()
 }
 
-fn engine_templates(engines: &[Engine]) -> Result<Vec<EngineTemplates>, AssemblyError> {
-    let templates = |engine| imports::linker(engine).map(EngineTemplates::new);
-    engines.iter().map(templates).collect::<Result<_, _>>().map_err(|error| AssemblyError::Failed(format!("{error:#}")))
+fn linkers(engines: &[Engine]) -> Result<Vec<Linker<FwpContext>>, AssemblyError> {
+    let linkers = engines.iter().map(imports::linker).collect::<wasmtime::Result<_>>();
+    linkers.map_err(|error| failed("the imports of guests", &error))
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> AssemblyError {

@@ -66,7 +66,7 @@ pub struct NodeConfig {
 pub struct TenantConfig {
     /// The tenant's name.
     pub name: TenantName,
-    /// Most linear memory of all its FWPs together, in MiB; by default [`Limits::tenant_memory_mib`].
+    /// Most memory of all its FWPs together, in MiB; by default [`Limits::tenant_memory_mib`].
     pub memory_mib: Option<u32>,
     /// Most memory of all its fields of state together, in MiB; by default [`Limits::tenant_state_mib`].
     pub state_mib: Option<u32>,
@@ -92,7 +92,8 @@ pub struct Limits {
     pub flows_max: u32,
     /// Packet buffers of the gateway.
     pub buffers: u32,
-    /// Most linear memory of all FWPs of each tenant without a limit of its own, in MiB; no limit by default.
+    /// Most memory of all FWPs of each tenant without a limit of its own, in MiB: linear memory, changed files, and what the node keeps for
+    /// each FWP beside that. No limit by default.
     pub tenant_memory_mib: Option<u32>,
     /// Most memory of all fields of state of each tenant without a limit of its own, in MiB.
     pub tenant_state_mib: u32,

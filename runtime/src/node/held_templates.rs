@@ -1,4 +1,4 @@
-//! Templates and files that changes under way hold, so that nothing removes them before the changes are made.
+//! Templates and files that changes under way hold, so that nothing removes or unloads them before the changes are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pinion_control::model::{Chain, ChainKey, DesiredState, Digest};
 use pinion_control::node::Hold;
 
-use crate::launcher;
+use crate::launcher::{self, LoadedTemplate};
 use crate::templates::artifacts::TemplateKey;
 
 /// What chains need of what the node derives from uploads.
@@ -40,24 +40,38 @@ pub(super) struct HeldTemplates(Mutex<Holds>);
 #[derive(Default)]
 struct Holds {
     begun: u64,
-    needs: BTreeMap<u64, Needs>,
+    needs: BTreeMap<u64, (Needs, Vec<Arc<LoadedTemplate>>)>,
 }
 
 impl HeldTemplates {
-    /// Holds what is needed until the returned value is dropped.
-    pub(super) fn hold(self: &Arc<Self>, needs: Needs) -> Hold {
+    /// Holds what is needed until the returned value is dropped, and with it what of that is loaded.
+    pub(super) fn hold(self: &Arc<Self>, needs: Needs, loaded: Vec<Arc<LoadedTemplate>>) -> Hold {
         let mut holds = self.holds();
         let number = holds.begun;
         holds.begun += 1;
-        holds.needs.insert(number, needs);
+        holds.needs.insert(number, (needs, loaded));
         drop(holds);
         let held = Arc::clone(self);
-        Hold::new(move || _ = held.holds().needs.remove(&number))
+        Hold::new(move || {
+            let ended = held.holds().needs.remove(&number);
+            // Without the lock: it may be the last that has a template loaded.
+            drop(ended);
+        })
+    }
+
+    /// Keeps a template loaded for all that need it.
+    pub(super) fn keep_loaded(&self, key: &TemplateKey, template: &Arc<LoadedTemplate>) {
+        for (needs, loaded) in self.holds().needs.values_mut() {
+            let has = || loaded.iter().any(|other| Arc::ptr_eq(other, template));
+            if needs.keys.contains(key) && !has() {
+                loaded.push(Arc::clone(template));
+            }
+        }
     }
 
     /// Adds all that is held.
     pub(super) fn add_to(&self, needs: &mut Needs) {
-        for held in self.holds().needs.values() {
+        for (held, _) in self.holds().needs.values() {
             needs.keys.extend(&held.keys);
             needs.files.extend(&held.files);
         }
@@ -81,8 +95,8 @@ mod tests {
             held.add_to(&mut needs);
             needs.files
         };
-        let first = held.hold(Needs { files: files(&["a", "b"]), ..Needs::default() });
-        let second = held.hold(Needs { files: files(&["b", "c"]), ..Needs::default() });
+        let first = held.hold(Needs { files: files(&["a", "b"]), ..Needs::default() }, Vec::new());
+        let second = held.hold(Needs { files: files(&["b", "c"]), ..Needs::default() }, Vec::new());
         assert_eq!(kept(), files(&["a", "b", "c"]));
         drop(first);
         assert_eq!(kept(), files(&["b", "c"]));

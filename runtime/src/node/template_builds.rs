@@ -11,12 +11,10 @@ use std::thread;
 use pinion_builder_client::protocol::{BuilderMessage, Phase};
 use pinion_control::model::{Chain, ChainKey, DesiredState, Digest, Files, Module, ObjectRef};
 use pinion_control::node::{Hold, Refusal, UploadedBytes};
-use wasmtime::Linker;
 
-use crate::fwp::FwpContext;
-use crate::fwp::template::{Loaded, Template, TemplateError};
+use crate::fwp::template::TemplateError;
 use crate::instruments::log::{LogHub, Origin};
-use crate::launcher;
+use crate::launcher::{self, LoadError, LoadedTemplate, LoadedTemplates};
 use crate::node::held_templates::{HeldTemplates, Needs};
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::build_progress::{Build, BuildPhase, Builds};
@@ -51,8 +49,8 @@ pub struct TemplateBuildsParts {
     pub artifacts: Arc<Artifacts>,
     /// Stores the files of stages.
     pub bundles: Arc<Bundles>,
-    /// The imports of guests, of one of the workers' engines, which are all alike.
-    pub linker: Linker<FwpContext>,
+    /// The templates that are loaded.
+    pub loaded: Arc<LoadedTemplates>,
     /// Receives what guests log while their templates are built.
     pub log: LogHub,
     /// The builds under way, for statuses.
@@ -118,17 +116,19 @@ impl TemplateBuilds {
     }
 
     /// Returns whether a template or files that these chains of the state need are missing, as far as that is known without reading
-    /// templates.
+    /// templates, or not loaded.
     #[must_use]
     pub fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool {
         let Needs { keys, files } = Needs::of(state, chains);
-        keys.iter().any(|key| !self.parts.artifacts.has(key))
+        keys.iter().any(|key| !self.parts.artifacts.has(key) || self.parts.loaded.get(key).is_none())
             || files.iter().any(|digest| !self.parts.bundles.is_sound(digest))
     }
 
-    /// Keeps what these chains of the state need, until the returned value is dropped.
+    /// Keeps what these chains of the state need, until the returned value is dropped; loaded, if it is or will be.
     pub fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold {
-        self.held.hold(Needs::of(state, chains))
+        let needs = Needs::of(state, chains);
+        let loaded = needs.keys.iter().filter_map(|key| self.parts.loaded.get(key)).collect();
+        self.held.hold(needs, loaded)
     }
 
     /// Ends the builds under way, and refuses others from now on.
@@ -152,7 +152,8 @@ impl TemplateBuilds {
         self.parts.builder.check_files(archive).map_err(refusal)
     }
 
-    /// Builds the missing templates of these chains of the state. Returns the chains for which that failed, in the order of their names.
+    /// Builds the missing templates of these chains of the state, and loads all of them for as long as they are held. Returns the chains for
+    /// which that failed, in the order of their names.
     pub fn build(
         &self,
         state: &DesiredState,
@@ -172,6 +173,7 @@ impl TemplateBuilds {
                 refused.lock().unwrap_or_else(PoisonError::into_inner).insert(task.key, refusal);
             }
         });
+        self.load(state, &chains, &refused);
         let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
         let of_chain = |chain: &Arc<Chain>| {
             let keys = launcher::keys(state, chain)?;
@@ -240,6 +242,35 @@ impl TemplateBuilds {
         });
     }
 
+    /// Loads the templates of these chains. If one does not load, that is noted in `refused`.
+    fn load(&self, state: &DesiredState, chains: &[&Arc<Chain>], refused: &Mutex<BTreeMap<TemplateKey, Refusal>>) {
+        let of_chain = |chain: &&Arc<Chain>| {
+            let (keys, chain) = (launcher::keys(state, chain).unwrap_or_default(), Arc::clone(chain));
+            keys.into_iter().enumerate().map(move |(stage, key)| (key, (Arc::clone(&chain), stage)))
+        };
+        let all: BTreeMap<TemplateKey, (Arc<Chain>, usize)> = chains.iter().flat_map(of_chain).collect();
+        let refused = || refused.lock().unwrap_or_else(PoisonError::into_inner);
+        in_parallel(all.into_iter().collect(), |(key, (chain, stage))| {
+            let is_there = || self.is_there(key, chain.stages[stage].files.as_ref());
+            if refused().contains_key(&key) || !is_there() || self.parts.builder.is_stopped() {
+                return;
+            }
+            if let Err(error) = self.load_one(&key, &chain, stage)
+                // If it is damaged it is built when all is judged anew, as it is still lacking.
+                && is_there()
+            {
+                refused().insert(key, not_loaded(&chain, stage, &error));
+            }
+        });
+    }
+
+    /// Loads the template of a chain's stage for as long as it is held.
+    fn load_one(&self, key: &TemplateKey, chain: &Chain, stage: usize) -> Result<Arc<LoadedTemplate>, LoadError> {
+        let loaded = self.parts.loaded.load(key, &chain.tenant, chain.stages[stage].files.as_ref())?;
+        self.held.keep_loaded(key, &loaded);
+        Ok(loaded)
+    }
+
     /// Returns one task per missing template, unless it was refused a short while ago, which is noted in `refused`.
     fn tasks<'s>(
         &self,
@@ -297,26 +328,28 @@ impl TemplateBuilds {
             ArtifactError::File(error) => error.refusal(),
             error => Refusal::Failed(error.to_string()),
         })?;
-        self.try_out(task).inspect_err(|_| self.parts.artifacts.forget(&task.key))
+        self.try_out(task).inspect_err(|refusal| {
+            // One that its tenant has no room for now is as it ought to be.
+            if !matches!(refusal, Refusal::Exhausted(_)) {
+                self.parts.artifacts.forget(&task.key);
+            }
+        })
     }
 
-    /// Loads a template as for a worker and links it with its imports, so that failures show here first. The builder has already tried it
-    /// under a node's limits. A template that does not load is therefore the node's failure, and its path belongs in the node's log only.
+    /// Loads a template and links it with its imports, so that failures show here first. The builder has already tried it under a node's
+    /// limits.
     fn try_out(&self, task: &Task<'_>) -> Result<(), Refusal> {
-        let failed = |error: &dyn std::fmt::Display| {
-            let Chain { tenant, name, .. } = task.chain;
-            tracing::error!("chain {tenant}/{name}: the template of stage {} does not load: {error}", task.stage);
-            Refusal::Failed("this node cannot load the template that was built of it: its log says why".to_owned())
-        };
-        let loaded = self.parts.artifacts.load(self.parts.linker.engine(), &task.key);
-        let loaded = Loaded::new(loaded.map_err(|error| failed(&error))?);
-        let Wishes { config, files, memory_bytes_max, .. } = task.wishes();
-        let files = files.map(|files| self.parts.bundles.load(&files.digest)).transpose();
-        let files = files.map_err(|error| failed(&error))?;
-        let memory_bytes_max = memory_bytes_max as usize;
-        match Template::new(&self.parts.linker, &loaded, config.into(), files, memory_bytes_max) {
+        let loaded = self.load_one(&task.key, task.chain, task.stage);
+        let loaded = loaded.map_err(|error| not_loaded(task.chain, task.stage, &error))?;
+        match self.parts.loaded.link(&loaded, &task.wishes()) {
             Ok(_) => Ok(()),
-            Err(error @ TemplateError::Imports(_)) => Err(failed(&error)),
+            Err(error @ TemplateError::Imports(_)) => {
+                let Chain { tenant, name, .. } = task.chain;
+                tracing::error!("chain {tenant}/{name}: the template of stage {} does not link: {error}", task.stage);
+                Err(Refusal::Failed(
+                    "this node cannot use the template that was built of it: its log says why".to_owned(),
+                ))
+            }
             // The sentence comes from the builder and is meant for the tenant.
             Err(error) => Err(Refusal::Invalid(error.to_string())),
         }
@@ -336,6 +369,16 @@ impl TemplateBuilds {
         let modules: BTreeSet<Digest> = state.modules().values().map(|module| module.digest).collect();
         self.parts.trials.retain(|key| modules.contains(key.module()));
     }
+}
+
+/// Returns the refusal of a chain's stage whose template does not load. Unless its tenant has no room for it, this is the node's failure, and
+/// paths belong in the node's log only.
+fn not_loaded(Chain { tenant, name, .. }: &Chain, stage: usize, error: &LoadError) -> Refusal {
+    if let LoadError::OverLimit(_) = error {
+        return Refusal::Exhausted(error.to_string());
+    }
+    tracing::error!("chain {tenant}/{name}: the template of stage {stage} does not load: {error}");
+    Refusal::Failed("this node cannot load the template that was built of it: its log says why".to_owned())
 }
 
 fn builds_at_once() -> usize {

@@ -162,15 +162,32 @@ impl Artifacts {
     /// # Errors
     /// If it is missing, damaged, or not for this engine.
     pub fn load(&self, engine: &Engine, key: &TemplateKey) -> Result<(Module, Facts), ArtifactError> {
+        let (mut modules, facts, _) = self.load_into(std::iter::once(engine), key)?;
+        Ok((modules.remove(0), facts))
+    }
+
+    /// Maps a template into several engines. Its digest is compared once, and the same file is mapped into each. Returns the size of its
+    /// code as well, in bytes.
+    ///
+    /// # Errors
+    /// See [`Self::load`].
+    pub fn load_into<'e>(
+        &self,
+        engines: impl Iterator<Item = &'e Engine>,
+        key: &TemplateKey,
+    ) -> Result<(Vec<Module>, Facts, u64), ArtifactError> {
         let Seal { digest, .. } = self.seals().get(key).copied().ok_or(ArtifactError::Missing(key.module))?;
-        let (facts, file) = self.read(key, &digest).inspect_err(|error| {
+        let (facts, file, code_bytes) = self.read(key, &digest).inspect_err(|error| {
             self.derived.report_damage(error);
             self.forget_damaged(key, error);
         })?;
-        match native_code::load(engine, file) {
-            Ok(module) => Ok((module, facts)),
-            Err(error) => Err(ArtifactError::Load { path: self.path(key, &digest, CODE), error: format!("{error:#}") }),
-        }
+        let load = |engine: &Engine| {
+            let loaded =
+                file.try_clone().map_err(wasmtime::Error::from).and_then(|file| native_code::load(engine, file));
+            let path = || self.path(key, &digest, CODE);
+            loaded.map_err(|error| ArtifactError::Load { path: path(), error: format!("{error:#}") })
+        };
+        Ok((engines.map(load).collect::<Result<_, _>>()?, facts, code_bytes))
     }
 
     /// Returns whether a template exists and was read since the node started.
@@ -201,16 +218,16 @@ impl Artifacts {
         }
     }
 
-    /// Returns facts and code of a template, after comparing the digest of both. Each file is opened once, so what is mapped is what was
-    /// read.
-    fn read(&self, key: &TemplateKey, seal: &Digest) -> Result<(Facts, fs::File), DerivedError> {
+    /// Returns facts and code of a template, and the code's size, after comparing the digest of both. Each file is opened once, so what is
+    /// mapped is what was read.
+    fn read(&self, key: &TemplateKey, seal: &Digest) -> Result<(Facts, fs::File, u64), DerivedError> {
         let (facts_path, path) = (self.path(key, seal, FACTS), self.path(key, seal, CODE));
         let damaged = |path: PathBuf| DerivedError::Damaged { path, reason: "it is not what the builder made".into() };
         let (_, mut bytes) = Derived::read(&facts_path)?;
         let facts = serde_json::from_slice(&bytes).map_err(|_| damaged(facts_path))?;
         let (file, code) = Derived::read(&path)?;
         bytes.extend_from_slice(&code);
-        if Digest::of(&bytes) == *seal { Ok((facts, file)) } else { Err(damaged(path)) }
+        if Digest::of(&bytes) == *seal { Ok((facts, file, code.len() as u64)) } else { Err(damaged(path)) }
     }
 
     fn forget_damaged(&self, key: &TemplateKey, error: &DerivedError) {
@@ -320,6 +337,7 @@ mod tests {
     fn facts() -> Facts {
         Facts {
             memory_bytes: 65536,
+            instance_bytes: 4096,
             start: Start::Module("it is so".to_owned()),
             metrics: Vec::new(),
             stack: Some(65536),

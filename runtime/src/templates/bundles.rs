@@ -93,17 +93,25 @@ impl Bundles {
     /// # Errors
     /// If it is missing or damaged.
     pub fn load(&self, digest: &Digest) -> Result<Arc<Bundle>, BundleError> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bundle) = loaded.get(digest).and_then(Weak::upgrade) {
+        if let Some(bundle) = self.loaded().get(digest).and_then(Weak::upgrade) {
             return Ok(bundle);
         }
+        // Without the lock, as it takes long. The bundle of another thread may have come first.
         let archive = self.read(digest).inspect_err(|error| {
             self.compared().remove(digest);
             self.derived.report_damage(error);
         })?;
         let bundle = Arc::new(Bundle::read(archive)?);
+        let mut loaded = self.loaded();
+        if let Some(first) = loaded.get(digest).and_then(Weak::upgrade) {
+            return Ok(first);
+        }
         loaded.insert(*digest, Arc::downgrade(&bundle));
         Ok(bundle)
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, HashMap<Digest, Weak<Bundle>>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, DerivedError> {
@@ -136,7 +144,7 @@ impl Bundles {
         }
         compared.retain(|digest| wanted.contains(digest));
         drop(compared);
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, bundle| bundle.strong_count() > 0);
+        self.loaded().retain(|_, bundle| bundle.strong_count() > 0);
         Ok(removed?)
     }
 

@@ -1,11 +1,14 @@
-//! Accounts of memory, linear and of changed files: the use of all FWPs of a chain together, and of a tenant together, against their
-//! limits.
+//! Accounts of memory: the use of all FWPs of a chain together, and of a tenant together, against their limits.
 //!
 //! ```text
 //!   FWP   limit of the chain's manifest (memory_limit_kib)        its own, no account needed
 //!    |--> chain's account    memory_total_kib
 //!    `--> tenant's account   the operator's: tenant.memory_mib, limits.tenant_memory_mib
 //! ```
+//!
+//! Limits of a chain's author are of what functions see: linear memory, and changed files. The operator's is of all that the node has for
+//! them: also what it keeps for each FWP beside that, which is its stack, its table and the engine's record of it; and templates, as their
+//! code and the files that their instances see ([`Charge`]).
 //!
 //! Each FWP's store has a [`Holding`]. It charges both accounts when memory is made or grows, and releases the charge when the store is
 //! dropped. Charging is a compare-and-exchange, from whichever thread runs the guest: no limit is ever exceeded, no lock is taken, and no
@@ -68,7 +71,7 @@ impl Account {
 /// An account in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Linear memory of all its FWPs.
+    /// The memory of all its FWPs.
     pub used_kib: u64,
     /// The limit, if there is one.
     pub limit_kib: Option<u64>,
@@ -110,8 +113,8 @@ impl fmt::Display for OverLimit {
             ),
             Scope::Tenant => write!(
                 f,
-                "it needs {wanted_kib} KiB of memory, with which the tenant's FWPs would have more than the {limit_kib} KiB that \
-                 the node grants the tenant: keep fewer instances ready (cache_min, cache_max), or ask the operator to raise \
+                "it needs {wanted_kib} KiB of memory with its stack and its table, and the tenant's FWPs would have more than the \
+                 {limit_kib} KiB that the node grants the tenant: keep fewer instances ready (cache_min, cache_max), or ask the operator to raise \
                  the tenant's memory_mib"
             ),
         }
@@ -131,13 +134,17 @@ pub struct Holding {
     accounts: MemoryAccounts,
     bytes: u64,
     bytes_max: u64,
+    /// What the node keeps for it beside these, and whether its tenant is charged with it.
+    kept: u64,
+    keeps: bool,
 }
 
 impl Holding {
-    /// Creates a holding of 0 bytes, which never exceeds `bytes_max`.
+    /// Creates a holding of 0 bytes, which never exceeds `bytes_max`. When it is first resized its tenant is charged with `kept` bytes, too,
+    /// that the node keeps for the FWP beside them.
     #[must_use]
-    pub fn new(accounts: MemoryAccounts, bytes_max: u64) -> Self {
-        Self { accounts, bytes: 0, bytes_max }
+    pub fn new(accounts: MemoryAccounts, bytes_max: u64, kept: u64) -> Self {
+        Self { accounts, bytes: 0, bytes_max, kept, keeps: false }
     }
 
     /// Changes the charge to this many bytes in all; lock-free.
@@ -146,18 +153,23 @@ impl Holding {
     /// The limit that does not allow it. Nothing has changed then.
     pub fn resize(&mut self, bytes: u64) -> Result<(), OverLimit> {
         let MemoryAccounts { chain, tenant } = &self.accounts;
-        let over = |scope, limit: u64| OverLimit { scope, limit_kib: limit / 1024, wanted_kib: bytes / 1024 };
+        let over = |scope, limit: u64, wanted: u64| OverLimit {
+            scope,
+            limit_kib: limit / 1024,
+            wanted_kib: wanted.div_ceil(1024),
+        };
         if bytes > self.bytes_max {
-            return Err(over(Scope::Fwp, self.bytes_max));
+            return Err(over(Scope::Fwp, self.bytes_max, bytes));
         }
         if let Some(more) = bytes.checked_sub(self.bytes) {
             if !chain.charge(more) {
-                return Err(over(Scope::Chain, chain.limit_bytes()));
+                return Err(over(Scope::Chain, chain.limit_bytes(), bytes));
             }
-            if !tenant.charge(more) {
+            if !tenant.charge(if self.keeps { more } else { more + self.kept }) {
                 chain.give_back(more);
-                return Err(over(Scope::Tenant, tenant.limit_bytes()));
+                return Err(over(Scope::Tenant, tenant.limit_bytes(), bytes + self.kept));
             }
+            self.keeps = true;
         } else {
             chain.give_back(self.bytes - bytes);
             tenant.give_back(self.bytes - bytes);
@@ -170,7 +182,20 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         self.accounts.chain.give_back(self.bytes);
-        self.accounts.tenant.give_back(self.bytes);
+        self.accounts.tenant.give_back(self.bytes + if self.keeps { self.kept } else { 0 });
+    }
+}
+
+/// Memory that is charged to a tenant as long as this value lives, and is not one FWP's.
+#[derive(Debug)]
+pub struct Charge {
+    tenant: Arc<Account>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.tenant.give_back(self.bytes);
     }
 }
 
@@ -208,14 +233,32 @@ impl Accounts {
     pub fn open(&self, chain: &Chain) -> MemoryAccounts {
         let mut open = self.lock();
         let Open { tenants, chains } = &mut *open;
-        let tenant = Arc::clone(tenants.entry(chain.tenant.clone()).or_default());
-        tenant.set_limit(self.limits.by_name.get(&chain.tenant).copied().or(self.limits.default_bytes));
+        let tenant = self.tenant(tenants, &chain.tenant);
         let of_chain = Arc::clone(chains.entry((chain.tenant.clone(), chain.name.clone())).or_default());
         of_chain.set_limit(chain.memory_total_kib.map(|kib| u64::from(kib) * 1024));
         MemoryAccounts { chain: of_chain, tenant }
     }
 
-    /// Closes accounts that no chain and no FWP uses any more.
+    /// Charges a tenant with memory that is not one FWP's.
+    ///
+    /// # Errors
+    /// The tenant's limit, if it does not allow it.
+    pub fn charge(&self, tenant: &TenantName, bytes: u64) -> Result<Charge, OverLimit> {
+        let account = self.tenant(&mut self.lock().tenants, tenant);
+        if account.charge(bytes) {
+            return Ok(Charge { tenant: account, bytes });
+        }
+        let [limit_kib, wanted_kib] = [account.limit_bytes() / 1024, bytes.div_ceil(1024)];
+        Err(OverLimit { scope: Scope::Tenant, limit_kib, wanted_kib })
+    }
+
+    fn tenant(&self, tenants: &mut BTreeMap<TenantName, Arc<Account>>, name: &TenantName) -> Arc<Account> {
+        let account = Arc::clone(tenants.entry(name.clone()).or_default());
+        account.set_limit(self.limits.by_name.get(name).copied().or(self.limits.default_bytes));
+        account
+    }
+
+    /// Closes accounts that no chain, no template and no FWP uses any more.
     pub fn close_unused(&self) {
         let mut open = self.lock();
         open.tenants.retain(|_, account| Arc::strong_count(account) > 1);
@@ -266,9 +309,9 @@ mod tests {
     fn each_limit_holds_and_a_refusal_names_it_and_changes_nothing() {
         let accounts = accounts(Some(6));
         let (small, large) = (accounts.open(&chain("t", "a", Some(256))), accounts.open(&chain("t", "b", None)));
-        let mut first = Holding::new(small.clone(), 3 * PAGE);
-        let mut second = Holding::new(small, 3 * PAGE);
-        let mut third = Holding::new(large, 100 * PAGE);
+        let mut first = Holding::new(small.clone(), 3 * PAGE, 0);
+        let mut second = Holding::new(small, 3 * PAGE, 0);
+        let mut third = Holding::new(large, 100 * PAGE, 0);
         assert_eq!(first.resize(4 * PAGE), Err(OverLimit { scope: Scope::Fwp, limit_kib: 192, wanted_kib: 256 }));
         first.resize(3 * PAGE).unwrap();
         assert_eq!(second.resize(2 * PAGE), Err(OverLimit { scope: Scope::Chain, limit_kib: 256, wanted_kib: 128 }));
@@ -287,10 +330,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_for_an_fwp_is_charged_to_its_tenant_once_and_not_to_its_chain() {
+        const KEPT: u64 = 3 * PAGE;
+        let accounts = accounts(Some(8));
+        let memory = accounts.open(&chain("t", "a", None));
+        let of_chain = || accounts.of_chain(&("t".parse().unwrap(), "a".parse().unwrap())).unwrap().used_kib;
+        let mut first = Holding::new(memory.clone(), 100 * PAGE, KEPT);
+        assert_eq!(used_kib(&accounts), [0]);
+        for (pages, charged) in [(1, 4), (3, 6), (2, 5)] {
+            first.resize(pages * PAGE).unwrap();
+            assert_eq!((of_chain(), used_kib(&accounts)), (pages * 64, vec![charged * 64]));
+        }
+        let mut second = Holding::new(memory, 100 * PAGE, KEPT);
+        let refused = OverLimit { scope: Scope::Tenant, limit_kib: 8 * 64, wanted_kib: 4 * 64 };
+        assert_eq!(second.resize(PAGE), Err(refused));
+        drop((first, second));
+        assert_eq!((of_chain(), used_kib(&accounts)), (0, vec![]));
+    }
+
+    #[test]
+    fn what_is_charged_to_a_tenant_leaves_its_fwps_less() {
+        let accounts = accounts(Some(4));
+        let memory = accounts.open(&chain("t", "a", None));
+        let charge = accounts.charge(&"t".parse().unwrap(), 3 * PAGE).unwrap();
+        let mut holding = Holding::new(memory, 100 * PAGE, 0);
+        assert!(holding.resize(2 * PAGE).is_err());
+        let over = OverLimit { scope: Scope::Tenant, limit_kib: 256, wanted_kib: 128 };
+        assert_eq!(accounts.charge(&"t".parse().unwrap(), 2 * PAGE).unwrap_err(), over);
+        drop(charge);
+        holding.resize(2 * PAGE).unwrap();
+        assert_eq!(used_kib(&accounts), [128]);
+    }
+
+    #[test]
     fn a_refusal_by_one_account_charges_neither() {
         let accounts = accounts(Some(1));
         let both = accounts.open(&chain("t", "a", Some(1024)));
-        let mut holding = Holding::new(both, 100 * PAGE);
+        let mut holding = Holding::new(both, 100 * PAGE, 0);
         assert!(holding.resize(2 * PAGE).is_err());
         assert_eq!(accounts.of_chain(&("t".parse().unwrap(), "a".parse().unwrap())).unwrap().used_kib, 0);
         holding.resize(PAGE).unwrap();
@@ -299,9 +375,9 @@ mod tests {
     #[test]
     fn a_new_version_of_a_chain_shares_the_old_ones_account_and_unused_accounts_are_closed() {
         let accounts = accounts(None);
-        let mut old = Holding::new(accounts.open(&chain("t", "a", Some(128))), 100 * PAGE);
+        let mut old = Holding::new(accounts.open(&chain("t", "a", Some(128))), 100 * PAGE, 0);
         old.resize(2 * PAGE).unwrap();
-        let mut new = Holding::new(accounts.open(&chain("t", "a", Some(192))), 100 * PAGE);
+        let mut new = Holding::new(accounts.open(&chain("t", "a", Some(192))), 100 * PAGE, 0);
         assert!(new.resize(2 * PAGE).is_err());
         new.resize(PAGE).unwrap();
         // Lowered below what is in use: memory in use stays, and growth is refused.
@@ -317,8 +393,8 @@ mod tests {
     fn a_tenants_own_limit_overrides_the_default() {
         let by_name = HashMap::from([("big".parse().unwrap(), 10 * PAGE)]);
         let accounts = Accounts::new(TenantLimits { default_bytes: Some(PAGE), by_name });
-        let mut big = Holding::new(accounts.open(&chain("big", "a", None)), 100 * PAGE);
-        let mut other = Holding::new(accounts.open(&chain("other", "a", None)), 100 * PAGE);
+        let mut big = Holding::new(accounts.open(&chain("big", "a", None)), 100 * PAGE, 0);
+        let mut other = Holding::new(accounts.open(&chain("other", "a", None)), 100 * PAGE, 0);
         big.resize(10 * PAGE).unwrap();
         assert!(other.resize(2 * PAGE).is_err());
     }
@@ -352,7 +428,7 @@ mod tests {
                             let (pages, which) = (random % 12 * PAGE, (random >> 8) as usize);
                             let count = fwps.len();
                             if count < 4 {
-                                fwps.push(Holding::new(chains[which % 2].clone(), 10 * PAGE));
+                                fwps.push(Holding::new(chains[which % 2].clone(), 10 * PAGE, 0));
                             } else if random % 7 == 0 {
                                 fwps.swap_remove(which % count);
                             } else {

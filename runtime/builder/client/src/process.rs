@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn facts_and_code_are_separated_and_messages_are_passed_on() {
-        let script = "echo '{\"phase\":\"compiling\"}' >&2; echo '{\"memory_bytes\":65536,\"metrics\":[],\"start\":{\"module\":\"it is so\"}}'; \
+        let script = "echo '{\"phase\":\"compiling\"}' >&2; echo '{\"memory_bytes\":65536,\"instance_bytes\":4096,\"metrics\":[],\"start\":{\"module\":\"it is so\"}}'; \
                       printf 'native\\ncode'";
         let (_folder, builder) = builder(script);
         let mut heard = Vec::new();

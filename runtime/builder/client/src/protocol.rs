@@ -24,6 +24,8 @@ use crate::metrics::Metric;
 pub struct Facts {
     /// Linear memory of an instance at the start, in bytes.
     pub memory_bytes: u64,
+    /// What the engine keeps of an instance beside that, in bytes, at most: its record of globals and functions, and its table.
+    pub instance_bytes: u64,
     /// The state of an instance after its instantiation.
     pub start: Start,
     /// Counters and gauges of a snapshot. A module that initialises itself declares its metrics afterwards.
@@ -177,6 +179,7 @@ mod tests {
     fn facts_are_one_line() {
         let facts = Facts {
             memory_bytes: 1 << 20,
+            instance_bytes: 1 << 12,
             start: Start::Snapshot(Pool([1, 2, 3, 4, 5, 6, 7, 8])),
             metrics: Vec::new(),
             stack: Some(1 << 19),

@@ -12,6 +12,7 @@ use pinion_mma::wiring::{Backpressure, Edge};
 use crate::fwp::instance_states::TemplateLife;
 use crate::fwp::template::Template;
 use crate::launcher::cache::CacheSize;
+use crate::launcher::loaded_templates::{ChainTemplates, LoadedTemplate};
 use crate::launcher::preparation_queue::{Need, Owner};
 use crate::scheduler::CpuShare;
 use crate::state::Grants;
@@ -23,7 +24,8 @@ use crate::tenants::scheduling_params::SchedulingParams;
 pub(super) const BACK_OFF_MIN: Duration = Duration::from_millis(100);
 pub(super) const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
-/// An instance that takes longer than `SLOW` to prepare is slow. Its chain then rests `SLOW_REST_FACTOR` times as long as that took.
+/// An instance that takes longer than `SLOW` to prepare is slow. Its chain then lets others go first for `SLOW_REST_FACTOR` times as long as
+/// that took.
 pub(super) const SLOW: Duration = Duration::from_millis(20);
 pub(super) const SLOW_REST_FACTOR: u32 = 4;
 /// A cache may exceed its wanted size by one part in so many.
@@ -61,7 +63,9 @@ pub struct ChainEntry {
     /// The keys of its stages' templates, with the modules as they were when the chain was entered.
     pub(super) keys: Vec<TemplateKey>,
     /// By worker, then by stage; empty while they are unloaded.
-    pub(super) templates: Vec<Vec<Arc<Template>>>,
+    pub(super) templates: ChainTemplates,
+    /// What keeps them loaded.
+    pub(super) loaded: Vec<Arc<LoadedTemplate>>,
     /// By stage: where its outputs lead.
     pub(super) outputs: Vec<Vec<Hop>>,
     pub(super) way_back: Option<WayBack>,
@@ -82,6 +86,8 @@ pub struct ChainEntry {
     pub(super) ready_max: u32,
     pub(super) failures_in_a_row: u32,
     pub(super) resume_at: Option<Instant>,
+    /// Until when it lets others go first, as its last instance was slow; but for a client that waits.
+    pub(super) slow_until: Option<Instant>,
 }
 
 impl ChainEntry {
@@ -155,7 +161,8 @@ impl ChainEntry {
 
     /// Returns when a missing instance may be prepared, if not at once.
     pub(super) fn next_try(&self) -> Option<Instant> {
-        self.resume_at.max(self.cache.refilled_at(self.ready, self.instances_wanted()))
+        let slow_until = self.slow_until.filter(|_| !self.wanted || self.ready > 0);
+        self.resume_at.max(slow_until).max(self.cache.refilled_at(self.ready, self.instances_wanted()))
     }
 
     fn instances_wanted(&self) -> u32 {
@@ -218,10 +225,11 @@ impl ChainEntry {
     }
 
     /// Notes that an instance was prepared, which has taken so much of the launcher's time. All chains share the launcher, so a chain with
-    /// instances that take long rests in proportion.
+    /// instances that take long rests in proportion, unless a client waits and none is ready: then its tenant is charged for it, and others have
+    /// their turns. On a busy machine any preparation may seem to take long.
     pub fn prepared(&mut self, taken: Duration, now: Instant) {
-        self.failures_in_a_row = 0;
-        self.resume_at = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
+        (self.failures_in_a_row, self.resume_at) = (0, None);
+        self.slow_until = (taken > SLOW).then(|| now + taken * SLOW_REST_FACTOR);
     }
 
     /// Lets the chain rest until `then`, or until a later time that was set before.

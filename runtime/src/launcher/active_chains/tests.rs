@@ -10,6 +10,8 @@ use super::entry::{BACK_OFF_MIN, SLOW, SLOW_REST_FACTOR};
 use super::*;
 use crate::launcher::preparation_queue::Need;
 use crate::state::StateLimits;
+use crate::templates::artifacts::Artifacts;
+use crate::templates::bundles::Bundles;
 use crate::templates::derived::Derived;
 use crate::templates::engine::{self, Reset};
 use crate::tenants::accounts::TenantLimits;
@@ -35,13 +37,10 @@ impl House {
         let (tenants, meters) = (Tenants::new(CpuGrants::default()), Arc::new(Meters::new(1)));
         let store =
             Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new(), total_bytes: u64::MAX }));
-        let mut catalogue = ActiveChains::new(
-            artifacts,
-            bundles,
-            ChainRecords { accounts, tenants, meters, state: store, trials: Arc::new(Trials::open(templates.path())) },
-            BTreeMap::new(),
-            Vec::new(),
-        );
+        let loaded = Arc::new(LoadedTemplates::new(artifacts, bundles, Arc::clone(&accounts), Vec::new()));
+        let trials = Arc::new(Trials::open(templates.path()));
+        let records = ChainRecords { accounts, tenants, meters, state: store, trials };
+        let mut catalogue = ActiveChains::new(loaded, records, BTreeMap::new());
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());
         Self { catalogue, now: Instant::now(), has_room: true, _templates: templates }
@@ -156,6 +155,10 @@ fn a_chain_that_takes_long_to_prepare_lets_others_go_first_for_a_while() {
     assert_eq!(house.next(), Some(0));
     house.chain(0).ready = 2;
     assert_eq!((house.next(), house.catalogue.next_resumption()), (None, Some(now + 2 * SLOW * SLOW_REST_FACTOR)));
+    house.chain(1).wanted = true;
+    assert_eq!(house.next(), None, "its client gets the one that is ready");
+    house.chain(1).ready = 0;
+    assert_eq!(house.next(), Some(1), "a client waits, and none is ready");
 }
 
 #[test]
