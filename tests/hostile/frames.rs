@@ -1,7 +1,7 @@
 //! What machines in the network send.
 
 use std::cell::RefCell;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Mutex;
 
 use pinion_tests::bed::{Bed, Device, NODE};
@@ -12,12 +12,14 @@ use pinion_tests::random::Random;
 use pinion_tests::strangers;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
+use smoltcp::wire::EthernetAddress;
 
 use crate::clients::address;
 use crate::neighbours::{Attack, GREEDY, SETTINGS, keep_what_is_theirs};
 
 /// The address of the attacked tenant's function.
 const THEIRS: &str = "10.77.0.66";
+const THEIRS_V6: &str = "fd77::66";
 /// Fewer than a port's ring has room for.
 const FRAMES_IN_A_WAVE: usize = 200;
 /// Without a tag.
@@ -28,8 +30,12 @@ const HEADER: usize = 14;
 fn echo() -> Manifest {
     let chain = "idle_timeout_ms = 100";
     let manifest = Manifest::of(GREEDY).module("echo", &sample("icmp-echo")).chain("echo", "echo", chain);
-    let matches = format!("{{ destination = \"{THEIRS}\" }}");
-    manifest.with(format!("[[rule]]\nname = \"all\"\npolicy = \"per-client\"\nchain = \"echo\"\nmatch = {matches}\n"))
+    [("all", THEIRS), ("all-v6", THEIRS_V6)].into_iter().fold(manifest, |manifest, (name, address)| {
+        let matches = format!("{{ destination = \"{address}\" }}");
+        manifest.with(format!(
+            "[[rule]]\nname = \"{name}\"\npolicy = \"per-client\"\nchain = \"echo\"\nmatch = {matches}\n"
+        ))
+    })
 }
 
 /// The addresses of the node's port and of a machine that sends frames to it.
@@ -102,8 +108,7 @@ fn are_withstood_on(bed: &Bed, make: impl Fn(&mut Random, &[u8]) -> Vec<u8> + Sy
         served.borrow_mut().push(instances(bed));
         true
     };
-    let manifest = echo();
-    let attack = Attack { manifest: Some(&manifest), wave: &wave, is_over: &is_over, is_for_the_cores: false };
+    let attack = Attack { manifests: &[echo()], wave: &wave, is_over: &is_over, is_for_the_cores: false };
     keep_what_is_theirs(bed, &attack, || {
         happened();
         let served = served.borrow();
@@ -196,6 +201,21 @@ fn clients_that_are_made_up_each_with_one_packet() {
         |random, ethernet| {
             let request = [&[8, 0, 0xf7, 0xff, 0, 0, 0, 0][..]].concat();
             [ethernet, &[0x08, 0x00], &ipv4(stranger(random), THEIRS, 1, [0, 0], &request)].concat()
+        },
+        &[],
+    );
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn hosts_of_many_networks_each_of_which_sends_from_all_its_addresses() {
+    are_withstood(
+        Device::AfPacket,
+        |random, ethernet| {
+            let network = 0xfd5b << 112 | u128::from(random.below(64)) << 64;
+            let source = Ipv6Addr::from_bits(network | u128::from(random.number() >> 1));
+            let station = EthernetAddress::from_bytes(&ethernet[..6]);
+            strangers::requests(station, THEIRS_V6, std::iter::once(source)).pop().expect("there is one")
         },
         &[],
     );

@@ -17,61 +17,110 @@ const THEIRS: [&str; 7] =
     ["10.77.0.60", "10.77.0.61", "10.77.0.62", "10.77.0.63", "10.77.0.64", "10.77.0.65", "10.77.0.66"];
 /// The first address of the clients that are made up for them, 10.90.0.0.
 const FIRST_OF_CLIENTS: u32 = 0x0a5a_0000;
-/// How many clients each chain gets in a wave. As long as there is room, each of them has an instance of its own.
-const CLIENTS_IN_A_WAVE: u32 = 4;
+/// How many clients all chains get in a wave, about. As long as there is room, each of them has an instance of its own.
+const CLIENTS_IN_A_WAVE: usize = 28;
 /// An instance without further packets ends soon, whatever it is doing.
 const IDLE_MS: u32 = 100;
 const CHAIN: &str = "memory_limit_kib = 65536\n";
 
-/// A module, and the chains in which it attacks, each with another configuration.
+/// A chain that attacks.
+struct Chain {
+    tenant: String,
+    name: String,
+    /// To what its clients send.
+    address: String,
+}
+
+/// A module, and the chains in which it attacks.
 struct Guests {
     bed: Bed,
-    manifest: Manifest,
-    names: Vec<String>,
+    manifests: Vec<Manifest>,
+    chains: Vec<Chain>,
 }
 
 impl Guests {
+    /// Makes guests of one tenant, in chains with another configuration each.
     fn new(module: &str, configs: &[&str]) -> Self {
         Self::that_stay(IDLE_MS, module, configs)
     }
 
     /// Makes guests whose instances stay for so long without further packets.
     fn that_stay(idle_ms: u32, module: &str, configs: &[&str]) -> Self {
-        let bed = Bed::with_settings(Device::AfPacket, &THEIRS, SETTINGS);
-        let (mut manifest, mut names) = (Manifest::of(GREEDY).module("attack", &hostile(module)), Vec::new());
-        for (number, (config, address)) in configs.iter().zip(THEIRS).enumerate() {
-            let name = format!("c{number}");
-            let stage = format!("{{ module = \"attack\", config = \"{config}\" }}");
-            manifest = manifest.with(format_args!(
-                "[[chain]]\nname = \"{name}\"\nstage = [{stage}]\nidle_timeout_ms = {idle_ms}\n{CHAIN}"
-            ));
-            manifest = manifest.ping_rule(&name, &name, "per-client", address);
-            names.push(name);
+        let settings = format!("idle_timeout_ms = {idle_ms}\n");
+        let mut guests = Self::none();
+        let manifest = guests.manifest(GREEDY, module);
+        let chain =
+            |manifest, (config, address): (&&str, &str)| guests.add(manifest, GREEDY, &[config], &settings, address);
+        let manifest = configs.iter().zip(THEIRS).fold(manifest, chain);
+        guests.manifests.push(manifest);
+        guests
+    }
+
+    /// Makes guests in a chain of stages with these configurations.
+    fn in_stages(module: &str, configs: &[&str]) -> Self {
+        let mut guests = Self::none();
+        let manifest = guests.manifest(GREEDY, module);
+        let settings = format!("idle_timeout_ms = {IDLE_MS}\n");
+        let manifest = guests.add(manifest, GREEDY, configs, &settings, THEIRS[0]);
+        guests.manifests.push(manifest);
+        guests
+    }
+
+    /// Makes guests of so many tenants, in a chain each, with one instance that is ready.
+    fn of_tenants(tenants: usize, module: &str) -> Self {
+        let mut guests = Self::none();
+        let settings = format!("idle_timeout_ms = {IDLE_MS}\ncache_min = 1\ncache_max = 1\n");
+        for number in 0..tenants {
+            let (tenant, address) = (format!("{GREEDY}-{number}"), format!("10.78.0.{}", number + 1));
+            let manifest = guests.manifest(&tenant, module);
+            let manifest = guests.add(manifest, &tenant, &[""], &settings, &address);
+            guests.manifests.push(manifest);
         }
-        Self { bed, manifest, names }
+        guests
+    }
+
+    fn none() -> Self {
+        let bed = Bed::with_settings(Device::AfPacket, &THEIRS, SETTINGS);
+        Self { bed, manifests: Vec::new(), chains: Vec::new() }
+    }
+
+    fn manifest(&self, tenant: &str, module: &str) -> Manifest {
+        Manifest::of(tenant).module("attack", &hostile(module))
+    }
+
+    /// Adds a chain of stages with these configurations to its tenant's manifest.
+    fn add(&mut self, manifest: Manifest, tenant: &str, configs: &[&str], settings: &str, address: &str) -> Manifest {
+        let name = format!("c{}", self.chains.len());
+        let stage = |config: &&str| format!("{{ module = \"attack\", config = \"{config}\" }}");
+        let stages = configs.iter().map(stage).collect::<Vec<_>>().join(", ");
+        let chain = format!("[[chain]]\nname = \"{name}\"\nstage = [{stages}]\n{settings}{CHAIN}");
+        let manifest = manifest.with(chain).ping_rule(&name, &name, "per-client", address);
+        self.chains.push(Chain { tenant: tenant.to_owned(), name, address: address.to_owned() });
+        manifest
     }
 
     /// Lets them attack, and checks with `happened`, given each chain's status, that they did.
     #[track_caller]
     fn are_withstood(&self, happened: impl Fn(&Value)) {
         let (station, clients) = (strangers::station(&self.bed), AtomicU32::new(FIRST_OF_CLIENTS));
+        let of_each = (CLIENTS_IN_A_WAVE / self.chains.len()).clamp(1, 4) as u32;
         let wave = || {
-            let of_chain = |address: &&str| {
-                let first = clients.fetch_add(CLIENTS_IN_A_WAVE, Ordering::Relaxed);
-                strangers::requests(station, address, (first..first + CLIENTS_IN_A_WAVE).map(Ipv4Addr::from))
+            let of_chain = |chain: &Chain| {
+                let first = clients.fetch_add(of_each, Ordering::Relaxed);
+                strangers::requests(station, &chain.address, (first..first + of_each).map(Ipv4Addr::from))
             };
-            let frames: Vec<_> = THEIRS[..self.names.len()].iter().flat_map(of_chain).collect();
+            let frames: Vec<_> = self.chains.iter().flat_map(of_chain).collect();
             send(self.bed.switch(), self.bed.wire(), &frames);
         };
         let attack = Attack {
-            manifest: Some(&self.manifest),
+            manifests: &self.manifests,
             wave: &wave,
             is_over: &|| neighbours::is_at_rest(&self.bed),
             is_for_the_cores: true,
         };
         keep_what_is_theirs(&self.bed, &attack, || {
-            for name in &self.names {
-                let chain = self.bed.node.cli().chain_status(GREEDY, name);
+            for Chain { tenant, name, .. } in &self.chains {
+                let chain = self.bed.node.cli().chain_status(tenant, name);
                 assert!(chain["meter"]["activations"].as_u64() > Some(7), "{chain}");
                 happened(&chain);
             }
@@ -164,4 +213,20 @@ fn functions_that_call_themselves_without_end() {
 #[test]
 fn functions_that_send_all_they_can() {
     Guests::new("copier", &[""; 4]).are_withstood(|chain| assert!(meter(chain, "copied_bytes") > 1 << 20, "{chain}"));
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_of_many_tenants_that_send_all_they_can() {
+    let guests = Guests::of_tenants(64, "copier");
+    guests.are_withstood(|chain| assert!(meter(chain, "copied_bytes") > 1 << 16, "{chain}"));
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_rewrite_what_they_send_while_it_is_copied() {
+    Guests::in_stages("rewriter", &["", "check"]).are_withstood(|chain| {
+        assert_eq!(chain["failures"], 0, "a packet had bytes that were never sent, or changed: {chain}");
+        assert!(meter(chain, "copied_bytes") > 1 << 20, "{chain}");
+    });
 }

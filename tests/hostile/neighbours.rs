@@ -29,7 +29,7 @@ use crate::clients::new_addresses;
 
 /// Settings of a node with room for all neighbours and as many FWPs again for an attack.
 pub(crate) const SETTINGS: &str = "[limits]\nfwps_max = 512\n";
-/// The tenant that attacks, or whose clients do.
+/// The tenant that attacks, or whose clients do. The names of others that attack begin with this.
 pub(crate) const GREEDY: &str = "mallory";
 
 const TENANTS: usize = 10;
@@ -44,14 +44,11 @@ const WAVES: u64 = 2;
 /// After each such time it is looked whether the kernel or the port had no room for a question. If so, it is asked again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const QUANTUM_US: u64 = 20;
-/// How many quanta an FWP may wait for a turn, in the mean: for the rest of a turn, and for one turn of each of the ten tenants that are
-/// runnable then.
-const QUANTA_WAITED_MAX: u64 = 1 + TENANTS as u64;
 
 /// An attack.
 pub(crate) struct Attack<'a> {
-    /// What it needs on the node.
-    pub(crate) manifest: Option<&'a Manifest>,
+    /// What it needs on the node, by tenant.
+    pub(crate) manifests: &'a [Manifest],
     /// Makes a little of it.
     pub(crate) wave: &'a (dyn Fn() + Sync),
     /// Whether what it has begun is over, so that the next slice is calm.
@@ -249,10 +246,8 @@ impl Had {
 #[track_caller]
 pub(crate) fn keep_what_is_theirs(bed: &Bed, attack: &Attack<'_>, happened: impl FnOnce()) {
     let mut neighbours = Neighbours::move_in(bed);
-    if let Some(manifest) = attack.manifest {
-        bed.node.apply(manifest.text());
-    }
-    let (mut calm, mut attacked, mut before) = (Vec::new(), Vec::new(), None::<Holdings>);
+    attack.manifests.iter().for_each(|manifest| bed.node.apply(manifest.text()));
+    let (mut calm, mut attacked, mut before, mut made) = (Vec::new(), Vec::new(), None::<Holdings>, 0);
     let (mut turns, mut waited_us, mut without_core_us) = (0, 0, 0);
     let core_waits = CoreWaits::on_core(&bed.node, two_cores().1);
     for slice in 0..SLICES {
@@ -265,7 +260,7 @@ pub(crate) fn keep_what_is_theirs(bed: &Bed, attack: &Attack<'_>, happened: impl
         until("end of what the attack has begun", SOON, || (attack.is_over)().then_some(()));
         if slice < SLICES / 2 {
             let now = Holdings::of(bed.node.process());
-            before = Some(before.map_or(now, |before| before.max(now)));
+            (before, made) = (Some(before.map_or(now, |before| before.max(now))), instances_made(bed));
         }
     }
     let [calm_us, attacked_us] = [calm, attacked].map(percentile_99_us);
@@ -276,20 +271,35 @@ pub(crate) fn keep_what_is_theirs(bed: &Bed, attack: &Attack<'_>, happened: impl
     neighbours.clients.iter().for_each(Client::assert_quiet);
     assert_eq!(dropped(bed), BTreeMap::new(), "dropped of neighbours' packets");
     assert!(turns > 0, "the neighbours' FWPs had turns");
-    let waited_us_max = QUANTA_WAITED_MAX * QUANTUM_US * turns + without_core_us;
+    // In the mean, one turn of each tenant that is runnable then, or the rest of one.
+    let tenants = TENANTS + attack.manifests.len().max(1);
+    let waited_us_max = tenants as u64 * QUANTUM_US * turns + without_core_us;
     assert!(!attack.is_for_the_cores || waited_us <= waited_us_max, "{waited_us} us in {turns} turns: {waited_us_max}");
     happened();
+    let made = instances_made(bed).saturating_sub(made);
     leave(bed);
-    Holdings::of(bed.node.process()).assert_not_grown_from(&before.expect("there are slices"));
+    Holdings::of(bed.node.process()).assert_not_grown_from(&before.expect("there are slices"), made);
     assert!(!bed.node.log().contains("panicked at"), "{}", bed.node.log());
 }
 
-/// Returns whether the attacking tenant has neither an FWP with a client nor a build under way.
+/// Returns how many instances of the chains that there are have had a client.
+fn instances_made(bed: &Bed) -> u64 {
+    let status = bed.node.cli().status();
+    let chains = status["chains"].as_array().expect("a list of chains");
+    chains.iter().filter_map(|chain| chain["meter"]["activations"].as_u64()).sum()
+}
+
+/// Returns whether this is of a tenant that attacks.
+fn is_attackers(object: &Value) -> bool {
+    object["tenant"].as_str().is_some_and(|tenant| tenant.starts_with(GREEDY))
+}
+
+/// Returns whether the attacking tenants have neither an FWP with a client nor a build under way.
 pub(crate) fn is_at_rest(bed: &Bed) -> bool {
     let fwps = bed.node.cli().serving_fwps();
     let status = bed.node.cli().status();
     let builds = status["builds"].as_array().expect("a list of builds");
-    fwps.iter().chain(builds).all(|entry| entry["tenant"] != GREEDY)
+    !fwps.iter().chain(builds).any(is_attackers)
 }
 
 fn percentile_99_us(mut times: Vec<Duration>) -> u64 {
@@ -302,7 +312,7 @@ fn percentile_99_us(mut times: Vec<Duration>) -> u64 {
 fn dropped(bed: &Bed) -> BTreeMap<String, u64> {
     let status = bed.node.cli().status();
     let chains = status["chains"].as_array().expect("a list of chains");
-    let honest = chains.iter().filter(|chain| chain["tenant"] != GREEDY);
+    let honest = chains.iter().filter(|chain| !is_attackers(chain));
     let of_chain = |chain: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = text(&chain["tenant"]);
@@ -316,19 +326,19 @@ fn dropped(bed: &Bed) -> BTreeMap<String, u64> {
     honest.flat_map(of_chain).collect()
 }
 
-/// Deletes all that the attacking tenant has.
+/// Deletes all that the attacking tenants have.
 fn leave(bed: &Bed) {
     for (kind, list) in [("rule", "rules"), ("chain", "chains"), ("module", "modules")] {
         for object in bed.node.cli().get(list) {
-            if object["tenant"] == GREEDY {
-                let name = object["name"].as_str().expect("an object has a name");
-                bed.node.cli().run(&["delete", kind, name, "--tenant", GREEDY]);
+            if is_attackers(&object) {
+                let text = |key: &str| object[key].as_str().expect("an object has a name and a tenant");
+                bed.node.cli().run(&["delete", kind, text("name"), "--tenant", text("tenant")]);
             }
         }
     }
     until("node without FWPs of the attacker", SOON, || {
         let fwps = bed.node.cli().get("fwps");
         let lives = |fwp: &Value| !matches!(fwp["state"].as_str(), Some("terminated" | "template"));
-        fwps.iter().all(|fwp| fwp["tenant"] != GREEDY || !lives(fwp)).then_some(())
+        (!fwps.iter().any(|fwp| is_attackers(fwp) && lives(fwp))).then_some(())
     });
 }

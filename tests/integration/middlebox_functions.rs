@@ -126,6 +126,7 @@ fn macswap_sends_frames_back_with_only_the_mac_addresses_changed() {
     let manifest = Manifest::of(TENANT).module("macswap", &build::sample("macswap")).chain("swap", "macswap", "");
     let rule = "[[rule]]\nname = \"udp\"\npolicy = \"shared\"\nchain = \"swap\"\nmatch = { port = \"lan\", protocol = \"udp\" }\n";
     inline.node.apply(manifest.with(rule).text());
+    inline.node.await_instance(TENANT, "swap");
     let station = |mac: &str| -> Vec<u8> {
         mac.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a hardware address")).collect()
     };

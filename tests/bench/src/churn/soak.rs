@@ -48,7 +48,7 @@ fn without_growth(mut round: impl FnMut() -> bool) {
         let now = Holdings::of(getpid());
         println!("round {rounds}: {now:?}");
         match before {
-            Some(before) if rounds > ROUNDS_TO_GROW => now.assert_not_grown_from(&before),
+            Some(before) if rounds > ROUNDS_TO_GROW => now.assert_not_grown_from(&before, 0),
             _ => before = Some(before.map_or(now, |before| before.max(now))),
         }
         if is_enough && rounds > ROUNDS_TO_GROW {

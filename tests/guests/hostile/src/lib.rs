@@ -21,6 +21,7 @@
 //! | `looper`          | loops for ever on its first packet                                                         |
 //! | `memory_bomb`     | takes all the memory it gets on its first packet, then answers as if nothing were          |
 //! | `returner`        | returns from `pinion_run` on its first packet                                              |
+//! | `rewriter`        | writes over what it has sent; or traps if a packet changes or has other bytes              |
 //! | `splitter`        | sends each packet by the output that its last byte names                                   |
 //! | `timer`           | answers, and waits for deadlines that keep coming, or that have always passed              |
 //! | `trapper`         | panics on its first packet                                                                |
