@@ -29,6 +29,8 @@ use crate::clients::new_addresses;
 
 /// Settings of a node with room for all neighbours and as many FWPs again for an attack.
 pub(crate) const SETTINGS: &str = "[limits]\nfwps_max = 512\n";
+/// The FWPs of such a node.
+const PLACES: u64 = 512;
 /// The tenant that attacks, or whose clients do. The names of others that attack begin with this.
 pub(crate) const GREEDY: &str = "mallory";
 
@@ -276,7 +278,7 @@ pub(crate) fn keep_what_is_theirs(bed: &Bed, attack: &Attack<'_>, happened: impl
     let waited_us_max = tenants as u64 * QUANTUM_US * turns + without_core_us;
     assert!(!attack.is_for_the_cores || waited_us <= waited_us_max, "{waited_us} us in {turns} turns: {waited_us_max}");
     happened();
-    let made = instances_made(bed).saturating_sub(made);
+    let made = instances_made(bed).saturating_sub(made).min(PLACES);
     leave(bed);
     Holdings::of(bed.node.process()).assert_not_grown_from(&before.expect("there are slices"), made);
     assert!(!bed.node.log().contains("panicked at"), "{}", bed.node.log());

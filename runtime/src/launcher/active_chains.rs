@@ -267,7 +267,12 @@ impl ActiveChains {
         }
         let outputs = self.outputs(spec)?;
         let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
-        let (templates, loaded) = self.loaded.of_chain(spec, &keys).map_err(|why| why.sentence)?;
+        let (templates, loaded) = match self.loaded.of_chain(spec, &keys) {
+            Ok(both) => both,
+            // It is in force, and its templates are loaded as soon as its tenant has room for them.
+            Err(Unavailable { over_limit: Some(_), .. }) => (Vec::new(), Vec::new()),
+            Err(Unavailable { sentence, .. }) => return Err(sentence),
+        };
         let state = self.records.state.open(spec)?;
         let spec = Arc::clone(spec);
         let memory = self.records.accounts.open(&spec);

@@ -23,6 +23,7 @@ use crate::fwp::FwpContext;
 use crate::fwp::template::{Loaded, Template, TemplateError};
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::bundles::{BundleError, Bundles};
+use crate::templates::one_at_a_time::OneAtATime;
 use crate::tenants::accounts::{Accounts, OverLimit};
 
 /// The loaded templates; see the module.
@@ -33,6 +34,8 @@ pub struct LoadedTemplates {
     /// The imports that guests get, by worker.
     linkers: Vec<Linker<FwpContext>>,
     loaded: Mutex<HashMap<TemplateKey, Weak<LoadedTemplate>>>,
+    /// Several changes, and the launcher, may need the same template at once.
+    loading: OneAtATime<TemplateKey>,
 }
 
 /// A template in the engine of each worker, with the files that its instances see. It is loaded as long as this lives.
@@ -54,7 +57,7 @@ pub enum LoadError {
     /// Its tenant has too little memory left.
     #[error(
         "its code and files take {} KiB of memory, and the tenant would have more than the {} KiB that the node grants it: delete chains, \
-         or ask the operator to raise the tenant's memory_mib",
+         keep fewer instances ready (cache_min, cache_max), or ask the operator to raise the tenant's memory_mib",
         .0.wanted_kib, .0.limit_kib
     )]
     OverLimit(OverLimit),
@@ -80,7 +83,7 @@ impl LoadedTemplates {
         accounts: Arc<Accounts>,
         linkers: Vec<Linker<FwpContext>>,
     ) -> Self {
-        Self { artifacts, bundles, accounts, linkers, loaded: Mutex::default() }
+        Self { artifacts, bundles, accounts, linkers, loaded: Mutex::default(), loading: OneAtATime::default() }
     }
 
     /// Returns a template, if it is loaded.
@@ -89,8 +92,8 @@ impl LoadedTemplates {
         self.loaded().get(key)?.upgrade()
     }
 
-    /// Returns a template of a tenant, and loads it if necessary. It is charged to the tenant until the last FWP made of it has ended. If two
-    /// threads load the same one at once, both get the one that was first.
+    /// Returns a template of a tenant, and loads it if necessary; once, also if several threads ask. Before anything is read it is charged to
+    /// the tenant, until the last FWP made of it has ended.
     ///
     /// # Errors
     /// If it is missing, damaged, not for these engines, or more than its tenant may have.
@@ -103,21 +106,18 @@ impl LoadedTemplates {
         if let Some(loaded) = self.get(key) {
             return Ok(loaded);
         }
+        let _alone = self.loading.take(*key);
+        if let Some(loaded) = self.get(key) {
+            return Ok(loaded);
+        }
+        let bytes = self.artifacts.code_bytes(key)? + files.map_or(0, |files| files.size_bytes);
+        let charge = Arc::new(self.accounts.charge(tenant, bytes).map_err(LoadError::OverLimit)?);
         let files = files.map(|files| self.bundles.load(&files.digest)).transpose()?;
-        let (modules, facts, code_bytes) = self.artifacts.load_into(self.linkers.iter().map(Linker::engine), key)?;
-        let bytes = code_bytes + files.as_ref().map_or(0, |bundle| bundle.archive_bytes());
-        let charge = match self.accounts.charge(tenant, bytes) {
-            Ok(charge) => Arc::new(charge),
-            // Another thread may have it by now, which counts once.
-            Err(limit) => return self.get(key).ok_or(LoadError::OverLimit(limit)),
-        };
+        let (modules, facts) = self.artifacts.load_into(self.linkers.iter().map(Linker::engine), key)?;
         let of_worker = |module| Loaded::new((module, facts.clone())).charged(Arc::clone(&charge));
         let by_worker = modules.into_iter().map(of_worker).collect();
         let new = Arc::new(LoadedTemplate { by_worker, files });
         let mut loaded = self.loaded();
-        if let Some(first) = loaded.get(key).and_then(Weak::upgrade) {
-            return Ok(first);
-        }
         if loaded.len() == loaded.capacity() {
             loaded.retain(|_, other| other.strong_count() > 0);
         }
@@ -130,9 +130,10 @@ impl LoadedTemplates {
     /// # Errors
     /// Returns what does not match.
     pub fn link(&self, loaded: &LoadedTemplate, wishes: &Wishes<'_>) -> Result<Vec<Arc<Template>>, TemplateError> {
+        let config: Arc<[u8]> = wishes.config.into();
         let link = |(linker, of_worker): (&Linker<FwpContext>, &Loaded)| {
             let (files, memory_bytes_max) = (loaded.files.clone(), wishes.memory_bytes_max as usize);
-            Template::new(linker, of_worker, wishes.config.into(), files, memory_bytes_max)
+            Template::new(linker, of_worker, Arc::clone(&config), files, memory_bytes_max)
         };
         self.linkers.iter().zip(&loaded.by_worker).map(link).collect()
     }

@@ -92,8 +92,8 @@ pub struct Limits {
     pub flows_max: u32,
     /// Packet buffers of the gateway.
     pub buffers: u32,
-    /// Most memory of all FWPs of each tenant without a limit of its own, in MiB: linear memory, changed files, and what the node keeps for
-    /// each FWP beside that. No limit by default.
+    /// Most memory of all FWPs of each tenant without a limit of its own, in MiB: linear memory, changed files, what the node keeps for each
+    /// FWP beside that, and the code and files of templates. No limit by default.
     pub tenant_memory_mib: Option<u32>,
     /// Most memory of all fields of state of each tenant without a limit of its own, in MiB.
     pub tenant_state_mib: u32,

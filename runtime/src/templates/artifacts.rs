@@ -162,12 +162,21 @@ impl Artifacts {
     /// # Errors
     /// If it is missing, damaged, or not for this engine.
     pub fn load(&self, engine: &Engine, key: &TemplateKey) -> Result<(Module, Facts), ArtifactError> {
-        let (mut modules, facts, _) = self.load_into(std::iter::once(engine), key)?;
+        let (mut modules, facts) = self.load_into(std::iter::once(engine), key)?;
         Ok((modules.remove(0), facts))
     }
 
-    /// Maps a template into several engines. Its digest is compared once, and the same file is mapped into each. Returns the size of its
-    /// code as well, in bytes.
+    /// Returns the size of a template's code, in bytes.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub fn code_bytes(&self, key: &TemplateKey) -> Result<u64, ArtifactError> {
+        let Seal { digest, .. } = self.seals().get(key).copied().ok_or(ArtifactError::Missing(key.module))?;
+        // One whose file is gone is found damaged when it is read.
+        Ok(fs::metadata(self.path(key, &digest, CODE)).map_or(0, |file| file.len()))
+    }
+
+    /// Maps a template into several engines. Its digest is compared once, and the same file is mapped into each.
     ///
     /// # Errors
     /// See [`Self::load`].
@@ -175,9 +184,9 @@ impl Artifacts {
         &self,
         engines: impl Iterator<Item = &'e Engine>,
         key: &TemplateKey,
-    ) -> Result<(Vec<Module>, Facts, u64), ArtifactError> {
+    ) -> Result<(Vec<Module>, Facts), ArtifactError> {
         let Seal { digest, .. } = self.seals().get(key).copied().ok_or(ArtifactError::Missing(key.module))?;
-        let (facts, file, code_bytes) = self.read(key, &digest).inspect_err(|error| {
+        let (facts, file) = self.read(key, &digest).inspect_err(|error| {
             self.derived.report_damage(error);
             self.forget_damaged(key, error);
         })?;
@@ -187,7 +196,7 @@ impl Artifacts {
             let path = || self.path(key, &digest, CODE);
             loaded.map_err(|error| ArtifactError::Load { path: path(), error: format!("{error:#}") })
         };
-        Ok((engines.map(load).collect::<Result<_, _>>()?, facts, code_bytes))
+        Ok((engines.map(load).collect::<Result<_, _>>()?, facts))
     }
 
     /// Returns whether a template exists and was read since the node started.
@@ -218,16 +227,16 @@ impl Artifacts {
         }
     }
 
-    /// Returns facts and code of a template, and the code's size, after comparing the digest of both. Each file is opened once, so what is
-    /// mapped is what was read.
-    fn read(&self, key: &TemplateKey, seal: &Digest) -> Result<(Facts, fs::File, u64), DerivedError> {
+    /// Returns facts and code of a template, after comparing the digest of both. Each file is opened once, so what is mapped is what was
+    /// read.
+    fn read(&self, key: &TemplateKey, seal: &Digest) -> Result<(Facts, fs::File), DerivedError> {
         let (facts_path, path) = (self.path(key, seal, FACTS), self.path(key, seal, CODE));
         let damaged = |path: PathBuf| DerivedError::Damaged { path, reason: "it is not what the builder made".into() };
         let (_, mut bytes) = Derived::read(&facts_path)?;
         let facts = serde_json::from_slice(&bytes).map_err(|_| damaged(facts_path))?;
         let (file, code) = Derived::read(&path)?;
         bytes.extend_from_slice(&code);
-        if Digest::of(&bytes) == *seal { Ok((facts, file, code.len() as u64)) } else { Err(damaged(path)) }
+        if Digest::of(&bytes) == *seal { Ok((facts, file)) } else { Err(damaged(path)) }
     }
 
     fn forget_damaged(&self, key: &TemplateKey, error: &DerivedError) {

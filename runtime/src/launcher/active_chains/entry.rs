@@ -177,7 +177,7 @@ impl ChainEntry {
     /// Returns whether the chain may take effect: an instance is ready, or none is wanted, or the chain rests.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some()
+        self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some() || self.slow_until.is_some()
     }
 
     /// Returns whether instances of this chain equal instances of `spec` made of the templates `keys`. All other settings of a chain can
