@@ -183,3 +183,28 @@ fn the_template_of_each_stage_is_listed() {
     let described = node.cli().run(&["describe", "fwp", "lab/echo/0", "--tenant", "lab"]);
     assert!(described.contains("template"), "{described}");
 }
+
+#[test]
+fn a_chain_whose_templates_find_no_room_as_the_node_starts_gets_them_when_there_is_some() {
+    let _turn = turn();
+    let mut node = Node::without_devices();
+    let manifest =
+        Manifest::of(TENANT).module("echo", &build::sample("icmp-echo")).chain("first", "echo", "cache_min = 0");
+    // With a limit of its own it has a template of its own.
+    node.apply(manifest.chain("second", "echo", "cache_min = 1\nmemory_limit_kib = 8192").text());
+    node.stop();
+    let path = node.path("piniond.toml");
+    let config = fs::read_to_string(&path).expect("the node's configuration");
+    fs::write(&path, format!("{config}\n[[tenant]]\nname = {TENANT:?}\nmemory_mib = 1\n")).expect("it is writable");
+    node.start();
+    let fails = |words: &str| {
+        until("failure of the chain", SOON, || {
+            let failure = node.cli().chain_status(TENANT, "second")["last_failure"].as_str()?.to_owned();
+            failure.contains(words).then_some(())
+        });
+    };
+    fails("its code and files take");
+    node.cli().run(&["delete", "chain", "first", "--tenant", TENANT]);
+    // Now it is loaded, and its instance finds no room.
+    fails("it needs");
+}
