@@ -68,7 +68,7 @@ pub struct FwpContext {
     pub(crate) memory: Option<Memory>,
     pub(crate) limit: MemoryLimit,
     activation: Option<Activation>,
-    /// Last, because it is seldom touched.
+    /// At the end, like what follows, because it is seldom touched.
     keep_alive: Option<KeepAlive>,
     /// The charge of the code that it runs, and of the files that it sees, to its tenant.
     _template: Option<Arc<Charge>>,

@@ -113,7 +113,7 @@ impl LoadedTemplates {
         let bytes = self.artifacts.code_bytes(key)? + files.map_or(0, |files| files.size_bytes);
         let charge = Arc::new(self.accounts.charge(tenant, bytes).map_err(LoadError::OverLimit)?);
         let files = files.map(|files| self.bundles.load(&files.digest)).transpose()?;
-        let (modules, facts) = self.artifacts.load_into(self.linkers.iter().map(Linker::engine), key)?;
+        let (modules, facts) = self.artifacts.load(self.linkers.iter().map(Linker::engine), key)?;
         let of_worker = |module| Loaded::new((module, facts.clone())).charged(Arc::clone(&charge));
         let by_worker = modules.into_iter().map(of_worker).collect();
         let new = Arc::new(LoadedTemplate { by_worker, files });

@@ -329,7 +329,7 @@ impl TemplateBuilds {
             error => Refusal::Failed(error.to_string()),
         })?;
         self.try_out(task).inspect_err(|refusal| {
-            // One that its tenant has no room for now is as it ought to be.
+            // A template that its tenant only has no room for is sound.
             if !matches!(refusal, Refusal::Exhausted(_)) {
                 self.parts.artifacts.forget(&task.key);
             }

@@ -157,15 +157,6 @@ impl Artifacts {
         Ok(())
     }
 
-    /// Maps a template into an engine, after comparing its digest. A damaged template counts as missing from then on, and is built again.
-    ///
-    /// # Errors
-    /// If it is missing, damaged, or not for this engine.
-    pub fn load(&self, engine: &Engine, key: &TemplateKey) -> Result<(Module, Facts), ArtifactError> {
-        let (mut modules, facts) = self.load_into(std::iter::once(engine), key)?;
-        Ok((modules.remove(0), facts))
-    }
-
     /// Returns the size of a template's code, in bytes.
     ///
     /// # Errors
@@ -176,11 +167,12 @@ impl Artifacts {
         Ok(fs::metadata(self.path(key, &digest, CODE)).map_or(0, |file| file.len()))
     }
 
-    /// Maps a template into several engines. Its digest is compared once, and the same file is mapped into each.
+    /// Maps a template into these engines, after comparing its digest, once. A damaged template counts as missing from then on, and is built
+    /// again.
     ///
     /// # Errors
-    /// See [`Self::load`].
-    pub fn load_into<'e>(
+    /// If it is missing, damaged, or not for these engines.
+    pub fn load<'e>(
         &self,
         engines: impl Iterator<Item = &'e Engine>,
         key: &TemplateKey,
@@ -372,7 +364,7 @@ mod tests {
             let artifacts = open(folder.path());
             artifacts.keep(&key(), &facts(), b"code").unwrap();
             fs::write(only_file(&artifacts, extension), contents).unwrap();
-            let error = artifacts.load(&engine, &key()).err().unwrap();
+            let error = artifacts.load(std::iter::once(&engine), &key()).err().unwrap();
             assert!(matches!(error, ArtifactError::File(DerivedError::Damaged { .. })), "{error}");
         }
     }
@@ -400,7 +392,7 @@ mod tests {
                 // Found when it is loaded.
                 damage(&only_file(&artifacts, extension));
                 let found = artifacts.derived.found();
-                let error = artifacts.load(&engine, &key()).err().unwrap().to_string();
+                let error = artifacts.load(std::iter::once(&engine), &key()).err().unwrap().to_string();
                 assert!(error.contains("is damaged"), "{extension} is {what}: {error}");
                 assert!(!artifacts.has(&key()) && found.has_changed().unwrap(), "{extension} is {what}");
             }

@@ -75,14 +75,6 @@ pub struct Bundle {
     nodes: Vec<Node>,
 }
 
-impl Bundle {
-    /// Returns the size of the archive, which it keeps in memory, in bytes.
-    #[must_use]
-    pub fn archive_bytes(&self) -> u64 {
-        self.archive.len() as u64
-    }
-}
-
 #[derive(Debug)]
 struct Node {
     name: Box<str>,
