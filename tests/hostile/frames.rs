@@ -211,15 +211,19 @@ fn clients_that_are_made_up_each_with_one_packet() {
 #[test]
 #[ignore = "part of `make hostile`"]
 fn hosts_of_many_networks_each_of_which_sends_from_all_its_addresses() {
-    are_withstood(
-        Device::AfPacket,
+    let bed = Bed::with_settings(Device::AfPacket, &[THEIRS], SETTINGS);
+    are_withstood_on(
+        &bed,
         |random, ethernet| {
             let network = 0xfd5b << 112 | u128::from(random.below(64)) << 64;
             let source = Ipv6Addr::from_bits(network | u128::from(random.number() >> 1));
             let station = EthernetAddress::from_bytes(&ethernet[..6]);
             strangers::requests(station, THEIRS_V6, std::iter::once(source)).pop().expect("there is one")
         },
-        &[],
+        || {
+            let chain = bed.node.cli().chain_status(GREEDY, "echo");
+            assert!(chain["meter"]["activations"].as_u64() > Some(100), "they had instances: {chain}");
+        },
     );
 }
 
