@@ -1,12 +1,6 @@
-//! Lets a function end its instance: [`finish`]. Under Wasm the flag lies beside the pool, in memory that each wait brings into cache. In
-//! native builds it lies here, where the fake node reads it.
+//! Lets a function end its instance: [`finish`].
 
-#[cfg(not(target_family = "wasm"))]
-use self::native::set_finished;
-#[cfg(not(target_family = "wasm"))]
-pub(crate) use self::native::{is_asked, take};
-#[cfg(target_family = "wasm")]
-use crate::pool::set_finished;
+use crate::finished;
 
 /// Ends this instance, and with it its whole chain instance, after the current batch.
 ///
@@ -48,28 +42,5 @@ use crate::pool::set_finished;
 /// assert_eq!(harness.deliver(&[&[0; 60]])[0].outcome, Outcome::InstanceEnded);
 /// ```
 pub fn finish() {
-    set_finished();
-}
-
-#[cfg(not(target_family = "wasm"))]
-mod native {
-    use core::cell::Cell;
-
-    thread_local! {
-        static FINISHED: Cell<bool> = const { Cell::new(false) };
-    }
-
-    pub(super) fn set_finished() {
-        FINISHED.set(true);
-    }
-
-    /// Returns whether [`finish`](super::finish) was called.
-    pub(crate) fn is_asked() -> bool {
-        FINISHED.get()
-    }
-
-    /// Returns whether [`finish`](super::finish) was called, and clears the flag.
-    pub(crate) fn take() -> bool {
-        FINISHED.replace(false)
-    }
+    finished::set();
 }

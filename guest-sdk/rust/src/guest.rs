@@ -2,7 +2,7 @@
 //! [`Function`]'s loop, and by the fake node of [`crate::testing`].
 
 use crate::pool::Pool;
-use crate::{BATCH_PACKETS_MAX, Function, clock};
+use crate::{BATCH_PACKETS_MAX, Batch, Function, Slots, clock};
 
 #[cfg(target_family = "wasm")]
 pub use entry::{FunctionCell, init, initialize, metrics, run};
@@ -12,7 +12,7 @@ pub use entry::{FunctionCell, init, initialize, metrics, run};
 pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u32) -> u32 {
     while fresh > 0 && !pool.is_finished() {
         let count = fresh.min(BATCH_PACKETS_MAX);
-        let batch = pool.batch(count);
+        let batch = Batch::of(pool, count);
         if !batch.is_empty() {
             function.handle(batch);
         }
@@ -20,7 +20,7 @@ pub(crate) fn serve<F: Function>(function: &mut F, pool: &Pool<'_>, mut fresh: u
     }
     // The deadline is checked even if packets keep arriving: a busy function has deadlines as well.
     if !pool.is_finished() && function.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= clock::now_ns()) {
-        function.expire(pool.slots());
+        function.expire(Slots::of(pool));
     }
     pool.give_back_dropped();
     fresh

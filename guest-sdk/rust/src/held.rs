@@ -1,4 +1,4 @@
-//! Packets that a function keeps for a later batch: [`Held`], and the [`Slots`] that gives access to them.
+//! Packets that a function keeps for a later batch: [`Held`].
 //!
 //! A held packet is not a reference, but the number of a slot, which the function keeps. Taking it up makes a packet of it again. If it is
 //! dropped instead, [`Kept`] records that; pool and held packets share [`Kept`], and the slot returns to the node before the next wait.
@@ -8,9 +8,6 @@ use core::fmt;
 use std::rc::Rc;
 
 use pinion_abi::{Descriptor, SLOT_COUNT_MAX};
-
-use crate::Packet;
-use crate::pool::Pool;
 
 const WORDS: usize = SLOT_COUNT_MAX as usize / 64;
 
@@ -45,7 +42,7 @@ impl Kept {
     }
 }
 
-/// A packet that a function [holds](Packet::hold) for later. It has a small fixed size and is not bound to a batch. Dropping it drops the
+/// A packet that a function [holds](crate::Packet::hold) for later. It has a small fixed size and is not bound to a batch. Dropping it drops the
 /// packet.
 #[must_use = "dropping a held packet drops the packet"]
 pub struct Held {
@@ -80,46 +77,5 @@ impl Drop for Held {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").field("descriptor", &self.descriptor).finish_non_exhaustive()
-    }
-}
-
-/// Access to the packets that a function [holds](Packet::hold), and to its own slots: available in a [batch](crate::Batch::slots) and when
-/// a [deadline](crate::Function::expire) has passed.
-#[derive(Clone, Copy)]
-pub struct Slots<'a> {
-    pool: &'a Pool<'a>,
-}
-
-impl<'a> Slots<'a> {
-    pub(crate) fn new(pool: &'a Pool<'a>) -> Self {
-        Self { pool }
-    }
-
-    /// Makes a packet of these bytes in one of the function's [own](crate::Function::OWN_SLOTS) slots, with as much headroom as a received
-    /// packet has. `None` if all of them are in use, or if the bytes are more than [`PACKET_BYTES_MAX`](crate::PACKET_BYTES_MAX). A slot
-    /// returns some time after its packet was sent, with a later batch.
-    ///
-    /// [`Packet::reply`] sends it out of the ingress port of the last packet received.
-    #[must_use]
-    pub fn make(self, bytes: &[u8]) -> Option<Packet<'a>> {
-        let mut packet = self.pool.make()?;
-        packet.set_len(bytes.len()).ok()?;
-        packet.data_mut().copy_from_slice(bytes);
-        Some(packet)
-    }
-
-    /// Returns the packet as it was held.
-    ///
-    /// # Panics
-    ///
-    /// If another function holds it; a test can have two functions.
-    pub fn take(self, held: Held) -> Packet<'a> {
-        self.pool.take_up(held)
-    }
-}
-
-impl fmt::Debug for Slots<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slots").finish_non_exhaustive()
     }
 }

@@ -77,8 +77,10 @@
 //! ```text
 //!   function.rs   Function, PacketFunction  the traits that a function implements
 //!   looping.rs    Looping, Io               functions with a loop of their own
-//!   packet.rs     Batch, Packet             views of slots, and the verdicts on packets
-//!   held.rs       Held, Slots               packets that are kept for a later batch
+//!   batch.rs      Batch                     a function's input
+//!   slots.rs      Slots                     access to packets that are held or made
+//!   packet.rs     Packet                    a view of a slot, and the verdict on it
+//!   held.rs       Held                      packets that are kept for a later batch
 //!   message.rs    Message                   packets by which a client calls the function
 //!   headers.rs    Headers, FlowKey          reads a frame's headers and changes them
 //!   table.rs      Table                     a bounded table of flows, with expiry
@@ -90,6 +92,7 @@
 //!   metrics.rs    Counter, Gauge            metrics that the node shows
 //!   log.rs        error, warn, info, debug  lines for the tenant's log
 //!   finish.rs     finish                    ends the instance
+//!   finished.rs   the flag that it sets     beside the pool under Wasm; owns `unsafe` for its place
 //!   alive.rs      keep_alive_until          keeps an instance that gets no packets
 //!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
@@ -98,7 +101,9 @@
 //! ```
 
 mod alive;
+mod batch;
 mod finish;
+mod finished;
 mod function;
 mod guest;
 mod held;
@@ -107,6 +112,7 @@ mod looping;
 mod message;
 mod packet;
 mod pool;
+mod slots;
 
 pub mod checksum;
 pub mod clock;
@@ -129,14 +135,16 @@ pub mod testing;
 pub use smoltcp::wire;
 
 pub use alive::{KeepAlive, keep_alive_until};
+pub use batch::Batch;
 pub use finish::finish;
 pub use function::{Function, InitError, PacketFunction};
-pub use held::{Held, Slots};
+pub use held::Held;
 pub use looping::{Io, Looping};
 pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
-pub use packet::{Batch, Checksum, Direction, NoRoom, Packet, Side};
+pub use packet::{Checksum, Direction, NoRoom, Packet, Side};
 pub use pinion_abi::LogLevel;
 pub use pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
+pub use slots::Slots;
 
 /// Most packets in a [`Batch`].
 pub const BATCH_PACKETS_MAX: u32 = 64;

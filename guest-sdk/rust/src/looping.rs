@@ -123,7 +123,7 @@ impl<'m> Io<'m> {
                 break count;
             }
         };
-        self.pool.batch(count)
+        Batch::of(&self.pool, count)
     }
 
     /// Waits like [`Io::wait`], but no longer than until `deadline_ns` of [`clock::now_ns`](crate::clock::now_ns()). Returns `None` if no
@@ -131,13 +131,13 @@ impl<'m> Io<'m> {
     /// deadline: where they keep arriving, the loop must look at the clock itself.
     pub fn wait_until(&mut self, deadline_ns: u64) -> Option<Batch<'_>> {
         let count = self.next_count(Some(deadline_ns))?;
-        Some(self.pool.batch(count))
+        Some(Batch::of(&self.pool, count))
     }
 
     /// Returns access to packets that were [held](crate::Packet::hold); it also [makes](Slots::make) new ones.
     #[must_use]
     pub fn slots(&self) -> Slots<'_> {
-        self.pool.slots()
+        Slots::of(&self.pool)
     }
 
     /// Returns how many descriptors the next batch is made of, at least one of them a packet; `None` if the deadline has passed.
@@ -156,7 +156,7 @@ impl<'m> Io<'m> {
                 return Some(count);
             }
             // The descriptors only return the function's own slots.
-            drop(self.pool.batch(count));
+            drop(Batch::of(&self.pool, count));
         }
     }
 

@@ -1,95 +1,18 @@
-//! A function's input: a [`Batch`] of [`Packet`]s, each a view of one slot, and the verdict on each.
+//! A [`Packet`]: a view of one slot, and the verdict on it.
 //!
 //! No code here touches raw memory. Nothing here allocates, except the first [`Packet::hold`], or blocks. Every operation takes constant
 //! time, except copies that a function asks for. A packet is never lost: whatever happens to it, its slot ends up in exactly one transmit
 //! descriptor.
 
 use core::fmt;
-use core::iter::FusedIterator;
 
 use pinion_abi::{
     Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_IP_CHECKSUM_BAD,
     RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD, RX_REPLY,
 };
 
-use crate::held::{Held, Slots};
-use crate::pool::{Grants, Pool, SLOT_SIZE};
-
-/// The packets that have arrived since the last batch, in order of arrival: an iterator over [`Packet`]s. Packets that are not taken from
-/// it are dropped.
-///
-/// ```
-/// # use pinion_sdk::{Batch, Function, InitError, testing::Harness};
-/// # struct Police;
-/// # impl Function for Police {
-/// #     fn init(_config: &[u8]) -> Result<Self, InitError> { Ok(Self) }
-/// fn handle(&mut self, batch: Batch<'_>) {
-///     // Pass ten packets of each batch.
-///     for packet in batch.take(10) {
-///         packet.send();
-///     }
-/// }
-/// # }
-/// # let frames = [&[0_u8; 60][..]; 12];
-/// # let verdicts = Harness::<Police>::new(b"").unwrap().deliver(&frames);
-/// # assert_eq!(verdicts.iter().filter(|v| v.outcome == pinion_sdk::testing::Outcome::Dropped).count(), 2);
-/// ```
-pub struct Batch<'a> {
-    grants: Grants<'a>,
-}
-
-impl<'a> Batch<'a> {
-    pub(crate) fn new(grants: Grants<'a>) -> Self {
-        Self { grants }
-    }
-
-    /// Returns access to the packets that were [held](Packet::hold).
-    #[must_use]
-    pub fn slots(&self) -> Slots<'a> {
-        self.grants.slots()
-    }
-
-    /// Makes a packet: see [`Slots::make`].
-    #[must_use]
-    pub fn make(&self, bytes: &[u8]) -> Option<Packet<'a>> {
-        self.slots().make(bytes)
-    }
-
-    /// Returns whether all packets have been taken.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.grants.remaining() == 0
-    }
-}
-
-impl<'a> Iterator for Batch<'a> {
-    type Item = Packet<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Packet<'a>> {
-        self.grants.next()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let remaining = self.grants.remaining() as usize;
-        (remaining, Some(remaining))
-    }
-}
-
-impl ExactSizeIterator for Batch<'_> {}
-impl FusedIterator for Batch<'_> {}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        self.for_each(drop);
-    }
-}
-
-impl fmt::Debug for Batch<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("remaining", &self.grants.remaining()).finish_non_exhaustive()
-    }
-}
+use crate::held::Held;
+use crate::pool::{Pool, SLOT_SIZE, TakenSlot};
 
 /// The last number that counts as an output; no chain has so many.
 const OUTPUT_LAST: u16 = PORT_REPLY - 1;
@@ -178,7 +101,7 @@ pub enum Side {
 }
 
 impl<'a> Packet<'a> {
-    pub(crate) fn new(pool: &'a Pool<'a>, bytes: &'a mut [u8; SLOT_SIZE], descriptor: Descriptor) -> Self {
+    pub(crate) fn new(pool: &'a Pool<'a>, TakenSlot { bytes, descriptor }: TakenSlot<'a>) -> Self {
         Self {
             pool,
             bytes,
@@ -188,6 +111,11 @@ impl<'a> Packet<'a> {
             ingress_port: descriptor.port,
             flags: descriptor.flags,
         }
+    }
+
+    /// Makes an empty packet in one of the function's own slots. `None` if all of them are in use.
+    pub(crate) fn made(pool: &'a Pool<'a>) -> Option<Self> {
+        Some(Self::new(pool, pool.make()?))
     }
 
     /// Returns what the device reported on the IPv4 header's checksum when the packet was received.
@@ -438,7 +366,7 @@ impl<'a> Packet<'a> {
     /// in use.
     #[must_use]
     pub fn try_clone(&self) -> Option<Self> {
-        let mut clone = self.pool.make()?;
+        let mut clone = Self::made(self.pool)?;
         (clone.offset, clone.len) = (self.offset, self.len);
         (clone.ingress_port, clone.flags) = (self.ingress_port, self.flags);
         clone.data_mut().copy_from_slice(self.data());

@@ -15,16 +15,14 @@
 #![allow(unsafe_code)] // turns slot numbers into references
 
 use core::cell::{Cell, OnceCell, UnsafeCell};
-#[cfg(target_family = "wasm")]
-use core::ptr::NonNull;
 use std::rc::Rc;
 
 use pinion_abi::{
     Descriptor, PORT_DROP, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SLOT_COUNT_MAX, SLOT_SIZE_MIN,
 };
 
-use crate::held::{Held, Kept, Slots};
-use crate::{Batch, Packet};
+use crate::finished;
+use crate::held::{Held, Kept};
 
 /// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. The size is an odd number of cache lines:
 /// slots at addresses a power of two apart would share few sets of a processor's caches.
@@ -157,8 +155,7 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
         let Self { open, finished, kept, own_in_use, slots, .. } = self;
         // A request from before the snapshot would count in every instance.
         finished.set(false);
-        #[cfg(target_family = "wasm")]
-        OPEN.set(Some(NonNull::from(finished)));
+        finished::set_flag(Some(finished));
         Pool {
             open,
             #[cfg(target_family = "wasm")]
@@ -248,20 +245,10 @@ impl Ring<'_> {
     }
 }
 
-#[cfg(target_family = "wasm")]
-std::thread_local! {
-    /// The `finished` flag of the pool in use.
-    static OPEN: Cell<Option<NonNull<Cell<bool>>>> = const { Cell::new(None) };
-}
-
-/// Marks the instance as finished, if a pool is open.
-#[cfg(target_family = "wasm")]
-pub(crate) fn set_finished() {
-    if let Some(finished) = OPEN.get() {
-        // SAFETY: set to a place in a pool's memory when that pool was opened, which borrows the memory until it is dropped, and taken
-        // back then.
-        unsafe { finished.as_ref() }.set(true);
-    }
+/// A slot that contains a packet, or is to contain one, and that nothing else refers to.
+pub(crate) struct TakenSlot<'a> {
+    pub(crate) bytes: &'a mut [u8; SLOT_SIZE],
+    pub(crate) descriptor: Descriptor,
 }
 
 /// A module's packet memory in use: only one exists at a time.
@@ -291,14 +278,14 @@ impl<'m> Pool<'m> {
     /// Returns whether the instance has finished.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn is_finished(&self) -> bool {
-        crate::finish::is_asked()
+        finished::is_asked()
     }
 
     /// Takes the next `count` published descriptors: packets, and the function's own slots that are returned.
-    pub(crate) fn batch(&self, count: u32) -> Batch<'_> {
+    pub(crate) fn grants(&self, count: u32) -> Grants<'_> {
         let next = self.rx.advance(count);
         let returned = if self.has_own_slots() { self.take_returned(next, count) } else { 0 };
-        Batch::new(Grants { pool: self, next, remaining: count - returned })
+        Grants { pool: self, next, remaining: count - returned }
     }
 
     /// Takes back the own slots that the `count` descriptors from index `next` on return. Returns how many these are.
@@ -321,25 +308,20 @@ impl<'m> Pool<'m> {
         usize::from(self.own_from) < self.slots.len()
     }
 
-    /// Makes an empty packet in one of the function's own slots, with the ingress port of the last packet. `None` if all of them are in
+    /// Takes one of the function's own slots for an empty packet, with the ingress port of the last packet. `None` if all of them are in
     /// use.
-    pub(crate) fn make(&self) -> Option<Packet<'_>> {
+    pub(crate) fn make(&self) -> Option<TakenSlot<'_>> {
         let slot = self.own_in_use.take(self.own_from..self.slots.len() as u16)?;
         let descriptor =
             Descriptor { slot, offset: RX_HEADROOM as u16, port: self.ingress_port.get(), ..Descriptor::default() };
         // SAFETY: the slot is the function's own and was in no use: no packet is in it, held, or given to the node and not yet back.
         // It is in use from here until the packet's transmit descriptor has been acted upon.
         let bytes = unsafe { &mut *self.slots[usize::from(slot)].0.get() };
-        Some(Packet::new(self, bytes, descriptor))
+        Some(TakenSlot { bytes, descriptor })
     }
 
     pub(crate) fn note_ingress_port(&self, port: u16) {
         self.ingress_port.set(port);
-    }
-
-    /// Returns access to the packets that the function holds.
-    pub(crate) fn slots(&self) -> Slots<'_> {
-        Slots::new(self)
     }
 
     /// Puts a slot that the function owns, and that no longer contains a packet, into the transmit ring.
@@ -365,12 +347,12 @@ impl<'m> Pool<'m> {
         }
     }
 
-    /// Returns the packet that was held.
+    /// Returns the slot of a packet that was held.
     ///
     /// # Panics
     ///
     /// If it was held in another pool.
-    pub(crate) fn take_up(&self, held: Held) -> Packet<'_> {
+    pub(crate) fn take_up(&self, held: Held) -> TakenSlot<'_> {
         assert!(
             self.kept.get().is_some_and(|kept| held.is_of(kept)),
             "a function takes up only what it has held itself"
@@ -379,7 +361,7 @@ impl<'m> Pool<'m> {
         // SAFETY: what is held is made of a packet, which it consumes, and consumed here, and both belong to this pool. So it is the
         // only one of its slot, which the node was not given back: no other reference to these bytes exists.
         let bytes = unsafe { &mut *self.slots[usize::from(descriptor.slot)].0.get() };
-        Packet::new(self, bytes, descriptor)
+        TakenSlot { bytes, descriptor }
     }
 
     /// Returns the host's side of the receive ring, for the fake node.
@@ -414,17 +396,17 @@ impl<'a> Grants<'a> {
         self.remaining
     }
 
-    pub(crate) fn slots(&self) -> Slots<'a> {
-        self.pool.slots()
+    pub(crate) fn pool(&self) -> &'a Pool<'a> {
+        self.pool
     }
 
-    /// Returns the packet of the next descriptor.
+    /// Returns the slot of the next descriptor that is a packet.
     ///
     /// # Panics
     ///
     /// If the node named a slot or a range that does not exist.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Packet<'a>> {
+    pub(crate) fn next(&mut self) -> Option<TakenSlot<'a>> {
         self.remaining = self.remaining.checked_sub(1)?;
         let descriptor = loop {
             let descriptor = self.pool.rx.entry(self.next).get();
@@ -442,15 +424,14 @@ impl<'a> Grants<'a> {
         // the packet made here is gone and its transmit descriptor has given the slot back. That descriptor is not
         // acted upon before the next wait, by when no batch, hence no packet, is alive.
         let bytes = unsafe { &mut *slot.0.get() };
-        Some(Packet::new(self.pool, bytes, descriptor))
+        Some(TakenSlot { bytes, descriptor })
     }
 }
 
 impl Drop for Pool<'_> {
     fn drop(&mut self) {
         self.open.set(false);
-        #[cfg(target_family = "wasm")]
-        OPEN.set(None);
+        finished::set_flag(None);
     }
 }
 

@@ -15,7 +15,7 @@ mod loops;
 mod metrics;
 
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
-use crate::{Direction, Function, InitError, finish, guest, host};
+use crate::{Direction, Function, InitError, finished, guest, host};
 
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
@@ -126,10 +126,10 @@ impl<F: Function> Harness<F> {
         crate::metrics::take();
         let mut function = host::initialising(|| F::init(config))?;
         let metrics = Metrics::take();
-        finish::take();
+        finished::take();
         host::forget_keep_alive();
         crate::metrics::told(|| function.start());
-        let finished = finish::take();
+        let finished = finished::take();
         let memory = Box::new(PoolMemory::new());
         let (granted, returned) = ([None; SLOT_COUNT_DEFAULT], Vec::new());
         Ok(Self { memory, granted, next_slot: 0, returned, finished, metrics, function })
@@ -202,7 +202,7 @@ impl<F: Function> Harness<F> {
             }
             assert!(fresh > 0, "the function holds all {} slots for ever", Self::LENT);
             let left = crate::metrics::told(|| guest::serve(&mut self.function, &pool, returned + fresh));
-            self.finished = finish::take();
+            self.finished = finished::take();
             collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
             number -= left.min(fresh) as usize;
         }
@@ -235,7 +235,7 @@ impl<F: Function> Harness<F> {
             let mut pool = self.memory.open(F::OWN_SLOTS);
             let returned = give_back(&pool, &mut self.returned);
             crate::metrics::told(|| guest::serve(&mut self.function, &pool, returned));
-            self.finished = finish::take();
+            self.finished = finished::take();
             collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
         }
         host::advance_clock_ns(until_ns - host::exact_clock_ns());

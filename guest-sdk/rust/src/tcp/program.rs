@@ -306,7 +306,7 @@ mod node {
     use super::{Backlog, Driver, Hosted, Program, clock, io, run_to_the_end};
     use crate::guest::{FunctionCell, serve};
     use crate::pool::{Pool, PoolMemory};
-    use crate::{Function, host, warn};
+    use crate::{Function, Slots, host, warn};
 
     struct Node<'a, P: Program> {
         hosted: &'a mut Hosted<P>,
@@ -319,7 +319,7 @@ mod node {
         }
 
         fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()> {
-            self.hosted.backlog.turn(self.pool.slots(), clock::now_ns());
+            self.hosted.backlog.turn(Slots::of(self.pool), clock::now_ns());
             let deadline_ns = self.hosted.deadline_ns().into_iter().chain(until_ns).min();
             let fresh = host::wait(deadline_ns);
             serve(self.hosted, self.pool, fresh);

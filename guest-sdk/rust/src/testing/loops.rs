@@ -19,7 +19,7 @@ use super::metrics::{Metrics, Value};
 use super::{Outcome, Verdict, collect, free_slot, give_back, publish};
 use crate::looping::Node;
 use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT};
-use crate::{InitError, Io, Looping, finish, host, metrics};
+use crate::{InitError, Io, Looping, finished, host, metrics};
 
 /// A command of the test.
 enum Order {
@@ -213,7 +213,7 @@ fn serve<F: Looping>(
         verdicts: Vec::new(),
     };
     let memory: Box<PoolMemory<SLOT_COUNT_DEFAULT>> = Box::default();
-    finish::take();
+    finished::take();
     metrics::told(|| {
         function.start();
         let mut io = Io::new(memory.open(F::OWN_SLOTS), &mut node);
