@@ -32,9 +32,15 @@
 //! | [`templates`] | compiled modules: files, engines, builds under way | control threads, launcher |
 //! | [`cores`] | which role runs on which core; commands from thread to thread | all |
 //! | [`instruments`] | counters, histograms and log lines that the fast path writes | data plane |
+//! | [`containment`] | panics that end less than the process | all |
 //! | [`ids`] | keys that several rooms share | all |
 
+// Tests beside the code use what those in `tests` do.
+#[cfg(test)]
+extern crate self as pinion_runtime;
+
 pub mod clock;
+pub mod containment;
 pub mod cores;
 pub mod fwp;
 pub mod ids;

@@ -1,6 +1,8 @@
 //! Vital threads, whose end aborts the process even if the error cannot be logged. Seen from outside, with processes that lose such a
 //! thread.
 
+mod support;
+
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -11,15 +13,19 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Sender;
 use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
 use pinion_gateway::port::{BufferPool, Port, PortCounters, PortFacts};
 use pinion_mma::buffer::Frame;
+use pinion_mma::id::FwpId;
 use pinion_runtime::node::assembly::assemble_with;
 use pinion_runtime::node::config::NodeConfig;
 use pinion_runtime::node::node_log::NodeLog;
 use pinion_runtime::node::ports::{GatewayThread, Opened};
 use pinion_runtime::node::vital;
+use pinion_runtime::worker::{Worker, WorkerCommand};
+use support::Bench;
 use tracing_subscriber::EnvFilter;
 
 /// Tells the process that a test has started what to do.
@@ -96,6 +102,24 @@ fn deed() {
         "return at the end" => {
             vital::spawn("core-9", Arc::new(AtomicBool::new(true)), || ()).unwrap().join().unwrap();
         }
+        "fail once" => {
+            let (mut bench, mut worker, commands) = failing();
+            commands.send(UNKNOWN).unwrap();
+            let ending = Arc::new(AtomicBool::new(true));
+            vital::spawn("core-9", ending, move || _ = worker.poll()).unwrap().join().unwrap();
+            bench.mma.poll();
+            NodeLog::start(EnvFilter::new("info"), false).unwrap().finish();
+        }
+        "fail for ever" => {
+            let (_bench, mut worker, commands) = failing();
+            let fails = move || {
+                loop {
+                    commands.send(UNKNOWN).unwrap();
+                    worker.poll();
+                }
+            };
+            drop(vital::spawn("core-9", stays(), fails).unwrap().join());
+        }
         "panic elsewhere" => {
             let other = thread::Builder::new().name("other".to_owned());
             assert!(other.spawn(|| panic!("a word\nERROR forged")).unwrap().join().is_err());
@@ -103,6 +127,15 @@ fn deed() {
         }
         other => unreachable!("{other}"),
     }
+}
+
+/// Makes a worker panic: there is no FWP of this index.
+const UNKNOWN: WorkerCommand = WorkerCommand::Release(FwpId { index: u32::MAX, generation: 0 });
+
+fn failing() -> (Bench, Worker, Sender<WorkerCommand>) {
+    let mut bench = Bench::new();
+    let (worker, commands, _) = bench.worker();
+    (bench, worker, commands)
 }
 
 fn start(deed: &str, stderr: impl Into<Stdio>) -> Child {
@@ -174,6 +207,17 @@ fn a_data_plane_thread_that_returns_before_the_node_stops_ends_the_process() {
     assert!(text.contains("ERROR thread core-9 has ended; the node cannot go on without it"), "{text}");
     let (text, status) = outcome("return at the end");
     assert!(status.success(), "{text}");
+}
+
+#[test]
+fn a_panic_of_a_worker_is_logged_and_ends_the_process_only_if_it_happens_again_and_again() {
+    let (text, status) = outcome("fail once");
+    assert!(status.success(), "{status}: {text}");
+    assert!(text.contains("ERROR thread core-9 panicked at "), "{text}");
+    assert!(text.contains("a worker has failed and begun anew"), "{text}");
+    let (text, status) = outcome("fail for ever");
+    assert_eq!(status.signal(), Some(SIGABRT), "{text}");
+    assert!(text.contains("a worker has failed 9 times within 10 s; the node cannot go on without it"), "{text}");
 }
 
 #[test]

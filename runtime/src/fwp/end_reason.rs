@@ -6,6 +6,7 @@ use pinion_mma::mailbox::Violation;
 use pinion_mma::pool::PoolError;
 use wasmtime::Trap;
 
+use crate::containment::Panicked;
 use crate::scheduler::Overrun;
 use crate::tenants::accounts::OverLimit;
 
@@ -62,6 +63,12 @@ pub enum EndReason {
     /// It could not be instantiated because of a memory limit.
     #[error("it could not be instantiated: {0}")]
     OverLimit(OverLimit),
+    /// A call that it made failed in the node.
+    #[error("it was ended in a call that it made: {0}")]
+    HostPanicked(#[from] Panicked),
+    /// It had its turn when its worker failed.
+    #[error("its worker failed in its turn, for a reason that the operator finds in the node's log")]
+    WorkerPanicked,
     /// An export is not what the builder saw.
     #[error("its exports are not what was admitted: {0}")]
     Broken(String),
@@ -99,6 +106,9 @@ impl EndReason {
 
     /// Returns the reason that an import gave, if an import ended the guest.
     fn stopped(error: &wasmtime::Error) -> Option<Self> {
+        if let Some(panicked) = error.downcast_ref::<Panicked>() {
+            return Some((*panicked).into());
+        }
         match &error.downcast_ref::<Stop>()?.0 {
             Self::Panicked { message, .. } => {
                 let Trapped { backtrace, .. } = Trapped::of(error);

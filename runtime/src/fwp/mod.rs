@@ -133,8 +133,9 @@ pub struct Fwp {
     busy: bool,
     /// It has been given packets.
     begun: bool,
-    /// Why it was stopped. Its fiber stays suspended until it is dismantled.
+    /// Why it has ended. The fiber of one that was stopped stays suspended until it is dismantled.
     stopped: Option<Box<EndReason>>,
+    end_reported: bool,
     shared: Arc<FwpShared>,
     footprint: Footprint,
     /// Of its linear memory.
@@ -266,7 +267,9 @@ impl Fwp {
                 let reason = EndReason::of(outcome);
                 // A guest that returns is done, and what it has sent goes out. A guest that fails has not asked for that.
                 let broken = if reason == EndReason::Returned { self.collect().err() } else { None };
-                Turn::Ended(broken.map_or(reason, EndReason::from))
+                let reason = broken.map_or(reason, EndReason::from);
+                self.stopped = Some(Box::new(reason.clone()));
+                Turn::Ended(reason)
             }
         };
         let ended_ns = clock.next();
@@ -288,6 +291,21 @@ impl Fwp {
     /// Stops it for good, whatever it is doing.
     pub(crate) fn stop(&mut self, reason: EndReason) {
         self.stopped = Some(Box::new(reason));
+    }
+
+    /// Returns why it will never run again, if so.
+    pub(crate) fn end_reason(&self) -> Option<&EndReason> {
+        self.stopped.as_deref()
+    }
+
+    /// Notes that its worker has reported its end.
+    pub(crate) fn note_end_reported(&mut self) {
+        self.end_reported = true;
+    }
+
+    /// Returns whether its worker has reported its end.
+    pub(crate) fn is_end_reported(&self) -> bool {
+        self.end_reported
     }
 
     /// Returns by when it is to have a turn without input, in nanoseconds of the clock; none if it waits for packets only. Before its first

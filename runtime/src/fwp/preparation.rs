@@ -32,6 +32,7 @@ use wasmtime::{Func, Instance, Memory, Store, TypedFunc};
 use super::dismantling::NewStore;
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
 use crate::clock::{GuestClock, TscInstant};
+use crate::containment::{Panicked, contained};
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::template::Template;
 use crate::ids::MemoryPlace;
@@ -173,8 +174,8 @@ impl Pace {
     }
 
     /// Runs a call to its end, and pauses each time the guest is interrupted.
-    async fn run<F: Future>(&self, code: Code, call: F) -> F::Output {
-        let mut call = std::pin::pin!(call);
+    async fn run<T, E: From<Panicked>>(&self, code: Code, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let mut call = std::pin::pin!(survived(call));
         std::future::poll_fn(|context| {
             self.shared.begin_turn();
             let began_ns = if code == Code::Guests { Some(self.clock.begin()) } else { None };
@@ -185,6 +186,15 @@ impl Pace {
         })
         .await
     }
+}
+
+/// Awaits a guest's call. A panic of what it calls in the node is an error of the call.
+async fn survived<T, E: From<Panicked>>(call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let mut call = std::pin::pin!(call);
+    std::future::poll_fn(|context| {
+        contained(|| call.as_mut().poll(context)).unwrap_or_else(|panicked| Poll::Ready(Err(panicked.into())))
+    })
+    .await
 }
 
 /// Whether a call runs guest code.
@@ -253,6 +263,7 @@ fn join(
         busy: true,
         begun: false,
         stopped: None,
+        end_reported: false,
         shared: Arc::clone(shared),
         footprint: Footprint::default(),
         address: memory.expose_provenance().get(),
@@ -403,7 +414,8 @@ fn running(
     let context = (&raw const *store.data()).addr();
     let engine = EngineParts::of(&run, &linear, &mut store);
     let life = Box::pin(async move {
-        let outcome = typed.call_async(&mut store, ()).await;
+        // The store outlives a panic, as the MMA copies into its memory.
+        let outcome = survived(typed.call_async(&mut store, ())).await;
         (store, outcome)
     });
     (life, StoreParts { context, engine })

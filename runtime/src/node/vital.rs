@@ -1,4 +1,5 @@
-//! Vital threads: if one ends, by a panic or by returning, the process aborts.
+//! Vital threads: if one ends, by a panic or by returning, the process aborts. Panics in contained work
+//! ([`crate::containment`]) end no thread, and are only reported.
 //!
 //! Otherwise half a node would run on with clients that it no longer serves, unnoticed by its supervisor. So nothing may delay the abort.
 //! The panic hook of a vital thread hands its report to the log's thread, waits a fifth of a second at most, and aborts. It runs no
@@ -12,11 +13,14 @@ use std::os::fd::AsFd;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::process::abort;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use pinion_text::{SENTENCE_BYTES_MAX, TEXT_BYTES_MAX, indented, printable};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::containment::contains_panic;
 
 /// The log that takes reports of panics.
 pub(crate) trait PanicLog: Sync {
@@ -93,6 +97,9 @@ fn report_panics() {
     INSTALLED.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
+            if contains_panic() {
+                return report_contained(info);
+            }
             if KIND.get() != Kind::Other {
                 end_process(&format!("{}; the node cannot go on without it", report(info)));
             }
@@ -102,6 +109,26 @@ fn report_panics() {
             }
         }));
     });
+}
+
+/// Most contained panics that are logged in a second: what causes them may happen again and again.
+const CONTAINED_MAX: u32 = 10;
+
+/// Reports a contained panic, without a backtrace, which would take long on a thread that others wait for.
+fn report_contained(info: &PanicHookInfo<'_>) {
+    static LOGGED: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
+    // Another thread that has it logs a panic now.
+    let Ok(mut logged) = LOGGED.try_lock() else { return };
+    let (since, count) = &mut *logged;
+    if since.is_none_or(|since| since.elapsed() >= Duration::from_secs(1)) {
+        (*since, *count) = (Some(Instant::now()), 0);
+    }
+    *count += 1;
+    if *count <= CONTAINED_MAX
+        && let Some(log) = LOG.get()
+    {
+        log.line(&format!("ERROR {}; the node goes on", report(info)));
+    }
 }
 
 /// `thread core-0 panicked at runtime/src/worker/mod.rs:1:2: why`

@@ -240,6 +240,12 @@ impl Scheduler {
         self.records[id.index as usize].state = State::Barred;
     }
 
+    /// Returns whether an FWP was chosen and has not been charged yet.
+    #[must_use]
+    pub fn has_core(&self, id: FwpId) -> bool {
+        self.record(id).is_some_and(|record| record.state == State::Running)
+    }
+
     /// Marks an FWP as runnable. Does nothing if it is runnable already, has the core, or is not known.
     #[inline]
     pub fn wake(&mut self, id: FwpId, now_ns: u64) {

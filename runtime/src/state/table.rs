@@ -279,11 +279,20 @@ impl Shard {
         for _ in 0..LOOKS {
             match self.cells.try_lock() {
                 Ok(cells) => return Ok(cells),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(self.emptied(poisoned.into_inner())),
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
         }
         Err(Errno::Again)
+    }
+
+    /// Removes all entries: a call has panicked, and may have left any of them in any state.
+    #[cold]
+    fn emptied<'s>(&'s self, mut cells: MutexGuard<'s, Cells>) -> MutexGuard<'s, Cells> {
+        cells.tags.fill([0; BUCKET]);
+        self.counts.removed.add(self.counts.added.value().wrapping_sub(self.counts.removed.value()));
+        self.cells.clear_poison();
+        cells
     }
 }
 
@@ -516,6 +525,23 @@ impl Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shard_in_which_a_call_has_panicked_is_empty_and_can_be_used_again() {
+        let name = "field".parse().unwrap();
+        let field = Field { name, value_bytes: 8, entries: 10, ttl_seconds: None, when_full: WhenFull::Refuse };
+        let (table, key) = (Table::new(&field), Key::new(b"key").unwrap());
+        table.put(&key, b"value", || 0).unwrap();
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let _cells = table.shards[0].cells.lock().unwrap();
+            panic!("as planned");
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(table.get(&key, &mut [0; 8], || 0), Err(Errno::NoEntry));
+        assert_eq!(table.counted().entries, 0);
+        table.put(&key, b"value", || 0).unwrap();
+        assert_eq!(table.counted().entries, 1);
+    }
 
     #[test]
     fn a_call_that_finds_the_shard_locked_for_too_long_returns_again_and_changes_nothing() {

@@ -25,6 +25,8 @@ use crate::instruments::latencies::{Latencies, LatencySnapshot};
 pub struct TurnMeters {
     /// For how long FWPs had the core, including the overhead of their turns.
     pub busy_ns: Counter,
+    /// How often the worker failed and began anew.
+    pub failures: Counter,
     /// For how long FWPs waited for their turns, from when they had something to do.
     pub waits: Latencies,
     /// How long it took to get FWPs off the core after their quantum.

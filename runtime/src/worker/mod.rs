@@ -4,6 +4,7 @@
 //! passed. It runs the FWPs that its scheduler chooses and never looks at the others. A poll allocates nothing, takes no lock, and makes no
 //! system call except to wake a sleeping thread.
 
+mod failures;
 pub mod timers;
 mod tuning;
 
@@ -15,6 +16,7 @@ use pinion_mma::id::{FwpId, TENANTS_MAX};
 use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use pinion_mma::upcoming::UpcomingInstances;
 
+use crate::containment::{Panicked, contained};
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::{Fwp, Turn, TurnReason};
 use crate::instruments::metrics::Rounds;
@@ -23,6 +25,7 @@ use crate::scheduler::{After, CpuShare, Scheduler};
 use crate::tenants::meters::TurnMeters;
 use crate::tenants::node_use::UseElsewhere;
 use crate::tenants::scheduling_params::SchedulingParams;
+use crate::worker::failures::Failures;
 use crate::worker::timers::Timers;
 use crate::worker::tuning::Rehearsals;
 
@@ -93,6 +96,9 @@ pub struct Worker {
     /// What tenants have of the other workers; none if there is none.
     elsewhere: Option<Box<UseElsewhere>>,
     meters: Arc<TurnMeters>,
+    failures: Failures,
+    /// The FWP that is being released.
+    releasing: Option<FwpId>,
     /// Deadlines of waiting FWPs.
     timers: Timers,
     /// FWPs with metrics to be read.
@@ -134,6 +140,8 @@ impl Worker {
             scheduler,
             elsewhere: None,
             meters: Arc::default(),
+            failures: Failures::default(),
+            releasing: None,
             timers: Timers::new(fwps_max),
             rounds: Rounds::new(fwps_max),
             noticed: Vec::with_capacity(NOTICES + TIMER_STEPS),
@@ -165,9 +173,17 @@ impl Worker {
         &self.meters
     }
 
+    /// Does the work at hand and returns how much it did. If that panics, the worker begins anew, and the FWP that had its turn ends.
+    ///
+    /// # Panics
+    /// If that happens too often.
+    pub fn poll(&mut self) -> usize {
+        contained(|| self.work()).unwrap_or_else(|Panicked| self.begin_anew())
+    }
+
     /// Does the work at hand and returns how much it did. It gives up to `TURNS` turns, or one whole quantum. With a thread of its own
     /// and no new input, it gives whole quanta for up to `STRETCH_NS`.
-    pub fn poll(&mut self) -> usize {
+    fn work(&mut self) -> usize {
         // Notifications are taken before commands are applied. The MMA learns of an FWP only after its adoption, so each FWP that is
         // notified here is in the table afterwards.
         self.prefetch_delivered();
@@ -325,17 +341,12 @@ impl Worker {
                 WorkerCommand::Adopt(fwp) => {
                     let index = fwp.id().index as usize;
                     debug_assert!(self.fwps[index].is_none());
-                    self.scheduler.adopt(fwp.id(), fwp.terms().share, self.clock.now_ns());
+                    // First into the table, as the FWP must outlive a failure of the scheduler.
+                    let (id, share) = (fwp.id(), fwp.terms().share);
                     self.fwps[index] = Some(fwp);
+                    self.scheduler.adopt(id, share, self.clock.now_ns());
                 }
-                WorkerCommand::Release(id) => {
-                    self.timers.cancel(id);
-                    if let Some(fwp) = self.fwps[id.index as usize].take_if(|fwp| fwp.id() == id) {
-                        self.scheduler.forget(id);
-                        fwp.read_metrics();
-                        self.report(WorkerEvent::Released(fwp));
-                    }
-                }
+                WorkerCommand::Release(id) => self.release(id),
                 WorkerCommand::ChargeCopying { id, terms, copying_ns } => {
                     charge_copying(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
                     if let Some(elsewhere) = &mut self.elsewhere {
@@ -346,6 +357,29 @@ impl Worker {
             }
         }
         done
+    }
+
+    fn release(&mut self, id: FwpId) {
+        self.releasing = Some(id);
+        self.timers.cancel(id);
+        self.scheduler.forget(id);
+        let place = &mut self.fwps[id.index as usize];
+        if let Some(fwp) = place.as_deref().filter(|fwp| fwp.id() == id) {
+            fwp.read_metrics();
+        }
+        if let Some(fwp) = place.take_if(|fwp| fwp.id() == id) {
+            self.report(WorkerEvent::Released(fwp));
+        }
+        self.releasing = None;
+    }
+
+    /// Reports the end of an FWP, which has its reason.
+    fn report_end(&mut self, id: FwpId) {
+        let Some(fwp) = &mut self.fwps[id.index as usize] else { return };
+        fwp.note_end_reported();
+        if let Some(reason) = fwp.end_reason().cloned() {
+            self.report(WorkerEvent::Ended { id, reason });
+        }
     }
 
     fn give_turn(&mut self, id: FwpId, occasion: TurnReason, now_ns: &mut u64) -> TurnOutcome {
@@ -387,11 +421,11 @@ impl Worker {
                 self.meters.preempted_after(cpu_ns, self.clock.quantum_ns());
                 (After::Preempted, TurnOutcome::WholeQuantum)
             }
-            Turn::Ended(reason) => {
+            Turn::Ended(_) => {
                 self.timers.cancel(id);
                 // What it sent before it ended or broke a rule goes out.
                 self.note_sent(id);
-                self.report(WorkerEvent::Ended { id, reason });
+                self.report_end(id);
                 (After::Over, TurnOutcome::Less)
             }
         };
@@ -400,7 +434,7 @@ impl Worker {
                 fwp.stop(overrun.into());
             }
             self.timers.cancel(id);
-            self.report(WorkerEvent::Ended { id, reason: overrun.into() });
+            self.report_end(id);
         }
         took
     }

@@ -25,7 +25,7 @@ use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
-use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation, Turn};
+use pinion_runtime::fwp::{Fwp, FwpContext, NewFwpSite, Preparation, Turn};
 use pinion_runtime::instruments::activation::Activation;
 use pinion_runtime::instruments::log::{LogDrain, LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
@@ -36,7 +36,7 @@ use pinion_runtime::templates::{engine, native_code};
 use pinion_runtime::tenants::accounts::MemoryAccounts;
 use pinion_runtime::tenants::scheduling_params::SchedulingParams;
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
-use wasmtime::Engine;
+use wasmtime::{Engine, Linker};
 
 pub(crate) const QUANTUM: Duration = Duration::from_micros(100);
 pub(crate) const ID: FwpId = FwpId { index: 0, generation: 0 };
@@ -44,6 +44,8 @@ pub(crate) const ID: FwpId = FwpId { index: 0, generation: 0 };
 /// See the module.
 pub(crate) struct Bench {
     engine: Engine,
+    /// The imports of templates to be made.
+    pub(crate) linker: Linker<FwpContext>,
     /// The MMA's notifications, until a worker takes them over.
     inputs: Option<ReadyQueue>,
     outputs: RefCell<Notifier>,
@@ -93,8 +95,10 @@ impl Bench {
         let (clock, ticker) = (slot, Some(ticker));
         let journal = Arc::<Journal>::default();
         let (log, drain) = hub(Arc::clone(&journal));
+        let linker = imports::linker(&engine).unwrap();
         Self {
             engine,
+            linker,
             inputs: Some(inputs),
             outputs: RefCell::new(of_bench),
             workers: Some(of_worker),
@@ -183,8 +187,7 @@ impl Bench {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), artifact).unwrap();
         let module = native_code::load(&self.engine, std::fs::File::open(file.path()).unwrap()).unwrap();
-        let linker = imports::linker(&self.engine).unwrap();
-        Ok(Template::new(&linker, &Loaded::new((module, facts)), Arc::new([]), files, memory_bytes_max).unwrap())
+        Ok(Template::new(&self.linker, &Loaded::new((module, facts)), Arc::new([]), files, memory_bytes_max).unwrap())
     }
 
     /// Ends an FWP as the launcher does: only when the MMA has released it.

@@ -48,6 +48,12 @@ impl Listed {
 }
 
 impl DataPlane {
+    /// Returns a warning if workers have failed.
+    fn worker_failures(&self) -> Option<String> {
+        let count: u64 = self.parts.turns.iter().map(|turns| turns.failures.value()).sum();
+        (count > 0).then(|| format!("workers have failed {count} times since the node started: see its log for why"))
+    }
+
     pub(super) fn node_status(&self) -> NodeStatus {
         let cores = self.parts.plan.by_core().into_iter().map(|(core, roles)| CoreStatus {
             core: u32::from(core.0),
@@ -66,6 +72,7 @@ impl DataPlane {
         warnings.append(&mut listed.warnings);
         warnings.extend(self.parts.workshop.derived().warnings());
         warnings.extend(warning);
+        warnings.extend(self.worker_failures());
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
