@@ -79,6 +79,10 @@ pub trait Node: Send + Sync + 'static {
     /// is dropped, and keeps them loaded. Templates that no followed state needs, and that are not held, are removed.
     fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold;
 
+    /// Removes what was built for changes that were not made: templates that no chain of this state needs, and that are
+    /// not held. It is the followed state. Cheap if nothing was built.
+    fn clear_up(&self, state: &DesiredState);
+
     /// Returns whether a template that these chains of the state need is missing, damaged, or not loaded, so that `build`
     /// would make or load it. Cheap.
     fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool;

@@ -1,8 +1,11 @@
 //! Counters per FWP and per node. Each is written by one thread and can be read by any thread at any time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
+
+use crate::id::{TENANTS_MAX, TenantIndex};
 
 /// A number that one thread adds to and others read.
 #[derive(Debug, Default)]
@@ -101,6 +104,31 @@ impl WaitCounts {
     }
 }
 
+/// A number for each tenant, that one thread changes and others read. Clones are the same numbers.
+#[derive(Debug, Clone)]
+pub struct TenantCounts(Arc<[AtomicU32]>);
+
+impl Default for TenantCounts {
+    fn default() -> Self {
+        Self((0..TENANTS_MAX).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+impl TenantCounts {
+    /// Returns a tenant's number.
+    #[must_use]
+    #[inline]
+    pub fn of(&self, tenant: TenantIndex) -> u32 {
+        self.0[usize::from(tenant.0)].load(Ordering::Relaxed)
+    }
+
+    /// Sets a tenant's number. Only one thread may do so.
+    #[inline]
+    pub(crate) fn set(&self, tenant: TenantIndex, count: u32) {
+        self.0[usize::from(tenant.0)].store(count, Ordering::Relaxed);
+    }
+}
+
 /// What the MMA counts and cannot assign to an FWP.
 #[derive(Debug, Default)]
 pub struct MmaCounters {
@@ -108,6 +136,8 @@ pub struct MmaCounters {
     pub dropped_instance_ended: Counter,
     /// Bytes copied in total.
     pub copied_bytes: Counter,
+    /// Frames that wait before first stages of chains that hold.
+    pub held: TenantCounts,
 }
 
 #[cfg(test)]

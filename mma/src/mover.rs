@@ -126,7 +126,8 @@ impl Mma {
         commands: Receiver<MmaCommand>,
         events: Sender<MmaEvent>,
     ) -> Self {
-        let held = HeldFrames::new(link.inbound.capacity() / 2);
+        let counters = Arc::<MmaCounters>::default();
+        let held = HeldFrames::new(link.inbound.capacity() / 2, counters.held.clone());
         Self {
             table: EndpointTable::new(fwps_max),
             outputs,
@@ -143,7 +144,7 @@ impl Mma {
             stopwatch: Stopwatch::start(),
             moved_at: 0,
             held,
-            counters: Arc::new(MmaCounters::default()),
+            counters,
             warmth: Prefetcher::default(),
         }
     }

@@ -125,6 +125,8 @@ fn a_tenant_whose_chains_hold_all_that_they_can_leaves_some_to_another_ones() {
     assert_eq!(house.no_slot(0), 0);
     // Of the 128 that may wait he has eight ninths.
     assert_eq!(house.no_slot(1), 200 - 114);
+    let held = |share: CopyShare| house.mma.counters().held.of(share.tenant);
+    assert_eq!([MALLORY, ALICE].map(held), [114, 0]);
     house.receive_for(id(2), 0..11);
     assert_eq!(house.no_slot(2), 0);
     for number in 0..11 {

@@ -246,7 +246,7 @@ fn burst(hold: &str) -> (u64, Value) {
     // One frame ahead of the burst activates the instance.
     assert_eq!(bed.send(&[bed.datagram(11, 0)], [1, 0]), [vec![0], vec![]]);
     send(&bed.outside, FAR_ENDS[0], &vec![bed.datagram(11, 0); BURST as usize]);
-    until("end of the burst, each frame of it sent back or counted as lost", SOON, || {
+    let (sent, drops) = until("end of the burst, each frame of it sent back or counted as lost", SOON, || {
         let sent = bed.node.cli().status()["ports"][0]["sent"].as_u64()? - 1;
         let drops = bed.drops("slow");
         let lost: u64 = drops.as_array()?.iter().filter_map(|drop| drop["count"].as_u64()).sum();
@@ -254,7 +254,11 @@ fn burst(hold: &str) -> (u64, Value) {
             assert!(bed.dropped().values().all(|dropped| *dropped == lost), "{:?} beside {drops}", bed.dropped());
             (sent, drops)
         })
-    })
+    });
+    let held = bed.node.cli().resource(TENANT, "frames_held");
+    let hold_full = if drops[0]["reason"] == "hold-full" { BURST - sent } else { 0 };
+    assert_eq!((&held["used"], &held["refused"]), (&json!(0), &json!(hold_full)), "{held}");
+    (sent, drops)
 }
 
 #[test]

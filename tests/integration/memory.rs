@@ -208,3 +208,25 @@ fn a_chain_whose_templates_find_no_room_as_the_node_starts_gets_them_when_there_
     // Now it is loaded, and its instance finds no room.
     fails("it needs");
 }
+
+#[test]
+fn an_apply_that_is_refused_for_want_of_memory_leaves_none_of_its_templates_on_the_disk() {
+    let _turn = turn();
+    let limit = format!("[[tenant]]\nname = {TENANT:?}\nmemory_mib = 1\n");
+    let node = Node::started(&format!("[[port]]\nname = \"lan\"\ndevice = \"memory0\"\n{limit}"));
+    let templates = || fs::read_dir(node.path("state/templates")).expect("a folder of templates").count();
+    let chain = |name: &str, limit_kib: u32| {
+        // With a limit of its own each has a template of its own.
+        let keys = format!("cache_min = 0\nmemory_limit_kib = {limit_kib}");
+        Manifest::of(TENANT).module("echo", &build::sample("icmp-echo")).chain(name, "echo", &keys)
+    };
+    node.apply(chain("first", 4_096).text());
+    let of_first = templates();
+    for limit_kib in [5_120, 6_144] {
+        fs::write(node.path("second.toml"), chain("second", limit_kib).text()).expect("the node's folder is writable");
+        let refused = node.cli().try_apply(&node.path("second.toml"));
+        let refusal = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && refusal.contains("its code and files take"), "{refusal}");
+        assert_eq!(templates(), of_first, "files in the folder of templates");
+    }
+}

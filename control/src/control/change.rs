@@ -84,17 +84,39 @@ impl Control {
         tenant: Option<&TenantName>,
         change: impl Fn() -> Result<Change, ControlError>,
     ) -> Result<Changed, ControlError> {
-        self.built(|builds| self.attempt(tenant, builds, &change))
+        self.built(tenant, |builds| self.attempt(tenant, builds, &change))
             .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
     }
 
     /// Repeats the attempt, which takes the lock itself, until nothing has to be built for it any more.
-    fn built<T>(&self, attempt: impl Fn(&Builds) -> Result<Attempt<T>, ControlError>) -> Result<T, ControlError> {
+    /// What was built for a change that is refused is removed.
+    fn built<T>(
+        &self,
+        tenant: Option<&TenantName>,
+        attempt: impl Fn(&Builds) -> Result<Attempt<T>, ControlError>,
+    ) -> Result<T, ControlError> {
         let mut builds = Builds::default();
+        let made = self.built_in_rounds(&mut builds, attempt);
+        let is_stopping = matches!(made, Err(ControlError::Refused(Refusal::Stopping)));
+        if made.is_err() && !std::mem::take(&mut builds.holds).is_empty() && !is_stopping {
+            let _changing = self.changing.lock(tenant);
+            // The change may be durable although the store could not tell.
+            self.settle()?;
+            let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
+            self.node.clear_up(&whole);
+        }
+        made
+    }
+
+    fn built_in_rounds<T>(
+        &self,
+        builds: &mut Builds,
+        attempt: impl Fn(&Builds) -> Result<Attempt<T>, ControlError>,
+    ) -> Result<T, ControlError> {
         for _ in 0..ROUNDS_MAX {
-            match attempt(&builds)? {
+            match attempt(builds)? {
                 Attempt::Made(made) => return Ok(made),
-                Attempt::Lacks(missing) => self.build(missing, &mut builds)?,
+                Attempt::Lacks(missing) => self.build(missing, builds)?,
             }
         }
         let sentence = "templates that were built for the change are gone each time: see the node's log";
@@ -171,7 +193,7 @@ impl Control {
     /// Makes a chain of the module of this name. It lasts as long as the node runs, and is not durable. May take
     /// seconds.
     pub fn make_chain_of_module(&self, tenant: &TenantName, name: &ChainName) -> Result<(), ControlError> {
-        self.built(|builds| self.attempt_chain_of_module(builds, tenant, name))
+        self.built(Some(tenant), |builds| self.attempt_chain_of_module(builds, tenant, name))
     }
 
     fn attempt_chain_of_module(

@@ -189,6 +189,8 @@ impl Node for TestNode {
         Hold::default()
     }
 
+    fn clear_up(&self, _: &DesiredState) {}
+
     fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool {
         let built = self.built.lock().unwrap();
         let ingredients = |key| state.chains().get(key).map(|chain| state.ingredients(chain));

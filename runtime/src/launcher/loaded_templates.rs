@@ -24,7 +24,7 @@ use crate::fwp::template::{Loaded, Template, TemplateError};
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::bundles::{BundleError, Bundles};
 use crate::templates::one_at_a_time::OneAtATime;
-use crate::tenants::accounts::{Accounts, OverLimit};
+use crate::tenants::accounts::{Accounts, Charge, OverLimit};
 
 /// The loaded templates; see the module.
 pub struct LoadedTemplates {
@@ -110,8 +110,8 @@ impl LoadedTemplates {
         if let Some(loaded) = self.get(key) {
             return Ok(loaded);
         }
-        let bytes = self.artifacts.code_bytes(key)? + files.map_or(0, |files| files.size_bytes);
-        let charge = Arc::new(self.accounts.charge(tenant, bytes).map_err(LoadError::OverLimit)?);
+        let code_bytes = self.artifacts.code_bytes(key)?;
+        let charge = Arc::new(self.charge(tenant, code_bytes, files).map_err(LoadError::OverLimit)?);
         let files = files.map(|files| self.bundles.load(&files.digest)).transpose()?;
         let (modules, facts) = self.artifacts.load(self.linkers.iter().map(Linker::engine), key)?;
         let of_worker = |module| Loaded::new((module, facts.clone())).charged(Arc::clone(&charge));
@@ -123,6 +123,13 @@ impl LoadedTemplates {
         }
         loaded.insert(*key, Arc::downgrade(&new));
         Ok(new)
+    }
+
+    fn charge(&self, tenant: &TenantName, code_bytes: u64, files: Option<&Files>) -> Result<Charge, OverLimit> {
+        let wanted_kib = (code_bytes + files.map_or(0, |files| files.size_bytes)).div_ceil(1024);
+        let of_files = files.map(|files| self.accounts.charge_files(tenant, files)).transpose();
+        let charge = of_files.and_then(|of_files| Ok(self.accounts.charge(tenant, code_bytes)?.and(of_files)));
+        charge.map_err(|over| OverLimit { wanted_kib, ..over })
     }
 
     /// Links a loaded template with the imports of guests, for each worker.

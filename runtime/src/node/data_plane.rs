@@ -284,6 +284,10 @@ impl Node for DataPlane {
         resources::of_tenant(self, tenant)
     }
 
+    fn clear_up(&self, state: &DesiredState) {
+        self.parts.workshop.clear_up_built(state);
+    }
+
     fn follow(&self, state: Arc<DesiredState>, is_waited_for: &dyn Fn() -> bool) {
         self.parts.workshop.take_built();
         // Allocating state may take long. Here only the caller that made the change waits for it.

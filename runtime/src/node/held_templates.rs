@@ -40,7 +40,17 @@ pub(super) struct HeldTemplates(Mutex<Holds>);
 #[derive(Default)]
 struct Holds {
     begun: u64,
-    needs: BTreeMap<u64, (Needs, Vec<Arc<LoadedTemplate>>)>,
+    needs: BTreeMap<u64, Held>,
+    /// Something was built for a change that does not hold it any more.
+    has_left: bool,
+}
+
+/// What one change holds.
+struct Held {
+    needs: Needs,
+    loaded: Vec<Arc<LoadedTemplate>>,
+    /// Some of it was built meanwhile.
+    has_built: bool,
 }
 
 impl HeldTemplates {
@@ -49,11 +59,14 @@ impl HeldTemplates {
         let mut holds = self.holds();
         let number = holds.begun;
         holds.begun += 1;
-        holds.needs.insert(number, (needs, loaded));
+        holds.needs.insert(number, Held { needs, loaded, has_built: false });
         drop(holds);
         let held = Arc::clone(self);
         Hold::new(move || {
-            let ended = held.holds().needs.remove(&number);
+            let mut holds = held.holds();
+            let ended = holds.needs.remove(&number);
+            holds.has_left |= ended.as_ref().is_some_and(|ended| ended.has_built);
+            drop(holds);
             // Without the lock: it may be the last that has a template loaded.
             drop(ended);
         })
@@ -61,7 +74,7 @@ impl HeldTemplates {
 
     /// Keeps a template loaded for all that need it.
     pub(super) fn keep_loaded(&self, key: &TemplateKey, template: &Arc<LoadedTemplate>) {
-        for (needs, loaded) in self.holds().needs.values_mut() {
+        for Held { needs, loaded, .. } in self.holds().needs.values_mut() {
             let has = || loaded.iter().any(|other| Arc::ptr_eq(other, template));
             if needs.keys.contains(key) && !has() {
                 loaded.push(Arc::clone(template));
@@ -71,10 +84,21 @@ impl HeldTemplates {
 
     /// Adds all that is held.
     pub(super) fn add_to(&self, needs: &mut Needs) {
-        for (held, _) in self.holds().needs.values() {
-            needs.keys.extend(&held.keys);
-            needs.files.extend(&held.files);
+        for held in self.holds().needs.values() {
+            needs.keys.extend(&held.needs.keys);
+            needs.files.extend(&held.needs.files);
         }
+    }
+
+    /// Notes that a template is built, for all that need it.
+    pub(super) fn note_built(&self, key: &TemplateKey) {
+        let mut holds = self.holds();
+        holds.needs.values_mut().filter(|held| held.needs.keys.contains(key)).for_each(|held| held.has_built = true);
+    }
+
+    /// Returns whether something was built, since the last call, for a change that does not hold it any more.
+    pub(super) fn take_left(&self) -> bool {
+        std::mem::take(&mut self.holds().has_left)
     }
 
     fn holds(&self) -> MutexGuard<'_, Holds> {

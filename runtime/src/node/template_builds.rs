@@ -315,6 +315,7 @@ impl TemplateBuilds {
             BuilderMessage::Sentence(_) => {}
         };
         let (facts, code) = self.parts.builder.build(&wasm, wishes, hear).map_err(refusal)?;
+        self.held.note_built(&task.key);
         // This process reads an archive only after the builder has validated it.
         if let (Some(files), Some(archive)) = (files, &archive) {
             let kept = self.parts.bundles.keep(&files.digest, archive);
@@ -352,6 +353,13 @@ impl TemplateBuilds {
             }
             // The sentence comes from the builder and is meant for the tenant.
             Err(error) => Err(Refusal::Invalid(error.to_string())),
+        }
+    }
+
+    /// Does as [`TemplateBuilds::clear_up`] if something was built for a change that does not hold it any more.
+    pub fn clear_up_built(&self, state: &DesiredState) {
+        if self.held.take_left() {
+            self.clear_up(state);
         }
     }
 

@@ -50,6 +50,12 @@ impl Drops {
         }
     }
 
+    /// Returns how many were for this reason.
+    #[must_use]
+    pub fn of(&self, reason: &str) -> u64 {
+        self.0.iter().filter(|((_, of), _)| *of == reason).map(|(_, count)| count).sum()
+    }
+
     /// Returns the drops as a status reports them.
     #[must_use]
     pub fn report(&self) -> Vec<ChainDrop> {

@@ -21,6 +21,8 @@ const PAGE: usize = 64;
 /// have counted is only referred to then, and added up later.
 const CHAINS: usize = 16;
 const INSTANCES: usize = 256;
+/// Sums and instances with metrics that are read at a time; a part has the chain with which this is reached.
+const COUNTS: usize = 1024;
 
 /// Lists the chains, without what they have used of the core and of memory.
 #[must_use]
@@ -55,8 +57,17 @@ pub fn chains(table: &StatusTable) -> Vec<ChainStatus> {
 pub fn metrics(table: &StatusTable, is_meant: impl Fn(&ChainKey) -> bool) -> Vec<MetricStatus> {
     let (mut series, mut after) = (Vec::new(), None);
     loop {
-        let page = table.read(|entries| entries.metrics_after(after.as_ref(), &is_meant).take(CHAINS).collect());
-        let page: Vec<ChainSums> = page;
+        let page = table.read(|entries| {
+            let (mut page, mut counts) = (Vec::new(), 0);
+            for sums in entries.metrics_after(after.as_ref(), &is_meant).take(CHAINS) {
+                counts += sums.counts();
+                page.push(sums);
+                if counts >= COUNTS {
+                    break;
+                }
+            }
+            page
+        });
         let Some(last) = page.last() else { return series };
         after = Some(last.chain().clone());
         series.extend(page.iter().flat_map(ChainSums::series));

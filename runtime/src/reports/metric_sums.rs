@@ -191,6 +191,11 @@ impl ChainSums {
         &self.chain
     }
 
+    /// Returns how many sums and instances were read for it.
+    pub(super) fn counts(&self) -> usize {
+        self.settled.len() + self.counting.len()
+    }
+
     /// Returns the chain's series by stage, name and labels, at most [`SERIES_MAX`]. If there are more, series with labels that change are
     /// left out first.
     #[must_use]

@@ -17,9 +17,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use pinion_control::model::{Chain, TenantName};
+use pinion_control::model::{Chain, Digest, Files, TenantName};
 
 use crate::ids::ChainKey;
 
@@ -31,11 +31,12 @@ const UNLIMITED: u64 = u64::MAX;
 pub struct Account {
     used_bytes: AtomicU64,
     limit_bytes: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Default for Account {
     fn default() -> Self {
-        Self { used_bytes: AtomicU64::new(0), limit_bytes: AtomicU64::new(UNLIMITED) }
+        Self { used_bytes: AtomicU64::new(0), limit_bytes: AtomicU64::new(UNLIMITED), refused: AtomicU64::new(0) }
     }
 }
 
@@ -52,7 +53,11 @@ impl Account {
     fn charge(&self, bytes: u64) -> bool {
         let limit = self.limit_bytes();
         let charged = |used: u64| used.checked_add(bytes).filter(|total| *total <= limit);
-        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged).is_ok()
+        let is_charged = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged).is_ok();
+        if !is_charged {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        is_charged
     }
 
     fn give_back(&self, bytes: u64) {
@@ -64,6 +69,7 @@ impl Account {
         Usage {
             used_kib: self.used_bytes.load(Ordering::Relaxed) / 1024,
             limit_kib: (limit != UNLIMITED).then_some(limit / 1024),
+            refused: self.refused.load(Ordering::Relaxed),
         }
     }
 }
@@ -75,6 +81,8 @@ pub struct Usage {
     pub used_kib: u64,
     /// The limit, if there is one.
     pub limit_kib: Option<u64>,
+    /// How often more was refused.
+    pub refused: u64,
 }
 
 /// Which limit it was.
@@ -191,12 +199,31 @@ impl Drop for Holding {
 pub struct Charge {
     tenant: Arc<Account>,
     bytes: u64,
+    /// Other memory that is in use as long as this.
+    besides: Option<Arc<Charge>>,
+}
+
+impl Charge {
+    /// Lets another charge live as long as this one.
+    #[must_use]
+    pub fn and(mut self, besides: Option<Arc<Charge>>) -> Self {
+        self.besides = besides;
+        self
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         self.tenant.give_back(self.bytes);
     }
+}
+
+fn charge(tenant: Arc<Account>, bytes: u64) -> Result<Charge, OverLimit> {
+    if tenant.charge(bytes) {
+        return Ok(Charge { tenant, bytes, besides: None });
+    }
+    let [limit_kib, wanted_kib] = [tenant.limit_bytes() / 1024, bytes.div_ceil(1024)];
+    Err(OverLimit { scope: Scope::Tenant, limit_kib, wanted_kib })
 }
 
 /// The operator's memory limits for tenants.
@@ -219,6 +246,7 @@ pub struct Accounts {
 struct Open {
     tenants: BTreeMap<TenantName, Arc<Account>>,
     chains: BTreeMap<ChainKey, Arc<Account>>,
+    files: HashMap<(TenantName, Digest), Weak<Charge>>,
 }
 
 impl Accounts {
@@ -232,7 +260,7 @@ impl Accounts {
     /// limit from now on.
     pub fn open(&self, chain: &Chain) -> MemoryAccounts {
         let mut open = self.lock();
-        let Open { tenants, chains } = &mut *open;
+        let Open { tenants, chains, .. } = &mut *open;
         let tenant = self.tenant(tenants, &chain.tenant);
         let of_chain = Arc::clone(chains.entry((chain.tenant.clone(), chain.name.clone())).or_default());
         of_chain.set_limit(chain.memory_total_kib.map(|kib| u64::from(kib) * 1024));
@@ -245,11 +273,23 @@ impl Accounts {
     /// The tenant's limit, if it does not allow it.
     pub fn charge(&self, tenant: &TenantName, bytes: u64) -> Result<Charge, OverLimit> {
         let account = self.tenant(&mut self.lock().tenants, tenant);
-        if account.charge(bytes) {
-            return Ok(Charge { tenant: account, bytes });
+        charge(account, bytes)
+    }
+
+    /// Charges a tenant with an archive of files that is in memory: once, for all that use it at a time.
+    ///
+    /// # Errors
+    /// The tenant's limit, if it does not allow it.
+    pub fn charge_files(&self, tenant: &TenantName, files: &Files) -> Result<Arc<Charge>, OverLimit> {
+        let mut open = self.lock();
+        let key = (tenant.clone(), files.digest);
+        if let Some(charge) = open.files.get(&key).and_then(Weak::upgrade) {
+            return Ok(charge);
         }
-        let [limit_kib, wanted_kib] = [account.limit_bytes() / 1024, bytes.div_ceil(1024)];
-        Err(OverLimit { scope: Scope::Tenant, limit_kib, wanted_kib })
+        let account = self.tenant(&mut open.tenants, tenant);
+        let new = Arc::new(charge(account, files.size_bytes)?);
+        open.files.insert(key, Arc::downgrade(&new));
+        Ok(new)
     }
 
     fn tenant(&self, tenants: &mut BTreeMap<TenantName, Arc<Account>>, name: &TenantName) -> Arc<Account> {
@@ -263,6 +303,7 @@ impl Accounts {
         let mut open = self.lock();
         open.tenants.retain(|_, account| Arc::strong_count(account) > 1);
         open.chains.retain(|_, account| Arc::strong_count(account) > 1);
+        open.files.retain(|_, charge| charge.strong_count() > 0);
     }
 
     /// Returns the memory use of a chain's FWPs, if the chain has an account.
@@ -320,8 +361,8 @@ mod tests {
         third.resize(2 * PAGE).unwrap();
         assert_eq!(used_kib(&accounts), [6 * 64]);
         let of_chain = |name: &str| accounts.of_chain(&("t".parse().unwrap(), name.parse().unwrap()));
-        assert_eq!(of_chain("a"), Some(Usage { used_kib: 256, limit_kib: Some(256) }));
-        assert_eq!(of_chain("b"), Some(Usage { used_kib: 128, limit_kib: None }));
+        assert_eq!(of_chain("a"), Some(Usage { used_kib: 256, limit_kib: Some(256), refused: 1 }));
+        assert_eq!(of_chain("b"), Some(Usage { used_kib: 128, limit_kib: None, refused: 0 }));
         drop(first);
         second.resize(0).unwrap();
         third.resize(6 * PAGE).unwrap();
@@ -360,6 +401,26 @@ mod tests {
         drop(charge);
         holding.resize(2 * PAGE).unwrap();
         assert_eq!(used_kib(&accounts), [128]);
+    }
+
+    #[test]
+    fn files_are_charged_to_each_tenant_once_however_many_templates_use_them() {
+        let accounts = accounts(Some(4));
+        let [a, b] = ["a", "b"].map(|name| name.parse::<TenantName>().unwrap());
+        let files = Files { digest: Digest::of(b"files"), size_bytes: 3 * PAGE };
+        let first = accounts.charge_files(&a, &files).unwrap();
+        let second = accounts.charge(&a, PAGE).unwrap().and(Some(accounts.charge_files(&a, &files).unwrap()));
+        let others = accounts.charge_files(&b, &files).unwrap();
+        assert_eq!(used_kib(&accounts), [256, 192]);
+        let more = Files { digest: Digest::of(b"more files"), size_bytes: PAGE };
+        assert!(accounts.charge_files(&a, &more).is_err());
+        drop(first);
+        assert_eq!(used_kib(&accounts), [256, 192]);
+        drop(second);
+        accounts.charge_files(&a, &more).unwrap();
+        drop(others);
+        accounts.close_unused();
+        assert!(accounts.lock().files.is_empty());
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let FwpShare { guaranteed, refused, preparing } = share;
     let Counts { fwps, serving, cached } = counts;
     let copied_bytes = chains.iter().map(ChainCounts::copied_bytes).sum();
+    let hold_full = chains.into_iter().map(|counts| counts.into_drops().of("hold-full")).sum();
+    let held = callable.map_or(0, |index| parts.mmas.iter().map(|mma| u64::from(mma.held.of(index))).sum());
     parts.invocations.divide(&weights);
     let calls = callable.map(|index| parts.invocations.account(index)).unwrap_or_default();
     let waiting = callable.map(|index| parts.observer.waiting_frames().of(index)).unwrap_or_default();
@@ -38,7 +40,11 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
         ResourceUse { guaranteed: Some(guaranteed), refused: Some(refused), ..ResourceUse::of("fwps", fwps) },
         ResourceUse::of("instances_active", serving),
         ResourceUse::of("instances_cached", cached),
-        ResourceUse { limit: memory.limit_kib, ..ResourceUse::of("memory_kib", memory.used_kib) },
+        ResourceUse {
+            limit: memory.limit_kib,
+            refused: Some(memory.refused),
+            ..ResourceUse::of("memory_kib", memory.used_kib)
+        },
         ResourceUse { limit: Some(state_limit_kib), ..ResourceUse::of("state_kib", state_kib) },
         ResourceUse { limit: cpu_limit_us, ..ResourceUse::of("cpu_us", meter.cpu_us) },
         ResourceUse::of("preparing_us", preparing.as_micros() as u64),
@@ -48,6 +54,7 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
             refused: Some(waiting.refused),
             ..ResourceUse::of("frames_waiting", waiting.share.used.into())
         },
+        ResourceUse { refused: Some(hold_full), ..ResourceUse::of("frames_held", held) },
         ResourceUse {
             guaranteed: Some(calls.share.guaranteed.into()),
             refused: Some(calls.refused),
