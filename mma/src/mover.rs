@@ -18,6 +18,7 @@ mod arrivals;
 mod held;
 mod outputs;
 mod prefetcher;
+mod present;
 mod turns;
 
 use std::collections::VecDeque;
@@ -27,8 +28,8 @@ use crossbeam_channel::{Receiver, Sender};
 
 use self::ahead::Ahead;
 use self::held::HeldFrames;
-use self::outputs::POLL_COST;
 use self::prefetcher::Prefetcher;
+use self::present::PresentTenants;
 use self::turns::Turns;
 use crate::counters::MmaCounters;
 use crate::gateway_link::GatewayLink;
@@ -82,6 +83,7 @@ pub struct Mma {
     /// When the output that was moved last had been moved, in ticks.
     moved_at: u64,
     held: HeldFrames,
+    present: PresentTenants,
     counters: Arc<MmaCounters>,
     warmth: Prefetcher,
 }
@@ -144,6 +146,7 @@ impl Mma {
             stopwatch: Stopwatch::start(),
             moved_at: 0,
             held,
+            present: PresentTenants::none(),
             counters,
             warmth: Prefetcher::default(),
         }
@@ -165,7 +168,7 @@ impl Mma {
         // Counted before commands are applied: an FWP is attached before the gateway learns of it, so the FWPs of these
         // frames are in the table when the frames are moved.
         let inbound = self.dock.waiting(BATCH);
-        self.budget = POLL_COST;
+        self.budget = self.present.poll_cost();
         let mut done = inbound + self.follow_commands();
         let (mut left, mut ahead) = (inbound, Ahead::new());
         while left > 0 {
@@ -196,8 +199,13 @@ impl Mma {
             done += 1;
             match command {
                 MmaCommand::Attach(endpoint) => {
-                    if let Err(refused) = self.table.attach(endpoint) {
-                        self.report(MmaEvent::Detached(refused));
+                    let tenant = endpoint.share.tenant;
+                    match self.table.attach(endpoint) {
+                        Ok(()) => {
+                            self.present.add(tenant);
+                            self.budget = self.budget.min(self.present.poll_cost());
+                        }
+                        Err(refused) => self.report(MmaEvent::Detached(refused)),
                     }
                 }
                 MmaCommand::Detach(id) => self.detach(id),
@@ -226,6 +234,7 @@ impl Mma {
         self.tell_workers();
         self.stop_waiting(id);
         let Some(mut endpoint) = self.table.take(id) else { return };
+        self.present.remove(endpoint.share.tenant);
         let Endpoint { held, transmit, inlet, counters, upstream, copying, share, .. } = &mut *endpoint;
         let moved = &counters.moved;
         copying.publish(&self.stopwatch, moved);

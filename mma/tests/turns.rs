@@ -26,6 +26,12 @@ fn plan() -> Plan {
     Plan { fwps_max: 64, buffers: 256, ..Plan::default() }
 }
 
+/// Attaches an FWP of another tenant, which does nothing: polls are shorter beside it.
+fn attach_bystander(house: &mut House) {
+    house.share = CopyShare { tenant: TenantIndex(9), weight: 1 };
+    house.attach(id(62), Shape::slots(8), Edge::Egress(PortIndex(1)));
+}
+
 /// Attaches two stages of a tenant, of which the second drops what it gets, and lets the first one begin.
 fn attach_pair(house: &mut House, first: u32, share: CopyShare) -> [usize; 2] {
     house.share = share;
@@ -68,6 +74,7 @@ fn sent(house: &House, fwp: usize) -> u64 {
 fn a_poll_copies_a_bounded_number_of_bytes_whatever_was_sent() {
     let mut house = House::new(&plan());
     let pairs: Vec<_> = (0..8).map(|pair| attach_pair(&mut house, pair * 2, MALLORY)).collect();
+    attach_bystander(&mut house);
     pairs.iter().for_each(|[first, _]| send_large(&mut house, *first, OWN));
     let mut polls = 0;
     while house.mma.has_work() {
@@ -79,6 +86,18 @@ fn a_poll_copies_a_bounded_number_of_bytes_whatever_was_sent() {
     let refused: u64 = pairs.iter().map(|[_, second]| house.fwps[*second].moved().dropped_no_slot.value()).sum();
     assert_eq!(moved + refused, 8 * u64::from(OWN));
     assert!(polls > 2, "{polls}");
+}
+
+#[test]
+fn a_tenant_that_is_the_only_one_has_four_times_as_much_of_a_poll() {
+    let mut house = House::new(&plan());
+    let [first, _] = attach_pair(&mut house, 0, MALLORY);
+    send_large(&mut house, first, OWN);
+    let alone = copied_by_a_poll(&mut house);
+    attach_bystander(&mut house);
+    let beside_another = copied_by_a_poll(&mut house);
+    assert!(alone > POLL_BYTES && alone <= 4 * POLL_BYTES, "{alone} bytes in a poll");
+    assert!(beside_another <= POLL_BYTES, "{beside_another} bytes in a poll");
 }
 
 #[test]
@@ -148,6 +167,7 @@ fn copying_is_timed_for_its_sender_and_not_for_others() {
 fn an_fwp_that_is_detached_with_much_to_send_is_moved_in_its_tenants_turns() {
     let mut house = House::new(&plan());
     let [first, second] = attach_pair(&mut house, 0, MALLORY);
+    attach_bystander(&mut house);
     send_large(&mut house, first, OWN);
     house.command(MmaCommand::Detach(id(0)));
     let mut polls = 0;
@@ -177,6 +197,7 @@ fn outputs_that_wait_for_room_are_moved_within_the_same_budget() {
         house.command(MmaCommand::Attach(endpoint));
         fwp
     });
+    attach_bystander(&mut house);
     house.mma.poll();
     house.receive(b"begin", 0);
     house.fwps[first].pass_all(PORT_DROP);
@@ -213,6 +234,7 @@ fn polls_until_frames_that_wait_are_copied(slots: u32, frame: &[u8]) -> usize {
     let mut house = House::new(&Plan { buffers: 2048, ..plan() });
     let hold = Backpressure::Hold { frames_max: slots as usize };
     let fwp = house.attach_wired(id(0), shape, Wiring::new(vec![Edge::EgressWhereItCame], hold));
+    attach_bystander(&mut house);
     for _ in 0..2 * slots {
         house.gateway.inject(frame, 0, id(0));
         house.mma.poll();

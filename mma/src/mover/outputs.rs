@@ -17,9 +17,6 @@ use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 /// Frames of outputs that are moved, over all FWPs, before their workers are notified.
 const TELL_AFTER: usize = 32;
 
-/// What the output that one poll moves may cost, in bytes; see [`super::turns`]. Everything else that the thread does
-/// waits for as long as copying that takes.
-pub(super) const POLL_COST: i64 = 256 * 1024;
 /// What looking at an FWP's output costs, and at whether a tenant may send.
 const VISIT_COST: u32 = 128;
 const PASS_COST: u32 = 16;
