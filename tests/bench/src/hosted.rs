@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use pinion_control::model::{CACHE_INSTANCES_MAX, Class};
-use pinion_control::node::{ChainStatus, FwpStatus, Node as _};
+use pinion_control::node::{ChainStatus, Node as _, TenantStatus};
 use pinion_control::{Control, Server, Store};
 use pinion_gateway::port::Port;
 use pinion_gateway::port::heap::HeapPool;
@@ -254,9 +254,9 @@ impl HostedNode {
         Ok(tally)
     }
 
-    /// Returns the status of its FWPs, with their own and their tenant's names.
-    pub(crate) fn fwps(&self) -> Vec<FwpStatus> {
-        self.host.data_plane().fwps(None).flatten().collect()
+    /// Returns the status of its tenants.
+    pub(crate) fn tenants(&self) -> Vec<TenantStatus> {
+        self.host.data_plane().status().tenants
     }
 
     /// Returns what the node itself has measured.
