@@ -48,13 +48,14 @@ test: install-test
 	cargo build --release $(BINARIES)
 	$(GUESTS) --with-hostile
 	cargo test --release --workspace --no-fail-fast
-	$(MAKE) --no-print-directory loom doc
+	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory fuzz TIME=$(FUZZ_IN_TEST_SECONDS) TARGET= INPUT= INSTALL=no
 
 check:
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo clippy --release --package pinion-gateway --package pinion-runtime --no-default-features --all-targets -- -D warnings
+	$(MAKE) --no-print-directory doc
 
 # Asks the registry, and is therefore no part of test: a release of the engine must not turn it red.
 check-engine:

@@ -1,6 +1,6 @@
 //! Panics that end less than the process: what the work was done for, and nothing else.
 //!
-//! A thread of the node that panics ends the process ([`crate::node::vital`]), but for work that is done in [`contained`]: calls of guests,
+//! A thread of the node that panics ends the process ([`crate::node::vital`]), but for work that is done in `contained`: calls of guests,
 //! whose FWP ends, and a worker's own loop, which begins anew.
 
 use std::cell::Cell;

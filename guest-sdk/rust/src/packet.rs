@@ -350,7 +350,7 @@ impl<'a> Packet<'a> {
         self.finish(PORT_REPLY);
     }
 
-    /// Keeps the packet for later, unchanged. The function stores the result in its own state, and [takes the packet up](Slots::take) in a
+    /// Keeps the packet for later, unchanged. The function stores the result in its own state, and [takes the packet up](crate::Slots::take) in a
     /// later batch, or when its [deadline](crate::Function::deadline_ns) has passed. The slot stays in use meanwhile: a function that holds
     /// all of its slots gets no more packets.
     ///
